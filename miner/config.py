@@ -1,0 +1,100 @@
+"""What can be chosen, with its default: one frozen model for each command. Unknown keys are errors."""
+
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+
+import pydantic
+import yaml
+
+from miner.errors import ConfigError
+
+Model = TypeVar("Model", bound="Settings")
+
+
+class Settings(pydantic.BaseModel):
+    """A frozen group of settings; a key it does not know is an error."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def check(cls, **values: Any) -> Self:
+        """The settings of these values; ConfigError, in one line, where they cannot work."""
+        try:
+            return cls(**values)
+        except pydantic.ValidationError as error:
+            raise ConfigError(_one_line(error)) from error
+
+
+class EncoderSettings(Settings):
+    """Which encoder, and how it runs."""
+
+    encoder: str = "builtin"  # `builtin`, a folder, or a hub id
+    pooling: str | None = None  # cls, mean, max, first_last_avg, layer:N; None reads it from the folder
+    device: str = "auto"  # auto, cpu, cuda, cuda:N
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # of a transformer's arithmetic
+    batch_tokens: int = pydantic.Field(16384, ge=16)  # tokens of one transformer batch, padding included
+    max_tokens: int | None = pydantic.Field(None, ge=2)  # a transformer cuts longer sentences; None takes the model's own limit
+
+
+class TextSettings(Settings):
+    """How text is read and cleaned."""
+
+    text_column: str | None = None  # a name (the first line is a header) or a number from 1 (no header); for TSV, JSONL, Parquet
+    strict: bool = False  # the first bad line is an error instead of a count
+    max_chars: int = pydantic.Field(5000, ge=1)  # a longer cleaned line is dropped and counted as too long
+    shards: int | None = pydantic.Field(None, ge=1, le=99999)  # id ranges; None makes one for every 32 MB of text
+
+
+class EmbedConfig(TextSettings, EncoderSettings):
+    """`miner embed`: text -> sentences and embeddings."""
+
+    inputs: tuple[str, ...]  # files, globs, URIs, `-`
+    output: str
+    lang: str = "und"
+
+
+class IndexConfig(Settings):
+    """`miner index`: embeddings -> a FAISS index."""
+
+    embeddings: str  # a folder of `miner embed`
+    output: str
+    factory: str = "Flat"
+
+
+class MineConfig(TextSettings, EncoderSettings):
+    """`miner mine`: two sides -> pairs. A side is text (embedded first, under the output), or a folder of `embed` or `index`."""
+
+    source: str
+    target: str
+    output: str
+    source_lang: str = "und"
+    target_lang: str = "und"
+    k: int = pydantic.Field(4, ge=1, le=1024)  # neighbours on each side
+    margin: Literal["ratio", "distance", "absolute"] = "ratio"
+    retrieval: Literal["max", "forward", "backward", "intersection"] = "max"
+    threshold: float | None = None  # pairs score above it; None takes the default of the margin
+    gold: str | None = None  # source line <tab> target line, from 1
+
+
+def load_yaml(model: type[Model], path: str) -> Model:
+    """Read a config file into `model`; ConfigError names the file and the first fault."""
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not YAML ({str(error).splitlines()[0]})") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: expected a mapping of settings at the top")
+    try:
+        return model(**values)
+    except pydantic.ValidationError as error:
+        raise ConfigError(f"{path}: {_one_line(error)}") from error
+
+
+def _one_line(error: pydantic.ValidationError) -> str:
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return f"unknown setting {where!r}"
+    return f"{where}: {first['msg'][0].lower()}{first['msg'][1:]}, not {first['input']!r}"

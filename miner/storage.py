@@ -1,0 +1,319 @@
+"""Files: fsspec URIs, atomic writes, and stages that can be stopped and started again.
+
+A stage writes a folder of shards beside a `manifest.json`. Each shard is written aside and renamed, then leaves a marker
+under `_shards/` with its rows, its checksum and a key of what it was made from. A rerun keeps a shard whose marker's key and
+checksum still match and makes the others again. The manifest comes last, so a stage is complete when its manifest is there.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import posixpath
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, BinaryIO
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from miner.errors import StorageError
+
+MANIFEST = "manifest.json"
+STARTED = "manifest.started.json"
+MARKERS = "_shards"
+TEMPORARY = ".tmp"
+
+logger = logging.getLogger(__name__)
+
+
+def filesystem(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    """A path or fsspec URI -> its file system and the path there."""
+    try:
+        fs, path = fsspec.core.url_to_fs(str(uri))
+    except (ValueError, ImportError) as error:
+        raise StorageError(f"{uri}: {error}") from error
+    return fs, path
+
+
+def join(folder: str, *names: str) -> str:
+    """Names below a folder or URI."""
+    return posixpath.join(str(folder), *names)
+
+
+def exists(uri: str) -> bool:
+    fs, path = filesystem(uri)
+    return bool(fs.exists(path))
+
+
+def is_folder(uri: str) -> bool:
+    fs, path = filesystem(uri)
+    return bool(fs.isdir(path))
+
+
+def make_folder(uri: str) -> None:
+    fs, path = filesystem(uri)
+    with _clear_errors(uri):
+        fs.makedirs(path, exist_ok=True)
+
+
+def remove(uri: str) -> None:
+    """Remove a file or folder; nothing happens where there is none."""
+    fs, path = filesystem(uri)
+    if fs.exists(path):
+        fs.rm(path, recursive=True)
+
+
+def shard_name(index: int, shards: int, suffix: str = ".parquet") -> str:
+    return f"part-{index:05d}-of-{shards:05d}{suffix}"
+
+
+@contextlib.contextmanager
+def _clear_errors(uri: str) -> Iterator[None]:
+    """Turn what an operating system or Arrow says about a file into one clear line."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise StorageError(f"{uri}: no such file or folder") from error
+    except pa.ArrowInvalid as error:
+        raise StorageError(f"{uri}: not a whole Parquet file ({_first_line(error)}); delete it and run its stage again") from error
+    except OSError as error:
+        raise StorageError(f"{uri}: {error.strerror or _first_line(error)}; free some space or choose another place, then run again") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+@contextlib.contextmanager
+def atomic(uri: str) -> Iterator[BinaryIO]:
+    """Open `uri` to write bytes; it appears whole when the block ends, and not at all when the block raises."""
+    fs, path = filesystem(uri)
+    parent, name = posixpath.split(path)
+    # The temporary name is unique, so that two workers given the same shard never write one file.
+    aside = posixpath.join(parent, f".{name}.{uuid.uuid4().hex}{TEMPORARY}")
+    with _clear_errors(uri):
+        fs.makedirs(parent, exist_ok=True)
+        try:
+            with fs.open(aside, "wb") as handle:
+                yield handle
+            fs.mv(aside, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                if fs.exists(aside):
+                    fs.rm(aside)
+            raise
+
+
+def write_json(uri: str, value: Any) -> None:
+    with atomic(uri) as handle:
+        handle.write((json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True) + "\n").encode())
+
+
+def read_json(uri: str) -> Any:
+    fs, path = filesystem(uri)
+    with _clear_errors(uri), fs.open(path, "rb") as handle:
+        data = handle.read()
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise StorageError(f"{uri}: not JSON ({error}); delete it and run its stage again") from error
+
+
+def checksum(uri: str) -> str:
+    """The xxh3-128 of a file's bytes, in hexadecimal."""
+    fs, path = filesystem(uri)
+    digest = xxhash.xxh3_128()
+    with _clear_errors(uri), fs.open(path, "rb") as handle:
+        while block := handle.read(1 << 22):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def key(value: Any) -> str:
+    """A short name for a JSON value: equal values, equal names."""
+    return xxhash.xxh3_128_hexdigest(json.dumps(value, sort_keys=True, ensure_ascii=False).encode())
+
+
+@contextlib.contextmanager
+def parquet_writer(uri: str, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
+    """Write row groups to `uri`, atomically. Random bits do not compress, so embeddings are stored as they are."""
+    plain = "embedding" in schema.names
+    options: dict[str, Any] = {"compression": "none", "use_dictionary": False} if plain else {"compression": "zstd"}
+    with atomic(uri) as handle, pq.ParquetWriter(handle, schema, write_statistics=not plain, **options) as writer:
+        yield writer
+
+
+def write_table(uri: str, table: pa.Table) -> None:
+    with parquet_writer(uri, table.schema) as writer:
+        writer.write_table(table)
+
+
+@contextlib.contextmanager
+def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
+    """A Parquet file to read by row group; a missing or truncated one is a StorageError."""
+    fs, path = filesystem(uri)
+    with _clear_errors(uri), fs.open(path, "rb") as handle, pq.ParquetFile(handle, pre_buffer=False) as file:
+        yield file
+
+
+def read_table(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
+    with open_parquet(uri) as file:
+        return file.read(columns=list(columns) if columns else None)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One finished shard: what the manifest says of it."""
+
+    name: str
+    rows: int
+    checksum: str
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a stage did: written last, so that a folder with a manifest is complete."""
+
+    stage: str
+    config: Mapping[str, Any]
+    inputs: Mapping[str, str]  # name of an input -> checksum of it (of its manifest where it is a stage)
+    shards: Sequence[Shard]
+    details: Mapping[str, Any] = field(default_factory=dict)  # counts, timings, fingerprint, recall
+
+    @property
+    def rows(self) -> int:
+        return sum(shard.rows for shard in self.shards)
+
+
+def read_manifest(folder: str, stage: str | None = None) -> Manifest:
+    """The manifest of a complete stage.
+
+    Raises StorageError where there is none, or where it is of another stage than `stage`.
+    """
+    uri = join(folder, MANIFEST)
+    if not exists(uri):
+        raise StorageError(f"{folder}: no {MANIFEST}, so not a finished {stage or 'stage'}; run the command that makes it again")
+    value = read_json(uri)
+    try:
+        manifest = Manifest(**{**value, "shards": [Shard(**shard) for shard in value["shards"]]})
+    except (TypeError, KeyError) as error:
+        raise StorageError(f"{uri}: not a manifest of this program ({error}); delete the folder and run its stage again") from error
+    if stage is not None and manifest.stage != stage:
+        raise StorageError(f"{folder}: holds {manifest.stage}, where {stage} was expected")
+    return manifest
+
+
+class Stage:
+    """A folder of shards being made. Used by the driver (`pending`, `finish`) and by workers (`done`), which share only names.
+
+    `config` is what must not change between runs in one folder; `inputs` is what the shards are made from. `shard_inputs`
+    narrows the inputs to those of one shard, so that a change in one place does not redo everything.
+    """
+
+    def __init__(self, folder: str, stage: str, config: Mapping[str, Any], inputs: Mapping[str, str]) -> None:
+        self.folder = str(folder)
+        self.stage = stage
+        self.config = dict(config)
+        self.inputs = dict(inputs)
+
+    def start(self) -> None:
+        """Claim the folder, or raise StorageError where it holds the work of another configuration."""
+        for name in (MANIFEST, STARTED):
+            uri = join(self.folder, name)
+            if exists(uri):
+                self._check(read_json(uri), uri)
+        if not exists(join(self.folder, MANIFEST)):
+            make_folder(self.folder)
+            write_json(join(self.folder, STARTED), {"stage": self.stage, "config": self.config})
+
+    def _check(self, found: Mapping[str, Any], uri: str) -> None:
+        if found.get("stage") != self.stage:
+            raise StorageError(f"{uri}: holds {found.get('stage')}, not {self.stage}; choose another --output")
+        theirs, ours = found.get("config", {}), json.loads(json.dumps(self.config))
+        different = [name for name in sorted({*theirs, *ours}) if theirs.get(name) != ours.get(name)]
+        if different:
+            name = different[0]
+            raise StorageError(
+                f"{uri}: made with {name} {theirs.get(name)!r}, now {ours.get(name)!r}; choose another --output, or delete {self.folder}"
+            )
+
+    def path(self, name: str) -> str:
+        return join(self.folder, name)
+
+    def key(self, shard_inputs: Mapping[str, str] | None = None) -> str:
+        return key([self.stage, self.config, dict(self.inputs if shard_inputs is None else shard_inputs)])
+
+    def done(self, name: str, rows: int, made_from: str, counts: Mapping[str, int] | None = None) -> None:
+        """Leave the marker of a shard whose file is in place. `made_from` is `key(...)` of what it was made from."""
+        shard = Shard(name, rows, checksum(self.path(name)), dict(counts or {}))
+        write_json(join(self.folder, MARKERS, name + ".json"), {"key": made_from, **asdict(shard)})
+
+    def finished(self, name: str, made_from: str) -> Shard | None:
+        """The shard, where it is in place, whole, and made from the same things; otherwise None."""
+        marker = join(self.folder, MARKERS, name + ".json")
+        if not exists(marker) or not exists(self.path(name)):
+            return None
+        value = read_json(marker)
+        if value.pop("key") != made_from or checksum(self.path(name)) != value["checksum"]:
+            return None
+        return Shard(**value)
+
+    def markers(self) -> int:
+        """How many shards have left a marker: what a progress bar counts, wherever the workers are."""
+        fs, path = filesystem(join(self.folder, MARKERS))
+        return len(fs.ls(path, detail=False)) if fs.exists(path) else 0
+
+    def forget(self, names: Sequence[str]) -> None:
+        """Take back the manifest and the markers of shards about to be made again."""
+        remove(join(self.folder, MANIFEST))
+        for name in names:
+            remove(join(self.folder, MARKERS, name + ".json"))
+        write_json(join(self.folder, STARTED), {"stage": self.stage, "config": self.config})
+
+    def pending(self, made_from: Mapping[str, str]) -> list[str]:
+        """Of the shards {name: key}, those still to be made. Forgets their markers, and the manifest if there are any."""
+        names = [name for name, made in made_from.items() if self.finished(name, made) is None]
+        if names:
+            self.forget(names)
+        return names
+
+    def finish(self, made_from: Mapping[str, str], details: Callable[[Sequence[Shard]], Mapping[str, Any]] | None = None) -> Manifest:
+        """Write the manifest of the shards {name: key}, all of which must be finished."""
+        shards = []
+        for name, made in made_from.items():
+            shard = self._marker(name, made)
+            if shard is None:
+                raise StorageError(f"{self.path(name)}: this shard was not written; run the same command again to go on")
+            shards.append(shard)
+        manifest = Manifest(self.stage, self.config, self.inputs, shards, dict(details(shards)) if details else {})
+        write_json(join(self.folder, MANIFEST), asdict(manifest))
+        remove(join(self.folder, STARTED))
+        self._sweep()
+        return manifest
+
+    def _marker(self, name: str, made_from: str) -> Shard | None:
+        marker = join(self.folder, MARKERS, name + ".json")
+        if not exists(marker):
+            return None
+        value = read_json(marker)
+        return Shard(**value) if value.pop("key") == made_from else None
+
+    def _sweep(self) -> None:
+        """Remove what killed workers left half-written."""
+        fs, path = filesystem(self.folder)
+        for name in fs.ls(path, detail=False):
+            if str(name).endswith(TEMPORARY):
+                with contextlib.suppress(OSError):
+                    fs.rm(name)
+
+
+def available_cores() -> int:
+    """Cores this process may use (containers often allow fewer than the machine has)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
