@@ -1,0 +1,44 @@
+# Every target makes the environment first if it is not there; a second call starts at once.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+DEMO   := build/demo
+
+.PHONY: venv demo test lint format clean
+
+venv: $(STAMP)
+
+# The stamp is written last. Where it is missing an earlier call was interrupted and may have left half a package behind, so the
+# environment starts from nothing; where it is only out of date, what changed is installed over it.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
+	@echo "Installing into $(VENV), which takes a minute or two"
+	@if [ -e $@ ]; then rm $@; else $(PYTHON) -m venv --clear $(VENV); fi
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cpu,dev]'
+	@touch $@
+
+# Mine the three language pairs of examples/ from a clean start and print how much of the gold came back.
+demo: $(STAMP)
+	@rm -rf $(DEMO)
+	@set -e; for lang in de ru hi; do \
+	  echo; echo "== examples/en.txt + examples/$$lang.txt"; \
+	  $(BIN)/miner mine examples/en.txt examples/$$lang.txt --source-lang en --target-lang $$lang \
+	    --gold examples/gold.en-$$lang.tsv --output $(DEMO)/en-$$lang --json $(DEMO)/en-$$lang.json; \
+	done
+	@echo; $(BIN)/python examples/scores.py $(DEMO)/en-de.json $(DEMO)/en-ru.json $(DEMO)/en-hi.json
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n auto --maxprocesses 4
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
