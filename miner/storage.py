@@ -6,19 +6,22 @@ checksum still match and makes the others again. The manifest comes last, so a s
 """
 
 import contextlib
+import errno
 import json
 import logging
 import os
 import posixpath
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
+from fsspec.implementations.local import LocalFileSystem
 
 from miner.errors import StorageError
 
@@ -46,12 +49,23 @@ def join(folder: str, *names: str) -> str:
 
 def exists(uri: str) -> bool:
     fs, path = filesystem(uri)
-    return bool(fs.exists(path))
+    fs.invalidate_cache(posixpath.dirname(path))  # object stores remember listings, and other processes write too
+    with _clear_errors(uri):
+        return bool(fs.exists(path))
 
 
 def is_folder(uri: str) -> bool:
     fs, path = filesystem(uri)
-    return bool(fs.isdir(path))
+    with _clear_errors(uri):
+        return bool(fs.isdir(path))
+
+
+def names_in(uri: str) -> list[str]:
+    """The names in a folder, sorted; none where there is no folder."""
+    fs, path = filesystem(uri)
+    fs.invalidate_cache(path)
+    with _clear_errors(uri):
+        return sorted(posixpath.basename(str(name).rstrip("/")) for name in fs.ls(path, detail=False)) if fs.isdir(path) else []
 
 
 def make_folder(uri: str) -> None:
@@ -63,8 +77,9 @@ def make_folder(uri: str) -> None:
 def remove(uri: str) -> None:
     """Remove a file or folder; nothing happens where there is none."""
     fs, path = filesystem(uri)
-    if fs.exists(path):
-        fs.rm(path, recursive=True)
+    with _clear_errors(uri), contextlib.suppress(FileNotFoundError):
+        if fs.exists(path):
+            fs.rm(path, recursive=True)
 
 
 def shard_name(index: int, shards: int, suffix: str = ".parquet") -> str:
@@ -78,10 +93,22 @@ def _clear_errors(uri: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise StorageError(f"{uri}: no such file or folder") from error
-    except pa.ArrowInvalid as error:
-        raise StorageError(f"{uri}: not a whole Parquet file ({_first_line(error)}); delete it and run its stage again") from error
     except OSError as error:
-        raise StorageError(f"{uri}: {error.strerror or _first_line(error)}; free some space or choose another place, then run again") from error
+        reason = error.strerror or _first_line(error)
+        raise StorageError(f"{uri}: {reason}; {_REMEDIES.get(error.errno or 0, _REMEDY)}, then run the same command again") from error
+
+
+_REMEDY = "see to it or choose another place"
+_REMEDIES = {
+    errno.ENOSPC: "free some space or choose another place",
+    errno.EDQUOT: "free some space or choose another place",
+    errno.EFBIG: "allow larger files or choose another place",
+    errno.EACCES: "allow access or choose another place",
+    errno.EROFS: "choose another place",
+    errno.EEXIST: "choose another place",
+    errno.ENOTDIR: "choose another place",
+    errno.EISDIR: "choose another place",
+}
 
 
 def _first_line(error: BaseException) -> str:
@@ -96,16 +123,23 @@ def atomic(uri: str) -> Iterator[BinaryIO]:
     # The temporary name is unique, so that two workers given the same shard never write one file.
     aside = posixpath.join(parent, f".{name}.{uuid.uuid4().hex}{TEMPORARY}")
     with _clear_errors(uri):
-        fs.makedirs(parent, exist_ok=True)
         try:
+            fs.makedirs(parent, exist_ok=True)
             with fs.open(aside, "wb") as handle:
                 yield handle
-            fs.mv(aside, path)
+            _rename(fs, aside, path)
         except BaseException:
             with contextlib.suppress(OSError):
                 if fs.exists(aside):
                     fs.rm(aside)
             raise
+
+
+def _rename(fs: fsspec.AbstractFileSystem, aside: str, path: str) -> None:
+    if isinstance(fs, LocalFileSystem):
+        Path(aside).replace(path)  # `mv` is not atomic across file systems, and moves a file *into* a folder of that name
+    else:
+        fs.mv(aside, path)
 
 
 def write_json(uri: str, value: Any) -> None:
@@ -156,8 +190,12 @@ def write_table(uri: str, table: pa.Table) -> None:
 def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
     """A Parquet file to read by row group; a missing or truncated one is a StorageError."""
     fs, path = filesystem(uri)
-    with _clear_errors(uri), fs.open(path, "rb") as handle, pq.ParquetFile(handle, pre_buffer=False) as file:
-        yield file
+    with _clear_errors(uri), fs.open(path, "rb") as handle:
+        try:
+            with pq.ParquetFile(handle, pre_buffer=False) as file:
+                yield file
+        except pa.ArrowInvalid as error:
+            raise StorageError(f"{uri}: not a whole Parquet file ({_first_line(error)}); run the command that made it again") from error
 
 
 def read_table(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -255,61 +293,57 @@ class Stage:
 
     def finished(self, name: str, made_from: str) -> Shard | None:
         """The shard, where it is in place, whole, and made from the same things; otherwise None."""
+        shard = self._marked(name, made_from)
+        if shard is None or not exists(self.path(name)) or checksum(self.path(name)) != shard.checksum:
+            return None
+        return shard
+
+    def _marked(self, name: str, made_from: str) -> Shard | None:
+        """What the marker of a shard made from the same things says; None where there is none that can be read."""
         marker = join(self.folder, MARKERS, name + ".json")
-        if not exists(marker) or not exists(self.path(name)):
+        if not exists(marker):
             return None
-        value = read_json(marker)
-        if value.pop("key") != made_from or checksum(self.path(name)) != value["checksum"]:
+        try:
+            value = read_json(marker)
+            return Shard(**value) if value.pop("key") == made_from else None
+        except (StorageError, AttributeError, KeyError, TypeError):
             return None
-        return Shard(**value)
 
     def markers(self) -> int:
         """How many shards have left a marker: what a progress bar counts, wherever the workers are."""
-        fs, path = filesystem(join(self.folder, MARKERS))
-        return len(fs.ls(path, detail=False)) if fs.exists(path) else 0
-
-    def forget(self, names: Sequence[str]) -> None:
-        """Take back the manifest and the markers of shards about to be made again."""
-        remove(join(self.folder, MANIFEST))
-        for name in names:
-            remove(join(self.folder, MARKERS, name + ".json"))
-        write_json(join(self.folder, STARTED), {"stage": self.stage, "config": self.config})
+        return sum(not name.startswith(".") for name in names_in(join(self.folder, MARKERS)))
 
     def pending(self, made_from: Mapping[str, str]) -> list[str]:
-        """Of the shards {name: key}, those still to be made. Forgets their markers, and the manifest if there are any."""
+        """Of the shards {name: key}, those still to be made. If there are any, takes back the manifest and their markers."""
         names = [name for name, made in made_from.items() if self.finished(name, made) is None]
         if names:
-            self.forget(names)
+            write_json(join(self.folder, STARTED), {"stage": self.stage, "config": self.config})
+            remove(join(self.folder, MANIFEST))
+            for name in names:
+                remove(join(self.folder, MARKERS, name + ".json"))
         return names
 
     def finish(self, made_from: Mapping[str, str], details: Callable[[Sequence[Shard]], Mapping[str, Any]] | None = None) -> Manifest:
-        """Write the manifest of the shards {name: key}, all of which must be finished."""
+        """Write the manifest of the shards {name: key}, all of which must be finished, and clear away what it does not name."""
         shards = []
         for name, made in made_from.items():
-            shard = self._marker(name, made)
+            shard = self._marked(name, made)
             if shard is None:
                 raise StorageError(f"{self.path(name)}: this shard was not written; run the same command again to go on")
             shards.append(shard)
         manifest = Manifest(self.stage, self.config, self.inputs, shards, dict(details(shards)) if details else {})
         write_json(join(self.folder, MANIFEST), asdict(manifest))
-        remove(join(self.folder, STARTED))
-        self._sweep()
+        self._sweep({shard.name for shard in shards})
         return manifest
 
-    def _marker(self, name: str, made_from: str) -> Shard | None:
-        marker = join(self.folder, MARKERS, name + ".json")
-        if not exists(marker):
-            return None
-        value = read_json(marker)
-        return Shard(**value) if value.pop("key") == made_from else None
-
-    def _sweep(self) -> None:
-        """Remove what killed workers left half-written."""
-        fs, path = filesystem(self.folder)
-        for name in fs.ls(path, detail=False):
-            if str(name).endswith(TEMPORARY):
-                with contextlib.suppress(OSError):
-                    fs.rm(name)
+    def _sweep(self, kept: Set[str]) -> None:
+        """Remove what killed workers left half-written, and the shards and markers of an earlier partition."""
+        remove(join(self.folder, STARTED))
+        for folder, suffix in ((self.folder, ""), (join(self.folder, MARKERS), ".json")):
+            for name in names_in(folder):
+                stale = name.startswith("part-") and name.removesuffix(suffix) not in kept
+                if stale or (name.startswith(".") and name.endswith(TEMPORARY)):
+                    remove(join(folder, name))
 
 
 def available_cores() -> int:

@@ -15,12 +15,12 @@ from typing import Any, Protocol
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
 from miner import errors, storage
 from miner.errors import ConfigError, MinerError
 from miner.storage import Manifest, Shard, Stage
+from pipelines.local import local_runner, worker_deaths_raised
 
 FAILURE = "_failure.json"
 POLL_SECONDS = 0.25
@@ -52,13 +52,14 @@ def run_stage(
     `made_from` maps each shard's name to the key of what it is made from (`stage.key(...)`), `options` are Beam's own
     (`--runner=...`), and `details(shards)` is what to record in the manifest. Raises the MinerError of a failed shard.
     """
+    beam_options = _parse(options)
     stage.start()
     storage.remove(stage.path(FAILURE))
     pending = stage.pending(made_from)
     if pending:
         make = _Make(stage, {name: made_from[name] for name in pending}, work)
         with _reporting(stage, len(made_from)), _failures_raised(stage):
-            _run(pending, make, options)
+            _run(pending, make, beam_options)
     elif storage.exists(stage.path(storage.MANIFEST)):
         logger.info("%s: all %d shards are there already", stage.stage, len(made_from))
     return stage.finish(made_from, details)
@@ -134,13 +135,13 @@ def _error(kind: str, message: str) -> MinerError:
     return made if isinstance(made, MinerError) else MinerError(message)
 
 
-def _run(names: Sequence[str], make: _Make, options: Sequence[str]) -> None:
-    beam_options = _parse(options)
-    pipeline = beam.Pipeline(runner=_runner(beam_options), options=beam_options)
+def _run(names: Sequence[str], make: _Make, options: PipelineOptions) -> None:
+    pipeline = beam.Pipeline(runner=_runner(options), options=options)
     shards = pipeline | "Shards" >> beam.Create(list(names)).with_output_types(str)
     # Without a reshuffle a runner fuses the steps, and one worker makes every shard.
     _ = shards | "Spread" >> beam.Reshuffle() | "Make" >> beam.ParDo(make)
-    pipeline.run().wait_until_finish()
+    with worker_deaths_raised():
+        pipeline.run().wait_until_finish()
 
 
 def _parse(options: Sequence[str]) -> PipelineOptions:
@@ -159,7 +160,7 @@ def _runner(options: PipelineOptions) -> PipelineRunner:
     """The runner asked for. The default is named outright: DirectRunner would first download and start a Go binary."""
     name = options.view_as(StandardOptions).runner
     if name is None:
-        return FnApiRunner()
+        return local_runner(options)
     try:
         return create_runner(name)
     except (ValueError, ImportError, AttributeError) as error:

@@ -1,0 +1,12 @@
+"""A local worker process: Beam's own, with its log going to the driver instead of the terminal."""
+
+import logging
+import sys
+
+# Before Beam is imported: its first warning would otherwise set up a handler on stderr.
+logging.getLogger().addHandler(logging.NullHandler())
+
+from apache_beam.runners.worker import sdk_worker_main  # noqa: E402
+
+if __name__ == "__main__":
+    sdk_worker_main.main(sys.argv)
