@@ -1,0 +1,55 @@
+"""Cleaning: what counts as one and the same sentence, and the id that follows from it.
+
+Everything works on blocks of lines, because cleaning a joined block costs a third of cleaning its lines one by one.
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+Ids = npt.NDArray[np.int64]
+
+# Control characters that `str.split` does not take for white space, as it does tab, CR, FF, VT, FS to US and NEL.
+_CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
+# Marks without width or meaning of their own: soft hyphen, zero-width space, word joiner, byte order mark. The zero-width
+# joiners stay (Persian and the Indic scripts spell with them), and so do the marks of writing direction.
+_INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")
+_ODD = re.compile(_CONTROL.pattern[:-1] + _INVISIBLE.pattern[1:])
+
+
+def clean(line: str) -> str:
+    """One line as it is stored and compared; cleaning it again changes nothing."""
+    return clean_all([line])[0]
+
+
+def clean_all(lines: Sequence[str]) -> list[str]:
+    """n lines -> n cleaned lines.
+
+    Control characters become spaces, invisible marks go, the text is put in Unicode NFC, and each run of white space of any
+    kind becomes one space, with none left at the ends.
+    """
+    if not lines:
+        return []
+    # A line end is a Unicode starter that composes with nothing, so the joined block normalises as its lines do.
+    text = "\n".join(lines)
+    if text.count("\n") != len(lines) - 1:  # values of JSON and Parquet may hold line ends of their own
+        text = "\n".join([line.replace("\n", " ") for line in lines])
+    if _ODD.search(text):
+        # Before NFC: what an invisible mark kept apart may compose.
+        text = _INVISIBLE.sub("", _CONTROL.sub(" ", text))
+    return [" ".join(line.split()) for line in unicodedata.normalize("NFC", text).split("\n")]
+
+
+def sentence_ids(texts: Sequence[str]) -> Ids:
+    """n cleaned texts -> (n,) int64: the xxh3-64 of their UTF-8 bytes, its bits read as a signed number."""
+    digest = xxhash.xxh3_64_intdigest
+    return np.fromiter((digest(text.encode()) for text in texts), dtype=np.uint64, count=len(texts)).view(np.int64)
+
+
+def sentence_id(text: str) -> int:
+    """The id of one cleaned text."""
+    return int(sentence_ids([text])[0])
