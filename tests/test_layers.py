@@ -17,6 +17,7 @@ ROOMS = {
     "config": {"errors"},
     "storage": {"errors"},
     "languages": {"errors"},
+    "corpus": {"errors", "tables", "storage"},
     "text": {"errors", "tables", "config", "storage", "languages"},
     "encoders": {"errors", "config", "storage"},
     "search": {"errors"},
