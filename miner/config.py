@@ -24,6 +24,10 @@ class Settings(pydantic.BaseModel):
         except pydantic.ValidationError as error:
             raise ConfigError(_one_line(error)) from error
 
+    def part(self, model: type[Model]) -> Model:
+        """The settings of `model`, which this one includes."""
+        return model(**{name: getattr(self, name) for name in model.model_fields})
+
 
 class EncoderSettings(Settings):
     """Which encoder, and how it runs."""

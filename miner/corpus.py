@@ -1,0 +1,143 @@
+"""A folder of `miner embed`: the sentences of one side, and their vectors.
+
+`FOLDER/sentences` and `FOLDER/embeddings` hold shards of the same names, and row i of one belongs to row i of the other; both
+are sorted by id. Everything here streams by row group, so no reader needs to hold a shard.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from miner import storage
+from miner.errors import DataError
+from miner.storage import Manifest, Shard
+from miner.tables import Vectors, arrow_to_vectors
+
+SENTENCES = "sentences"  # the stage's name and its folder's
+EMBEDDINGS = "embeddings"
+ROW_GROUP = 32768  # rows: what a reader holds at a time
+
+Ids = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """One embedded side. Made by `open_corpus`, which checks that its parts fit together."""
+
+    folder: str
+    lang: str
+    dim: int
+    fingerprint: str  # of the encoder
+    shards: tuple[Shard, ...]  # of the embeddings
+    counts: dict[str, int]  # of the reading: lines, kept, empty, invalid, too_long, duplicate
+
+    @property
+    def rows(self) -> int:
+        """How many unique sentences there are."""
+        return sum(shard.rows for shard in self.shards)
+
+    @property
+    def key(self) -> str:
+        """A name for the vectors and what they belong to: it changes when any of them does."""
+        return storage.key([self.fingerprint, [[shard.name, shard.checksum] for shard in self.shards]])
+
+    def vectors(self, name: str) -> Iterator[tuple[Ids, Vectors]]:
+        """The shard `name` by row group: ids (n,), ascending, and vectors (n, dim). DataError where a value is not finite."""
+        uri = storage.join(self.folder, EMBEDDINGS, name)
+        with storage.open_parquet(uri) as file:
+            for group in range(file.num_row_groups):
+                table = file.read_row_group(group)
+                vectors = arrow_to_vectors(table["embedding"])
+                if not all_finite(vectors):
+                    raise DataError(f"{uri}: holds vectors that are not finite; delete it and run `miner embed` again")
+                yield table["id"].to_numpy(), vectors
+
+    def read_vectors(self, name: str) -> tuple[Ids, Vectors]:
+        """The whole shard `name`: ids (n,), ascending, and vectors (n, dim)."""
+        groups = list(self.vectors(name))
+        if len(groups) == 1:
+            return groups[0]
+        ids = [np.zeros(0, np.int64), *(ids for ids, _ in groups)]
+        vectors = [np.zeros((0, self.dim), np.float16), *(vectors for _, vectors in groups)]
+        return np.concatenate(ids), np.concatenate(vectors)
+
+    def sentences(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """The sentences of the shard `name` by row group, in the order of its vectors."""
+        with storage.open_parquet(storage.join(self.folder, SENTENCES, name)) as file:
+            for group in range(file.num_row_groups):
+                yield file.read_row_group(group, columns=list(columns) if columns else None)
+
+    def lookup(self, ids: npt.NDArray[np.int64]) -> pa.Table:
+        """The sentences with these ids, as a table of the schema SENTENCES whose row i is that of ids[i]."""
+        wanted = np.unique(ids)
+        found = [self._among(shard.name, wanted) for shard in self.shards if shard.rows]
+        table = pa.concat_tables(found).unify_dictionaries().combine_chunks()
+        order = np.argsort(table["id"].to_numpy())
+        held = table["id"].to_numpy()[order]
+        if len(held) != len(wanted):
+            missing = np.setdiff1d(wanted, held)
+            raise DataError(f"{self.folder}: no sentence has the id {missing[0]}; it changed while it was read, so run again")
+        return table.take(pa.array(order[np.searchsorted(held, ids)]))
+
+    def _among(self, name: str, wanted: npt.NDArray[np.int64]) -> pa.Table:
+        tables = [group.filter(pa.array(np.isin(group["id"].to_numpy(), wanted))) for group in self.sentences(name)]
+        return pa.concat_tables(tables)
+
+
+def all_finite(vectors: Vectors) -> bool:
+    """Whether no value of a float16 array is NaN or infinite: all exponent bits set. Ten times as fast as np.isfinite."""
+    return not bool(np.any((vectors.view(np.uint16) & 0x7C00) == 0x7C00))
+
+
+def is_corpus(folder: str) -> bool:
+    """Whether this is a folder of `miner embed`, finished or not."""
+    return any(storage.exists(storage.join(folder, EMBEDDINGS, name)) for name in (storage.MANIFEST, storage.STARTED))
+
+
+def open_corpus(folder: str) -> Corpus:
+    """The corpus in a folder of `miner embed`.
+
+    Raises StorageError where there is none, or it is not finished, or a shard is missing or truncated; DataError where the
+    sentences and the vectors do not fit each other.
+    """
+    if not storage.is_folder(folder):
+        raise DataError(f"{folder}: not a folder of `miner embed`")
+    embeddings = storage.read_manifest(storage.join(folder, EMBEDDINGS), EMBEDDINGS)
+    sentences = storage.read_manifest(storage.join(folder, SENTENCES), SENTENCES)
+    config = _config(folder, embeddings)
+    if dict(embeddings.inputs) != {shard.name: shard.checksum for shard in sentences.shards}:
+        raise DataError(f"{folder}: the sentences are not those that were embedded; run `miner embed` again")
+    for shard in sentences.shards:
+        _check_rows(storage.join(folder, SENTENCES, shard.name), shard.rows)
+    for shard in embeddings.shards:
+        _check_rows(storage.join(folder, EMBEDDINGS, shard.name), shard.rows, config["dim"])
+    if embeddings.rows != sentences.rows:
+        raise DataError(f"{folder}: {embeddings.rows} vectors for {sentences.rows} sentences; run `miner embed` again")
+    counts = dict(sentences.details.get("counts", {}))
+    return Corpus(folder, config["lang"], config["dim"], config["fingerprint"], tuple(embeddings.shards), counts)
+
+
+def _config(folder: str, embeddings: Manifest) -> dict[str, Any]:
+    config = dict(embeddings.config)
+    if {"fingerprint", "dim", "lang"} - set(config):
+        raise DataError(f"{folder}: its manifest does not tell the encoder; run `miner embed` into another folder")
+    return config
+
+
+def _check_rows(uri: str, rows: int, dim: int | None = None) -> None:
+    with storage.open_parquet(uri) as file:
+        schema = file.schema_arrow
+        if file.metadata.num_rows != rows:
+            raise DataError(f"{uri}: {file.metadata.num_rows} rows, where its manifest says {rows}; run `miner embed` again")
+    if dim is not None and schema.field("embedding").type != pa.binary(2 * dim):
+        raise DataError(f"{uri}: vectors of {schema.field('embedding').type}, not of {dim} float16; run `miner embed` again")
+
+
+def write_row_groups(writer: pq.ParquetWriter, table: pa.Table) -> None:
+    """Write a table in the row groups that readers expect."""
+    writer.write_table(table, row_group_size=ROW_GROUP)
