@@ -86,6 +86,11 @@ def shard_name(index: int, shards: int, suffix: str = ".parquet") -> str:
     return f"part-{index:05d}-of-{shards:05d}{suffix}"
 
 
+def shard_index(name: str) -> int:
+    """The number in a shard's name, from 0."""
+    return int(name.split("-")[1])
+
+
 @contextlib.contextmanager
 def _clear_errors(uri: str) -> Iterator[None]:
     """Turn what an operating system or Arrow says about a file into one clear line."""

@@ -1,0 +1,141 @@
+"""What the commands share at the edge: the terminal. Errors become one line, progress a bar; logging is configured here alone."""
+
+import contextlib
+import logging
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from miner.errors import MinerError
+
+OURS = ("miner", "pipelines")
+QUIET_SECONDS = 10.0  # without a terminal, progress is told this often, and not before
+
+
+@dataclass
+class Edge:
+    """What the command line was given besides the command's own options."""
+
+    beam_options: tuple[str, ...] = ()
+    verbose: bool = False
+    debug: bool = False
+
+
+def beam_options() -> tuple[str, ...]:
+    """What followed `--`."""
+    return _edge(click.get_current_context()).beam_options
+
+
+def _edge(ctx: click.Context) -> Edge:
+    return ctx.ensure_object(Edge)
+
+
+def add_edge_options(command: click.Command) -> None:
+    """Give a command `--verbose` and `--debug`: they may stand before or after the command's name."""
+
+    def remember(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+        if value:
+            setattr(_edge(ctx), str(parameter.name), True)
+
+    if not any(parameter.name == "debug" for parameter in command.params):
+        for declarations, text in ((["-v", "--verbose"], "Log what is being done."), (["--debug"], "Show where an error comes from.")):
+            command.params.append(click.Option(declarations, is_flag=True, expose_value=False, callback=remember, help=text))
+
+
+@contextlib.contextmanager
+def errors_as_lines(ctx: click.Context) -> Iterator[None]:
+    """A MinerError -> one line on stderr and exit status 1; Ctrl-C -> one line and 130. Anything else is a bug, and raised."""
+    try:
+        yield
+    except MinerError as error:
+        close_bar()
+        if _edge(ctx).debug:
+            click.echo("".join(traceback.format_exception(error)), err=True)
+        click.echo(f"miner: error: {' '.join(str(error).split())}", err=True)
+        ctx.exit(1)
+    except KeyboardInterrupt:
+        close_bar()
+        click.echo("miner: stopped; run the same command again to go on", err=True)
+        ctx.exit(130)
+
+
+def write_figures(path: str | None, figures: dict[str, Any]) -> None:
+    """Write a result's figures to the file of `--json`, if one is asked for."""
+    from miner import storage
+
+    if path is not None:
+        storage.write_json(path, figures)
+
+
+def configure_logging(edge: Edge) -> None:
+    """Send warnings and progress to stderr, and where `edge.verbose` everything else. Beam's chatter is heard only then."""
+    root = logging.getLogger()
+    root.handlers = [handler for handler in root.handlers if not isinstance(handler, Terminal)] + [Terminal(edge)]
+    for name in OURS:
+        logging.getLogger(name).setLevel(logging.INFO)
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+
+
+class Terminal(logging.Handler):
+    """Log records -> lines on stderr; those that carry progress -> a bar or, where there is no terminal, a line now and then."""
+
+    def __init__(self, edge: Edge) -> None:
+        super().__init__()
+        self.edge = edge
+        self.bar: Any = None
+        self.stage = ""
+        self.told = 0.0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        progress: dict[str, Any] | None = getattr(record, "progress", None)
+        ours = record.name.partition(".")[0] in OURS
+        if progress is not None and sys.stderr.isatty():
+            self.draw(**progress)
+        elif progress is not None and not self.edge.verbose:
+            self.tell(record, progress["stage"])
+        elif self.edge.verbose or (ours and record.levelno >= logging.WARNING):
+            self.write(record)
+
+    def draw(self, stage: str, done: int, total: int) -> None:
+        from tqdm import tqdm
+
+        if self.bar is None or self.stage != stage:
+            self.close_bar()
+            self.stage = stage
+            self.bar = tqdm(desc=stage, total=total, initial=done, unit="shard", leave=False, file=sys.stderr)
+        self.bar.n = done
+        self.bar.refresh()
+        if done == total:
+            self.close_bar()
+
+    def tell(self, record: logging.LogRecord, stage: str) -> None:
+        now = time.monotonic()
+        if self.stage != stage:
+            self.stage, self.told = stage, now
+        elif now - self.told >= QUIET_SECONDS:
+            self.told = now
+            self.write(record)
+
+    def write(self, record: logging.LogRecord) -> None:
+        if self.bar is not None:
+            self.bar.clear()
+        click.echo(f"miner: {self.format(record)}", err=True)
+
+    def close_bar(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+            self.bar = None
+
+
+def close_bar() -> None:
+    """Take the progress bar off the terminal, so that what is printed next stands alone."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, Terminal):
+            handler.close_bar()

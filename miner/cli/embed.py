@@ -1,0 +1,32 @@
+"""`miner embed`."""
+
+from typing import Any
+
+import click
+
+from miner.cli import console, options
+
+
+@click.command()
+@click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
+@options.lang_option
+@options.output_option
+@options.encoder_options
+@options.text_options
+@options.json_option
+def command(inputs: tuple[str, ...], json_file: str | None, **settings: Any) -> None:
+    """Clean, deduplicate and embed text.
+
+    INPUT is text with a sentence on each line, plain or .gz, .zst, .xz, .bz2; or TSV, JSONL or Parquet, with --text-column; a
+    pattern like 'news/*.gz', a URI, or `-` for standard input.
+
+    \b
+    Example:
+      miner embed news.de.txt.gz --lang de --output embedded/de
+    """
+    from miner.config import EmbedConfig
+    from pipelines import embed
+
+    result = embed.run(EmbedConfig.check(inputs=inputs, **settings), console.beam_options())
+    console.write_figures(json_file, result.figures())
+    click.echo(result.summary())

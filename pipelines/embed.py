@@ -1,0 +1,137 @@
+"""Text -> sentences and their embeddings: `OUTPUT/sentences` and `OUTPUT/embeddings`, shard by shard in the same order."""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from miner import corpus, languages, storage, tables
+from miner.config import EmbedConfig, EncoderSettings
+from miner.encoders import Encoder, load_encoder
+from miner.errors import MinerError, ModelError
+from miner.storage import Stage
+from miner.text import readers
+from pipelines import sentences
+from pipelines.runner import run_stage
+
+
+@dataclass(frozen=True)
+class EmbedResult:
+    """What `miner embed` did."""
+
+    output: str
+    lang: str
+    encoder: str
+    fingerprint: str
+    dim: int
+    unique: int  # sentences
+    counts: Mapping[str, int]  # of lines: lines = kept + empty + invalid + too_long, and duplicate = kept - unique
+    seconds: Mapping[str, float]  # by stage
+
+    def summary(self) -> str:
+        """A few lines for a person."""
+        dropped = [f"{count:,} {name.replace('_', ' ')}" for name, count in self.counts.items() if name not in ("lines", "kept") and count]
+        return "\n".join(
+            [
+                f"{self.counts['lines']:,} lines: {', '.join([f'''{self.counts['kept']:,} kept''', *dropped])}",
+                f"{self.unique:,} unique sentences ({self.lang}) x {self.dim} dimensions in {self.output}",
+                ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items()),
+            ]
+        )
+
+    def figures(self) -> dict[str, Any]:
+        """The same for a program."""
+        return asdict(self)
+
+
+def run(config: EmbedConfig, options: Sequence[str] = ()) -> EmbedResult:
+    """Read, clean, deduplicate and embed the inputs into `config.output`; what an earlier run finished there is kept.
+
+    Raises the MinerError of whatever cannot work: inputs, encoder, output folder, or the settings of an earlier run there.
+    """
+    times = [time.perf_counter()]
+    lang = languages.canonical(config.lang)
+    inputs = readers.expand(config.inputs)
+    settings = config.part(EncoderSettings)
+    encoder = _loaded(settings)
+    fresh = not storage.exists(config.output)
+    _stage(config.output, lang, encoder, {}).start()  # before any work: the folder may hold that of another encoder
+    times.append(time.perf_counter())
+    try:
+        texts = sentences.run(config, inputs, options)
+    except MinerError:
+        if fresh and not sentences.started(config.output):
+            storage.remove(config.output)  # nothing is left of an attempt that got nowhere
+        raise
+    times.append(time.perf_counter())
+    stage = _stage(config.output, lang, encoder, {shard.name: shard.checksum for shard in texts.shards})
+    made_from = {shard.name: stage.key({shard.name: shard.checksum}) for shard in texts.shards}
+    run_stage(stage, made_from, _Embed(config.output, settings, encoder.fingerprint), options)
+    times.append(time.perf_counter())
+    seconds = dict(zip(("encoder", corpus.SENTENCES, corpus.EMBEDDINGS), np.diff(times).round(3).tolist(), strict=True))
+    counts = texts.details["counts"]
+    return EmbedResult(config.output, lang, config.encoder, encoder.fingerprint, encoder.dim, texts.rows, counts, seconds)
+
+
+def _stage(output: str, lang: str, encoder: Encoder, inputs: Mapping[str, str]) -> Stage:
+    made_with = {"fingerprint": encoder.fingerprint, "dim": encoder.dim, "lang": lang}
+    return Stage(storage.join(output, corpus.EMBEDDINGS), corpus.EMBEDDINGS, made_with, inputs)
+
+
+class _Embed:
+    """One shard of sentences -> one shard of their vectors."""
+
+    def __init__(self, output: str, settings: EncoderSettings, fingerprint: str) -> None:
+        self.output = output
+        self.settings = settings
+        self.fingerprint = fingerprint
+
+    def setup(self) -> None:
+        self.encoder = _loaded(self.settings, self.fingerprint)
+
+    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+        schema = tables.embeddings_schema(self.encoder.dim, self.fingerprint)
+        texts = storage.open_parquet(storage.join(self.output, corpus.SENTENCES, name))
+        vectors = storage.parquet_writer(storage.join(self.output, corpus.EMBEDDINGS, name), schema)
+        with texts as file, vectors as writer:
+            for group in range(file.num_row_groups):
+                table = file.read_row_group(group, columns=["id", "text"])
+                rows = tables.vectors_to_arrow(encode(self.encoder, table["text"].to_pylist(), self.settings.encoder))
+                writer.write_table(pa.table([table["id"], rows], schema=schema))
+            return file.metadata.num_rows, {}
+
+
+def encode(encoder: Encoder, texts: Sequence[str], name: str) -> npt.NDArray[np.float32]:
+    """The vectors (n, dim) of n texts. ModelError where the encoder called `name` returns another shape, or NaN."""
+    vectors = encoder.encode(texts)
+    if vectors.shape != (len(texts), encoder.dim):
+        raise ModelError(f"{name}: returned vectors of shape {vectors.shape} for {len(texts)} texts x {encoder.dim}; mend the encoder")
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        text = texts[int(np.argmin(finite))]
+        raise ModelError(f"{name}: the vector of {text[:60]!r} is not finite; try --precision float32, or another encoder")
+    return vectors
+
+
+_lock = threading.Lock()
+_encoders: dict[tuple[EncoderSettings, str], Encoder] = {}  # of this process: at most the one last loaded
+
+
+def _loaded(settings: EncoderSettings, fingerprint: str | None = None) -> Encoder:
+    """The encoder of these settings. A worker says which fingerprint it must have, and takes what its process has loaded."""
+    with _lock:
+        if fingerprint is not None and (settings, fingerprint) in _encoders:
+            return _encoders[settings, fingerprint]
+        encoder = load_encoder(settings.encoder, settings)
+        if fingerprint not in (None, encoder.fingerprint):
+            raise ModelError(
+                f"{settings.encoder}: is {encoder.fingerprint} on a worker and {fingerprint} where the run started; give both the same"
+            )
+        _encoders.clear()
+        _encoders[settings, encoder.fingerprint] = encoder
+        return encoder
