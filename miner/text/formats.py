@@ -29,27 +29,8 @@ class Fault:
 Value = str | Fault
 Run = tuple[int, list[Value]]
 
-NOT_UTF8 = Fault("invalid", "not UTF-8; convert the file (`iconv -t UTF-8`)")
+NOT_UTF8 = Fault("invalid", "not UTF-8; convert the file")
 PARQUET_ROWS = 4096  # read at a time
-
-
-def read_values(uri: str, settings: TextSettings) -> Iterator[Run]:
-    """The values of one input, by its extension; ConfigError where its format needs a text column and none is given."""
-    kind, compression = streams.extensions(uri)
-    column = settings.text_column
-    if kind == ".parquet":
-        if compression:
-            raise ConfigError(f"{uri}: Parquet is read as it is; decompress the file first")
-        return parquet(uri, _needed(uri, column))
-    if kind in REFUSED:
-        raise ConfigError(f"{uri}: {kind} files are not read; {REFUSED[kind]}")
-    if kind in (".jsonl", ".ndjson"):
-        return jsonl(_lines(uri, compression, settings), _needed(uri, column))
-    if column is None and kind != ".tsv":
-        return _lines(uri, compression, settings)
-    return tsv(_lines(uri, compression, settings), _needed(uri, column), uri)
-
-
 REFUSED = {
     ".csv": "its quoting has no one meaning; write TSV, JSONL or Parquet",
     ".zip": "unpack it first",
@@ -58,9 +39,29 @@ REFUSED = {
 }
 
 
-def _needed(uri: str, column: str | None) -> str:
+def read_values(uri: str, settings: TextSettings, name: str) -> Iterator[Run]:
+    """The values of one input, by its extension; errors in what it says call it `name`.
+
+    Raises ConfigError where its format needs a text column and none is given, and for a format that is not read.
+    """
+    kind, compression = streams.extensions(uri)
+    column = settings.text_column
+    if kind == ".parquet":
+        if compression:
+            raise ConfigError(f"{name}: Parquet is read as it is; decompress the file first")
+        return parquet(uri, _needed(name, column))
+    if kind in REFUSED:
+        raise ConfigError(f"{name}: {kind} files are not read; {REFUSED[kind]}")
+    if kind in (".jsonl", ".ndjson"):
+        return jsonl(_lines(uri, compression, settings), _needed(name, column))
+    if column is None and kind != ".tsv":
+        return _lines(uri, compression, settings)
+    return tsv(_lines(uri, compression, settings), _needed(name, column), name)
+
+
+def _needed(name: str, column: str | None) -> str:
     if column is None:
-        raise ConfigError(f"{uri}: holds several columns; name the one with the text by --text-column")
+        raise ConfigError(f"{name}: holds several columns; name the one with the text by --text-column")
     return column
 
 
@@ -95,7 +96,7 @@ def _map(values: list[Value], parse: Callable[[str], Value]) -> list[Value]:
     return [parse(value) if isinstance(value, str) else value for value in values]
 
 
-def tsv(lines: Iterator[Run], column: str, uri: str) -> Iterator[Run]:
+def tsv(lines: Iterator[Run], column: str, name: str) -> Iterator[Run]:
     """One column of lines cut at tabs; quotes mean nothing. A name is looked up in the first line, a number counts from 1."""
     by_number = column.isdecimal()
     if by_number and int(column) == 0:
@@ -110,16 +111,16 @@ def tsv(lines: Iterator[Run], column: str, uri: str) -> Iterator[Run]:
 
     for number, values in lines:
         if index < 0:
-            index = _header(values[0], column, uri)
+            index = _header(values[0], column, name)
             number, values = number + 1, values[1:]
         yield number, _map(values, cell)
 
 
-def _header(line: Value, column: str, uri: str) -> int:
+def _header(line: Value, column: str, name: str) -> int:
     names = [name.strip() for name in line.split("\t")] if isinstance(line, str) else []
     if column not in names:
         known = ", ".join(names[:20])
-        raise DataError(f"{uri}:1: no column {column!r} in the header ({known}); name one of them, or give its number, from 1")
+        raise DataError(f"{name}:1: no column {column!r} in the header ({known}); name one of them, or give its number, from 1")
     return names.index(column)
 
 

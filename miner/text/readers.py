@@ -31,17 +31,18 @@ class Block:
     counts: Counter[str]  # what became of every line read: `lines` is the sum of the others in COUNTS
 
 
-def read(uri: str, settings: TextSettings) -> Iterator[Block]:
-    """The cleaned sentences of one input, in order; memory does not grow with it.
+def read(uri: str, settings: TextSettings, name: str | None = None) -> Iterator[Block]:
+    """The cleaned sentences of one input, in order; memory does not grow with it. Errors call it `name`, or else `uri`.
 
     Raises DataError for an input that is missing or broken and, where `settings.strict`, for the first line dropped for
     another reason than being empty.
     """
-    for first, values in read_values(uri, settings):
-        yield _block(uri, first, values, settings)
+    name = name or uri
+    for first, values in read_values(uri, settings, name):
+        yield _block(name, first, values, settings)
 
 
-def _block(uri: str, first: int, values: list[Value], settings: TextSettings) -> Block:
+def _block(name: str, first: int, values: list[Value], settings: TextSettings) -> Block:
     texts = [value for value in values if isinstance(value, str)]
     lines = np.arange(first, first + len(values), dtype=np.int64)
     faults = {index: value for index, value in enumerate(values) if isinstance(value, Fault)} if len(texts) < len(values) else {}
@@ -54,7 +55,7 @@ def _block(uri: str, first: int, values: list[Value], settings: TextSettings) ->
         bad = [(first + index, fault.reason) for index, fault in faults.items()]
         bad += [(int(line), f"longer than {settings.max_chars} characters; cut the line") for line in lines[long]]
         line, reason = min(bad)
-        raise DataError(f"{uri}:{line}: {reason}, or leave out --strict to drop such lines")
+        raise DataError(f"{name}:{line}: {reason}, or leave out --strict to drop such lines")
     keep = (lengths > 0) & ~long
     counts = Counter({"lines": len(values), "kept": int(keep.sum()), "empty": int((lengths == 0).sum()), "too_long": int(long.sum())})
     counts.update(fault.kind for fault in faults.values())
@@ -86,7 +87,7 @@ def _matches(name: str) -> list[str]:
         raise DataError(f"{name}: a folder; name its files, as in `{name.rstrip('/')}/*.txt`")
     if fs.exists(path):
         raise DataError(f"{name}: not a regular file; send it to standard input and give `-`")
-    if not glob.has_magic(path):
+    if not glob.has_magic(name):
         raise DataError(f"{name}: no such file; check the name")
     matches = [uri for uri in _glob(name) if storage.filesystem(uri)[0].isfile(storage.filesystem(uri)[1])]
     if not matches:

@@ -8,7 +8,8 @@ Which inputs, workers or runner did what, and in which order, does not show in t
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +32,6 @@ SUFFIX = ".arrow"
 # What is on its way: the sentences of one source, without its name.
 SCATTERED = pa.schema([SENTENCES.field(name) for name in ("id", "text", "count", "line")])
 
-Hash = Callable[[Sequence[str]], Ids]
-
 
 def ranges_for(inputs: Sequence[str], settings: TextSettings) -> int:
     """How many id ranges the text of these inputs is cut into: one for about every 32 MB, or as many as the settings say."""
@@ -44,7 +43,9 @@ def ranges_for(inputs: Sequence[str], settings: TextSettings) -> int:
 def _text_bytes(uri: str) -> float:
     fs, path = storage.filesystem(uri)
     with streams.clear_errors(uri, ""):
-        size = fs.size(path) or RANGE_BYTES  # a web server may not tell
+        size = fs.size(path)
+    if size is None:  # a web server may not tell
+        size = RANGE_BYTES
     kind, compression = streams.extensions(uri)
     return float(size) * EXPANSION.get(compression or kind, 1.0)
 
@@ -57,6 +58,11 @@ def signature(uri: str) -> str:
         return f"{info['size']}-{info['mtime']}" if "mtime" in info else str(fs.checksum(path))
 
 
+def scattered_name(source: str) -> str:
+    """The name of the file that `scatter` makes of the input `source`."""
+    return storage.key(source) + SUFFIX
+
+
 def scatter(uri: str, folder: str, ranges: int, settings: TextSettings, source: str | None = None) -> dict[str, int]:
     """Read one input into one file of `folder`, ordered by id range; returns the counts of `readers.COUNTS`.
 
@@ -64,13 +70,18 @@ def scatter(uri: str, folder: str, ranges: int, settings: TextSettings, source: 
     the ranges 0 to `ranges` - 1 of the first 32 MB of text, then those of the next, so a range is found without an index.
     """
     name = source or uri
+    place = storage.join(folder, scattered_name(name))
     counts: Counter[str] = Counter(dict.fromkeys(readers.COUNTS, 0))
     schema = SCATTERED.with_metadata({"source": name, "ranges": str(ranges)})
-    with storage.atomic(storage.join(folder, storage.key(name) + SUFFIX)) as handle, pa.ipc.new_file(handle, schema) as writer:
-        for table in _tables(readers.read(uri, settings), counts):
+    with storage.atomic(place) as handle, _writer(handle, schema) as writer:
+        for table in _tables(readers.read(uri, settings, name), counts):
             for batch in _by_range(unique(table), ranges):
                 writer.write_batch(batch)
     return dict(counts)
+
+
+def _writer(handle: Any, schema: pa.Schema) -> pa.RecordBatchFileWriter:
+    return pa.ipc.new_file(handle, schema)
 
 
 def _tables(blocks: Iterable[readers.Block], counts: Counter[str]) -> Iterator[pa.Table]:
@@ -89,9 +100,9 @@ def _tables(blocks: Iterable[readers.Block], counts: Counter[str]) -> Iterator[p
         yield pa.Table.from_batches(held)
 
 
-def _batch(block: readers.Block, ids_of: Hash = sentence_ids) -> pa.RecordBatch:
+def _batch(block: readers.Block) -> pa.RecordBatch:
     ones = np.ones(len(block.texts), dtype=np.int32)
-    return pa.record_batch([ids_of(block.texts), pa.array(block.texts, pa.string()), ones, block.lines], schema=SCATTERED)
+    return pa.record_batch([sentence_ids(block.texts), pa.array(block.texts, pa.string()), ones, block.lines], schema=SCATTERED)
 
 
 def range_of(ids: Ids, ranges: int) -> npt.NDArray[np.int64]:
@@ -116,7 +127,7 @@ def _numpy(table: pa.Table, name: str) -> npt.NDArray[np.int64]:
 def unique(table: pa.Table) -> pa.Table:
     """Sentences ordered by place -> one row for each id, sorted by id: the row of the first place, `count` summed up.
 
-    Raises DataError where two different texts have one id, and StorageError where the text is more than a column can hold.
+    Raises DataError where two different texts have one id: they are never merged.
     """
     order = np.argsort(_numpy(table, "id"), kind="stable")
     ids = _numpy(table, "id")[order]
@@ -141,10 +152,11 @@ def _check_collisions(table: pa.Table, order: npt.NDArray[np.int64], first: npt.
     if not same.all():
         at = int(np.argmin(same))
         one, other = (table.slice(int(order[row]), 1).to_pylist()[0] for row in (leaders[at], again[at]))
-        raise DataError(
-            f"{one['text'][:60]!r} (line {one['line']}) and {other['text'][:60]!r} (line {other['line']}) "
-            f"have the same id {one['id']}; take one of them out"
-        )
+        raise DataError(f"{_show(one)} and {_show(other)} have the same id {one['id']}; take one of them out")
+
+
+def _show(row: dict[str, Any]) -> str:
+    return f"{row['text'][:60]!r} ({row['source']}:{row['line']})" if "source" in row else f"{row['text'][:60]!r} (line {row['line']})"
 
 
 def gather(folder: str, index: int, ranges: int) -> tuple[pa.Table, dict[str, int]]:

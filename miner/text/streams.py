@@ -19,12 +19,12 @@ MAX_LINE = 1 << 20  # bytes of the longest line that is held; not less than a bl
 BOM = b"\xef\xbb\xbf"
 
 
-def _open_zstd(handle: BinaryIO) -> Any:
+def _open_zstd(handle: Any) -> Any:
     # Arrow's reader, because that of the zstandard package ends a truncated file without a word.
     return pa.CompressedInputStream(pa.PythonFile(handle, mode="r"), "zstd")
 
 
-COMPRESSIONS: dict[str, Callable[[BinaryIO], Any]] = {".gz": gzip.open, ".zst": _open_zstd, ".xz": lzma.open, ".bz2": bz2.open}
+COMPRESSIONS: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".zst": _open_zstd, ".xz": lzma.open, ".bz2": bz2.open}
 
 
 def extensions(uri: str) -> tuple[str, str]:
