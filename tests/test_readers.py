@@ -276,11 +276,13 @@ def test_expand_uris() -> None:
         (["none/*.txt"], "none/*.txt: no file matches this pattern; check it"),
         (["dee*"], "dee*: no file matches this pattern"),
         (["pipe"], "pipe: not a regular file; send it to standard input and give `-`"),
+        (["b*.tx*", "bad*"], "'bad\\udcff.dat': a file name that cannot be printed; rename the file"),
         ([], "no input; name text files"),
     ],
 )
 def test_inputs_that_are_not_files(folder: Path, inputs: list[str], message: str) -> None:
     os.mkfifo(folder / "pipe")
+    Path(os.fsdecode(b"bad\xff.dat")).touch()
     with pytest.raises(DataError) as caught:
         readers.expand(inputs)
     assert str(caught.value).startswith(message)

@@ -74,6 +74,8 @@ def expand(inputs: Sequence[str]) -> list[str]:
     found: dict[str, str] = {}  # place -> the first spelling of it
     for name in inputs:
         for uri in [STDIN] if name == STDIN else _matches(str(name)):
+            if not uri.isprintable():  # bytes that are not UTF-8 included: it could not be recorded, nor shown in one line
+                raise DataError(f"{uri!r}: a file name that cannot be printed; rename the file")
             place = uri if uri == STDIN else storage.filesystem(uri)[1]
             found[place] = min(uri, found.get(place, uri))
     return sorted(found.values())
