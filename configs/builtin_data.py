@@ -50,13 +50,11 @@ SOURCES = {
 UNLICENSED_PROJECTS = ("djangodocs-",)  # ids within l10n whose repository holds no licence
 
 # The languages of the encoder: the pieces of its vocabulary are few, and each language takes a share of them.
-LANGUAGES = frozenset(
-    canonical(code)
-    for code in (
-        "en de fr es it pt nl ru uk pl cs hu fi sv da tr el bg ro he ar hi zh zh-Hant ja ko vi id "
-        "jv tl eu ml ta te af bn mr ur fa et ka kk sw th"
-    ).split()
-)
+CODES = """
+    en de fr es it pt nl ru uk pl cs hu fi sv da tr el bg ro he ar hi zh zh-Hant ja ko vi id
+    jv tl eu ml ta te af bn mr ur fa et ka kk sw th
+"""
+LANGUAGES = frozenset(canonical(code) for code in CODES.split())
 EVALUATION = ("eval", "nli", "train/newstest_multi", "train/newstest_pairs.tsv.gz", "train/wmt21_multilingual")
 NOT_A_LETTER = re.compile(r"[\W_]+")
 

@@ -80,6 +80,43 @@ class MineConfig(TextSettings, EncoderSettings):
     gold: str | None = None  # source line <tab> target line, from 1
 
 
+class VocabularySettings(Settings):
+    """The SentencePiece model of a static encoder."""
+
+    size: int = pydantic.Field(32000, ge=2)  # pieces
+    sentences: int = pydantic.Field(700_000, ge=1)  # how many texts it is trained on, at most
+    language_smoothing: float = pydantic.Field(0.5, ge=0, le=1)  # a language's share is its count to this power
+    character_coverage: float = pydantic.Field(0.9995, gt=0, le=1)
+    normalisation: Literal["nmt_nfkc_cf", "nmt_nfkc", "nfkc_cf", "nfkc", "identity"] = "nmt_nfkc_cf"  # _cf folds case
+
+
+class StaticSettings(Settings):
+    """The vectors of a static encoder, and how they are trained."""
+
+    dim: int = pydantic.Field(256, ge=1)
+    spelling_buckets: int = pydantic.Field(131072, ge=0)  # hashed n-grams that spellings share in training; 0 for none
+    steps: int = pydantic.Field(4000, ge=1)
+    blocks: int = pydantic.Field(8, ge=1)  # blocks in a step
+    block_size: int = pydantic.Field(1024, ge=2)  # pairs contrasted with one another
+    learning_rate: float = pydantic.Field(8e-3, gt=0)  # falls linearly to 2 % of it
+    warmup_steps: int = pydantic.Field(50, ge=0)
+    temperature: float = pydantic.Field(0.05, gt=0)
+    language_smoothing: float = pydantic.Field(0.5, ge=0, le=1)  # a language's share is its count to this power
+    pivot: str = "eng_Latn"  # the language most pairs have on one side
+    pivot_share: float = pydantic.Field(0.75, ge=0, le=1)  # of the pairs whose group holds the pivot
+    piece_dropout: float = pydantic.Field(0.1, ge=0, lt=1)  # share of the pieces left out of a sentence, anew each time
+    max_pieces: int = pydantic.Field(100, ge=1)  # of a sentence, in training
+
+
+class TrainConfig(Settings):
+    """`miner train`: a config file -> an encoder."""
+
+    data: str  # Parquet with the columns group, lang, text
+    seed: int = 0
+    vocabulary: VocabularySettings = VocabularySettings()
+    encoder: StaticSettings = StaticSettings()
+
+
 def load_yaml(model: type[Model], path: str) -> Model:
     """Read a config file into `model`; ConfigError names the file and the first fault."""
     try:

@@ -103,14 +103,15 @@ class Terminal(logging.Handler):
         elif self.edge.verbose or (ours and record.levelno >= logging.WARNING):
             self.write(record)
 
-    def draw(self, stage: str, done: int, total: int) -> None:
+    def draw(self, stage: str, done: int, total: int, unit: str = "shard", note: str = "") -> None:
         from tqdm import tqdm
 
         if self.bar is None or self.stage != stage:
             self.close_bar()
             self.stage = stage
-            self.bar = tqdm(desc=stage, total=total, initial=done, unit="shard", leave=False, file=sys.stderr)
+            self.bar = tqdm(desc=stage, total=total, initial=done, unit=unit, leave=False, file=sys.stderr)
         self.bar.n = done
+        self.bar.set_postfix_str(note, refresh=False)
         self.bar.refresh()
         if done == total:
             self.close_bar()

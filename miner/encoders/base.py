@@ -15,8 +15,11 @@ class Encoder(Protocol):
     preprocessing, and with nothing else (not with the device, the batch size or the folder's path).
     """
 
-    dim: int
-    fingerprint: str
+    @property
+    def dim(self) -> int: ...
+
+    @property
+    def fingerprint(self) -> str: ...
 
     def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """n texts -> (n, dim) float32 rows of length 1, in the order of the texts; a text with nothing to encode is a zero row."""

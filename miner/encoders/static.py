@@ -72,7 +72,7 @@ class StaticEncoder:
         expected = (self.pieces.get_piece_size(), self.dim)
         if stored.shape != expected:
             raise ModelError(f"{self.folder / VECTORS}: {stored.shape} vectors where {SETTINGS} and {PIECES} want {expected}")
-        table = stored.astype(np.float32)
+        table: Floats = stored.astype(np.float32)
         if not np.isfinite(table).all():
             raise ModelError(f"{self.folder / VECTORS}: holds NaN or infinite values; fetch or train it again")
         return table
@@ -96,7 +96,7 @@ class StaticEncoder:
                 batch = list(texts[start : start + BATCH])
                 tokens = self.pieces.encode(batch, num_threads=threads)
                 parts = range(0, len(tokens), SLICE)
-                sums = pool.map(lambda at, tokens=tokens: bag(self.vectors, tokens[at : at + SLICE]), parts)  # type: ignore[misc]
+                sums = pool.map(lambda at, tokens=tokens: bag(self.vectors, tokens[at : at + SLICE]), parts)
                 for at, rows in zip(parts, sums, strict=True):
                     result[start + at : start + at + len(rows)] = rows
         return result

@@ -1,0 +1,164 @@
+"""Training the static encoder: the loss by its equation, blocks as drawn by rule, and an encoder that learns."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from click.testing import CliRunner
+
+from miner.cli.main import main
+from miner.encoders import load_encoder
+from miner.training.examples import BlockSampler, Groups, read_groups, smoothed
+from miner.training.losses import info_nce
+from miner.training.spelling import SparseProduct, ngrams, spelling_matrix
+
+NUMBERS = {
+    "eng_Latn": ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"],
+    "deu_Latn": ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"],
+    "rus_Cyrl": ["ноль", "один", "два", "три", "четыре", "пять", "шесть", "семь", "восемь", "девять"],
+}
+
+
+def numbers(rows: int, seed: int) -> list[np.ndarray]:
+    return list(np.random.default_rng(seed).integers(0, 10, size=(rows, 5)))
+
+
+def sentence(lang: str, digits: np.ndarray) -> str:
+    return " ".join(NUMBERS[lang][digit] for digit in digits)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """1,500 groups: five digits spelled out in English, and in German, Russian or both."""
+    rows = []
+    for group, digits in enumerate(numbers(1500, seed=1)):
+        langs = ["eng_Latn"] + [lang for at, lang in enumerate(("deu_Latn", "rus_Cyrl")) if group % 3 != at]
+        rows += [{"group": group, "lang": lang, "text": sentence(lang, digits)} for lang in langs]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "groups.parquet")
+    return tmp_path / "groups.parquet"
+
+
+def reference_loss(x: np.ndarray, y: np.ndarray, groups: np.ndarray, temperature: float) -> float:
+    """The equation, one term at a time."""
+    total = 0.0
+    for i in range(len(x)):
+        negatives = [j for j in range(len(x)) if groups[j] != groups[i]]
+        right = np.exp(x[i] @ y[i] / temperature)
+        total -= np.log(right / (right + sum(np.exp(x[i] @ y[j] / temperature) for j in negatives)))
+        total -= np.log(right / (right + sum(np.exp(x[j] @ y[i] / temperature) for j in negatives)))
+    return total / (2 * len(x))
+
+
+@pytest.mark.parametrize("groups", [[0, 1, 2, 3, 4, 5], [0, 0, 1, 2, 1, 0], [7, 7, 7, 7, 7, 7]])
+def test_info_nce_is_its_equation(groups: list[int]) -> None:
+    random = np.random.default_rng(0)
+    x, y = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in random.normal(size=(2, 6, 4)))
+    loss = info_nce(torch.from_numpy(x), torch.from_numpy(y), torch.tensor(groups), 0.1)
+    assert loss.item() == pytest.approx(reference_loss(x, y, np.array(groups), 0.1), rel=1e-12)
+
+
+def test_info_nce_gradients() -> None:
+    torch.manual_seed(0)
+    x, y = (torch.randn(4, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    assert torch.autograd.gradcheck(lambda a, b: info_nce(a, b, torch.tensor([0, 1, 1, 2]), 0.5), (x, y))
+
+
+def test_smoothing_by_hand() -> None:
+    np.testing.assert_allclose(smoothed(np.array([900, 0, 100]), 0.5), [0.75, 0, 0.25])
+    np.testing.assert_allclose(smoothed(np.array([900, 0, 100]), 0.0), [0.5, 0, 0.5])
+
+
+def test_blocks_follow_their_rules(data: Path) -> None:
+    groups = read_groups(str(data))
+    sampler = BlockSampler(groups, pivot="eng_Latn", smoothing=0.5, pivot_share=0.5, seed=0)
+    drawn = [block for block, _ in zip(sampler.blocks(200), range(50), strict=False)]
+    positives = np.concatenate([block.positives for block in drawn])
+    for block in drawn:
+        assert len(set(groups.lang[block.anchors])) == 1
+        np.testing.assert_array_equal(groups.group[block.anchors], groups.group[block.positives])
+        assert (groups.lang[block.anchors] != groups.lang[block.positives]).all()
+    anchors = np.concatenate([block.anchors for block in drawn])
+    assert set(anchors) == set(np.flatnonzero(groups.lang != groups.languages.index("eng_Latn")))
+    assert 0.7 < np.mean(groups.lang[positives] == groups.languages.index("eng_Latn")) < 0.95
+
+
+def test_a_pair_without_the_pivot_is_used() -> None:
+    groups = Groups(np.array([0, 0]), np.array([0, 1]), ("fra_Latn", "deu_Latn"), pa.chunked_array([["un", "eins"]]))
+    block = next(BlockSampler(groups, pivot="eng_Latn", smoothing=1, pivot_share=1, seed=3).blocks(64))
+    assert 0 < len(block.anchors) < 64  # what was drawn against itself is left out
+    assert (block.anchors != block.positives).all()
+
+
+def test_like_sounds_share_ngrams_across_scripts() -> None:
+    assert ngrams("▁Путин") == ngrams("▁putin")
+    assert not ngrams("▁one") & ngrams("▁zwei")
+    assert "~ ab" in ngrams("▁ab") & ngrams("ab")
+
+
+def test_spelling_product_equals_the_dense_one() -> None:
+    roomy = spelling_matrix(["▁one", "▁once", "два"], 1 << 20)  # no two n-grams meet in a bucket, so each row has length 1
+    torch.testing.assert_close(torch.sparse.sum(roomy * roomy, dim=1).to_dense(), torch.ones(3))
+    matrix = spelling_matrix(["▁one", "▁once", "два"], 64)
+    table = torch.randn(64, 5, requires_grad=True)
+    weights = torch.randn(3, 5)
+    product = SparseProduct.apply(table, matrix.to_sparse_csr(), matrix.t().coalesce().to_sparse_csr())
+    torch.testing.assert_close(product, matrix.to_dense() @ table)
+    (product * weights).sum().backward()
+    torch.testing.assert_close(table.grad, matrix.to_dense().T @ weights)
+
+
+CONFIG = """
+data: {data}
+vocabulary: {{size: 60, sentences: 2000}}
+encoder: {{dim: 32, steps: 60, blocks: 2, block_size: 128, spelling_buckets: 512, learning_rate: 0.02, warmup_steps: 5}}
+"""
+
+
+def test_training_learns_to_translate(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIG.format(data=data))
+    result = CliRunner().invoke(main, ["train", str(tmp_path / "config.yaml"), "--output", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    encoder = load_encoder(str(tmp_path / "out" / "encoder"))
+    unseen = {tuple(sorted(digits)): digits for digits in numbers(400, seed=2)}.values()  # a bag does not see the order
+    source, target = (encoder.encode([sentence(lang, digits) for digits in unseen]) for lang in ("deu_Latn", "rus_Cyrl"))
+    right = (source @ target.T).argmax(axis=1) == np.arange(len(source))
+    assert right.mean() > 0.95
+
+
+def test_training_again_gives_the_same_bytes(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIG.format(data=data).replace("steps: 60", "steps: 5"))
+    for name in ("a", "b"):
+        result = CliRunner().invoke(main, ["train", str(tmp_path / "config.yaml"), "--output", str(tmp_path / name)])
+        assert result.exit_code == 0, result.output
+    first, second = (load_encoder(str(tmp_path / name / "encoder")).fingerprint for name in ("a", "b"))
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("size: 60", "size: 9000"), "change vocabulary.size"),
+        (("dim: 32", "dims: 32"), "unknown setting 'encoder.dims'"),
+        (("dim: 32", "dim: 0"), "greater than or equal to 1"),
+        (("groups.parquet", "nothing.parquet"), "no such file"),
+        (("learning_rate: 0.02", "learning_rate: 1e38"), "lower encoder.learning_rate"),
+    ],
+)
+def test_bad_configs_are_one_line(data: Path, tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIG.format(data=data).replace(*change))
+    result = CliRunner().invoke(main, ["train", str(tmp_path / "config.yaml"), "--output", str(tmp_path / "out")])
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+    assert message in result.stderr
+    assert not (tmp_path / "out" / "encoder").exists()
+
+
+def test_data_without_pairs_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"group": [0, 1], "lang": ["eng_Latn", "deu_Latn"], "text": ["one", "zwei"]}), tmp_path / "groups.parquet")
+    (tmp_path / "config.yaml").write_text(CONFIG.format(data=tmp_path / "groups.parquet"))
+    result = CliRunner().invoke(main, ["train", str(tmp_path / "config.yaml"), "--output", str(tmp_path / "out")])
+    assert result.exit_code == 1
+    assert "no group holds two texts" in result.stderr
