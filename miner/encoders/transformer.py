@@ -80,7 +80,7 @@ class TransformerEncoder:
         self._lock = threading.Lock()  # threads take turns: two batches at once would need twice the memory
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        """n texts -> (n, dim) float32 unit rows, in the order of the texts; a text of nothing but spaces, or of no tokens, is a zero row."""
+        """n texts -> (n, dim) float32 unit rows, in the order of the texts; a text of nothing but spaces or of no tokens is a zero row."""
         rows = np.zeros((len(texts), self.dim), dtype=np.float32)
         filled = [row for row, text in enumerate(texts) if text.strip()]
         with self._lock:

@@ -1,0 +1,137 @@
+"""Retrieval accuracy: cases whose answer is plain to see, and a dense reference."""
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from miner.cli.main import main
+from miner.evaluation.retrieval import accuracies
+
+
+def unit(rows: object) -> np.ndarray:
+    """Rows of length 1 (or 0) in float16."""
+    vectors = np.asarray(rows, dtype=np.float64)
+    return (vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)).astype(np.float16)
+
+
+def reference(x: np.ndarray, y: np.ndarray, k: int) -> dict[str, tuple[float, float]]:
+    """Accuracy both ways by the definition, over dense matrices: xSIM's steps, without its rounding."""
+    similarity = x.astype(np.float64) @ y.astype(np.float64).T
+
+    def shares(similarity: np.ndarray) -> tuple[float, float]:
+        rows = np.arange(len(similarity))
+        nearest = np.argsort(-similarity, axis=1, kind="stable")[:, :k]
+        means = np.take_along_axis(similarity, nearest, axis=1).mean(axis=1)
+        other_means = -np.sort(-similarity, axis=0)[:k].mean(axis=0)
+        margin = np.take_along_axis(similarity, nearest, axis=1) / ((means[:, None] + other_means[nearest]) / 2)
+        best = nearest[rows, margin.argmax(axis=1)]
+        return float((nearest[:, 0] == rows).mean()), float((best == rows).mean())
+
+    (cosine, ratio), (cosine_back, ratio_back) = shares(similarity), shares(similarity.T)
+    return {"cosine": (cosine, cosine_back), "ratio": (ratio, ratio_back)}
+
+
+def found(x: np.ndarray, y: np.ndarray, k: int = 4) -> dict[str, tuple[float, float]]:
+    return {name: (accuracy.forward, accuracy.backward) for name, accuracy in accuracies(x, y, k).items()}
+
+
+@pytest.mark.parametrize(("size", "k"), [(1, 4), (3, 4), (50, 1), (50, 4), (300, 4), (300, 16)])
+def test_equals_a_dense_reference(size: int, k: int) -> None:
+    rng = np.random.default_rng(size + k)
+    x = unit(rng.normal(size=(size, 16)) + 0.5)
+    y = unit(x.astype(np.float64) + 0.25 * rng.normal(size=(size, 16)))
+    expected = reference(x, y, min(k, size))
+    assert found(x, y, k) == expected
+    assert size < 50 or 0.1 < expected["cosine"][0] < 0.9
+
+
+def test_equals_a_dense_reference_with_duplicates() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 40, size=200)
+    x = unit(rng.normal(size=(40, 16)))[rows]
+    y = unit(x[rng.permutation(200)].astype(np.float64) + 0.3 * rng.normal(size=(40, 16))[rows])
+    assert found(x, y) == reference(x, y, 4)
+
+
+def test_forward_and_backward_are_told_apart() -> None:
+    # Both sources are nearest to target 0; each target is nearest to its own source.
+    x, y = unit([[1, 0, 0], [0.9, 0.4, 0]]), unit([[1, 0.2, 0], [0, 0.5, 1]])
+    result = accuracies(x, y, 1)
+    assert (result["cosine"].forward, result["cosine"].backward, result["cosine"].mean) == (0.5, 1.0, 0.75)
+
+
+def test_the_margin_corrects_a_hub() -> None:
+    # Target 0 is close to both sources, so by cosine it wins twice (0.7 > 0.65); by margin target 1 wins its own source:
+    # the means are 0.5 and 0.675 for the sources, 0.7 and 0.475 for the targets, and 0.65 / 0.575 > 0.7 / 0.6875.
+    x = np.array([[1, 0, 0, 0], [0, 1, 0, 0]], dtype=np.float16)
+    y = np.array([[0.7, 0.7, 0, 0], [0.3, 0.65, 0.7, 0]], dtype=np.float16)
+    result = accuracies(x, y, 2)
+    assert result["cosine"].forward == 0.5
+    assert result["ratio"].forward == 1.0
+
+
+def test_of_equal_neighbours_the_first_line_is_the_answer() -> None:
+    same = unit([[1, 2], [1, 2], [1, 2], [2, -1]])
+    assert found(same, same) == {"cosine": (0.5, 0.5), "ratio": (0.5, 0.5)}
+
+
+def test_lines_without_a_vector_are_wrong_and_stand_in_nobodys_way() -> None:
+    x, y = unit([[0, 0], [1, 0], [0, 1]]), unit([[0, 0], [1, 0], [0, 1]])
+    assert found(x, y) == {"cosine": (2 / 3, 2 / 3), "ratio": (2 / 3, 2 / 3)}
+    assert found(x[:1], y[:1]) == {"cosine": (0, 0), "ratio": (0, 0)}
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(main, ["eval", "retrieval", *arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_command(toy_encoder: Path, tmp_path: Path) -> None:
+    # Lines 1 and 4 are equal, so nothing finds line 4; line 3 is empty; line 5 finds line 2 forward, and line 1 backward.
+    english = ["one two three", "four five", "", "one two three", "four five five"]
+    french = ["un deux trois", " quatre  cinq ", "", "un deux trois", "un deux"]
+    (tmp_path / "en.txt").write_text("\n".join(english) + "\n")
+    with gzip.open(tmp_path / "fr.txt.gz", "wt") as file:
+        file.write("\n".join(french))
+    status, output, errors = run(
+        str(tmp_path / "en.txt"), str(tmp_path / "fr.txt.gz"), "--encoder", str(toy_encoder), "--json", str(tmp_path / "f.json")
+    )
+    assert (status, errors) == (0, "")
+    shares = {"forward": 0.4, "backward": 0.4, "mean": 0.4}
+    assert json.loads((tmp_path / "f.json").read_text()) == {"n": 5, "accuracy": {"cosine": shares, "ratio": shares}}
+    assert "5 lines" in output
+
+
+def test_columns_of_a_table(toy_encoder: Path, tmp_path: Path) -> None:
+    (tmp_path / "en.tsv").write_text("1\tone\n2\ttwo\n")
+    (tmp_path / "fr.tsv").write_text("1\tun\n2\tdeux\n")
+    status, output, _ = run(str(tmp_path / "en.tsv"), str(tmp_path / "fr.tsv"), "--encoder", str(toy_encoder), "--text-column", "2")
+    assert status == 0
+    assert output.split()[-4:] == ["ratio", "100.00", "100.00", "100.00"]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        (b"one\ntwo\n", b"un\n", "has 2 lines, "),
+        (b"", b"", "no lines"),
+        (b"one\n\xff\n", b"un\ndeux\n", "source.txt:2: not UTF-8"),
+        (b"one\n" + b"o" * 5_000_000, b"un\ndeux\n", "source.txt:2: longer than"),
+        (None, b"un\n", "source.txt: no such file"),
+    ],
+)
+def test_bad_input(toy_encoder: Path, tmp_path: Path, source: bytes | None, target: bytes, message: str) -> None:
+    if source is not None:
+        (tmp_path / "source.txt").write_bytes(source)
+    (tmp_path / "target.txt").write_bytes(target)
+    status, output, errors = run(
+        *(str(tmp_path / f"{side}.txt") for side in ("source", "target")), "--encoder", str(toy_encoder), "--json", str(tmp_path / "f.json")
+    )
+    assert (status, output) == (1, "")
+    assert message in errors
+    assert errors.count("\n") == 1
+    assert not (tmp_path / "f.json").exists()

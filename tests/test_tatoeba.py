@@ -1,0 +1,86 @@
+"""The Tatoeba evaluation on files whose answers are plain to see."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from miner.cli.main import main
+from miner.evaluation.tatoeba import SETS
+
+FRENCH = ["un", "deux trois", "quatre", "cinq"]
+ENGLISH = ["one", "two three", "four", "five"]
+
+
+def write(folder: Path, code: str, lines: list[str]) -> None:
+    with gzip.open(folder / f"tatoeba.{code}-eng.tsv.gz", "wt") as file:
+        file.write("\n".join(lines) + "\n")
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(main, ["eval", "tatoeba", *arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_sets_are_xtremes() -> None:
+    assert {name: len(set(codes)) for name, codes in SETS.items()} == {"tatoeba14": 14, "tatoeba36": 36}
+    assert set(SETS["tatoeba14"]) < set(SETS["tatoeba36"])
+
+
+def test_figures(toy_encoder: Path, tmp_path: Path) -> None:
+    pairs = [f"{french}\t{english}" for french, english in zip(FRENCH, ENGLISH, strict=True)]
+    # Every pair right, but for one language; there the two last lines are exchanged, and so both wrong.
+    for code in SETS["tatoeba14"]:
+        write(tmp_path, code, pairs)
+    write(tmp_path, "bul", [pairs[0], pairs[1], "quatre\tfive", "cinq\tfour"])
+    # Two foreign lines have one vector: the second finds the English of the first, and "nine" cannot find it. In no average but `all`.
+    write(tmp_path, "nds", ["un\tone", "un un\tnine", "quatre\tfour", "cinq\tfive"])
+    (tmp_path / "README").write_text("other files are left alone")
+    status, output, errors = run("--data", str(tmp_path), "--encoder", str(toy_encoder), "--json", str(tmp_path / "f.json"))
+    assert status == 0
+    figures = json.loads((tmp_path / "f.json").read_text())
+    assert figures["languages"]["deu"] == {"forward": 1.0, "backward": 1.0, "mean": 1.0}
+    assert figures["languages"]["bul"] == {"forward": 0.5, "backward": 0.5, "mean": 0.5}
+    assert figures["languages"]["nds"] == {"forward": 0.75, "backward": 0.75, "mean": 0.75}
+    assert list(figures["languages"]) == sorted([*SETS["tatoeba14"], "nds"])
+    assert figures["average"]["tatoeba14"] == pytest.approx(13.5 / 14)
+    assert figures["average"]["tatoeba36"] is None
+    assert figures["average"]["all"] == pytest.approx((13.5 + 0.75) / 15)
+    assert errors.count("\n") == 1
+    assert "no average tatoeba36" in errors
+    assert "afr" in errors
+    assert output.split()[-4:] == ["all", *(f"{100 * figures['average']['all']:.2f}" for _ in range(3))]
+
+
+def test_forward_is_from_the_language_to_english(toy_encoder: Path, tmp_path: Path) -> None:
+    # "un un un deux" is nearest to "one", but of the French lines "two" is nearest to it.
+    write(tmp_path, "fra", ["un\tone", "un un un deux\ttwo"])
+    run("--data", str(tmp_path), "--encoder", str(toy_encoder), "--json", str(tmp_path / "f.json"))
+    assert json.loads((tmp_path / "f.json").read_text())["languages"]["fra"] == {"forward": 0.5, "backward": 1.0, "mean": 0.75}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no files tatoeba.xxx-eng.tsv.gz"),
+        (gzip.compress(b""), "no lines"),
+        (gzip.compress(b"un\tone\ndeux\n"), "fra-eng.tsv.gz:2: 1 columns"),
+        (gzip.compress(b"un\tone\n")[:-9], "truncated or not .gz"),
+        (gzip.compress(b"un\tone\n\xff\ttwo\n"), "fra-eng.tsv.gz:2: not UTF-8"),
+    ],
+)
+def test_bad_data(toy_encoder: Path, tmp_path: Path, content: bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "tatoeba.fra-eng.tsv.gz").write_bytes(content)
+    status, output, errors = run("--data", str(tmp_path), "--encoder", str(toy_encoder), "--json", str(tmp_path / "f.json"))
+    assert (status, output) == (1, "")
+    assert message in errors
+    assert not (tmp_path / "f.json").exists()
+
+
+def test_a_folder_that_is_not_there(toy_encoder: Path, tmp_path: Path) -> None:
+    status, _, errors = run("--data", str(tmp_path / "nowhere"), "--encoder", str(toy_encoder))
+    assert status == 1
+    assert errors == f"miner: error: {tmp_path}/nowhere: no such folder; name the one with the files tatoeba.xxx-eng.tsv.gz\n"
