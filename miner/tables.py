@@ -63,12 +63,16 @@ def embeddings_schema(dim: int, fingerprint: str) -> pa.Schema:
 
 
 def neighbours_schema(k: int) -> pa.Schema:
-    """The schema of the `k` nearest neighbours of each id; a missing neighbour has id -1 and is masked by `similarities` NaN."""
+    """The schema of the `k` nearest neighbours of each id; a missing neighbour has id -1 and is masked by `similarities` NaN.
+
+    Similarities are float64 because there the dot product of float16 vectors is exact (`miner.search.exact`): two that differ
+    stay different, and equal ones stay equal, up to the margin.
+    """
     return pa.schema(
         [
             pa.field("id", pa.int64(), nullable=False),
             pa.field("neighbour_ids", pa.list_(pa.int64(), k), nullable=False),
-            pa.field("similarities", pa.list_(pa.float32(), k), nullable=False),
+            pa.field("similarities", pa.list_(pa.float64(), k), nullable=False),
         ]
     )
 

@@ -1,0 +1,112 @@
+"""Candidates: the pairs of a sentence and one of its neighbours, from either side, each scored once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from miner.errors import DataError
+from miner.mining.margin import Floats, margins, mean_similarities
+from miner.search.neighbours import Neighbours
+
+Ids = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """n different pairs. `forward` tells that the target is a neighbour of the source, `backward` the reverse; or both."""
+
+    source_ids: Ids  # (n,)
+    target_ids: Ids  # (n,)
+    similarities: Floats  # (n,)
+    margins: Floats  # (n,), none of them NaN
+    forward: Bools  # (n,)
+    backward: Bools  # (n,)
+
+    def __len__(self) -> int:
+        return len(self.source_ids)
+
+    def take(self, rows: npt.NDArray[np.intp] | Bools) -> "Candidates":
+        return Candidates(**{column.name: getattr(self, column.name)[rows] for column in fields(self)})
+
+
+def concat(parts: Sequence[Candidates]) -> Candidates:
+    """The candidates of one or more parts, which share no pair."""
+    return Candidates(**{column.name: np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(Candidates)})
+
+
+@dataclass(frozen=True)
+class Means:
+    """The mean similarity of each sentence of a side to its neighbours; `ids` (n,) ascending, `means` (n,)."""
+
+    ids: Ids
+    means: Floats
+
+    def of(self, ids: Ids) -> Floats:
+        """(m,) means of these sentences; DataError where one is not on this side."""
+        rows, known = self.rows(ids)
+        if not known.all():
+            raise DataError(f"sentence {ids[~known][0]} has no neighbours; delete the neighbours and run the same command again")
+        return self.means[rows]
+
+    def rows(self, ids: Ids) -> tuple[npt.NDArray[np.intp], Bools]:
+        """Where these ids are, and whether they are there at all."""
+        if not len(self.ids):
+            return np.zeros(len(ids), dtype=np.intp), np.zeros(len(ids), dtype=bool)
+        rows = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        return rows, self.ids[rows] == ids
+
+
+def means_of(ids: Ids, neighbours: Neighbours) -> Means:
+    return Means(ids, mean_similarities(neighbours.similarities))
+
+
+@dataclass(frozen=True)
+class Edges:
+    """n pairs as one direction of the search found them."""
+
+    source_ids: Ids
+    target_ids: Ids
+    similarities: Floats
+
+
+def forward_edges(ids: Ids, neighbours: Neighbours) -> Edges:
+    """Sources (n,) and their neighbours (n, k) -> one edge for each neighbour that was found."""
+    found = neighbours.found
+    sources = np.broadcast_to(ids[:, None], found.shape)
+    return Edges(sources[found], neighbours.ids[found], neighbours.similarities[found])
+
+
+def backward_edges(ids: Ids, neighbours: Neighbours, sources: Means) -> Edges:
+    """Targets (n,) and their neighbours (n, k) -> one edge for each neighbour that is among `sources`."""
+    edges = forward_edges(ids, neighbours)
+    here = sources.rows(edges.target_ids)[1]
+    return Edges(edges.target_ids[here], edges.source_ids[here], edges.similarities[here])
+
+
+def concat_edges(parts: Sequence[Edges]) -> Edges:
+    """The edges of one or more parts."""
+    return Edges(**{column.name: np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(Edges)})
+
+
+def score(forward: Edges, backward: Edges, sources: Means, targets: Means, margin: str) -> Candidates:
+    """All edges of some sources -> their candidates, by (source id, target id); a pair without a margin is none.
+
+    A pair found in both directions has the same similarity in both, because similarities are exact.
+    """
+    source_ids = np.concatenate([forward.source_ids, backward.source_ids])
+    target_ids = np.concatenate([forward.target_ids, backward.target_ids])
+    similarities = np.concatenate([forward.similarities, backward.similarities])
+    is_backward = np.arange(len(source_ids)) >= len(forward.source_ids)
+    order = np.lexsort((is_backward, target_ids, source_ids))
+    source_ids, target_ids, is_backward = source_ids[order], target_ids[order], is_backward[order]
+    again = np.zeros(len(order), dtype=bool)
+    again[1:] = (source_ids[1:] == source_ids[:-1]) & (target_ids[1:] == target_ids[:-1])
+    both = np.append(again[1:], False)
+    pairs = ~again
+    source_ids, target_ids, similarities = source_ids[pairs], target_ids[pairs], similarities[order][pairs]
+    scores = margins(margin, similarities, sources.of(source_ids), targets.of(target_ids))
+    candidates = Candidates(source_ids, target_ids, similarities, scores, ~is_backward[pairs], (is_backward | both)[pairs])
+    return candidates.take(~np.isnan(scores))

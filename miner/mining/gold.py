@@ -1,0 +1,28 @@
+"""How many of the pairs are right, and how many of the right ones were found."""
+
+from dataclasses import dataclass
+
+from miner.mining.candidates import Candidates
+
+Pairs = frozenset[tuple[int, int]]  # of source id and target id
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Fractions of 1; 0 where there is nothing to divide by."""
+
+    precision: float
+    recall: float
+    f1: float
+
+
+def score_pairs(pairs: Candidates, gold: Pairs, missing: int = 0) -> Scores:
+    """The pairs against the gold ones. `missing` counts gold pairs that cannot be found, as one of their lines was dropped."""
+    found = set(zip(pairs.source_ids.tolist(), pairs.target_ids.tolist(), strict=True))
+    right = len(found & gold)
+    wanted = len(gold) + missing
+    return Scores(
+        precision=right / len(found) if found else 0.0,
+        recall=right / wanted if wanted else 0.0,
+        f1=2 * right / (len(found) + wanted) if found or wanted else 0.0,
+    )

@@ -1,0 +1,106 @@
+"""Matching against its definition, with margins that tie."""
+
+import dense
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from miner.errors import ConfigError
+from miner.mining import candidates as scoring
+from miner.mining.candidates import Candidates
+from miner.mining.gold import score_pairs
+from miner.mining.matching import RETRIEVALS, contenders, match
+
+Edge = tuple[int, int]
+Graph = dict[Edge, tuple[float, str]]  # (source, target) -> margin, direction
+
+GRAPHS = st.dictionaries(
+    st.tuples(st.integers(-4, 4), st.integers(-4, 4)),
+    st.tuples(st.sampled_from([0.5, 1.0, 1.5]), st.sampled_from(["forward", "backward", "both"])),
+    max_size=40,
+)
+
+
+def as_candidates(graph: Graph) -> Candidates:
+    pairs = np.array(list(graph), dtype=np.int64).reshape(-1, 2)
+    margins = np.array([margin for margin, _ in graph.values()], dtype=float)
+    directions = [direction for _, direction in graph.values()]
+    forward, backward = (np.array([name in (own, "both") for name in directions], dtype=bool) for own in ("forward", "backward"))
+    return Candidates(pairs[:, 0], pairs[:, 1], margins / 2, margins, forward, backward)
+
+
+def defined(graph: Graph, retrieval: str) -> list[Edge]:
+    """What the retrieval means, by sorted lists alone."""
+    order = sorted(graph, key=lambda pair: (-graph[pair][0], *pair))
+    ahead = {min((order.index(pair), pair) for pair in order if pair[0] == one and graph[pair][1] != "backward") for one in sources(graph)}
+    back = {min((order.index(pair), pair) for pair in order if pair[1] == one and graph[pair][1] != "forward") for one in targets(graph)}
+    found = {"forward": ahead, "backward": back, "intersection": ahead & back, "max": ahead | back}[retrieval]
+    ranked = sorted((rank, *pair) for rank, pair in found)
+    return [(source, target) for _, source, target in (dense.one_to_one(ranked) if retrieval == "max" else ranked)]
+
+
+def sources(graph: Graph) -> set[int]:
+    return {pair[0] for pair, (_, direction) in graph.items() if direction != "backward"}
+
+
+def targets(graph: Graph) -> set[int]:
+    return {pair[1] for pair, (_, direction) in graph.items() if direction != "forward"}
+
+
+def pairs_of(found: Candidates) -> list[Edge]:
+    return list(zip(found.source_ids.tolist(), found.target_ids.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("retrieval", RETRIEVALS)
+@settings(max_examples=100, deadline=None)
+@given(graph=GRAPHS)
+def test_matching_is_what_its_definition_says(retrieval: str, graph: Graph) -> None:
+    assert pairs_of(match(as_candidates(graph), retrieval)) == defined(graph, retrieval)
+
+
+@pytest.mark.parametrize("retrieval", RETRIEVALS)
+@settings(max_examples=50, deadline=None)
+@given(graph=GRAPHS, cut=st.integers(-4, 4))
+def test_the_contenders_of_parts_match_as_the_whole(retrieval: str, graph: Graph, cut: int) -> None:
+    whole = as_candidates(graph)
+    parts = [contenders(whole.take(rows)) for rows in (whole.source_ids >= cut, whole.source_ids < cut)]
+    assert pairs_of(match(scoring.concat(parts), retrieval)) == pairs_of(match(whole, retrieval))
+
+
+def test_the_best_neighbour_is_that_of_the_largest_margin() -> None:
+    """The nearest neighbour of 1 is 7, which is near to everything; 8 has the larger margin."""
+    found = Candidates(
+        np.array([1, 1]), np.array([7, 8]), np.array([0.9, 0.8]), np.array([1.0, 1.2]), np.array([True, True]), np.array([False, False])
+    )
+    assert pairs_of(match(found, "forward")) == [(1, 8)]
+
+
+def test_one_to_one_leaves_the_loser_without_a_partner() -> None:
+    graph: Graph = {(1, 7): (1.5, "both"), (2, 7): (1.4, "forward"), (2, 8): (1.3, "both"), (3, 8): (1.2, "forward")}
+    assert pairs_of(match(as_candidates(graph), "max")) == [(1, 7), (2, 8)]
+
+
+def test_a_chain_of_equal_margins_is_matched_in_the_order_of_ids() -> None:
+    graph: Graph = {(i, i + step): (1.0, "both" if step else "forward") for i in range(2000) for step in (0, 1)}
+    assert pairs_of(match(as_candidates(graph), "max")) == defined_chain(2000)
+
+
+def defined_chain(length: int) -> list[Edge]:
+    return [(i, i) for i in range(length)]
+
+
+def test_an_unknown_retrieval_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="unknown retrieval 'best'; one of max, forward, backward, intersection"):
+        match(as_candidates({}), "best")
+
+
+def test_scores_count_what_was_found_and_what_was_not() -> None:
+    found = as_candidates({(1, 7): (1.0, "both"), (2, 8): (1.0, "both"), (3, 9): (1.0, "both")})
+    scores = score_pairs(found, frozenset({(1, 7), (2, 8), (4, 4)}), missing=1)
+    assert (scores.precision, scores.recall, scores.f1) == (2 / 3, 2 / 4, 4 / 7)
+
+
+def test_scores_of_nothing_are_zero() -> None:
+    scores = score_pairs(as_candidates({}), frozenset({(1, 7)}))
+    assert (scores.precision, scores.recall, scores.f1) == (0.0, 0.0, 0.0)
