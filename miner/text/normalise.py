@@ -13,12 +13,12 @@ import xxhash
 
 Ids = npt.NDArray[np.int64]
 
-# Control characters that `str.split` does not take for white space, as it does tab, CR, FF, VT, FS to US and NEL.
-_CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
+# White space and control characters, which become one space, but for the line end, which parts the lines of a block.
+_SPACE = r"\x00-\x09\x0b-\x1f\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 # Marks without width or meaning of their own: soft hyphen, zero-width space, word joiner, byte order mark. The zero-width
 # joiners stay (Persian and the Indic scripts spell with them), and so do the marks of writing direction.
-_INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")
-_ODD = re.compile(_CONTROL.pattern[:-1] + _INVISIBLE.pattern[1:])
+_INVISIBLE = "\u00ad\u200b\u2060\ufeff"
+_ODD = re.compile(f"[{_SPACE}{_INVISIBLE}]")
 
 
 def clean(line: str) -> str:
@@ -34,14 +34,16 @@ def clean_all(lines: Sequence[str]) -> list[str]:
     """
     if not lines:
         return []
-    # A line end is a Unicode starter that composes with nothing, so the joined block normalises as its lines do.
     text = "\n".join(lines)
     if text.count("\n") != len(lines) - 1:  # values of JSON and Parquet may hold line ends of their own
         text = "\n".join([line.replace("\n", " ") for line in lines])
-    if _ODD.search(text):
-        # Before NFC: what an invisible mark kept apart may compose.
-        text = _INVISIBLE.sub("", _CONTROL.sub(" ", text))
-    return [" ".join(line.split()) for line in unicodedata.normalize("NFC", text).split("\n")]
+    # Before NFC: what an invisible mark kept apart may compose.
+    text = _ODD.sub(lambda odd: "" if odd[0] in _INVISIBLE else " ", text)
+    while "  " in text:
+        text = text.replace("  ", " ")
+    cleaned = text.replace(" \n", "\n").replace("\n ", "\n").strip(" ").split("\n")
+    # Line by line: one character that might compose with its neighbour makes `normalize` rewrite all it is given.
+    return cleaned if text.isascii() else [line if line.isascii() else unicodedata.normalize("NFC", line) for line in cleaned]
 
 
 def sentence_ids(texts: Sequence[str]) -> Ids:
