@@ -9,6 +9,8 @@ from miner import corpus, storage
 from miner.storage import Stage
 from miner.tables import SENTENCES, embeddings_schema, vectors_to_arrow
 
+ROW_GROUP = 32768  # rows that `write_corpus` puts together
+
 
 def neighbours(x, y, ids, k):
     """Vectors (n, d), (m, d) and ids (m,) -> positions (n, min(k, m)) in y, nearest first and ties by id; similarities."""
@@ -71,7 +73,9 @@ def write_corpus(folder: Path, sentence_ids, vectors, shards=1, fingerprint="tes
     )
     for name, part in zip(names, rows, strict=True):
         columns = [pa.array(sentence_ids[part]), vectors_to_arrow(vectors[part])]
-        storage.write_table(embeddings.path(name), pa.table(columns, schema=embeddings_schema(vectors.shape[1], fingerprint)))
+        schema = embeddings_schema(vectors.shape[1], fingerprint)
+        with storage.parquet_writer(embeddings.path(name), schema) as writer:
+            writer.write_table(pa.table(columns, schema=schema), row_group_size=ROW_GROUP)
         embeddings.done(name, len(part), "test")
     embeddings.finish(dict.fromkeys(names, "test"))
     return folder

@@ -1,0 +1,92 @@
+"""The two sides of `miner mine`: text, a folder of `miner embed`, or a folder of `miner index`, made into corpora."""
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from miner import storage
+from miner.config import EmbedConfig, EncoderSettings, MineConfig, TextSettings
+from miner.corpus import Corpus, is_corpus, open_corpus
+from miner.errors import ConfigError, DataError, MinerError
+from miner.text import readers
+from pipelines import embed, index
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Both sides, embedded."""
+
+    source: Corpus
+    target: Corpus
+    seconds: Counter[str]  # what embedding took, by stage; empty where nothing had to be embedded
+
+
+def open_sides(config: MineConfig, options: Sequence[str] = ()) -> Sides:
+    """Embed the sides that are text under OUTPUT/source and OUTPUT/target, and open the others where they are.
+
+    Both are looked into before anything is written. DataError where there is no sentence, or the encoders differ.
+    """
+    if config.source == config.target == readers.STDIN:
+        raise ConfigError("source and target are both standard input; give one of them as a file")
+    places = {"source": config.source, "target": config.target}
+    known = {side: _open_folder(place) if _is_folder(place) else _check_text(place, config) for side, place in places.items()}
+    seconds: Counter[str] = Counter()
+    sides = {side: found or _embed(config, side, seconds, options) for side, found in known.items()}
+    _check_pair(sides["source"], sides["target"])
+    return Sides(sides["source"], sides["target"], seconds)
+
+
+def _is_folder(place: str) -> bool:
+    return place != readers.STDIN and storage.is_folder(place)
+
+
+def _open_folder(place: str) -> Corpus:
+    if index.is_index(place):
+        corpus = index.indexed_corpus(place)
+    elif is_corpus(place):
+        corpus = open_corpus(place)
+    else:
+        raise DataError(f"{place}: neither a text nor a folder of `miner embed` or `miner index`")
+    if not corpus.rows:
+        raise DataError(f"{place}: holds no sentences; embed a text that has some")
+    return corpus
+
+
+def _check_text(place: str, config: MineConfig) -> None:
+    """DataError for a text that is missing or without a sentence. Standard input can be read only once, so it is not looked into."""
+    settings = config.part(TextSettings)
+    uris = readers.expand([place])
+    if readers.STDIN not in uris and not any(block.texts for uri in uris for block in readers.read(uri, settings)):
+        raise DataError(f"{place}: holds not one sentence; give a text that has some")
+
+
+def _embed(config: MineConfig, side: str, seconds: Counter[str], options: Sequence[str]) -> Corpus:
+    place, lang = (config.source, config.source_lang) if side == "source" else (config.target, config.target_lang)
+    output = storage.join(config.output, side)
+    settings = {**config.part(TextSettings).model_dump(), **config.part(EncoderSettings).model_dump()}
+    result = embed.run(EmbedConfig(inputs=(place,), output=output, lang=lang, **settings), options)
+    seconds.update(result.seconds)
+    return open_corpus(output)
+
+
+def _check_pair(source: Corpus, target: Corpus) -> None:
+    if source.dim != target.dim:
+        raise DataError(f"{source.folder} has {source.dim} dimensions and {target.folder} has {target.dim}; embed both with one encoder")
+    if source.fingerprint != target.fingerprint:
+        raise DataError(
+            f"{source.folder} was embedded by {source.fingerprint} and {target.folder} by {target.fingerprint}; embed both with one encoder"
+        )
+
+
+@contextlib.contextmanager
+def nothing_left_of_nothing(output: str) -> Iterator[None]:
+    """Remove an output folder made by a run that failed before it finished a single shard: there is nothing to go on from."""
+    fresh = not storage.exists(output)
+    try:
+        yield
+    except MinerError:
+        fs, path = storage.filesystem(output)
+        if fresh and not any(f"/{storage.MARKERS}/" in str(name) for name in fs.find(path)):
+            storage.remove(output)
+        raise

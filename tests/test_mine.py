@@ -1,0 +1,345 @@
+"""The whole way from two sides to pairs: against the dense reference, against gold, again, and with what cannot be mined."""
+
+import gzip
+import itertools
+import json
+import random
+from pathlib import Path
+
+import dense
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from miner.cli.main import main
+from miner.mining.margin import THRESHOLDS
+from pipelines import search
+
+OUTPUTS = ("bitext.tsv.gz", "bitext.parquet", "manifest.json")
+ENGLISH = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+FRENCH = ["un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf", "dix"]
+
+
+def miner(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def mined(*arguments: object) -> str:
+    """The summary `miner mine` prints."""
+    result = miner("mine", *arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def pairs_in(output: Path) -> list[tuple[float, int, int]]:
+    table = pq.read_table(output / "bitext.parquet")
+    return list(zip(*(table[name].to_pylist() for name in ("margin", "source_id", "target_id")), strict=True))
+
+
+def rows_in(output: Path) -> list[list[str]]:
+    data = gzip.decompress((output / "bitext.tsv.gz").read_bytes()).decode()
+    assert data.endswith("\n")
+    return [line.split("\t") for line in data[:-1].split("\n")]
+
+
+def contents(output: Path) -> dict[str, bytes]:
+    return {name: (output / name).read_bytes() for name in OUTPUTS}
+
+
+def random_sides() -> tuple[np.ndarray, np.ndarray]:
+    return dense.unit(130, 16, 0), dense.unit(170, 16, 1)
+
+
+def adversarial_sides() -> tuple[np.ndarray, np.ndarray]:
+    """True pairs, some more than once on one side or both, and sentences without a vector."""
+    x, y = random_sides()
+    y[:60] = x[:60]
+    y[60:80] = x[0]
+    x[100:110] = x[1]
+    x[120:], y[160:] = 0, 0
+    return x, y
+
+
+SIDES = {
+    "random": random_sides,
+    "adversarial": adversarial_sides,
+    "one sentence a side": lambda: (dense.unit(1, 8, 0), dense.unit(1, 8, 0)),
+    "one sentence against many": lambda: (dense.unit(1, 8, 0), dense.unit(9, 8, 1)),
+    "fewer sentences than k": lambda: (dense.unit(3, 8, 0), dense.unit(2, 8, 1)),
+    "nothing but zero vectors": lambda: (np.zeros((5, 8), np.float16), np.zeros((6, 8), np.float16)),
+    "all the same vector": lambda: (np.tile(dense.unit(1, 8, 0), (30, 1)), np.tile(dense.unit(1, 8, 0), (40, 1))),
+}
+
+
+@pytest.mark.parametrize("sides", SIDES)
+def test_pairs_equal_the_dense_reference(sides: str, tmp_path: Path) -> None:
+    x, y = SIDES[sides]()
+    x_ids, y_ids = dense.ids(len(x), 2), dense.ids(len(y), 3)
+    source, target = dense.write_corpus(tmp_path / "x", x_ids, x), dense.write_corpus(tmp_path / "y", y_ids, y)
+    mined(source, target, "--output", tmp_path / "out", "--threshold", "-5")
+    assert pairs_in(tmp_path / "out") == dense.mine(x, y, x_ids, y_ids, threshold=-5)
+
+
+@pytest.mark.parametrize("margin", ["ratio", "distance", "absolute"])
+def test_every_margin_and_retrieval_equals_the_dense_reference(margin: str, tmp_path: Path) -> None:
+    """In one output folder: the neighbours are found once, the rest is decided anew. The sides come in several shards."""
+    x, y = adversarial_sides()
+    x_ids, y_ids = dense.ids(len(x), 2), dense.ids(len(y), 3)
+    source, target = dense.write_corpus(tmp_path / "x", x_ids, x, shards=3), dense.write_corpus(tmp_path / "y", y_ids, y, shards=2)
+    for retrieval in ("max", "forward", "backward", "intersection"):
+        options = ("--margin", margin, "--retrieval", retrieval, "--k", 3)
+        mined(source, target, "--output", tmp_path / "out", *options)
+        assert pairs_in(tmp_path / "out") == dense.mine(x, y, x_ids, y_ids, 3, margin, retrieval, THRESHOLDS[margin])
+
+
+def test_a_shard_may_be_empty_and_searched_in_stretches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(dense, "ROW_GROUP", 7)
+    x, y = adversarial_sides()
+    x_ids, y_ids = dense.ids(len(x), 2), dense.ids(len(y), 3)
+    source = dense.write_corpus(tmp_path / "x", x_ids, x, shards=2)
+    target = dense.write_corpus(tmp_path / "y", y_ids[:3], y[:3], shards=5)
+    mined(source, target, "--output", tmp_path / "out", "--threshold", "-5")
+    assert pairs_in(tmp_path / "out") == dense.mine(x, y[:3], x_ids, y_ids[:3], threshold=-5)
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> dict[str, Path]:
+    """Three of ten number words, in English and in French: 50 true pairs among 60 English and 70 French lines, and gold."""
+    chosen = random.Random(0).sample(list(itertools.combinations(range(10), 3)), 80)
+    shuffled = random.Random(1)
+    english, french = chosen[:60], chosen[:50] + chosen[60:]
+    shuffled.shuffle(english)
+    shuffled.shuffle(french)
+    # The first English sentence comes again at the end, with other spaces, and gold names the copy too.
+    english.append(english[0])
+    lines = [" ".join(ENGLISH[word] for word in sentence) for sentence in english]
+    lines[-1] = f"  {lines[-1]}\t"
+    files = {name: tmp_path / name for name in ("en.txt", "fr.txt", "gold.tsv")}
+    files["en.txt"].write_text("".join(f"{line}\n" for line in lines))
+    files["fr.txt"].write_text("".join(" ".join(FRENCH[word] for word in sentence) + "\n" for sentence in french))
+    gold = [(i, french.index(sentence) + 1) for i, sentence in enumerate(english, start=1) if sentence in french]
+    files["gold.tsv"].write_text("".join(f"{one}\t{other}\n" for one, other in gold))
+    return files
+
+
+def test_text_with_gold_gives_the_true_pairs_and_the_figures(texts: dict[str, Path], toy_encoder: Path, tmp_path: Path) -> None:
+    output, figures = tmp_path / "out", tmp_path / "figures.json"
+    options = ("--encoder", toy_encoder, "--gold", texts["gold.tsv"], "--json", figures, "--source-lang", "en", "--target-lang", "fr")
+    printed = mined(texts["en.txt"], texts["fr.txt"], "--output", output, *options)
+    found = json.loads(figures.read_text())
+    assert set(found) == {"sentences", "unique", "pairs", "threshold", "seconds", "precision", "recall", "f1"}
+    assert found["sentences"] == {"source": 61, "target": 70}
+    assert found["unique"] == {"source": 60, "target": 70}
+    assert found["threshold"] == THRESHOLDS["ratio"]
+    assert found["recall"] == 1.0
+    assert found["precision"] == 50 / found["pairs"]
+    assert found["f1"] == pytest.approx(2 * 50 / (found["pairs"] + 50))
+    assert {"sentences", "embeddings", "search", "mine"} <= set(found["seconds"])
+    for line in ("source: 61 sentences, 60 unique", f"{found['pairs']} pairs above", f"F1 {found['f1']:.4f}", str(output / OUTPUTS[0])):
+        assert line in printed
+    examples = [line for line in printed.splitlines() if "  |  " in line]
+    assert len(examples) == 10
+
+
+def test_the_written_pairs_are_plain_sorted_and_where_they_come_from(texts: dict[str, Path], toy_encoder: Path, tmp_path: Path) -> None:
+    mined(texts["en.txt"], texts["fr.txt"], "--output", tmp_path / "out", "--encoder", toy_encoder)
+    rows = rows_in(tmp_path / "out")
+    table = pq.read_table(tmp_path / "out" / "bitext.parquet").to_pylist()
+    assert [row[1:] for row in rows] == [[row["source_text"], row["target_text"]] for row in table]
+    np.testing.assert_allclose([float(row[0]) for row in rows], [row["margin"] for row in table], atol=1e-8)
+    order = [(-row["margin"], row["source_id"], row["target_id"]) for row in table]
+    assert order == sorted(order)
+    for side, name in (("source", "en.txt"), ("target", "fr.txt")):
+        lines = texts[name].read_text().splitlines()
+        assert {row[f"{side}_file"] for row in table} == {str(texts[name])}
+        assert all(lines[row[f"{side}_line"] - 1] == row[f"{side}_text"] for row in table)
+
+
+def test_a_text_with_quotes_and_tabs_survives(toy_encoder: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text('one "two, ""three\tfour"\none two\n')
+    (tmp_path / "b.txt").write_text("un 'deux trois quatre\nsept huit\n")
+    mined(tmp_path / "a.txt", tmp_path / "b.txt", "--output", tmp_path / "out", "--encoder", toy_encoder, "--threshold", "1")
+    assert rows_in(tmp_path / "out")[0][1:] == ['one "two, ""three four"', "un 'deux trois quatre"]
+
+
+def test_folders_of_embed_and_index_give_the_pairs_of_their_text(texts: dict[str, Path], toy_encoder: Path, tmp_path: Path) -> None:
+    mined(texts["en.txt"], texts["fr.txt"], "--output", tmp_path / "text", "--encoder", toy_encoder)
+    embedded, indexed = tmp_path / "embedded", tmp_path / "indexed"
+    assert miner("embed", texts["en.txt"], "--output", embedded, "--encoder", toy_encoder, "--shards", 3).exit_code == 0
+    assert miner("index", tmp_path / "text" / "target", "--output", indexed).exit_code == 0
+    mined(embedded, indexed, "--output", tmp_path / "folders")
+    assert pairs_in(tmp_path / "folders") == pairs_in(tmp_path / "text")
+
+
+def test_standard_input_can_be_a_side(texts: dict[str, Path], toy_encoder: Path, tmp_path: Path) -> None:
+    mined(texts["en.txt"], texts["fr.txt"], "--output", tmp_path / "files", "--encoder", toy_encoder)
+    arguments = ["mine", "-", str(texts["fr.txt"]), "--output", str(tmp_path / "piped"), "--encoder", str(toy_encoder)]
+    assert CliRunner().invoke(main, arguments, input=texts["en.txt"].read_bytes()).exit_code == 0
+    assert pairs_in(tmp_path / "piped") == pairs_in(tmp_path / "files")
+    both = miner("mine", "-", "-", "--output", tmp_path / "both", "--encoder", toy_encoder)
+    assert both.exit_code == 1
+    assert "both standard input" in both.stderr
+
+
+def test_a_corpus_mined_against_itself_finds_itself(tmp_path: Path) -> None:
+    ids = dense.ids(40, 0)
+    corpus = dense.write_corpus(tmp_path / "x", ids, dense.unit(40, 16, 0))
+    mined(corpus, corpus, "--output", tmp_path / "out")
+    assert {(source, target) for _, source, target in pairs_in(tmp_path / "out")} == {(one, one) for one in ids.tolist()}
+
+
+class TestAgain:
+    """A second run in the same folder."""
+
+    @pytest.fixture
+    def first(self, tmp_path: Path) -> tuple[Path, Path, Path]:
+        """Source, target, and the output of a first run."""
+        x, y = adversarial_sides()
+        sides = [dense.write_corpus(tmp_path / name, dense.ids(len(v), i), v, shards=2) for i, (name, v) in enumerate([("x", x), ("y", y)])]
+        mined(*sides, "--output", tmp_path / "out")
+        return sides[0], sides[1], tmp_path / "out"
+
+    def test_the_same_gives_the_same_bytes_and_keeps_what_is_there(self, first: tuple[Path, Path, Path], tmp_path: Path) -> None:
+        source, target, output = first
+        before = contents(output)
+        shards = {path: path.stat().st_mtime_ns for path in output.rglob("part-*.parquet")}
+        mined(source, target, "--output", output)
+        assert contents(output) == before
+        assert {path: path.stat().st_mtime_ns for path in output.rglob("part-*.parquet")} == shards
+        mined(source, target, "--output", tmp_path / "elsewhere")
+        assert contents(tmp_path / "elsewhere") == before
+
+    def test_other_decisions_give_what_a_fresh_run_gives(self, first: tuple[Path, Path, Path], tmp_path: Path) -> None:
+        source, target, output = first
+        options = ("--margin", "distance", "--retrieval", "intersection", "--threshold", "0.01")
+        mined(source, target, "--output", output, *options)
+        mined(source, target, "--output", tmp_path / "fresh", *options)
+        assert contents(output) == contents(tmp_path / "fresh")
+
+    def test_a_run_that_was_stopped_goes_on(self, first: tuple[Path, Path, Path]) -> None:
+        source, target, output = first
+        before = contents(output)
+        for name in ("manifest.json", "bitext.tsv.gz", "candidates/manifest.json", "neighbours/forward/manifest.json"):
+            (output / name).unlink()
+        for name in ("candidates/part-00001-of-00002.parquet", "neighbours/forward/part-00000-of-00002.parquet"):
+            (output / name).write_bytes((output / name).read_bytes()[:100])
+        mined(source, target, "--output", output)
+        assert contents(output) == before
+
+    def test_another_k_is_an_error_that_names_both(self, first: tuple[Path, Path, Path]) -> None:
+        source, target, output = first
+        before = contents(output)
+        result = miner("mine", source, target, "--output", output, "--k", 5)
+        assert result.exit_code == 1
+        assert "k 4, now 5" in result.stderr
+        assert contents(output) == before
+
+    def test_other_sides_are_mined_anew(self, first: tuple[Path, Path, Path], tmp_path: Path) -> None:
+        source, _, output = first
+        y = dense.unit(50, 16, 8)
+        other = dense.write_corpus(tmp_path / "other", dense.ids(50, 9), y)
+        mined(source, other, "--output", output, "--threshold", "0.5")
+        x = adversarial_sides()[0]
+        assert pairs_in(output) == dense.mine(x, y, dense.ids(len(x), 0), dense.ids(50, 9), threshold=0.5)
+
+
+class TestCannotBeMined:
+    """Exit status 1, one line on stderr, and no output folder."""
+
+    @pytest.fixture
+    def sides(self, tmp_path: Path) -> tuple[Path, Path]:
+        return (
+            dense.write_corpus(tmp_path / "x", dense.ids(40, 0), dense.unit(40, 16, 0)),
+            dense.write_corpus(tmp_path / "y", dense.ids(50, 1), dense.unit(50, 16, 1)),
+        )
+
+    def refused(self, *arguments: object, output: Path) -> str:
+        result = miner("mine", *arguments, "--output", output)
+        assert result.exit_code == 1, result.output
+        assert result.stdout == ""
+        assert len(result.stderr.splitlines()) == 1
+        assert not output.exists()
+        return result.stderr
+
+    def test_a_file_that_is_missing(self, texts: dict[str, Path], toy_encoder: Path, tmp_path: Path) -> None:
+        said = self.refused(texts["en.txt"], tmp_path / "missing.txt", "--encoder", toy_encoder, output=tmp_path / "out")
+        assert "missing.txt: no such file" in said
+
+    @pytest.mark.parametrize("text", [b"", b"\n \n\t\n", b"\xff\xfe\n"])
+    @pytest.mark.parametrize("empty", ["source", "target"])
+    def test_a_side_that_is_empty(self, text: bytes, empty: str, texts: dict[str, Path], toy_encoder: Path, tmp_path: Path) -> None:
+        (tmp_path / "empty.txt").write_bytes(text)
+        sides = [texts["en.txt"], tmp_path / "empty.txt"]
+        said = self.refused(*(sides if empty == "target" else sides[::-1]), "--encoder", toy_encoder, output=tmp_path / "out")
+        assert "empty.txt: holds not one sentence" in said
+
+    def test_an_embedded_side_that_is_empty(self, sides: tuple[Path, Path], tmp_path: Path) -> None:
+        nothing = dense.write_corpus(tmp_path / "nothing", dense.ids(0, 0), np.zeros((0, 16), np.float16))
+        assert "nothing: holds no sentences" in self.refused(sides[0], nothing, output=tmp_path / "out")
+
+    @pytest.mark.parametrize("table", ["embeddings", "sentences"])
+    def test_a_shard_that_is_truncated(self, table: str, sides: tuple[Path, Path], tmp_path: Path) -> None:
+        shard = sides[1] / table / "part-00000-of-00001.parquet"
+        shard.write_bytes(shard.read_bytes()[:-100])
+        assert f"{shard}: not a whole Parquet file" in self.refused(*sides, output=tmp_path / "out")
+
+    def test_vectors_of_another_encoder(self, sides: tuple[Path, Path], tmp_path: Path) -> None:
+        other = dense.write_corpus(tmp_path / "z", dense.ids(9, 2), dense.unit(9, 16, 2), fingerprint="test-2")
+        said = self.refused(sides[0], other, output=tmp_path / "out")
+        assert "test-1" in said
+        assert "test-2" in said
+
+    def test_vectors_of_another_dimension(self, sides: tuple[Path, Path], tmp_path: Path) -> None:
+        other = dense.write_corpus(tmp_path / "z", dense.ids(9, 2), dense.unit(9, 24, 2))
+        said = self.refused(sides[0], other, output=tmp_path / "out")
+        assert "16 dimensions" in said
+        assert "24" in said
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf])
+    def test_vectors_that_are_not_finite(self, value: float, sides: tuple[Path, Path], tmp_path: Path) -> None:
+        vectors = dense.unit(9, 16, 2)
+        vectors[5, 3] = value
+        broken = dense.write_corpus(tmp_path / "z", dense.ids(9, 2), vectors)
+        assert "not finite" in self.refused(sides[0], broken, output=tmp_path / "out")
+
+    def test_a_folder_that_is_neither(self, sides: tuple[Path, Path], tmp_path: Path) -> None:
+        (tmp_path / "folder").mkdir()
+        assert "neither a text nor a folder" in self.refused(sides[0], tmp_path / "folder", output=tmp_path / "out")
+
+    @pytest.mark.parametrize(
+        ("gold", "said"),
+        [
+            (None, "gold.tsv: no such file"),
+            ("", "no pair of lines"),
+            ("1\t2\n3\n", "gold.tsv:2: not `source line<TAB>target line`"),
+            ("1\tzwei\n", "gold.tsv:1: not `source line<TAB>target line`"),
+            ("0\t1\n", "gold.tsv:1: not `source line<TAB>target line`"),
+        ],
+    )
+    def test_gold_that_is_none(self, gold: str | None, said: str, sides: tuple[Path, Path], tmp_path: Path) -> None:
+        if gold is not None:
+            (tmp_path / "gold.tsv").write_text(gold)
+        assert said in self.refused(*sides, "--gold", tmp_path / "gold.tsv", output=tmp_path / "out")
+
+    def test_gold_of_a_line_that_is_not_there(self, texts: dict[str, Path], toy_encoder: Path, tmp_path: Path) -> None:
+        texts["gold.tsv"].write_text("1\t1\n62\t1\n")
+        for name in ("en", "fr"):
+            assert miner("embed", texts[f"{name}.txt"], "--output", tmp_path / name, "--encoder", toy_encoder).exit_code == 0
+        said = self.refused(tmp_path / "en", tmp_path / "fr", "--gold", texts["gold.tsv"], output=tmp_path / "out")
+        assert "there is no line 62" in said
+        assert "ends at line 61" in said
+
+    @pytest.mark.parametrize("options", [("--k", "0"), ("--shards", "0")])
+    def test_options_out_of_range(self, options: tuple[str, str], sides: tuple[Path, Path], tmp_path: Path) -> None:
+        assert options[0][2:] in self.refused(*sides, *options, output=tmp_path / "out")
+
+    def test_an_output_that_holds_something_else(self, sides: tuple[Path, Path], tmp_path: Path) -> None:
+        indexed = tmp_path / "indexed"
+        assert miner("index", sides[0], "--output", indexed).exit_code == 0
+        before = sorted(indexed.rglob("*"))
+        result = miner("mine", *sides, "--output", indexed)
+        assert result.exit_code == 1
+        assert "holds index" in result.stderr
+        assert sorted(indexed.rglob("*")) == before
