@@ -3,12 +3,14 @@
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from miner import corpus, languages, storage, tables
 from miner.config import EmbedConfig, EncoderSettings
@@ -98,23 +100,37 @@ class _Embed:
         schema = tables.embeddings_schema(self.encoder.dim, self.fingerprint)
         texts = storage.open_parquet(storage.join(self.output, corpus.SENTENCES, name))
         vectors = storage.parquet_writer(storage.join(self.output, corpus.EMBEDDINGS, name), schema)
-        with texts as file, vectors as writer:
+        with texts as file, vectors as writer, ThreadPoolExecutor(1) as aside:
+            writing: Future[None] | None = None
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group, columns=["id", "text"])
-                rows = tables.vectors_to_arrow(encode(self.encoder, table["text"].to_pylist(), self.settings.encoder))
-                writer.write_table(pa.table([table["id"], rows], schema=schema))
+                rows = vectors_of(self.encoder, table["text"].to_pylist(), self.settings.encoder)
+                if writing is not None:
+                    writing.result()
+                # One group is converted and written while the next is encoded; no more than these two are held.
+                writing = aside.submit(self.write, writer, table, rows)
+            if writing is not None:
+                writing.result()
             return file.metadata.num_rows, {}
 
+    def write(self, writer: pq.ParquetWriter, texts: pa.Table, vectors: npt.NDArray[np.float32]) -> None:
+        """Write (n, dim) vectors beside the ids of their texts."""
+        with np.errstate(over="ignore"):  # what is too large for float16 becomes infinite, and is caught here
+            stored = vectors.astype(np.float16)
+        if not corpus.all_finite(stored):
+            row = int(np.argmin(np.isfinite(stored).all(axis=1)))
+            text = texts["text"][row].as_py()
+            raise ModelError(
+                f"{self.settings.encoder}: the vector of {text[:60]!r} is not finite; try --precision float32, or another encoder"
+            )
+        writer.write_table(pa.table([texts["id"], tables.vectors_to_arrow(stored)], schema=writer.schema))
 
-def encode(encoder: Encoder, texts: Sequence[str], name: str) -> npt.NDArray[np.float32]:
-    """The vectors (n, dim) of n texts. ModelError where the encoder called `name` returns another shape, or NaN."""
+
+def vectors_of(encoder: Encoder, texts: Sequence[str], name: str) -> npt.NDArray[np.float32]:
+    """The vectors (n, dim) of n texts. ModelError where the encoder called `name` returns another shape."""
     vectors = encoder.encode(texts)
     if vectors.shape != (len(texts), encoder.dim):
-        raise ModelError(f"{name}: returned vectors of shape {vectors.shape} for {len(texts)} texts x {encoder.dim}; mend the encoder")
-    finite = np.isfinite(vectors).all(axis=1)
-    if not finite.all():
-        text = texts[int(np.argmin(finite))]
-        raise ModelError(f"{name}: the vector of {text[:60]!r} is not finite; try --precision float32, or another encoder")
+        raise ModelError(f"{name}: gave vectors of shape {vectors.shape} for {len(texts)} texts x {encoder.dim}; mend the encoder")
     return vectors
 
 

@@ -99,7 +99,7 @@ class Terminal(logging.Handler):
         if progress is not None and sys.stderr.isatty():
             self.draw(**progress)
         elif progress is not None and not self.edge.verbose:
-            self.tell(record, progress["stage"])
+            self.tell(record, **progress)
         elif self.edge.verbose or (ours and record.levelno >= logging.WARNING):
             self.write(record)
 
@@ -116,11 +116,11 @@ class Terminal(logging.Handler):
         if done == total:
             self.close_bar()
 
-    def tell(self, record: logging.LogRecord, stage: str) -> None:
+    def tell(self, record: logging.LogRecord, stage: str, done: int, total: int, **_: object) -> None:
         now = time.monotonic()
         if self.stage != stage:
             self.stage, self.told = stage, now
-        elif now - self.told >= QUIET_SECONDS:
+        elif done < total and now - self.told >= QUIET_SECONDS:
             self.told = now
             self.write(record)
 
