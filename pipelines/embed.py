@@ -1,8 +1,9 @@
 """Text -> sentences and their embeddings: `OUTPUT/sentences` and `OUTPUT/embeddings`, shard by shard in the same order."""
 
+import contextlib
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -61,15 +62,10 @@ def run(config: EmbedConfig, options: Sequence[str] = ()) -> EmbedResult:
     inputs = readers.expand(config.inputs)
     settings = config.part(EncoderSettings)
     encoder = _loaded(settings)
-    fresh = not storage.exists(config.output)
-    _stage(config.output, lang, encoder, {}).start()  # before any work: the folder may hold that of another encoder
     times.append(time.perf_counter())
-    try:
+    with _undone_if_futile(config.output):
+        _stage(config.output, lang, encoder, {}).start()  # before any work: the folder may hold that of another encoder
         texts = sentences.run(config, inputs, options)
-    except MinerError:
-        if fresh and not sentences.started(config.output):
-            storage.remove(config.output)  # nothing is left of an attempt that got nowhere
-        raise
     times.append(time.perf_counter())
     stage = _stage(config.output, lang, encoder, {shard.name: shard.checksum for shard in texts.shards})
     made_from = {shard.name: stage.key({shard.name: shard.checksum}) for shard in texts.shards}
@@ -78,6 +74,20 @@ def run(config: EmbedConfig, options: Sequence[str] = ()) -> EmbedResult:
     seconds = dict(zip(("encoder", corpus.SENTENCES, corpus.EMBEDDINGS), np.diff(times).round(3).tolist(), strict=True))
     counts = texts.details["counts"]
     return EmbedResult(config.output, lang, config.encoder, encoder.fingerprint, encoder.dim, texts.rows, counts, seconds)
+
+
+@contextlib.contextmanager
+def _undone_if_futile(output: str) -> Iterator[None]:
+    """Remove what an attempt made where it fails before there is anything that another could go on from."""
+    folders = [output, *(storage.join(output, name) for name in (corpus.SENTENCES, corpus.EMBEDDINGS, sentences.RANGES))]
+    made = [folder for folder in folders if not storage.exists(folder)]
+    try:
+        yield
+    except MinerError:
+        if not sentences.started(output):
+            for folder in made:
+                storage.remove(folder)
+        raise
 
 
 def _stage(output: str, lang: str, encoder: Encoder, inputs: Mapping[str, str]) -> Stage:
