@@ -28,6 +28,7 @@ EVAL_CODES = {"deu": "de", "rus": "ru", "hin": "hi"}  # the other evaluation fil
 TATOEBA_PAIRS = {"de": 650, "ru": 650, "hi": 420}
 TATOEBA_LONE = {"en": 2000, "de": 2000, "ru": 2000, "hi": 1250}
 PAIR_CHARACTERS = 30  # of the English side: shorter sentences have too many translations nobody linked
+UNFIT = re.compile(r"\bsex|naked|breasts|fuck|\bshit|\bcondom|suicid|\brap(e|ist)|slept with", re.IGNORECASE)  # for a first impression
 LONE_CHARACTERS = {"en": 30, "de": 30, "ru": 26, "hi": 18}
 MAX_CHARACTERS = 240
 MAX_GROUP = 40  # a larger group is held together by something like "Really?"
@@ -37,6 +38,7 @@ CONTRACTIONS = {"n't": " not", "'m": " am", "'re": " are", "'ll": " will", "'ve"
 PEOPLE = frozenset(re.split(" ", "i you he she it we they tom mary john me him her us them my your his its our their mine yours"))
 
 Sentence = tuple[str, str]  # language, text
+UNLINKED = Path(__file__).parent / "unlinked.tsv"
 
 
 @dataclass(frozen=True)
@@ -236,7 +238,14 @@ def collect(data: Path, rng: random.Random) -> list[Entry]:
         *parallel_entries(data / "train/tico19", "tico-19", [(100, ("en", "ru", "hi")), (40, ("en",)), (60, ("ru", "hi"))], rng),
     ]
     entries = [entry for entry in parallel if readings.accept(entry.english)]
-    return entries + tatoeba_entries(read_links(data), readings, rng)
+    entries += tatoeba_entries(read_links(data), readings, rng)
+    return [entry for entry in entries if not is_left_out(entry)]
+
+
+def is_left_out(entry: Entry) -> bool:
+    """Whether a Tatoeba entry is unfit to print, or a line of unlinked.tsv: a lone sentence found to answer another after all."""
+    known = {tuple(row.split("\t")) for row in UNLINKED.read_text(encoding="utf-8").splitlines()}
+    return not known.isdisjoint(entry.texts.items()) or (entry.source == "tatoeba" and any(map(UNFIT.search, entry.english)))
 
 
 def write(entries: Sequence[Entry], output: Path, rng: random.Random) -> None:
