@@ -1,9 +1,9 @@
 """Beam's runner for one machine, made quiet, and made to notice a worker process that dies."""
 
-import _thread
 import contextlib
 import logging
 import shlex
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -27,34 +27,45 @@ def local_runner(options: PipelineOptions) -> FnApiRunner:
     return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(command))
 
 
+class _WorkerDiedError(BaseException):
+    """Not an Exception, so that nothing in Beam takes it for the failure of a bundle."""
+
+
 @contextlib.contextmanager
 def worker_deaths_raised() -> Iterator[None]:
-    """Raise MinerError when a worker process is killed. The FnApiRunner alone would wait for it for ever.
+    """Raise MinerError when a worker process is killed. The FnApiRunner alone would wait for its answer for ever.
 
-    The death shows as an uncaught exception in the thread that watches over the process; the main thread, which waits for the
-    worker's answer, has to be interrupted to hear of it.
+    The death shows as an uncaught exception in the thread that watches over the process. Only a signal wakes the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     deaths: list[str] = []
-    before = threading.excepthook
+    lock = threading.Lock()
+    ended = False
 
     def hook(args: threading.ExceptHookArgs) -> None:
         if args.thread is not None and args.thread.name == "run_worker":
-            deaths.append(str(args.exc_value))
-            _thread.interrupt_main()
+            with lock:
+                if not (ended or deaths):
+                    deaths.append(str(args.exc_value))
+                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
         elif deaths or args.exc_type.__module__.partition(".")[0] == "grpc":
             logger.debug("after a worker's death: %s", args.exc_value)
         else:
-            before(args)
+            threads_hook(args)
 
-    threading.excepthook = hook
+    def wake(*_: object) -> None:
+        raise _WorkerDiedError
+
+    threads_hook, threading.excepthook = threading.excepthook, hook
+    handler = signal.signal(signal.SIGUSR1, wake)
     try:
         yield
-    except KeyboardInterrupt:
-        if deaths:
-            raise MinerError(f"{deaths[0]} (-9: killed, perhaps for want of memory); run the same command again to go on") from None
-        raise
+    except _WorkerDiedError:
+        raise MinerError(f"{deaths[0]} (-9: killed, perhaps for want of memory); run the same command again to go on") from None
     finally:
-        threading.excepthook = before
+        with lock:
+            ended = True
+        threading.excepthook = threads_hook
+        signal.signal(signal.SIGUSR1, handler)

@@ -103,10 +103,8 @@ def _failures_raised(stage: Stage) -> Iterator[None]:
     """Raise, in the driver, the MinerError that a worker recorded, or that the text of the runner's own error tells of."""
     try:
         yield
-    except MinerError:
-        raise
     except Exception as error:
-        failure = _read_failure(stage) or _failure_in(str(error))
+        failure = _read_failure(stage) or _failure_in(f"{type(error).__module__}.{type(error).__name__}: {error}")
         if failure is None:
             raise
         raise failure from error
@@ -125,7 +123,7 @@ def _read_failure(stage: Stage) -> MinerError | None:
 
 
 def _failure_in(text: str) -> MinerError | None:
-    """The MinerError that a traceback in `text` ends with; Beam adds the step's name in brackets."""
+    """The MinerError that stands last in `text`, as in a traceback; Beam adds the step's name in brackets."""
     found = re.findall(r"^miner\.errors\.(\w+): (.*?)(?: \[while running .*\])?$", text, flags=re.MULTILINE)
     return _error(*found[-1]) if found else None
 
