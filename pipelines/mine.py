@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from miner import storage
 from miner.config import MineConfig
+from miner.encoders.transformer_parts import choose_device
 from miner.errors import StorageError
 from miner.mining import candidates as scoring
 from miner.mining import gold as evaluation
@@ -63,12 +64,13 @@ def run(config: MineConfig, options: Sequence[str] = ()) -> MineResult:
     """
     gold = golds.read(config.gold) if config.gold is not None else None
     _check_output(config.output)
+    choose_device(config.device)
     with nothing_left_of_nothing(config.output):
         sides = open_sides(config, options)
         wanted = golds.resolve(gold, sides.source, sides.target) if gold else None
         start = time.perf_counter()
         neighbours = storage.join(config.output, NEIGHBOURS)
-        search.run(Search(sides.source, sides.target, config.k, _device(config.device)), neighbours, options)
+        search.run(Search(sides.source, sides.target, config.k, config.device), neighbours, options)
         searched = time.perf_counter()
         _score(config, options)
         pairs, threshold = _decide(config)
@@ -91,12 +93,6 @@ def _check_output(output: str) -> None:
     uri = storage.join(output, storage.MANIFEST)
     if storage.exists(uri) and (found := storage.read_json(uri).get("stage")) != STAGE:
         raise StorageError(f"{output}: holds {found}; choose another --output")
-
-
-def _device(name: str) -> str:
-    import torch
-
-    return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
 
 
 def _score(config: MineConfig, options: Sequence[str]) -> Manifest:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from miner import storage
 from miner.corpus import EMBEDDINGS, Corpus
+from miner.encoders.transformer_parts import choose_device
 from miner.search import neighbours
 from miner.search.exact import Block, search_block
 from miner.search.neighbours import Ids, Neighbours
@@ -31,7 +32,7 @@ class Search:
     source: Corpus
     target: Corpus
     k: int
-    device: str = "cpu"
+    device: str = "auto"
 
     def stage(self, folder: str, name: str) -> Stage:
         """The stage of FOLDER/name."""
@@ -87,6 +88,7 @@ class _SearchBlock:
 
     def setup(self) -> None:
         self.shards = self.search.block_names()
+        self.device = str(choose_device(self.search.device))  # of the worker, which may have what the driver lacks
 
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
         row, column = self.shards[name]
@@ -104,7 +106,7 @@ class _SearchBlock:
         forward, backward = [], []
         for source in _stretches(self.search.source, row):
             targets = _stretches(self.search.target, column)
-            found, reverse = zip(*(search_block(source, target, self.search.k, self.search.device) for target in targets), strict=True)
+            found, reverse = zip(*(search_block(source, target, self.search.k, self.device) for target in targets), strict=True)
             forward.append(neighbours.merge_all(found))
             backward = [neighbours.merge_all([*backward, neighbours.stack(reverse)])]
         return neighbours.stack(forward), backward[0]

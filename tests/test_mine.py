@@ -5,6 +5,7 @@ import itertools
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import dense
 import numpy as np
@@ -104,31 +105,39 @@ def test_a_shard_may_be_empty_and_searched_in_stretches(tmp_path: Path, monkeypa
     assert pairs_in(tmp_path / "out") == dense.mine(x, y[:3], x_ids, y_ids[:3], threshold=-5)
 
 
-@pytest.fixture
-def texts(tmp_path: Path) -> dict[str, Path]:
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Three of ten number words, in English and in French: 50 true pairs among 60 English and 70 French lines, and gold."""
     chosen = random.Random(0).sample(list(itertools.combinations(range(10), 3)), 80)
     shuffled = random.Random(1)
     english, french = chosen[:60], chosen[:50] + chosen[60:]
     shuffled.shuffle(english)
     shuffled.shuffle(french)
-    # The first English sentence comes again at the end, with other spaces, and gold names the copy too.
-    english.append(english[0])
+    # The first English sentence with a translation comes again at the end, with other spaces, and gold names the copy alone.
+    first = next(at for at, sentence in enumerate(english) if sentence in french)
     lines = [" ".join(ENGLISH[word] for word in sentence) for sentence in english]
-    lines[-1] = f"  {lines[-1]}\t"
-    files = {name: tmp_path / name for name in ("en.txt", "fr.txt", "gold.tsv")}
+    lines.append(f"  {lines[first]}\t")
+    gold = {at: french.index(sentence) for at, sentence in enumerate(english) if sentence in french}
+    gold[len(english)] = gold.pop(first)
+    folder = tmp_path_factory.mktemp("texts")
+    files = {name: folder / name for name in ("en.txt", "fr.txt", "gold.tsv")}
     files["en.txt"].write_text("".join(f"{line}\n" for line in lines))
     files["fr.txt"].write_text("".join(" ".join(FRENCH[word] for word in sentence) + "\n" for sentence in french))
-    gold = [(i, french.index(sentence) + 1) for i, sentence in enumerate(english, start=1) if sentence in french]
-    files["gold.tsv"].write_text("".join(f"{one}\t{other}\n" for one, other in gold))
+    files["gold.tsv"].write_text("".join(f"{one + 1}\t{other + 1}\n" for one, other in gold.items()))
     return files
 
 
-def test_text_with_gold_gives_the_true_pairs_and_the_figures(texts: dict[str, Path], toy_encoder: Path, tmp_path: Path) -> None:
-    output, figures = tmp_path / "out", tmp_path / "figures.json"
-    options = ("--encoder", toy_encoder, "--gold", texts["gold.tsv"], "--json", figures, "--source-lang", "en", "--target-lang", "fr")
-    printed = mined(texts["en.txt"], texts["fr.txt"], "--output", output, *options)
-    found = json.loads(figures.read_text())
+@pytest.fixture(scope="module")
+def text_run(texts: dict[str, Path], toy_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], str]:
+    """The output, the figures and the summary of mining these texts."""
+    folder = tmp_path_factory.mktemp("text-run")
+    options = ("--gold", texts["gold.tsv"], "--json", folder / "figures.json", "--source-lang", "en", "--target-lang", "fr")
+    printed = mined(texts["en.txt"], texts["fr.txt"], "--output", folder / "out", "--encoder", toy_encoder, *options)
+    return folder / "out", json.loads((folder / "figures.json").read_text()), printed
+
+
+def test_text_with_gold_gives_the_true_pairs_and_the_figures(text_run: tuple[Path, dict[str, Any], str]) -> None:
+    output, found, printed = text_run
     assert set(found) == {"sentences", "unique", "pairs", "threshold", "seconds", "precision", "recall", "f1"}
     assert found["sentences"] == {"source": 61, "target": 70}
     assert found["unique"] == {"source": 60, "target": 70}
@@ -139,14 +148,17 @@ def test_text_with_gold_gives_the_true_pairs_and_the_figures(texts: dict[str, Pa
     assert {"sentences", "embeddings", "search", "mine"} <= set(found["seconds"])
     for line in ("source: 61 sentences, 60 unique", f"{found['pairs']} pairs above", f"F1 {found['f1']:.4f}", str(output / OUTPUTS[0])):
         assert line in printed
-    examples = [line for line in printed.splitlines() if "  |  " in line]
+    examples = [float(line.split()[0]) for line in printed.splitlines() if "  |  " in line]
     assert len(examples) == 10
+    assert examples == sorted(examples, reverse=True)
+    margins = [margin for margin, _, _ in pairs_in(output)]
+    np.testing.assert_allclose([examples[0], examples[-1]], [margins[0], margins[-1]], atol=1e-4)
 
 
-def test_the_written_pairs_are_plain_sorted_and_where_they_come_from(texts: dict[str, Path], toy_encoder: Path, tmp_path: Path) -> None:
-    mined(texts["en.txt"], texts["fr.txt"], "--output", tmp_path / "out", "--encoder", toy_encoder)
-    rows = rows_in(tmp_path / "out")
-    table = pq.read_table(tmp_path / "out" / "bitext.parquet").to_pylist()
+def test_the_written_pairs_are_plain_sorted_and_tell_where_they_come_from(
+    texts: dict[str, Path], text_run: tuple[Path, dict[str, Any], str]
+) -> None:
+    rows, table = rows_in(text_run[0]), pq.read_table(text_run[0] / "bitext.parquet").to_pylist()
     assert [row[1:] for row in rows] == [[row["source_text"], row["target_text"]] for row in table]
     np.testing.assert_allclose([float(row[0]) for row in rows], [row["margin"] for row in table], atol=1e-8)
     order = [(-row["margin"], row["source_id"], row["target_id"]) for row in table]
@@ -154,7 +166,7 @@ def test_the_written_pairs_are_plain_sorted_and_where_they_come_from(texts: dict
     for side, name in (("source", "en.txt"), ("target", "fr.txt")):
         lines = texts[name].read_text().splitlines()
         assert {row[f"{side}_file"] for row in table} == {str(texts[name])}
-        assert all(lines[row[f"{side}_line"] - 1] == row[f"{side}_text"] for row in table)
+        assert all(" ".join(lines[row[f"{side}_line"] - 1].split()) == row[f"{side}_text"] for row in table)
 
 
 def test_a_text_with_quotes_and_tabs_survives(toy_encoder: Path, tmp_path: Path) -> None:
@@ -164,23 +176,28 @@ def test_a_text_with_quotes_and_tabs_survives(toy_encoder: Path, tmp_path: Path)
     assert rows_in(tmp_path / "out")[0][1:] == ['one "two, ""three four"', "un 'deux trois quatre"]
 
 
-def test_folders_of_embed_and_index_give_the_pairs_of_their_text(texts: dict[str, Path], toy_encoder: Path, tmp_path: Path) -> None:
-    mined(texts["en.txt"], texts["fr.txt"], "--output", tmp_path / "text", "--encoder", toy_encoder)
+def test_folders_of_embed_and_index_give_the_pairs_of_their_text(
+    texts: dict[str, Path], text_run: tuple[Path, dict[str, Any], str], toy_encoder: Path, tmp_path: Path
+) -> None:
     embedded, indexed = tmp_path / "embedded", tmp_path / "indexed"
     assert miner("embed", texts["en.txt"], "--output", embedded, "--encoder", toy_encoder, "--shards", 3).exit_code == 0
-    assert miner("index", tmp_path / "text" / "target", "--output", indexed).exit_code == 0
-    mined(embedded, indexed, "--output", tmp_path / "folders")
-    assert pairs_in(tmp_path / "folders") == pairs_in(tmp_path / "text")
+    assert miner("index", text_run[0] / "target", "--output", indexed).exit_code == 0
+    mined(embedded, indexed, "--output", tmp_path / "out")
+    assert pairs_in(tmp_path / "out") == pairs_in(text_run[0])
 
 
-def test_standard_input_can_be_a_side(texts: dict[str, Path], toy_encoder: Path, tmp_path: Path) -> None:
-    mined(texts["en.txt"], texts["fr.txt"], "--output", tmp_path / "files", "--encoder", toy_encoder)
-    arguments = ["mine", "-", str(texts["fr.txt"]), "--output", str(tmp_path / "piped"), "--encoder", str(toy_encoder)]
+def test_standard_input_can_be_a_side(
+    texts: dict[str, Path], text_run: tuple[Path, dict[str, Any], str], toy_encoder: Path, tmp_path: Path
+) -> None:
+    arguments = ["mine", "-", str(text_run[0] / "target"), "--output", str(tmp_path / "out"), "--encoder", str(toy_encoder)]
     assert CliRunner().invoke(main, arguments, input=texts["en.txt"].read_bytes()).exit_code == 0
-    assert pairs_in(tmp_path / "piped") == pairs_in(tmp_path / "files")
-    both = miner("mine", "-", "-", "--output", tmp_path / "both", "--encoder", toy_encoder)
-    assert both.exit_code == 1
-    assert "both standard input" in both.stderr
+    assert pairs_in(tmp_path / "out") == pairs_in(text_run[0])
+
+
+def test_standard_input_cannot_be_both_sides(tmp_path: Path) -> None:
+    result = miner("mine", "-", "-", "--output", tmp_path / "out")
+    assert result.exit_code == 1
+    assert "both standard input" in result.stderr
 
 
 def test_a_corpus_mined_against_itself_finds_itself(tmp_path: Path) -> None:
@@ -324,14 +341,15 @@ class TestCannotBeMined:
         assert said in self.refused(*sides, "--gold", tmp_path / "gold.tsv", output=tmp_path / "out")
 
     def test_gold_of_a_line_that_is_not_there(self, texts: dict[str, Path], toy_encoder: Path, tmp_path: Path) -> None:
-        texts["gold.tsv"].write_text("1\t1\n62\t1\n")
+        gold = tmp_path / "gold.tsv"
+        gold.write_text("1\t1\n62\t1\n")
         for name in ("en", "fr"):
             assert miner("embed", texts[f"{name}.txt"], "--output", tmp_path / name, "--encoder", toy_encoder).exit_code == 0
-        said = self.refused(tmp_path / "en", tmp_path / "fr", "--gold", texts["gold.tsv"], output=tmp_path / "out")
+        said = self.refused(tmp_path / "en", tmp_path / "fr", "--gold", gold, output=tmp_path / "out")
         assert "there is no line 62" in said
         assert "ends at line 61" in said
 
-    @pytest.mark.parametrize("options", [("--k", "0"), ("--shards", "0")])
+    @pytest.mark.parametrize("options", [("--k", "0"), ("--shards", "0"), ("--device", "abacus")])
     def test_options_out_of_range(self, options: tuple[str, str], sides: tuple[Path, Path], tmp_path: Path) -> None:
         assert options[0][2:] in self.refused(*sides, *options, output=tmp_path / "out")
 

@@ -57,7 +57,7 @@ def command(source: str, target: str, output: str, json_file: str | None, **sett
 def summary(result: "MineResult") -> str:
     """What a person wants to know."""
     lines = [f"{side}: {result.sentences[side]:,} sentences, {result.unique[side]:,} unique" for side in ("source", "target")]
-    lines.append(f"{result.pairs:,} pairs above margin {result.threshold:g}")
+    lines.append(f"{result.pairs:,} pairs above a margin of {result.threshold:g}")
     if result.scores is not None:
         scores = result.scores
         lines.append(f"precision {scores.precision:.4f}, recall {scores.recall:.4f}, F1 {scores.f1:.4f}")

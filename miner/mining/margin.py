@@ -29,7 +29,7 @@ def absolute(a: Floats, b: Floats) -> Floats:  # noqa: ARG001  # one signature f
 MARGINS: dict[str, Callable[[Floats, Floats], Floats]] = {"ratio": ratio, "distance": distance, "absolute": absolute}
 
 # Pairs score above these unless told otherwise.
-THRESHOLDS = {"ratio": 1.05, "distance": 0.05, "absolute": 0.7}
+THRESHOLDS = {"ratio": 1.05, "distance": 0.1, "absolute": 0.55}
 
 
 def margins(name: str, similarities: Floats, source_means: Floats, target_means: Floats) -> Floats:

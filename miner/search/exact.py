@@ -20,7 +20,7 @@ from miner.search import neighbours
 from miner.search.neighbours import Ids, Neighbours
 
 TILE = 8192  # rows and columns of a tile: 256 MB of float32
-GROUP = 32  # elements that share one maximum
+GROUP = 16  # elements that share one maximum
 SLACK = 4  # candidates beyond k
 CHUNK = 1 << 22  # numbers of a temporary array while candidates are scored again: 32 MB of float64
 
@@ -82,10 +82,12 @@ class _Best:
 def _propose(x: Tensor, y: Tensor, count: int) -> tuple[_Best, _Best]:
     """The `count` best of each row and of each column of X Y^T in float32 (or all, where there are fewer)."""
     rows, columns = _Best(len(x), min(count, len(y)), x.device), _Best(len(y), min(count, len(x)), x.device)
+    memory = torch.empty(min(TILE, len(x)) * min(TILE, len(y)), device=x.device)  # one for all tiles: fresh memory is slow
     for top in range(0, len(x), TILE):
         left = x[top : top + TILE].float()
         for start in range(0, len(y), TILE):
-            scores = left @ y[start : start + TILE].float().T
+            right = y[start : start + TILE].float().T
+            scores = torch.mm(left, right, out=memory[: len(left) * right.shape[1]].view(len(left), -1))
             values, positions = _largest(scores, count, dim=1)
             rows.offer(top, values, positions + start)
             values, positions = _largest(scores, count, dim=0)
