@@ -8,7 +8,7 @@ from miner.config import IndexConfig
 from miner.corpus import Corpus, open_corpus
 from miner.errors import DataError
 from miner.search import faiss_index
-from miner.storage import MANIFEST, Manifest, Stage
+from miner.storage import MANIFEST, Stage
 from pipelines.runner import run_stage
 
 STAGE = "index"
@@ -76,15 +76,19 @@ class _Index:
 def is_index(folder: str) -> bool:
     """Whether this is a finished folder of `miner index`."""
     uri = storage.join(folder, MANIFEST)
-    return storage.exists(uri) and storage.read_json(uri).get("stage") == STAGE
+    if not storage.exists(uri):
+        return False
+    found = storage.read_json(uri)
+    return isinstance(found, dict) and found.get("stage") == STAGE
 
 
 def indexed_corpus(folder: str) -> Corpus:
-    """The corpus that was indexed.
+    """The corpus that was indexed, which is what is mined: it is needed for the texts, and one exact pass over its vectors finds
+    both directions sooner than two searches by FAISS, whose float32 similarities do not tie where they should.
 
     Raises DataError where its embeddings are not those of the index, StorageError where they are gone.
     """
-    manifest: Manifest = storage.read_manifest(folder, STAGE)
+    manifest = storage.read_manifest(folder, STAGE)
     place = str(manifest.details["embeddings"])
     corpus = open_corpus(place)
     if manifest.inputs.get("embeddings") != corpus.key:

@@ -15,7 +15,6 @@ import pyarrow as pa
 from miner import storage
 from miner.config import MineConfig
 from miner.encoders.transformer_parts import choose_device
-from miner.errors import StorageError
 from miner.mining import candidates as scoring
 from miner.mining import gold as evaluation
 from miner.mining import matching, writers
@@ -63,8 +62,9 @@ def run(config: MineConfig, options: Sequence[str] = ()) -> MineResult:
     Raises the MinerError of whatever cannot work: sides, encoder, gold, output folder, or another k than in an earlier run there.
     """
     gold = golds.read(config.gold) if config.gold is not None else None
-    _check_output(config.output)
     choose_device(config.device)
+    if storage.exists(storage.join(config.output, storage.MANIFEST)):
+        storage.read_manifest(config.output, STAGE)  # an error where another stage has its folder there
     with nothing_left_of_nothing(config.output):
         sides = open_sides(config, options)
         wanted = golds.resolve(gold, sides.source, sides.target) if gold else None
@@ -78,21 +78,17 @@ def run(config: MineConfig, options: Sequence[str] = ()) -> MineResult:
         bitext = writers.bitext(pairs, sides.source.lookup(pairs.source_ids), sides.target.lookup(pairs.target_ids))
         _write(config, sides, bitext, threshold, scores)
     seconds = {**sides.seconds, "search": searched - start, "mine": time.perf_counter() - searched}
+    sentences, unique = _sizes(sides)
     return MineResult(
-        config.output,
-        *_sizes(sides),
-        len(pairs),
-        threshold,
-        {name: round(value, 3) for name, value in seconds.items()},
-        scores,
-        _examples(bitext),
+        output=config.output,
+        sentences=sentences,
+        unique=unique,
+        pairs=len(pairs),
+        threshold=threshold,
+        seconds={name: round(value, 3) for name, value in seconds.items()},
+        scores=scores,
+        examples=_examples(bitext),
     )
-
-
-def _check_output(output: str) -> None:
-    uri = storage.join(output, storage.MANIFEST)
-    if storage.exists(uri) and (found := storage.read_json(uri).get("stage")) != STAGE:
-        raise StorageError(f"{output}: holds {found}; choose another --output")
 
 
 def _score(config: MineConfig, options: Sequence[str]) -> Manifest:

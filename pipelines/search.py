@@ -37,7 +37,7 @@ class Search:
     def stage(self, folder: str, name: str) -> Stage:
         """The stage of FOLDER/name."""
         config = {"k": self.k, "dim": self.source.dim, "fingerprint": self.source.fingerprint}
-        kind = "blocks" if name == BLOCKS else "neighbours"
+        kind = "search" if name == BLOCKS else "neighbours"
         return Stage(storage.join(folder, name), kind, config, {"source": self.source.key, "target": self.target.key})
 
     def block_names(self) -> dict[str, tuple[str, str]]:

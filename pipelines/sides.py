@@ -47,7 +47,7 @@ def _open_folder(place: str) -> Corpus:
     elif is_corpus(place):
         corpus = open_corpus(place)
     else:
-        raise DataError(f"{place}: neither a text nor a folder of `miner embed` or `miner index`")
+        raise DataError(f"{place}: neither a text nor a finished folder of `miner embed` or `miner index`")
     if not corpus.rows:
         raise DataError(f"{place}: holds no sentences; embed a text that has some")
     return corpus
@@ -81,12 +81,15 @@ def _check_pair(source: Corpus, target: Corpus) -> None:
 
 @contextlib.contextmanager
 def nothing_left_of_nothing(output: str) -> Iterator[None]:
-    """Remove an output folder made by a run that failed before it finished a single shard: there is nothing to go on from."""
-    fresh = not storage.exists(output)
+    """When a run fails, remove what it began in `output` and finished no shard of: there is nothing in it to go on from."""
+    fresh, before = not storage.exists(output), storage.names_in(output)
     try:
         yield
     except MinerError:
-        fs, path = storage.filesystem(output)
-        if fresh and not any(f"/{storage.MARKERS}/" in str(name) for name in fs.find(path)):
+        for name in set(storage.names_in(output)) - set(before):
+            fs, path = storage.filesystem(storage.join(output, name))
+            if not any(f"/{storage.MARKERS}/" in str(file) for file in fs.find(path)):
+                storage.remove(storage.join(output, name))
+        if fresh and not storage.names_in(output):
             storage.remove(output)
         raise

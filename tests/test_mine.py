@@ -277,8 +277,16 @@ class TestCannotBeMined:
         assert result.exit_code == 1, result.output
         assert result.stdout == ""
         assert len(result.stderr.splitlines()) == 1
+        assert "Traceback" not in result.stderr
         assert not output.exists()
         return result.stderr
+
+    def test_what_was_in_the_output_before_stays(self, sides: tuple[Path, Path], tmp_path: Path) -> None:
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "notes.txt").write_text("mine")
+        broken = dense.write_corpus(tmp_path / "z", dense.ids(9, 2), np.full((9, 16), np.nan, np.float16))
+        assert miner("mine", sides[0], broken, "--output", tmp_path / "out").exit_code == 1
+        assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes.txt"]
 
     def test_a_file_that_is_missing(self, texts: dict[str, Path], toy_encoder: Path, tmp_path: Path) -> None:
         said = self.refused(texts["en.txt"], tmp_path / "missing.txt", "--encoder", toy_encoder, output=tmp_path / "out")
@@ -323,7 +331,7 @@ class TestCannotBeMined:
 
     def test_a_folder_that_is_neither(self, sides: tuple[Path, Path], tmp_path: Path) -> None:
         (tmp_path / "folder").mkdir()
-        assert "neither a text nor a folder" in self.refused(sides[0], tmp_path / "folder", output=tmp_path / "out")
+        assert "neither a text nor a finished folder" in self.refused(sides[0], tmp_path / "folder", output=tmp_path / "out")
 
     @pytest.mark.parametrize(
         ("gold", "said"),

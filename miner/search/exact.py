@@ -46,8 +46,8 @@ def search_block(source: Block, target: Block, k: int, device: str = "cpu") -> t
 
 
 def _on_device(block: Block, device: str) -> Tensor:
-    # The copy is small, and Arrow's buffers are read-only, which torch warns about.
-    return torch.from_numpy(block.vectors.copy()).to(device)
+    # Arrow's buffers are read-only, which torch warns about: they are copied.
+    return torch.from_numpy(np.require(block.vectors, requirements="W")).to(device)
 
 
 def _lengths(vectors: Tensor) -> Tensor:
