@@ -37,7 +37,7 @@ def _edge(ctx: click.Context) -> Edge:
 
 
 def add_edge_options(command: click.Command) -> None:
-    """Give a command `--verbose` and `--debug`: they may stand before or after the command's name."""
+    """Give a command, and those below it, `--verbose` and `--debug`: they may stand before or after the command's name."""
 
     def remember(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
         if value:
@@ -46,6 +46,8 @@ def add_edge_options(command: click.Command) -> None:
     if not any(parameter.name == "debug" for parameter in command.params):
         for declarations, text in ((["-v", "--verbose"], "Log what is being done."), (["--debug"], "Show where an error comes from.")):
             command.params.append(click.Option(declarations, is_flag=True, expose_value=False, callback=remember, help=text))
+    for below in getattr(command, "commands", {}).values():
+        add_edge_options(below)
 
 
 @contextlib.contextmanager

@@ -53,7 +53,7 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
     return arguments[:at], arguments[at + 1 :]
 
 
-@click.group(cls=Miner, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("miner", cls=Miner, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="miner")
 def main() -> None:
     """Mine parallel sentences from text that nobody aligned.
