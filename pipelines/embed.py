@@ -1,6 +1,7 @@
 """Text -> sentences and their embeddings: `OUTPUT/sentences` and `OUTPUT/embeddings`, shard by shard in the same order."""
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,8 @@ from miner.text import readers
 from pipelines import sentences
 from pipelines.runner import run_stage
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class EmbedResult:
@@ -38,13 +41,12 @@ class EmbedResult:
 
     def summary(self) -> str:
         """A few lines for a person."""
-        dropped = [f"{count:,} {name.replace('_', ' ')}" for name, count in self.counts.items() if name not in ("lines", "kept") and count]
-        return "\n".join(
-            [
-                f"{self.counts['lines']:,} lines: {', '.join([f'''{self.counts['kept']:,} kept''', *dropped])}",
-                f"{self.unique:,} unique sentences ({self.lang}) x {self.dim} dimensions in {self.output}",
-                ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items()),
-            ]
+        counts = {name.replace("_", " "): count for name, count in self.counts.items() if name != "lines" and (count or name == "kept")}
+        told = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+        spent = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items())
+        return (
+            f"{self.counts['lines']:,} lines: {told}\n"
+            f"{self.unique:,} unique sentences ({self.lang}) x {self.dim} dimensions in {self.output}\n{spent}"
         )
 
     def figures(self) -> dict[str, Any]:
@@ -119,6 +121,7 @@ class _Embed:
                     writing.result()
                 # One group is converted and written while the next is encoded; no more than these two are held.
                 writing = aside.submit(self.write, writer, table, rows)
+                logger.info("%s: row group %d of %d encoded", name, group + 1, file.num_row_groups)
             if writing is not None:
                 writing.result()
             return file.metadata.num_rows, {}

@@ -135,9 +135,9 @@ def _error(kind: str, message: str) -> MinerError:
 
 def _run(names: Sequence[str], make: _Make, options: PipelineOptions) -> None:
     pipeline = beam.Pipeline(runner=_runner(options), options=options)
-    shards = pipeline | "Shards" >> beam.Create(list(names)).with_output_types(str)
-    # Without a reshuffle a runner fuses the steps, and one worker makes every shard.
-    _ = shards | "Spread" >> beam.Reshuffle() | "Make" >> beam.ParDo(make)
+    # With the reshuffle the names spread over the workers; without, a runner fuses the steps and one worker makes every shard.
+    shards = pipeline | "Shards" >> beam.Create(list(names), reshuffle=True).with_output_types(str)
+    _ = shards | "Make" >> beam.ParDo(make)
     with worker_deaths_raised():
         pipeline.run().wait_until_finish()
 

@@ -101,6 +101,7 @@ def _scatter(work: _Scatter, signatures: Mapping[str, str], options: Sequence[st
     for name in set(storage.names_in(work.folder)) - set(made_from):
         if name.endswith(sentences.SUFFIX):  # of an input that is no longer asked for; gather takes all there are
             storage.remove(stage.path(name))
+            storage.remove(stage.path(f"{storage.MARKERS}/{name}.json"))
     manifest = run_stage(stage, made_from, work, options)
     counts = Counter(dict.fromkeys(readers.COUNTS, 0))
     for shard in manifest.shards:

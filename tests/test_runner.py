@@ -117,7 +117,7 @@ def test_a_bug_is_no_error_of_the_users(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("importable")
-def test_processes_share_the_work_and_report_errors(tmp_path: Path) -> None:
+def test_errors_of_worker_processes_arrive(tmp_path: Path) -> None:
     stage, made_from = stage_of(tmp_path)
     failing = list(made_from)[5]
     with pytest.raises(DataError) as caught:
