@@ -1,10 +1,9 @@
 """Text -> sentences and their embeddings: `OUTPUT/sentences` and `OUTPUT/embeddings`, shard by shard in the same order."""
 
-import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,11 +16,11 @@ import pyarrow.parquet as pq
 from miner import corpus, languages, storage, tables
 from miner.config import EmbedConfig, EncoderSettings
 from miner.encoders import Encoder, load_encoder
-from miner.errors import MinerError, ModelError
+from miner.errors import ModelError
 from miner.storage import Stage
 from miner.text import readers
 from pipelines import sentences
-from pipelines.runner import run_stage
+from pipelines.runner import nothing_left_of_nothing, run_stage
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +64,7 @@ def run(config: EmbedConfig, options: Sequence[str] = ()) -> EmbedResult:
     settings = config.part(EncoderSettings)
     encoder = _loaded(settings)
     times.append(time.perf_counter())
-    with _undone_if_futile(config.output):
+    with nothing_left_of_nothing(config.output):
         _stage(config.output, lang, encoder, {}).start()  # before any work: the folder may hold that of another encoder
         texts = sentences.run(config, inputs, options)
     times.append(time.perf_counter())
@@ -76,20 +75,6 @@ def run(config: EmbedConfig, options: Sequence[str] = ()) -> EmbedResult:
     seconds = dict(zip(("encoder", corpus.SENTENCES, corpus.EMBEDDINGS), np.diff(times).round(3).tolist(), strict=True))
     counts = texts.details["counts"]
     return EmbedResult(config.output, lang, config.encoder, encoder.fingerprint, encoder.dim, texts.rows, counts, seconds)
-
-
-@contextlib.contextmanager
-def _undone_if_futile(output: str) -> Iterator[None]:
-    """Remove what an attempt made where it fails before there is anything that another could go on from."""
-    folders = [output, *(storage.join(output, name) for name in (corpus.SENTENCES, corpus.EMBEDDINGS, sentences.RANGES))]
-    made = [folder for folder in folders if not storage.exists(folder)]
-    try:
-        yield
-    except MinerError:
-        if not sentences.started(output):
-            for folder in made:
-                storage.remove(folder)
-        raise
 
 
 def _stage(output: str, lang: str, encoder: Encoder, inputs: Mapping[str, str]) -> Stage:

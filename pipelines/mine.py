@@ -24,9 +24,9 @@ from miner.mining.margin import THRESHOLDS
 from miner.storage import Manifest, Shard, Stage
 from pipelines import gold as golds
 from pipelines import search
-from pipelines.runner import run_stage
+from pipelines.runner import nothing_left_of_nothing, run_stage
 from pipelines.search import BACKWARD, FORWARD, Search, read_neighbours
-from pipelines.sides import Sides, nothing_left_of_nothing, open_sides
+from pipelines.sides import Sides, open_sides
 
 STAGE, CANDIDATES, NEIGHBOURS = "mine", "candidates", "neighbours"
 EXAMPLES = 10  # pairs in the summary

@@ -65,6 +65,22 @@ def run_stage(
     return stage.finish(made_from, details)
 
 
+@contextlib.contextmanager
+def nothing_left_of_nothing(output: str) -> Iterator[None]:
+    """When a run fails, remove what it began in `output` and finished no shard of: there is nothing in it to go on from."""
+    fresh, before = not storage.exists(output), storage.names_in(output)
+    try:
+        yield
+    except MinerError:
+        for name in set(storage.names_in(output)) - set(before):
+            fs, path = storage.filesystem(storage.join(output, name))
+            if not any(f"/{storage.MARKERS}/" in str(file) for file in fs.find(path)):
+                storage.remove(storage.join(output, name))
+        if fresh and not storage.names_in(output):
+            storage.remove(output)
+        raise
+
+
 class _Make(beam.DoFn):
     """Shard name -> nothing; the shard and its marker, or the record of what went wrong, are left in the stage's folder."""
 

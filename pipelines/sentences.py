@@ -48,11 +48,6 @@ def run(config: EmbedConfig, inputs: Sequence[str], options: Sequence[str] = ())
     return manifest
 
 
-def started(output: str) -> bool:
-    """Whether there is anything under `output` that a run could go on from."""
-    return bool(storage.names_in(storage.join(output, RANGES, storage.MARKERS)))
-
-
 class _Scatter:
     """One input -> one file of sentences in the order of their ranges."""
 

@@ -1,14 +1,13 @@
 """The two sides of `miner mine`: text, a folder of `miner embed`, or a folder of `miner index`, made into corpora."""
 
-import contextlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from miner import storage
 from miner.config import EmbedConfig, EncoderSettings, MineConfig, TextSettings
 from miner.corpus import Corpus, is_corpus, open_corpus
-from miner.errors import ConfigError, DataError, MinerError
+from miner.errors import ConfigError, DataError
 from miner.text import readers
 from pipelines import embed, index
 
@@ -77,19 +76,3 @@ def _check_pair(source: Corpus, target: Corpus) -> None:
         raise DataError(
             f"{source.folder} was embedded by {source.fingerprint} and {target.folder} by {target.fingerprint}; embed both with one encoder"
         )
-
-
-@contextlib.contextmanager
-def nothing_left_of_nothing(output: str) -> Iterator[None]:
-    """When a run fails, remove what it began in `output` and finished no shard of: there is nothing in it to go on from."""
-    fresh, before = not storage.exists(output), storage.names_in(output)
-    try:
-        yield
-    except MinerError:
-        for name in set(storage.names_in(output)) - set(before):
-            fs, path = storage.filesystem(storage.join(output, name))
-            if not any(f"/{storage.MARKERS}/" in str(file) for file in fs.find(path)):
-                storage.remove(storage.join(output, name))
-        if fresh and not storage.names_in(output):
-            storage.remove(output)
-        raise
