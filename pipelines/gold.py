@@ -12,6 +12,8 @@ from miner.mining.gold import Pairs
 from miner.text import readers, sentences, streams
 from miner.text.normalise import sentence_ids
 
+DIGITS = 18  # of a line number: what fits in 64 bits
+
 
 @dataclass(frozen=True)
 class Gold:
@@ -27,11 +29,11 @@ def read(uri: str) -> Gold:
         data = handle.read()
     pairs = []
     for number, line in enumerate(data.removeprefix(streams.BOM).splitlines(), start=1):
-        cells = line.split(b"\t")
+        cells = [cell.strip() for cell in line.split(b"\t")]
         if not line.strip():
             continue
-        if len(cells) != 2 or not all(cell.isdigit() and int(cell) > 0 for cell in cells):
-            raise DataError(f"{uri}:{number}: not `source line<TAB>target line`, counted from 1")
+        if len(cells) != 2 or not all(cell.isdigit() and len(cell) <= DIGITS and int(cell) > 0 for cell in cells):
+            raise DataError(f"{uri}:{number}: not `source line<TAB>target line`, counted from 1; mend the line or take it out")
         pairs.append((int(cells[0]), int(cells[1])))
     if not pairs:
         raise DataError(f"{uri}: no pair of lines in it; check the name")
@@ -59,9 +61,10 @@ def _ids_of_lines(gold: Gold, side: Corpus, wanted: set[int]) -> dict[int, int]:
     others = wanted - set(ids)
     if others:
         ((uri, signature),) = manifest.inputs.items()
-        if uri == readers.STDIN or sentences.signature(uri) != signature:
-            reason = "came from standard input" if uri == readers.STDIN else "changed since it was embedded"
-            raise DataError(f"{gold.uri}: line {min(others)} of {uri} cannot be looked up, because it {reason}")
+        if uri == readers.STDIN:
+            raise DataError(f"{gold.uri}: line {min(others)} of standard input cannot be read again to look it up; give the text as a file")
+        if not storage.exists(uri) or sentences.signature(uri) != signature:
+            raise DataError(f"{gold.uri}: line {min(others)} of {uri} cannot be looked up: the file moved or changed; embed it again")
         ids.update(_read_again(gold, uri, TextSettings(**manifest.config), others))
     return ids
 
@@ -83,10 +86,10 @@ def _read_again(gold: Gold, uri: str, settings: TextSettings, wanted: set[int]) 
     for block in readers.read(uri, settings):
         rows = np.flatnonzero(np.isin(block.lines, lines))
         ids.update(zip(block.lines[rows].tolist(), sentence_ids([block.texts[row] for row in rows]).tolist(), strict=True))
-        end += block.counts["lines"]
+        end = block.end
         if end >= lines.max():
             break
-    beyond = [line for line in wanted if line > end and line not in ids]
+    beyond = [line for line in wanted if line > end]
     if beyond:
         raise DataError(f"{gold.uri}: there is no line {min(beyond)} in {uri}, which ends at line {end}; give the gold of this text")
     return ids

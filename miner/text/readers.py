@@ -28,6 +28,7 @@ class Block:
 
     texts: list[str]  # n cleaned sentences, none of them empty
     lines: npt.NDArray[np.int64]  # (n,) their line numbers, from 1 and ascending
+    end: int  # number of the last line read, whatever became of it
     counts: Counter[str]  # what became of every line read: `lines` is the sum of the others in COUNTS
 
 
@@ -61,7 +62,7 @@ def _block(name: str, first: int, values: list[Value], settings: TextSettings) -
     counts.update(fault.kind for fault in faults.values())
     if not keep.all():
         texts, lines = list(compress(texts, keep)), lines[keep]
-    return Block(texts, lines, counts)
+    return Block(texts, lines, first + len(values) - 1, counts)
 
 
 def expand(inputs: Sequence[str]) -> list[str]:
