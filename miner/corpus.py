@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from miner import storage
-from miner.errors import DataError
+from miner.errors import DataError, StorageError
 from miner.storage import Manifest, Shard
 from miner.tables import Vectors, arrow_to_vectors
 
@@ -130,6 +130,8 @@ def _config(folder: str, embeddings: Manifest) -> dict[str, Any]:
 
 
 def _check_rows(uri: str, rows: int, dim: int | None = None) -> None:
+    if not storage.exists(uri):
+        raise StorageError(f"{uri}: this shard is missing; run the same `miner embed` again, which makes only what is not there")
     with storage.open_parquet(uri) as file:
         schema = file.schema_arrow
         if file.metadata.num_rows != rows:

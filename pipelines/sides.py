@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from miner import storage
+from miner import languages, storage
 from miner.config import EmbedConfig, EncoderSettings, MineConfig, TextSettings
 from miner.corpus import Corpus, is_corpus, open_corpus
+from miner.encoders import load_encoder
 from miner.errors import ConfigError, DataError
 from miner.text import readers
 from pipelines import embed, index
@@ -28,10 +29,19 @@ def open_sides(config: MineConfig, options: Sequence[str] = ()) -> Sides:
     """
     if config.source == config.target == readers.STDIN:
         raise ConfigError("source and target are both standard input; give one of them as a file")
+    for code in (config.source_lang, config.target_lang):
+        languages.canonical(code)  # ConfigError
     places = {"source": config.source, "target": config.target}
-    known = {side: _open_folder(place) if _is_folder(place) else _check_text(place, config) for side, place in places.items()}
+    sides = {side: _open_folder(place) for side, place in places.items() if _is_folder(place)}
+    texts = {side: place for side, place in places.items() if side not in sides}
+    for place in texts.values():
+        _check_text(place, config)
+    if sides and texts:
+        _check_encoder(*sides.values(), config)
     seconds: Counter[str] = Counter()
-    sides = {side: found or _embed(config, side, seconds, options) for side, found in known.items()}
+    # Standard input first: whether it holds a sentence shows only then.
+    for side in sorted(texts, key=lambda side: texts[side] != readers.STDIN):
+        sides[side] = _embed(config, side, seconds, options)
     _check_pair(sides["source"], sides["target"])
     return Sides(sides["source"], sides["target"], seconds)
 
@@ -53,11 +63,30 @@ def _open_folder(place: str) -> Corpus:
 
 
 def _check_text(place: str, config: MineConfig) -> None:
-    """DataError for a text that is missing or without a sentence. Standard input can be read only once, so it is not looked into."""
+    """DataError for a text that is missing or without a sentence and, where the settings are strict, for one with a bad line.
+
+    Standard input can be read only once, so it is not looked into.
+    """
     settings = config.part(TextSettings)
     uris = readers.expand([place])
-    if readers.STDIN not in uris and not any(block.texts for uri in uris for block in readers.read(uri, settings)):
+    if readers.STDIN in uris:
+        return
+    blocks = (block for uri in uris for block in readers.read(uri, settings))
+    if not any(block.texts for block in blocks):
         raise DataError(f"{place}: holds not one sentence; give a text that has some")
+    if settings.strict:
+        for _ in blocks:
+            pass  # raises what is wrong with a later line, while nothing is written yet
+
+
+def _check_encoder(embedded: Corpus, config: MineConfig) -> None:
+    """DataError where the text of one side would not be embedded as the other side was."""
+    encoder = load_encoder(config.encoder, config.part(EncoderSettings))
+    if encoder.fingerprint != embedded.fingerprint:
+        raise DataError(
+            f"{embedded.folder} was embedded by {embedded.fingerprint}, and --encoder {config.encoder} is {encoder.fingerprint};"
+            " give the --encoder of that folder"
+        )
 
 
 def _embed(config: MineConfig, side: str, seconds: Counter[str], options: Sequence[str]) -> Corpus:
