@@ -76,7 +76,7 @@ class MineConfig(TextSettings, EncoderSettings):
     k: int = pydantic.Field(4, ge=1, le=1024)  # neighbours on each side
     margin: Literal["ratio", "distance", "absolute"] = "ratio"
     retrieval: Literal["max", "forward", "backward", "intersection"] = "max"
-    threshold: float | None = None  # pairs score above it; None takes the default of the margin
+    threshold: float | None = pydantic.Field(None, ge=float("-inf"))  # pairs score above it (NaN is no bound); None: the margin's own
     gold: str | None = None  # source line <tab> target line, from 1
 
 

@@ -62,7 +62,9 @@ def test_fingerprint_follows_the_content(toy_encoder: Path, tmp_path: Path) -> N
         (lambda folder: (folder / "sentencepiece.model").write_bytes(b"no model"), "not a SentencePiece model"),
         (lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 1, "dim": 7}'), "want"),
         (lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 99, "dim": 32}'), "format 1"),
+        (lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 1}'), "does not tell the dimension"),
         (lambda folder: (folder / "miner.json").write_text('{"kind": "magic"}'), "one of static, transformer"),
+        (lambda folder: (folder / "miner.json").write_text("[1]"), "one of static, transformer"),
         (lambda folder: static.save(folder, np.full((20, 32), np.nan), (folder / "sentencepiece.model").read_bytes()), "NaN"),
     ],
 )

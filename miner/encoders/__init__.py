@@ -45,7 +45,8 @@ def load_encoder(name: str, settings: EncoderSettings | None = None) -> Encoder:
         return _transformer(name, settings)
     if not (folder / "miner.json").exists():
         return _transformer(str(folder), settings)
-    kind = storage.read_json(str(folder / "miner.json")).get("kind")
+    told = storage.read_json(str(folder / "miner.json"))
+    kind = str(told.get("kind")) if isinstance(told, dict) else None
     if kind not in ENCODERS:
         raise ModelError(f"{folder / 'miner.json'}: unknown kind of encoder {kind!r}; one of {', '.join(ENCODERS)}")
     return ENCODERS[kind](str(folder), settings)

@@ -39,7 +39,9 @@ class StaticEncoder:
             raise ModelError(
                 f"{self.folder / SETTINGS}: not a static encoder of format {FORMAT}; update the program or choose another encoder"
             )
-        self.dim = int(settings["dim"])
+        if not isinstance(settings.get("dim"), int) or settings["dim"] < 1:
+            raise ModelError(f"{self.folder / SETTINGS}: does not tell the dimension; fetch or train the encoder again")
+        self.dim: int = settings["dim"]
 
     @cached_property
     def fingerprint(self) -> str:
