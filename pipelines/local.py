@@ -31,41 +31,67 @@ class _WorkerDiedError(BaseException):
     """Not an Exception, so that nothing in Beam takes it for the failure of a bundle."""
 
 
-@contextlib.contextmanager
-def worker_deaths_raised() -> Iterator[None]:
-    """Raise MinerError when a worker process is killed. The FnApiRunner alone would wait for its answer for ever.
+class _Watch:
+    """What happened besides the pipeline: processes that died, and the user's wish to stop."""
 
-    The death shows as an uncaught exception in the thread that watches over the process. Only a signal wakes the main thread.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    deaths: list[str] = []
-    lock = threading.Lock()
-    ended = False
+    def __init__(self) -> None:
+        self.deaths: list[str] = []
+        self.stopped = False
+        self.over = False
+        self.lock = threading.Lock()
+        self.hook = threading.excepthook
 
-    def hook(args: threading.ExceptHookArgs) -> None:
+    def thread_failed(self, args: threading.ExceptHookArgs) -> None:
+        """A process that dies shows as an uncaught exception in the thread that waits for its end."""
         if args.thread is not None and args.thread.name == "run_worker":
-            with lock:
-                if not (ended or deaths):
-                    deaths.append(str(args.exc_value))
+            with self.lock:
+                self.deaths.append(str(args.exc_value))
+                if not self.over and len(self.deaths) == 1:  # only a signal wakes the main thread
                     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
-        elif deaths or args.exc_type.__module__.partition(".")[0] == "grpc":
+        elif self.deaths or args.exc_type.__module__.partition(".")[0] == "grpc":
             logger.debug("after a worker's death: %s", args.exc_value)
         else:
-            threads_hook(args)
+            self.hook(args)
 
-    def wake(*_: object) -> None:
+    def worker_died(self, *_: object) -> None:
         raise _WorkerDiedError
 
-    threads_hook, threading.excepthook = threading.excepthook, hook
-    handler = signal.signal(signal.SIGUSR1, wake)
+    def stop(self, *_: object) -> None:
+        self.stopped = True
+        raise KeyboardInterrupt
+
+    def reason(self, error: BaseException) -> BaseException:
+        """What `error`, which came out of the pipeline, stands for."""
+        if self.stopped or any(death.endswith(f"code {-signal.SIGINT}") for death in self.deaths):  # Ctrl-C reaches workers too
+            return KeyboardInterrupt()
+        if isinstance(error, _WorkerDiedError):
+            return MinerError(f"{self.deaths[0]} (-9: killed, perhaps for want of memory); run the same command again to go on")
+        return error
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[None]:
+    """Let a run end when a worker process dies, with a MinerError, and when the user stops it, with KeyboardInterrupt.
+
+    By itself the FnApiRunner waits for the answer of a dead process for ever, and makes of a KeyboardInterrupt a RuntimeError.
+    """
+    if threading.current_thread() is not threading.main_thread():  # which alone gets signals
+        yield
+        return
+    watch = _Watch()
+    threading.excepthook = watch.thread_failed
+    before = {signal.SIGUSR1: signal.signal(signal.SIGUSR1, watch.worker_died)}
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as it is for a job in the background
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, watch.stop)
     try:
         yield
-    except _WorkerDiedError:
-        raise MinerError(f"{deaths[0]} (-9: killed, perhaps for want of memory); run the same command again to go on") from None
+    except BaseException as error:
+        reason = watch.reason(error)
+        raise reason from (error.__cause__ if reason is error else None)
     finally:
-        with lock:
-            ended = True
-        threading.excepthook = threads_hook
-        signal.signal(signal.SIGUSR1, handler)
+        with watch.lock:
+            watch.over = True
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if not (watch.stopped or watch.deaths):  # else other workers are yet to end, and no one wants to hear of it
+            threading.excepthook = watch.hook

@@ -20,7 +20,7 @@ from apache_beam.runners.runner import PipelineRunner, create_runner
 from miner import errors, storage
 from miner.errors import ConfigError, MinerError
 from miner.storage import Manifest, Shard, Stage
-from pipelines.local import local_runner, worker_deaths_raised
+from pipelines.local import local_runner, stoppable
 
 FAILURE = "_failure.json"
 POLL_SECONDS = 0.25
@@ -154,7 +154,7 @@ def _run(names: Sequence[str], make: _Make, options: PipelineOptions) -> None:
     # With the reshuffle the names spread over the workers; without, a runner fuses the steps and one worker makes every shard.
     shards = pipeline | "Shards" >> beam.Create(list(names), reshuffle=True).with_output_types(str)
     _ = shards | "Make" >> beam.ParDo(make)
-    with worker_deaths_raised():
+    with stoppable():
         pipeline.run().wait_until_finish()
 
 

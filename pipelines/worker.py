@@ -1,7 +1,10 @@
-"""A local worker process: Beam's own, with its log going to the driver instead of the terminal."""
+"""A local worker process: Beam's own, with its log going to the driver instead of the terminal, and no last words on Ctrl-C."""
 
 import logging
+import signal
 import sys
+
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 # Before Beam is imported: its first warning would otherwise set up a handler on stderr.
 logging.getLogger().addHandler(logging.NullHandler())

@@ -3,6 +3,9 @@
 import os
 import resource
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -40,6 +43,9 @@ class Squares:
             raise ZeroDivisionError("a bug")
         if name == self.failing and self.how == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.how == "slow":
+            Path(self.folder, f"started-{name}").touch()
+            time.sleep(60)
         assert self.set_up == 1
         storage.write_json(storage.join(self.folder, name), {"square": storage.shard_index(name) ** 2, "process": os.getpid()})
         return 1, {"seen": 1}
@@ -134,6 +140,33 @@ def test_a_killed_process_is_an_error_and_the_next_run_goes_on(tmp_path: Path) -
     assert storage.STARTED in [path.name for path in tmp_path.iterdir()]
     run_stage(stage, made_from, Squares(tmp_path))
     assert squares_in(tmp_path) == EXPECTED
+
+
+STOPPED = """
+import sys
+from pathlib import Path
+from test_runner import Squares, run_stage, stage_of
+try:
+    run_stage(*stage_of(Path(sys.argv[1])), Squares(sys.argv[1], how="slow"), sys.argv[2:])
+except KeyboardInterrupt:
+    print("stopped")
+"""
+
+
+@pytest.mark.usefixtures("importable")
+@pytest.mark.parametrize("options", [(), PROCESSES], ids=["in one process", "in worker processes"])
+def test_ctrl_c_stops_at_once(tmp_path: Path, options: tuple[str, ...]) -> None:
+    command = [sys.executable, "-c", STOPPED, tmp_path, *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        began = time.monotonic()
+        while not list(tmp_path.glob("started-*")) and time.monotonic() - began < 120:
+            time.sleep(0.05)
+        sent = time.monotonic()
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to all processes of the command
+        out, err = process.communicate(timeout=120)
+    assert out == "stopped\n", err
+    assert time.monotonic() - sent < 50, "it waited for the shards to be made"
+    assert squares_in(tmp_path) == {}
 
 
 @pytest.mark.parametrize(
