@@ -75,7 +75,7 @@ class Corpus:
     def lookup(self, ids: npt.NDArray[np.int64]) -> pa.Table:
         """The sentences with these ids, as a table of the schema SENTENCES whose row i is that of ids[i]."""
         wanted = np.unique(ids)
-        found = [self._among(shard.name, wanted) for shard in self.shards if shard.rows]
+        found = [self._with_ids(shard.name, wanted) for shard in self.shards if shard.rows]
         table = pa.concat_tables(found).unify_dictionaries().combine_chunks()
         order = np.argsort(table["id"].to_numpy())
         held = table["id"].to_numpy()[order]
@@ -84,9 +84,18 @@ class Corpus:
             raise DataError(f"{self.folder}: no sentence has the id {missing[0]}; it changed while it was read, so run again")
         return table.take(pa.array(order[np.searchsorted(held, ids)]))
 
-    def _among(self, name: str, wanted: npt.NDArray[np.int64]) -> pa.Table:
-        tables = [group.filter(pa.array(np.isin(group["id"].to_numpy(), wanted))) for group in self.sentences(name)]
+    def _with_ids(self, name: str, wanted: npt.NDArray[np.int64]) -> pa.Table:
+        tables = [group.filter(pa.array(_among(wanted, group["id"].to_numpy()))) for group in self.sentences(name)]
         return pa.concat_tables(tables)
+
+
+def _among(ascending: Ids, ids: Ids) -> npt.NDArray[np.bool_]:
+    """(n,), (m,) -> (m,): whether each of the ids is among those that ascend, which np.isin would sort for every row group."""
+    if not len(ascending):
+        return np.zeros(len(ids), dtype=bool)
+    places = np.searchsorted(ascending, ids).clip(max=len(ascending) - 1)
+    found: npt.NDArray[np.bool_] = ascending[places] == ids
+    return found
 
 
 def all_finite(vectors: Vectors) -> bool:
