@@ -55,7 +55,9 @@ def _ids_of_lines(gold: Gold, side: Corpus, wanted: set[int]) -> dict[int, int]:
     """Line -> id, without the lines that were dropped."""
     manifest = storage.read_manifest(storage.join(side.folder, corpus.SENTENCES), corpus.SENTENCES)
     if len(manifest.inputs) != 1:
-        raise ConfigError(f"{gold.uri}: gold tells lines of one file, and {side.folder} was made from {len(manifest.inputs)}")
+        raise ConfigError(
+            f"{gold.uri}: gold tells lines of one file, and {side.folder} was made from {len(manifest.inputs)}; mine one file a side"
+        )
     ids = _first_places(side, wanted)
     # A sentence is stored with its first line only: its other lines are read again.
     others = wanted - set(ids)

@@ -48,7 +48,7 @@ def commands(document: str) -> Iterator[list[str]]:
                 yield shlex.split(line, comments=True)
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/architecture.md"])
+@pytest.mark.parametrize("document", ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
 def test_documented_commands_and_options_exist(document: str) -> None:
     found = list(commands(document))
     for words in found:

@@ -120,7 +120,9 @@ def _header(line: Value, column: str, name: str) -> int:
     names = [name.strip() for name in line.split("\t")] if isinstance(line, str) else []
     if column not in names:
         known = ", ".join(names[:20])
-        raise DataError(f"{name}:1: no column {column!r} in the header ({known}); name one of them, or give its number, from 1")
+        raise DataError(
+            f"{name}:1: no column {column!r} in the header ({known}); name one of them, give its number from 1, or embed a plain text alone"
+        )
     return names.index(column)
 
 
