@@ -176,6 +176,15 @@ def test_a_text_with_quotes_and_tabs_survives(toy_encoder: Path, tmp_path: Path)
     assert rows_in(tmp_path / "out")[0][1:] == ['one "two, ""three four"', "un 'deux trois quatre"]
 
 
+def test_a_terminal_without_the_letters_is_no_error(toy_encoder: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one two \N{SNOWMAN}\n", encoding="utf-8")
+    arguments = ["mine", "a.txt", "a.txt", "--output", "out", "--threshold", "0"]
+    arguments = [str(tmp_path / argument) if argument in ("a.txt", "out") else argument for argument in arguments]
+    result = CliRunner(charset="latin-1").invoke(main, [*arguments, "--encoder", str(toy_encoder)])
+    assert result.exit_code == 0
+    assert "one two ?  |  one two ?" in result.stdout
+
+
 def test_folders_of_embed_and_index_give_the_pairs_of_their_text(
     texts: dict[str, Path], text_run: tuple[Path, dict[str, Any], str], toy_encoder: Path, tmp_path: Path
 ) -> None:

@@ -1,6 +1,7 @@
 """The `miner` command: finds the command asked for, and loads nothing else."""
 
 import importlib
+import io
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -26,6 +27,8 @@ class Miner(click.Group):
         ours, beams = _split(list(sys.argv[1:] if args is None else args))
         edge = console.Edge(beam_options=tuple(beams))
         console.configure_logging(edge)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")  # sentences are printed, whatever alphabet the terminal lacks
         return super().main(ours, **{"prog_name": "miner", "obj": edge, **extra})
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
