@@ -21,7 +21,7 @@ import numpy.typing as npt
 from miner.config import EncoderSettings
 from miner.encoders import hub
 from miner.encoders import transformer_parts as parts
-from miner.encoders.model_folder import CONFIG, MODULES, Recipe, fingerprint, read_recipe
+from miner.encoders.model_folder import Recipe, fingerprint, read_recipe
 from miner.encoders.pooling import CHOICES, highest_layer, pooler
 from miner.errors import ConfigError, ModelError
 
@@ -33,11 +33,6 @@ Floats = npt.NDArray[np.float32]
 WINDOW = 16384  # texts that are tokenised and sorted together, so that memory does not grow with the number of texts
 
 logger = logging.getLogger(__name__)
-
-
-def is_transformer(folder: str | Path) -> bool:
-    """Whether the folder looks like Hugging Face's or sentence-transformers'."""
-    return any((Path(folder) / name).is_file() for name in (MODULES, CONFIG))
 
 
 def load(name: str, settings: EncoderSettings) -> TransformerEncoder:
