@@ -32,6 +32,15 @@ def text(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def embedded(tmp_path_factory: pytest.TempPathFactory, toy_encoder: Path) -> tuple[Path, Path]:
+    """The text, and the folder it was embedded in, in three shards. To be copied, not changed."""
+    folder = tmp_path_factory.mktemp("embedded")
+    (folder / "text.txt").write_text(TEXT, newline="")
+    run(folder / "text.txt", folder / "out", toy_encoder, shards=3)
+    return folder / "text.txt", folder / "out"
+
+
 def run(source: Path | Sequence[Path], output: Path | str, encoder: Path, **settings: object) -> Corpus:
     inputs = [str(path) for path in ([source] if isinstance(source, Path) else source)]
     embed.run(EmbedConfig.check(inputs=inputs, output=str(output), encoder=str(encoder), **settings))
@@ -130,6 +139,7 @@ def test_row_groups_stream_in_order(tmp_path: Path, toy_encoder: Path, monkeypat
 
 
 SHARDS = [storage.shard_name(index, 3) for index in range(3)]
+FULL = SHARDS[0]  # holds two of the four sentences
 
 
 @pytest.mark.parametrize(
@@ -146,11 +156,11 @@ SHARDS = [storage.shard_name(index, 3) for index in range(3)]
     ids=["nothing", "vectors missing", "vectors truncated", "sentences truncated", "no manifest", "no sentences manifest", "no vectors"],
 )
 def test_only_what_is_damaged_is_made_again(
-    text: Path, tmp_path: Path, toy_encoder: Path, damage: Callable[[Path], object], made_again: set[str]
+    embedded: tuple[Path, Path], tmp_path: Path, toy_encoder: Path, damage: Callable[[Path], object], made_again: set[str]
 ) -> None:
-    out = tmp_path / "out"
-    first = run(text, out, toy_encoder, shards=3)
-    before = times(out)
+    text, made = embedded
+    out = shutil.copytree(made, tmp_path / "out")
+    first, before = open_corpus(str(out)), times(out)
     damage(out)
     second = run(text, out, toy_encoder, shards=3)
     assert second == first
@@ -267,25 +277,23 @@ def narrow(table: pa.Table) -> pa.Table:
         (lambda out: shutil.rmtree(out), "out: not a folder of `miner embed`"),
         (lambda out: shutil.rmtree(out / "embeddings"), "not a finished embeddings"),
         (lambda out: (out / "sentences" / "manifest.json").unlink(), "not a finished sentences"),
-        (lambda out: (out / "embeddings" / SHARD).unlink(), "no such file"),
-        (lambda out: (out / "embeddings" / SHARD).write_bytes(b"PAR1"), "not a whole Parquet file"),
-        (lambda out: (out / "sentences" / SHARD).write_bytes(b"PAR1"), "not a whole Parquet file"),
-        (lambda out: rewrite(out / "embeddings" / SHARD, lambda table: table.slice(1)), "3 rows, where its manifest says 4"),
-        (lambda out: rewrite(out / "sentences" / SHARD, lambda table: table.slice(1)), "3 rows, where its manifest says 4"),
-        (lambda out: rewrite(out / "embeddings" / SHARD, nan), "vectors that are not finite"),
-        (lambda out: rewrite(out / "embeddings" / SHARD, narrow), r"vectors of fixed_size_binary\[16\], not of 32 float16"),
+        (lambda out: (out / "embeddings" / FULL).unlink(), f"{FULL}: this shard is missing"),
+        (lambda out: (out / "embeddings" / FULL).write_bytes(b"PAR1"), "not a whole Parquet file"),
+        (lambda out: (out / "sentences" / FULL).write_bytes(b"PAR1"), "not a whole Parquet file"),
+        (lambda out: rewrite(out / "embeddings" / FULL, lambda table: table.slice(1)), "1 rows, where its manifest says 2"),
+        (lambda out: rewrite(out / "sentences" / FULL, lambda table: table.slice(1)), "1 rows, where its manifest says 2"),
+        (lambda out: rewrite(out / "embeddings" / FULL, nan), "vectors that are not finite"),
+        (lambda out: rewrite(out / "embeddings" / FULL, narrow), r"vectors of fixed_size_binary\[16\], not of 32 float16"),
     ],
 )
 def test_a_corpus_that_does_not_hold_together_is_refused(
-    text: Path, tmp_path: Path, toy_encoder: Path, damage: Callable[[Path], object], message: str
+    embedded: tuple[Path, Path], tmp_path: Path, damage: Callable[[Path], object], message: str
 ) -> None:
-    run(text, tmp_path / "out", toy_encoder)
-    damage(tmp_path / "out")
+    out = shutil.copytree(embedded[1], tmp_path / "out")
+    rows_of(open_corpus(str(out)))
+    damage(out)
     with pytest.raises(MinerError, match=message):
-        rows_of(open_corpus(str(tmp_path / "out")))
-
-
-SHARD = storage.shard_name(0, 1)
+        rows_of(open_corpus(str(out)))
 
 
 def test_sentences_that_changed_after_they_were_embedded_are_refused(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
