@@ -23,7 +23,8 @@ def local_runner(options: PipelineOptions) -> FnApiRunner:
     if direct.direct_running_mode != "multi_processing":
         return FnApiRunner()
     direct.direct_running_mode = "in_memory"  # the runner would put its own environment in the place of this one
-    command = f"exec {shlex.quote(sys.executable)} -m pipelines.worker"  # exec: else the shell reports on the worker's death
+    # exec, or the shell reports the death of a worker; -P, or a file of the working directory stands in for a module.
+    command = f"exec {shlex.quote(sys.executable)} -P -m pipelines.worker"
     return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(command))
 
 
