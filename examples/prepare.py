@@ -1,7 +1,7 @@
 """Build the demo corpora in this folder: `python examples/prepare.py --data DATA`.
 
-DATA is a folder with `train/ud_pud`, `train/tico19`, `train/bible`, `train/tatoeba.*` and `eval/tatoeba`: gzip files of tab-separated text, of which
-README.md beside this script names the origin and the licence. Standard library only; the same data and seed give the same bytes.
+DATA is a folder with `train/ud_pud`, `train/tico19`, `train/bible`, `train/tatoeba.*` and `eval/tatoeba`: gzip files of tab-separated
+text, of which README.md beside this script names origin and licence. Standard library only; the same data and seed give the same bytes.
 
 Every sentence belongs to one *group*: all texts of all languages that are connected by a known translation link. A group is used at
 most once, either as one sentence with one translation per language or as a lone sentence that no other corpus answers. Two groups whose

@@ -23,7 +23,7 @@ mining_options = options.group(
         "max: one to one, best first; forward, backward: the best of each source or target; intersection: the best of both.",
         type=click.Choice(["max", "forward", "backward", "intersection"]),
     ),
-    options.setting(MineConfig, "threshold", "Keep pairs that score above; without it, a default for each margin.", type=float),
+    options.setting(MineConfig, "threshold", "Keep pairs that score above; without it, what suits the built-in encoder.", type=float),
     options.setting(MineConfig, "gold", "True pairs to compare with: `source line<TAB>target line`, from 1.", metavar="FILE"),
 )
 
