@@ -120,7 +120,8 @@ def bag(vectors: Floats, tokens: Sequence[Sequence[int]]) -> Floats:
         held = int(np.searchsorted(falling, -place))  # sentences of more than `place` pieces
         np.take(vectors, flat[starts[:held] + place], axis=0, out=rows[:held], mode="clip")  # `raise` would buffer
         sums[:held] += rows[:held]
-    norms = np.sqrt(np.einsum("ij,ij->i", sums, sums))[:, None]
+    # In float64, so that the order of the sum, which is numpy's to choose, does not reach the float32 digits.
+    norms = np.sqrt(np.einsum("ij,ij->i", sums, sums, dtype=np.float64)).astype(np.float32)[:, None]
     np.divide(sums, norms, out=rows, where=norms > 0)
     rows[norms[:, 0] == 0] = 0
     result = np.empty_like(rows)
