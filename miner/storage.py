@@ -282,7 +282,9 @@ class Stage:
             make_folder(self.folder)
             write_json(join(self.folder, STARTED), {"stage": self.stage, "config": self.config})
 
-    def _check(self, found: Mapping[str, Any], uri: str) -> None:
+    def _check(self, found: Any, uri: str) -> None:
+        if not isinstance(found, dict):
+            raise StorageError(f"{uri}: not a manifest of this program; delete {self.folder} and run again")
         if found.get("stage") != self.stage:
             raise StorageError(f"{uri}: holds {found.get('stage')}, not {self.stage}; choose another --output")
         theirs, ours = found.get("config", {}), json.loads(json.dumps(self.config))

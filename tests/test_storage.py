@@ -219,6 +219,12 @@ def test_a_manifest_that_is_none_is_an_error(tmp_path: Path, text: str) -> None:
         storage.read_manifest(str(tmp_path))
 
 
+def test_a_stage_refuses_a_folder_whose_manifest_is_no_mapping(tmp_path: Path) -> None:
+    (tmp_path / storage.MANIFEST).write_text("[]")
+    with pytest.raises(StorageError, match="not a manifest of this program; delete"):
+        Stage(str(tmp_path), "numbers", {}, {}).start()
+
+
 def test_keys_are_equal_for_equal_values_only() -> None:
     assert storage.key({"a": 1, "b": [2]}) == storage.key({"b": [2], "a": 1})
     assert storage.key({"a": 1}) != storage.key({"a": "1"})
