@@ -96,6 +96,10 @@ class Terminal(logging.Handler):
         self.told = 0.0
 
     def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError):  # a terminal that is gone is no reason to stop
+            self.show(record)
+
+    def show(self, record: logging.LogRecord) -> None:
         progress: dict[str, Any] | None = getattr(record, "progress", None)
         ours = record.name.partition(".")[0] in OURS
         if progress is not None and sys.stderr.isatty():
