@@ -6,6 +6,7 @@ written into the stage's folder and raised again by the driver, because runners 
 """
 
 import contextlib
+import gc
 import io
 import logging
 import re
@@ -92,6 +93,10 @@ class _Make(beam.DoFn):
     def setup(self) -> None:
         with _recorded(self.stage):
             self.work.setup()
+        # Texts and pieces come in lists by the million, none of them in a cycle: the collector need not look at each
+        # thousand of them, nor walk over what is loaded by now and stays.
+        gc.freeze()
+        gc.set_threshold(100_000)
 
     def process(self, name: str) -> None:
         # One shard failed for a reason the user must see to: the others would fail too, or be made for nothing.

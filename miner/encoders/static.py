@@ -26,7 +26,7 @@ PIECES = "sentencepiece.model"
 
 Floats = npt.NDArray[np.float32]
 
-SLICE = 1024  # sentences a thread takes at a time: their sums (1 MB at dimension 256) stay in its cache
+SLICE = 4096  # sentences a thread takes at a time: fewer calls than 1024 would need; their sums are 4 MB at dimension 256
 
 
 class StaticEncoder:
@@ -114,14 +114,16 @@ def bag(vectors: Floats, tokens: Sequence[Sequence[int]]) -> Floats:
     flat = np.fromiter(chain.from_iterable(tokens), dtype=np.int64, count=int(lengths.sum()))
     order = np.argsort(-lengths, kind="stable")
     starts, falling = (np.cumsum(lengths) - lengths)[order], -lengths[order]
-    sums = np.zeros((len(tokens), vectors.shape[1]), dtype=np.float32)
+    sums = np.empty((len(tokens), vectors.shape[1]), dtype=np.float32)
     rows = np.empty_like(sums)
     for place in range(int(lengths.max(initial=0))):
         held = int(np.searchsorted(falling, -place))  # sentences of more than `place` pieces
-        np.take(vectors, flat[starts[:held] + place], axis=0, out=rows[:held], mode="clip")  # `raise` would buffer
-        sums[:held] += rows[:held]
-    # In float64, so that the order of the sum, which is numpy's to choose, does not reach the float32 digits.
-    norms = np.sqrt(np.einsum("ij,ij->i", sums, sums, dtype=np.float64)).astype(np.float32)[:, None]
+        into = rows if place else sums
+        np.take(vectors, flat[starts[:held] + place], axis=0, out=into[:held], mode="clip")  # `raise` would buffer
+        if place:
+            sums[:held] += rows[:held]
+    sums[int(np.searchsorted(falling, 0)) :] = 0
+    norms = np.sqrt(np.einsum("ij,ij->i", sums, sums))[:, None]
     np.divide(sums, norms, out=rows, where=norms > 0)
     rows[norms[:, 0] == 0] = 0
     result = np.empty_like(rows)
