@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from miner.cli import console, options
-from miner.config import EncoderSettings, MineConfig, TextSettings
+from miner.config import EncoderSettings, MineConfig
 
 
 @click.group()
@@ -18,7 +18,7 @@ def command() -> None:
 @click.argument("target")
 @options.encoder_options
 @options.setting(MineConfig, "k", "Neighbours on each side, for the margin.", type=click.IntRange(1, 1024))
-@options.setting(TextSettings, "text_column", "Column of TSV, JSONL or Parquet: a name, or a number from 1.", metavar="NAME")
+@options.text_column_option
 @options.json_option
 def retrieval(source: str, target: str, k: int, text_column: str | None, json_file: str | None, **settings: Any) -> None:
     """How often line i of TARGET is found for line i of SOURCE, and the other way round.
@@ -59,7 +59,3 @@ def tatoeba(data: str, json_file: str | None, **settings: Any) -> None:
 def _report(result: Any, json_file: str | None) -> None:
     console.write_figures(json_file, result.figures())
     click.echo(result.summary())
-
-
-for task in command.commands.values():
-    console.add_edge_options(task)

@@ -36,8 +36,10 @@ encoder_options = group(
     setting(EncoderSettings, "max_tokens", "A transformer cuts longer sentences; without it, at its own limit.", type=int),
 )
 
+text_column_option = setting(TextSettings, "text_column", "Column of TSV, JSONL or Parquet: a name, or a number from 1.", metavar="NAME")
+
 text_options = group(
-    setting(TextSettings, "text_column", "Column of TSV, JSONL or Parquet: a name, or a number from 1.", metavar="NAME"),
+    text_column_option,
     setting(TextSettings, "strict", "Stop at the first bad line instead of counting it.", is_flag=True),
     setting(TextSettings, "max_chars", "Drop longer lines.", type=int),
     setting(TextSettings, "shards", "Shards to cut the text into; without it, one for about 32 MB.", type=int),

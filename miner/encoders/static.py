@@ -124,11 +124,9 @@ def bag(vectors: Floats, tokens: Sequence[Sequence[int]]) -> Floats:
             sums[:held] += rows[:held]
     sums[int(np.searchsorted(falling, 0)) :] = 0
     norms = np.sqrt(np.einsum("ij,ij->i", sums, sums))[:, None]
-    np.divide(sums, norms, out=rows, where=norms > 0)
-    rows[norms[:, 0] == 0] = 0
-    result = np.empty_like(rows)
-    result[order] = rows
-    return result
+    np.divide(sums, norms, out=sums, where=norms > 0)
+    rows[order] = sums
+    return rows
 
 
 def save(folder: str | Path, vectors: npt.NDArray[np.floating[Any]], pieces: bytes) -> None:
