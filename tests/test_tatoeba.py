@@ -62,18 +62,19 @@ def test_forward_is_from_the_language_to_english(toy_encoder: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("text", "cut", "message"),
     [
-        (None, "no files tatoeba.xxx-eng.tsv.gz"),
-        (gzip.compress(b""), "no lines"),
-        (gzip.compress(b"un\tone\ndeux\n"), "fra-eng.tsv.gz:2: 1 columns"),
-        (gzip.compress(b"un\tone\n")[:-9], "truncated or not .gz"),
-        (gzip.compress(b"un\tone\n\xff\ttwo\n"), "fra-eng.tsv.gz:2: not UTF-8"),
+        (None, 0, "no files tatoeba.xxx-eng.tsv.gz"),
+        (b"", 0, "no lines"),
+        (b"un\tone\ndeux\n", 0, "fra-eng.tsv.gz:2: 1 columns"),
+        (b"un\tone\n", 9, "truncated or not .gz"),
+        (b"un\tone\n\xff\ttwo\n", 0, "fra-eng.tsv.gz:2: not UTF-8"),
     ],
 )
-def test_bad_data(toy_encoder: Path, tmp_path: Path, content: bytes | None, message: str) -> None:
-    if content is not None:
-        (tmp_path / "tatoeba.fra-eng.tsv.gz").write_bytes(content)
+def test_bad_data(toy_encoder: Path, tmp_path: Path, text: bytes | None, cut: int, message: str) -> None:
+    if text is not None:
+        packed = gzip.compress(text)
+        (tmp_path / "tatoeba.fra-eng.tsv.gz").write_bytes(packed[: len(packed) - cut])
     status, output, errors = run("--data", str(tmp_path), "--encoder", str(toy_encoder), "--json", str(tmp_path / "f.json"))
     assert (status, output) == (1, "")
     assert message in errors
