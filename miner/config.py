@@ -35,7 +35,7 @@ class EncoderSettings(Settings):
     encoder: str = "builtin"  # `builtin`, a folder, or a hub id
     pooling: str | None = None  # cls, mean, max, first_last_avg, layer:N; None reads it from the folder
     device: str = "auto"  # auto, cpu, cuda, cuda:N
-    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # of a transformer's arithmetic
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # of a transformer's arithmetic
     batch_tokens: int = pydantic.Field(16384, ge=16)  # tokens of one transformer batch, padding included
     max_tokens: int | None = pydantic.Field(None, ge=2)  # a transformer cuts longer sentences; None takes the model's own limit
 

@@ -119,7 +119,7 @@ class _Embed:
             row = int(np.argmin(np.isfinite(stored).all(axis=1)))
             text = texts["text"][row].as_py()
             raise ModelError(
-                f"{self.settings.encoder}: the vector of {text[:60]!r} is not finite; try --precision float32, or another encoder"
+                f"{self.settings.encoder}: the vector of {text[:60]!r} is not finite; try --dtype float32, or another encoder"
             )
         writer.write_table(pa.table([texts["id"], tables.vectors_to_arrow(stored)], schema=writer.schema))
 

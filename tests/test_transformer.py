@@ -243,7 +243,7 @@ def test_long_sentences_are_cut(plain: Path) -> None:
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_half_precision_is_close_and_gives_float32_unit_rows(plain: Path, precision: Any) -> None:
     exact = load(str(plain), EncoderSettings(device="cpu", pooling="mean"))
-    half = load(str(plain), EncoderSettings(device="cpu", pooling="mean", precision=precision))
+    half = load(str(plain), EncoderSettings(device="cpu", pooling="mean", dtype=precision))
     texts = [text for text in TEXTS if text]
     rows = half.encode(texts)
     assert rows.dtype == np.float32
@@ -281,7 +281,7 @@ def test_fingerprint_follows_what_changes_vectors(plain: Path, copy: Path, tmp_p
         return load(str(folder), EncoderSettings(**{"pooling": "mean", "device": "cpu", **settings})).fingerprint
 
     first = name(plain)
-    same = {name(copy), name(plain, batch_tokens=16), name(plain, precision="bfloat16")}
+    same = {name(copy), name(plain, batch_tokens=16), name(plain, dtype="bfloat16")}
     transformers.AutoModel.from_pretrained(copy).save_pretrained(tmp_path / "sharded", max_shard_size="20KB")
     save_tokenizer(tmp_path / "sharded")
     assert not (tmp_path / "sharded" / "model.safetensors").exists()
@@ -415,7 +415,7 @@ def test_unsupported_sentence_folders(sentence: Path, tmp_path: Path, name: str,
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_cuda_agrees_with_cpu(plain: Path) -> None:
     rows = load(str(plain), EncoderSettings(pooling="mean", device="cpu")).encode(TEXTS)
-    exact = load(str(plain), EncoderSettings(pooling="mean", device="cuda", precision="float32"))
+    exact = load(str(plain), EncoderSettings(pooling="mean", device="cuda", dtype="float32"))
     np.testing.assert_allclose(exact.encode(TEXTS), rows, atol=1e-4)
     auto = load(str(plain), EncoderSettings(pooling="mean"))
     assert auto.device.type == "cuda"

@@ -31,7 +31,7 @@ encoder_options = group(
     setting(EncoderSettings, "encoder", "`builtin`, a folder, or a hub id.", metavar="NAME"),
     setting(EncoderSettings, "pooling", "cls, mean, max, first_last_avg or layer:N; without it, as the folder says.", metavar="NAME"),
     setting(EncoderSettings, "device", "auto, cpu, cuda or cuda:N.", metavar="NAME"),
-    setting(EncoderSettings, "precision", "Of a transformer's arithmetic.", type=click.Choice(["auto", "float32", "bfloat16", "float16"])),
+    setting(EncoderSettings, "dtype", "Of a transformer's arithmetic.", type=click.Choice(["auto", "float32", "bfloat16", "float16"])),
     setting(EncoderSettings, "batch_tokens", "Tokens in one batch of a transformer.", type=int),
     setting(EncoderSettings, "max_tokens", "A transformer cuts longer sentences; without it, at its own limit.", type=int),
 )

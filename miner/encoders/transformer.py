@@ -61,7 +61,7 @@ class TransformerEncoder:
         self.recipe = recipe
         self.batch_tokens = settings.batch_tokens
         self.device = parts.choose_device(settings.device)
-        self.precision = parts.choose_precision(settings.precision, self.device)
+        self.precision = parts.choose_precision(settings.dtype, self.device)
         self._model = parts.load_model(recipe.folder)
         self._tokenizer = parts.load_tokenizer(recipe)
         self.max_tokens = parts.token_limit(recipe, settings.max_tokens, self._tokenizer, self._model)
@@ -127,7 +127,7 @@ class TransformerEncoder:
             vectors = torch.nn.functional.normalize(vectors, dim=1)
             result: Floats = vectors.cpu().numpy()
         if not np.isfinite(result).all():
-            raise ModelError(f"{self.recipe.folder}: gives NaN or infinite vectors in {self.precision}; try --precision float32")
+            raise ModelError(f"{self.recipe.folder}: gives NaN or infinite vectors in {self.precision}; try --dtype float32")
         return result
 
     def _pad(self, values: Sequence[Sequence[int]], name: str) -> torch.Tensor:

@@ -53,7 +53,7 @@ def move(model: Any, device: torch.device, precision: str) -> None:
     try:
         model.to(device, dtype)
     except torch.cuda.OutOfMemoryError as error:
-        raise ModelError(f"{device}: no room for the model in {precision}; try --precision bfloat16, or another --device") from error
+        raise ModelError(f"{device}: no room for the model in {precision}; try --dtype bfloat16, or another --device") from error
 
 
 @contextlib.contextmanager
