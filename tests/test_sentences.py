@@ -121,7 +121,7 @@ def test_two_texts_with_one_id_are_never_merged(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(DataError, match=r"^'a' \(line 1\) and 'c' \(line 4\) have the same id 5; take one of them out$"):
         sentences.unique(rows([5, 3, 5, 5], ["a", "b", "a", "c"]))
     # Across files: a hash that gives every text one id.
-    monkeypatch.setattr(sentences, "sentence_ids", lambda texts: np.full(len(texts), 7))
+    monkeypatch.setattr(sentences, "ids_of", lambda encoded: np.full(len(encoded), 7))
     with pytest.raises(DataError, match=r"^'one' \(p:1\) and 'two' \(q:2\) have the same id 7; take one of them out$"):
         make({"p": ["one"], "q": ["", "two"]}, tmp_path, ["q", "p"], 2)
 

@@ -47,9 +47,13 @@ def clean_all(lines: Sequence[str]) -> list[str]:
 
 
 def sentence_ids(texts: Sequence[str]) -> Ids:
-    """n cleaned texts -> (n,) int64: the xxh3-64 of their UTF-8 bytes, its bits read as a signed number."""
-    digest = xxhash.xxh3_64_intdigest
-    return np.fromiter((digest(text.encode()) for text in texts), dtype=np.uint64, count=len(texts)).view(np.int64)
+    """n cleaned texts -> their (n,) ids."""
+    return ids_of([text.encode() for text in texts])
+
+
+def ids_of(encoded: Sequence[bytes]) -> Ids:
+    """n cleaned texts in UTF-8 -> (n,) int64: the xxh3-64 of the bytes, its bits read as a signed number."""
+    return np.fromiter(map(xxhash.xxh3_64_intdigest, encoded), dtype=np.uint64, count=len(encoded)).view(np.int64)
 
 
 def sentence_id(text: str) -> int:
