@@ -20,7 +20,7 @@ import numpy.typing as npt
 from miner.encoders import load_encoder
 from miner.mining import candidates as scoring
 from miner.mining.margin import MARGINS
-from miner.mining.matching import match
+from miner.mining.matching import match, rank
 from miner.search.exact import Block, search_block
 from miner.text.normalise import clean_all
 
@@ -77,7 +77,7 @@ def mine(vectors: Vectors, turn: int, margin: str) -> Found:
     forward, backward = search_block(blocks[0], blocks[1], K)
     sources, targets = scoring.means_of(ids[0], forward), scoring.means_of(ids[1], backward)
     edges = scoring.forward_edges(ids[0], forward), scoring.backward_edges(ids[1], backward, sources)
-    found = match(scoring.score(*edges, sources, targets, margin), "max")
+    found = match(rank(scoring.score(scoring.join(*edges, sources, targets), margin)), "max")
     return Found(found.margins, found.source_ids == found.target_ids, int((kinds == 0).sum()))
 
 

@@ -65,7 +65,16 @@ class IndexConfig(Settings):
     factory: str = "Flat"
 
 
-class MineConfig(TextSettings, EncoderSettings):
+class DecideSettings(Settings):
+    """Which candidates are pairs."""
+
+    margin: Literal["ratio", "distance", "absolute"] = "ratio"
+    retrieval: Literal["max", "forward", "backward", "intersection", "all"] = "max"
+    threshold: float | None = pydantic.Field(None, ge=float("-inf"))  # pairs score above it (NaN is no bound); None: the margin's own
+    gold: str | None = None  # source line <tab> target line, from 1
+
+
+class MineConfig(TextSettings, EncoderSettings, DecideSettings):
     """`miner mine`: two sides -> pairs. A side is text (embedded first, under the output), or a folder of `embed` or `index`."""
 
     source: str
@@ -74,10 +83,13 @@ class MineConfig(TextSettings, EncoderSettings):
     source_lang: str = "und"
     target_lang: str = "und"
     k: int = pydantic.Field(4, ge=1, le=1024)  # neighbours on each side
-    margin: Literal["ratio", "distance", "absolute"] = "ratio"
-    retrieval: Literal["max", "forward", "backward", "intersection"] = "max"
-    threshold: float | None = pydantic.Field(None, ge=float("-inf"))  # pairs score above it (NaN is no bound); None: the margin's own
-    gold: str | None = None  # source line <tab> target line, from 1
+
+
+class FromCandidatesConfig(DecideSettings):
+    """`miner mine --from-candidates`: the candidates of an earlier run -> pairs."""
+
+    candidates: str  # the output of that run
+    output: str
 
 
 class VocabularySettings(Settings):

@@ -72,8 +72,8 @@ class Corpus:
             for group in range(file.num_row_groups):
                 yield file.read_row_group(group, columns=list(columns) if columns else None)
 
-    def lookup(self, ids: npt.NDArray[np.int64]) -> pa.Table:
-        """The sentences with these ids, as a table of the schema SENTENCES whose row i is that of ids[i]."""
+    def find(self, ids: Ids) -> "Sentences":
+        """The sentences with these ids, each held once."""
         wanted = np.unique(ids)
         found = [self._with_ids(shard.name, wanted) for shard in self.shards if shard.rows]
         table = pa.concat_tables(found).unify_dictionaries().combine_chunks()
@@ -82,11 +82,24 @@ class Corpus:
         if len(held) != len(wanted):
             missing = np.setdiff1d(wanted, held)
             raise DataError(f"{self.folder}: no sentence has the id {missing[0]}; it changed while it was read, so run again")
-        return table.take(pa.array(order[np.searchsorted(held, ids)]))
+        return Sentences(held, order, table)
 
     def _with_ids(self, name: str, wanted: npt.NDArray[np.int64]) -> pa.Table:
         tables = [group.filter(pa.array(_among(wanted, group["id"].to_numpy()))) for group in self.sentences(name)]
         return pa.concat_tables(tables)
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Some sentences of a corpus, in memory."""
+
+    ids: Ids  # (n,) ascending
+    rows: npt.NDArray[np.intp]  # (n,) where each is in the table
+    table: pa.Table  # of the schema SENTENCES
+
+    def of(self, ids: Ids) -> pa.Table:
+        """(m,) ids, any number of times each -> a table of the schema SENTENCES whose row i is that of ids[i]."""
+        return self.table.take(pa.array(self.rows[np.searchsorted(self.ids, ids)]))
 
 
 def _among(ascending: Ids, ids: Ids) -> npt.NDArray[np.bool_]:

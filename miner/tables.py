@@ -26,9 +26,11 @@ CANDIDATES = pa.schema(
     [
         pa.field("source_id", pa.int64(), nullable=False),
         pa.field("target_id", pa.int64(), nullable=False),
-        pa.field("similarity", pa.float32(), nullable=False),
-        pa.field("margin", pa.float64(), nullable=False),
-        pa.field("direction", pa.string(), nullable=False),  # forward, backward or both
+        pa.field("similarity", pa.float64(), nullable=False),
+        pa.field("source_mean", pa.float64(), nullable=False),  # of the source's similarities to its neighbours
+        pa.field("target_mean", pa.float64(), nullable=False),
+        pa.field("forward", pa.bool_(), nullable=False),  # the target is a neighbour of the source
+        pa.field("backward", pa.bool_(), nullable=False),  # the source is a neighbour of the target
     ]
 )
 

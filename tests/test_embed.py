@@ -111,13 +111,14 @@ def test_several_files_make_one_corpus_whatever_their_order(text: Path, tmp_path
 def test_sentences_are_found_by_id(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
     opened = run(text, tmp_path / "out", toy_encoder, shards=3)
     wanted = ["five", "one two", "five", "unknown word"]
-    found = opened.lookup(sentence_ids(wanted))
+    found = opened.find(sentence_ids(wanted)).of(sentence_ids(wanted))
     assert found["text"].to_pylist() == wanted
     assert found["line"].to_pylist() == [UNIQUE[name][1] for name in wanted]
     assert found["source"].to_pylist() == [str(text)] * 4
-    assert opened.lookup(np.zeros(0, np.int64)).num_rows == 0
+    nothing = np.zeros(0, np.int64)
+    assert opened.find(nothing).of(nothing).num_rows == 0
     with pytest.raises(DataError, match="no sentence has the id 12"):
-        opened.lookup(np.array([12]))
+        opened.find(np.array([12]))
 
 
 def test_a_corpus_can_live_in_any_file_system(text: Path, tmp_path: Path, toy_encoder: Path) -> None:

@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miner.errors import ConfigError
-from miner.mining import candidates as scoring
-from miner.mining.candidates import Candidates
+from miner.mining.candidates import Scored
 from miner.mining.gold import score_pairs
-from miner.mining.matching import RETRIEVALS, contenders, match
+from miner.mining.matching import RETRIEVALS, contending, match, rank
 
 Edge = tuple[int, int]
 Graph = dict[Edge, tuple[float, str]]  # (source, target) -> margin, direction
@@ -22,12 +21,12 @@ GRAPHS = st.dictionaries(
 )
 
 
-def as_candidates(graph: Graph) -> Candidates:
+def as_candidates(graph: Graph) -> Scored:
     pairs = np.array(list(graph), dtype=np.int64).reshape(-1, 2)
     margins = np.array([margin for margin, _ in graph.values()], dtype=float)
     directions = [direction for _, direction in graph.values()]
     forward, backward = (np.array([name in (own, "both") for name in directions], dtype=bool) for own in ("forward", "backward"))
-    return Candidates(pairs[:, 0], pairs[:, 1], margins / 2, margins, forward, backward)
+    return Scored(pairs[:, 0], pairs[:, 1], margins / 2, margins, forward, backward)
 
 
 def defined(graph: Graph, retrieval: str) -> list[Edge]:
@@ -35,7 +34,8 @@ def defined(graph: Graph, retrieval: str) -> list[Edge]:
     order = sorted(graph, key=lambda pair: (-graph[pair][0], *pair))
     ahead = {min((order.index(pair), pair) for pair in order if pair[0] == one and graph[pair][1] != "backward") for one in sources(graph)}
     back = {min((order.index(pair), pair) for pair in order if pair[1] == one and graph[pair][1] != "forward") for one in targets(graph)}
-    found = {"forward": ahead, "backward": back, "intersection": ahead & back, "max": ahead | back}[retrieval]
+    every = {(at, pair) for at, pair in enumerate(order)}
+    found = {"forward": ahead, "backward": back, "intersection": ahead & back, "max": ahead | back, "all": every}[retrieval]
     ranked = sorted((rank, *pair) for rank, pair in found)
     return [(source, target) for _, source, target in (dense.one_to_one(ranked) if retrieval == "max" else ranked)]
 
@@ -48,7 +48,7 @@ def targets(graph: Graph) -> set[int]:
     return {pair[1] for pair, (_, direction) in graph.items() if direction != "forward"}
 
 
-def pairs_of(found: Candidates) -> list[Edge]:
+def pairs_of(found: Scored) -> list[Edge]:
     return list(zip(found.source_ids.tolist(), found.target_ids.tolist(), strict=True))
 
 
@@ -56,34 +56,43 @@ def pairs_of(found: Candidates) -> list[Edge]:
 @settings(max_examples=100, deadline=None)
 @given(graph=GRAPHS)
 def test_matching_is_what_its_definition_says(retrieval: str, graph: Graph) -> None:
-    assert pairs_of(match(as_candidates(graph), retrieval)) == defined(graph, retrieval)
+    assert pairs_of(match(rank(as_candidates(graph)), retrieval)) == defined(graph, retrieval)
 
 
 @pytest.mark.parametrize("retrieval", RETRIEVALS)
 @settings(max_examples=50, deadline=None)
-@given(graph=GRAPHS, cut=st.integers(-4, 4))
-def test_the_contenders_of_parts_match_as_the_whole(retrieval: str, graph: Graph, cut: int) -> None:
-    whole = as_candidates(graph)
-    parts = [contenders(whole.take(rows)) for rows in (whole.source_ids >= cut, whole.source_ids < cut)]
-    assert pairs_of(match(scoring.concat(parts), retrieval)) == pairs_of(match(whole, retrieval))
+@given(graph=GRAPHS)
+def test_what_does_not_contend_decides_nothing(retrieval: str, graph: Graph) -> None:
+    ranked = rank(as_candidates(graph))
+    assert pairs_of(match(ranked.take(contending(ranked, retrieval)), retrieval)) == pairs_of(match(ranked, retrieval))
+
+
+@pytest.mark.parametrize("retrieval", RETRIEVALS)
+@settings(max_examples=50, deadline=None)
+@given(graph=GRAPHS, threshold=st.sampled_from([0.5, 0.7, 1.0, 1.5]))
+def test_a_threshold_cuts_pairs_as_it_cuts_candidates(retrieval: str, graph: Graph, threshold: float) -> None:
+    ranked = rank(as_candidates(graph))
+    pairs = match(ranked, retrieval)
+    above = match(ranked.take(ranked.margins > threshold), retrieval)
+    assert pairs_of(above) == pairs_of(pairs.take(pairs.margins > threshold))
 
 
 def test_the_best_neighbour_is_that_of_the_largest_margin() -> None:
     """The nearest neighbour of 1 is 7, which is near to everything; 8 has the larger margin."""
-    found = Candidates(
+    found = Scored(
         np.array([1, 1]), np.array([7, 8]), np.array([0.9, 0.8]), np.array([1.0, 1.2]), np.array([True, True]), np.array([False, False])
     )
-    assert pairs_of(match(found, "forward")) == [(1, 8)]
+    assert pairs_of(match(rank(found), "forward")) == [(1, 8)]
 
 
 def test_one_to_one_leaves_the_loser_without_a_partner() -> None:
     graph: Graph = {(1, 7): (1.5, "both"), (2, 7): (1.4, "forward"), (2, 8): (1.3, "both"), (3, 8): (1.2, "forward")}
-    assert pairs_of(match(as_candidates(graph), "max")) == [(1, 7), (2, 8)]
+    assert pairs_of(match(rank(as_candidates(graph)), "max")) == [(1, 7), (2, 8)]
 
 
 def test_a_chain_of_equal_margins_is_matched_in_the_order_of_ids() -> None:
     graph: Graph = {(i, i + step): (1.0, "both" if step else "forward") for i in range(2000) for step in (0, 1)}
-    assert pairs_of(match(as_candidates(graph), "max")) == defined_chain(2000)
+    assert pairs_of(match(rank(as_candidates(graph)), "max")) == defined_chain(2000)
 
 
 def defined_chain(length: int) -> list[Edge]:
@@ -91,7 +100,7 @@ def defined_chain(length: int) -> list[Edge]:
 
 
 def test_an_unknown_retrieval_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="unknown retrieval 'best'; one of max, forward, backward, intersection"):
+    with pytest.raises(ConfigError, match="unknown retrieval 'best'; one of max, forward, backward, intersection, all"):
         match(as_candidates({}), "best")
 
 

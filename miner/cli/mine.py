@@ -5,59 +5,83 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from miner.cli import console, options
-from miner.config import MineConfig
+from miner.config import DecideSettings, FromCandidatesConfig, MineConfig
 
 if TYPE_CHECKING:
     from pipelines.mine import MineResult
 
 TEXT_WIDTH = 60  # characters of a sentence in the summary
 
-mining_options = options.group(
+search_options = options.group(
     options.setting(MineConfig, "source_lang", "Language of SOURCE, where it is text.", metavar="CODE"),
     options.setting(MineConfig, "target_lang", "Language of TARGET, where it is text.", metavar="CODE"),
     options.setting(MineConfig, "k", "Neighbours looked at on each side.", type=int),
-    options.setting(MineConfig, "margin", "How a pair is scored.", type=click.Choice(["ratio", "distance", "absolute"])),
+)
+decide_options = options.group(
+    options.setting(DecideSettings, "margin", "How a pair is scored.", type=click.Choice(["ratio", "distance", "absolute"])),
     options.setting(
-        MineConfig,
+        DecideSettings,
         "retrieval",
-        "max: one to one, best first; forward, backward: the best of each source or target; intersection: the best of both.",
-        type=click.Choice(["max", "forward", "backward", "intersection"]),
+        "max: one to one, best first; forward, backward: the best of each source or target; intersection: the best of both;"
+        " all: every candidate, above no threshold unless there is one.",
+        type=click.Choice(["max", "forward", "backward", "intersection", "all"]),
     ),
-    options.setting(MineConfig, "threshold", "Keep pairs that score above; without it, what suits the built-in encoder.", type=float),
-    options.setting(MineConfig, "gold", "True pairs to compare with: `source line<TAB>target line`, from 1.", metavar="FILE"),
+    options.setting(DecideSettings, "threshold", "Keep pairs that score above; without it, what suits the built-in encoder.", type=float),
+    options.setting(DecideSettings, "gold", "True pairs to compare with: `source line<TAB>target line`, from 1.", metavar="FILE"),
 )
 
 
 @click.command()
-@click.argument("source")
-@click.argument("target")
+@click.argument("source", required=False)
+@click.argument("target", required=False)
 @options.output_option
-@mining_options
+@click.option("--from-candidates", metavar="DIR", help="Decide again on what an earlier run left in its --output.")
+@search_options
+@decide_options
 @options.encoder_options
 @options.text_options
 @options.json_option
-def command(source: str, target: str, output: str, json_file: str | None, **settings: Any) -> None:
+def command(json_file: str | None, from_candidates: str | None, **settings: Any) -> None:
     """Find the translations of SOURCE in TARGET.
 
     Both are text, as `miner embed` takes it, or folders of `miner embed` or `miner index`. The pairs go to bitext.tsv.gz
     (margin, source, target; the best first) and, with the places they come from, to bitext.parquet. Run again with another
-    margin, retrieval or threshold, it only decides anew.
+    margin, retrieval or threshold, it only decides anew; with --from-candidates, into another folder.
 
     \b
-    Example:
+    Examples:
       miner mine news.en.txt news.de.txt --source-lang en --target-lang de --output mined
+      miner mine --from-candidates mined --retrieval all --output all-candidates
     """
+    _check_usage(click.get_current_context(), from_candidates is not None)
     from pipelines import mine
 
-    result = mine.run(MineConfig.check(source=source, target=target, output=output, **settings), console.beam_options())
+    if from_candidates is None:
+        result = mine.run(MineConfig.check(**settings), console.beam_options())
+    else:
+        decided = {name: value for name, value in settings.items() if name in FromCandidatesConfig.model_fields}
+        result = mine.run_from_candidates(FromCandidatesConfig.check(candidates=from_candidates, **decided))
     console.write_figures(json_file, result.figures())
     click.echo(summary(result))
+
+
+def _check_usage(ctx: click.Context, decide_only: bool) -> None:
+    """Both sides, or candidates and nothing that went before them."""
+    for parameter in ctx.command.params:
+        name = str(parameter.name)
+        if not decide_only and name in ("source", "target") and ctx.params[name] is None:
+            raise click.MissingParameter(ctx=ctx, param=parameter)
+        given = ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT and ctx.params.get(name) is not None
+        if decide_only and given and name in MineConfig.model_fields and name not in FromCandidatesConfig.model_fields:
+            label = name.upper() if name in ("source", "target") else parameter.opts[0]
+            raise click.UsageError(f"{label} has no part in what --from-candidates decides; leave it out", ctx)
 
 
 def summary(result: "MineResult") -> str:
     """What a person wants to know."""
     lines = [f"{side}: {result.sentences[side]:,} sentences, {result.unique[side]:,} unique" for side in ("source", "target")]
-    lines.append(f"{result.pairs:,} pairs above a margin of {result.threshold:g}")
+    above = "" if result.threshold is None else f" above a margin of {result.threshold:g}"
+    lines.append(f"{result.pairs:,} pairs{above}")
     if result.scores is not None:
         scores = result.scores
         lines.append(f"precision {scores.precision:.4f}, recall {scores.recall:.4f}, F1 {scores.f1:.4f}")

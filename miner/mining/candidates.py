@@ -1,7 +1,8 @@
-"""Candidates: the pairs of a sentence and one of its neighbours, from either side, each scored once."""
+"""Candidates: the pairs of a sentence and one of its neighbours, from either side, with all that any margin needs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from miner.search.neighbours import Neighbours
 
 Ids = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Columns = TypeVar("Columns", "Candidates", "Scored", "Edges")
 
 
 @dataclass(frozen=True)
@@ -21,20 +23,46 @@ class Candidates:
     source_ids: Ids  # (n,)
     target_ids: Ids  # (n,)
     similarities: Floats  # (n,)
-    margins: Floats  # (n,), none of them NaN
+    source_means: Floats  # (n,), of the similarities of the source to its neighbours
+    target_means: Floats  # (n,)
     forward: Bools  # (n,)
     backward: Bools  # (n,)
 
     def __len__(self) -> int:
         return len(self.source_ids)
 
-    def take(self, rows: npt.NDArray[np.intp] | Bools) -> "Candidates":
-        return Candidates(**{column.name: getattr(self, column.name)[rows] for column in fields(self)})
+
+@dataclass(frozen=True)
+class Scored:
+    """n different pairs with their margins, none of them NaN."""
+
+    source_ids: Ids  # (n,)
+    target_ids: Ids  # (n,)
+    similarities: Floats  # (n,)
+    margins: Floats  # (n,)
+    forward: Bools  # (n,)
+    backward: Bools  # (n,)
+
+    def __len__(self) -> int:
+        return len(self.source_ids)
+
+    def take(self, rows: npt.NDArray[np.intp] | Bools) -> "Scored":
+        """Some of the pairs, by row number or by a mask."""
+        return Scored(**{column.name: getattr(self, column.name)[rows] for column in fields(self)})
 
 
-def concat(parts: Sequence[Candidates]) -> Candidates:
-    """The candidates of one or more parts, which share no pair."""
-    return Candidates(**{column.name: np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(Candidates)})
+def score(candidates: Candidates, margin: str, threshold: float = -np.inf) -> Scored:
+    """The candidates whose margin is above the threshold; a pair without a margin is none. ConfigError for an unknown margin."""
+    scores = margins(margin, candidates.similarities, candidates.source_means, candidates.target_means)
+    columns = {name: getattr(candidates, name) for name in ("source_ids", "target_ids", "similarities", "forward", "backward")}
+    above = scores > threshold  # false for NaN
+    return Scored(margins=scores[above], **{name: column[above] for name, column in columns.items()})
+
+
+def concat(parts: Sequence[Columns]) -> Columns:
+    """The rows of one or more parts, which share no pair."""
+    kind = type(parts[0])
+    return kind(**{column.name: np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(kind)})
 
 
 @dataclass(frozen=True)
@@ -86,27 +114,26 @@ def backward_edges(ids: Ids, neighbours: Neighbours, sources: Means) -> Edges:
     return Edges(edges.target_ids[here], edges.source_ids[here], edges.similarities[here])
 
 
-def concat_edges(parts: Sequence[Edges]) -> Edges:
-    """The edges of one or more parts."""
-    return Edges(**{column.name: np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(Edges)})
-
-
-def score(forward: Edges, backward: Edges, sources: Means, targets: Means, margin: str) -> Candidates:
-    """All edges of some sources -> their candidates, by (source id, target id); a pair without a margin is none.
+def join(forward: Edges, backward: Edges, sources: Means, targets: Means) -> Candidates:
+    """All edges of some sources -> their candidates, by (source id, target id).
 
     A pair found in both directions has the same similarity in both, because similarities are exact.
     """
-    source_ids = np.concatenate([forward.source_ids, backward.source_ids])
-    target_ids = np.concatenate([forward.target_ids, backward.target_ids])
-    similarities = np.concatenate([forward.similarities, backward.similarities])
-    is_backward = np.arange(len(source_ids)) >= len(forward.source_ids)
-    order = np.lexsort((is_backward, target_ids, source_ids))
-    source_ids, target_ids, is_backward = source_ids[order], target_ids[order], is_backward[order]
+    edges = concat([forward, backward])
+    is_backward = np.arange(len(edges.source_ids)) >= len(forward.source_ids)
+    order = np.lexsort((is_backward, edges.target_ids, edges.source_ids))
+    source_ids, target_ids, is_backward = edges.source_ids[order], edges.target_ids[order], is_backward[order]
     again = np.zeros(len(order), dtype=bool)
     again[1:] = (source_ids[1:] == source_ids[:-1]) & (target_ids[1:] == target_ids[:-1])
     both = np.append(again[1:], False)
     pairs = ~again
-    source_ids, target_ids, similarities = source_ids[pairs], target_ids[pairs], similarities[order][pairs]
-    scores = margins(margin, similarities, sources.of(source_ids), targets.of(target_ids))
-    candidates = Candidates(source_ids, target_ids, similarities, scores, ~is_backward[pairs], (is_backward | both)[pairs])
-    return candidates.take(~np.isnan(scores))
+    source_ids, target_ids = source_ids[pairs], target_ids[pairs]
+    return Candidates(
+        source_ids,
+        target_ids,
+        edges.similarities[order][pairs],
+        sources.of(source_ids),
+        targets.of(target_ids),
+        forward=~is_backward[pairs],
+        backward=(is_backward | both)[pairs],
+    )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from miner.mining.candidates import Candidates
+from miner.mining.candidates import Scored
 
 Pairs = frozenset[tuple[int, int]]  # of source id and target id
 
@@ -16,7 +16,7 @@ class Scores:
     f1: float
 
 
-def score_pairs(pairs: Candidates, gold: Pairs, missing: int = 0) -> Scores:
+def score_pairs(pairs: Scored, gold: Pairs, missing: int = 0) -> Scores:
     """The pairs against the gold ones. `missing` counts gold pairs that cannot be found, as one of their lines was dropped."""
     found = set(zip(pairs.source_ids.tolist(), pairs.target_ids.tolist(), strict=True))
     right = len(found & gold)

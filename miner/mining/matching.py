@@ -6,39 +6,54 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.errors import ConfigError
-from miner.mining.candidates import Bools, Candidates, Ids
+from miner.mining.candidates import Bools, Ids, Scored
 
 Rows = npt.NDArray[np.intp]
 
 
-def match(candidates: Candidates, retrieval: str) -> Candidates:
-    """The pairs among the candidates, best first. ConfigError for an unknown retrieval."""
+def rank(pairs: Scored) -> Scored:
+    """The pairs, best first."""
+    return pairs.take(np.lexsort((pairs.target_ids, pairs.source_ids, -pairs.margins)))
+
+
+def match(ranked: Scored, retrieval: str) -> Scored:
+    """Candidates, best first -> the pairs among them, best first. ConfigError for an unknown retrieval.
+
+    What a threshold leaves of the pairs is what is found among the candidates above it.
+    """
+    return ranked.take(_known(retrieval)[1](ranked))
+
+
+def contending(ranked: Scored, retrieval: str) -> Bools:
+    """(n,): the candidates that decide what `match` gives, which is the same without the others."""
+    return _known(retrieval)[0](ranked)
+
+
+def _known(retrieval: str) -> tuple[Callable[[Scored], Bools], Callable[[Scored], Bools]]:
     if retrieval not in RETRIEVALS:
         raise ConfigError(f"unknown retrieval {retrieval!r}; one of {', '.join(RETRIEVALS)}")
-    ordered = candidates.take(np.lexsort((candidates.target_ids, candidates.source_ids, -candidates.margins)))
-    return ordered.take(RETRIEVALS[retrieval](ordered))
+    return RETRIEVALS[retrieval]
 
 
-def contenders(candidates: Candidates) -> Candidates:
-    """The candidates of some sources that can still be matched: the best of each source, and the best of each target so far.
-
-    `match` gives the same for the contenders of all parts of a corpus as for all its candidates.
-    """
-    ordered = candidates.take(np.lexsort((candidates.target_ids, candidates.source_ids, -candidates.margins)))
-    return ordered.take(_forward(ordered) | _backward(ordered))
-
-
-def _forward(ordered: Candidates) -> Bools:
+def _forward(ranked: Scored) -> Bools:
     """Of each source, the neighbour with the largest margin, which need not be the nearest."""
-    return _first(ordered.source_ids, ordered.forward)
+    return _first(ranked.source_ids, ranked.forward)
 
 
-def _backward(ordered: Candidates) -> Bools:
-    return _first(ordered.target_ids, ordered.backward)
+def _backward(ranked: Scored) -> Bools:
+    return _first(ranked.target_ids, ranked.backward)
 
 
-def _intersection(ordered: Candidates) -> Bools:
-    return _forward(ordered) & _backward(ordered)
+def _either(ranked: Scored) -> Bools:
+    return _forward(ranked) | _backward(ranked)
+
+
+def _intersection(ranked: Scored) -> Bools:
+    return _forward(ranked) & _backward(ranked)
+
+
+def _all(ranked: Scored) -> Bools:
+    return np.ones(len(ranked), dtype=bool)
 
 
 def _first(ids: Ids, eligible: Bools) -> Bools:
@@ -49,15 +64,15 @@ def _first(ids: Ids, eligible: Bools) -> Bools:
     return first
 
 
-def _greedy(ordered: Candidates) -> Bools:
+def _greedy(ranked: Scored) -> Bools:
     """One to one: down the list of the best of both directions, a pair is taken when neither side is yet.
 
     A plain loop: rounds of mutually best pairs, which numpy could do, take one pair a round where many margins are equal.
     """
-    rows = np.flatnonzero(_forward(ordered) | _backward(ordered))
-    sources, targets = (np.unique(ids[rows], return_inverse=True)[1] for ids in (ordered.source_ids, ordered.target_ids))
+    rows = np.flatnonzero(_either(ranked))
+    sources, targets = (np.unique(ids[rows], return_inverse=True)[1] for ids in (ranked.source_ids, ranked.target_ids))
     free_source, free_target = bytearray(b"\1") * len(rows), bytearray(b"\1") * len(rows)
-    taken = np.zeros(len(ordered), dtype=bool)
+    taken = np.zeros(len(ranked), dtype=bool)
     for row, source, target in zip(rows, sources.tolist(), targets.tolist(), strict=True):
         if free_source[source] and free_target[target]:
             free_source[source] = free_target[target] = 0
@@ -65,9 +80,11 @@ def _greedy(ordered: Candidates) -> Bools:
     return taken
 
 
-RETRIEVALS: dict[str, Callable[[Candidates], Bools]] = {
-    "max": _greedy,
-    "forward": _forward,
-    "backward": _backward,
-    "intersection": _intersection,
+# What contends, and which of the contenders are pairs.
+RETRIEVALS: dict[str, tuple[Callable[[Scored], Bools], Callable[[Scored], Bools]]] = {
+    "max": (_either, _greedy),
+    "forward": (_forward, _forward),
+    "backward": (_backward, _backward),
+    "intersection": (_either, _intersection),
+    "all": (_all, _all),
 }

@@ -1,13 +1,16 @@
 """Candidates and pairs on disk."""
 
+import contextlib
 import gzip
 import io
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from typing import BinaryIO, TextIO
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from miner import storage
-from miner.mining.candidates import Candidates
+from miner.mining.candidates import Candidates, Scored
 from miner.tables import BITEXT, CANDIDATES
 
 TSV, PARQUET = "bitext.tsv.gz", "bitext.parquet"
@@ -16,19 +19,16 @@ ROWS = 1 << 16  # pairs formatted, or put into a row group, at a time
 
 def candidates_to_arrow(candidates: Candidates) -> pa.Table:
     """A table of the schema CANDIDATES."""
-    direction = pc.if_else(pc.and_(candidates.forward, candidates.backward), "both", pc.if_else(candidates.forward, "forward", "backward"))
-    columns = candidates.source_ids, candidates.target_ids, candidates.similarities.astype("f4"), candidates.margins, direction
+    columns = [getattr(candidates, field.name) for field in fields(Candidates)]
     return pa.table([pa.array(column) for column in columns], schema=CANDIDATES)
 
 
 def candidates_from_arrow(table: pa.Table) -> Candidates:
-    """What `candidates_to_arrow` was given, its similarities rounded to float32."""
-    source_ids, target_ids, similarities, margins = (table[name].to_numpy() for name in CANDIDATES.names[:4])
-    forward, backward = (pc.not_equal(table["direction"], other).to_numpy() for other in ("backward", "forward"))
-    return Candidates(source_ids, target_ids, similarities.astype("f8"), margins, forward, backward)
+    """What `candidates_to_arrow` was given."""
+    return Candidates(*(table[name].to_numpy() for name in CANDIDATES.names))
 
 
-def bitext(pairs: Candidates, sources: pa.Table, targets: pa.Table) -> pa.Table:
+def bitext(pairs: Scored, sources: pa.Table, targets: pa.Table) -> pa.Table:
     """n pairs and their sentences, row by row, of the schema SENTENCES -> a table of the schema BITEXT."""
     columns = {
         "source_id": pa.array(pairs.source_ids),
@@ -41,16 +41,23 @@ def bitext(pairs: Candidates, sources: pa.Table, targets: pa.Table) -> pa.Table:
     return pa.table([columns[name] for name in BITEXT.names], schema=BITEXT)
 
 
-def write_bitext(folder: str, pairs: pa.Table) -> None:
-    """Pairs of the schema BITEXT -> FOLDER/bitext.parquet, and FOLDER/bitext.tsv.gz of `margin<TAB>source<TAB>target`."""
-    with storage.parquet_writer(storage.join(folder, PARQUET), BITEXT) as writer:
-        writer.write_table(pairs, row_group_size=ROWS)
-    # Without a time and a name, so that the same pairs give the same bytes.
-    with (
-        storage.atomic(storage.join(folder, TSV)) as handle,
-        gzip.GzipFile("", "wb", compresslevel=6, fileobj=handle, mtime=0) as packed,
-        io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as text,
-    ):
-        for batch in pairs.select(["margin", "source_text", "target_text"]).to_batches(max_chunksize=ROWS):
-            rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+def write_bitext(folder: str, parts: Iterable[pa.Table]) -> None:
+    """Pairs of the schema BITEXT -> FOLDER/bitext.parquet, and FOLDER/bitext.tsv.gz of `margin<TAB>source<TAB>target`.
+
+    They come in parts of at most ROWS pairs, so that few of their texts are held at a time.
+    """
+    with storage.parquet_writer(storage.join(folder, PARQUET), BITEXT) as writer, tsv_writer(storage.join(folder, TSV)) as text:
+        for part in parts:
+            writer.write_table(part)
+            rows = zip(*(part[name].to_pylist() for name in ("margin", "source_text", "target_text")), strict=True)
             text.writelines(f"{margin:.8f}\t{source}\t{target}\n" for margin, source, target in rows)
+
+
+@contextlib.contextmanager
+def tsv_writer(uri: str) -> Iterator[TextIO]:
+    """Write lines to `uri`, atomically; packed where its name ends in .gz. The same lines give the same bytes."""
+    with contextlib.ExitStack() as stack:
+        handle: BinaryIO = stack.enter_context(storage.atomic(uri))
+        if uri.endswith(".gz"):  # without a time and a name
+            handle = stack.enter_context(gzip.GzipFile("", "wb", compresslevel=6, fileobj=handle, mtime=0))  # type: ignore[assignment]
+        yield stack.enter_context(io.TextIOWrapper(handle, encoding="utf-8", newline="\n"))
