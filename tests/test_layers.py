@@ -21,6 +21,7 @@ ROOMS = {
     "text": {"errors", "tables", "config", "storage", "languages"},
     "encoders": {"errors", "config", "storage"},
     "search": {"errors"},
+    "filters": {"errors"},
     "mining": {"errors", "search"},
     "training": {"errors", "tables", "config", "storage", "languages", "text", "encoders"},
     "evaluation": {"errors", "tables", "config", "storage", "languages", "text", "encoders", "search", "mining"},

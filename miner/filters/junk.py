@@ -1,0 +1,24 @@
+"""How much of a text is no prose: addresses, file names, figures, symbols, and lists of single words."""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from miner.filters import Floats
+from miner.filters.characters import LETTERS, Texts, share
+from miner.filters.length import weight
+
+ENDINGS = "com|org|net|info|html?|php|pdf|jpe?g|png"
+ADDRESS = re.compile(rf"(?:https?://|www\.)\S+|\S+@\S+\.\w+|\b[\w-]+(?:\.[\w-]+)*\.(?:{ENDINGS})\b(?:/\S*)?", re.IGNORECASE)
+SEPARATORS = r"[,;|/•·►▶→»›、،]"
+
+
+def junk_share(texts: Sequence[str]) -> Floats:
+    """n cleaned texts -> (n,) the larger of two, at most 1: what is no letter, or in an address, among all that is no space; and
+    separators by words."""
+    prose = Texts([ADDRESS.sub(" ", text) if "." in text else text for text in texts])
+    whole = Texts(texts).visible
+    # Where words are not spaced, two ideographs are one.
+    words = prose.count(" ") + 1 + (weight(prose) - prose.lengths) // 4
+    return np.fmax(share(whole - prose.count(LETTERS), whole), np.minimum(share(prose.count(SEPARATORS), words), 1))
