@@ -65,6 +65,12 @@ class IndexConfig(Settings):
     factory: str = "Flat"
 
 
+class EngineSettings(Settings):
+    """How neighbours are found."""
+
+    engine: Literal["auto", "exact"] = "auto"
+
+
 class DecideSettings(Settings):
     """Which candidates are pairs."""
 
@@ -74,7 +80,7 @@ class DecideSettings(Settings):
     gold: str | None = None  # source line <tab> target line, from 1
 
 
-class MineConfig(TextSettings, EncoderSettings, DecideSettings):
+class MineConfig(TextSettings, EncoderSettings, EngineSettings, DecideSettings):
     """`miner mine`: two sides -> pairs. A side is text (embedded first, under the output), or a folder of `embed` or `index`."""
 
     source: str

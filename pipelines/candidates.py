@@ -70,11 +70,16 @@ class Searched:
     target: Corpus
     folder: str  # of the candidates
     k: int
+    engine: Mapping[str, Any]  # by which the neighbours were found, and why
 
     def details(self, output: str) -> dict[str, Any]:
         """What the manifest of the candidates in OUTPUT tells, so that `searched` finds the sides again."""
         sides = {"source": self.source, "target": self.target}
-        return {"k": self.k, **{side: {"folder": _place(corpus.folder, output), "key": corpus.key} for side, corpus in sides.items()}}
+        return {
+            "k": self.k,
+            "engine": self.engine,
+            **{side: {"folder": _place(corpus.folder, output), "key": corpus.key} for side, corpus in sides.items()},
+        }
 
 
 def searched(output: str) -> Searched:
@@ -91,7 +96,7 @@ def searched(output: str) -> Searched:
         if corpus.key != details[side]["key"]:
             raise DataError(f"{corpus.folder}: not what the candidates in {folder} were found in; run `miner mine` on it again")
         sides.append(corpus)
-    return Searched(*sides, folder, details["k"])
+    return Searched(*sides, folder, details["k"], details["engine"])
 
 
 def _place(folder: str, output: str) -> str:

@@ -9,19 +9,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from miner import storage
-from miner.config import FromCandidatesConfig, MineConfig
+from miner.config import EngineSettings, FromCandidatesConfig, MineConfig
 from miner.encoders.transformer_parts import choose_device
 from miner.mining import writers
 from miner.mining.gold import Scores
-from pipelines import candidates, decide, search
+from pipelines import candidates, decide, neighbours
 from pipelines import gold as golds
 from pipelines.candidates import Searched
 from pipelines.decide import STAGE, Written
 from pipelines.runner import nothing_left_of_nothing
 from pipelines.search import Search
 from pipelines.sides import Sides, open_sides
-
-NEIGHBOURS = "neighbours"
 
 
 @dataclass(frozen=True)
@@ -89,10 +87,10 @@ def _claim(output: str) -> None:
 
 def _search(config: MineConfig, sides: Sides, options: Sequence[str]) -> Searched:
     """Fill OUTPUT/neighbours and OUTPUT/candidates."""
-    neighbours = storage.join(config.output, NEIGHBOURS)
-    search.run(Search(sides.source, sides.target, config.k, config.device), neighbours, options)
-    found = Searched(sides.source, sides.target, storage.join(config.output, candidates.STAGE), config.k)
-    candidates.run(neighbours, found.folder, options, found.details(config.output))
+    wanted = Search(sides.source, sides.target, config.k, config.device)
+    engine = neighbours.find(wanted, (config.source, config.target), config.part(EngineSettings), config.output, options)
+    found = Searched(sides.source, sides.target, storage.join(config.output, candidates.STAGE), config.k, engine)
+    candidates.run(storage.join(config.output, neighbours.NEIGHBOURS), found.folder, options, found.details(config.output))
     return found
 
 
