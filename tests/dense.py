@@ -29,7 +29,10 @@ def mine(x, y, x_ids, y_ids, k=4, margin="ratio", retrieval="max", threshold=-np
     pair = lambda i, j: (-score[i, j], x_ids[i], y_ids[j])  # noqa: E731
     ahead = {min(pair(i, j) for j in row if np.isfinite(score[i, j])) for i, row in enumerate(forward) if np.isfinite(score[i, row]).any()}
     back = {min(pair(i, j) for i in row if np.isfinite(score[i, j])) for j, row in enumerate(backward) if np.isfinite(score[row, j]).any()}
-    pairs = sorted({"forward": ahead, "backward": back, "intersection": ahead & back, "max": ahead | back}[retrieval])
+    near = {(i, j) for i, row in enumerate(forward) for j in row} | {(i, j) for j, row in enumerate(backward) for i in row}
+    every = {pair(i, j) for i, j in near if np.isfinite(score[i, j])}
+    chosen = {"forward": ahead, "backward": back, "intersection": ahead & back, "max": ahead | back, "all": every}
+    pairs = sorted(chosen[retrieval])
     if retrieval == "max":
         pairs = one_to_one(pairs)
     return [(-score, source, target) for score, source, target in pairs if -score > threshold]
@@ -42,6 +45,24 @@ def one_to_one(pairs):
             used |= {("source", source), ("target", target)}
             taken.append((score, source, target))
     return taken
+
+
+def laser(x, y, k=4):
+    """What LASER's mine_bitexts prints for `--unify --mode mine --retrieval max --margin ratio -k K`, without its threshold.
+
+    Vectors of different sentences (n, d), (m, d) -> [(score, row of x, row of y)], best first. Search in float32, scores in float64.
+    """
+    x, y = (side.astype(np.float32) / np.linalg.norm(side.astype(np.float32), axis=1, keepdims=True) for side in (x, y))
+    ahead, back = (np.argsort(-(one @ other.T), axis=1)[:, : min(k, len(other))] for one, other in ((x, y), (y, x)))
+    means = [np.take_along_axis(one @ other.T, near, axis=1).mean(axis=1) for one, other, near in ((x, y, ahead), (y, x, back))]
+
+    def score(i, j):
+        return float(x[i].astype(np.float64) @ y[j].astype(np.float64) / ((means[0][i] + means[1][j]) / 2))
+
+    listed = [max((score(i, j), i, j) for j in row) for i, row in enumerate(ahead)]
+    listed += [max((score(i, j), i, j) for i in row) for j, row in enumerate(back)]
+    pairs = sorted({(-value, int(i), int(j)) for value, i, j in listed})
+    return [(-value, i, j) for value, i, j in one_to_one(pairs)]
 
 
 def unit(rows, dim, seed):

@@ -1,5 +1,7 @@
 """Matching against its definition, with margins that tie."""
 
+from collections.abc import Callable
+
 import dense
 import numpy as np
 import pytest
@@ -90,13 +92,44 @@ def test_one_to_one_leaves_the_loser_without_a_partner() -> None:
     assert pairs_of(match(rank(as_candidates(graph)), "max")) == [(1, 7), (2, 8)]
 
 
-def test_a_chain_of_equal_margins_is_matched_in_the_order_of_ids() -> None:
-    graph: Graph = {(i, i + step): (1.0, "both" if step else "forward") for i in range(2000) for step in (0, 1)}
-    assert pairs_of(match(rank(as_candidates(graph)), "max")) == defined_chain(2000)
+STEPS = 20_000
 
 
-def defined_chain(length: int) -> list[Edge]:
-    return [(i, i) for i in range(length)]
+def chain(margin: Callable[[int], float], directions: tuple[str, str]) -> Graph:
+    """Pairs in a row, each sharing its source with the one before and its target with the one after."""
+    return {(at // 2, at // 2 + at % 2): (margin(at), directions[at % 2]) for at in range(STEPS)}
+
+
+def comb() -> Graph:
+    """A chain with a mutually best pair on every tooth."""
+    teeth: Graph = {(STEPS + at, at): (3.0 * at + 1, "both") for at in range(0, STEPS, 3)}
+    return chain(lambda at: float(at), ("backward", "forward")) | teeth
+
+
+def crowd() -> Graph:
+    """Many pairs between few sentences, with few margins."""
+    chance = np.random.default_rng(0)
+    pairs = set(map(tuple, chance.integers(0, 600, size=(STEPS, 2)).tolist()))
+    return {pair: (float(chance.integers(9)), str(chance.choice(["forward", "backward", "both"]))) for pair in sorted(pairs)}
+
+
+WORST = {
+    "equal margins": chain(lambda at: 0.0 * at, ("both", "both")),
+    "descending margins": chain(lambda at: -float(at), ("both", "both")),
+    "ascending margins": chain(lambda at: float(at), ("both", "both")),
+    "descending margins, each found from one side": chain(lambda at: -float(at), ("forward", "backward")),
+    "ascending margins, each found from one side": chain(lambda at: float(at), ("backward", "forward")),
+    "a comb": comb(),
+    "a crowd": crowd(),
+}
+
+
+@pytest.mark.parametrize("case", WORST)
+def test_long_chains_are_matched_as_by_walking_down_the_list(case: str) -> None:
+    ranked = rank(as_candidates(WORST[case]))
+    listed = ranked.take(contending(ranked, "max"))
+    walked = dense.one_to_one([(0, *pair) for pair in pairs_of(listed)])
+    assert pairs_of(match(ranked, "max")) == [(source, target) for _, source, target in walked]
 
 
 def test_an_unknown_retrieval_is_refused_by_name() -> None:

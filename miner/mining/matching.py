@@ -3,12 +3,10 @@
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
 from miner.errors import ConfigError
 from miner.mining.candidates import Bools, Ids, Scored
-
-Rows = npt.NDArray[np.intp]
+from miner.mining.greedy import NOWHERE, greedy
 
 
 def rank(pairs: Scored) -> Scored:
@@ -65,18 +63,18 @@ def _first(ids: Ids, eligible: Bools) -> Bools:
 
 
 def _greedy(ranked: Scored) -> Bools:
-    """One to one: down the list of the best of both directions, a pair is taken when neither side is yet.
-
-    A plain loop: rounds of mutually best pairs, which numpy could do, take one pair a round where many margins are equal.
-    """
-    rows = np.flatnonzero(_either(ranked))
-    sources, targets = (np.unique(ids[rows], return_inverse=True)[1] for ids in (ranked.source_ids, ranked.target_ids))
-    free_source, free_target = bytearray(b"\1") * len(rows), bytearray(b"\1") * len(rows)
+    """One to one: down the list of the best of both directions, a pair is taken when neither side is yet."""
+    forward, backward = _forward(ranked), _backward(ranked)
+    rows = np.flatnonzero(forward | backward)
+    (source_nodes, sources), (target_nodes, targets) = (
+        np.unique(ids[rows], return_inverse=True) for ids in (ranked.source_ids, ranked.target_ids)
+    )
+    targets = targets + len(source_nodes)
+    own = np.full(len(source_nodes) + len(target_nodes), NOWHERE)
+    own[sources[forward[rows]]] = np.flatnonzero(forward[rows])
+    own[targets[backward[rows]]] = np.flatnonzero(backward[rows])
     taken = np.zeros(len(ranked), dtype=bool)
-    for row, source, target in zip(rows, sources.tolist(), targets.tolist(), strict=True):
-        if free_source[source] and free_target[target]:
-            free_source[source] = free_target[target] = 0
-            taken[row] = True
+    taken[rows] = greedy(np.stack([sources, targets], axis=1), own)
     return taken
 
 
