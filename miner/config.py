@@ -1,10 +1,11 @@
 """What can be chosen, with its default: one frozen model for each command. Unknown keys are errors."""
 
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import pydantic
 import yaml
+from pydantic_core import PydanticCustomError
 
 from miner.errors import ConfigError
 
@@ -49,7 +50,64 @@ class TextSettings(Settings):
     shards: int | None = pydantic.Field(None, ge=1, le=99999)  # id ranges; None makes one for every 32 MB of text
 
 
-class EmbedConfig(TextSettings, EncoderSettings):
+class Filters(Settings):
+    """Bounds of filters by name: None leaves a filter out, `true` takes its usual bound."""
+
+    USUAL: ClassVar[dict[str, float]] = {}  # what a filter takes that is named without a bound
+    RECOMMENDED: ClassVar[tuple[str, ...]] = ()  # those that hardly ever lose a translation, and need nothing installed
+
+    @pydantic.field_validator("*", mode="before")
+    @classmethod
+    def _bound(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
+        if value is True:
+            if info.field_name not in cls.USUAL:
+                raise PydanticCustomError("unbound", "needs a number for a bound")
+            return cls.USUAL[info.field_name]
+        return None if value is False else value
+
+    def bounds(self) -> dict[str, float]:
+        """The bounds of the filters that are on."""
+        return {name: bound for name, bound in self.model_dump().items() if bound is not None}
+
+
+class SentenceFilters(Filters):
+    """What a sentence must be to be embedded. docs/filters.md tells what each loses of real text."""
+
+    USUAL = {"letters": 0.4, "script": 0.3, "repeats": 0.5, "language": 0.01}
+    RECOMMENDED = ("letters", "script", "repeats")
+
+    min_chars: int | None = pydantic.Field(None, ge=1)
+    min_words: int | None = pydantic.Field(None, ge=1)
+    max_words: int | None = pydantic.Field(None, ge=1)
+    letters: float | None = pydantic.Field(None, ge=0, le=1)  # least share of letters
+    script: float | None = pydantic.Field(None, ge=0, le=1)  # least share of letters in the script of its language
+    repeats: float | None = pydantic.Field(None, ge=0, le=1)  # most that may stand in it again
+    language: float | None = pydantic.Field(None, ge=0, le=1)  # least likelihood of its language, beside the most likely one
+
+
+class PairFilters(Filters):
+    """What a candidate must be to become a pair."""
+
+    USUAL = {"copies": 0.8, "junk": 0.5, "languages": 0.01, "numbers": 0, "length_ratio": 2, "hubs": 8}
+    RECOMMENDED = ("copies", "junk", "numbers", "length_ratio", "hubs")
+
+    copies: float | None = pydantic.Field(None, ge=0, le=1)  # most that the sides may be alike as strings
+    junk: float | None = pydantic.Field(None, ge=0, le=1)  # most that may be addresses, figures, signs, or a list
+    languages: float | None = pydantic.Field(None, ge=0, le=1)  # as `language`, of both sides
+    numbers: float | None = pydantic.Field(None, ge=0, le=1)  # most of the numbers that may disagree
+    length_ratio: float | None = pydantic.Field(None, ge=1)  # most of the longer side by the shorter
+    hubs: int | None = pydantic.Field(None, ge=1)  # most candidates that a sentence may be in
+
+
+class SentenceSettings(Settings):
+    """Which sentences of a text are embedded."""
+
+    sentence_filters: SentenceFilters = SentenceFilters()
+    collapse: bool = False  # sentences that differ in case, punctuation and spaces alone are one
+    keep_dropped: bool = False  # write what the filters drop, and why
+
+
+class EmbedConfig(TextSettings, EncoderSettings, SentenceSettings):
     """`miner embed`: text -> sentences and embeddings."""
 
     inputs: tuple[str, ...]  # files, globs, URIs, `-`
@@ -78,9 +136,11 @@ class DecideSettings(Settings):
     retrieval: Literal["max", "forward", "backward", "intersection", "all"] = "max"
     threshold: float | None = pydantic.Field(None, ge=float("-inf"))  # pairs score above it (NaN is no bound); None: the margin's own
     gold: str | None = None  # source line <tab> target line, from 1
+    pair_filters: PairFilters = PairFilters()
+    keep_dropped: bool = False  # write what the filters drop, and why
 
 
-class MineConfig(TextSettings, EncoderSettings, EngineSettings, DecideSettings):
+class MineConfig(TextSettings, EncoderSettings, EngineSettings, SentenceSettings, DecideSettings):
     """`miner mine`: two sides -> pairs. A side is text (embedded first, under the output), or a folder of `embed` or `index`."""
 
     source: str

@@ -49,6 +49,10 @@ BITEXT = pa.schema(
     ]
 )
 
+WHY = (pa.field("reason", pa.string(), nullable=False), pa.field("score", pa.float64(), nullable=False))  # of a filter
+DROPPED_SENTENCES = pa.schema([*SENTENCES, *WHY])
+DROPPED_PAIRS = pa.schema([*BITEXT, *WHY])
+
 
 def embeddings_schema(dim: int, fingerprint: str) -> pa.Schema:
     """The schema of embeddings of `dim` dimensions by the encoder with that fingerprint.

@@ -9,6 +9,7 @@ from miner.config import TextSettings
 from miner.corpus import Corpus
 from miner.errors import ConfigError, DataError
 from miner.mining.gold import Pairs
+from miner.storage import Manifest
 from miner.text import readers, sentences, streams
 from miner.text.normalise import sentence_ids
 
@@ -67,8 +68,12 @@ def _ids_of_lines(gold: Gold, side: Corpus, wanted: set[int]) -> dict[int, int]:
             raise DataError(f"{gold.uri}: line {min(others)} of standard input cannot be read again to look it up; give the text as a file")
         if not storage.exists(uri) or sentences.signature(uri) != signature:
             raise DataError(f"{gold.uri}: line {min(others)} of {uri} cannot be looked up: the file moved or changed; embed it again")
-        ids.update(_read_again(gold, uri, TextSettings(**manifest.config), others))
+        ids.update(_read_again(gold, uri, _text_settings(manifest), others))
     return ids
+
+
+def _text_settings(manifest: Manifest) -> TextSettings:
+    return TextSettings(**{name: manifest.config[name] for name in TextSettings.model_fields if name in manifest.config})
 
 
 def _first_places(side: Corpus, wanted: set[int]) -> dict[int, int]:

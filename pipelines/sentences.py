@@ -1,16 +1,21 @@
 """Text -> shards of unique sentences. *Scatter* files the sentences of one input by id range, *gather* makes one range a shard.
 
 What scatter leaves lies under `OUTPUT/.ranges` until the sentences are complete, so a run that was stopped goes on from there.
+Filters work on a range that was gathered; near-duplicates are collapsed after them (`pipelines/collapse.py`).
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from miner import corpus, storage
+from miner import languages, storage
 from miner.config import EmbedConfig, TextSettings
+from miner.corpus import SENTENCES
 from miner.errors import DataError
-from miner.storage import Manifest, Stage
+from miner.storage import Manifest, Shard, Stage
 from miner.text import readers, sentences
+from pipelines.collapse import NEAR_DUPLICATE, Collapse
+from pipelines.gather import DROPPED, Gather, Scattered, Sieve, Sifted, reasons
 from pipelines.runner import run_stage
 
 RANGES = ".ranges"
@@ -20,40 +25,83 @@ STDIN = ".stdin"
 def run(config: EmbedConfig, inputs: Sequence[str], options: Sequence[str] = ()) -> Manifest:
     """Make `config.output`/sentences from inputs that `readers.expand` found; what is finished and still fits is kept.
 
-    The manifest's details hold the counts of `readers.COUNTS`, and of duplicates. DataError where there is no sentence at all.
+    The manifest's details hold the counts of `readers.COUNTS`, and of what became of the lines kept. DataError where there is no
+    sentence at all, or the filters leave none.
     """
     spool = storage.join(config.output, STDIN)
     try:
         signatures = {uri: readers.spool_stdin(spool) if uri == readers.STDIN else sentences.signature(uri) for uri in inputs}
         places = {uri: spool if uri == readers.STDIN else uri for uri in inputs}
         settings = config.part(TextSettings)
-        ranges = sentences.ranges_for(list(places.values()), settings)
-        stage = Stage(storage.join(config.output, corpus.SENTENCES), corpus.SENTENCES, settings.model_dump(), signatures)
+        scattered = Scattered(storage.join(config.output, RANGES), sentences.ranges_for(list(places.values()), settings))
+        stage, dropped = (Stage(storage.join(config.output, name), name, made_with(config), signatures) for name in (SENTENCES, DROPPED))
         stage.start()
-        made_from = {storage.shard_name(index, ranges): stage.key() for index in range(ranges)}
+        made_from = dict.fromkeys(scattered.names(), stage.key())
+        if config.keep_dropped:
+            dropped.start()
+            for name in dropped.pending(dict.fromkeys(made_from, dropped.key())):
+                storage.remove(stage.path(f"{storage.MARKERS}/{name}.json"))  # to be sifted again
         if not stage.pending(made_from) and storage.exists(stage.path(storage.MANIFEST)):
-            return storage.read_manifest(stage.folder)
-        work = _Scatter(storage.join(config.output, RANGES), places, ranges, settings)
-        counts = _scatter(work, signatures, options)
-        manifest = run_stage(
-            stage,
-            made_from,
-            _Gather(stage.folder, work.folder, ranges),
-            options,
-            lambda shards: {"counts": {**counts, "duplicate": sum(shard.counts["duplicate"] for shard in shards)}},
-        )
+            manifest = storage.read_manifest(stage.folder)
+        else:
+            counts = _scatter(_Scatter(scattered, places, settings), signatures, options)
+            manifest = _sift(config, scattered, (stage, dropped), counts, options)
+        if config.keep_dropped:
+            dropped.finish(dict.fromkeys(made_from, dropped.key()))
     finally:
         storage.remove(spool)
-    storage.remove(work.folder)
+    storage.remove(scattered.folder)
+    if not manifest.rows:
+        for folder in (stage.folder, dropped.folder):
+            storage.remove(folder)
+        told = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in manifest.details["counts"].items() if count)
+        raise DataError(f"{', '.join(signatures)}: the filters leave not one sentence ({told}); ask less of them")
     return manifest
+
+
+def made_with(config: EmbedConfig) -> dict[str, Any]:
+    """What must not change between runs in one folder: settings of the text, language, and the filters that are on."""
+    filters = {f"filter {name}": bound for name, bound in config.sentence_filters.bounds().items()}
+    return {**config.part(TextSettings).model_dump(), "lang": languages.canonical(config.lang), "collapse": config.collapse, **filters}
+
+
+def _sift(
+    config: EmbedConfig, scattered: Scattered, stages: tuple[Stage, Stage], counts: Mapping[str, int], options: Sequence[str]
+) -> Manifest:
+    """What was scattered -> the sentences, and those that were dropped; these are the two stages."""
+    stage, dropped = stages
+    if not config.keep_dropped:
+        storage.remove(dropped.folder)  # of other inputs than these
+    sieve = Sieve(languages.canonical(config.lang), config.sentence_filters.bounds())
+    sifted = Sifted(stage.folder, dropped if config.keep_dropped else None)
+    made_from = dict.fromkeys(scattered.names(), stage.key())
+    if not config.collapse:
+        work = Gather(scattered, sieve, sifted)
+        return run_stage(stage, made_from, work, options, lambda shards: {"counts": _tally(counts, shards, shards)})
+    collapse = Collapse(config.output, scattered, sifted)
+    before = collapse.prepare(sieve, stage.key(), options)
+    manifest = run_stage(stage, made_from, collapse, options, lambda shards: {"counts": _tally(counts, before, shards)})
+    collapse.remove()
+    return manifest
+
+
+def _tally(read: Mapping[str, int], sifted: Sequence[Shard], shards: Sequence[Shard]) -> dict[str, int]:
+    """What became of every line: `lines` are those kept and those not, by reason; those kept are unique, near-duplicates of them, or
+    duplicates of either."""
+    dropped = reasons(sifted)
+    dropped.pop(NEAR_DUPLICATE, None)
+    kept = read["kept"] - dropped.total()
+    unique = sum(shard.rows for shard in shards)
+    near = {NEAR_DUPLICATE: sum(shard.counts[NEAR_DUPLICATE] for shard in shards)} if sifted is not shards else {}
+    return {**read, "kept": kept, **dropped, **near, "duplicate": kept - unique - sum(near.values())}
 
 
 class _Scatter:
     """One input -> one file of sentences in the order of their ranges."""
 
-    def __init__(self, folder: str, places: Mapping[str, str], ranges: int, settings: TextSettings) -> None:
-        self.folder = folder
-        self.ranges = ranges
+    def __init__(self, scattered: Scattered, places: Mapping[str, str], settings: TextSettings) -> None:
+        self.folder = scattered.folder
+        self.ranges = scattered.ranges
         self.settings = settings
         self.places = {_scattered(source): (uri, source) for source, uri in places.items()}
 
@@ -64,24 +112,6 @@ class _Scatter:
         uri, source = self.places[name]
         counts = sentences.scatter(uri, self.folder, self.ranges, self.settings, source)
         return counts["kept"], counts
-
-
-class _Gather:
-    """One range of all inputs -> one shard of unique sentences."""
-
-    def __init__(self, folder: str, scattered: str, ranges: int) -> None:
-        self.folder = folder
-        self.scattered = scattered
-        self.ranges = ranges
-
-    def setup(self) -> None:
-        pass
-
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
-        table, counts = sentences.gather(self.scattered, storage.shard_index(name), self.ranges)
-        with storage.parquet_writer(storage.join(self.folder, name), table.schema) as writer:
-            corpus.write_row_groups(writer, table)
-        return len(table), counts
 
 
 def _scattered(source: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from miner import languages, storage
-from miner.config import EmbedConfig, EncoderSettings, MineConfig, TextSettings
+from miner.config import EmbedConfig, EncoderSettings, MineConfig, SentenceSettings, TextSettings
 from miner.corpus import Corpus, is_corpus, open_corpus
 from miner.encoders import load_encoder
 from miner.errors import ConfigError, DataError
@@ -92,7 +92,7 @@ def _check_encoder(embedded: Corpus, config: MineConfig) -> None:
 def _embed(config: MineConfig, side: str, seconds: Counter[str], options: Sequence[str]) -> Corpus:
     place, lang = (config.source, config.source_lang) if side == "source" else (config.target, config.target_lang)
     output = storage.join(config.output, side)
-    settings = {**config.part(TextSettings).model_dump(), **config.part(EncoderSettings).model_dump()}
+    settings = {name: value for part in (TextSettings, EncoderSettings, SentenceSettings) for name, value in config.part(part)}
     result = embed.run(EmbedConfig(inputs=(place,), output=output, lang=lang, **settings), options)
     seconds.update(result.seconds)
     return open_corpus(output)

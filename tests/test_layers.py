@@ -18,7 +18,7 @@ ROOMS = {
     "storage": {"errors"},
     "languages": {"errors"},
     "corpus": {"errors", "tables", "storage"},
-    "text": {"errors", "tables", "config", "storage", "languages"},
+    "text": {"errors", "tables", "config", "storage", "languages", "filters"},
     "encoders": {"errors", "config", "storage"},
     "search": {"errors"},
     "filters": {"errors"},

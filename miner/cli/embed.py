@@ -5,6 +5,8 @@ from typing import Any
 import click
 
 from miner.cli import console, options
+from miner.cli.filters import choose, filter_option, keep_dropped_option
+from miner.config import EmbedConfig, SentenceFilters
 
 
 @click.command()
@@ -13,9 +15,12 @@ from miner.cli import console, options
 @options.output_option
 @options.encoder_options
 @options.text_options
+@filter_option(SentenceFilters)
+@options.collapse_option
+@keep_dropped_option
 @options.json_option
-def command(inputs: tuple[str, ...], json_file: str | None, **settings: Any) -> None:
-    """Clean, deduplicate and embed text.
+def command(inputs: tuple[str, ...], filters: tuple[str, ...], json_file: str | None, **settings: Any) -> None:
+    """Clean, filter, deduplicate and embed text.
 
     INPUT is text with a sentence on each line, plain or .gz, .zst, .xz, .bz2; or TSV, JSONL or Parquet, with --text-column; a
     pattern like 'news/*.gz', a URI, or `-` for standard input.
@@ -24,9 +29,9 @@ def command(inputs: tuple[str, ...], json_file: str | None, **settings: Any) -> 
     Example:
       miner embed news.de.txt.gz --lang de --output embedded/de
     """
-    from miner.config import EmbedConfig
     from pipelines import embed
 
-    result = embed.run(EmbedConfig.check(inputs=inputs, **settings), console.beam_options())
+    config = EmbedConfig.check(inputs=inputs, **choose(filters, sentence_filters=SentenceFilters), **settings)
+    result = embed.run(config, console.beam_options())
     console.write_figures(json_file, result.figures())
     click.echo(result.summary())

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import click
 
-from miner.config import EmbedConfig, EncoderSettings, Settings, TextSettings
+from miner.config import EmbedConfig, EncoderSettings, SentenceSettings, Settings, TextSettings
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -43,6 +43,10 @@ text_options = group(
     setting(TextSettings, "strict", "Stop at the first bad line instead of counting it.", is_flag=True),
     setting(TextSettings, "max_chars", "Drop longer lines.", type=int),
     setting(TextSettings, "shards", "Shards to cut the text into; without it, one for about 32 MB.", type=int),
+)
+
+collapse_option = setting(
+    SentenceSettings, "collapse", "Count sentences that differ in case, punctuation and spaces alone as one.", is_flag=True
 )
 
 output_option = click.option("--output", required=True, metavar="DIR", help="Folder to write; run again, it goes on where it stopped.")
