@@ -12,6 +12,8 @@ from miner.tables import DROPPED_SENTENCES
 def sift(table: pa.Table, lang: str, bounds: Mapping[str, float]) -> tuple[pa.Table, pa.Table, dict[str, int]]:
     """Sentences of one language, by its canonical code -> those that are kept; the others, of the schema DROPPED_SENTENCES; and
     how many lines the others stood on, by reason."""
+    if not bounds:  # as most are: the texts need not become strings
+        return table, DROPPED_SENTENCES.empty_table(), {}
     verdicts = judge_sentences(table["text"].to_pylist(), lang, bounds)
     reasons, scores = verdicts.why()
     dropped = table.filter(pa.array(~verdicts.kept)).append_column(DROPPED_SENTENCES.field("reason"), pa.array(reasons, pa.string()))
