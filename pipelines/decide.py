@@ -3,8 +3,7 @@
 One process does it: the candidates above the threshold are held in memory as numbers, 34 bytes each, and texts by the part.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,11 +23,10 @@ from pipelines import candidates
 from pipelines import gold as golds
 from pipelines.candidates import Searched
 from pipelines.gold import Gold
+from pipelines.judge import DROPPED, Judge, judging
 
 STAGE = "mine"
 EXAMPLES = 10  # pairs in the summary
-
-Judge = Callable[[pa.Table], pa.Array]  # n pairs of the schema BITEXT -> (n,) the reason to drop each, null where it stays
 
 
 @dataclass(frozen=True)
@@ -55,15 +53,18 @@ class Decision:
 
     pairs: Scored
     threshold: float | None  # None where there is no bound
-    dropped: Mapping[str, int]  # reason -> pairs
+    dropped: Mapping[str, int]  # reason -> pairs, for every filter that is on
 
 
 def decide(found: Searched, settings: DecideSettings, judge: Judge | None = None) -> Decision:
     """The candidates that are pairs, by margin, retrieval, threshold and the judge of their texts."""
     threshold = _threshold(settings)
     ranked = matching.rank(candidates.read(found.folder, settings.margin, -np.inf if threshold is None else threshold))
-    ranked, dropped = sift(found, ranked, settings.retrieval, judge) if judge else (ranked, Counter())
-    return Decision(matching.match(ranked, settings.retrieval), threshold, dropped)
+    if judge is None:
+        return Decision(matching.match(ranked, settings.retrieval), threshold, {})
+    judge.meet(ranked.source_ids, ranked.target_ids)
+    ranked = sift(found, ranked, settings.retrieval, judge)
+    return Decision(matching.match(ranked, settings.retrieval), threshold, dict(judge.counts))
 
 
 def _threshold(settings: DecideSettings) -> float | None:
@@ -72,25 +73,23 @@ def _threshold(settings: DecideSettings) -> float | None:
     return None if settings.retrieval == "all" else THRESHOLDS[settings.margin]
 
 
-def sift(found: Searched, ranked: Scored, retrieval: str, judge: Judge) -> tuple[Scored, Counter[str]]:
-    """Candidates, best first -> those that stay, and how many were dropped for each reason.
+def sift(found: Searched, ranked: Scored, retrieval: str, judge: Judge) -> Scored:
+    """Candidates, best first -> those that stay.
 
     Only those that contend are judged; the ones that move up where others were dropped, in turn. What is matched is therefore the
     same as if all had been judged, without reading the texts of the many that no one would miss.
     """
-    dropped: Counter[str] = Counter()
     passed = np.zeros(len(ranked), dtype=bool)
     while (new := matching.contending(ranked, retrieval) & ~passed).any():
         rows = np.flatnonzero(new)
         judged = ranked.take(rows)
         reasons = pa.chunked_array([judge(part) for part in texts_of(found, judged).parts(judged)], pa.string())
-        dropped.update(reasons.drop_null().to_pylist())
         stays = reasons.is_null().to_numpy()
         passed[rows[stays]] = True
         keep = np.ones(len(ranked), dtype=bool)
         keep[rows[~stays]] = False
         ranked, passed = ranked.take(keep), passed[keep]
-    return ranked, dropped
+    return ranked
 
 
 @dataclass(frozen=True)
@@ -99,23 +98,29 @@ class Written:
 
     pairs: int
     threshold: float | None
+    dropped: Mapping[str, int]  # reason -> candidates
     scores: Scores | None  # with gold
     examples: list[tuple[float, str, str]]  # margin, source, target: from the best pair to the last
 
 
-def write(found: Searched, settings: DecideSettings, output: str, gold: Gold | None, judge: Judge | None = None) -> Written:
+def write(found: Searched, settings: DecideSettings, output: str, gold: Gold | None) -> Written:
     """Decide, and write the pairs and, last, the manifest. It tells no times and no places, so that a rerun gives the same bytes."""
     wanted = golds.resolve(gold, found.source, found.target) if gold else None
-    decision = decide(found, settings, judge)
+    with judging(settings, (found.source.lang, found.target.lang), output) as judge:
+        decision = decide(found, settings, judge)
+        storage.remove(storage.join(output, storage.MANIFEST))  # of what is written over from here on
     pairs = decision.pairs
     scores = evaluation.score_pairs(pairs, *wanted) if wanted else None
     texts = texts_of(found, pairs)
-    storage.remove(storage.join(output, storage.MANIFEST))
     writers.write_bitext(output, texts.parts(pairs))
-    files = [Shard(name, len(pairs), storage.checksum(storage.join(output, name))) for name in (writers.TSV, writers.PARQUET)]
+    rows = {writers.TSV: len(pairs), writers.PARQUET: len(pairs)}
+    if settings.keep_dropped:
+        rows[DROPPED] = sum(decision.dropped.values())
+    files = [Shard(name, count, storage.checksum(storage.join(output, name))) for name, count in rows.items()]
     details = {
         **dict(zip(("sentences", "unique"), sizes(found), strict=True)),
         "pairs": len(pairs),
+        "dropped": decision.dropped,
         "languages": {"source": found.source.lang, "target": found.target.lang},
         "fingerprint": found.source.fingerprint,
         **(asdict(scores) if scores else {}),
@@ -123,11 +128,12 @@ def write(found: Searched, settings: DecideSettings, output: str, gold: Gold | N
     inputs = {"source": found.source.key, "target": found.target.key}
     manifest = Manifest(STAGE, _decided(found, settings, decision.threshold), inputs, files, details)
     storage.write_json(storage.join(output, storage.MANIFEST), asdict(manifest))
-    return Written(len(pairs), decision.threshold, scores, _examples(texts, pairs))
+    return Written(len(pairs), decision.threshold, decision.dropped, scores, _examples(texts, pairs))
 
 
 def _decided(found: Searched, settings: DecideSettings, threshold: float | None) -> dict[str, Any]:
-    return {"k": found.k, "margin": settings.margin, "retrieval": settings.retrieval, "threshold": threshold}
+    filters = settings.pair_filters.bounds()
+    return {"k": found.k, "margin": settings.margin, "retrieval": settings.retrieval, "threshold": threshold, "filters": filters}
 
 
 def sizes(found: Searched) -> tuple[dict[str, int], dict[str, int]]:

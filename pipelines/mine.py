@@ -31,6 +31,7 @@ class MineResult:
     unique: Mapping[str, int]
     pairs: int
     threshold: float | None  # None where there is no bound
+    dropped: Mapping[str, int]  # by the filter's reason: candidates above the threshold
     seconds: Mapping[str, float]  # by stage
     scores: Scores | None  # with gold
     examples: Sequence[tuple[float, str, str]]  # margin, source, target: from the best pair to the last
@@ -42,7 +43,7 @@ class MineResult:
 
     def figures(self) -> dict[str, Any]:
         """What a program wants to know."""
-        names = ("sentences", "unique", "pairs", "threshold", "seconds")
+        names = ("sentences", "unique", "pairs", "threshold", "dropped", "seconds")
         return {**{name: getattr(self, name) for name in names}, **(asdict(self.scores) if self.scores else {})}
 
 
@@ -97,4 +98,14 @@ def _search(config: MineConfig, sides: Sides, options: Sequence[str]) -> Searche
 def _result(output: str, found: Searched, written: Written, seconds: Mapping[str, float]) -> MineResult:
     sentences, unique = decide.sizes(found)
     rounded = {name: round(value, 3) for name, value in seconds.items()}
-    return MineResult(output, sentences, unique, written.pairs, written.threshold, rounded, written.scores, written.examples)
+    return MineResult(
+        output=output,
+        sentences=sentences,
+        unique=unique,
+        pairs=written.pairs,
+        threshold=written.threshold,
+        dropped=written.dropped,
+        seconds=rounded,
+        scores=written.scores,
+        examples=written.examples,
+    )

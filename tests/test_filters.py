@@ -8,7 +8,7 @@ import pytest
 from miner.filters import BLOCK, Filter, judge
 from miner.filters.characters import Texts
 from miner.filters.copies import likeness
-from miner.filters.hubs import crowds
+from miner.filters.hubs import times
 from miner.filters.junk import junk_share
 from miner.filters.language import likelihood
 from miner.filters.length import SLACK, characters, length_ratio, words
@@ -207,10 +207,10 @@ class TestJunk:
 
 
 class TestHubs:
-    def test_a_pair_is_as_crowded_as_the_more_crowded_of_its_sides(self) -> None:
-        sources, targets = np.array([1, 1, 1, 2, 3]), np.array([7, 8, 9, 9, 6])
-        assert crowds(sources, targets).tolist() == [3, 3, 3, 2, 1]
-        assert crowds(sources[:0], targets[:0]).tolist() == []
+    def test_times_a_sentence_is_in_a_pair(self) -> None:
+        found = times(np.array([7, -1, 7, 9, 7]))
+        assert found.of(np.array([9, 7, -1, 7])).tolist() == [1, 3, 1, 3]
+        assert times(np.zeros(0, np.int64)).of(np.zeros(0, np.int64)).tolist() == []
 
 
 class TestNearDuplicates:

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from miner.cli import console, options
-from miner.config import DecideSettings, FromCandidatesConfig, MineConfig
+from miner.cli.filters import choose, filter_option, keep_dropped_option
+from miner.config import DecideSettings, FromCandidatesConfig, MineConfig, PairFilters, SentenceFilters
 
 if TYPE_CHECKING:
     from pipelines.mine import MineResult
@@ -40,8 +41,11 @@ decide_options = options.group(
 @decide_options
 @options.encoder_options
 @options.text_options
+@filter_option(SentenceFilters, PairFilters)
+@options.collapse_option
+@keep_dropped_option
 @options.json_option
-def command(json_file: str | None, from_candidates: str | None, **settings: Any) -> None:
+def command(json_file: str | None, from_candidates: str | None, filters: tuple[str, ...], **settings: Any) -> None:
     """Find the translations of SOURCE in TARGET.
 
     Both are text, as `miner embed` takes it, or folders of `miner embed` or `miner index`. The pairs go to bitext.tsv.gz
@@ -57,10 +61,12 @@ def command(json_file: str | None, from_candidates: str | None, **settings: Any)
     from pipelines import mine
 
     if from_candidates is None:
-        result = mine.run(MineConfig.check(**settings), console.beam_options())
+        chosen = choose(filters, sentence_filters=SentenceFilters, pair_filters=PairFilters)
+        result = mine.run(MineConfig.check(**settings, **chosen), console.beam_options())
     else:
         decided = {name: value for name, value in settings.items() if name in FromCandidatesConfig.model_fields}
-        result = mine.run_from_candidates(FromCandidatesConfig.check(candidates=from_candidates, **decided))
+        chosen = choose(filters, pair_filters=PairFilters)
+        result = mine.run_from_candidates(FromCandidatesConfig.check(candidates=from_candidates, **decided, **chosen))
     console.write_figures(json_file, result.figures())
     click.echo(summary(result))
 
@@ -82,6 +88,8 @@ def summary(result: "MineResult") -> str:
     lines = [f"{side}: {result.sentences[side]:,} sentences, {result.unique[side]:,} unique" for side in ("source", "target")]
     above = "" if result.threshold is None else f" above a margin of {result.threshold:g}"
     lines.append(f"{result.pairs:,} pairs{above}")
+    if result.dropped:
+        lines.append("dropped: " + ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in result.dropped.items()))
     if result.scores is not None:
         scores = result.scores
         lines.append(f"precision {scores.precision:.4f}, recall {scores.recall:.4f}, F1 {scores.f1:.4f}")

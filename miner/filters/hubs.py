@@ -1,17 +1,26 @@
 """Sentences that are neighbours of far too many: short phrases and templates that lie close to everything."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
 Ids = npt.NDArray[np.int64]
 
 
-def crowds(source_ids: Ids, target_ids: Ids) -> npt.NDArray[np.int64]:
-    """n different pairs -> (n,) in how many of them the source of each stands, or the target, whichever is more."""
-    return np.maximum(_times(source_ids), _times(target_ids))
+@dataclass(frozen=True)
+class Times:
+    """In how many pairs each sentence of one side stands; `ids` ascending."""
+
+    ids: Ids
+    counts: npt.NDArray[np.int64]
+
+    def of(self, ids: Ids) -> npt.NDArray[np.int64]:
+        """(m,) ids, all of which are known -> (m,) their counts."""
+        counts: npt.NDArray[np.int64] = self.counts[np.searchsorted(self.ids, ids)]
+        return counts
 
 
-def _times(ids: Ids) -> npt.NDArray[np.int64]:
-    places, counts = np.unique(ids, return_inverse=True, return_counts=True)[1:]
-    times: npt.NDArray[np.int64] = counts[places]
-    return times
+def times(ids: Ids) -> Times:
+    """(n,) the ids of one side of n pairs."""
+    return Times(*np.unique(ids, return_counts=True))

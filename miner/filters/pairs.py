@@ -23,7 +23,7 @@ class Pairs:
     sources: Sequence[str]
     targets: Sequence[str]
     languages: tuple[str, str]  # of the sources, of the targets
-    crowds: npt.NDArray[np.int64]  # (n,) of `hubs.crowds`, over all candidates
+    crowds: npt.NDArray[np.int64]  # (n,) of `hubs.times` of all candidates, that of the side which is in more of them
 
     def __len__(self) -> int:
         return len(self.sources)
