@@ -1,7 +1,7 @@
 """What can be chosen, with its default: one frozen model for each command. Unknown keys are errors."""
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import pydantic
 import yaml
@@ -129,13 +129,19 @@ class EngineSettings(Settings):
     engine: Literal["auto", "exact"] = "auto"
 
 
+Threshold = Annotated[float, pydantic.Field(ge=float("-inf"))]  # NaN is no bound
+
+
 class DecideSettings(Settings):
     """Which candidates are pairs."""
 
     margin: Literal["ratio", "distance", "absolute"] = "ratio"
     retrieval: Literal["max", "forward", "backward", "intersection", "all"] = "max"
-    threshold: float | None = pydantic.Field(None, ge=float("-inf"))  # pairs score above it (NaN is no bound); None: the margin's own
+    threshold: Threshold | Literal["auto"] | None = None  # pairs score above it; None: the margin's own
+    precision: float = pydantic.Field(0.95, gt=0, lt=1)  # that `auto` expects of the pairs
     gold: str | None = None  # source line <tab> target line, from 1
+    gold_sample: bool = False  # gold is a random part of the true pairs, not all of them
+    planted: str | None = None  # known pairs, source <tab> target, for `auto`
     pair_filters: PairFilters = PairFilters()
     keep_dropped: bool = False  # write what the filters drop, and why
 
@@ -151,11 +157,32 @@ class MineConfig(TextSettings, EncoderSettings, EngineSettings, SentenceSettings
     k: int = pydantic.Field(4, ge=1, le=1024)  # neighbours on each side
 
 
-class FromCandidatesConfig(DecideSettings):
-    """`miner mine --from-candidates`: the candidates of an earlier run -> pairs."""
+class FromCandidatesConfig(EncoderSettings, DecideSettings):
+    """`miner mine --from-candidates`: the candidates of an earlier run -> pairs. The encoder is for planted pairs."""
 
     candidates: str  # the output of that run
     output: str
+
+
+class ScoreConfig(TextSettings, EncoderSettings):
+    """`miner score`: the line pairs of a bitext -> their margins."""
+
+    source: str
+    target: str | None = None  # None: both sides are columns of the source
+    output: str
+    source_column: str | None = None  # a text column of the source
+    target_column: str | None = None
+    background_source: str | None = None  # where neighbours are looked for as well: text, or a folder of `embed` or `index`
+    background_target: str | None = None
+    source_lang: str = "und"
+    target_lang: str = "und"
+    k: int = pydantic.Field(4, ge=1, le=1024)  # neighbours on each side
+    margin: Literal["ratio", "distance", "absolute"] = "ratio"
+
+    def backgrounds(self) -> dict[str, str]:
+        """Side -> its background, where there is one."""
+        found = {"source": self.background_source, "target": self.background_target}
+        return {side: place for side, place in found.items() if place is not None}
 
 
 class VocabularySettings(Settings):

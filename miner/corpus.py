@@ -66,6 +66,23 @@ class Corpus:
         vectors = [np.zeros((0, self.dim), np.float16), *(vectors for _, vectors in groups)]
         return np.concatenate(ids), np.concatenate(vectors)
 
+    def vectors_of(self, ids: Ids) -> Vectors:
+        """(n,) ids, any number of times each -> (n, dim) their vectors. DataError where one is not there."""
+        order = np.argsort(ids, kind="stable")
+        wanted = ids[order]
+        found = np.empty((len(ids), self.dim), dtype=np.float16)
+        known = np.zeros(len(ids), dtype=bool)
+        for shard in self.shards:
+            for held, vectors in self.vectors(shard.name) if shard.rows else ():
+                start, end = np.searchsorted(wanted, held[0]), np.searchsorted(wanted, held[-1], side="right")
+                places = np.searchsorted(held, wanted[start:end])
+                here = held[places] == wanted[start:end]
+                rows = order[start:end][here]
+                found[rows], known[rows] = vectors[places[here]], True
+        if not known.all():
+            raise DataError(f"{self.folder}: no sentence has the id {ids[~known][0]}; it changed while it was read, so run again")
+        return found
+
     def sentences(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """The sentences of the shard `name` by row group, in the order of its vectors."""
         with storage.open_parquet(storage.join(self.folder, SENTENCES, name)) as file:

@@ -43,8 +43,9 @@ class _JoinShard:
         self.shards = targets
 
     def setup(self) -> None:
-        means = [scoring.means_of(*read_neighbours(self.backward, name)) for name in self.shards]
-        self.targets = Means(np.concatenate([part.ids for part in means]), np.concatenate([part.means for part in means]))
+        means = scoring.concat([scoring.means_of(*read_neighbours(self.backward, name)) for name in self.shards])
+        order = np.argsort(means.ids, kind="stable")  # they ascend within a shard, and mostly from one to the next
+        self.targets = Means(means.ids[order], means.means[order])
 
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
         ids, neighbours = read_neighbours(self.forward, name)

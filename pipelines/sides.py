@@ -32,25 +32,27 @@ def open_sides(config: MineConfig, options: Sequence[str] = ()) -> Sides:
     for code in (config.source_lang, config.target_lang):
         languages.canonical(code)  # ConfigError
     places = {"source": config.source, "target": config.target}
-    sides = {side: _open_folder(place) for side, place in places.items() if _is_folder(place)}
+    sides = {side: open_folder(place) for side, place in places.items() if is_folder(place)}
     texts = {side: place for side, place in places.items() if side not in sides}
     for place in texts.values():
-        _check_text(place, config)
+        check_text(place, config)
     if sides and texts:
-        _check_encoder(*sides.values(), config)
+        check_encoder(*sides.values(), config)
     seconds: Counter[str] = Counter()
     # Standard input first: whether it holds a sentence shows only then.
     for side in sorted(texts, key=lambda side: texts[side] != readers.STDIN):
         sides[side] = _embed(config, side, seconds, options)
-    _check_pair(sides["source"], sides["target"])
+    check_pair(sides["source"], sides["target"])
     return Sides(sides["source"], sides["target"], seconds)
 
 
-def _is_folder(place: str) -> bool:
+def is_folder(place: str) -> bool:
+    """Whether a side is a folder, and not a text."""
     return place != readers.STDIN and storage.is_folder(place)
 
 
-def _open_folder(place: str) -> Corpus:
+def open_folder(place: str) -> Corpus:
+    """The corpus of a folder of `miner embed` or `miner index`; DataError where it is neither, or holds nothing."""
     if index.is_index(place):
         corpus = index.indexed_corpus(place)
     elif is_corpus(place):
@@ -62,7 +64,7 @@ def _open_folder(place: str) -> Corpus:
     return corpus
 
 
-def _check_text(place: str, config: MineConfig) -> None:
+def check_text(place: str, config: TextSettings) -> None:
     """DataError for a text that is missing or without a sentence and, where the settings are strict, for one with a bad line.
 
     Standard input can be read only once, so it is not looked into.
@@ -79,7 +81,7 @@ def _check_text(place: str, config: MineConfig) -> None:
             pass  # raises what is wrong with a later line, while nothing is written yet
 
 
-def _check_encoder(embedded: Corpus, config: MineConfig) -> None:
+def check_encoder(embedded: Corpus, config: EncoderSettings) -> None:
     """DataError where the text of one side would not be embedded as the other side was."""
     encoder = load_encoder(config.encoder, config.part(EncoderSettings))
     if encoder.fingerprint != embedded.fingerprint:
@@ -98,7 +100,8 @@ def _embed(config: MineConfig, side: str, seconds: Counter[str], options: Sequen
     return open_corpus(output)
 
 
-def _check_pair(source: Corpus, target: Corpus) -> None:
+def check_pair(source: Corpus, target: Corpus) -> None:
+    """DataError where two sides are not of one encoder."""
     if source.dim != target.dim:
         raise DataError(f"{source.folder} has {source.dim} dimensions and {target.folder} has {target.dim}; embed both with one encoder")
     if source.fingerprint != target.fingerprint:

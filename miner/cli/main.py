@@ -15,6 +15,7 @@ COMMANDS = {
     "embed": "Clean, deduplicate and embed text.",
     "index": "Build an index over embeddings.",
     "mine": "Find the translations of one text in another.",
+    "score": "Score the line pairs of a bitext.",
     "train": "Train an encoder.",
     "eval": "Measure an encoder.",
 }

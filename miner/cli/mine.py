@@ -6,7 +6,7 @@ import click
 
 from miner.cli import console, options
 from miner.cli.filters import choose, filter_option, keep_dropped_option
-from miner.config import DecideSettings, FromCandidatesConfig, MineConfig, PairFilters, SentenceFilters
+from miner.config import DecideSettings, EncoderSettings, FromCandidatesConfig, MineConfig, PairFilters, SentenceFilters
 
 if TYPE_CHECKING:
     from pipelines.mine import MineResult
@@ -78,7 +78,9 @@ def _check_usage(ctx: click.Context, decide_only: bool) -> None:
         if not decide_only and name in ("source", "target") and ctx.params[name] is None:
             raise click.MissingParameter(ctx=ctx, param=parameter)
         given = ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT and ctx.params.get(name) is not None
-        if decide_only and given and name in MineConfig.model_fields and name not in FromCandidatesConfig.model_fields:
+        needless = name in MineConfig.model_fields and name not in FromCandidatesConfig.model_fields
+        needless |= name in EncoderSettings.model_fields and ctx.params.get("planted") is None  # which alone are embedded
+        if decide_only and given and needless:
             label = name.upper() if name in ("source", "target") else parameter.opts[0]
             raise click.UsageError(f"{label} has no part in what --from-candidates decides; leave it out", ctx)
 

@@ -38,12 +38,13 @@ encoder_options = group(
 
 text_column_option = setting(TextSettings, "text_column", "Column of TSV, JSONL or Parquet: a name, or a number from 1.", metavar="NAME")
 
-text_options = group(
-    text_column_option,
+reading_options = group(
     setting(TextSettings, "strict", "Stop at the first bad line instead of counting it.", is_flag=True),
     setting(TextSettings, "max_chars", "Drop longer lines.", type=int),
     setting(TextSettings, "shards", "Shards to cut the text into; without it, one for about 32 MB.", type=int),
 )
+
+text_options = group(text_column_option, reading_options)
 
 collapse_option = setting(
     SentenceSettings, "collapse", "Count sentences that differ in case, punctuation and spaces alone as one.", is_flag=True

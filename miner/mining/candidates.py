@@ -13,7 +13,7 @@ from miner.search.neighbours import Neighbours
 
 Ids = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-Columns = TypeVar("Columns", "Candidates", "Scored", "Edges")
+Columns = TypeVar("Columns", "Candidates", "Scored", "Edges", "Means")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,44 @@
+"""`miner score`."""
+
+from typing import Any
+
+import click
+
+from miner.cli import console, options
+from miner.config import DecideSettings, MineConfig, ScoreConfig
+
+
+@click.command()
+@click.argument("source")
+@click.argument("target", required=False)
+@click.option("--output", required=True, metavar="FILE", help="File to write, packed where its name ends in .gz.")
+@options.setting(ScoreConfig, "source_column", "Column of the source: a name, or a number from 1.", metavar="NAME")
+@options.setting(ScoreConfig, "target_column", "Column of the target.", metavar="NAME")
+@options.setting(ScoreConfig, "background_source", "A larger corpus to look for neighbours in: text or folder.", metavar="PLACE")
+@options.setting(ScoreConfig, "background_target", "The same, for the other side.", metavar="PLACE")
+@options.setting(MineConfig, "source_lang", "Language of SOURCE.", metavar="CODE")
+@options.setting(MineConfig, "target_lang", "Language of TARGET.", metavar="CODE")
+@options.setting(MineConfig, "k", "Neighbours looked at on each side.", type=int)
+@options.setting(DecideSettings, "margin", "How a pair is scored.", type=click.Choice(["ratio", "distance", "absolute"]))
+@options.encoder_options
+@options.reading_options
+@options.json_option
+def command(json_file: str | None, **settings: Any) -> None:
+    """Score every line pair of a bitext by its margin.
+
+    Line i of SOURCE belongs to line i of TARGET; or SOURCE is one file of both, with --source-column and --target-column. The output
+    has a line `margin<TAB>source<TAB>target` for each line of the input, in its order; the margin is nan where a side is empty,
+    invalid or too long.
+
+    \b
+    Examples:
+      miner score news.en.txt news.de.txt --output scored.tsv.gz
+      miner score pairs.tsv --source-column 1 --target-column 2 --output scored.tsv
+    """
+    from pipelines import score
+
+    if settings["target"] is None and (settings["source_column"] is None or settings["target_column"] is None):
+        raise click.UsageError("give TARGET, or one file with --source-column and --target-column")
+    result = score.run(ScoreConfig.check(**settings), console.beam_options())
+    console.write_figures(json_file, result.figures())
+    click.echo(result.summary())
