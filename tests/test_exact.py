@@ -1,6 +1,7 @@
 """Exact search against the whole similarity matrix: ids, order of ties and similarities, to the last bit."""
 
 import itertools
+from collections.abc import Iterator
 
 import dense
 import numpy as np
@@ -10,10 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miner.search import exact, neighbours
-from miner.search.exact import Block, search_block
+from miner.search.exact import Block, search_block, search_self
 from miner.search.neighbours import Neighbours
+from miner.search.precision import PRECISIONS, fastest, tiles
+from miner.search.proposals import Best, Wanted, scan
 
 DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")])]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """These matrices are small, and threads of several test processes would wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def assert_nearest(found: Neighbours, x: np.ndarray, y: np.ndarray, y_ids: np.ndarray) -> None:
@@ -25,9 +37,9 @@ def assert_nearest(found: Neighbours, x: np.ndarray, y: np.ndarray, y_ids: np.nd
     assert np.isnan(found.similarities[:, there:]).all()
 
 
-def assert_exact(x: np.ndarray, y: np.ndarray, k: int, device: str = "cpu") -> None:
+def assert_exact(x: np.ndarray, y: np.ndarray, k: int, device: str = "cpu", precision: str | None = None) -> None:
     x_ids, y_ids = dense.ids(len(x), 10), dense.ids(len(y), 11)
-    forward, backward = search_block(Block(x_ids, x), Block(y_ids, y), k, device)
+    forward, backward = search_block(Block(x_ids, x), Block(y_ids, y), k, device, precision)
     assert_nearest(forward, x, y, y_ids)
     assert_nearest(backward, y, x, x_ids)
 
@@ -51,20 +63,51 @@ def nearly_equal() -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
+def far_apart() -> tuple[np.ndarray, np.ndarray]:
+    return dense.unit(500, 32, 7), dense.unit(3000, 32, 8)
+
+
+def lopsided() -> tuple[np.ndarray, np.ndarray]:
+    """Vectors with one number that is far larger than the others, beside some without."""
+    x, y = dense.unit(300, 48, 5), dense.unit(400, 48, 6)
+    for vectors in (x, y):
+        wide = vectors[::3].astype(np.float32)
+        wide[:, 7] = 20
+        vectors[::3] = wide / np.linalg.norm(wide, axis=1, keepdims=True)
+    return x, y
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
-    ("rows", "columns", "dim", "k"), [(700, 900, 16, 4), (40, 2100, 48, 16), (1, 1, 8, 4), (3, 500, 8, 5), (9, 2, 8, 40)]
+    ("rows", "columns", "dim", "k"),
+    [(700, 900, 16, 4), (40, 2100, 48, 16), (1, 1, 8, 4), (3, 500, 8, 5), (9, 2, 8, 40), (130, 700, 1024, 2)],
 )
 def test_both_directions_equal_the_whole_matrix(rows: int, columns: int, dim: int, k: int, device: str) -> None:
     assert_exact(dense.unit(rows, dim, 0), dense.unit(columns, dim, 1), k, device)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("make", [crowded, nearly_equal])
-@pytest.mark.parametrize("tile", [8192, 256])
-def test_ties_and_near_ties_equal_the_whole_matrix(make, tile: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("make", [crowded, nearly_equal, lopsided])
+@pytest.mark.parametrize("tile", [2048, 256])
+def test_no_precision_and_no_tiles_show(make, tile: int, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact, "TILE", tile)
-    assert_exact(*make(), k=4, device=device)
+    assert_exact(*make(), k=4, precision=precision)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")
+@pytest.mark.parametrize("make", [crowded, nearly_equal, lopsided])
+@pytest.mark.parametrize("tile", [16384, 256])
+def test_no_precision_and_no_tiles_show_on_cuda(make, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "DEVICE_TILE", tile)
+    monkeypatch.setattr(exact, "SMALL", 0)
+    assert_exact(*make(), k=4, device="cuda")
+
+
+@pytest.mark.parametrize("make", [crowded, lopsided])
+def test_the_precision_chosen_here_does_not_show(make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "SMALL", 0)
+    assert_exact(*make(), k=4)
 
 
 def test_near_ties_are_beyond_float32() -> None:
@@ -73,13 +116,62 @@ def test_near_ties_are_beyond_float32() -> None:
     assert (np.argsort(-rounded, axis=1, kind="stable")[:, :4] != dense.neighbours(x, y, np.arange(len(y)), 4)[0]).any()
 
 
-def test_the_proposals_hold_the_largest_of_rows_and_columns() -> None:
-    scores = torch.from_numpy(np.random.default_rng(0).normal(size=(1000, 1700)).astype(np.float32))
-    for dim in (0, 1):
-        values, positions = exact._largest(scores, 5, dim)
-        wanted = scores.sort(dim, descending=True)
-        assert torch.equal(values, wanted.values.narrow(dim, 0, 5))
-        assert torch.equal(positions, wanted.indices.narrow(dim, 0, 5))
+@pytest.mark.parametrize("name", PRECISIONS)
+@pytest.mark.parametrize("make", [lopsided, far_apart])
+def test_bounds_hold_for_what_is_kept_and_for_what_is_let_go(make, name: str) -> None:
+    """The promise that everything else rests on, against the similarities themselves."""
+    precision, (x, y) = PRECISIONS[name], make()
+    rows, columns = (tiles(torch.from_numpy(side), precision, 256) for side in (x, y))
+    wanted = Wanted(3, 12, precision)
+    best = [Best(tile, columns, wanted, torch.full((len(tile.positions),), -torch.inf)) for tile in rows]
+    scan(best, columns, precision)
+    exactly = torch.from_numpy(x.astype(np.float64) @ y.astype(np.float64).T)
+    for one in best:
+        at = one.tile.positions
+        upper, places, dropped = one.upper[: len(at)], one.positions[: len(at)], one.dropped[: len(at)]
+        there = ~upper.isinf()
+        assert there[:, :3].all()
+        assert (exactly[at].gather(1, places)[there] <= upper[there]).all()
+        gone = exactly[at].clone()
+        for row in range(len(at)):
+            assert len(places[row, there[row]].unique()) == there[row].sum()
+            gone[row, places[row, there[row]]] = -np.inf
+        assert (gone <= dropped[:, None]).all()
+        if make is far_apart:  # else the bounds would be of no use
+            assert (exactly[at].topk(3).values[:, -1] > dropped).double().mean() > 0.9
+
+
+def test_a_processor_is_asked_for_what_it_does_fastest() -> None:
+    found = fastest(torch.device("cpu"), 64)
+    assert list(found)[-1] == "float32"
+    assert list(found.values()) == sorted(found.values())
+
+
+def test_what_is_known_is_merged() -> None:
+    x, y = crowded()
+    x_ids, y_ids = dense.ids(len(x), 10), dense.ids(len(y), 11)
+    for precision in ("int8", "float32"):
+        forward, _ = search_block(Block(x_ids, x), Block(y_ids[:900], y[:900]), 4)
+        known = forward, neighbours.none(600, 4)
+        forward, backward = search_block(Block(x_ids, x), Block(y_ids[900:], y[900:]), 4, precision=precision, known=known)
+        assert_nearest(forward, x, y, y_ids)
+        assert_nearest(backward, y[900:], x, x_ids)
+
+
+@pytest.mark.parametrize("precision", ["int8", "float32"])
+@pytest.mark.parametrize(
+    "make", [crowded, nearly_equal, lambda: (dense.unit(3, 8, 0), dense.unit(1, 8, 1))], ids=["crowded", "near", "few"]
+)
+def test_self_search_equals_the_whole_matrix_without_its_diagonal(make, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "TILE", 256)
+    for x in make():
+        ids = dense.ids(len(x), 12)
+        found = search_self(Block(ids, x), 4, precision=precision)
+        similarities = x.astype(np.float64) @ x.astype(np.float64).T
+        np.fill_diagonal(similarities, np.nan)
+        wanted = neighbours.nearest(np.tile(ids, (len(x), 1)), similarities, 4)
+        np.testing.assert_array_equal(found.ids, wanted.ids)
+        np.testing.assert_array_equal(found.similarities, wanted.similarities)
 
 
 def test_an_empty_block_has_no_neighbours() -> None:
@@ -109,10 +201,21 @@ def test_any_cut_and_any_order_of_merging_give_the_same(data: st.DataObject) -> 
     np.testing.assert_array_equal(parts[0].similarities, whole.similarities)
 
 
-def test_the_result_does_not_depend_on_how_the_corpora_are_cut() -> None:
-    x, y = crowded()
-    x_ids, y_ids = dense.ids(len(x), 10), dense.ids(len(y), 11)
-    columns = [slice(0, 1), slice(1, 640), slice(640, 1500)]
-    parts = [search_block(Block(x_ids, x), Block(y_ids[part], y[part]), 4) for part in columns]
-    assert_nearest(neighbours.merge_all(forward for forward, _ in reversed(parts)), x, y, y_ids)
-    assert_nearest(neighbours.stack(backward for _, backward in parts), y, x, x_ids)
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_the_result_does_not_depend_on_how_the_corpora_are_cut(data: st.DataObject) -> None:
+    """Any shards of both sides, any precision, blocks merged in any order."""
+    numbers = np.random.default_rng(data.draw(st.integers(0, 9)))
+    x, y = (numbers.choice([-1, 0, 1], size=(rows, 4), p=[0.25, 0.5, 0.25]) for rows in data.draw(st.tuples(*[st.integers(1, 90)] * 2)))
+    x, y = ((side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1)).astype(np.float16) for side in (x, y))
+    x_ids, y_ids, k = dense.ids(len(x), 10), dense.ids(len(y), 11), data.draw(st.integers(1, 5))
+    cuts = [[0, *sorted(data.draw(st.sets(st.integers(0, len(side)), max_size=3))), len(side)] for side in (x, y)]
+    forward, backward = neighbours.none(len(x), k), neighbours.none(len(y), k)
+    blocks = itertools.product(*([slice(*ends) for ends in itertools.pairwise(cut)] for cut in cuts))
+    for rows, columns in data.draw(st.permutations(list(blocks))):
+        sides, precision = (Block(x_ids[rows], x[rows]), Block(y_ids[columns], y[columns])), data.draw(st.sampled_from(list(PRECISIONS)))
+        for whole, part, at in zip((forward, backward), search_block(*sides, k, precision=precision), (rows, columns), strict=True):
+            merged = Neighbours(whole.ids[at], whole.similarities[at]).merge(part)
+            whole.ids[at], whole.similarities[at] = merged.ids, merged.similarities
+    assert_nearest(forward, x, y, y_ids)
+    assert_nearest(backward, y, x, x_ids)

@@ -4,11 +4,19 @@ The similarity of two sentences is the dot product of their stored float16 vecto
 multiples of 2^-48, and sums of unit vectors stay far below 2^5, so no bit is ever rounded away and the result is the same in
 every order of summation. Equal vectors therefore tie exactly, on any machine and however the corpora are cut.
 
-Float32 arithmetic, which is fast, only proposes candidates: a few more than k. They are scored exactly, and a row is done when
-its k-th similarity lies above everything that can have been dropped, given the error bound of a float32 dot product. The few
-rows for which that cannot be said (many equal vectors, zero vectors) are searched again in float64.
+Fast arithmetic only proposes candidates, each with an upper bound of its similarity (`miner.search.proposals`). Those that can
+matter are scored exactly, and a row is done when its k-th similarity lies above the bound of everything that was let go. The few
+rows for which that cannot be said are searched again in float32, and those with many equal neighbours in float64. So neither the
+precision, which is chosen by what is fastest here, nor the tiles show in the result.
+
+Memory, beyond the two blocks of n vectors: their rounded copies (1, 2 or 4 bytes a number), 12 bytes for each of the 2k + 16
+candidates of a vector and somewhat more while they are collected, and temporary arrays that do not depend on n. For 131,072 x
+256 on each side and k = 4 about 350 MB.
 """
 
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,13 +24,22 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from miner.errors import MinerError
 from miner.search import neighbours
 from miner.search.neighbours import Ids, Neighbours
+from miner.search.precision import PRECISIONS, SLACK, Precision, Tile, fastest, full_sums, tiles
+from miner.search.proposals import Best, Wanted, scan, scan_both, scan_self
 
-TILE = 8192  # rows and columns of a tile: 256 MB of float32
-GROUP = 16  # elements that share one maximum
-SLACK = 4  # candidates beyond k
-CHUNK = 1 << 22  # numbers of a temporary array while candidates are scored again: 32 MB of float64
+TILE = 2048  # rows and columns of a tile on a CPU: it stays in the cache
+DEVICE_TILE = 16384  # on a GPU, where starting an operation takes longer
+SMALL = 1 << 31  # multiplications that are done before a precision is chosen
+SAMPLE = 256  # vectors with which a precision is tried
+CHUNK = 1 << 20  # numbers of a temporary array while candidates are scored: 8 MB of float64
+MORE = 16  # candidates beyond 2k
+WIDER = 8  # times as many candidates where the first were too few
+FLOAT64_TILE = 8192
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -33,16 +50,42 @@ class Block:
     vectors: npt.NDArray[np.float16]
 
 
-def search_block(source: Block, target: Block, k: int, device: str = "cpu") -> tuple[Neighbours, Neighbours]:
-    """The k nearest targets of every source, and the k nearest sources of every target; exact, ties by smaller id."""
+def search_block(
+    source: Block,
+    target: Block,
+    k: int,
+    device: str = "cpu",
+    precision: str | None = None,
+    known: tuple[Neighbours, Neighbours] | None = None,
+) -> tuple[Neighbours, Neighbours]:
+    """The k nearest targets of every source, and the k nearest sources of every target; exact, ties by smaller id.
+
+    `precision` is one of PRECISIONS; without, the fastest here is taken. `known` are neighbours found elsewhere: the result is
+    merged with them, and found sooner, as nothing beyond them is looked into. MinerError where the device has too little memory.
+    """
+    forward, backward = known or (neighbours.none(len(source.ids), k), neighbours.none(len(target.ids), k))
     if not len(source.ids) or not len(target.ids):
-        return neighbours.none(len(source.ids), k), neighbours.none(len(target.ids), k)
-    x, y = _on_device(source, device), _on_device(target, device)
-    x_lengths, y_lengths = _lengths(x), _lengths(y)
-    rows, columns = _propose(x, y, k + SLACK)
-    forward = _settle(x, y, rows, _float32_error(x, x_lengths, y_lengths), k)
-    backward = _settle(y, x, columns, _float32_error(y, y_lengths, x_lengths), k)
-    return _named(forward, target.ids), _named(backward, source.ids)
+        return forward, backward
+    with _device_errors(device), full_sums():
+        x, y = _on_device(source, device), _on_device(target, device)
+        plan = _plan(x, y, k, precision)
+        rows, columns = _start(plan.x, plan.y, forward, plan.precision), _start(plan.y, plan.x, backward, plan.precision)
+        scan_both(rows, columns, plan.precision)
+        return _finish(x, y, target.ids, rows, forward, plan.name), _finish(y, x, source.ids, columns, backward, plan.name)
+
+
+def search_self(block: Block, k: int, device: str = "cpu", precision: str | None = None) -> Neighbours:
+    """The k nearest of every sentence among the others of its block; exact, ties by smaller id. Each product is made once."""
+    if not len(block.ids):
+        return neighbours.none(0, k)
+    known = neighbours.none(len(block.ids), k + 1)  # with the sentence itself: the nearest without it are among these
+    with _device_errors(device), full_sums():
+        x = _on_device(block, device)
+        plan = _plan(x, x, k + 1, precision)
+        rows = _start(plan.x, plan.x, known, plan.precision)
+        scan_self(rows, plan.precision)
+        found = _finish(x, x, block.ids, rows, known, plan.name)
+    return found.without(block.ids)
 
 
 def _on_device(block: Block, device: str) -> Tensor:
@@ -50,114 +93,135 @@ def _on_device(block: Block, device: str) -> Tensor:
     return torch.from_numpy(np.require(block.vectors, requirements="W")).to(device)
 
 
-def _lengths(vectors: Tensor) -> Tensor:
-    """(n, dim) -> (n,) float32."""
-    return torch.cat([vectors[start : start + TILE].float().norm(dim=1) for start in range(0, len(vectors), TILE)])
+@contextlib.contextmanager
+def _device_errors(device: str) -> Iterator[None]:
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise MinerError(f"{device}: too little memory for a block of the search; free some of it, or give --device cpu") from error
 
 
-def _float32_error(x: Tensor, x_lengths: Tensor, y_lengths: Tensor) -> Tensor:
-    """(n,) bound of |float32 dot product - exact one| of each row of x with any row of y.
+@dataclass(frozen=True)
+class _Plan:
+    """The precision of a search, and the tiles of both sides in it."""
 
-    Higham, Accuracy and Stability of Numerical Algorithms, section 3.1: dim u |x| |y|, here doubled, which covers the higher
-    orders, the rounding of the lengths, and units that cut off instead of rounding.
+    name: str
+    x: Sequence[Tile]
+    y: Sequence[Tile]
+
+    @property
+    def precision(self) -> Precision:
+        return PRECISIONS[self.name]
+
+
+def _plan(x: Tensor, y: Tensor, k: int, name: str | None) -> _Plan:
+    """Choose a precision: the fastest here that takes less than float32, with what is then searched again in float32 counted in.
+
+    That share depends on how near to each other the vectors lie, so it is found out with SAMPLE of either side.
     """
-    return (2 * x.shape[1] * 2.0**-24) * x_lengths.double() * y_lengths.double().max()
+    if name is None and len(x) * len(y) * x.shape[1] < SMALL:
+        name = "float32"
+    if name is not None:
+        return _tiled(x, y, name)
+    costs = fastest(x.device, x.shape[1])
+    for name, cost in costs.items():
+        plan = _tiled(x, y, name)
+        shares = (_unsure(x, y, plan.y, k, plan.precision) + _unsure(y, x, plan.x, k, plan.precision)) if name != "float32" else 0
+        if cost + shares * costs["float32"] <= costs["float32"]:
+            break
+    logger.debug("%d x %d vectors: %s, of which %.1f %% is to be searched again", len(x), len(y), name, 50 * shares)
+    return plan
 
 
-class _Best:
-    """The largest approximate similarities of some rows so far, and the positions of their partners."""
-
-    def __init__(self, rows: int, count: int, device: torch.device) -> None:
-        self.values = torch.full((rows, count), -torch.inf, device=device)
-        self.positions = torch.zeros((rows, count), dtype=torch.int64, device=device)
-
-    def offer(self, first: int, values: Tensor, positions: Tensor) -> None:
-        """Take what is better of values (m, c) for the rows from `first` on; merging drops nothing above the last value kept."""
-        rows = slice(first, first + len(values))
-        kept, order = torch.cat([self.values[rows], values], dim=1).topk(self.values.shape[1], dim=1)
-        self.positions[rows] = torch.cat([self.positions[rows], positions], dim=1).gather(1, order)
-        self.values[rows] = kept
+def _tiled(x: Tensor, y: Tensor, name: str) -> _Plan:
+    size = TILE if x.device.type == "cpu" else DEVICE_TILE
+    left = tiles(x, PRECISIONS[name], size)
+    return _Plan(name, left, left if y is x else tiles(y, PRECISIONS[name], size))
 
 
-def _propose(x: Tensor, y: Tensor, count: int) -> tuple[_Best, _Best]:
-    """The `count` best of each row and of each column of X Y^T in float32 (or all, where there are fewer)."""
-    rows, columns = _Best(len(x), min(count, len(y)), x.device), _Best(len(y), min(count, len(x)), x.device)
-    memory = torch.empty(min(TILE, len(x)) * min(TILE, len(y)), device=x.device)  # one for all tiles: fresh memory is slow
-    for top in range(0, len(x), TILE):
-        left = x[top : top + TILE].float()
-        for start in range(0, len(y), TILE):
-            right = y[start : start + TILE].float().T
-            scores = torch.mm(left, right, out=memory[: len(left) * right.shape[1]].view(len(left), -1))
-            values, positions = _largest(scores, count, dim=1)
-            rows.offer(top, values, positions + start)
-            values, positions = _largest(scores, count, dim=0)
-            columns.offer(start, values.T, positions.T + top)
-    return rows, columns
+def _start(tiles_: Sequence[Tile], others: Sequence[Tile], known: Neighbours, precision: Precision, wider: int = 1) -> list[Best]:
+    """Ready to look for the neighbours of these tiles among `others`, above what is known; NaN, which is nothing, is below all."""
+    wanted = Wanted(known.k, wider * (2 * known.k + MORE), precision)
+    # Of equal similarities the smaller id counts: what is just as near must not be let go.
+    least = torch.from_numpy(np.nan_to_num(known.similarities[:, -1] - SLACK, nan=-np.inf)).float()
+    return [Best(tile, others, wanted, least[tile.positions.cpu()].to(tile.operand.device)) for tile in tiles_]
 
 
-def _largest(scores: Tensor, count: int, dim: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest along `dim`, and their positions there.
-
-    They lie in the `count` groups with the largest maxima, so only those groups are looked into. A group is every
-    (length / GROUP)-th element: its maximum is then an elementwise maximum of long stretches of memory.
-    """
-    length = scores.shape[dim]
-    groups = length // GROUP
-    if groups <= 2 * count:
-        return _topk(scores, min(count, length), dim)
-    whole = groups * GROUP
-    shape = (-1, GROUP, groups) if dim == 1 else (GROUP, groups, scores.shape[1])
-    maxima = scores.narrow(dim, 0, whole).reshape(shape).amax(dim)
-    best = _topk(maxima, count, dim)[1]
-    members = torch.arange(GROUP, device=scores.device) * groups
-    tail = torch.arange(whole, length, device=scores.device)
-    if dim == 1:
-        positions = (best[:, :, None] + members).flatten(1)
-        positions = torch.cat([positions, tail.expand(len(scores), -1)], dim=1)
-    else:
-        positions = (best[:, None, :] + members[:, None]).flatten(0, 1)
-        positions = torch.cat([positions, tail[:, None].expand(-1, scores.shape[1])], dim=0)
-    values, order = _topk(scores.gather(dim, positions), count, dim)
-    return values, positions.gather(dim, order)
+def _unsure(x: Tensor, y: Tensor, y_tiles: Sequence[Tile], k: int, precision: Precision) -> float:
+    """The share of the vectors of x whose nearest this precision does not tell for certain."""
+    some = x[:: max(1, len(x) // SAMPLE)][:SAMPLE]
+    found = _start(tiles(some, precision, SAMPLE), y_tiles, neighbours.none(len(some), k), precision)
+    scan(found, y_tiles, precision)
+    similarities = _score(some, y, found[0])[1]
+    return float((similarities[:, -1] <= found[0].dropped[: len(some)]).double().mean())
 
 
-def _topk(scores: Tensor, count: int, dim: int) -> tuple[Tensor, Tensor]:
-    values, order = scores.topk(count, dim=dim)
-    return values, order
-
-
-def _settle(x: Tensor, y: Tensor, best: _Best, error: Tensor, k: int) -> Neighbours:
-    """Candidates with approximate similarities -> exact neighbours, named by their positions in y."""
-    exact = torch.cat([_exact(x, y, best.positions, rows) for rows in _chunks(len(x), best.positions.shape[1] * x.shape[1])])
-    found = neighbours.nearest(best.positions.cpu().numpy(), exact.cpu().numpy(), k)
-    count = best.values.shape[1]
-    if count == len(y):  # nothing was dropped
-        return found
-    kth = torch.from_numpy(found.similarities[:, -1]).to(x.device)
-    unsure = (kth <= best.values[:, -1].double() + error).nonzero()[:, 0]
-    if len(unsure):
-        again, rows = _search_again(x[unsure], y, k), unsure.cpu().numpy()
-        found.ids[rows], found.similarities[rows] = again.ids, again.similarities
+def _finish(x: Tensor, y: Tensor, y_ids: Ids, proposed: Sequence[Best], known: Neighbours, name: str) -> Neighbours:
+    """Candidates -> exact neighbours, merged with those known. What cannot be told for certain is searched again."""
+    found = neighbours.none(len(x), known.k)
+    unsure = []
+    for best in proposed:
+        at = best.tile.positions.cpu().numpy()
+        places, similarities = (values.cpu().numpy() for values in _score(x, y, best))
+        part = known.rows(at).add(y_ids[places], similarities)
+        found.ids[at], found.similarities[at] = part.ids, part.similarities
+        dropped = best.dropped[: len(at)].cpu().numpy()
+        unsure.append(at[~(part.similarities[:, -1] > dropped) & (dropped > -np.inf)])
+    again = np.concatenate(unsure)
+    if len(again):
+        part = _search_again(x[torch.from_numpy(again).to(x.device)], y, y_ids, known.rows(again), name)
+        found.ids[again], found.similarities[again] = part.ids, part.similarities
     return found
 
 
-def _exact(x: Tensor, y: Tensor, positions: Tensor, rows: slice) -> Tensor:
-    """The exact similarities (m, c) of some rows of x and their candidates in y."""
-    return (y[positions[rows]].double() @ x[rows].double()[:, :, None])[:, :, 0]
+def _score(x: Tensor, y: Tensor, best: Best) -> tuple[Tensor, Tensor]:
+    """Positions in y and similarities (m, k), of the m vectors of a tile, nearest first, ties by position; NaN where there is none.
+
+    The k candidates with the largest bounds are scored first. Of the others only those matter that may lie above the least of them.
+    """
+    rows, k = best.tile.positions, best.k
+    upper, places = best.upper[: len(rows)], best.positions[: len(rows)]
+    scores = torch.full(upper.shape, -torch.inf, dtype=torch.float64, device=x.device)
+    scores[:, :k] = _exact(x[rows], y, places[:, :k]).masked_fill_(upper[:, :k].isinf(), -torch.inf)
+    least = scores[:, :k].amin(1, keepdim=True)
+    row, column = ((upper[:, k:] >= least) & ~upper[:, k:].isinf()).nonzero().unbind(1)
+    column += k
+    scores[row, column] = _exact(x[rows[row]], y, places[row, column, None])[:, 0]
+    places, order = places.sort(dim=1)
+    scores, order = scores.gather(1, order).sort(dim=1, descending=True, stable=True)
+    scores, places = scores[:, :k], places.gather(1, order)[:, :k]
+    return places, scores.masked_fill(scores.isinf(), torch.nan)
+
+
+def _exact(x: Tensor, y: Tensor, places: Tensor) -> Tensor:
+    """The exact similarities (m, c) of the rows of x and their candidates in y."""
+    parts = _chunks(len(x), places.shape[1] * x.shape[1])
+    return torch.cat([(y[places[rows]].double() @ x[rows].double()[:, :, None])[:, :, 0] for rows in parts])
 
 
 def _chunks(rows: int, numbers: int) -> list[slice]:
-    """Stretches of rows for which temporary arrays of `numbers` numbers a row stay small."""
+    """Stretches of rows for which temporary arrays of `numbers` numbers a row stay small; at least one."""
     step = max(1, CHUNK // max(1, numbers))
-    return [slice(start, start + step) for start in range(0, rows, step)]
+    return [slice(start, start + step) for start in range(0, max(1, rows), step)]
 
 
-def _search_again(x: Tensor, y: Tensor, k: int) -> Neighbours:
-    """Every similarity in float64: slow and certain."""
+def _search_again(x: Tensor, y: Tensor, y_ids: Ids, known: Neighbours, name: str) -> Neighbours:
+    """One direction, more carefully: in float32 with more candidates, and what is unsure then in float64."""
+    if name == "float64":
+        found = _search_all(x, y, known.k)
+        return Neighbours(np.where(found.found, y_ids[found.ids], -1), found.similarities).merge(known)
+    plan = _tiled(x, y, "float32")
+    rows = _start(plan.x, plan.y, known, plan.precision, WIDER)
+    scan(rows, plan.y, plan.precision)
+    return _finish(x, y, y_ids, rows, known, "float64")
+
+
+def _search_all(x: Tensor, y: Tensor, k: int) -> Neighbours:
+    """Every similarity in float64: slow and certain. Neighbours are named by their positions in y."""
     found = []
-    for rows in _chunks(len(x), TILE):
+    for rows in _chunks(len(x), FLOAT64_TILE):
         some = x[rows].double()
-        parts = [_first_largest(some @ y[start : start + TILE].double().T, start, k) for start in range(0, len(y), TILE)]
+        parts = [_first_largest(some @ y[at : at + FLOAT64_TILE].double().T, at, k) for at in range(0, len(y), FLOAT64_TILE)]
         found.append(neighbours.merge_all(parts))
     return neighbours.stack(found)
 
@@ -171,8 +235,3 @@ def _first_largest(scores: Tensor, start: int, k: int) -> Neighbours:
     kept |= tied & (tied.cumsum(1) <= count - kept.sum(1, keepdim=True))
     positions = kept.nonzero()[:, 1].view(-1, count)
     return neighbours.nearest((positions + start).cpu().numpy(), scores.gather(1, positions).cpu().numpy(), k)
-
-
-def _named(found: Neighbours, ids: Ids) -> Neighbours:
-    """Positions -> ids. Ids ascend, so the order of ties stays."""
-    return Neighbours(np.where(found.found, ids[found.ids], -1), found.similarities)

@@ -29,9 +29,22 @@ class Neighbours:
 
     def merge(self, other: "Neighbours") -> "Neighbours":
         """The k nearest of both. Both are of the same sentences, and found among different ones."""
-        return nearest(
-            np.concatenate([self.ids, other.ids], axis=1), np.concatenate([self.similarities, other.similarities], axis=1), self.k
-        )
+        return self.add(other.ids, other.similarities)
+
+    def add(self, ids: Ids, similarities: Similarities) -> "Neighbours":
+        """The k nearest of these and of candidates (n, c), NaN where there is none."""
+        return nearest(np.concatenate([self.ids, ids], axis=1), np.concatenate([self.similarities, similarities], axis=1), self.k)
+
+    def rows(self, which: npt.NDArray[np.int64]) -> "Neighbours":
+        """Those of some sentences."""
+        return Neighbours(self.ids[which], self.similarities[which])
+
+    def without(self, own: Ids) -> "Neighbours":
+        """The k - 1 nearest but for the sentence itself, whose id is own[row]. It need not be among them, where others tie with it."""
+        kept = (self.ids != own[:, None]) | ~self.found
+        kept[kept.all(axis=1), -1] = False
+        shape = (len(own), self.k - 1)
+        return Neighbours(self.ids[kept].reshape(shape), self.similarities[kept].reshape(shape))
 
 
 def nearest(ids: Ids, similarities: Similarities, k: int) -> Neighbours:
