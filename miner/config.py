@@ -88,15 +88,15 @@ class SentenceFilters(Filters):
 class PairFilters(Filters):
     """What a candidate must be to become a pair."""
 
-    USUAL = {"copies": 0.8, "junk": 0.5, "languages": 0.01, "numbers": 0, "length_ratio": 2, "hubs": 8}
+    USUAL = {"copies": 0.7, "junk": 0.6, "languages": 0.01, "numbers": 0, "length_ratio": 2, "hubs": 12}
     RECOMMENDED = ("copies", "junk", "numbers", "length_ratio", "hubs")
 
-    copies: float | None = pydantic.Field(None, ge=0, le=1)  # most that the sides may be alike as strings
+    copies: float | None = pydantic.Field(None, ge=0, le=1)  # most of the words that may be the same
     junk: float | None = pydantic.Field(None, ge=0, le=1)  # most that may be addresses, figures, signs, or a list
     languages: float | None = pydantic.Field(None, ge=0, le=1)  # as `language`, of both sides
     numbers: float | None = pydantic.Field(None, ge=0, le=1)  # most of the numbers that may disagree
     length_ratio: float | None = pydantic.Field(None, ge=1)  # most of the longer side by the shorter
-    hubs: int | None = pydantic.Field(None, ge=1)  # most candidates that a sentence may be in
+    hubs: float | None = pydantic.Field(None, gt=0)  # most candidates that a sentence may be in, by k
 
 
 class SentenceSettings(Settings):

@@ -62,7 +62,6 @@ def decide(found: Searched, settings: DecideSettings, judge: Judge | None = None
     ranked = matching.rank(candidates.read(found.folder, settings.margin, -np.inf if threshold is None else threshold))
     if judge is None:
         return Decision(matching.match(ranked, settings.retrieval), threshold, {})
-    judge.meet(ranked.source_ids, ranked.target_ids)
     ranked = sift(found, ranked, settings.retrieval, judge)
     return Decision(matching.match(ranked, settings.retrieval), threshold, dict(judge.counts))
 
@@ -106,7 +105,7 @@ class Written:
 def write(found: Searched, settings: DecideSettings, output: str, gold: Gold | None) -> Written:
     """Decide, and write the pairs and, last, the manifest. It tells no times and no places, so that a rerun gives the same bytes."""
     wanted = golds.resolve(gold, found.source, found.target) if gold else None
-    with judging(settings, (found.source.lang, found.target.lang), output) as judge:
+    with judging(found, settings, output) as judge:
         decision = decide(found, settings, judge)
         storage.remove(storage.join(output, storage.MANIFEST))  # of what is written over from here on
     pairs = decision.pairs

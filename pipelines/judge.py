@@ -14,32 +14,28 @@ from miner.config import DecideSettings
 from miner.filters import hubs
 from miner.filters.pairs import PAIR_FILTERS, Pairs, judge_pairs
 from miner.tables import DROPPED_PAIRS
+from pipelines.candidates import Searched
 
 DROPPED = "dropped.parquet"
 
-Ids = npt.NDArray[np.int64]
+IDS = ("source_id", "target_id")
 
 
 class Judge:
-    """Says why a pair is to be dropped; made by `judging`."""
+    """Says why a pair is to be dropped; made by `judge_of`."""
 
-    def __init__(self, bounds: dict[str, float], languages: tuple[str, str], record: pq.ParquetWriter | None) -> None:
+    def __init__(self, found: Searched, bounds: dict[str, float], record: pq.ParquetWriter | None) -> None:
         self.bounds = bounds
-        self.languages = languages  # canonical codes
+        self.languages = found.source.lang, found.target.lang
         self.record = record
         self.counts = Counter({known.reason: 0 for name, known in PAIR_FILTERS.items() if name in bounds})  # of pairs dropped
-        self.crowds: tuple[hubs.Times, hubs.Times] | None = None
-
-    def meet(self, source_ids: Ids, target_ids: Ids) -> None:
-        """Take note of all candidates, by the ids of their sides, before any of them is judged."""
-        self.crowds = hubs.times(source_ids), hubs.times(target_ids)
+        self.k = found.k
+        self.crowds = _crowds(found) if "hubs" in bounds else None
 
     def __call__(self, pairs: pa.Table) -> pa.Array:
         """n pairs of the schema BITEXT -> (n,) the reason to drop each, null where it stays."""
-        assert self.crowds is not None, "`meet` comes first"
-        crowds = [crowd.of(pairs[name].to_numpy()) for crowd, name in zip(self.crowds, ("source_id", "target_id"), strict=True)]
         texts = (pairs[name].to_pylist() for name in ("source_text", "target_text"))
-        verdicts = judge_pairs(Pairs(*texts, self.languages, np.maximum(*crowds)), self.bounds)
+        verdicts = judge_pairs(Pairs(*texts, self.languages, self._crowd_of(pairs)), self.bounds)
         self.counts.update(verdicts.counts())
         reasons, scores = verdicts.why()
         if self.record is not None:
@@ -49,15 +45,31 @@ class Judge:
         told[~verdicts.kept] = reasons
         return pa.array(told, pa.string())
 
+    def _crowd_of(self, pairs: pa.Table) -> npt.NDArray[np.float64]:
+        if self.crowds is None:
+            return np.full(len(pairs), np.nan)
+        return np.maximum(*(crowd.of(pairs[name].to_numpy()) for crowd, name in zip(self.crowds, IDS, strict=True))) / self.k
+
+
+def _crowds(found: Searched) -> list[hubs.Times]:
+    """In how many candidates the sentences of each side are, whatever the margin."""
+    shards = storage.read_manifest(found.folder).shards
+    tables = [storage.read_table(storage.join(found.folder, shard.name), IDS) for shard in shards]
+    return [hubs.times(np.concatenate([table[name].to_numpy() for table in tables])) for name in IDS]
+
+
+def judge_of(found: Searched, settings: DecideSettings, record: pq.ParquetWriter | None = None) -> Judge | None:
+    """The judge of these settings, None where no filter is on."""
+    bounds = settings.pair_filters.bounds()
+    return Judge(found, bounds, record) if bounds else None
+
 
 @contextlib.contextmanager
-def judging(settings: DecideSettings, languages: tuple[str, str], output: str) -> Iterator[Judge | None]:
-    """The judge of these settings, None where no filter is on. What it drops is in OUTPUT/dropped.parquet afterwards, if it is kept:
-    in rounds, and in each the best first."""
-    bounds = settings.pair_filters.bounds()
+def judging(found: Searched, settings: DecideSettings, output: str) -> Iterator[Judge | None]:
+    """As `judge_of`. What it drops is in OUTPUT/dropped.parquet afterwards, if it is kept: in rounds, and in each the best first."""
     if not settings.keep_dropped:
-        yield Judge(bounds, languages, None) if bounds else None
+        yield judge_of(found, settings)
         storage.remove(storage.join(output, DROPPED))  # of another decision
         return
     with storage.parquet_writer(storage.join(output, DROPPED), DROPPED_PAIRS) as record:
-        yield Judge(bounds, languages, record) if bounds else None
+        yield judge_of(found, settings, record)

@@ -11,6 +11,7 @@ from miner.filters.length import weight
 
 ENDINGS = "com|org|net|info|html?|php|pdf|jpe?g|png"
 ADDRESS = re.compile(rf"(?:https?://|www\.)\S+|\S+@\S+\.\w+|\b[\w-]+(?:\.[\w-]+)*\.(?:{ENDINGS})\b(?:/\S*)?", re.IGNORECASE)
+SLACK = 2  # words that are added, so that two commas do not make a list of a short sentence
 SEPARATORS = r"[,;|/•·►▶→»›、،]"
 
 
@@ -20,5 +21,5 @@ def junk_share(texts: Sequence[str]) -> Floats:
     prose = Texts([ADDRESS.sub(" ", text) if "." in text else text for text in texts])
     whole = Texts(texts).visible
     # Where words are not spaced, two ideographs are one.
-    words = prose.count(" ") + 1 + (weight(prose) - prose.lengths) // 4
+    words = prose.count(" ") + 1 + SLACK + (weight(prose) - prose.lengths) // 4
     return np.fmax(share(whole - prose.count(LETTERS), whole), np.minimum(share(prose.count(SEPARATORS), words), 1))

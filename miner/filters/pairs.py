@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from miner.filters import BLOCK, Filter, Floats, Verdicts, concat, judge
 from miner.filters.characters import Texts
@@ -23,7 +22,7 @@ class Pairs:
     sources: Sequence[str]
     targets: Sequence[str]
     languages: tuple[str, str]  # of the sources, of the targets
-    crowds: npt.NDArray[np.int64]  # (n,) of `hubs.times` of all candidates, that of the side which is in more of them
+    crowds: Floats  # (n,) how many candidates the side is in that is in more of them, by k (`hubs.times`); NaN where nobody asks
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -56,7 +55,7 @@ PAIR_FILTERS: dict[str, Filter[Pairs]] = {
     "languages": Filter("other_language", _language, "least"),
     "numbers": Filter("numbers_disagree", lambda pairs: disagreement(pairs.sources, pairs.targets), "most"),
     "length_ratio": Filter("length_ratio", lambda pairs: length_ratio(pairs.source_characters, pairs.target_characters), "most"),
-    "hubs": Filter("hub", lambda pairs: pairs.crowds.astype(np.float64), "most"),
+    "hubs": Filter("hub", lambda pairs: pairs.crowds, "most"),
 }
 
 
