@@ -15,7 +15,7 @@ from miner import storage
 from miner.corpus import EMBEDDINGS, Corpus
 from miner.encoders.transformer_parts import choose_device
 from miner.search import neighbours
-from miner.search.exact import Block, search_block
+from miner.search.exact import Block, search_block, search_self
 from miner.search.neighbours import Ids, Neighbours
 from miner.storage import Manifest, Stage
 from miner.tables import neighbours_schema
@@ -33,17 +33,29 @@ class Search:
     target: Corpus
     k: int
     device: str = "auto"
+    within: bool = False  # source and target are one corpus, whose sentences are to be compared with the others
 
     def stage(self, folder: str, name: str) -> Stage:
         """The stage of FOLDER/name."""
-        config = {"k": self.k, "dim": self.source.dim, "fingerprint": self.source.fingerprint}
+        config = {"k": self.k, "dim": self.source.dim, "fingerprint": self.source.fingerprint, **({"within": True} if self.within else {})}
         kind = "search" if name == BLOCKS else "neighbours"
         return Stage(storage.join(folder, name), kind, config, {"source": self.source.key, "target": self.target.key})
 
     def block_names(self) -> dict[str, tuple[str, str]]:
-        """Block -> its source shard and target shard."""
+        """Block -> its source shard and target shard. Within one corpus a pair of shards is one block, either way round."""
         rows, columns = enumerate(self.source.shards), list(enumerate(self.target.shards))
-        return {f"block-{i:05d}-{j:05d}.parquet": (row.name, column.name) for i, row in rows for j, column in columns}
+        pairs = ((i, j, row.name, column.name) for i, row in rows for j, column in columns if not self.within or i <= j)
+        return {f"block-{i:05d}-{j:05d}.parquet": (row, column) for i, j, row, column in pairs}
+
+    def parts(self, shard: str, direction: str) -> list[tuple[str, str]]:
+        """Where the neighbours of a shard of FORWARD or BACKWARD are: blocks, and the direction in them."""
+        found = []
+        for block, (row, column) in self.block_names().items():
+            if row == shard and (self.within or direction == FORWARD):
+                found.append((block, FORWARD))
+            elif column == shard and (self.within or direction == BACKWARD):
+                found.append((block, BACKWARD))
+        return found
 
 
 def run(search: Search, folder: str, options: Sequence[str] = ()) -> tuple[Manifest, Manifest]:
@@ -51,22 +63,35 @@ def run(search: Search, folder: str, options: Sequence[str] = ()) -> tuple[Manif
 
     What is there already is kept. StorageError where it was found with another k or encoder.
     """
-    blocks, forward, backward = (search.stage(folder, name) for name in (BLOCKS, FORWARD, BACKWARD))
-    made_forward, made_backward = _made_from(forward, search.source, search.target), _made_from(backward, search.target, search.source)
-    for stage in (forward, backward):
+    sides = {FORWARD: (search.source, search.target), BACKWARD: (search.target, search.source)}
+    forward, backward = _run(search, folder, sides, options)
+    return forward, backward
+
+
+def run_within(corpus: Corpus, k: int, folder: str, device: str = "auto", options: Sequence[str] = ()) -> Manifest:
+    """Fill FOLDER/forward with the neighbours that every sentence of a corpus has among its others."""
+    search = Search(corpus, corpus, k, device, within=True)
+    (manifest,) = _run(search, folder, {FORWARD: (corpus, corpus)}, options)
+    return manifest
+
+
+def _run(search: Search, folder: str, sides: Mapping[str, tuple[Corpus, Corpus]], options: Sequence[str]) -> list[Manifest]:
+    """Search the blocks, unless all is there, and merge them for each direction {name: whose neighbours, among which}."""
+    stages = {name: search.stage(folder, name) for name in sides}
+    made_from = {name: _made_from(stages[name], *pair) for name, pair in sides.items()}
+    for stage in stages.values():
         stage.start()
-    if not (_complete(forward, made_forward) and _complete(backward, made_backward)):
+    blocks = search.stage(folder, BLOCKS)
+    if not all(_complete(stage, made_from[name]) for name, stage in stages.items()):
         sources, targets = ({shard.name: shard.checksum for shard in corpus.shards} for corpus in (search.source, search.target))
         made_blocks = {
             name: blocks.key({"source": sources[row], "target": targets[column]}) for name, (row, column) in search.block_names().items()
         }
         run_stage(blocks, made_blocks, _SearchBlock(search, blocks.folder), options)
-    merged = [
-        run_stage(forward, made_forward, _MergeBlocks(search, blocks.folder, forward.folder, FORWARD), options),
-        run_stage(backward, made_backward, _MergeBlocks(search, blocks.folder, backward.folder, BACKWARD), options),
-    ]
+    merging = {name: _MergeBlocks(search, blocks.folder, stage.folder, name) for name, stage in stages.items()}
+    merged = [run_stage(stage, made_from[name], merging[name], options) for name, stage in stages.items()]
     storage.remove(blocks.folder)
-    return merged[0], merged[1]
+    return merged
 
 
 def _made_from(stage: Stage, queries: Corpus, keys: Corpus) -> dict[str, str]:
@@ -92,24 +117,39 @@ class _SearchBlock:
 
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
         row, column = self.shards[name]
-        forward, backward = self._neighbours(row, column)
-        parts = ((FORWARD, self.search.source, row, forward), (BACKWARD, self.search.target, column, backward))
+        parts = [(self.search.source, row), (self.search.target, column)]
+        if self.search.within and row == column:
+            found = {FORWARD: self._within(row)}
+        else:
+            found = dict(zip((FORWARD, BACKWARD), self._between(row, column), strict=True))
         schema = neighbours_schema(self.search.k).append(pa.field("direction", pa.string()))
         with storage.parquet_writer(storage.join(self.folder, name), schema) as writer:
-            for direction, corpus, shard, found in parts:
-                table = to_arrow(_ids(corpus, shard), found)
+            for (corpus, shard), (direction, nearest) in zip(parts, found.items(), strict=False):
+                table = to_arrow(_ids(corpus, shard), nearest)
                 writer.write_table(table.append_column("direction", pa.array([direction] * len(table), pa.string())))
-        return sum(len(found.ids) for _, _, _, found in parts), {}
+        return sum(len(each.ids) for each in found.values()), {}
 
-    def _neighbours(self, row: str, column: str) -> tuple[Neighbours, Neighbours]:
+    def _between(self, row: str, column: str) -> tuple[Neighbours, Neighbours]:
         """Both directions, a stretch of the one shard against a stretch of the other at a time."""
-        forward, backward = [], []
+        k, forward, backward = self.search.k, [], []
         for source in _stretches(self.search.source, row):
-            targets = _stretches(self.search.target, column)
-            found, reverse = zip(*(search_block(source, target, self.search.k, self.device) for target in targets), strict=True)
-            forward.append(neighbours.merge_all(found))
-            backward = [neighbours.merge_all([*backward, neighbours.stack(reverse)])]
-        return neighbours.stack(forward), backward[0]
+            found = neighbours.none(len(source.ids), k)
+            for number, target in enumerate(_stretches(self.search.target, column)):
+                if number == len(backward):
+                    backward.append(neighbours.none(len(target.ids), k))
+                found, backward[number] = search_block(source, target, k, self.device, known=(found, backward[number]))
+            forward.append(found)
+        return neighbours.stack(forward), neighbours.stack(backward)
+
+    def _within(self, shard: str) -> Neighbours:
+        """One direction, which is both: every stretch of the shard against itself and those before it."""
+        k, found = self.search.k, []
+        for one in _stretches(self.search.source, shard):
+            own = search_self(one, k, self.device)
+            for number, other in zip(range(len(found)), _stretches(self.search.source, shard), strict=False):
+                found[number], own = search_block(other, one, k, self.device, known=(found[number], own))
+            found.append(own)
+        return neighbours.stack(found)
 
 
 def _stretches(corpus: Corpus, name: str) -> Iterator[Block]:
@@ -139,21 +179,19 @@ class _MergeBlocks:
         self.direction = direction
 
     def setup(self) -> None:
-        self.parts: dict[str, list[str]] = {}
-        for block, (row, column) in self.search.block_names().items():
-            self.parts.setdefault(row if self.direction == FORWARD else column, []).append(block)
+        pass
 
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
-        parts = (self._part(block) for block in self.parts[name])
+        parts = (self._part(*part) for part in self.search.parts(name, self.direction))
         ids, found = next(parts)
         for _, others in parts:
             found = found.merge(others)
         storage.write_table(storage.join(self.folder, name), to_arrow(ids, found))
         return len(ids), {}
 
-    def _part(self, block: str) -> tuple[Ids, Neighbours]:
+    def _part(self, block: str, direction: str) -> tuple[Ids, Neighbours]:
         table = storage.read_table(storage.join(self.blocks, block))
-        return from_arrow(table.filter(pc.equal(table["direction"], self.direction)))
+        return from_arrow(table.filter(pc.equal(table["direction"], direction)))
 
 
 def _ids(corpus: Corpus, name: str) -> Ids:
