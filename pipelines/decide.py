@@ -5,7 +5,6 @@ One process does it: the candidates above the threshold are held in memory as nu
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,17 +15,18 @@ from miner.corpus import Sentences
 from miner.mining import gold as evaluation
 from miner.mining import matching, writers
 from miner.mining.candidates import Scored
-from miner.mining.gold import Scores
+from miner.mining.gold import Pairs, Scores
 from miner.mining.margin import THRESHOLDS
+from miner.mining.thresholds import Choice
 from miner.storage import Manifest, Shard
 from pipelines import candidates
-from pipelines import gold as golds
 from pipelines.candidates import Searched
-from pipelines.gold import Gold
 from pipelines.judge import DROPPED, Judge, judging
 
 STAGE = "mine"
 EXAMPLES = 10  # pairs in the summary
+
+Wanted = tuple[Pairs, int]  # gold pairs, and how many more there are that cannot be found
 
 
 @dataclass(frozen=True)
@@ -47,26 +47,20 @@ def texts_of(found: Searched, pairs: Scored) -> Texts:
     return Texts(found.source.find(pairs.source_ids), found.target.find(pairs.target_ids))
 
 
-@dataclass(frozen=True)
-class Decision:
-    """The pairs, best first, and how they came to be."""
+def pairs_above(found: Searched, settings: DecideSettings, threshold: float | None, judge: Judge | None) -> Scored:
+    """The pairs above a threshold, or all where it is None, best first, by margin, retrieval and the judge of their texts.
 
-    pairs: Scored
-    threshold: float | None  # None where there is no bound
-    dropped: Mapping[str, int]  # reason -> pairs, for every filter that is on
-
-
-def decide(found: Searched, settings: DecideSettings, judge: Judge | None = None) -> Decision:
-    """The candidates that are pairs, by margin, retrieval, threshold and the judge of their texts."""
-    threshold = _threshold(settings)
+    They are the first of those above any lower threshold.
+    """
     ranked = matching.rank(candidates.read(found.folder, settings.margin, -np.inf if threshold is None else threshold))
-    if judge is None:
-        return Decision(matching.match(ranked, settings.retrieval), threshold, {})
-    ranked = sift(found, ranked, settings.retrieval, judge)
-    return Decision(matching.match(ranked, settings.retrieval), threshold, dict(judge.counts))
+    if judge is not None:
+        ranked = sift(found, ranked, settings.retrieval, judge)
+    return matching.match(ranked, settings.retrieval)
 
 
-def _threshold(settings: DecideSettings) -> float | None:
+def _threshold(settings: DecideSettings, choice: Choice | None) -> float | None:
+    if choice is not None:
+        return choice.threshold
     if settings.threshold is not None:
         return None if settings.threshold == -np.inf else settings.threshold  # JSON has no infinity
     return None if settings.retrieval == "all" else THRESHOLDS[settings.margin]
@@ -97,42 +91,52 @@ class Written:
 
     pairs: int
     threshold: float | None
+    choice: Choice | None  # of the threshold, with `auto`
     dropped: Mapping[str, int]  # reason -> candidates
     scores: Scores | None  # with gold
     examples: list[tuple[float, str, str]]  # margin, source, target: from the best pair to the last
 
 
-def write(found: Searched, settings: DecideSettings, output: str, gold: Gold | None) -> Written:
-    """Decide, and write the pairs and, last, the manifest. It tells no times and no places, so that a rerun gives the same bytes."""
-    wanted = golds.resolve(gold, found.source, found.target) if gold else None
+def write(found: Searched, settings: DecideSettings, output: str, wanted: Wanted | None, choice: Choice | None = None) -> Written:
+    """Decide, and write the pairs and, last, the manifest. It tells no times and no places, so that a rerun gives the same bytes.
+
+    `wanted` is gold, to compare with, and `choice` the threshold, where it was chosen.
+    """
+    threshold = _threshold(settings, choice)
     with judging(found, settings, output) as judge:
-        decision = decide(found, settings, judge)
+        pairs = pairs_above(found, settings, threshold, judge)
         storage.remove(storage.join(output, storage.MANIFEST))  # of what is written over from here on
-    pairs = decision.pairs
     scores = evaluation.score_pairs(pairs, *wanted) if wanted else None
     texts = texts_of(found, pairs)
     writers.write_bitext(output, texts.parts(pairs))
-    rows = {writers.TSV: len(pairs), writers.PARQUET: len(pairs)}
+    written = Written(len(pairs), threshold, choice, dict(judge.counts) if judge else {}, scores, _examples(texts, pairs))
+    storage.write_json(storage.join(output, storage.MANIFEST), asdict(_manifest(found, settings, output, written)))
+    return written
+
+
+def _manifest(found: Searched, settings: DecideSettings, output: str, written: Written) -> Manifest:
+    rows = {writers.TSV: written.pairs, writers.PARQUET: written.pairs}
     if settings.keep_dropped:
-        rows[DROPPED] = sum(decision.dropped.values())
+        rows[DROPPED] = sum(written.dropped.values())
     files = [Shard(name, count, storage.checksum(storage.join(output, name))) for name, count in rows.items()]
+    decided = {
+        "k": found.k,
+        "margin": settings.margin,
+        "retrieval": settings.retrieval,
+        "threshold": written.threshold,
+        "filters": settings.pair_filters.bounds(),
+    }
     details = {
         **dict(zip(("sentences", "unique"), sizes(found), strict=True)),
-        "pairs": len(pairs),
-        "dropped": decision.dropped,
+        "pairs": written.pairs,
+        "dropped": written.dropped,
         "languages": {"source": found.source.lang, "target": found.target.lang},
         "fingerprint": found.source.fingerprint,
-        **(asdict(scores) if scores else {}),
+        **({"choice": asdict(written.choice)} if written.choice else {}),
+        **(asdict(written.scores) if written.scores else {}),
     }
     inputs = {"source": found.source.key, "target": found.target.key}
-    manifest = Manifest(STAGE, _decided(found, settings, decision.threshold), inputs, files, details)
-    storage.write_json(storage.join(output, storage.MANIFEST), asdict(manifest))
-    return Written(len(pairs), decision.threshold, decision.dropped, scores, _examples(texts, pairs))
-
-
-def _decided(found: Searched, settings: DecideSettings, threshold: float | None) -> dict[str, Any]:
-    filters = settings.pair_filters.bounds()
-    return {"k": found.k, "margin": settings.margin, "retrieval": settings.retrieval, "threshold": threshold, "filters": filters}
+    return Manifest(STAGE, decided, inputs, files, details)
 
 
 def sizes(found: Searched) -> tuple[dict[str, int], dict[str, int]]:

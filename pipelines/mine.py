@@ -13,10 +13,14 @@ from miner.config import EngineSettings, FromCandidatesConfig, MineConfig
 from miner.encoders.transformer_parts import choose_device
 from miner.mining import writers
 from miner.mining.gold import Scores
-from pipelines import candidates, decide, neighbours
+from miner.mining.thresholds import Choice
+from pipelines import candidates, choose, decide, neighbours
 from pipelines import gold as golds
 from pipelines.candidates import Searched
 from pipelines.decide import STAGE, Written
+from pipelines.gold import Gold
+from pipelines.neighbours import NEIGHBOURS
+from pipelines.planted import PlantConfig
 from pipelines.runner import nothing_left_of_nothing
 from pipelines.search import Search
 from pipelines.sides import Sides, open_sides
@@ -31,6 +35,7 @@ class MineResult:
     unique: Mapping[str, int]
     pairs: int
     threshold: float | None  # None where there is no bound
+    choice: Choice | None  # of the threshold, with `auto`
     dropped: Mapping[str, int]  # by the filter's reason: candidates above the threshold
     seconds: Mapping[str, float]  # by stage
     scores: Scores | None  # with gold
@@ -44,7 +49,9 @@ class MineResult:
     def figures(self) -> dict[str, Any]:
         """What a program wants to know."""
         names = ("sentences", "unique", "pairs", "threshold", "dropped", "seconds")
-        return {**{name: getattr(self, name) for name in names}, **(asdict(self.scores) if self.scores else {})}
+        told = {name: getattr(self, name) for name in names}
+        choice = {"choice": asdict(self.choice)} if self.choice else {}
+        return {**told, **choice, **(asdict(self.scores) if self.scores else {})}
 
 
 def run(config: MineConfig, options: Sequence[str] = ()) -> MineResult:
@@ -52,38 +59,43 @@ def run(config: MineConfig, options: Sequence[str] = ()) -> MineResult:
 
     Raises the MinerError of whatever cannot work: sides, encoder, gold, output folder, or another k than in an earlier run there.
     """
-    gold = golds.read(config.gold) if config.gold is not None else None
+    gold = _begin(config)
     choose_device(config.device)
-    _claim(config.output)
     with nothing_left_of_nothing(config.output):
         sides = open_sides(config, options)
-        if gold:
-            golds.resolve(gold, sides.source, sides.target)  # raises what is wrong with it before the long part
+        wanted = golds.resolve(gold, sides.source, sides.target) if gold else None
+        chooser = choose.prepare(config, sides.source, sides.target, wanted)
         start = time.perf_counter()
         found = _search(config, sides, options)
         searched = time.perf_counter()
-        written = decide.write(found, config, config.output, gold)
+        choice = chooser.choose(found, storage.join(config.output, NEIGHBOURS), options)
+        written = decide.write(found, config, config.output, wanted, choice)
     return _result(config.output, found, written, {**sides.seconds, "search": searched - start, "mine": time.perf_counter() - searched})
 
 
-def run_from_candidates(config: FromCandidatesConfig) -> MineResult:
+def run_from_candidates(config: FromCandidatesConfig, options: Sequence[str] = ()) -> MineResult:
     """Decide again on the candidates that an earlier run left in `config.candidates`, into `config.output`.
 
     Raises what `candidates.searched` raises.
     """
     start = time.perf_counter()
-    gold = golds.read(config.gold) if config.gold is not None else None
+    gold = _begin(config)
     found = candidates.searched(config.candidates)
-    _claim(config.output)
     with nothing_left_of_nothing(config.output):
-        written = decide.write(found, config, config.output, gold)
+        wanted = golds.resolve(gold, found.source, found.target) if gold else None
+        chooser = choose.prepare(config, found.source, found.target, wanted)
+        choice = chooser.choose(found, storage.join(config.candidates, NEIGHBOURS), options)
+        written = decide.write(found, config, config.output, wanted, choice)
     return _result(config.output, found, written, {"mine": time.perf_counter() - start})
 
 
-def _claim(output: str) -> None:
-    """StorageError where another stage has its folder there."""
-    if storage.exists(storage.join(output, storage.MANIFEST)):
-        storage.read_manifest(output, STAGE)
+def _begin(config: PlantConfig) -> Gold | None:
+    """The gold; raises what is wrong with the settings, gold, and a folder where another stage has its own."""
+    choose.check(config)
+    gold = golds.read(config.gold) if config.gold is not None else None
+    if storage.exists(storage.join(config.output, storage.MANIFEST)):
+        storage.read_manifest(config.output, STAGE)
+    return gold
 
 
 def _search(config: MineConfig, sides: Sides, options: Sequence[str]) -> Searched:
@@ -91,7 +103,7 @@ def _search(config: MineConfig, sides: Sides, options: Sequence[str]) -> Searche
     wanted = Search(sides.source, sides.target, config.k, config.device)
     engine = neighbours.find(wanted, (config.source, config.target), config.part(EngineSettings), config.output, options)
     found = Searched(sides.source, sides.target, storage.join(config.output, candidates.STAGE), config.k, engine)
-    candidates.run(storage.join(config.output, neighbours.NEIGHBOURS), found.folder, options, found.details(config.output))
+    candidates.run(storage.join(config.output, NEIGHBOURS), found.folder, options, found.details(config.output))
     return found
 
 
@@ -104,6 +116,7 @@ def _result(output: str, found: Searched, written: Written, seconds: Mapping[str
         unique=unique,
         pairs=written.pairs,
         threshold=written.threshold,
+        choice=written.choice,
         dropped=written.dropped,
         seconds=rounded,
         scores=written.scores,

@@ -9,14 +9,34 @@ from miner.cli.filters import choose, filter_option, keep_dropped_option
 from miner.config import DecideSettings, EncoderSettings, FromCandidatesConfig, MineConfig, PairFilters, SentenceFilters
 
 if TYPE_CHECKING:
+    from miner.mining.thresholds import Choice
     from pipelines.mine import MineResult
 
 TEXT_WIDTH = 60  # characters of a sentence in the summary
+
+
+class NumberOrAuto(click.ParamType[Any]):
+    """A number, or the word `auto`."""
+
+    name = "threshold"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "auto":
+            return value
+        try:
+            return float(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a number nor `auto`", param, ctx)
+
 
 search_options = options.group(
     options.setting(MineConfig, "source_lang", "Language of SOURCE, where it is text.", metavar="CODE"),
     options.setting(MineConfig, "target_lang", "Language of TARGET, where it is text.", metavar="CODE"),
     options.setting(MineConfig, "k", "Neighbours looked at on each side.", type=int),
+    options.setting(
+        MineConfig, "engine", "auto: exact as long as that takes less time than FAISS.", type=click.Choice(["auto", "exact", "faiss"])
+    ),
+    options.approximate_options,
 )
 decide_options = options.group(
     options.setting(DecideSettings, "margin", "How a pair is scored.", type=click.Choice(["ratio", "distance", "absolute"])),
@@ -27,8 +47,19 @@ decide_options = options.group(
         " all: every candidate, above no threshold unless there is one.",
         type=click.Choice(["max", "forward", "backward", "intersection", "all"]),
     ),
-    options.setting(DecideSettings, "threshold", "Keep pairs that score above; without it, what suits the built-in encoder.", type=float),
+    options.setting(
+        DecideSettings,
+        "threshold",
+        "Keep pairs that score above; `auto` chooses by --gold or --planted; without it, what suits the built-in encoder.",
+        metavar="FLOAT|auto",
+        type=NumberOrAuto(),
+    ),
+    options.setting(DecideSettings, "precision", "That `auto` is to expect of the pairs.", type=float),
     options.setting(DecideSettings, "gold", "True pairs to compare with: `source line<TAB>target line`, from 1.", metavar="FILE"),
+    options.setting(DecideSettings, "gold_sample", "Gold is a random part of the true pairs, not all of them.", is_flag=True),
+    options.setting(
+        DecideSettings, "planted", "Known pairs that the corpora lack, `source<TAB>target`: hundreds, of the same kind.", metavar="FILE"
+    ),
 )
 
 
@@ -66,7 +97,9 @@ def command(json_file: str | None, from_candidates: str | None, filters: tuple[s
     else:
         decided = {name: value for name, value in settings.items() if name in FromCandidatesConfig.model_fields}
         chosen = choose(filters, pair_filters=PairFilters)
-        result = mine.run_from_candidates(FromCandidatesConfig.check(candidates=from_candidates, **decided, **chosen))
+        result = mine.run_from_candidates(
+            FromCandidatesConfig.check(candidates=from_candidates, **decided, **chosen), console.beam_options()
+        )
     console.write_figures(json_file, result.figures())
     click.echo(summary(result))
 
@@ -90,6 +123,8 @@ def summary(result: "MineResult") -> str:
     lines = [f"{side}: {result.sentences[side]:,} sentences, {result.unique[side]:,} unique" for side in ("source", "target")]
     above = "" if result.threshold is None else f" above a margin of {result.threshold:g}"
     lines.append(f"{result.pairs:,} pairs{above}")
+    if result.choice is not None:
+        lines.append(_told(result.choice))
     if result.dropped:
         lines.append("dropped: " + ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in result.dropped.items()))
     if result.scores is not None:
@@ -102,6 +137,13 @@ def summary(result: "MineResult") -> str:
     shares = [f"{name} {seconds:.1f} s ({seconds / total:.0%})" for name, seconds in result.seconds.items()]
     lines += ["", f"{total:.1f} s: {', '.join(shares)}", f"files: {', '.join(result.files)}"]
     return "\n".join(lines)
+
+
+def _told(choice: "Choice") -> str:
+    """How the threshold was chosen, and what it lets expect."""
+    estimates = {"precision": choice.precision, "recall": choice.recall}
+    shares = [f"{name} {part.value:.4f} ({part.low:.4f}-{part.high:.4f})" for name, part in estimates.items()]
+    return f"threshold chosen by {choice.evidence:,} {choice.by}: expected {', '.join(shares)}, with 95 % confidence"
 
 
 def _cut(text: str) -> str:

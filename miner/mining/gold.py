@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from miner.mining.candidates import Scored
+import numpy as np
+
+from miner.mining.candidates import Bools, Scored
 
 Pairs = frozenset[tuple[int, int]]  # of source id and target id
 
@@ -16,13 +18,18 @@ class Scores:
     f1: float
 
 
+def are_right(pairs: Scored, gold: Pairs) -> Bools:
+    """(n,): which of the pairs are gold ones."""
+    found = zip(pairs.source_ids.tolist(), pairs.target_ids.tolist(), strict=True)
+    return np.fromiter((pair in gold for pair in found), dtype=bool, count=len(pairs))
+
+
 def score_pairs(pairs: Scored, gold: Pairs, missing: int = 0) -> Scores:
     """The pairs against the gold ones. `missing` counts gold pairs that cannot be found, as one of their lines was dropped."""
-    found = set(zip(pairs.source_ids.tolist(), pairs.target_ids.tolist(), strict=True))
-    right = len(found & gold)
+    right, found = int(are_right(pairs, gold).sum()), len(pairs)
     wanted = len(gold) + missing
     return Scores(
-        precision=right / len(found) if found else 0.0,
+        precision=right / found if found else 0.0,
         recall=right / wanted if wanted else 0.0,
-        f1=2 * right / (len(found) + wanted) if found or wanted else 0.0,
+        f1=2 * right / (found + wanted) if found or wanted else 0.0,
     )
