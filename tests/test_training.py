@@ -12,7 +12,6 @@ from click.testing import CliRunner
 from miner.cli.main import main
 from miner.encoders import load_encoder
 from miner.training.examples import BlockSampler, Groups, read_groups, smoothed
-from miner.training.losses import info_nce
 from miner.training.spelling import SparseProduct, ngrams, spelling_matrix
 
 NUMBERS = {
@@ -39,31 +38,6 @@ def data(tmp_path: Path) -> Path:
         rows += [{"group": group, "lang": lang, "text": sentence(lang, digits)} for lang in langs]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "groups.parquet")
     return tmp_path / "groups.parquet"
-
-
-def reference_loss(x: np.ndarray, y: np.ndarray, groups: np.ndarray, temperature: float) -> float:
-    """The equation, one term at a time."""
-    total = 0.0
-    for i in range(len(x)):
-        negatives = [j for j in range(len(x)) if groups[j] != groups[i]]
-        right = np.exp(x[i] @ y[i] / temperature)
-        total -= np.log(right / (right + sum(np.exp(x[i] @ y[j] / temperature) for j in negatives)))
-        total -= np.log(right / (right + sum(np.exp(x[j] @ y[i] / temperature) for j in negatives)))
-    return total / (2 * len(x))
-
-
-@pytest.mark.parametrize("groups", [[0, 1, 2, 3, 4, 5], [0, 0, 1, 2, 1, 0], [7, 7, 7, 7, 7, 7]])
-def test_info_nce_is_its_equation(groups: list[int]) -> None:
-    random = np.random.default_rng(0)
-    x, y = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in random.normal(size=(2, 6, 4)))
-    loss = info_nce(torch.from_numpy(x), torch.from_numpy(y), torch.tensor(groups), 0.1)
-    assert loss.item() == pytest.approx(reference_loss(x, y, np.array(groups), 0.1), rel=1e-12)
-
-
-def test_info_nce_gradients() -> None:
-    torch.manual_seed(0)
-    x, y = (torch.randn(4, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
-    assert torch.autograd.gradcheck(lambda a, b: info_nce(a, b, torch.tensor([0, 1, 1, 2]), 0.5), (x, y))
 
 
 def test_smoothing_by_hand() -> None:
