@@ -42,6 +42,13 @@ class TestLength:
         assert length_ratio(Texts(["明日は行きますか"]), Texts(["Will you go tomorrow?"])).item() < 1.3
 
 
+class TestCharacters:
+    def test_runs_end_where_texts_do(self) -> None:
+        assert Texts(["one two", "", "three", " four, five-six", "1"]).runs(r"\p{L}").tolist() == [2, 0, 1, 3, 0]
+        assert Texts(["", ""]).runs(r"\p{L}").tolist() == [0, 0]
+        assert Texts([]).runs(r"\p{L}").tolist() == []
+
+
 class TestLetters:
     @pytest.mark.parametrize(
         ("text", "share"),
@@ -208,7 +215,8 @@ class TestJunk:
             ("photo_0123.jpg", 1, 1),
             ("12 34 56 78 90", 1, 1),
             ("*** --- ***", 1, 1),
-            ("Home | News | Sport | Weather | Travel", 0.3, 0.4),
+            ("Home | News | Sport | Weather | Travel", 0.55, 0.6),
+            ("Home | News | Sport | Weather | Travel | Food", 0.61, 0.65),
             ("Berlin, Paris, Rome, Madrid, Lisbon, Vienna", 0.6, 0.7),
             ("So, a non-story, then.", 0.2, 0.4),
         ],

@@ -63,6 +63,13 @@ class Texts:
         """(n,) how many characters of each text match the pattern of one character."""
         return self.sum(table(pattern)[self.codes])
 
+    def runs(self, pattern: str) -> Counts:
+        """(n,) how many stretches of each text match the pattern of one character."""
+        inside = table(pattern)[self.codes]
+        before = np.append(False, inside[:-1])
+        before[(self.ends - self.lengths)[self.lengths > 0]] = False  # a stretch ends where its text does
+        return self.sum(inside & ~before[: len(inside)])
+
     @property
     def visible(self) -> Counts:
         """(n,) how many characters of each cleaned text are not a space."""

@@ -11,6 +11,8 @@ from miner.filters.length import weight
 
 ENDINGS = "com|org|net|info|html?|php|pdf|jpe?g|png"
 ADDRESS = re.compile(rf"(?:https?://|www\.)\S+|\S+@\S+\.\w+|\b[\w-]+(?:\.[\w-]+)*\.(?:{ENDINGS})\b(?:/\S*)?", re.IGNORECASE)
+WORD = r"[\p{L}\p{M}\p{N}]"
+MAY_HOLD_ONE = re.compile(r"[.@/]\w")  # as few sentences do, and is seen at once
 SLACK = 2  # words that are added, so that two commas do not make a list of a short sentence
 SEPARATORS = r"[,;|/•·►▶→»›、،]"
 
@@ -18,8 +20,8 @@ SEPARATORS = r"[,;|/•·►▶→»›、،]"
 def junk_share(texts: Sequence[str]) -> Floats:
     """n cleaned texts -> (n,) the larger of two, at most 1: what is no letter, or in an address, among all that is no space; and
     separators by words."""
-    prose = Texts([ADDRESS.sub(" ", text) if "." in text else text for text in texts])
+    prose = Texts([ADDRESS.sub(" ", text) if MAY_HOLD_ONE.search(text) else text for text in texts])
     whole = Texts(texts).visible
     # Where words are not spaced, two ideographs are one.
-    words = prose.count(" ") + 1 + SLACK + (weight(prose) - prose.lengths) // 4
+    words = prose.runs(WORD) + SLACK + (weight(prose) - prose.lengths) // 4
     return np.fmax(share(whole - prose.count(LETTERS), whole), np.minimum(share(prose.count(SEPARATORS), words), 1))
