@@ -139,7 +139,12 @@ def _told(choice: "Choice") -> str:
     """How the threshold was chosen, and what it lets expect."""
     estimates = {"precision": choice.precision, "recall": choice.recall}
     shares = [f"{name} {part.value:.4f} ({part.low:.4f}-{part.high:.4f})" for name, part in estimates.items()]
-    return f"threshold chosen by {choice.evidence:,} {choice.by}: expected {', '.join(shares)}, with 95 % confidence"
+    evidence = {
+        "gold": "pairs that gold judges",
+        "gold sample": "gold pairs found",
+        "planted": "planted sentences without a translation",
+    }
+    return f"threshold chosen by {choice.evidence:,} {evidence[choice.by]}: expected {', '.join(shares)}, with 95 % confidence"
 
 
 def _cut(text: str) -> str:

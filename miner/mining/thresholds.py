@@ -8,6 +8,7 @@ So a precision of 0.95 asks for 73 judged pairs, one of 0.99 for 381, whatever t
 
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from miner.mining.margin import Floats
 
 Bools = npt.NDArray[np.bool_]
 Z = NormalDist().inv_cdf(0.975)
+CERTAIN = 4.0  # standard errors
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Estimate:
 class Choice:
     """A threshold and what is expected above it."""
 
-    by: str  # gold, a sample of gold, or planted pairs
+    by: Literal["gold", "gold sample", "planted"]
     asked: float  # precision
     threshold: float
     precision: Estimate
@@ -40,14 +42,14 @@ class Choice:
     evidence: int  # pairs that gold judges, gold pairs of a sample that were found, or planted sentences without a translation
 
 
-def wilson(share: Floats, count: Floats) -> tuple[Floats, Floats]:
+def wilson(share: Floats, count: Floats, z: float = Z) -> tuple[Floats, Floats]:
     """Shares (n,) of `count` (n,) trials -> the ends (n,) of their confidence intervals; 0 and 1 where there is no trial.
 
     Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22, 1927.
     """
     count = np.maximum(count, 1e-9)
-    centre = (share + Z**2 / (2 * count)) / (1 + Z**2 / count)
-    half = Z / (1 + Z**2 / count) * np.sqrt(share * (1 - share) / count + Z**2 / (4 * count**2))
+    centre = (share + z**2 / (2 * count)) / (1 + z**2 / count)
+    half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
     return np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)
 
 
@@ -64,8 +66,8 @@ def from_gold(margins: Floats, right: Bools, true: int, asked: float, sample: bo
     seen = found if sample else kept
     supported = seen / (seen + Z**2) >= asked
     shares = found / kept
-    known = float(shares[supported].max()) if sample and supported.any() else 1.0
     low, high = wilson(shares, kept)
+    known = float(shares[np.argmax(wilson(shares, kept, CERTAIN)[0])]) if sample and supported.any() else 1.0
     value, low, high = (np.minimum(1, ends / known) for ends in (shares, low, high))
     what = "gold pairs found" if sample else "pairs to judge"
     needed = int(np.ceil(Z**2 * asked / (1 - asked)))
@@ -74,7 +76,7 @@ def from_gold(margins: Floats, right: Bools, true: int, asked: float, sample: bo
     row = _lowest(value, supported, asked, short, hint)
     recall = wilson(found[row : row + 1] / true, np.array([float(true)]))
     return Choice(
-        "a sample of gold" if sample else "gold",
+        "gold sample" if sample else "gold",
         asked,
         _threshold(margins, int(cuts[row])),
         Estimate(float(value[row]), float(low[row]), float(high[row])),
@@ -122,7 +124,7 @@ def from_planted(margins: Floats, planted: Planted, sizes: tuple[float, float], 
     recall = _above(planted.whole, bounds[row : row + 1])
     ends = wilson(recall, np.array([float(len(planted.whole))]))
     return Choice(
-        "planted pairs",
+        "planted",
         asked,
         float(bounds[row]),
         Estimate(float(value[row]), float(low[row]), float(high[row])),
