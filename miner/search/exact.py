@@ -27,6 +27,7 @@ from torch import Tensor
 from miner.errors import MinerError
 from miner.search import neighbours
 from miner.search.neighbours import Ids, Neighbours
+from miner.search.parallel import for_each
 from miner.search.precision import PRECISIONS, SLACK, Precision, Tile, fastest, full_sums, tiles
 from miner.search.proposals import Best, Wanted, scan, scan_both, scan_self
 
@@ -159,14 +160,18 @@ def _unsure(x: Tensor, y: Tensor, y_tiles: Sequence[Tile], k: int, precision: Pr
 def _finish(x: Tensor, y: Tensor, y_ids: Ids, proposed: Sequence[Best], known: Neighbours, name: str) -> Neighbours:
     """Candidates -> exact neighbours, merged with those known. What cannot be told for certain is searched again."""
     found = neighbours.none(len(x), known.k)
-    unsure = []
-    for best in proposed:
+    unsure: list[npt.NDArray[np.int64]] = []
+
+    def score(number: int) -> None:
+        best = proposed[number]
         at = best.tile.positions.cpu().numpy()
         places, similarities = (values.cpu().numpy() for values in _score(x, y, best))
         part = known.rows(at).add(y_ids[places], similarities)
         found.ids[at], found.similarities[at] = part.ids, part.similarities
         dropped = best.dropped[: len(at)].cpu().numpy()
         unsure.append(at[~(part.similarities[:, -1] > dropped) & (dropped > -np.inf)])
+
+    for_each(len(proposed), score, x.device)
     again = np.concatenate(unsure)
     if len(again):
         part = _search_again(x[torch.from_numpy(again).to(x.device)], y, y_ids, known.rows(again), name)

@@ -17,6 +17,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from miner.search.parallel import for_each
+
 PAD = 64  # tiles have a multiple of so many rows: groups come out even, and tensor cores want it
 ACCUMULATED = 2 * 2.0**-24  # error of a float32 sum for each term; doubled for units that cut off instead of rounding
 SLACK = 2.0**-20  # of thresholds and bounds, which are float32
@@ -76,7 +78,10 @@ def tiles(vectors: Tensor, precision: Precision, size: int) -> list[Tile]:
     order = torch.arange(len(vectors), device=vectors.device)
     if precision.whole:
         order = torch.cat([part.float().abs().amax(1) for part in torch.split(vectors, size)]).argsort(stable=True)
-    return [_tile(vectors, positions, precision) for positions in torch.split(order, size)]
+    parts = torch.split(order, size)
+    made: dict[int, Tile] = {}
+    for_each(len(parts), lambda number: made.update({number: _tile(vectors, parts[number], precision)}), vectors.device)
+    return [made[number] for number in range(len(parts))]
 
 
 def _tile(vectors: Tensor, positions: Tensor, precision: Precision) -> Tile:

@@ -10,10 +10,12 @@ while the tile is in the cache, and only groups that reach above what a row hold
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from threading import Lock
 
 import torch
 from torch import Tensor
 
+from miner.search.parallel import for_each
 from miner.search.precision import Precision, Tile
 
 ROW_GROUP = 32  # neighbouring elements of a row that share a maximum
@@ -48,6 +50,7 @@ class Best:
         self.window = 2 * torch.stack([self._error(other) for other in others]).amax(0)
         self.pending: list[tuple[Tensor, Tensor, Tensor]] = []  # rows ascending, upper bounds, positions
         self.held = 0
+        self.lock = Lock()  # tiles of products come from several threads
 
     def _error(self, other: Tile) -> Tensor:
         """(p,): how far a product with a vector of `other` may be off (see `miner.search.precision`)."""
@@ -55,24 +58,26 @@ class Best:
 
     def offer(self, products: Tensor, other: Tile, dim: int) -> None:
         """Products (p, q), in which our vectors are the rows (dim 1) or the columns (dim 0), and those of `other` the rest."""
-        scale, error = self.tile.scale * other.scale, self._error(other)
         maxima = _maxima(products, dim)
+        scale, error = self.tile.scale * other.scale, self._error(other)
+        with self.lock:
+            groups, floor = self._promising(maxima, scale, error)
+            rows, places, values = _look_into(products, groups, floor, dim)
+            self.pending.append((rows, self._upper(values, scale, error[rows]), _named(other, places)))
+            self.held += len(rows)
+            if self.held > PENDING * len(self.dropped):
+                self.settle()
+
+    def _promising(self, maxima: Tensor, scale: float, error: Tensor) -> tuple[Tensor, Tensor]:
+        """The numbers of the groups (p, groups) that are to be looked into, and what has to be exceeded there (p,)."""
         floor = self._floor((self.dropped - error) / scale)
         groups = _above(maxima, floor)
         if len(groups) > BURST * maxima.numel() and maxima.shape[1] > self.upper.shape[1]:
-            self._raise(self._upper(maxima, scale, error[:, None]))
+            # The best candidates lie in the groups with the largest maxima, so the least of these can be let go.
+            self._let_go(self._upper(maxima, scale, error[:, None]).topk(self.upper.shape[1], dim=1).values)
             floor = self._floor((self.dropped - error) / scale)
             groups = _above(maxima, floor)
-        rows, places, values = _look_into(products, groups, floor, dim)
-        self.pending.append((rows, self._upper(values, scale, error[rows]), _named(other, places)))
-        self.held += len(rows)
-        if self.held > PENDING * len(self.dropped):
-            self.settle()
-
-    def _raise(self, upper: Tensor) -> None:
-        """Let go of what cannot be among the best of groups (p, g) whose largest upper bounds these are."""
-        best = upper.topk(self.upper.shape[1], dim=1).values
-        self._let_go(best)
+        return groups, floor
 
     def _let_go(self, best: Tensor) -> None:
         """The best upper bounds (p, count), descending: the k best similarities are at least these less the window."""
@@ -159,43 +164,55 @@ def _look_into(products: Tensor, groups: Tensor, floor: Tensor, dim: int) -> tup
 
 def scan(rows: Sequence[Best], y: Sequence[Tile], precision: Precision) -> None:
     """Find the candidates of `rows` among the vectors of y: one direction."""
-    for i, j, products in _products([best.tile for best in rows], y, precision):
-        rows[i].offer(products, y[j], 1)
+
+    def column(j: int) -> None:
+        for i, products in _products([best.tile for best in rows], y[j], j, precision):
+            rows[i].offer(products, y[j], 1)
+
+    for_each(len(y), column, y[0].operand.device)
     _settle(rows)
 
 
 def scan_both(rows: Sequence[Best], columns: Sequence[Best], precision: Precision) -> None:
     """Find the candidates of `rows` among the vectors of `columns`, and the reverse."""
-    for i, j, products in _products([best.tile for best in rows], [best.tile for best in columns], precision):
-        rows[i].offer(products, columns[j].tile, 1)
-        columns[j].offer(products, rows[i].tile, 0)
+
+    def column(j: int) -> None:
+        for i, products in _products([best.tile for best in rows], columns[j].tile, j, precision):
+            rows[i].offer(products, columns[j].tile, 1)
+            columns[j].offer(products, rows[i].tile, 0)
+
+    for_each(len(columns), column, columns[0].tile.operand.device)
     _settle([*rows, *columns])
 
 
 def scan_self(rows: Sequence[Best], precision: Precision) -> None:
     """Find the candidates of `rows` among their own vectors, each itself included."""
     tiles = [best.tile for best in rows]
-    for i, j, products in _products(tiles, tiles, precision, mirrored=True):
-        rows[i].offer(products, tiles[j], 1)
-        if i != j:
-            rows[j].offer(products, tiles[i], 0)
+
+    def column(j: int) -> None:
+        for i, products in _products(tiles[: j + 1], tiles[j], j, precision):
+            rows[i].offer(products, tiles[j], 1)
+            if i != j:
+                rows[j].offer(products, tiles[i], 0)
+
+    for_each(len(tiles), column, tiles[0].operand.device)
     _settle(rows)
 
 
 def _settle(found: Sequence[Best]) -> None:
-    for best in found:
-        best.settle()
+    for_each(len(found), lambda number: found[number].settle(), found[0].upper.device)
 
 
-def _products(x: Sequence[Tile], y: Sequence[Tile], precision: Precision, mirrored: bool = False) -> Iterator[tuple[int, int, Tensor]]:
-    """The tile of products of every x[i] and y[j], which the next one overwrites; of `mirrored` ones only those with i <= j."""
-    size = max(len(tile.operand) for tile in x) * max(len(tile.operand) for tile in y)
-    memory = torch.empty(size, dtype=precision.products, device=y[0].operand.device)  # fresh memory for each would be slow
-    for j, columns in enumerate(y):
-        right = columns.operand.T.contiguous()
-        for i, rows in enumerate(x[: j + 1] if mirrored else x):
-            shape = (len(rows.operand), len(columns.operand))
-            products = precision.multiply(rows.operand, right, memory[: shape[0] * shape[1]].view(shape))
-            products[len(rows.positions) :] = lowest(precision.products)
-            products[:, len(columns.positions) :] = lowest(precision.products)
-            yield i, j, products
+def _products(rows: Sequence[Tile], columns: Tile, first: int, precision: Precision) -> Iterator[tuple[int, Tensor]]:
+    """The products of each rows[i] with `columns`, from i = `first` on and round, so that threads are not at the same rows.
+
+    The next one overwrites them: fresh memory for each would be slow.
+    """
+    right = columns.operand.T.contiguous()
+    memory = right.new_empty(max(len(tile.operand) for tile in rows) * right.shape[1], dtype=precision.products)
+    for i in (*range(first % len(rows), len(rows)), *range(first % len(rows))):
+        shape = (len(rows[i].operand), right.shape[1])
+        products = precision.multiply(rows[i].operand, right, memory[: shape[0] * shape[1]].view(shape))
+        products[len(rows[i].positions) :] = lowest(precision.products)
+        products[:, len(columns.positions) :] = lowest(precision.products)
+        yield i, products

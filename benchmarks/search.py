@@ -1,0 +1,216 @@
+"""Exact search of both directions beside two searches by FAISS, and what a large one takes.
+
+    python benchmarks/search.py speed [--dims 256 384 768 1024] [--rows 50000] [--precision float32] [--data made|text|near]
+    python benchmarks/search.py speed --device cuda --rows 1000000 --dims 1024
+    python benchmarks/search.py memory [--rows 500000] [--dim 256]
+
+`speed` takes turns in one process, with equally many threads, and prints medians. `made` vectors lie in clusters, as those of
+sentences do: the nearest have a similarity of 0.6 or so. `text` ones are those of the built-in encoder for the lines of
+--text. `near` ones are hard on fast arithmetic: a hundred near-duplicates of each. Every neighbour that differs from FAISS's
+must be a tie in float32, or the run fails. On a GPU without faiss-gpu, float32 products and `topk` in torch stand in for it.
+
+`memory` runs `miner mine` on embeddings made for it, in a process of its own.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from miner import corpus, storage
+from miner.search.exact import Block, search_block
+from miner.search.neighbours import Neighbours
+from miner.storage import Stage
+from miner.tables import SENTENCES, embeddings_schema, vectors_to_arrow
+
+K = 4
+SHARD = 250_000  # rows
+TOLERANCE = 4 * 2.0**-24  # of a similarity in float32, for each square root of a dimension
+Found = tuple[np.ndarray, np.ndarray]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    speed_ = commands.add_parser("speed")
+    speed_.add_argument("--dims", nargs="+", type=int, default=[256, 384, 768, 1024])
+    speed_.add_argument("--rows", type=int, default=50_000)
+    speed_.add_argument("--precision", help="instead of the fastest")
+    speed_.add_argument("--data", choices=["made", "text", "near"], default="made")
+    speed_.add_argument("--text", nargs=2, metavar="FILE", help="plain text of two languages, for --data text")
+    speed_.add_argument("--device", default="cpu")
+    speed_.add_argument("--rounds", type=int, default=3)
+    speed_.set_defaults(run=speed)
+    memory_ = commands.add_parser("memory")
+    memory_.add_argument("--rows", type=int, default=500_000)
+    memory_.add_argument("--dim", type=int, default=256)
+    memory_.set_defaults(run=memory)
+    given = parser.parse_args()
+    given.run(given)
+
+
+def speed(given: argparse.Namespace) -> None:
+    """Print a line for each dimension."""
+    print(f"{given.rows:,} x {given.rows:,}, k {K}, {given.data}, {torch.get_num_threads()} threads, medians of {given.rounds}")
+    for dim in [256] if given.data == "text" else given.dims:
+        x, y = text_vectors(*given.text, given.rows) if given.data == "text" else made(given.rows, dim, given.data)
+        sides = Block(np.arange(len(x)), x), Block(np.arange(len(y)), y)
+        theirs = two_searches(x, y, given.device)
+
+        def ours(sides: tuple[Block, Block] = sides) -> tuple[Neighbours, Neighbours]:
+            return search_block(*sides, K, given.device, given.precision)
+
+        seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
+        for _ in range(given.rounds):
+            found = timed(ours, seconds["ours"])
+            reference = timed(theirs, seconds["theirs"])
+        mine, other = (statistics.median(seconds[name]) for name in ("ours", "theirs"))
+        same = [agreement(*pair) for pair in zip(found, reference, ((x, y), (y, x)), strict=True)]
+        line = f"dim {dim:5}: one pass {mine:7.2f} s, two searches {other:7.2f} s, {other / mine:5.1f} x"
+        print(
+            f"{line}; {np.mean(same):.4%} of rows identical" + (peak_share(len(x) * len(y) * dim, mine) if given.device != "cpu" else ""),
+            flush=True,
+        )
+
+
+def timed(run: Callable[[], tuple], seconds: list[float]) -> tuple:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    found = run()
+    seconds.append(time.perf_counter() - start)
+    return found
+
+
+def two_searches(x: np.ndarray, y: np.ndarray, device: str) -> Callable[[], tuple[Found, Found]]:
+    """FAISS, once for each direction; similarities and positions."""
+    try:
+        import faiss
+    except ImportError:
+        return lambda: (by_torch(x, y, device), by_torch(y, x, device))
+    x, y = x.astype(np.float32), y.astype(np.float32)
+    if device == "cpu":
+        return lambda: tuple(faiss.knn(one, other, K, metric=faiss.METRIC_INNER_PRODUCT) for one, other in ((x, y), (y, x)))
+    if not hasattr(faiss, "StandardGpuResources"):
+        return lambda: (by_torch(x, y, device), by_torch(y, x, device))
+    memory_ = faiss.StandardGpuResources()
+    return lambda: tuple(faiss.knn_gpu(memory_, one, other, K, metric=faiss.METRIC_INNER_PRODUCT) for one, other in ((x, y), (y, x)))
+
+
+def by_torch(x: np.ndarray, y: np.ndarray, device: str, tile: int = 8192) -> Found:
+    """As FAISS does it: float32 products of a tile of queries with tiles of keys, and the best of each."""
+    queries, keys = (torch.from_numpy(side).to(device).float() for side in (x, y))
+    values, places = [], []
+    for top in range(0, len(queries), tile):
+        best = torch.full((min(tile, len(queries) - top), K), -torch.inf, device=device)
+        where = torch.zeros_like(best, dtype=torch.int64)
+        for start in range(0, len(keys), 4 * tile):
+            found, order = (queries[top : top + tile] @ keys[start : start + 4 * tile].T).topk(K, dim=1)
+            best, kept = torch.cat([best, found], 1).topk(K, dim=1)
+            where = torch.cat([where, order + start], 1).gather(1, kept)
+        values.append(best.cpu())
+        places.append(where.cpu())
+    return torch.cat(values).numpy(), torch.cat(places).numpy()
+
+
+def agreement(found: Neighbours, reference: Found, sides: Found) -> float:
+    """The share of rows with the same neighbours in the same order. AssertionError for a difference that is no tie in float32."""
+    values, places = reference
+    same = (found.ids == places).all(axis=1)
+    rows = np.flatnonzero(~same)
+    x, y = (side.astype(np.float64) for side in (sides[0][rows], sides[1]))
+    exactly = np.einsum("nd,nkd->nk", x, y[places[rows]])
+    tolerance = TOLERANCE * np.sqrt(x.shape[1])
+    assert np.abs(exactly - found.similarities[rows]).max(initial=0) <= tolerance, "a neighbour differs that is no tie"
+    assert (np.abs(values - found.similarities).max() <= tolerance) or len(rows) < len(same)
+    return float(same.mean())
+
+
+def peak_share(products: int, seconds: float) -> str:
+    """What share of the speed of bfloat16 matrix products, as measured here, the whole search reached."""
+    one = torch.randn((16384, 16384), dtype=torch.bfloat16, device="cuda")
+    took: list[float] = []
+    for _ in range(10):
+        timed(lambda: (one @ one, torch.cuda.synchronize()), took)
+    peak = 2 * 16384**3 / min(took)
+    return f"; {2 * products / seconds / peak:.0%} of {peak / 1e12:.0f} TFLOP/s of bfloat16"
+
+
+def made(rows: int, dim: int, kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """Two sides of unit vectors, of which each has some near ones on the other side; the same every time."""
+    numbers = np.random.default_rng(0)
+    size = 100 if kind == "near" else 10
+    noise = 0.02 if kind == "near" else 0.8  # length of what is added to a centre of length 1
+    centres = numbers.standard_normal((max(1, rows // size), dim), dtype=np.float32) / np.sqrt(dim)
+    return tuple(unit(centres[numbers.integers(0, len(centres), rows)], noise, numbers) for _ in range(2))
+
+
+def unit(vectors: np.ndarray, noise: float, numbers: np.random.Generator) -> np.ndarray:
+    vectors = vectors + numbers.standard_normal(vectors.shape, dtype=np.float32) * np.float32(noise / np.sqrt(vectors.shape[1]))
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16)
+
+
+def text_vectors(source: str, target: str, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first unique lines of two files, by the built-in encoder."""
+    from miner.config import EncoderSettings
+    from miner.encoders import load_encoder
+
+    encoder = load_encoder("builtin", EncoderSettings())
+    lines = (dict.fromkeys(Path(path).read_text(encoding="utf-8").splitlines()) for path in (source, target))
+    return tuple(encoder.encode(list(some)[:rows]).astype(np.float16) for some in lines)
+
+
+def memory(given: argparse.Namespace) -> None:
+    """Print the seconds and the largest resident memory of `miner mine` on ready embeddings."""
+    with tempfile.TemporaryDirectory() as folder:
+        for seed, side in enumerate(("source", "target")):
+            write_corpus(Path(folder) / side, given.rows, given.dim, seed)
+        figures = Path(folder) / "figures.json"
+        command = [sys.executable, "-m", "miner.cli.main", "mine", f"{folder}/source", f"{folder}/target", "--output", f"{folder}/out"]
+        subprocess.run([*command, "--engine", "exact", "--json", str(figures)], check=True, stdout=subprocess.DEVNULL)
+        found = json.loads(figures.read_text())
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20  # Linux tells KB
+    stages = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in found["seconds"].items())
+    print(f"{given.rows:,} x {given.rows:,} x {given.dim}: {stages}; {found['pairs']:,} pairs; peak resident memory {peak:.2f} GB")
+
+
+def write_corpus(folder: Path, rows: int, dim: int, seed: int) -> None:
+    """A folder as `miner embed` leaves it, of vectors that lie near those of the other side; a part at a time, to need little memory."""
+    numbers = np.random.default_rng(seed)
+    centres = np.random.default_rng(2).standard_normal((rows // 10, dim), dtype=np.float32) / np.sqrt(dim)
+    limits = np.iinfo(np.int64)
+    ids = np.unique(numbers.integers(limits.min, limits.max, size=rows))
+    texts = Stage(str(folder / corpus.SENTENCES), corpus.SENTENCES, {}, {"made": "0"})
+    parts = np.array_split(ids, -(-rows // SHARD))
+    names = [storage.shard_name(number, len(parts)) for number in range(len(parts))]
+    for name, part in zip(names, parts, strict=True):
+        lines = [f"sentence {seed} of {id} that is about as long as they are in the news" for id in part.tolist()]
+        columns = [part, lines, np.ones(len(part), np.int32), ["made"] * len(part), np.arange(1, len(part) + 1)]
+        storage.write_table(texts.path(name), pa.table(columns, names=SENTENCES.names).cast(SENTENCES))
+        texts.done(name, len(part), "made")
+    counts = {"lines": rows, "kept": rows, "empty": 0, "invalid": 0, "too_long": 0, "duplicate": 0}
+    manifest = texts.finish(dict.fromkeys(names, "made"), lambda _: {"counts": counts})
+    made_with = {"fingerprint": "made", "dim": dim, "lang": "und"}
+    stage = Stage(str(folder / corpus.EMBEDDINGS), corpus.EMBEDDINGS, made_with, {each.name: each.checksum for each in manifest.shards})
+    schema = embeddings_schema(dim, "made")
+    for name, part in zip(names, parts, strict=True):
+        with storage.parquet_writer(stage.path(name), schema) as writer:
+            for some in np.array_split(part, -(-len(part) // corpus.ROW_GROUP)):
+                vectors = unit(centres[numbers.integers(0, len(centres), len(some))], 0.8, numbers)
+                writer.write_table(pa.table([pa.array(some), vectors_to_arrow(vectors)], schema=schema))
+        stage.done(name, len(part), "made")
+    stage.finish(dict.fromkeys(names, "made"))
+
+
+if __name__ == "__main__":
+    main()
