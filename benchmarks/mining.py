@@ -112,7 +112,7 @@ def half(text: str) -> str:
 def tags(text: str) -> str:
     """A list of words, as pages have them below an article."""
     words = text.split() if text.count(" ") > 3 else re.findall("..", text)
-    return " | ".join(word.strip(".,;:!?") for word in words[:8])
+    return ", ".join(word.strip(".,;:!?") for word in words[:8])
 
 
 def near_misses(english: str, other: str, third: str | None, lang: str, chance: random.Random) -> list[str]:

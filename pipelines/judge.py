@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from miner import storage
 from miner.config import DecideSettings
-from miner.filters import hubs
+from miner.filters import hubs, language
 from miner.filters.pairs import PAIR_FILTERS, Pairs, judge_pairs
 from miner.tables import DROPPED_PAIRS
 from pipelines.candidates import Searched
@@ -56,6 +56,12 @@ def _crowds(found: Searched) -> list[hubs.Times]:
     shards = storage.read_manifest(found.folder).shards
     tables = [storage.read_table(storage.join(found.folder, shard.name), IDS) for shard in shards]
     return [hubs.times(np.concatenate([table[name].to_numpy() for table in tables])) for name in IDS]
+
+
+def check(settings: DecideSettings) -> None:
+    """ConfigError where a filter that is on needs what is not installed."""
+    if settings.pair_filters.languages is not None:
+        language.check()
 
 
 def judge_of(found: Searched, settings: DecideSettings, record: pq.ParquetWriter | None = None) -> Judge | None:

@@ -14,7 +14,7 @@ from miner.encoders.transformer_parts import choose_device
 from miner.mining import writers
 from miner.mining.gold import Scores
 from miner.mining.thresholds import Choice
-from pipelines import candidates, choose, decide, neighbours
+from pipelines import candidates, choose, decide, judge, neighbours
 from pipelines import gold as golds
 from pipelines.candidates import Searched
 from pipelines.decide import STAGE, Written
@@ -92,6 +92,7 @@ def run_from_candidates(config: FromCandidatesConfig, options: Sequence[str] = (
 def _begin(config: PlantConfig) -> Gold | None:
     """The gold; raises what is wrong with the settings, gold, and a folder where another stage has its own."""
     choose.check(config)
+    judge.check(config)
     gold = golds.read(config.gold) if config.gold is not None else None
     if storage.exists(storage.join(config.output, storage.MANIFEST)):
         storage.read_manifest(config.output, STAGE)

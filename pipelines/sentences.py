@@ -12,6 +12,7 @@ from miner import languages, storage
 from miner.config import EmbedConfig, TextSettings
 from miner.corpus import SENTENCES
 from miner.errors import DataError
+from miner.filters import language
 from miner.storage import Manifest, Shard, Stage
 from miner.text import readers, sentences
 from pipelines.collapse import NEAR_DUPLICATE, Collapse
@@ -28,6 +29,8 @@ def run(config: EmbedConfig, inputs: Sequence[str], options: Sequence[str] = ())
     The manifest's details hold the counts of `readers.COUNTS`, and of what became of the lines kept. DataError where there is no
     sentence at all, or the filters leave none.
     """
+    if config.sentence_filters.language is not None:
+        language.check()
     spool = storage.join(config.output, STDIN)
     try:
         signatures = {uri: readers.spool_stdin(spool) if uri == readers.STDIN else sentences.signature(uri) for uri in inputs}

@@ -1,6 +1,7 @@
 """Sentence filters and the collapse of near-duplicates on the way from text to sentences: what is kept, counted and written out."""
 
 import json
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from click.testing import CliRunner, Result
 from miner import storage
 from miner.cli.main import main
 from miner.config import Filters, PairFilters, SentenceFilters
+from miner.filters.language import _identifier
 from miner.filters.near import skeleton
 from miner.filters.pairs import PAIR_FILTERS
 from miner.filters.sentences import SENTENCE_FILTERS
@@ -183,6 +185,20 @@ class TestCannotBeSifted:
         said = self.refused("embed", *inputs, "--output", tmp_path / "out", *options)
         assert "the filters leave not one sentence (12 lines, 1 empty, 11 few words); ask less of them" in said
         assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("command", ["embed", "mine"])
+def test_the_identifier_of_languages_is_asked_for_before_any_work(
+    command: str, inputs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "py3langid.langid", None)  # as where the extra is not installed
+    _identifier.cache_clear()
+    name = "language" if command == "embed" else "languages"
+    result = miner(command, *inputs, "--output", tmp_path / "out", "--filter", name)
+    assert result.exit_code == 1
+    assert "pip install 'bitext-miner[langid]'" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_language_is_asked_for_where_it_is_known(toy_encoder: Path, tmp_path: Path) -> None:

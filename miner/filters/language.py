@@ -50,7 +50,7 @@ def _identifier() -> tuple[Callable[[str], list[tuple[str, float]]], frozenset[s
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError as error:
-        raise ConfigError("the filter `language` needs py3langid: pip install 'bitext-miner[langid]'") from error
+        raise ConfigError("a filter of languages needs py3langid: pip install 'bitext-miner[langid]'") from error
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
     return identifier.rank, frozenset(identifier.labels)
 
