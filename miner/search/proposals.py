@@ -152,14 +152,12 @@ def _look_into(products: Tensor, groups: Tensor, floor: Tensor, dim: int) -> tup
     """What lies above the floor in these groups: rows (ascending), places in them, and values; or columns instead of rows."""
     size = ROW_GROUP if dim == 1 else COLUMN_GROUP
     each = products.shape[dim] // size
-    rows, first = groups // each, groups % each * size
-    if dim == 1:
-        values = products.view(-1, size).index_select(0, groups)
-    else:
-        members = torch.arange(size, device=groups.device) + first[:, None]
-        values = products.view(-1)[members * products.shape[1] + rows[:, None]]
-    which, inside = (values > floor[rows][:, None]).nonzero().unbind(1)
-    return rows[which], first[which] + inside, values[which, inside]
+    rows, numbers = groups // each, groups % each
+    apart = products.view(each, size, -1).transpose(1, 2) if dim == 0 else None
+    values = products.view(-1, size).index_select(0, groups) if apart is None else apart[numbers, rows]
+    hits = (values > floor[rows][:, None]).view(-1).nonzero()[:, 0]
+    which = hits // size
+    return rows[which], numbers[which] * size + hits % size, values.view(-1)[hits]
 
 
 def scan(rows: Sequence[Best], y: Sequence[Tile], precision: Precision) -> None:
