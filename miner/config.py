@@ -1,5 +1,6 @@
 """What can be chosen, with its default: one frozen model for each command. Unknown keys are errors."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
@@ -115,18 +116,46 @@ class EmbedConfig(TextSettings, EncoderSettings, SentenceSettings):
     lang: str = "und"
 
 
-class IndexConfig(Settings):
+class ApproximateSettings(Settings):
+    """What an index may cost, and what it has to find."""
+
+    target_recall: float = pydantic.Field(0.98, gt=0, le=1)  # share of the true k nearest, to be surely reached over a sample
+    memory: str = "8GB"  # that an index may take while it is searched, where its kind is chosen
+
+    @pydantic.field_validator("memory")
+    @classmethod
+    def _size(cls, value: str) -> str:
+        if re.fullmatch(r"\d+(\.\d+)?\s*([kMGT]i?)?B?", value) is None:
+            raise PydanticCustomError("size", "expected a size like 8GB or 500MB")
+        return value
+
+    @property
+    def memory_bytes(self) -> int:
+        """GB is 10^9 bytes, GiB is 2^30."""
+        number, prefix, binary = re.fullmatch(r"([\d.]+)\s*([kMGT]?)(i?)B?", self.memory).groups()  # type: ignore[union-attr]
+        return int(float(number) * (1024 if binary else 1000) ** " kMGT".index(prefix or " "))
+
+
+class IndexSettings(ApproximateSettings):
+    """Which index is built, and where."""
+
+    factory: str = "auto"  # in FAISS's words
+    seed: int = pydantic.Field(0, ge=0, lt=2**31)  # of the sample it is trained on, and of what is random in training
+    device: str = "auto"  # auto, cpu, cuda, cuda:N
+
+
+class IndexConfig(IndexSettings):
     """`miner index`: embeddings -> a FAISS index."""
 
     embeddings: str  # a folder of `miner embed`
     output: str
-    factory: str = "Flat"
+    k: int = pydantic.Field(4, ge=1, le=1024)  # neighbours that are to be found
 
 
-class EngineSettings(Settings):
+class EngineSettings(ApproximateSettings):
     """How neighbours are found."""
 
-    engine: Literal["auto", "exact"] = "auto"
+    engine: Literal["auto", "exact", "faiss"] = "auto"  # auto: exact as long as that takes less time
 
 
 Threshold = Annotated[float, pydantic.Field(ge=float("-inf"))]  # NaN is no bound

@@ -328,6 +328,10 @@ class Stage:
         """How many shards have left a marker: what a progress bar counts, wherever the workers are."""
         return sum(not name.startswith(".") for name in names_in(join(self.folder, MARKERS)))
 
+    def complete(self, made_from: Mapping[str, str]) -> bool:
+        """Whether the manifest is there, and every shard {name: key}."""
+        return exists(self.path(MANIFEST)) and all(self.finished(name, made) is not None for name, made in made_from.items())
+
     def pending(self, made_from: Mapping[str, str]) -> list[str]:
         """Of the shards {name: key}, those still to be made. If there are any, takes back the manifest and their markers."""
         names = [name for name, made in made_from.items() if self.finished(name, made) is None]

@@ -33,6 +33,10 @@ search_options = options.group(
     options.setting(MineConfig, "source_lang", "Language of SOURCE, where it is text.", metavar="CODE"),
     options.setting(MineConfig, "target_lang", "Language of TARGET, where it is text.", metavar="CODE"),
     options.setting(MineConfig, "k", "Neighbours looked at on each side.", type=int),
+    options.setting(
+        MineConfig, "engine", "auto: exact as long as that takes less time than FAISS.", type=click.Choice(["auto", "exact", "faiss"])
+    ),
+    options.approximate_options,
 )
 decide_options = options.group(
     options.setting(DecideSettings, "margin", "How a pair is scored.", type=click.Choice(["ratio", "distance", "absolute"])),

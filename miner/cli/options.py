@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import click
 
-from miner.config import EmbedConfig, EncoderSettings, SentenceSettings, Settings, TextSettings
+from miner.config import ApproximateSettings, EmbedConfig, EncoderSettings, SentenceSettings, Settings, TextSettings
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -48,6 +48,11 @@ text_options = group(text_column_option, reading_options)
 
 collapse_option = setting(
     SentenceSettings, "collapse", "Count sentences that differ in case, punctuation and spaces alone as one.", is_flag=True
+)
+
+approximate_options = group(
+    setting(ApproximateSettings, "target_recall", "Of FAISS: share of the true neighbours to find.", type=float),
+    setting(ApproximateSettings, "memory", "Of FAISS: what an index may take, where its kind is chosen.", metavar="SIZE"),
 )
 
 output_option = click.option("--output", required=True, metavar="DIR", help="Folder to write; run again, it goes on where it stopped.")

@@ -1,0 +1,100 @@
+"""Which engine, and which index: chosen by sizes and by what was measured, so that the same input chooses the same everywhere.
+
+benchmarks/index.md tells how the constants were measured.
+"""
+
+import math
+from dataclasses import dataclass
+
+from miner.errors import ConfigError
+
+FLAT_ROWS = 20_000  # below, every vector is compared: training would take longer
+MOST_LISTS = 1 << 18
+ID_BYTES = 8
+
+# Of faiss-gpu: the bytes of a product code, and the numbers that a byte of it may stand for.
+GPU_CODES = (96, 64, 56, 48, 40, 32, 28, 24, 20, 16, 12, 8, 4, 3, 2, 1)
+GPU_STRIDES = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28, 32)
+
+# Seconds of one core, for one number of one vector.
+EXACT_SECONDS = {"int8": 3.2e-12, "float16": 8e-12, "bfloat16": 8e-12, "float32": 8e-12}  # compared with one of the other side
+COARSE_SECONDS = 9e-11  # compared with the centroid of a list
+SCAN_SECONDS = 2e-11  # of a code that is compared, for a number of its vector
+ITERATIONS = 10  # of k-means
+POINTS = 40  # for each list in the training sample
+START_SECONDS = 2.0  # to tune and open an index
+
+# Share of the lists to look into: at a share of MEASURED_SHARE, MEASURED_MISSED of the neighbours were missed, and the missed
+# fall with the share to the power of -1 / STEEPNESS.
+MEASURED_SHARE, MEASURED_MISSED, STEEPNESS = 1 / 16, 0.022, 1.5
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a search of both directions would take here, in seconds."""
+
+    exact: float
+    faiss: float
+
+    @property
+    def engine(self) -> str:
+        """The faster one; exact where there is nothing in it."""
+        return "faiss" if self.faiss < self.exact else "exact"
+
+
+def estimate(rows: tuple[int, int], dim: int, target_recall: float, precision: str, cores: int) -> Estimate:
+    """Of two sides of `rows` vectors each. `precision` is the arithmetic that is fastest here, of `miner.search.precision`."""
+    exact = rows[0] * rows[1] * dim * EXACT_SECONDS[precision]
+    approximate = sum(_index_seconds(keys, queries, dim, target_recall) for keys, queries in (rows, rows[::-1]))
+    return Estimate(exact / cores, approximate / cores + 2 * START_SECONDS)
+
+
+def _index_seconds(keys: int, queries: int, dim: int, target_recall: float) -> float:
+    """To build an index of `keys` vectors and to search it."""
+    if keys <= FLAT_ROWS:
+        return keys * queries * dim * COARSE_SECONDS
+    lists = _lists(keys)
+    training = ITERATIONS * POINTS * lists * lists
+    scanned = queries * keys * share(target_recall)
+    return dim * (COARSE_SECONDS * (training + lists * (keys + queries)) + SCAN_SECONDS * scanned)
+
+
+def share(target_recall: float) -> float:
+    """Of the lists, that which has to be looked into for the target."""
+    missed = max(1 - target_recall, 1e-6)
+    return float(min(1.0, MEASURED_SHARE * (MEASURED_MISSED / missed) ** STEEPNESS))
+
+
+def factory(rows: int, dim: int, memory: int, gpu: bool = False) -> str:
+    """An index of `rows` vectors that takes at most `memory` bytes while it is searched; ConfigError where none does."""
+    if rows <= FLAT_ROWS:
+        return "Flat"
+    lists = _lists(rows)
+    kinds = _gpu_kinds(dim) if gpu else _kinds(dim)
+    smallest = 0
+    for kind, code in kinds:
+        smallest = rows * (code + ID_BYTES) + lists * dim * 4
+        if smallest <= memory:
+            return f"IVF{lists},{kind}"
+    raise ConfigError(
+        f"--memory: {rows:,} vectors x {dim} dimensions take {smallest / 1e9:.1g} GB in the smallest index that is chosen by itself;"
+        " give more, or a --factory"
+    )
+
+
+def _lists(rows: int) -> int:
+    """About 4 sqrt(rows), a power of two."""
+    lists = 1 << round(math.log2(4 * math.sqrt(rows)))
+    return min(MOST_LISTS, lists)
+
+
+def _kinds(dim: int) -> list[tuple[str, int]]:
+    """(code, its bytes), the best first: four bits for 2, 4 or 8 numbers, which FAISS compares 32 vectors at a time."""
+    halves = [dim // stride for stride in (2, 4, 8) if dim % stride == 0]
+    return [(f"PQ{words}x4", math.ceil(words / 2)) for words in halves] or [("SQ8", dim), ("SQ4", math.ceil(dim / 2))]
+
+
+def _gpu_kinds(dim: int) -> list[tuple[str, int]]:
+    """The same of what faiss-gpu has: no quantiser over the lists, no codes of more than 96 bytes, no fast scan."""
+    codes = [size for size in GPU_CODES if dim % size == 0 and dim // size in GPU_STRIDES]
+    return [("SQfp16", 2 * dim), ("SQ8", dim), *((f"PQ{size}", size) for size in codes)]
