@@ -80,11 +80,11 @@ def run(config: ScoreConfig, options: Sequence[str] = ()) -> ScoreResult:
     backgrounds = _open_backgrounds(config)
     seconds: Counter[str] = Counter()
     with nothing_left_of_nothing(work):
-        corpora = [_embed(config, work, side, bitext.places[at], bitext.settings[at], seconds, options) for at, side in enumerate(SIDES)]
+        embedding = _Embedding(config, work, seconds, options)
+        corpora = [embedding.of(side, bitext.places[at], bitext.settings[at]) for at, side in enumerate(SIDES)]
         for side, place in config.backgrounds().items():
             if side not in backgrounds:
-                settings = config.part(TextSettings)
-                backgrounds[side] = _embed(config, work, f"background-{side}", place, settings, seconds, options)
+                backgrounds[side] = embedding.of(f"background-{side}", place, config.part(TextSettings))
         for background in backgrounds.values():
             sides.check_pair(corpora[0], background)
         start = time.perf_counter()
@@ -135,16 +135,23 @@ def _open_backgrounds(config: ScoreConfig) -> dict[str, Corpus]:
     return found
 
 
-def _embed(
-    config: ScoreConfig, work: str, name: str, place: str, settings: TextSettings, seconds: Counter[str], options: Sequence[str]
-) -> Corpus:
-    output = storage.join(work, name)
-    lang = config.source_lang if name.endswith("source") else config.target_lang
-    result = embed.run(
-        EmbedConfig(inputs=(place,), output=output, lang=lang, **dict(settings), **dict(config.part(EncoderSettings))), options
-    )
-    seconds.update(result.seconds)
-    return open_corpus(output)
+@dataclass(frozen=True)
+class _Embedding:
+    """Embeds texts under the folder of the work, and keeps count of the seconds."""
+
+    config: ScoreConfig
+    work: str
+    seconds: Counter[str]
+    options: Sequence[str]
+
+    def of(self, name: str, place: str, settings: TextSettings) -> Corpus:
+        """The corpus WORK/`name` of a text."""
+        output = storage.join(self.work, name)
+        lang = self.config.source_lang if name.endswith("source") else self.config.target_lang
+        chosen = {**dict(settings), **dict(self.config.part(EncoderSettings))}
+        result = embed.run(EmbedConfig(inputs=(place,), output=output, lang=lang, **chosen), self.options)
+        self.seconds.update(result.seconds)
+        return open_corpus(output)
 
 
 def _means(
