@@ -22,7 +22,7 @@ from miner.tables import neighbours_schema
 from pipelines.runner import run_stage
 
 BLOCKS, FORWARD, BACKWARD = "blocks", "forward", "backward"  # folders
-BLOCK_BYTES = 64 << 20  # of the float16 vectors of one side that are held at a time
+BLOCK_BYTES = 32 << 20  # of the float16 vectors of one side that are held at a time
 
 
 @dataclass(frozen=True)
@@ -159,10 +159,11 @@ def _stretches(corpus: Corpus, name: str) -> Iterator[Block]:
     for ids, vectors in corpus.vectors(name):
         held.append((ids, vectors))
         if sum(rows.nbytes for _, rows in held) >= BLOCK_BYTES:
-            yield _join(held)
-            held, given = [], True
+            block, held, given = _join(held), [], True
+            yield block  # and nothing else is held meanwhile
     if held or not given:
-        yield _join(held or [(np.zeros(0, dtype=np.int64), np.zeros((0, corpus.dim), dtype=np.float16))])
+        block, held = _join(held or [(np.zeros(0, dtype=np.int64), np.zeros((0, corpus.dim), dtype=np.float16))]), []
+        yield block
 
 
 def _join(parts: list[tuple[Ids, np.ndarray]]) -> Block:

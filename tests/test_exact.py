@@ -128,7 +128,7 @@ def test_bounds_hold_for_what_is_kept_and_for_what_is_let_go(make, name: str) ->
     exactly = torch.from_numpy(x.astype(np.float64) @ y.astype(np.float64).T)
     for one in best:
         at = one.tile.positions
-        upper, places, dropped = one.upper[: len(at)], one.positions[: len(at)], one.dropped[: len(at)]
+        upper, places, dropped = one.upper[: len(at)], one.positions[: len(at)].long(), one.dropped[: len(at)]
         there = ~upper.isinf()
         assert there[:, :3].all()
         assert (exactly[at].gather(1, places)[there] <= upper[there]).all()

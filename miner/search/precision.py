@@ -44,6 +44,7 @@ class Precision:
 
     def multiply(self, left: Tensor, right: Tensor, out: Tensor) -> Tensor:
         """(m, dim), (dim, n) -> (m, n), written to `out`."""
+        left, right = left.to(self.operands), right.to(self.operands)
         return torch._int_mm(left, right, out=out) if self.whole else torch.mm(left, right, out=out)
 
 
@@ -60,7 +61,7 @@ class Tile:
     """Some vectors as a precision takes them; (p,) tensors are padded with zeros to a multiple of PAD rows."""
 
     positions: Tensor  # (m,) int64: which rows of the block these are
-    operand: Tensor  # (p, dim)
+    operand: Tensor  # (p, dim): whole numbers, or the vectors as they are stored, which are rounded when they are multiplied
     scale: float  # operand times scale is the vectors, rounded
     lengths: Tensor  # (p,) float32, of the rounded vectors
     residuals: Tensor  # (p,) float32, lengths of what rounding took away
@@ -85,7 +86,8 @@ def tiles(vectors: Tensor, precision: Precision, size: int) -> list[Tile]:
 
 
 def _tile(vectors: Tensor, positions: Tensor, precision: Precision) -> Tile:
-    rows = vectors[positions]
+    first = int(positions[0])
+    rows = vectors[positions] if precision.whole else vectors[first : first + len(positions)]  # a view needs no memory
     if len(rows) % PAD:
         rows = torch.cat([rows, rows.new_zeros(PAD - len(rows) % PAD, rows.shape[1])])
     exact = rows.float()
@@ -96,8 +98,7 @@ def _tile(vectors: Tensor, positions: Tensor, precision: Precision) -> Tile:
         operand = rounded.to(precision.operands)
         rounded *= scale
     else:
-        operand = rows.to(precision.operands)
-        rounded = operand.float()
+        operand, rounded = rows, rows.to(precision.operands).float()
     up = 1 + exact.shape[1] * 2.0**-24  # norms are float32 themselves
     lengths, longest = rounded.norm(dim=1) * up, float(exact.norm(dim=1).amax()) * up
     residuals = exact.sub_(rounded).norm(dim=1) * up

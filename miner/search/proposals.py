@@ -44,7 +44,7 @@ class Best:
         self.arithmetic = wanted.precision.error(tile.operand.shape[1])
         self.dtype = wanted.precision.products
         self.upper = torch.full((rows, count), -torch.inf, device=device)  # descending
-        self.positions = torch.zeros((rows, count), dtype=torch.int64, device=device)
+        self.positions = torch.zeros((rows, count), dtype=torch.int32, device=device)
         self.dropped = torch.full((rows,), -torch.inf, device=device)  # no upper bound let go lies above
         self.dropped[: len(least)] = least
         self.window = 2 * torch.stack([self._error(other) for other in others]).amax(0)
@@ -110,7 +110,7 @@ class Best:
         where = (rows, torch.cat(places))
         width = int(taken.max())
         wide = torch.full((len(taken), width), -torch.inf, device=upper.device).index_put_(where, upper)
-        named = torch.zeros((len(taken), width), dtype=torch.int64, device=upper.device).index_put_(where, positions)
+        named = torch.zeros((len(taken), width), dtype=torch.int32, device=upper.device).index_put_(where, positions)
         self._select(wide, named)
 
     def _select(self, upper: Tensor, positions: Tensor) -> None:
@@ -130,7 +130,7 @@ def lowest(dtype: torch.dtype) -> float:
 
 def _named(other: Tile, places: Tensor) -> Tensor:
     """Rows of a tile -> positions in the block. Rows that only fill up the tile are found too, and left out by their bounds."""
-    return other.positions[places.clamp(max=len(other.positions) - 1)]
+    return other.positions[places.clamp(max=len(other.positions) - 1)].int()
 
 
 def _maxima(products: Tensor, dim: int) -> Tensor:
@@ -206,7 +206,7 @@ def _products(rows: Sequence[Tile], columns: Tile, first: int, precision: Precis
 
     The next one overwrites them: fresh memory for each would be slow.
     """
-    right = columns.operand.T.contiguous()
+    right = columns.operand.T.to(precision.operands).contiguous()
     memory = right.new_empty(max(len(tile.operand) for tile in rows) * right.shape[1], dtype=precision.products)
     for i in (*range(first % len(rows), len(rows)), *range(first % len(rows))):
         shape = (len(rows[i].operand), right.shape[1])
