@@ -1,6 +1,8 @@
 """Exact search against the whole similarity matrix: ids, order of ties and similarities, to the last bit."""
 
 import itertools
+import threading
+import time
 from collections.abc import Iterator
 
 import dense
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from miner.search import exact, neighbours
 from miner.search.exact import Block, search_block, search_self
 from miner.search.neighbours import Neighbours
+from miner.search.parallel import for_each
 from miner.search.precision import PRECISIONS, fastest, tiles
 from miner.search.proposals import Best, Wanted, scan
 
@@ -219,3 +222,33 @@ def test_the_result_does_not_depend_on_how_the_corpora_are_cut(data: st.DataObje
             whole.ids[at], whole.similarities[at] = merged.ids, merged.similarities
     assert_nearest(forward, x, y, y_ids)
     assert_nearest(backward, y, x, x_ids)
+
+
+def test_work_is_shared_among_threads_that_compute_alone() -> None:
+    torch.set_num_threads(3)
+    seen: dict[int, tuple[int, str]] = {}
+
+    def work(number: int) -> None:
+        seen[number] = (torch.get_num_threads(), threading.current_thread().name)
+
+    for_each(20, work, torch.device("cpu"))
+    assert sorted(seen) == list(range(20))
+    assert {threads for threads, _ in seen.values()} == {1}
+    assert threading.current_thread().name not in {name for _, name in seen.values()}
+    assert torch.get_num_threads() == 3
+
+
+def test_a_failure_in_a_thread_is_raised_and_ends_the_rest() -> None:
+    torch.set_num_threads(2)
+    done: list[int] = []
+
+    def work(number: int) -> None:
+        if number == 0:
+            raise ValueError("the first")
+        time.sleep(0.01)
+        done.append(number)
+
+    with pytest.raises(ValueError, match="the first"):
+        for_each(200, work, torch.device("cpu"))
+    assert len(done) < 100
+    assert torch.get_num_threads() == 2
