@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
 from miner.errors import ConfigError
 
-PART = 1 << 22  # similarities held at a time; the gradient computes those of further parts anew
+PART = 1 << 22  # similarities held at a time
 LEAST_ROWS = 128  # of a part, however many columns it has: shorter ones waste the processor
 
 
@@ -49,10 +49,10 @@ def info_nce(batch: Vectors, temperature: float, two_way: bool = False, hard_wei
     positives looking for their anchors, without hard negatives (Yang et al. 2019, section 2.2).
     """
     right = (batch.anchors * batch.positives).sum(dim=1) / temperature
-    sums = log_sums(batch.anchors, batch.positives, (batch.groups, batch.groups), temperature, dims=(1, 0) if two_way else (1,))
-    losses = softplus(_with_hard(batch, sums[0], temperature, hard_weight) - right)
+    forward, backward = log_sums(batch.anchors, batch.positives, (batch.groups, batch.groups), temperature, two_way)
+    losses = softplus(_with_hard(batch, forward, temperature, hard_weight) - right)
     if two_way:
-        losses = (losses + softplus(sums[1] - right)) / 2
+        losses = (losses + softplus(backward - right)) / 2
     return _mean(losses, batch.weights)
 
 
@@ -84,8 +84,8 @@ def rescaled(batch: Vectors, temperature: float) -> Tensor:
     temperature's. Where all similarities are equal, it is `temperature`.
     """
     keys = batch.positives if batch.negatives is None else torch.cat([batch.positives, batch.negatives])
-    least, largest = (torch.stack(of) for of in zip(*_in_parts(_extremes, (batch.anchors,), (keys,)), strict=True))
-    spread = largest.max() - least.min()
+    similarities = batch.anchors @ keys.T
+    spread = similarities.max() - similarities.min()
     return temperature * torch.where(spread > 0, spread, 1.0)
 
 
@@ -96,7 +96,7 @@ def label_contrast(anchors: Tensor, views: Tensor, labels: Tensor, temperature: 
     Cross-lingual Transfer Learning"): `-log exp(s_ii / t) / (exp(s_ii / t) + sum over j with another label exp(s_ij / t))`.
     """
     right = (anchors * views).sum(dim=1) / temperature
-    (negatives,) = log_sums(anchors, views, (labels, labels), temperature)
+    negatives, _ = log_sums(anchors, views, (labels, labels), temperature)
     return _mean(softplus(negatives - right), None)
 
 
@@ -152,46 +152,59 @@ DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def log_sums(
-    queries: Tensor, keys: Tensor, groups: tuple[Tensor, Tensor], temperature: float | Tensor, dims: tuple[int, ...] = (1,)
-) -> list[Tensor]:
+    queries: Tensor, keys: Tensor, groups: tuple[Tensor, Tensor], temperature: float | Tensor, two_way: bool = False
+) -> tuple[Tensor, Tensor]:
     """Queries (n, d), keys (m, d) and the groups (n,), (m,) of both -> the logarithm of the sum over negatives of exp(s / t).
 
-    Over the keys of each query (n,) for dim 1, over the queries of each key (m,) for dim 0. Negatives are those of another group;
+    Over the keys of each query (n,) and, for `two_way`, over the queries of each key (m,). Negatives are those of another group;
     where there is none, it is the most negative number instead of minus infinity, whose gradient would not be a number.
     """
-    parts = _in_parts(_part_of_log_sums, (queries / temperature, groups[0]), (keys, groups[1], dims))
-    least = torch.finfo(queries.dtype).min
-    sums = [
-        torch.cat([part[at] for part in parts]) if dim == 1 else torch.stack([part[at] for part in parts]).logsumexp(dim=0)
-        for at, dim in enumerate(dims)
-    ]
-    return [of.clamp_min(least) for of in sums]
+    found: tuple[Tensor, Tensor] = LogSums.apply(queries / temperature, keys, *groups, two_way)  # type: ignore[no-untyped-call]
+    return found
 
 
-def _part_of_log_sums(queries: Tensor, query_groups: Tensor, keys: Tensor, key_groups: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, ...]:
-    logits = queries @ keys.T
-    logits.masked_fill_(query_groups[:, None] == key_groups, torch.finfo(logits.dtype).min)
-    return tuple(logits.logsumexp(dim=dim) for dim in dims)
+class LogSums(torch.autograd.Function):
+    """`log_sums`, which holds no more than a part of the (n, m) similarities: its gradient computes them anew."""
+
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, keys: Tensor, query_groups: Tensor, key_groups: Tensor, two_way: bool) -> tuple[Tensor, Tensor]:
+        least = torch.finfo(queries.dtype).min
+        rows, columns = queries.new_full((len(queries),), least), queries.new_full((len(keys),), least)
+        for part in _parts(len(queries), len(keys)):
+            logits = queries[part] @ keys.T
+            logits.masked_fill_(query_groups[part, None] == key_groups, least)
+            rows[part] = logits.logsumexp(dim=1).clamp_min(least)
+            if two_way:
+                columns = torch.logaddexp(columns, logits.logsumexp(dim=0))
+        ctx.save_for_backward(queries, keys, query_groups, key_groups, rows, columns)
+        ctx.two_way = two_way
+        return rows, columns
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_rows: Tensor, of_columns: Tensor) -> tuple[Tensor | None, ...]:
+        """The derivative of a log-sum by a logit is the softmax there."""
+        queries, keys, query_groups, key_groups, rows, columns = ctx.saved_tensors
+        of_queries, of_keys = torch.zeros_like(queries), torch.zeros_like(keys)
+        for part in _parts(len(queries), len(keys)):
+            logits = queries[part] @ keys.T
+            shares = (logits - rows[part, None]).exp_().mul_(of_rows[part, None])
+            if ctx.two_way:
+                shares += logits.sub_(columns).exp_().mul_(of_columns)
+            shares.masked_fill_(query_groups[part, None] == key_groups, 0)
+            of_queries[part] = shares @ keys
+            of_keys.addmm_(shares.T, queries[part])
+        return of_queries, of_keys, None, None, None
 
 
-def _extremes(queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-    similarities = queries @ keys.T
-    return similarities.amin(), similarities.amax()
-
-
-def _in_parts(function: Callable[..., tuple[Tensor, ...]], rows: tuple[Tensor, ...], keys: tuple[Any, ...]) -> list[tuple[Tensor, ...]]:
-    """What a function of `rows` and `keys` gives for runs of the rows, short enough for a matrix of them and the first of `keys`."""
-    count, size = len(rows[0]), max(LEAST_ROWS, PART // max(1, len(keys[0])))
-    if count <= size:
-        return [function(*rows, *keys)]
-    return [
-        checkpoint(function, *(of[start : start + size] for of in rows), *keys, use_reentrant=False, preserve_rng_state=False)
-        for start in range(0, count, size)
-    ]
+def _parts(rows: int, columns: int) -> list[slice]:
+    """Runs of rows of a matrix, each of about PART numbers."""
+    size = max(LEAST_ROWS, PART // max(1, columns))
+    return [slice(start, start + size) for start in range(0, rows, size)]
 
 
 def _log_sums_to_positives(batch: Vectors, temperature: float | Tensor) -> Tensor:
-    (sums,) = log_sums(batch.anchors, batch.positives, (batch.groups, batch.groups[batch.owned()]), temperature)
+    sums, _ = log_sums(batch.anchors, batch.positives, (batch.groups, batch.groups[batch.owned()]), temperature)
     return sums
 
 
@@ -200,7 +213,7 @@ def _with_hard(batch: Vectors, sums: Tensor, temperature: float | Tensor, hard_w
     if batch.negatives is None:
         return sums
     own = (batch.anchors * batch.negatives).sum(dim=1) / temperature + hard_weight
-    (others,) = log_sums(batch.anchors, batch.negatives, (batch.groups, batch.groups), temperature)
+    others, _ = log_sums(batch.anchors, batch.negatives, (batch.groups, batch.groups), temperature)
     return torch.logaddexp(torch.logaddexp(sums, others), own)
 
 
