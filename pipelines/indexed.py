@@ -23,6 +23,8 @@ from miner.tables import Vectors
 VECTORS = "vectors"  # folder
 STRETCH = 1 << 17  # stored vectors that are held at a time where all of them are compared
 SAMPLE = 2000  # vectors that an index is tuned with
+LEAST = 200  # where so many neighbours are wanted of each that a sample takes too much memory
+HELD = 1 << 21  # candidates that are held at a time
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,9 @@ class Indexed:
 
     def search(self, queries: Vectors, k: int, setting: Setting) -> tuple[Neighbours, int]:
         """The k nearest of queries (n, dim), and how many of these had to be compared with every vector to have k."""
-        found = rescoring.nearest(*self.look(queries, setting.effort, setting.candidates), k)
+        step = max(1, HELD // setting.candidates)
+        parts = (self.look(queries[start : start + step], setting.effort, setting.candidates) for start in range(0, len(queries), step))
+        found = neighbours.stack([neighbours.none(0, k), *(rescoring.nearest(*part, k) for part in parts)])
         short = np.flatnonzero(found.found.sum(axis=1) < min(k, len(self.ids)))
         if len(short):
             again = self.search_all(queries[short], k)
@@ -88,6 +92,8 @@ class Indexed:
 
         `own` are the ids of queries that are in the index: none is its own neighbour.
         """
+        count = max(LEAST, SAMPLE * 16 // k)
+        queries, own = queries[:count], None if own is None else own[:count]
         truth = self.search_all(queries, k if own is None else k + 1)
         if own is not None:
             truth = truth.without(own)

@@ -39,6 +39,7 @@ class MineResult:
     dropped: Mapping[str, int]  # by the filter's reason: candidates above the threshold
     seconds: Mapping[str, float]  # by stage
     scores: Scores | None  # with gold
+    engine: Mapping[str, Any]  # of the search, and why
     examples: Sequence[tuple[float, str, str]]  # margin, source, target: from the best pair to the last
 
     @property
@@ -48,7 +49,7 @@ class MineResult:
 
     def figures(self) -> dict[str, Any]:
         """What a program wants to know."""
-        names = ("sentences", "unique", "pairs", "threshold", "dropped", "seconds")
+        names = ("sentences", "unique", "pairs", "threshold", "dropped", "engine", "seconds")
         told = {name: getattr(self, name) for name in names}
         choice = {"choice": asdict(self.choice)} if self.choice else {}
         return {**told, **choice, **(asdict(self.scores) if self.scores else {})}
@@ -121,5 +122,6 @@ def _result(output: str, found: Searched, written: Written, seconds: Mapping[str
         dropped=written.dropped,
         seconds=rounded,
         scores=written.scores,
+        engine=found.engine,
         examples=written.examples,
     )

@@ -140,7 +140,7 @@ def text_run(texts: dict[str, Path], toy_encoder: Path, tmp_path_factory: pytest
 
 def test_text_with_gold_gives_the_true_pairs_and_the_figures(text_run: tuple[Path, dict[str, Any], str]) -> None:
     output, found, printed = text_run
-    assert set(found) == {"sentences", "unique", "pairs", "threshold", "dropped", "seconds", "precision", "recall", "f1"}
+    assert set(found) == {"sentences", "unique", "pairs", "threshold", "dropped", "engine", "seconds", "precision", "recall", "f1"}
     assert found["sentences"] == {"source": 61, "target": 70}
     assert found["unique"] == {"source": 60, "target": 70}
     assert found["threshold"] == THRESHOLDS["ratio"]

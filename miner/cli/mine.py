@@ -1,5 +1,6 @@
 """`miner mine`."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -135,8 +136,19 @@ def summary(result: "MineResult") -> str:
         lines += [f"{margin:7.4f}  {_cut(one)}  |  {_cut(other)}" for margin, one, other in result.examples]
     total = sum(result.seconds.values())
     shares = [f"{name} {seconds:.1f} s ({seconds / total:.0%})" for name, seconds in result.seconds.items()]
-    lines += ["", f"{total:.1f} s: {', '.join(shares)}", f"files: {', '.join(result.files)}"]
+    lines += ["", *_searched(result.engine), f"{total:.1f} s: {', '.join(shares)}", f"files: {', '.join(result.files)}"]
     return "\n".join(lines)
+
+
+def _searched(engine: Mapping[str, Any]) -> list[str]:
+    """Which engine searched, why, and what an approximate one found."""
+    lines = [f"search: {engine['name']} ({engine['why']})"]
+    for direction in (name for name in ("forward", "backward") if name in engine):
+        told = engine[direction]
+        reached = "" if told["low"] >= told["target_recall"] else f", which does not surely reach {told['target_recall']:g}"
+        again = f", {told['searched_again']:,} searched again" if told["searched_again"] else ""
+        lines.append(f"{direction}: recall {told['recall']:.4f} of a sample by {told['factory']}{reached}{again}")
+    return lines
 
 
 def _told(choice: "Choice") -> str:

@@ -42,21 +42,32 @@ class Estimate:
         return "faiss" if self.faiss < self.exact else "exact"
 
 
-def estimate(rows: tuple[int, int], dim: int, target_recall: float, precision: str, cores: int) -> Estimate:
-    """Of two sides of `rows` vectors each. `precision` is the arithmetic that is fastest here, of `miner.search.precision`."""
+def estimate(
+    rows: tuple[int, int], dim: int, target_recall: float, precision: str, cores: int, built: tuple[bool, bool] = (False, False)
+) -> Estimate:
+    """Of two sides of `rows` vectors; `built` tells which have an index already.
+
+    `precision` is the arithmetic that is fastest here, of `miner.search.precision`.
+    """
     exact = rows[0] * rows[1] * dim * EXACT_SECONDS[precision]
-    approximate = sum(_index_seconds(keys, queries, dim, target_recall) for keys, queries in (rows, rows[::-1]))
+    approximate = 0.0
+    for keys, queries, ready in ((*rows, built[0]), (*rows[::-1], built[1])):
+        approximate += _search_seconds(keys, queries, dim, target_recall) + (0 if ready else _build_seconds(keys, dim))
     return Estimate(exact / cores, approximate / cores + 2 * START_SECONDS)
 
 
-def _index_seconds(keys: int, queries: int, dim: int, target_recall: float) -> float:
-    """To build an index of `keys` vectors and to search it."""
+def _build_seconds(keys: int, dim: int) -> float:
+    """To train an index and add the vectors."""
     if keys <= FLAT_ROWS:
-        return keys * queries * dim * COARSE_SECONDS
+        return 0.0
     lists = _lists(keys)
-    training = ITERATIONS * POINTS * lists * lists
-    scanned = queries * keys * share(target_recall)
-    return dim * (COARSE_SECONDS * (training + lists * (keys + queries)) + SCAN_SECONDS * scanned)
+    return COARSE_SECONDS * dim * lists * (ITERATIONS * POINTS * lists + keys)
+
+
+def _search_seconds(keys: int, queries: int, dim: int, target_recall: float) -> float:
+    if keys <= FLAT_ROWS:
+        return COARSE_SECONDS * dim * keys * queries
+    return dim * queries * (COARSE_SECONDS * _lists(keys) + SCAN_SECONDS * keys * share(target_recall))
 
 
 def share(target_recall: float) -> float:

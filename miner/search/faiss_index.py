@@ -39,7 +39,8 @@ class Index:
         if self.effort is not None:
             space = _faiss().ParameterSpace() if self.device == "cpu" else _faiss().GpuParameterSpace()
             space.set_index_parameter(self.faiss, self.effort, effort)
-        ids: Ids = self.faiss.search(queries.astype(np.float32), min(count, self.faiss.ntotal))[1]
+        most = min(count, self.faiss.ntotal, self.faiss.ntotal if self.device == "cpu" else GPU_LIMIT)
+        ids: Ids = self.faiss.search(queries.astype(np.float32), most)[1]
         return np.pad(ids, ((0, 0), (0, count - ids.shape[1])), constant_values=-1)
 
 

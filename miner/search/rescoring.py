@@ -19,7 +19,7 @@ def places(ids: Ids, known: Ids) -> Ids:
     if not len(known):
         return np.full(ids.shape, -1, dtype=np.int64)
     found = np.searchsorted(known, ids).clip(max=len(known) - 1)
-    return np.where(known[found] == ids, found, -1)
+    return np.where((known[found] == ids) & (ids != -1), found, -1)  # -1 may be a hash, but here it says that there is none
 
 
 def similarities(queries: Vectors, positions: Ids, gather: Gather) -> Similarities:
