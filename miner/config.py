@@ -1,6 +1,7 @@
 """What can be chosen, with its default: one frozen model for each command. Unknown keys are errors."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
@@ -214,45 +215,11 @@ class ScoreConfig(TextSettings, EncoderSettings):
         return {side: place for side, place in found.items() if place is not None}
 
 
-class VocabularySettings(Settings):
-    """The SentencePiece model of a static encoder."""
+def load_yaml(model: type[Model], path: str, changes: Sequence[str] = ()) -> Model:
+    """Read a config file into `model`; ConfigError names the file and the first fault.
 
-    size: int = pydantic.Field(32000, ge=2)  # pieces
-    sentences: int = pydantic.Field(700_000, ge=1)  # how many texts it is trained on, at most
-    language_smoothing: float = pydantic.Field(0.5, ge=0, le=1)  # a language's share is its count to this power
-    character_coverage: float = pydantic.Field(0.9995, gt=0, le=1)
-    normalisation: Literal["nmt_nfkc_cf", "nmt_nfkc", "nfkc_cf", "nfkc", "identity"] = "nmt_nfkc_cf"  # _cf folds case
-
-
-class StaticSettings(Settings):
-    """The vectors of a static encoder, and how they are trained."""
-
-    dim: int = pydantic.Field(256, ge=1)
-    spelling_buckets: int = pydantic.Field(131072, ge=0)  # hashed n-grams that spellings share in training; 0 for none
-    steps: int = pydantic.Field(4000, ge=1)
-    blocks: int = pydantic.Field(8, ge=1)  # blocks in a step
-    block_size: int = pydantic.Field(1024, ge=2)  # pairs contrasted with one another
-    learning_rate: float = pydantic.Field(8e-3, gt=0)  # falls linearly to 2 % of it
-    warmup_steps: int = pydantic.Field(50, ge=0)
-    temperature: float = pydantic.Field(0.05, gt=0)
-    language_smoothing: float = pydantic.Field(0.5, ge=0, le=1)  # a language's share is its count to this power
-    pivot: str = "eng_Latn"  # the language most pairs have on one side
-    pivot_share: float = pydantic.Field(0.75, ge=0, le=1)  # of the pairs whose group holds the pivot
-    piece_dropout: float = pydantic.Field(0.1, ge=0, lt=1)  # share of the pieces left out of a sentence, anew each time
-    max_pieces: int = pydantic.Field(100, ge=1)  # of a sentence, in training
-
-
-class TrainConfig(Settings):
-    """`miner train`: a config file -> an encoder."""
-
-    data: str  # Parquet with the columns group, lang, text
-    seed: int = 0
-    vocabulary: VocabularySettings = VocabularySettings()
-    encoder: StaticSettings = StaticSettings()
-
-
-def load_yaml(model: type[Model], path: str) -> Model:
-    """Read a config file into `model`; ConfigError names the file and the first fault."""
+    Changes such as `training.lr=1e-5` or `data.0.files=[a.tsv]` are made to what the file says; their values are YAML.
+    """
     try:
         values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -261,10 +228,26 @@ def load_yaml(model: type[Model], path: str) -> Model:
         raise ConfigError(f"{path}: not YAML ({str(error).splitlines()[0]})") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected a mapping of settings at the top")
+    for change in changes:
+        _change(values, change)
     try:
         return model(**values)
     except pydantic.ValidationError as error:
         raise ConfigError(f"{path}: {_one_line(error)}") from error
+
+
+def _change(values: Any, change: str) -> None:
+    """Make a change such as `training.lr=1e-5` to nested mappings and lists; ConfigError where it has no place."""
+    name, equals, text = change.partition("=")
+    *folders, last = name.split(".")
+    try:
+        if not equals:
+            raise KeyError
+        for part in folders:
+            values = values[int(part)] if isinstance(values, list) else values.setdefault(part, {})
+        values[int(last) if isinstance(values, list) else last] = yaml.safe_load(text)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
+        raise ConfigError(f"--set {change}: not a setting and its value; write one like training.lr=1e-5 or data.0.weight=2") from error
 
 
 def _one_line(error: pydantic.ValidationError) -> str:

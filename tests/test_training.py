@@ -1,5 +1,6 @@
 """Training the static encoder: the loss by its equation, blocks as drawn by rule, and an encoder that learns."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,10 @@ from click.testing import CliRunner
 
 from miner.cli.main import main
 from miner.encoders import load_encoder
-from miner.training.examples import BlockSampler, Groups, read_groups, smoothed
+from miner.training.corpora import open_corpus, read_source
+from miner.training.groups import GroupedPairs
+from miner.training.sampling import smoothed
+from miner.training.settings import GroupedPairsSettings
 from miner.training.spelling import SparseProduct, ngrams, spelling_matrix
 
 NUMBERS = {
@@ -45,25 +49,37 @@ def test_smoothing_by_hand() -> None:
     np.testing.assert_allclose(smoothed(np.array([900, 0, 100]), 0.0), [0.5, 0, 0.5])
 
 
-def test_blocks_follow_their_rules(data: Path) -> None:
-    groups = read_groups(str(data))
-    sampler = BlockSampler(groups, pivot="eng_Latn", smoothing=0.5, pivot_share=0.5, seed=0)
-    drawn = [block for block, _ in zip(sampler.blocks(200), range(50), strict=False)]
-    positives = np.concatenate([block.positives for block in drawn])
-    for block in drawn:
-        assert len(set(groups.lang[block.anchors])) == 1
-        np.testing.assert_array_equal(groups.group[block.anchors], groups.group[block.positives])
-        assert (groups.lang[block.anchors] != groups.lang[block.positives]).all()
-    anchors = np.concatenate([block.anchors for block in drawn])
-    assert set(anchors) == set(np.flatnonzero(groups.lang != groups.languages.index("eng_Latn")))
-    assert 0.7 < np.mean(groups.lang[positives] == groups.languages.index("eng_Latn")) < 0.95
+COLUMNS = {"group": "group", "lang": "lang", "text": "text"}
 
 
-def test_a_pair_without_the_pivot_is_used() -> None:
-    groups = Groups(np.array([0, 0]), np.array([0, 1]), ("fra_Latn", "deu_Latn"), pa.chunked_array([["un", "eins"]]))
-    block = next(BlockSampler(groups, pivot="eng_Latn", smoothing=1, pivot_share=1, seed=3).blocks(64))
-    assert 0 < len(block.anchors) < 64  # what was drawn against itself is left out
-    assert (block.anchors != block.positives).all()
+def grouped_pairs(path: Path, folder: Path, **settings: object) -> GroupedPairs:
+    source = GroupedPairsSettings(strategy="grouped_pairs", files=(str(path),), columns=COLUMNS, **settings)
+    read_source(source, folder)
+    return GroupedPairs(open_corpus(source, folder), source, 0, None)
+
+
+def test_blocks_follow_their_rules(data: Path, tmp_path: Path) -> None:
+    drawn = grouped_pairs(data, tmp_path / "work", language_smoothing=0.5, pivot_share=0.5, block_size=200)
+    groups, english = drawn.groups, drawn.groups.languages.index("eng_Latn")
+    random = np.random.default_rng(0)
+    batches = [drawn.draw(800, random) for _ in range(13)]
+    anchors, positives = (np.concatenate([batch.views[view].rows for batch in batches]) for view in ("anchor", "positive"))
+    for batch in batches:
+        bounds = np.cumsum((0, *batch.blocks))
+        assert bounds[-1] == len(batch)
+        for first, last in pairwise(bounds):
+            assert len(set(groups.lang[batch.views["anchor"].rows[first:last]])) == 1
+    np.testing.assert_array_equal(groups.group[anchors], groups.group[positives])
+    assert (groups.lang[anchors] != groups.lang[positives]).all()
+    assert set(anchors) == set(np.flatnonzero(groups.lang != english))
+    assert 0.7 < np.mean(groups.lang[positives] == english) < 0.95
+
+
+def test_a_pair_without_the_pivot_is_used(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"group": [0, 0], "lang": ["fra_Latn", "deu_Latn"], "text": ["un", "eins"]}), tmp_path / "groups.parquet")
+    batch = grouped_pairs(tmp_path / "groups.parquet", tmp_path / "work", pivot_share=1).draw(64, np.random.default_rng(3))
+    assert 0 < len(batch) < 64  # what was drawn against itself is left out
+    assert (batch.views["anchor"].rows != batch.views["positive"].rows).all()
 
 
 def test_like_sounds_share_ngrams_across_scripts() -> None:
@@ -85,9 +101,10 @@ def test_spelling_product_equals_the_dense_one() -> None:
 
 
 CONFIG = """
-data: {data}
-vocabulary: {{size: 60, sentences: 2000}}
-encoder: {{dim: 32, steps: 60, blocks: 2, block_size: 128, spelling_buckets: 512, learning_rate: 0.02, warmup_steps: 5}}
+encoder: {{kind: static, dim: 32, spelling_buckets: 512, vocabulary: {{size: 60, sentences: 2000}}}}
+data: [{{strategy: grouped_pairs, files: [{data}], columns: {{group: group, lang: lang, text: text}}, block_size: 128}}]
+objective: [{{loss: info_nce, two_way: true}}]
+training: {{steps: 60, batch_size: 256, lr: 0.02, warmup: 5, floor: 0.02}}
 """
 
 
@@ -115,10 +132,10 @@ def test_training_again_gives_the_same_bytes(data: Path, tmp_path: Path) -> None
     ("change", "message"),
     [
         (("size: 60", "size: 9000"), "change vocabulary.size"),
-        (("dim: 32", "dims: 32"), "unknown setting 'encoder.dims'"),
+        (("dim: 32", "dims: 32"), "unknown setting 'encoder.static.dims'"),
         (("dim: 32", "dim: 0"), "greater than or equal to 1"),
         (("groups.parquet", "nothing.parquet"), "no such file"),
-        (("learning_rate: 0.02", "learning_rate: 1e38"), "lower encoder.learning_rate"),
+        (("lr: 0.02", "lr: 1.0e+38"), "lower training.lr"),
     ],
 )
 def test_bad_configs_are_one_line(data: Path, tmp_path: Path, change: tuple[str, str], message: str) -> None:

@@ -7,9 +7,11 @@ from miner.cli import console, options
 
 @click.command()
 @click.argument("config", metavar="CONFIG")
-@options.output_option
+@click.option("--output", required=True, metavar="DIR", help="Folder to write; DIR/encoder is the encoder.")
+@click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a setting of CONFIG: training.lr=1e-5.")
+@click.option("--resume", is_flag=True, help="Go on with the run in DIR where it stopped.")
 @options.json_option
-def command(config: str, output: str, json_file: str | None) -> None:
+def command(config: str, output: str, changes: tuple[str, ...], resume: bool, json_file: str | None) -> None:
     """Train an encoder as CONFIG says; OUTPUT/encoder then serves as --encoder.
 
     \b
@@ -18,12 +20,11 @@ def command(config: str, output: str, json_file: str | None) -> None:
     """
     from dataclasses import asdict
 
-    from miner.config import TrainConfig, load_yaml
-    from miner.training import static
+    from miner.config import load_yaml
+    from miner.training import run
+    from miner.training.settings import TrainConfig
 
-    trained = static.train(load_yaml(TrainConfig, config), output)
+    trained = run.train(load_yaml(TrainConfig, config, changes), output, resume)
     console.write_figures(json_file, asdict(trained))
-    click.echo(
-        f"{trained.texts:,} texts in {trained.languages} languages, {trained.pairs:,} pairs drawn, loss {trained.loss:.4f} at the end\n"
-        f"{trained.encoder}"
-    )
+    score = "" if trained.score is None else f", best score {trained.score:.4f}"
+    click.echo(f"{trained.steps:,} steps, {trained.examples:,} examples, loss {trained.loss:.4f} at the end{score}\n{trained.encoder}")

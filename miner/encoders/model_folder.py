@@ -79,6 +79,7 @@ def read_recipe(folder: Path) -> Recipe:
 
 def _read_modules(folder: Path) -> Recipe:
     modules = [(str(module["type"]).rpartition(".")[2], _inside(folder, module["path"])) for module in _modules(folder)]
+    mixture = _mixture(modules.pop(1)[1]) if [kind for kind, _ in modules[1:3]] == ["WeightedLayerPooling", "Pooling"] else None
     kinds = [kind for kind, _ in modules]
     pooled = 1 if kinds[1:2] == ["Pooling"] else 0
     strange = [kind for kind in kinds[1 + pooled :] if kind not in ("Dense", "Normalize")]
@@ -91,11 +92,14 @@ def _read_modules(folder: Path) -> Recipe:
     prompt = _default_prompt(folder)
     if prompt and pooling.get("include_prompt") is False:
         raise ModelError(f"{folder}: its pooling leaves the prompt {prompt!r} out, which is not supported; choose another encoder")
+    modes = _pooling_modes(pooling, modules[1][1]) if pooled else ()
+    if mixture is not None and modes != ("mean",):
+        raise ModelError(f"{folder}: pooling {', '.join(modes)} of a mixture of layers is not supported; choose another encoder")
     transformer = modules[0][1]
     settings = _transformer_settings(transformer)
     return Recipe(
         transformer,
-        pooling=_pooling_modes(pooling, modules[1][1]) if pooled else (),
+        pooling=modes if mixture is None else (mixture,),
         layers=tuple(_layer(kind, path) for kind, path in modules[1 + pooled :]),
         max_tokens=settings.get("max_seq_length"),
         lower_case=bool(settings.get("do_lower_case")),
@@ -142,6 +146,29 @@ def _pooling_modes(config: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
         if name not in POOLERS:
             raise ModelError(f"{folder / CONFIG}: pooling {name!r} is not supported; choose one with --pooling, or another encoder")
     return modes
+
+
+def _mixture(folder: Path) -> str:
+    """The pooling that means over tokens what a WeightedLayerPooling mixes; ModelError where there is none."""
+    config, weights = read_json(folder / CONFIG), _layer_weights(folder)
+    last, start = config.get("num_hidden_layers"), config.get("layer_start")
+    mixed = {start + place for place, weight in enumerate(weights) if weight}
+    equal = len({weight for weight in weights if weight}) == 1
+    if equal and mixed == {1, last}:
+        return "first_last_avg"
+    if equal and mixed == {last - 1, last}:
+        return "avg_top2"
+    raise ModelError(f"{folder}: mixes layers in a way that is not supported; choose one with --pooling, or another encoder")
+
+
+def _layer_weights(folder: Path) -> list[float]:
+    from safetensors.numpy import load_file
+
+    path = folder / "model.safetensors"
+    if not path.exists():
+        raise ModelError(f"{path}: no such file; the model's folder is not whole, fetch it again")
+    weights: list[float] = load_file(path)["layer_weights"].tolist()
+    return weights
 
 
 def _layer(kind: str, folder: Path) -> Layer:

@@ -59,6 +59,11 @@ def first_last_avg(states: Sequence[Tensor], mask: Tensor) -> Tensor:
     return mean_of((states[1].float() + _last(states)) / 2, mask)
 
 
+def avg_top2(states: Sequence[Tensor], mask: Tensor) -> Tensor:
+    """The mean of the last two layers, over the tokens (SimCSE)."""
+    return mean_of((states[-2].float() + _last(states)) / 2, mask)
+
+
 def mean_sqrt_len_tokens(states: Sequence[Tensor], mask: Tensor) -> Tensor:
     """The sum over the tokens, divided by the root of their number."""
     weights = mask.float()
@@ -81,6 +86,7 @@ POOLERS: dict[str, Pooler] = {
     "mean": mean,
     "max": maximum,
     "first_last_avg": first_last_avg,
+    "avg_top2": avg_top2,
     "mean_sqrt_len_tokens": mean_sqrt_len_tokens,
     "weightedmean": weightedmean,
     "lasttoken": lasttoken,
@@ -103,5 +109,5 @@ def pooler(name: str) -> Pooler:
 def highest_layer(names: Sequence[str]) -> int | None:
     """The highest hidden layer these poolers ask for by number; None where they are content with the last."""
     layers = [int(match[1]) for name in names if (match := LAYER.fullmatch(name))]
-    layers += [1 for name in names if name == "first_last_avg"]
+    layers += [1 for name in names if name in ("first_last_avg", "avg_top2")]
     return max(layers, default=None)

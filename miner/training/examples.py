@@ -1,104 +1,141 @@
-"""Groups of translations, and the blocks of pairs drawn from them."""
+"""The strategies: how each turns the rows of a source into batches of anchors, positives and negatives."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
-from miner import storage
 from miner.errors import DataError
-
-Ints = npt.NDArray[np.int64]
-
-COLUMNS = ("group", "lang", "text")
-
-
-@dataclass(frozen=True)
-class Groups:
-    """Texts by row: `group` (n,) numbers from 0, `lang` (n,) indices into `languages`, `texts` (n,). A group's texts say the same."""
-
-    group: Ints
-    lang: Ints
-    languages: tuple[str, ...]
-    texts: pa.ChunkedArray
-
-    def __len__(self) -> int:
-        return len(self.group)
+from miner.training.batches import NEGATIVE, Batch, Change, Floats, Ints, View, connected, paired
+from miner.training.corpora import Corpus
+from miner.training.groups import GroupedPairs, MultiPositive
+from miner.training.languages import CrossLingualNli, LabelledPairs
+from miner.training.nli import Triplets as NliTriplets
+from miner.training.sampling import Sampler
+from miner.training.settings import (
+    MinedSettings,
+    NliSettings,
+    ParallelSettings,
+    SourceSettings,
+    TripletSettings,
+    UnsupervisedSettings,
+)
 
 
-def read_groups(uri: str) -> Groups:
-    """Read a Parquet table with the columns group, lang and text; DataError where a column is missing or there is no pair."""
-    table = storage.read_table(uri)
-    missing = [name for name in COLUMNS if name not in table.column_names]
-    if missing:
-        raise DataError(f"{uri}: no column {missing[0]!r}; training wants {', '.join(COLUMNS)}, one row a text")
-    langs = table["lang"].combine_chunks().dictionary_encode()
-    _, group = np.unique(table["group"].to_numpy(), return_inverse=True)
-    groups = Groups(group.astype(np.int64), langs.indices.to_numpy().astype(np.int64), tuple(langs.dictionary.to_pylist()), table["text"])
-    if len(groups) == 0 or np.bincount(group).max() < 2:
-        raise DataError(f"{uri}: no group holds two texts, so there is nothing to learn from; rows of one group must share its number")
-    return groups
+class Strategy(Protocol):
+    """Examples of one source. `sampler` holds all that changes as they are drawn."""
+
+    count: int  # examples in an epoch
+    sampler: Sampler
+
+    def draw(self, size: int, random: np.random.Generator) -> Batch: ...
 
 
-def smoothed(counts: npt.NDArray[np.integer], smoothing: float) -> npt.NDArray[np.float64]:
-    """Counts (n,) -> probabilities (n,) proportional to count ** smoothing: 1 keeps the shares, 0 makes them equal."""
-    weights = np.where(counts > 0, counts.astype(np.float64), 1.0) ** smoothing * (counts > 0)
-    shares: npt.NDArray[np.float64] = weights / weights.sum()
-    return shares
+def languages(corpus: Corpus) -> Ints:
+    """(n,) the language of each row of a corpus; all alike where no column tells."""
+    return corpus.codes("lang")[0] if "lang" in corpus.marks.column_names else np.zeros(len(corpus), dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class Block:
-    """Pairs to be contrasted with one another: `anchors` (n,) and `positives` (n,) are rows of the groups."""
+class Unsupervised:
+    """A text is its own positive: two passes, two dropout masks (Gao et al. 2021, section 3)."""
 
-    anchors: Ints
-    positives: Ints
+    def __init__(self, corpus: Corpus, settings: UnsupervisedSettings, seed: int, change: Change | None) -> None:
+        self.corpus, self.change = corpus, change
+        self.groups = connected(corpus.texts.ids)
+        self.sampler = Sampler(languages(corpus), settings.language_smoothing, seed)
+        self.count = len(corpus)
+
+    def draw(self, size: int, random: np.random.Generator) -> Batch:
+        rows = self.sampler.draw(size, random)
+        texts = self.corpus.texts
+        return paired(self.corpus.title, View(texts, rows), View(texts, rows, change=self.change), self.groups[rows])
 
 
-class BlockSampler:
-    """Draws blocks of pairs: the anchors of a block are all of one language, so that negatives are told apart by what they say.
+class Pairs:
+    """A translation is the positive; of mined pairs those above a margin, weighted by it if asked."""
 
-    Languages are drawn with probability count ** smoothing. The positive is the group's pivot text (English, mostly) or, for
-    `1 - pivot_share` of the anchors, a text of the group in any other language. Every anchor of a language is seen before one returns.
-    """
+    def __init__(self, corpus: Corpus, settings: ParallelSettings | MinedSettings, seed: int, change: Change | None) -> None:
+        self.corpus, self.change, self.swap = corpus, change, settings.swap
+        self.sides = corpus.rows("source"), corpus.rows("target")
+        self.groups = connected(*(corpus.texts.ids[rows] for rows in self.sides))
+        langs = languages(corpus)
+        self.weights: Floats | None = None
+        if isinstance(settings, MinedSettings):
+            margins = corpus.marks["margin"].cast("float64").to_numpy()
+            kept = margins >= (-np.inf if settings.least_margin is None else settings.least_margin)
+            if not kept.any():
+                raise DataError(f"{settings.files[0]}: no pair has a margin of {settings.least_margin}; lower least_margin")
+            langs = np.where(kept, langs, -1)
+            if settings.weigh_by_margin:
+                self.weights = (margins / margins[kept].mean()).astype(np.float32)
+        self.sampler = Sampler(langs, settings.language_smoothing, seed)
+        self.count = int((langs >= 0).sum())
 
-    def __init__(self, groups: Groups, pivot: str, smoothing: float, pivot_share: float, seed: int) -> None:
-        self.groups = groups
-        self.pivot_share = pivot_share
-        self.random = np.random.default_rng(seed)
-        self.order = np.argsort(groups.group, kind="stable")
-        self.bounds = np.searchsorted(groups.group[self.order], np.arange(int(groups.group.max()) + 2))
-        self.pivots = np.full(len(self.bounds) - 1, -1, dtype=np.int64)
-        self.pivot = groups.languages.index(pivot) if pivot in groups.languages else -1
-        rows = np.flatnonzero(groups.lang == self.pivot)
-        self.pivots[groups.group[rows]] = rows
-        sizes = np.diff(self.bounds)[groups.group]
-        anchors = (groups.lang != self.pivot) & (sizes > 1)
-        self.rows = [np.flatnonzero(anchors & (groups.lang == lang)) for lang in range(len(groups.languages))]
-        self.waiting: list[Ints] = [np.empty(0, dtype=np.int64) for _ in self.rows]
-        self.shares = smoothed(np.array([len(rows) for rows in self.rows]), smoothing)
+    def draw(self, size: int, random: np.random.Generator) -> Batch:
+        rows = self.sampler.draw(size, random)
+        swapped = random.random(len(rows)) < (0.5 if self.swap else 0)
+        anchors, positives = (np.where(swapped, a[rows], b[rows]) for a, b in (self.sides[::-1], self.sides))
+        texts = self.corpus.texts
+        weights = None if self.weights is None else self.weights[rows]
+        return paired(
+            self.corpus.title, View(texts, anchors), View(texts, positives, change=self.change), self.groups[rows], weights=weights
+        )
 
-    def blocks(self, size: int) -> Iterator[Block]:
-        """Blocks of up to `size` pairs, without end; a pair drawn within one language is left out, so a block may be smaller."""
-        while True:
-            lang = int(self.random.choice(len(self.shares), p=self.shares))
-            anchors = self._next(lang, size)
-            positives = self._positives(anchors)
-            usable = self.groups.lang[positives] != lang
-            yield Block(anchors[usable], positives[usable])
 
-    def _next(self, lang: int, size: int) -> Ints:
-        while len(self.waiting[lang]) < size:
-            self.waiting[lang] = np.concatenate([self.waiting[lang], self.random.permutation(self.rows[lang])])
-        taken, self.waiting[lang] = np.split(self.waiting[lang], [size])
-        return taken
+class Triplets:
+    """Anchor, positive and hard negative as the rows have them."""
 
-    def _positives(self, anchors: Ints) -> Ints:
-        group = self.groups.group[anchors]
-        pivots = self.pivots[group]
-        first, last = self.bounds[group], self.bounds[group + 1]
-        others = self.order[first + (self.random.random(len(anchors)) * (last - first)).astype(np.int64)]
-        other = (self.random.random(len(anchors)) >= self.pivot_share) & (self.groups.lang[others] != self.groups.lang[anchors])
-        return np.where((pivots < 0) | other, others, pivots)
+    def __init__(self, corpus: Corpus, settings: TripletSettings, seed: int, change: Change | None) -> None:
+        self.corpus, self.change = corpus, change
+        self.roles = [corpus.rows(role) for role in ("anchor", "positive", NEGATIVE)]
+        self.groups = connected(*(corpus.texts.ids[rows] for rows in self.roles[:2]))
+        self.sampler = Sampler(languages(corpus), settings.language_smoothing, seed)
+        self.count = len(corpus)
+
+    def draw(self, size: int, random: np.random.Generator) -> Batch:
+        rows = self.sampler.draw(size, random)
+        anchors, positives, negatives = (View(self.corpus.texts, of[rows]) for of in self.roles)
+        positives = View(self.corpus.texts, positives.rows, change=self.change)
+        return paired(self.corpus.title, anchors, positives, self.groups[rows], negatives=negatives)
+
+
+class Nli:
+    """A premise, a hypothesis it entails and, of those it contradicts, one drawn anew each time (Gao et al. 2021, section 4)."""
+
+    def __init__(self, corpus: Corpus, settings: NliSettings, seed: int, change: Change | None) -> None:
+        self.corpus, self.change = corpus, change
+        self.premises, self.hypotheses = corpus.rows("premise"), corpus.rows("hypothesis")
+        premise_ids = corpus.texts.ids[self.premises]
+        self.triplets = NliTriplets(premise_ids, corpus, settings.hard_negatives)
+        entailed = self.triplets.entailed
+        self.groups, langs = np.zeros(len(corpus), dtype=np.int64), np.full(len(corpus), -1)
+        self.groups[entailed] = connected(premise_ids[entailed], corpus.texts.ids[self.hypotheses[entailed]])
+        langs[entailed] = languages(corpus)[entailed]
+        self.sampler = Sampler(langs, settings.language_smoothing, seed)
+        self.count = len(entailed)
+
+    def draw(self, size: int, random: np.random.Generator) -> Batch:
+        rows = self.sampler.draw(size, random)
+        contradicted = self.triplets.contradicted(rows, random)
+        texts = self.corpus.texts
+        anchors, positives = View(texts, self.premises[rows]), View(texts, self.hypotheses[rows], change=self.change)
+        negatives = None if contradicted is None else View(texts, self.hypotheses[contradicted])
+        return paired(self.corpus.title, anchors, positives, self.groups[rows], negatives=negatives)
+
+
+STRATEGIES: dict[str, Callable[[Corpus, Any, int, Change | None], Strategy]] = {
+    "unsupervised": Unsupervised,
+    "parallel": Pairs,
+    "mined": Pairs,
+    "triplets": Triplets,
+    "nli": Nli,
+    "cross_lingual_nli": CrossLingualNli,
+    "multi_positive": MultiPositive,
+    "grouped_pairs": GroupedPairs,
+    "labelled_pairs": LabelledPairs,
+}
+
+
+def strategy(corpus: Corpus, settings: SourceSettings, seed: int, change: Change | None) -> Strategy:
+    """The strategy a source asks for, on what its files hold; `change` is done to positives."""
+    return STRATEGIES[str(getattr(settings, "strategy", ""))](corpus, settings, seed, change)

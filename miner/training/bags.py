@@ -1,0 +1,138 @@
+"""The static encoder in training: pieces with shared spelling, summed."""
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import sentencepiece
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from miner import storage
+from miner.encoders import static
+from miner.training.batches import Ints, View
+from miner.training.corpora import Corpus
+from miner.training.settings import StaticSettings
+from miner.training.spelling import SparseProduct, spelling_matrix
+from miner.training.vocabulary import train_pieces
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """n tokenised texts: text i is `flat[bounds[i]:bounds[i + 1]]`."""
+
+    flat: npt.NDArray[np.int32]
+    bounds: Ints
+
+    @classmethod
+    def of(cls, ids: Sequence[Sequence[int]], longest: int) -> "Pieces":
+        lengths = np.fromiter((min(len(pieces), longest) for pieces in ids), dtype=np.int64, count=len(ids))
+        flat = np.fromiter(chain.from_iterable(pieces[:longest] for pieces in ids), dtype=np.int32, count=int(lengths.sum()))
+        return cls(flat, np.concatenate([[0], np.cumsum(lengths)]))
+
+    @classmethod
+    def joined(cls, parts: Sequence["Pieces"]) -> "Pieces":
+        lengths = np.concatenate([np.diff(part.bounds) for part in parts])
+        return cls(np.concatenate([part.flat for part in parts]), np.concatenate([[0], np.cumsum(lengths)]))
+
+    def take(self, rows: Ints) -> "Pieces":
+        lengths = self.bounds[rows + 1] - self.bounds[rows]
+        ends = np.cumsum(lengths)
+        return Pieces(
+            self.flat[np.repeat(self.bounds[rows] - ends + lengths, lengths) + np.arange(lengths.sum())], np.concatenate([[0], ends])
+        )
+
+    def thinned(self, dropout: float, random: np.random.Generator) -> "Pieces":
+        """Every piece is left out with probability `dropout`."""
+        kept = random.random(len(self.flat)) >= dropout
+        return Pieces(self.flat[kept], np.concatenate([[0], np.cumsum(kept)])[self.bounds])
+
+
+class PieceVectors(nn.Module):
+    """(pieces, dim) vectors: a row of its own for each piece, plus what its spelling shares with others."""
+
+    def __init__(self, pieces: list[str], settings: StaticSettings) -> None:
+        super().__init__()
+        scale = 1.6 / math.sqrt(settings.dim)
+        shared = settings.spelling_buckets > 0
+        self.own = nn.Parameter(torch.randn(len(pieces), settings.dim) * (0.3 * scale if shared else scale))
+        self.shared = nn.Parameter(torch.randn(settings.spelling_buckets, settings.dim) * scale) if shared else None
+        if shared:
+            matrix = spelling_matrix(pieces, settings.spelling_buckets)
+            self.transposed = matrix.t().coalesce().to_sparse_csr()
+            self.matrix = matrix.to_sparse_csr()
+
+    def forward(self) -> Tensor:
+        if self.shared is None:
+            return self.own
+        shared: Tensor = SparseProduct.apply(self.shared, self.matrix, self.transposed)  # type: ignore[no-untyped-call]
+        return self.own + shared
+
+
+def _pieces_model(corpora: Sequence[Corpus], settings: StaticSettings, seed: int, path: Path) -> bytes:
+    if not path.exists():
+        logger.info("training %d pieces", settings.vocabulary.size)
+        with storage.atomic(str(path)) as handle:
+            handle.write(train_pieces(corpora, settings.vocabulary, seed, storage.available_cores()))
+    return path.read_bytes()
+
+
+class Bags(nn.Module):
+    """Texts -> the sums of their pieces' vectors. The pieces come from the texts it is trained on, which it reads once."""
+
+    def __init__(self, corpora: Sequence[Corpus], settings: StaticSettings, seed: int, folder: Path) -> None:
+        """Pieces that stand in FOLDER from an earlier start are taken from there.
+
+        Raises ConfigError where the texts are too few for the vocabulary.
+        """
+        super().__init__()
+        self.settings = settings
+        self.dim = settings.dim
+        self.model = _pieces_model(corpora, settings, seed, folder / static.PIECES)
+        self.processor = sentencepiece.SentencePieceProcessor(model_proto=self.model)
+        self.known = {id(corpus.texts): self._read_all(corpus) for corpus in corpora}
+        self.vectors = PieceVectors([self.processor.id_to_piece(piece) for piece in range(self.processor.get_piece_size())], settings)
+
+    def _read_all(self, corpus: Corpus) -> Pieces:
+        return Pieces.joined([self._pieces(part) for part in corpus.texts.parts()])
+
+    def _pieces(self, texts: list[str]) -> Pieces:
+        return Pieces.of(self.processor.encode(texts, num_threads=storage.available_cores()), self.settings.max_pieces)
+
+    def read(self, views: Sequence[View], random: np.random.Generator) -> Pieces:
+        """Texts in numbers: those of all views, one after another. What is read as it stands in a corpus is known already."""
+        parts = [
+            self.known[id(view.texts)].take(view.rows) if view.change is None else self._pieces(view.read(random)[0]) for view in views
+        ]
+        return Pieces.joined(parts).thinned(self.settings.piece_dropout, random)
+
+    def numbers(self, texts: Sequence[str]) -> Pieces:
+        """Texts in numbers, as the finished encoder reads them."""
+        return self._pieces(list(texts))
+
+    def chunks(self, read: Pieces, size: int | None) -> list[Ints]:  # noqa: ARG002
+        """All texts at once: the sum over spellings, which every chunk would repeat, takes longer than the texts."""
+        return [np.arange(len(read.bounds) - 1)]
+
+    def forward(self, read: Pieces, rows: Ints) -> Tensor:
+        """Rows (n,) of what was read -> (n, dim) sums."""
+        if len(rows) != len(read.bounds) - 1:
+            read = read.take(rows)
+        flat, offsets = torch.from_numpy(read.flat.astype(np.int64)), torch.from_numpy(read.bounds[:-1])
+        table = self.vectors()
+        return functional.embedding_bag(flat.to(table.device), table, offsets.to(table.device), mode="sum")
+
+    def save(self, folder: Path) -> None:
+        """Write the encoder as `miner` loads it."""
+        with torch.no_grad():
+            table = self.vectors().cpu().numpy()
+        table[self.processor.unk_id()] = 0  # characters never seen say nothing
+        static.save(folder, table, self.model)

@@ -1,0 +1,122 @@
+"""Strategies over labelled data in several languages, the rows of each language standing in the same order."""
+
+import numpy as np
+import numpy.typing as npt
+
+from miner.errors import DataError
+from miner.training.batches import ANCHOR, NEGATIVE, POSITIVE, Batch, Change, Ints, View, connected
+from miner.training.corpora import Corpus
+from miner.training.nli import Triplets
+from miner.training.sampling import Sampler
+from miner.training.settings import CrossLingualNliSettings, LabelledPairsSettings
+
+Mask = npt.NDArray[np.bool_]
+
+
+def aligned(corpus: Corpus, pool: tuple[str, ...] = ()) -> tuple[Ints, tuple[str, ...]]:
+    """A table (languages, n) of rows that are translations of one another, column by column, and the languages.
+
+    Raises DataError where languages differ in their rows or labels, or one of the pool is missing.
+    """
+    codes, known = corpus.codes("lang")
+    labels, _ = corpus.codes("label")
+    languages = pool or known
+    if missing := [lang for lang in languages if lang not in known]:
+        raise DataError(f"source {corpus.title!r}: no row in language {missing[0]!r}; its languages are {', '.join(known)}")
+    rows = [np.flatnonzero(codes == known.index(lang)) for lang in languages]
+    for lang, of in zip(languages, rows, strict=True):
+        if len(of) != len(rows[0]) or (labels[of] != labels[rows[0]]).any():
+            raise DataError(
+                f"source {corpus.title!r}: {lang} has other rows or labels than {languages[0]}; give all the same rows in one order"
+            )
+    return np.stack(rows), languages
+
+
+class CrossLingualNli:
+    """NLI triplets; the languages of anchor, positives and negative are drawn independently (Wang et al. 2022, section 3.3)."""
+
+    def __init__(self, corpus: Corpus, settings: CrossLingualNliSettings, seed: int, change: Change | None) -> None:
+        self.corpus, self.change, self.positives = corpus, change, settings.positives
+        self.table, languages = aligned(corpus, settings.languages)
+        if settings.positives > len(languages):
+            raise DataError(f"source {corpus.title!r}: {settings.positives} positives of {len(languages)} languages; lower positives")
+        self.premises, self.hypotheses = corpus.rows("premise"), corpus.rows("hypothesis")
+        self.column = np.full(len(corpus), -1)
+        self.column[self.table[0]] = np.arange(self.table.shape[1])
+        ids = corpus.texts.ids
+        self.triplets = Triplets(ids[self.premises], corpus, settings.hard_negatives, self.table[0])
+        self.groups = self._groups(ids)
+        examples = np.full(self.table.shape[1], -1)
+        examples[self.column[self.triplets.entailed]] = 0
+        self.sampler = Sampler(examples, 1.0, seed)
+        self.count = len(self.triplets.entailed)
+
+    def _groups(self, ids: Ints) -> Ints:
+        """(n,) numbers of what says the same in any of the languages, of the columns of the table that are entailed."""
+        columns = self.column[self.triplets.entailed]
+        groups = np.zeros(self.table.shape[1], dtype=np.int64)
+        groups[columns] = connected(*(ids[side[rows[columns]]] for side in (self.premises, self.hypotheses) for rows in self.table))
+        return groups
+
+    def draw(self, size: int, random: np.random.Generator) -> Batch:
+        columns = self.sampler.draw(size, random)
+        count = len(self.table)
+        anchors = self.premises[self.table[random.integers(0, count, size), columns]]
+        langs = np.argsort(random.random((size, count)), axis=1)[:, : self.positives]
+        positives = self.hypotheses[self.table[langs, columns[:, None]]].ravel()
+        texts = self.corpus.texts
+        views = {ANCHOR: View(texts, anchors), POSITIVE: View(texts, positives, change=self.change)}
+        contradicted = self.triplets.contradicted(self.table[0][columns], random)
+        if contradicted is not None:
+            rows = self.table[random.integers(0, count, size), self.column[contradicted]]
+            views[NEGATIVE] = View(texts, self.hypotheses[rows])
+        return Batch(self.corpus.title, views, self.groups[columns], np.repeat(np.arange(size), self.positives))
+
+
+class LabelledPairs:
+    """Two texts and a label; the positive view of a row is the row itself, or a translation of both texts or of one of them."""
+
+    def __init__(self, corpus: Corpus, settings: LabelledPairsSettings, seed: int, change: Change | None) -> None:
+        self.corpus, self.settings, self.change = corpus, settings, change
+        codes, values = corpus.codes("label")
+        if strange := [value for value in values if value not in settings.labels]:
+            raise DataError(f"source {corpus.title!r}: label {strange[0]!r} is not among labels ({', '.join(settings.labels)})")
+        self.labels = np.array([settings.labels.index(value) for value in values])[codes]
+        self.sides = corpus.rows("first"), corpus.rows("second")
+        self.groups = connected(corpus.texts.ids[self.sides[0]], corpus.texts.ids[self.sides[1]])
+        langs = corpus.codes("lang")[0] if "lang" in corpus.marks.column_names else np.zeros(len(corpus), dtype=np.int64)
+        self.table = aligned(corpus)[0] if settings.view != "same" else None
+        if settings.languages:
+            known = corpus.codes("lang")[1]
+            langs = np.where(np.isin(langs, [place for place, lang in enumerate(known) if lang in settings.languages]), langs, -1)
+        self.sampler = Sampler(langs, settings.language_smoothing, seed)
+        self.count = int((langs >= 0).sum())
+
+    def draw(self, size: int, random: np.random.Generator) -> Batch:
+        rows = self.sampler.draw(size, random)
+        first, second = (side[rows] for side in self.sides)
+        texts = self.corpus.texts
+        if not self.settings.joint:
+            views = {ANCHOR: View(texts, first), POSITIVE: View(texts, second, change=self.change)}
+        else:
+            other = self._translations(rows, random)
+            keep_first, keep_second = self._kept(size, random)
+            view_rows = np.where(keep_first, first, self.sides[0][other]), np.where(keep_second, second, self.sides[1][other])
+            views = {ANCHOR: View(texts, first, second), POSITIVE: View(texts, view_rows[0], view_rows[1], change=self.change)}
+        return Batch(self.corpus.title, views, self.groups[rows], np.arange(size), labels=self.labels[rows])
+
+    def _translations(self, rows: Ints, random: np.random.Generator) -> Ints:
+        """Rows (n,) -> the same rows in any of the languages."""
+        if self.table is None:
+            return rows
+        column = np.full(len(self.corpus), -1)
+        column[self.table] = np.arange(self.table.shape[1])
+        translations: Ints = self.table[random.integers(0, len(self.table), len(rows)), column[rows]]
+        return translations
+
+    def _kept(self, size: int, random: np.random.Generator) -> tuple[Mask, Mask]:
+        """Which of the two texts stay as they are in the other view: of a partial translation, one."""
+        if self.settings.view != "partial_translation":
+            return np.zeros(size, dtype=bool), np.zeros(size, dtype=bool)
+        first = random.random(size) < 0.5
+        return first, ~first

@@ -1,0 +1,141 @@
+"""The losses of a config, each with the vectors it is of: what stands between a batch and `losses`."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from miner.training import losses, momentum
+from miner.training.batches import ANCHOR, NEGATIVE, POSITIVE
+from miner.training.heads import FirstTokenHead, NliHead
+from miner.training.mlm import Mlm
+from miner.training.settings import MomentumSettings, NliHeadSettings
+from miner.training.steps import Place, Step, Term
+
+
+class InfoNce(Term):
+    """Positives against the positives, and hard negatives, of other anchors; within a block where the batch has blocks."""
+
+    views = (ANCHOR, POSITIVE, NEGATIVE)
+
+    def forward(self, step: Step) -> Tensor:
+        weights = step.tensor(np.ones(len(step.batch), dtype=np.float32) if step.batch.weights is None else step.batch.weights)
+        columns = [*step.unit.values(), step.tensor(step.batch.groups), weights]
+        names = [*(f"{name}s" for name in step.unit), "groups", "weights"]
+        sizes = list(step.batch.blocks) or [len(step.batch)]
+        settings = self.settings
+        total = torch.zeros((), device=weights.device)
+        for block in zip(*(torch.split(column, sizes) for column in columns), strict=True):
+            vectors = losses.Vectors(**dict(zip(names, block, strict=True)))
+            loss = losses.info_nce(vectors, settings.temperature, settings.two_way, settings.hard_negative_weight)
+            total = total + loss * vectors.weights.sum()  # type: ignore[union-attr]
+        return total / weights.sum()
+
+
+class MultiPositive(Term):
+    """Each of the positives of an anchor against those of other anchors."""
+
+    views = (ANCHOR, POSITIVE, NEGATIVE)
+
+    def forward(self, step: Step) -> Tensor:
+        settings, vectors = self.settings, step.compared()
+        temperature = losses.rescaled(vectors, settings.temperature) if settings.rescale else settings.temperature
+        return losses.multi_positive(vectors, temperature, settings.form, settings.siblings)
+
+
+class LabelContrast(Term):
+    """Negatives are the views of another label; where there are no labels, of another group."""
+
+    def forward(self, step: Step) -> Tensor:
+        if step.batch.labels is None:
+            return losses.retrieval_contrast(step.compared(), self.settings.temperature)
+        unit = step.unit
+        return losses.label_contrast(unit[ANCHOR], unit[POSITIVE], step.tensor(step.batch.labels), self.settings.temperature)
+
+
+class Alignment(Term):
+    """The vectors of both views, as they are, come to agree."""
+
+    def forward(self, step: Step) -> Tensor:
+        return losses.alignment(step.vectors[ANCHOR], step.vectors[POSITIVE], self.settings.distance)
+
+
+class NliRelation(Term):
+    """The relation of two texts from the vectors of both, at length 1."""
+
+    def __init__(self, settings: NliHeadSettings, place: Place) -> None:
+        super().__init__(settings, place)
+        self.head = NliHead(place.towers[0].dim, len(place.labels), settings.hidden, settings.dropout)
+
+    def forward(self, step: Step) -> Tensor:
+        unit = step.unit
+        return functional.cross_entropy(self.head(unit[ANCHOR], unit[POSITIVE]), step.tensor(step.batch.labels))
+
+
+class Classification(Term):
+    """The class of a pair that is read as one, from its vector."""
+
+    views = (ANCHOR,)
+
+    def __init__(self, settings: Any, place: Place) -> None:
+        super().__init__(settings, place)
+        self.head = FirstTokenHead(place.towers[0].dim, len(place.labels))
+
+    def forward(self, step: Step) -> Tensor:
+        return functional.cross_entropy(self.classes(step.vectors[ANCHOR]), step.tensor(step.batch.labels))
+
+    def classes(self, vectors: Tensor) -> Tensor:
+        """Vectors (n, d) -> logits (n, classes)."""
+        logits: Tensor = self.head(vectors)
+        return logits
+
+
+class Momentum(Term):
+    """Queries of the towers against keys of slow copies, with queues of earlier keys for negatives."""
+
+    def __init__(self, settings: MomentumSettings, place: Place) -> None:
+        super().__init__(settings, place)
+        self.slow = nn.ModuleList([momentum.slow_copy(tower) for tower in place.towers])
+        self.queues = nn.ModuleList([momentum.Queue(settings.queue, place.towers[0].dim) for _ in range(2)])
+        self.waiting: list[tuple[dict[str, Tensor], Tensor]] = []  # keys of this step's batches, and their groups
+
+    def train(self, mode: bool = True) -> "Momentum":
+        super().train(mode)
+        self.slow.eval()  # keys do without dropout
+        return self
+
+    def forward(self, step: Step) -> Tensor:
+        unit, groups = step.unit, step.tensor(step.batch.groups)
+        keys = {name: functional.normalize(rows, dim=1) for name, rows in step.encode(list(self.slow)).items()}
+        self.waiting.append((keys, groups))
+        sides = (unit[ANCHOR], unit[POSITIVE]), (keys[ANCHOR], keys[POSITIVE])
+        queues: tuple[Any, Any] = (self.queues[0], self.queues[1])
+        return momentum.dual_momentum_contrast(*sides, groups, queues, self.settings.temperature)
+
+    def stepped(self, towers: Sequence[nn.Module]) -> None:
+        for slow, tower in zip(self.slow, towers, strict=True):
+            momentum.update(slow, tower, self.settings.momentum)
+        for keys, groups in self.waiting:
+            for name, queue in zip((ANCHOR, POSITIVE), self.queues, strict=True):
+                queue.enqueue(keys[name], groups)  # type: ignore[operator]
+        self.waiting = []
+
+
+TERMS: dict[str, Callable[[Any, Place], Term]] = {
+    "info_nce": InfoNce,
+    "multi_positive": MultiPositive,
+    "label_contrast": LabelContrast,
+    "alignment": Alignment,
+    "momentum": Momentum,
+    "mlm": Mlm,
+    "nli_head": NliRelation,
+    "classification": Classification,
+}
+
+
+def term(settings: Any, place: Place) -> Term:
+    """The loss that settings ask for."""
+    return TERMS[settings.loss](settings, place)

@@ -1,0 +1,98 @@
+"""What the losses of one batch see, and what a loss is to the trainer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+from torch.nn import functional
+
+from miner.training import losses, processes
+from miner.training.batches import ANCHOR, NEGATIVE, POSITIVE, Batch, tower_of
+from miner.training.caching import Pass, encode
+
+CHUNK = 64  # texts of one pass without a way back
+
+
+class Step:
+    """What the losses of one batch see: `vectors`, view -> (n, d) leaves, not of length 1, of the batches of all processes."""
+
+    def __init__(self, batch: Batch, passes: Sequence[tuple[list[str], Pass]], accelerator: Accelerator) -> None:
+        """`passes` are this process's part of the views, some of them through each tower."""
+        self.batch, self.passes, self.accelerator = batch, passes, accelerator
+        self.vectors: dict[str, Tensor] = {}
+        for names, of in passes:
+            self.vectors |= {name: rows.requires_grad_() for name, rows in self._gathered(names, of.vectors).items()}
+
+    @property
+    def unit(self) -> dict[str, Tensor]:
+        """The vectors at length 1."""
+        return {name: functional.normalize(rows, dim=1) for name, rows in self.vectors.items()}
+
+    def compared(self) -> losses.Vectors:
+        """The vectors at length 1 with all that belongs to them, as the contrastive losses want them."""
+        unit, batch = self.unit, self.batch
+        weights = None if batch.weights is None else self.tensor(batch.weights)
+        groups, owners = self.tensor(batch.groups), self.tensor(batch.owners)
+        return losses.Vectors(unit[ANCHOR], unit[POSITIVE], groups, owners, unit.get(NEGATIVE), weights)
+
+    def tensor(self, values: Any) -> Tensor:
+        """An array of the batch, where the vectors are."""
+        return torch.from_numpy(values).to(self.accelerator.device)
+
+    def own(self, view: str) -> int:
+        """How many rows of a view this process has."""
+        of = processes.part(len(self.batch.views[view]), self.accelerator)
+        count: int = of.stop - of.start
+        return count
+
+    def encode(self, towers: Sequence[Any]) -> dict[str, Tensor]:
+        """The vectors of the same texts by other encoders, without a way back."""
+        found: dict[str, Tensor] = {}
+        for names, of in self.passes:
+            tower = towers[tower_of(names[0], len(towers))]
+            found |= self._gathered(names, encode(tower, of.read, CHUNK, self.accelerator.autocast))
+        return found
+
+    def backward(self) -> None:
+        """The gradients of the leaves that are this process's own -> added to those of the encoders' weights.
+
+        They are of one process's part of a sum; the gradients of all processes are averaged later.
+        """
+        for names, of in self.passes:
+            leaves = [self.vectors[name] for name in names]
+            gradients = [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in leaves]
+            own = [gradient[processes.part(len(gradient), self.accelerator)] for gradient in gradients]
+            of.backward(torch.cat(own) * self.accelerator.num_processes)
+
+    def _gathered(self, names: list[str], rows: Tensor) -> dict[str, Tensor]:
+        counts = [len(self.batch.views[name]) for name in names]
+        own = [processes.part(count, self.accelerator) for count in counts]
+        parts = torch.split(rows, [of.stop - of.start for of in own])
+        return {name: processes.gather(part, count, self.accelerator) for name, part, count in zip(names, parts, counts, strict=True)}
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a loss may ask for when it is made."""
+
+    towers: Sequence[Any]  # the encoders
+    labels: tuple[str, ...]  # of its sources
+
+
+class Term(nn.Module):
+    """One loss of the sum. `views` names the views it wants, where the batch has them."""
+
+    views: tuple[str, ...] = (ANCHOR, POSITIVE)
+
+    def __init__(self, settings: Any, place: Place) -> None:  # noqa: ARG002
+        super().__init__()
+        self.settings = settings
+
+    def forward(self, step: Step) -> Tensor:
+        raise NotImplementedError
+
+    def stepped(self, towers: Sequence[nn.Module]) -> None:
+        """Called after every step of the optimizer."""

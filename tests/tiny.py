@@ -1,0 +1,87 @@
+"""A language of numbers in which every translation is known, and a transformer small enough to learn it in a test."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from miner.training import run
+from miner.training.settings import TrainConfig
+from miner.training.trainer import Trainer
+
+NUMBERS = {
+    "eng_Latn": ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"],
+    "deu_Latn": ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"],
+    "rus_Cyrl": ["ноль", "один", "два", "три", "четыре", "пять", "шесть", "семь", "восемь", "девять"],
+}
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+WORDS = [*SPECIAL, *(word for words in NUMBERS.values() for word in words)]
+WIDTH, LAYERS = 32, 3
+
+
+def numbers(rows: int, seed: int, digits: int = 4) -> list[np.ndarray]:
+    """Rows of digits; no two have the same ones, since a bag does not see the order."""
+    drawn = np.random.default_rng(seed).integers(0, 10, size=(4 * rows, digits))
+    return list({tuple(sorted(row)): row for row in drawn}.values())[:rows]
+
+
+def sentence(lang: str, digits: Sequence[int]) -> str:
+    return " ".join(NUMBERS[lang][digit] for digit in digits)
+
+
+def write_tsv(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
+    path.write_text("".join("\t".join(map(str, row)) + "\n" for row in [header, *rows]))
+    return path
+
+
+def write_pairs(path: Path, rows: int = 400, seed: int = 1) -> Path:
+    """English and German of the same numbers."""
+    pairs = [[sentence(lang, digits) for lang in ("eng_Latn", "deu_Latn")] for digits in numbers(rows, seed)]
+    return write_tsv(path, ["en", "de"], pairs)
+
+
+def save_transformer(folder: Path, dropout: float = 0.1, kind: type = transformers.XLMRobertaForMaskedLM) -> Path:
+    """An XLM-R of random weights whose tokens are the words of the numbers."""
+    tokenizer = Tokenizer(models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    ends = [("<s>", 0), ("</s>", 2)]
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=ends)
+    special = {"bos_token": "<s>", "cls_token": "<s>", "sep_token": "</s>", "eos_token": "</s>", "pad_token": "<pad>"}
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", mask_token="<mask>", **special)
+    fast.save_pretrained(folder)
+    config = transformers.XLMRobertaConfig(
+        vocab_size=len(WORDS), hidden_size=WIDTH, num_hidden_layers=LAYERS, num_attention_heads=4, intermediate_size=48,
+        max_position_embeddings=40, pad_token_id=1, bos_token_id=0, eos_token_id=2, type_vocab_size=1, initializer_range=0.1,
+        hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    kind(config).save_pretrained(folder)
+    return folder
+
+
+def config(folder: Path, **training: Any) -> dict[str, Any]:
+    """Parallel sentences for a tiny transformer."""
+    return {
+        "encoder": {"kind": "transformer", "model": str(folder / "model"), "pooling": "mean"},
+        "data": [{"strategy": "parallel", "files": [str(folder / "pairs.tsv")], "columns": {"source": "en", "target": "de"}}],
+        "objective": [{"loss": "info_nce"}],
+        "training": {"steps": 12, "batch_size": 32, "lr": 2e-3, **training},
+    }
+
+
+def prepared(folder: Path, output: str, cache: int | None = None, objective: str = "info_nce") -> Trainer:
+    values = config(folder, gradient_cache=cache)
+    values["objective"][0]["loss"] = objective
+    return run._prepare(TrainConfig(**values), folder / output)[0]
+
+
+def gradients(trainer: Trainer) -> list[torch.Tensor]:
+    """Those of the first batch, without a step."""
+    trainer.root.train()
+    stream, seed = trainer.streams[0], [0, 0, 0, 0]
+    trainer._learn(stream.draw(np.random.default_rng(seed)), stream, seed)
+    return [weight.grad.clone() for weight in trainer.weights if weight.grad is not None]
