@@ -31,7 +31,7 @@ from miner.search.precision import PRECISIONS, SLACK, Precision, Tile, fastest, 
 from miner.search.proposals import Best, Wanted, scan, scan_both, scan_self
 
 TILE = 2048  # rows and columns of a tile on a CPU: it stays in the cache
-DEVICE_TILE = 16384  # on a GPU, where starting an operation takes longer
+DEVICE_TILE = 16384  # at most, on a GPU, where starting an operation takes longer
 SMALL = 1 << 31  # multiplications that are done before a precision is chosen
 SAMPLE = 256  # vectors with which a precision is tried
 CHUNK = 1 << 20  # numbers of a temporary array while candidates are scored: 8 MB of float64
@@ -134,9 +134,19 @@ def _plan(x: Tensor, y: Tensor, k: int, name: str | None) -> _Plan:
 
 
 def _tiled(x: Tensor, y: Tensor, name: str) -> _Plan:
-    size = TILE if x.device.type == "cpu" else DEVICE_TILE
+    size = _tile_size(x.device)
     left = tiles(x, PRECISIONS[name], size)
     return _Plan(name, left, left if y is x else tiles(y, PRECISIONS[name], size))
+
+
+def _tile_size(device: torch.device) -> int:
+    """Rows and columns of a tile; on a GPU as many as fit into what is free, with 32 bytes for each product and what is made of it."""
+    if device.type == "cpu":
+        return TILE
+    size, free = DEVICE_TILE, torch.cuda.mem_get_info(device)[0]
+    while size > TILE and 32 * size**2 > free:
+        size //= 2
+    return size
 
 
 def _start(tiles_: Sequence[Tile], others: Sequence[Tile], known: Neighbours, precision: Precision, wider: int = 1) -> list[Best]:
