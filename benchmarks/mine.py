@@ -93,6 +93,8 @@ def ready(lines: int, encoder: str, runs: int, alone: bool) -> None:
                 for side in ("en", "de"):
                     as_arrays(folder / side, folder)
                 theirs.append(run([sys.executable, __file__, "script", str(folder)]))
+            told = "" if alone else f", in LASER's manner {theirs[-1][0]:.1f} s"
+            print(f"run {turn + 1}: miner mine {ours[-1][0]:.1f} s{told}", flush=True)
         found = json.loads((folder / "figures.json").read_text())
         stages = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in found["seconds"].items())
         print(f"{lines:,} x {lines:,} lines, {found['pairs']:,} pairs above {THRESHOLD}")
