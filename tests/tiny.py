@@ -44,7 +44,7 @@ def write_pairs(path: Path, rows: int = 400, seed: int = 1) -> Path:
     return write_tsv(path, ["en", "de"], pairs)
 
 
-def save_transformer(folder: Path, dropout: float = 0.1, kind: type = transformers.XLMRobertaForMaskedLM) -> Path:
+def save_transformer(folder: Path, dropout: float = 0.1, layers: int = LAYERS) -> Path:
     """An XLM-R of random weights whose tokens are the words of the numbers."""
     tokenizer = Tokenizer(models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -54,12 +54,12 @@ def save_transformer(folder: Path, dropout: float = 0.1, kind: type = transforme
     fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", mask_token="<mask>", **special)
     fast.save_pretrained(folder)
     config = transformers.XLMRobertaConfig(
-        vocab_size=len(WORDS), hidden_size=WIDTH, num_hidden_layers=LAYERS, num_attention_heads=4, intermediate_size=48,
+        vocab_size=len(WORDS), hidden_size=WIDTH, num_hidden_layers=layers, num_attention_heads=4, intermediate_size=48,
         max_position_embeddings=40, pad_token_id=1, bos_token_id=0, eos_token_id=2, type_vocab_size=1, initializer_range=0.1,
         hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
     )  # fmt: skip
     torch.manual_seed(0)
-    kind(config).save_pretrained(folder)
+    transformers.XLMRobertaForMaskedLM(config).save_pretrained(folder)
     return folder
 
 

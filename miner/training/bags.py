@@ -109,9 +109,7 @@ class Bags(nn.Module):
 
     def read(self, views: Sequence[View], random: np.random.Generator) -> Pieces:
         """Texts in numbers: those of all views, one after another. What is read as it stands in a corpus is known already."""
-        parts = [
-            self.known[id(view.texts)].take(view.rows) if view.change is None else self._pieces(view.read(random)[0]) for view in views
-        ]
+        parts = [self.known[id(view.texts)].take(view.rows) if view.as_it_stands else self._pieces(view.read(random)[0]) for view in views]
         return Pieces.joined(parts).thinned(self.settings.piece_dropout, random)
 
     def numbers(self, texts: Sequence[str]) -> Pieces:

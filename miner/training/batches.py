@@ -8,6 +8,7 @@ import numpy.typing as npt
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from miner.training.augment import partial_translation
 from miner.training.corpora import Texts
 
 Ints = npt.NDArray[np.int64]
@@ -19,23 +20,32 @@ ANCHOR, POSITIVE, NEGATIVE = "anchor", "positive", "negative"
 
 @dataclass(frozen=True)
 class View:
-    """n texts, or pairs of texts to be read as one sequence; `change` is done to them when they are read."""
+    """n texts, or pairs of texts to be read as one sequence; `spans` and `change` come into play when they are read."""
 
     texts: Texts
     rows: Ints  # (n,)
     partners: Ints | None = None  # (n,) the second of each pair
+    spans: Ints | None = None  # (n,) their translations, of which a span replaces one of the text
     change: Change | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def part(self, of: slice) -> "View":
-        return replace(self, rows=self.rows[of], partners=None if self.partners is None else self.partners[of])
+        parts = {name: rows[of] for name in ("rows", "partners", "spans") if (rows := getattr(self, name)) is not None}
+        return replace(self, **parts)
+
+    @property
+    def as_it_stands(self) -> bool:
+        """Whether what is read is what the rows hold."""
+        return self.change is None and self.spans is None
 
     def read(self, random: np.random.Generator) -> tuple[list[str], list[str] | None]:
         """The texts and, of pairs, the second texts."""
         first = self.texts.take(self.rows)
         second = None if self.partners is None else self.texts.take(self.partners)
+        if self.spans is not None:
+            first = partial_translation(first, self.texts.take(self.spans), random)
         if self.change is not None:
             first = self.change(first, random)
             second = None if second is None else self.change(second, random)

@@ -55,7 +55,7 @@ class Pairs:
     """A translation is the positive; of mined pairs those above a margin, weighted by it if asked."""
 
     def __init__(self, corpus: Corpus, settings: ParallelSettings | MinedSettings, seed: int, change: Change | None) -> None:
-        self.corpus, self.change, self.swap = corpus, change, settings.swap
+        self.corpus, self.change, self.swap, self.view = corpus, change, settings.swap, settings.view
         self.sides = corpus.rows("source"), corpus.rows("target")
         self.groups = connected(*(corpus.texts.ids[rows] for rows in self.sides))
         langs = languages(corpus)
@@ -74,12 +74,16 @@ class Pairs:
     def draw(self, size: int, random: np.random.Generator) -> Batch:
         rows = self.sampler.draw(size, random)
         swapped = random.random(len(rows)) < (0.5 if self.swap else 0)
-        anchors, positives = (np.where(swapped, a[rows], b[rows]) for a, b in (self.sides[::-1], self.sides))
-        texts = self.corpus.texts
+        anchors, others = (np.where(swapped, a[rows], b[rows]) for a, b in (self.sides[::-1], self.sides))
         weights = None if self.weights is None else self.weights[rows]
-        return paired(
-            self.corpus.title, View(texts, anchors), View(texts, positives, change=self.change), self.groups[rows], weights=weights
-        )
+        return paired(self.corpus.title, View(self.corpus.texts, anchors), self._view(anchors, others), self.groups[rows], weights=weights)
+
+    def _view(self, anchors: Ints, translations: Ints) -> View:
+        """The positives of anchors."""
+        if self.view == "full_translation":
+            return View(self.corpus.texts, translations, change=self.change)
+        spans = translations if self.view == "partial_translation" else None
+        return View(self.corpus.texts, anchors, spans=spans, change=self.change)
 
 
 class Triplets:

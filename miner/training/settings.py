@@ -50,6 +50,13 @@ class TransformerSettings(Settings):
         return self
 
 
+class CodeSwitchSettings(Settings):
+    """Words of the positives replaced by a translation."""
+
+    lexicons: tuple[str, ...] = Field(min_length=1)  # files of `word translation` lines, each of one pair of languages
+    ratio: float = Field(0.5, ge=0, le=1)  # probability for a word that a lexicon has
+
+
 class SourceSettings(Settings):
     """What every source of examples has. `columns` tells which column of the files plays which role."""
 
@@ -62,6 +69,8 @@ class SourceSettings(Settings):
     weight: float = Field(1.0, gt=0)  # its share of the batches
     batch_size: int | None = Field(None, ge=1)  # None takes training.batch_size
     language_smoothing: float = Field(1.0, ge=0, le=1)  # languages are drawn by count ** this (1 / temperature): 0 draws all alike
+
+    code_switch: CodeSwitchSettings | None = None
 
     @pydantic.model_validator(mode="after")
     def _check_columns(self) -> Self:
@@ -88,10 +97,11 @@ class UnsupervisedSettings(SourceSettings):
 
 
 class ParallelSettings(SourceSettings):
-    """A translation is the positive."""
+    """A translation is the positive, or the text itself with a span of it translated, or as it is (for code switching)."""
 
     ROLES = ("source", "target")
     strategy: Literal["parallel"]
+    view: Literal["full_translation", "partial_translation", "same"] = "full_translation"
     swap: bool = False  # either side may be the anchor, drawn anew each time
 
 
@@ -103,6 +113,7 @@ class MinedSettings(SourceSettings):
     least_margin: float | None = None  # leave out pairs that score less
     weigh_by_margin: bool = False  # a pair counts by its margin, on average 1
     swap: bool = False
+    view: Literal["full_translation", "partial_translation", "same"] = "full_translation"
 
 
 class TripletSettings(SourceSettings):
