@@ -6,7 +6,7 @@ arrays of float16, which are mapped into memory to score exactly what the index 
 so that a stopped run goes on. How hard to look is tuned at the end, and stands in the manifest with the recall that was measured.
 """
 
-import logging
+import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -27,8 +27,6 @@ from pipelines.runner import nothing_left_of_nothing, run_stage
 STAGE = "index"
 TRAINED, PARTS = "trained", "parts"  # folders of what the index is made from; gone when it is finished
 FILE = storage.shard_name(0, 1, ".faiss")
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ def build(corpus: Corpus, output: str, settings: IndexSettings, k: int, options:
     asked = {"k": k, "target_recall": settings.target_recall}
 
     def details(_: object) -> Mapping[str, Any]:
-        told = {"embeddings": _place(corpus.folder), "factory": factory, "asked": asked}
+        told = {"embeddings": _place(corpus.folder, output), "factory": factory, "asked": asked}
         if before.get("asked") == asked:
             return {**before, **told}
         return {**told, **_tuned(plan, device, k, settings)}
@@ -232,9 +230,12 @@ def _read(uri: str) -> Any:
     return faiss_index.load(np.frombuffer(fs.cat_file(path), dtype=np.uint8))
 
 
-def _place(uri: str) -> str:
-    """A name that also holds in another working directory."""
-    return uri if "://" in uri else storage.filesystem(uri)[1]
+def _place(corpus: str, output: str) -> str:
+    """Where the embeddings are, seen from the index: they may move together, and the manifest is the same wherever they are."""
+    if "://" in corpus:
+        return corpus
+    place = storage.filesystem(corpus)[1]
+    return place if "://" in output else posixpath.relpath(place, storage.filesystem(output)[1])
 
 
 def is_index(folder: str) -> bool:
@@ -253,6 +254,8 @@ def indexed_corpus(folder: str) -> Corpus:
     """
     manifest = storage.read_manifest(folder, STAGE)
     place = str(manifest.details["embeddings"])
+    if "://" not in place:
+        place = posixpath.normpath(storage.join(folder, place))
     corpus = open_corpus(place)
     if manifest.inputs.get("embeddings") != corpus.key:
         raise DataError(f"{folder}: made from other embeddings than {place} now holds; run `miner index` again")

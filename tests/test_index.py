@@ -86,10 +86,12 @@ def test_every_vector_is_in_the_index_under_its_id(factory: str, built: Build) -
 
 
 @pytest.mark.parametrize("factory", ["IVF8,PQ8x4", "IVF8,PQ8x4fs", "HNSW8"])
-def test_the_same_command_gives_the_same_bytes(factory: str, built: Build, sides: tuple[Path, Path], tmp_path: Path) -> None:
-    assert miner("index", sides[0], "--output", tmp_path, "--factory", factory, "--target-recall", "0.5").exit_code == 0
-    for path in (file for file in tmp_path.rglob("*") if file.is_file()):
-        assert path.read_bytes() == (built(factory, 0) / path.relative_to(tmp_path)).read_bytes(), path.name
+def test_the_same_command_gives_the_same_bytes(factory: str, built: Build, sides: tuple[Path, Path]) -> None:
+    first = built(factory, 0)
+    again = first.with_name(f"again-{factory}")
+    assert miner("index", sides[0], "--output", again, "--factory", factory, "--target-recall", "0.5").exit_code == 0
+    for path in (file for file in again.rglob("*") if file.is_file()):
+        assert path.read_bytes() == (first / path.relative_to(again)).read_bytes(), path.name
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(
@@ -103,8 +105,11 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(
     monkeypatch.setattr(faiss_index, "train", lambda *_: pytest.fail("trained again"))
     monkeypatch.setattr(faiss_index, "add", lambda *_: pytest.fail("added again"))
     assert miner(*command, tmp_path / "stopped").exit_code == 0
-    for name in (stage.FILE, storage.MANIFEST):
-        assert (tmp_path / "stopped" / name).read_bytes() == (built("IVF8,PQ8x4", 0) / name).read_bytes()
+    whole, details = built("IVF8,PQ8x4", 0), []
+    assert (tmp_path / "stopped" / stage.FILE).read_bytes() == (whole / stage.FILE).read_bytes()
+    for folder in (whole, tmp_path / "stopped"):
+        details.append({**storage.read_manifest(str(folder)).details, "embeddings": None})  # which is told as seen from the index
+    assert details[0] == details[1]
 
 
 def test_the_recall_in_the_manifest_is_that_of_a_dense_comparison(sides: tuple[Path, Path], tmp_path: Path) -> None:
@@ -122,6 +127,15 @@ def test_the_recall_in_the_manifest_is_that_of_a_dense_comparison(sides: tuple[P
     )
     assert 0.9 <= told["setting"]["low"] < told["setting"]["recall"] < 1
     assert told["setting"]["effort"] < 32
+
+
+def test_index_and_embeddings_may_move_together(tmp_path: Path) -> None:
+    corpus(tmp_path / "here/embedded", 90)
+    assert miner("index", tmp_path / "here/embedded", "--output", tmp_path / "here/indexed").exit_code == 0
+    assert str(tmp_path) not in (tmp_path / "here/indexed" / storage.MANIFEST).read_text()
+    (tmp_path / "here").rename(tmp_path / "there")
+    result = miner("mine", *[tmp_path / "there/indexed"] * 2, "--output", tmp_path / "out", "--engine", "faiss")
+    assert result.exit_code == 0, result.output
 
 
 def test_a_target_out_of_reach_is_told_plainly(sides: tuple[Path, Path], tmp_path: Path) -> None:
