@@ -5,9 +5,9 @@ from torch import Tensor, nn
 
 
 class NliHead(nn.Module):
-    """The relation of two texts from their vectors: a hidden layer on [u, v, |u - v|] (Wang et al. 2021, section 2.3).
+    """The relation of two texts from their vectors: a hidden layer on [u, v, |u - v|] (Wang et al. 2021).
 
-    Features as in InferSent (Conneau et al. 2017, section 3.1) without the product.
+    Features as in InferSent (Conneau et al. 2017) without the product.
     """
 
     def __init__(self, dim: int, classes: int = 3, hidden: int = 256, dropout: float = 0.1) -> None:

@@ -46,7 +46,7 @@ def info_nce(batch: Vectors, temperature: float, two_way: bool = False, hard_wei
     The loss of anchor i is `-log exp(s_ii / t) / (sum_j exp(s_ij / t) + sum_j exp(r_ij / t + w [i = j]))`, s its similarity to the
     positives and r to the hard negatives, if there are any (van den Oord et al. 2018, eq. 4; Gao et al. 2021, eq. 5 and
     appendix on the weight: a logit, for a row's own hard negative alone). `two_way` takes the mean of it and of the loss with the
-    positives looking for their anchors, without hard negatives (Yang et al. 2019, section 2.2).
+    positives looking for their anchors, without hard negatives (Yang et al. 2019).
     """
     right = (batch.anchors * batch.positives).sum(dim=1) / temperature
     forward, backward = log_sums(batch.anchors, batch.positives, (batch.groups, batch.groups), temperature, two_way)

@@ -1,4 +1,4 @@
-"""Masked language modelling beside contrast (Devlin et al. 2019, section 3.1, task 1; Gao et al. 2021, section 6.3)."""
+"""Masked language modelling beside contrast (Devlin et al. 2019, section 3.1, task 1; Gao et al. 2021)."""
 
 from collections.abc import Callable
 

@@ -76,7 +76,7 @@ def momentum_contrast(queries: Tensor, keys: Tensor, groups: Tensor, queue: Queu
 def dual_momentum_contrast(
     queries: tuple[Tensor, Tensor], keys: tuple[Tensor, Tensor], groups: Tensor, queues: tuple[Queue, Queue], temperature: float
 ) -> Tensor:
-    """Both sides' queries and keys, (n, d) each, and their queues -> L(x, y) + L(y, x) (Wang et al. 2021, section 2.2).
+    """Both sides' queries and keys, (n, d) each, and their queues -> L(x, y) + L(y, x) (Wang et al. 2021).
 
     The query of one side looks for the key of the other among those in the other side's queue.
     """
