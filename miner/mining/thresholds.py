@@ -161,7 +161,6 @@ def _lowest(value: Floats, supported: Bools, asked: float, short: str, hint: str
     rows = np.flatnonzero((value >= asked) & supported)
     if not len(rows):
         best = float(value[supported].max())
-        raise DataError(
-            f"no threshold has a precision of {asked:g}, the best has {best:.3f}{hint}; give a lower --precision, or a --threshold"
-        )
+        said = f"no threshold has a precision of {asked:g}: of those with enough pairs to tell, the best has {best:.3f}{hint}"
+        raise DataError(f"{said}; give a lower --precision, or a --threshold")
     return int(rows[-1])
