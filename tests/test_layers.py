@@ -24,7 +24,7 @@ ROOMS = {
     "filters": {"errors"},
     "mining": {"errors", "search"},
     "training": {"errors", "tables", "config", "storage", "languages", "text", "encoders"},
-    "evaluation": {"errors", "tables", "config", "storage", "languages", "text", "encoders", "search", "mining"},
+    "evaluation": {"errors", "tables", "config", "storage", "languages", "text", "encoders", "search", "filters", "mining"},
 }
 ROOMS["pipelines"] = set(ROOMS)
 ROOMS["cli"] = set(ROOMS)
@@ -41,7 +41,13 @@ FENCES = {
 MATHS = ("miner.search.", "miner.mining.", "miner.training.losses")
 NOT_MATHS = {"os", "io", "pathlib", "shutil", "tempfile", "json", "csv", "gzip", "fsspec", "pyarrow", "pydantic", "yaml"}
 
-LIGHT = {"click", "miner", "miner.errors", "miner.config"}  # what the modules of miner.cli may import before a command is chosen
+LIGHT = {
+    "click",
+    "miner",
+    "miner.errors",
+    "miner.config",
+    "miner.evaluation.settings",
+}  # what the modules of miner.cli may import before a command is chosen
 HEAVY = {"torch", "transformers", "apache_beam", "faiss", "pyarrow", "sentencepiece", "numpy", "huggingface_hub", "fsspec"}
 
 

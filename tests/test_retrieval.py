@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from sklearn.metrics import f1_score
 
 from miner.cli.main import main
-from miner.evaluation.retrieval import accuracies
+from miner.evaluation.retrieval import Accuracy, accuracy, f1, find, hits
 
 
 def unit(rows: object) -> np.ndarray:
@@ -35,8 +36,12 @@ def reference(x: np.ndarray, y: np.ndarray, k: int) -> dict[str, tuple[float, fl
     return {"cosine": (cosine, cosine_back), "ratio": (ratio, ratio_back)}
 
 
+def accuracies(x: np.ndarray, y: np.ndarray, k: int) -> dict[str, Accuracy]:
+    return {name: accuracy(hits(answers)) for name, answers in find(x, y, k).items()}
+
+
 def found(x: np.ndarray, y: np.ndarray, k: int = 4) -> dict[str, tuple[float, float]]:
-    return {name: (accuracy.forward, accuracy.backward) for name, accuracy in accuracies(x, y, k).items()}
+    return {name: (shares.forward, shares.backward) for name, shares in accuracies(x, y, k).items()}
 
 
 @pytest.mark.parametrize(("size", "k"), [(1, 4), (3, 4), (50, 1), (50, 4), (300, 4), (300, 16)])
@@ -85,6 +90,14 @@ def test_lines_without_a_vector_are_wrong_and_stand_in_nobodys_way() -> None:
     assert found(x[:1], y[:1]) == {"cosine": (0, 0), "ratio": (0, 0)}
 
 
+def test_f1_is_that_of_classes() -> None:
+    answers = np.random.default_rng(0).integers(0, 60, size=(60, 2)) - 1  # some find nothing
+    answers[:40] = np.arange(40)[:, None]
+    for column, share in zip(answers.T, (f1(answers).forward, f1(answers).backward), strict=True):
+        expected = f1_score(np.arange(60), column, average="weighted", zero_division=0)
+        assert share == pytest.approx(expected, abs=1e-12)
+
+
 def run(*arguments: str) -> tuple[int, str, str]:
     result = CliRunner().invoke(main, ["eval", "retrieval", *arguments])
     return result.exit_code, result.stdout, result.stderr
@@ -102,7 +115,12 @@ def test_command(toy_encoder: Path, tmp_path: Path) -> None:
     )
     assert (status, errors) == (0, "")
     shares = {"forward": 0.4, "backward": 0.4, "mean": 0.4}
-    assert json.loads((tmp_path / "f.json").read_text()) == {"n": 5, "accuracy": {"cosine": shares, "ratio": shares}}
+    errors_of = {"forward": 0.6, "backward": 0.6, "mean": 0.6}
+    # Line 1 is found by 1 and 4, so its F1 is 2/3; line 2 by 2 and 5 forward, and alone backward, where 5 finds 1 too.
+    f1 = {"forward": (2 / 3 + 2 / 3) / 5, "backward": (1 / 2 + 1) / 5}
+    f1["mean"] = (f1["forward"] + f1["backward"]) / 2
+    expected = {"n": 5, "accuracy": {"cosine": shares, "ratio": shares}, "f1": {"cosine": f1}, "xsim": errors_of}
+    assert json.loads((tmp_path / "f.json").read_text()) == expected
     assert "5 lines" in output
 
 
@@ -111,7 +129,8 @@ def test_columns_of_a_table(toy_encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "fr.tsv").write_text("1\tun\n2\tdeux\n")
     status, output, _ = run(str(tmp_path / "en.tsv"), str(tmp_path / "fr.tsv"), "--encoder", str(toy_encoder), "--text-column", "2")
     assert status == 0
-    assert output.split()[-4:] == ["ratio", "100.00", "100.00", "100.00"]
+    assert output.splitlines()[-3].split() == ["ratio", "100.00", "100.00", "100.00"]
+    assert output.splitlines()[-1].split() == ["xSIM", "error", "0.00", "0.00", "0.00"]
 
 
 @pytest.mark.parametrize(

@@ -1,46 +1,85 @@
 """`miner eval`: one command for each evaluation."""
 
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from miner.cli import console, options
-from miner.config import EncoderSettings, MineConfig
+from miner.config import EncoderSettings, load_yaml
+from miner.errors import ConfigError
+from miner.evaluation.settings import (
+    AlignmentTask,
+    BuccTask,
+    ClassificationTask,
+    ClusteringTask,
+    LanguageProbeTask,
+    PairClassificationTask,
+    ProbeTask,
+    RetrievalTask,
+    StsTask,
+    SuiteConfig,
+    TaskSettings,
+    TatoebaTask,
+)
+
+Option = Callable[[Any], Any]
 
 
 @click.group()
 def command() -> None:
-    """Measure an encoder."""
+    """Measure an encoder, or what was mined."""
+
+
+def _data(help: str) -> Option:
+    return click.option("--data", required=True, metavar="PATH", help=help)
+
+
+def _column(model: type[TaskSettings], name: str, help: str) -> Option:
+    return options.setting(model, name, help, metavar="NAME")
+
+
+def _probe(*columns: Option) -> Option:
+    """The options of a linear probe around those of the texts."""
+    return options.group(
+        click.option("--train", required=True, metavar="FILE", help="Table of the rows to train on."),
+        click.option("--test", required=True, metavar="FILE", help="Table of the rows to test on; may be the same, with --split-column."),
+        *columns,
+        _column(ProbeTask, "label_column", "Column of the label."),
+        _column(ProbeTask, "lang_column", "Column of the language; results are told for each."),
+        _column(ProbeTask, "split_column", "Column that says `train` or `test`; other rows are left out."),
+        click.option("--train-lang", "train_langs", multiple=True, metavar="CODE", help="Train on this language alone; may be repeated."),
+    )
+
+
+_seed = options.setting(ClusteringTask, "seed", "Of what is drawn by chance.", type=int)
+_k = options.setting(RetrievalTask, "k", "Neighbours on each side, for the margin.", type=click.IntRange(1, 1024))
 
 
 @command.command()
 @click.argument("source")
 @click.argument("target")
 @options.encoder_options
-@options.setting(MineConfig, "k", "Neighbours on each side, for the margin.", type=click.IntRange(1, 1024))
+@_k
 @options.text_column_option
 @options.json_option
-def retrieval(source: str, target: str, k: int, text_column: str | None, json_file: str | None, **settings: Any) -> None:
+def retrieval(json_file: str | None, **settings: Any) -> None:
     """How often line i of TARGET is found for line i of SOURCE, and the other way round.
 
-    By cosine, and by ratio margin among the k nearest. SOURCE and TARGET are text with a sentence on each line.
+    By cosine, and by ratio margin among the k nearest, which is xSIM. SOURCE and TARGET are text with a sentence on each line.
 
     \b
     Example:
       miner eval retrieval news.de.txt.gz news.en.txt.gz --encoder sentence-transformers/LaBSE
     """
-    from miner.encoders import load_encoder
-    from miner.evaluation.retrieval import evaluate
-
-    chosen = EncoderSettings.check(**settings)
-    _report(evaluate(load_encoder(chosen.encoder, chosen), source, target, k, text_column), json_file)
+    _run(RetrievalTask, settings, json_file)
 
 
 @command.command()
-@click.option("--data", required=True, metavar="DIR", help="Folder of files tatoeba.xxx-eng.tsv.gz: xxx<TAB>English, no header.")
+@_data("Folder of files tatoeba.xxx-eng.tsv.gz: xxx<TAB>English, no header.")
 @options.encoder_options
 @options.json_option
-def tatoeba(data: str, json_file: str | None, **settings: Any) -> None:
+def tatoeba(json_file: str | None, **settings: Any) -> None:
     """Retrieval by cosine between English and each language of Tatoeba, with XTREME's averages.
 
     Forward is from the language to English, backward from English to it.
@@ -49,11 +88,194 @@ def tatoeba(data: str, json_file: str | None, **settings: Any) -> None:
     Example:
       miner eval tatoeba --data tatoeba --encoder builtin --json tatoeba.json
     """
-    from miner.encoders import load_encoder
-    from miner.evaluation.tatoeba import evaluate
+    _run(TatoebaTask, settings, json_file)
 
+
+@command.command()
+@_data("Folder of files such as de-en.dev.de, de-en.dev.en (id<TAB>sentence) and de-en.dev.gold (id<TAB>id), and the same for test.")
+@options.encoder_options
+@_k
+@options.setting(BuccTask, "margin", "How neighbours count against a pair.", type=click.Choice(["ratio", "distance", "absolute"]))
+@options.json_option
+def bucc(json_file: str | None, **settings: Any) -> None:
+    """F1 of mined pairs on the test split, with the threshold tuned on the dev split; the oracle F1 apart.
+
+    \b
+    Example:
+      miner eval bucc --data bucc2018 --encoder sentence-transformers/LaBSE
+    """
+    _run(BuccTask, settings, json_file)
+
+
+@command.command()
+@_data("Table with the columns sentence1, sentence2 and score.")
+@click.option("--track-column", "track_columns", multiple=True, metavar="NAME", help="Rows equal in this are a track; may be repeated.")
+@options.encoder_options
+@options.json_option
+def sts(json_file: str | None, **settings: Any) -> None:
+    """Correlation of cosines with how similar people find two sentences, by track and over all.
+
+    \b
+    Example:
+      miner eval sts --data sts17.tsv.gz --track-column track
+    """
+    _run(StsTask, settings, json_file)
+
+
+@command.command()
+@_data("Table of texts and labels.")
+@_column(ClusteringTask, "text_column", "Column of the text.")
+@_column(ClusteringTask, "label_column", "Column of the label.")
+@_column(ClusteringTask, "lang_column", "Column of the language; each is clustered by itself.")
+@options.setting(ClusteringTask, "clusters", "How many; without it, as many as there are labels.", type=click.IntRange(2))
+@_seed
+@options.encoder_options
+@options.json_option
+def clustering(json_file: str | None, **settings: Any) -> None:
+    """How well k-means finds the labels of texts: purity and V-measure.
+
+    \b
+    Example:
+      miner eval clustering --data news.tsv.gz --text-column headline --label-column category
+    """
+    _run(ClusteringTask, settings, json_file)
+
+
+@command.command()
+@_probe(_column(ClassificationTask, "text_column", "Column of the text."))
+@options.encoder_options
+@options.json_option
+def classification(json_file: str | None, **settings: Any) -> None:
+    """Accuracy of a linear classifier of texts on embeddings that stay as they are.
+
+    \b
+    Example:
+      miner eval classification --train news.tsv --test news.tsv --split-column split --lang-column lang --train-lang eng
+    """
+    _run(ClassificationTask, settings, json_file)
+
+
+@command.command("pair-classification")
+@_probe(
+    _column(PairClassificationTask, "first_column", "Column of the first text."),
+    _column(PairClassificationTask, "second_column", "Column of the second text."),
+)
+@options.encoder_options
+@options.json_option
+def pair_classification(json_file: str | None, **settings: Any) -> None:
+    """Accuracy of a linear classifier of pairs of texts, such as PAWS-X and XNLI, on embeddings that stay as they are.
+
+    \b
+    Example:
+      miner eval pair-classification --train pawsx.dev.tsv.gz --test pawsx.test.tsv.gz --lang-column lang --train-lang en
+    """
+    _run(PairClassificationTask, settings, json_file)
+
+
+@command.command("language-probe")
+@_data("Table of texts and their languages.")
+@_column(LanguageProbeTask, "text_column", "Column of the text.")
+@_column(LanguageProbeTask, "lang_column", "Column of the language.")
+@options.setting(LanguageProbeTask, "per_language", "Rows drawn of each language, at most.", type=click.IntRange(2))
+@_seed
+@options.encoder_options
+@options.json_option
+def language_probe(json_file: str | None, **settings: Any) -> None:
+    """How well a linear classifier tells the language from the embedding: the less, the more alike the languages are to the encoder.
+
+    \b
+    Example:
+      miner eval language-probe --data udhr.tsv.gz
+    """
+    _run(LanguageProbeTask, settings, json_file)
+
+
+@command.command()
+@click.argument("source")
+@click.argument("target")
+@options.encoder_options
+@options.text_column_option
+@options.json_option
+def alignment(json_file: str | None, **settings: Any) -> None:
+    """How close translations are to each other, and how evenly all sentences are spread: alignment and uniformity.
+
+    Line i of TARGET translates line i of SOURCE.
+
+    \b
+    Example:
+      miner eval alignment news.de.txt.gz news.en.txt.gz
+    """
+    _run(AlignmentTask, settings, json_file)
+
+
+@command.command()
+@click.argument("folder", metavar="DIR")
+@click.option(
+    "--gold", metavar="FILE", help="All true pairs, as of `miner mine --gold`; or marks: a table with the columns mark, source and target."
+)
+@options.json_option
+def bitext(folder: str, gold: str | None, json_file: str | None) -> None:
+    """What the pairs in a folder of `miner mine` look like; with gold or marks, how many are right above each threshold.
+
+    \b
+    Example:
+      miner eval bitext mined --gold gold.tsv --json bitext.json
+    """
+    from miner.evaluation.bitext import evaluate
+
+    _report(evaluate(folder, None if gold is None else _truth(folder, gold)), json_file)
+
+
+def _truth(folder: str, uri: str) -> Any:
+    """Gold in lines, which a folder of `miner mine` knows by their ids; or marks, whose header says so."""
+    from miner.evaluation.judged import Gold, is_marks, read_marks
+
+    if is_marks(uri):
+        return read_marks(uri)
+    from pipelines import candidates
+    from pipelines import gold as golds
+
+    lines = golds.read(uri)
+    found = candidates.searched(folder)
+    return Gold(*golds.resolve(lines, found.source, found.target))
+
+
+@command.command()
+@click.option("--config", "path", required=True, metavar="FILE", help="The tasks, such as configs/eval.yaml.")
+@click.option("--data", metavar="DIR", help="Where their files are, instead of where the config says.")
+@click.option("--against", metavar="NAME", help="A second encoder, to compare with the first.")
+@options.encoder_options
+@options.json_option
+def suite(path: str, data: str | None, against: str | None, json_file: str | None, **settings: Any) -> None:
+    """Run many evaluations and print one table; with --against, two encoders side by side and how sure their difference is.
+
+    \b
+    Example:
+      miner eval suite --config configs/eval.yaml --data data --against sentence-transformers/LaBSE
+    """
+    from functools import partial
+
+    from miner.encoders import load_encoder
+    from miner.evaluation.suite import run
+
+    config = load_yaml(SuiteConfig, path)
+    if data is not None:
+        config = config.model_copy(update={"data": data})
     chosen = EncoderSettings.check(**settings)
-    _report(evaluate(load_encoder(chosen.encoder, chosen), data), json_file)
+    if against == chosen.encoder:
+        raise ConfigError(f"--against {against}: the same encoder as the first; name another")
+    names = [chosen.encoder, *([against] if against is not None else [])]
+    _report(run({name: partial(load_encoder, name, chosen) for name in names}, config), json_file)
+
+
+def _run(kind: type[TaskSettings], values: dict[str, Any], json_file: str | None) -> None:
+    """Run one task by its options, which are its settings and those of the encoder."""
+    from miner.encoders import load_encoder
+    from miner.evaluation.suite import evaluate
+
+    task = kind.check(**{name: values.pop(name) for name in kind.model_fields if name in values})
+    chosen = EncoderSettings.check(**values)
+    _report(evaluate(load_encoder(chosen.encoder, chosen), task), json_file)
 
 
 def _report(result: Any, json_file: str | None) -> None:

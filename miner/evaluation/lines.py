@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,11 +32,39 @@ def read_lines(uri: str, text_column: str | None = None) -> list[str]:
     return lines
 
 
-def encode(encoder: Encoder, texts: Sequence[str]) -> npt.NDArray[np.float16]:
-    """n texts -> (n, dim) vectors in float16, as embeddings are stored and searched; equal texts are encoded once."""
+def read_aligned(source: str, target: str, text_column: str | None = None) -> tuple[list[str], list[str]]:
+    """Two files of which line i of one translates line i of the other. DataError where they differ in lines, or hold none."""
+    sources, targets = read_lines(source, text_column), read_lines(target, text_column)
+    if len(sources) != len(targets):
+        raise DataError(f"{source} has {len(sources)} lines, {target} has {len(targets)}; line i of one must translate line i of the other")
+    if not sources:
+        raise DataError(f"{source}: no lines; give a file with a sentence on each line")
+    return sources, targets
+
+
+def read_columns(uri: str, *columns: str | None) -> list[list[str]]:
+    """Some columns of a table, cell by cell in the order of its rows; for None, cells that are all `all`.
+
+    DataError where there is no such column or no row, and for a cell with nothing in it.
+    """
+    cells = {column: read_lines(uri, column) for column in columns if column is not None}
+    if not any(cells.values()):
+        raise DataError(f"{uri}: no rows; check the name")
+    for column, values in cells.items():
+        if "" in values:
+            raise DataError(f"{uri}: row {values.index('') + 1} has nothing in {column!r}; fill it in or take the row out")
+    rows = len(next(iter(cells.values())))
+    return [cells[column] if column is not None else ["all"] * rows for column in columns]
+
+
+def encode(encoder: Encoder, texts: Sequence[str], dtype: type[np.floating[Any]] = np.float16) -> npt.NDArray[Any]:
+    """n texts -> (n, dim) vectors; equal texts are encoded once.
+
+    In float16, as embeddings are stored and searched, where an evaluation searches; in float32 where the vectors are its subject.
+    """
     rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
     unique = list(rows)
-    vectors = np.zeros((len(unique), encoder.dim), dtype=np.float16)
+    vectors = np.zeros((len(unique), encoder.dim), dtype=dtype)
     for start in range(0, len(unique), CHUNK):
         vectors[start : start + CHUNK] = encoder.encode(unique[start : start + CHUNK])
         done = min(start + CHUNK, len(unique))

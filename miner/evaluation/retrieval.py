@@ -8,14 +8,19 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.encoders import Encoder
-from miner.errors import DataError
-from miner.evaluation.lines import encode, read_lines
+from miner.evaluation.lines import encode, read_aligned
+from miner.evaluation.scores import Score, mean, percent, table
+from miner.evaluation.settings import RetrievalTask
 from miner.mining.margin import margins, mean_similarities
 from miner.search.exact import Block, search_block
 from miner.search.neighbours import Neighbours
 
 Vectors = npt.NDArray[np.float16]
 Rows = npt.NDArray[np.int64]
+Answers = Rows  # (n, 2): the line found for line i, forward and backward; -1 where none is
+Hits = npt.NDArray[np.bool_]  # (n, 2): whether it is line i
+
+HEADS = ("forward", "backward", "mean")
 
 
 @dataclass(frozen=True)
@@ -32,60 +37,74 @@ class Accuracy:
     def figures(self) -> dict[str, float]:
         return {"forward": self.forward, "backward": self.backward, "mean": self.mean}
 
+    def cells(self) -> list[str]:
+        return [percent(share) for share in self.figures().values()]
 
-@dataclass(frozen=True)
+
+def accuracy(hits: Hits) -> Accuracy:
+    return Accuracy(*(float(share) for share in hits.mean(axis=0)))
+
+
+def hits(answers: Answers) -> Hits:
+    right: Hits = answers == np.arange(len(answers))[:, None]
+    return right
+
+
+def f1(answers: Answers) -> Accuracy:
+    """The mean over lines of F1, where an answer is a class: MTEB's F1 of bitext mining. A line found for others too counts less."""
+    shares = []
+    for column, right in zip(answers.T, hits(answers).T, strict=True):
+        times = np.bincount(column[column >= 0], minlength=len(column))
+        shares.append(float((2 * right / (1 + times)).mean()))
+    return Accuracy(*shares)
+
+
+@dataclass(frozen=True, eq=False)
 class Result:
     """What `miner eval retrieval` found."""
 
-    lines: int
-    accuracy: Mapping[str, Accuracy]  # by cosine, and by ratio margin
+    answers: Mapping[str, Answers]  # by cosine, and by ratio margin
+
+    def _rows(self) -> dict[str, Accuracy]:
+        rows = {name: accuracy(hits(answers)) for name, answers in self.answers.items()}
+        return {**rows, "cosine F1": f1(self.answers["cosine"]), "xSIM error": accuracy(~hits(self.answers["ratio"]))}
 
     def figures(self) -> dict[str, Any]:
-        return {"n": self.lines, "accuracy": {name: accuracy.figures() for name, accuracy in self.accuracy.items()}}
+        rows = {name: row.figures() for name, row in self._rows().items()}
+        xsim, f1 = rows.pop("xSIM error"), rows.pop("cosine F1")
+        return {"n": len(self.answers["ratio"]), "accuracy": rows, "f1": {"cosine": f1}, "xsim": xsim}
 
     def summary(self) -> str:
-        return f"{self.lines:,} lines\n{table(self.accuracy)}"
+        return f"{len(self.answers['ratio']):,} lines\n{table(HEADS, {name: row.cells() for name, row in self._rows().items()})}"
+
+    def scores(self) -> dict[str, Score]:
+        return {f"accuracy, {name}": Score({"all": hits(answers)}, mean) for name, answers in self.answers.items()}
 
 
-def table(rows: Mapping[str, Accuracy]) -> str:
-    """Accuracies in percent, a line each."""
-    width = max(map(len, rows))
-    head = f"{'':{width}}  forward  backward    mean"
-    lines = [f"{name:{width}}  {100 * a.forward:7.2f}  {100 * a.backward:8.2f}  {100 * a.mean:6.2f}" for name, a in rows.items()]
-    return "\n".join([head, *lines])
-
-
-def evaluate(encoder: Encoder, source: str, target: str, k: int, text_column: str | None = None) -> Result:
+def evaluate(encoder: Encoder, task: RetrievalTask) -> Result:
     """Line-aligned files -> how well the encoder finds line i of one from line i of the other.
 
     Raises DataError for files that cannot be read, hold no lines, or differ in their number of lines.
     """
-    sources, targets = read_lines(source, text_column), read_lines(target, text_column)
-    if len(sources) != len(targets):
-        raise DataError(f"{source} has {len(sources)} lines, {target} has {len(targets)}; line i of one must translate line i of the other")
-    if not sources:
-        raise DataError(f"{source}: no lines; give a file with a sentence on each line")
+    sources, targets = read_aligned(task.source, task.target, task.text_column)
     vectors = encode(encoder, sources + targets)
-    return Result(len(sources), accuracies(vectors[: len(sources)], vectors[len(sources) :], k))
+    return Result(find(vectors[: len(sources)], vectors[len(sources) :], task.k))
 
 
-def accuracies(source: Vectors, target: Vectors, k: int) -> dict[str, Accuracy]:
-    """source and target (n, dim), unit or zero rows, row i the translation of row i -> accuracy by cosine and by ratio margin.
+def find(source: Vectors, target: Vectors, k: int) -> dict[str, Answers]:
+    """source and target (n, dim), unit or zero rows, row i the translation of row i -> what is found by cosine and by ratio margin.
 
-    A row without a vector finds nothing and is found by nothing, which counts as wrong.
+    A row without a vector finds nothing and is found by nothing.
     """
     forward, backward = search(source, target, k)
     forward_means, backward_means = mean_similarities(forward.similarities), mean_similarities(backward.similarities)
-    by_margin = Accuracy(
-        _share_right(best_margin(forward, forward_means, backward_means)),
-        _share_right(best_margin(backward, backward_means, forward_means)),
-    )
-    return {"cosine": by_cosine(forward, backward), "ratio": by_margin}
+    answers = [best_margin(forward, forward_means, backward_means), best_margin(backward, backward_means, forward_means)]
+    return {"cosine": by_cosine(forward, backward), "ratio": np.stack(answers, axis=1)}
 
 
-def by_cosine(forward: Neighbours, backward: Neighbours) -> Accuracy:
-    """The accuracy of the nearest neighbours; of equally near ones the first in the file."""
-    return Accuracy(_share_right(forward.ids[:, 0]), _share_right(backward.ids[:, 0]))
+def by_cosine(forward: Neighbours, backward: Neighbours) -> Answers:
+    """The nearest neighbours; of equally near ones the first in the file."""
+    return np.stack([forward.ids[:, 0], backward.ids[:, 0]], axis=1)
 
 
 def search(source: Vectors, target: Vectors, k: int) -> tuple[Neighbours, Neighbours]:
@@ -112,7 +131,3 @@ def best_margin(found: Neighbours, means: npt.NDArray[np.float64], other_means: 
     best = ratio.argmax(axis=1)[:, None]
     answer = np.where(np.isneginf(ratio).all(axis=1), -1, np.take_along_axis(found.ids, best, axis=1)[:, 0])
     return answer.astype(np.int64)
-
-
-def _share_right(answers: Rows) -> float:
-    return float((answers == np.arange(len(answers))).mean())

@@ -1,9 +1,8 @@
 """Tatoeba: sentence retrieval between English and each other language, as in XTREME. See docs/evaluation.md for the protocol."""
 
 import logging
-import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -12,7 +11,9 @@ from miner import storage
 from miner.encoders import Encoder
 from miner.errors import DataError
 from miner.evaluation.lines import encode, read_lines
-from miner.evaluation.retrieval import Accuracy, by_cosine, search, table
+from miner.evaluation.retrieval import HEADS, Accuracy, Hits, accuracy, by_cosine, hits, search
+from miner.evaluation.scores import Score, mean, table
+from miner.evaluation.settings import TatoebaTask
 
 FILE = re.compile(r"tatoeba\.([a-z]{3})-eng\.tsv\.gz")
 
@@ -28,60 +29,63 @@ SETS = {
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Result:
     """What `miner eval tatoeba` found: by language, `forward` from it to English and `backward` from English to it."""
 
-    languages: Mapping[str, Accuracy]
-
-    def average(self, languages: list[str]) -> Accuracy | None:
-        """The mean over these languages; None where one was not measured."""
-        if not all(code in self.languages for code in languages):
-            return None
-        found = [self.languages[code] for code in languages]
-        return Accuracy(fmean(accuracy.forward for accuracy in found), fmean(accuracy.backward for accuracy in found))
+    hits: Mapping[str, Hits]
 
     @property
-    def averages(self) -> dict[str, Accuracy | None]:
-        return {name: self.average(codes) for name, codes in {**SETS, "all": list(self.languages)}.items()}
+    def sets(self) -> dict[str, Sequence[str]]:
+        """The languages of each average that all languages of are measured."""
+        return {name: codes for name, codes in {**SETS, "all": list(self.hits)}.items() if all(code in self.hits for code in codes)}
+
+    def averages(self, languages: Mapping[str, Accuracy]) -> dict[str, Accuracy]:
+        """An average is over languages, each counting the same."""
+        found = {name: [languages[code] for code in codes] for name, codes in self.sets.items()}
+        return {name: Accuracy(fmean(a.forward for a in group), fmean(a.backward for a in group)) for name, group in found.items()}
 
     def figures(self) -> dict[str, Any]:
+        languages = {code: accuracy(found) for code, found in self.hits.items()}
+        averages = self.averages(languages)
         return {
-            "languages": {code: accuracy.figures() for code, accuracy in self.languages.items()},
-            "average": {name: accuracy and accuracy.mean for name, accuracy in self.averages.items()},
+            "languages": {code: found.figures() for code, found in languages.items()},
+            "average": {name: averages[name].mean if name in averages else None for name in (*SETS, "all")},
         }
 
     def summary(self) -> str:
-        averages = {name: accuracy for name, accuracy in self.averages.items() if accuracy is not None}
-        return table({**self.languages, **averages})
+        languages = {code: accuracy(found) for code, found in self.hits.items()}
+        rows = {**languages, **self.averages(languages)}
+        return table(HEADS, {name: found.cells() for name, found in rows.items()})
+
+    def scores(self) -> dict[str, Score]:
+        return {f"accuracy, {name}": Score({code: self.hits[code] for code in codes}, mean) for name, codes in self.sets.items()}
 
 
-def evaluate(encoder: Encoder, folder: str) -> Result:
+def evaluate(encoder: Encoder, task: TatoebaTask) -> Result:
     """A folder of tatoeba.xxx-eng.tsv.gz (xxx<TAB>English, no header) -> accuracy by language.
 
     Raises DataError where there are no such files, or one is empty or not as it should be.
     """
-    pairs = {code: read_pairs(path) for code, path in find_files(folder).items()}
+    pairs = {code: read_pairs(path) for code, path in find_files(task.data).items()}
     for name, codes in SETS.items():
         if missing := [code for code in codes if code not in pairs]:
-            logger.warning("no average %s: %s has no file for %s", name, folder, ", ".join(missing))
+            logger.warning("no average %s: %s has no file for %s", name, task.data, ", ".join(missing))
     # All languages at once: many share their English sentences, and transformers like big batches.
     vectors = encode(encoder, [text for foreign, english in pairs.values() for text in foreign + english])
-    languages, start = {}, 0
+    found, start = {}, 0
     for code, (foreign, _) in pairs.items():
         middle, end = start + len(foreign), start + 2 * len(foreign)
-        languages[code] = by_cosine(*search(vectors[start:middle], vectors[middle:end], k=1))
+        found[code] = hits(by_cosine(*search(vectors[start:middle], vectors[middle:end], k=1)))
         start = end
-    return Result(languages)
+    return Result(found)
 
 
 def find_files(folder: str) -> dict[str, str]:
     """ISO 639-3 code -> file, by code."""
     if not storage.is_folder(folder):
         raise DataError(f"{folder}: no such folder; name the one with the files tatoeba.xxx-eng.tsv.gz")
-    fs, path = storage.filesystem(folder)
-    names = sorted(posixpath.basename(str(name)) for name in fs.ls(path, detail=False))
-    files = {match[1]: storage.join(folder, name) for name in names if (match := FILE.fullmatch(name))}
+    files = {match[1]: storage.join(folder, name) for name in storage.names_in(folder) if (match := FILE.fullmatch(name))}
     if not files:
         raise DataError(f"{folder}: no files tatoeba.xxx-eng.tsv.gz; choose another --data")
     return files

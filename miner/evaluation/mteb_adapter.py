@@ -1,0 +1,39 @@
+"""Our encoders for MTEB, the Massive Text Embedding Benchmark: an optional extra.
+
+import mteb
+from miner.encoders import load_encoder
+from miner.evaluation.mteb_adapter import MtebEncoder
+
+encoder = MtebEncoder(load_encoder("builtin"), "bitext-miner/builtin")
+print(mteb.evaluate(encoder, mteb.get_tasks(tasks=["Tatoeba"])))
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from miner.encoders import Encoder
+from miner.errors import ConfigError
+
+try:
+    from mteb.models import ModelMeta
+    from mteb.models.abs_encoder import AbsEncoder
+    from mteb.models.model_meta import ScoringFunction
+except ImportError as error:
+    raise ConfigError("evaluating with MTEB needs mteb: pip install 'bitext-miner[mteb]'") from error
+
+
+class MtebEncoder(AbsEncoder):  # type: ignore[misc]  # its package is not typed here
+    """One of our encoders as MTEB calls it. Similarity is the cosine; there are no prompts."""
+
+    def __init__(self, encoder: Encoder, name: str) -> None:
+        """`name`, `organisation/model`, is what MTEB files results under, together with the fingerprint."""
+        self.model = encoder
+        known = {"name": name, "revision": encoder.fingerprint, "embed_dim": encoder.dim, "similarity_fn_name": ScoringFunction.COSINE}
+        self.mteb_model_meta = ModelMeta.create_empty(overwrites=known)
+
+    def encode(self, inputs: Iterable[Mapping[str, Sequence[str]]], **_: Any) -> npt.NDArray[np.float32]:
+        """Batches whose `text` is texts -> (n, dim) unit rows. What MTEB tells of the task changes nothing."""
+        return np.concatenate([self.model.encode(batch["text"]) for batch in inputs])

@@ -1,0 +1,138 @@
+"""Linear probes: what a linear classifier reads off embeddings that stay as they are.
+
+Features are standardised by their mean and deviation in training, so that encoders whose vectors lie close together are not worse
+off. The strength of regularisation is what does best on a fifth of the training rows, that the classifier then trains on too: the test rows
+decide nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from miner.errors import DataError
+from miner.evaluation.lines import read_columns
+from miner.evaluation.scores import Items, Score, agreement, macro_f1, percent, table
+from miner.evaluation.settings import ProbeTask
+
+STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1)  # C: the inverse of regularisation
+HELD_OUT = 0.2
+TRAIN, TEST = "train", "test"  # what a split column says
+
+Features = npt.NDArray[np.float32]
+Labels = npt.NDArray[np.str_]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows of a table: their texts, column by column, their labels and languages."""
+
+    texts: Sequence[Sequence[str]]
+    labels: Sequence[str]
+    langs: Sequence[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a probe found: by language of the test rows, the true label and the predicted one."""
+
+    languages: Mapping[str, Items]  # (n, 2) labels
+    trained_on: int  # rows
+    classes: int
+
+    def scores(self) -> dict[str, Score]:
+        return {"accuracy": Score(self.languages, agreement)}
+
+    def figures(self) -> dict[str, Any]:
+        accuracy, f1 = self.scores()["accuracy"], Score(self.languages, macro_f1)
+        return {
+            "trained_on": self.trained_on,
+            "classes": self.classes,
+            "languages": {
+                lang: {"n": len(items), "accuracy": accuracy.by_group[lang], "macro_f1": f1.by_group[lang], "majority": majority(items)}
+                for lang, items in self.languages.items()
+            },
+            "mean": {"accuracy": accuracy.value, "macro_f1": f1.value},
+        }
+
+    def summary(self) -> str:
+        figures = self.figures()
+        rows = {**figures["languages"], **({"mean": figures["mean"]} if len(self.languages) > 1 else {})}
+        cells = {
+            name: [str(row.get("n", "")), *(percent(row[head]) if head in row else "" for head in ("accuracy", "macro_f1", "majority"))]
+            for name, row in rows.items()
+        }
+        head = f"trained on {self.trained_on:,} rows, {self.classes} classes"
+        return f"{head}\n{table(['tested', 'accuracy', 'macro F1', 'majority'], cells)}"
+
+
+def majority(items: Items) -> float:
+    """Columns (n, 2): labels and predictions -> the accuracy of always saying the label that most rows have."""
+    return float(np.unique(items[:, 0], return_counts=True)[1].max() / len(items))
+
+
+def read(task: ProbeTask, *text_columns: str) -> tuple[Rows, Rows]:
+    """The rows to train on, in the languages chosen, and all rows to test on. DataError where there are none, or of one label alone."""
+    train, test = (_read(task, uri, split, text_columns) for uri, split in ((task.train, TRAIN), (task.test, TEST)))
+    if unknown := [lang for lang in task.train_langs if lang not in train.langs]:
+        raise DataError(f"{task.train}: no rows to train on in {', '.join(unknown)}; there is {', '.join(dict.fromkeys(train.langs))}")
+    if task.train_langs:
+        train = _take(train, [lang in task.train_langs for lang in train.langs])
+    if len(set(train.labels)) < 2:
+        raise DataError(f"{task.train}: all rows to train on are labelled {train.labels[0]!r}; give two labels or more")
+    return train, test
+
+
+def _read(task: ProbeTask, uri: str, split: str, text_columns: Sequence[str]) -> Rows:
+    labels, langs, splits, *texts = read_columns(uri, task.label_column, task.lang_column, task.split_column, *text_columns)
+    rows = Rows(texts, labels, langs)
+    if task.split_column is None:
+        return rows
+    if split not in splits:
+        raise DataError(f"{uri}: no row says {split!r} in {task.split_column!r}; name another split column, or give files of their own")
+    return _take(rows, [said == split for said in splits])
+
+
+def _take(rows: Rows, keep: Sequence[bool]) -> Rows:
+    def kept(values: Sequence[str]) -> list[str]:
+        return [value for value, wanted in zip(values, keep, strict=True) if wanted]
+
+    return Rows([kept(column) for column in rows.texts], kept(rows.labels), kept(rows.langs))
+
+
+def run(train: Features, test: Features, train_rows: Rows, test_rows: Rows) -> Result:
+    """Features (n, f) and (m, f) of the rows to train and to test on -> what the probe predicts for the latter."""
+    predicted = predict(train, np.array(train_rows.labels), test)
+    items = np.stack([np.array(test_rows.labels), predicted], axis=1)
+    langs = np.array(test_rows.langs)
+    languages = {str(lang): items[langs == lang] for lang in dict.fromkeys(test_rows.langs)}
+    return Result(languages, len(train), len(set(train_rows.labels)))
+
+
+def predict(train: Features, labels: Labels, test: Features) -> Labels:
+    """Features (n, f), their labels (n,), features (m, f) -> (m,) predicted labels, by multinomial logistic regression."""
+    from sklearn.preprocessing import StandardScaler
+
+    scaler = StandardScaler().fit(train)
+    train, test = scaler.transform(train), scaler.transform(test)
+    predicted: Labels = _fit(train, labels, _strength(train, labels)).predict(test)
+    return predicted
+
+
+def _strength(train: Features, labels: Labels) -> float:
+    """The strength that does best on rows held out, of equally good ones the least; the least where nothing can be held out."""
+    from sklearn.model_selection import train_test_split
+
+    fitted, held = train_test_split(np.arange(len(train)), test_size=HELD_OUT, random_state=0) if len(train) > 1 else ([], [])
+    if len(np.unique(labels[fitted])) < 2:
+        return STRENGTHS[0]
+    scores = [float(_fit(train[fitted], labels[fitted], strength).score(train[held], labels[held])) for strength in STRENGTHS]
+    return STRENGTHS[int(np.argmax(scores))]
+
+
+def _fit(train: Features, labels: Labels, strength: float) -> Any:
+    from sklearn.linear_model import LogisticRegression
+
+    return LogisticRegression(C=strength, max_iter=200, tol=1e-3).fit(train, labels)
