@@ -22,7 +22,8 @@ from tiny import config, gradients, prepared
 
 from miner.cli.main import main
 from miner.encoders import load_encoder
-from miner.training import run
+from miner.errors import ModelError
+from miner.training import faults, run
 from miner.training.settings import TrainConfig
 from miner.training.trainer import Trainer
 
@@ -266,6 +267,14 @@ def test_a_loss_that_is_no_number_names_step_and_examples(folder: Path) -> None:
     result = miner("train", folder / "config.yaml", "--output", folder / "out")
     assert "step 2: the loss is nan" in result.stderr
     assert any(f"'{word} " in result.stderr for words in tiny.NUMBERS.values() for word in words)
+
+
+def test_out_of_memory_says_what_to_change(folder: Path) -> None:
+    trainer = prepared(folder, "out")
+    batch = trainer.streams[0].draw(np.random.default_rng(0))
+    with pytest.raises(ModelError, match=r"step 3: out of memory on a batch of 32 examples, 64 texts .* training.gradient_cache"):  # noqa: SIM117
+        with faults.memory(batch, 3):
+            torch.empty(1 << 50)
 
 
 def test_a_finished_run_is_not_written_over(folder: Path) -> None:

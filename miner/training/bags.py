@@ -1,11 +1,13 @@
 """The static encoder in training: pieces with shared spelling, summed."""
 
+import copy
 import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -65,6 +67,7 @@ class PieceVectors(nn.Module):
         shared = settings.spelling_buckets > 0
         self.own = nn.Parameter(torch.randn(len(pieces), settings.dim) * (0.3 * scale if shared else scale))
         self.shared = nn.Parameter(torch.randn(settings.spelling_buckets, settings.dim) * scale) if shared else None
+        self.matrix = self.transposed = None
         if shared:
             matrix = spelling_matrix(pieces, settings.spelling_buckets)
             self.transposed = matrix.t().coalesce().to_sparse_csr()
@@ -127,6 +130,14 @@ class Bags(nn.Module):
         flat, offsets = torch.from_numpy(read.flat.astype(np.int64)), torch.from_numpy(read.bounds[:-1])
         table = self.vectors()
         return functional.embedding_bag(flat.to(table.device), table, offsets.to(table.device), mode="sum")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Bags":
+        """A copy with vectors of its own; what it knows of texts and pieces does not change and is shared."""
+        memo |= {id(shared): shared for shared in (self.known, self.processor, self.vectors.matrix, self.vectors.transposed)}
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        twin.__dict__.update({name: copy.deepcopy(value, memo) for name, value in self.__dict__.items()})
+        return twin
 
     def save(self, folder: Path) -> None:
         """Write the encoder as `miner` loads it."""
