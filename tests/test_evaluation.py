@@ -205,7 +205,7 @@ def test_a_probe_is_sklearns_logistic_regression() -> None:
     expected = {
         strength: LogisticRegression(C=strength, max_iter=200, tol=1e-3).fit(train, known).predict(test) for strength in probe.STRENGTHS
     }
-    found = probe.predict(x[:200], known, x[200:])
+    found = probe.predict(x[:200], known, [x[200:250], x[250:]])
     assert any((found == prediction).mean() > 0.98 for prediction in expected.values())
     items = np.stack([labels[200:], found], axis=1)
     assert scores.agreement(items) == metrics.accuracy_score(labels[200:], found)
@@ -216,8 +216,8 @@ def test_what_is_tested_on_decides_nothing() -> None:
     chance = np.random.default_rng(1)
     train, labels = chance.normal(size=(60, 4)).astype(np.float32), np.array(["a", "b"])[chance.integers(0, 2, size=60)]
     test = chance.normal(size=(40, 4)).astype(np.float32)
-    alone = [probe.predict(train, labels, row[None])[0] for row in test[:3]]
-    assert probe.predict(train, labels, test)[:3].tolist() == alone
+    alone = [probe.predict(train, labels, [row[None]])[0] for row in test[:3]]
+    assert probe.predict(train, labels, [test])[:3].tolist() == alone
 
 
 def test_a_language_with_vectors_of_its_own_is_told(toy_encoder: Path, tmp_path: Path) -> None:

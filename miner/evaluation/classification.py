@@ -13,4 +13,4 @@ def evaluate(encoder: Encoder, task: ClassificationTask) -> Result:
     """Tables of texts and labels -> how a probe of their vectors labels the texts to test on. DataError as in `probe.read`."""
     train, test = probe.read(task, task.text_column)
     vectors = encode(encoder, [*train.texts[0], *test.texts[0]], np.float32)
-    return probe.run(vectors[: len(train.labels)], vectors[len(train.labels) :], train, test)
+    return probe.run(vectors[: len(train.labels)], [vectors[len(train.labels) :]], train, test)

@@ -81,8 +81,10 @@ def _check(uri: str, lang: str, labels: int, clusters: int, texts: int) -> None:
 def cluster(vectors: npt.NDArray[np.float32], clusters: int, seed: int) -> Labels:
     """(n, dim) -> (n,) the cluster of each row."""
     from sklearn.cluster import KMeans
+    from threadpoolctl import threadpool_limits
 
-    found: Labels = KMeans(clusters, n_init=STARTS, random_state=seed).fit_predict(vectors).astype(np.int64)
+    with threadpool_limits(1):  # sums hang on the number of threads, and the figures shall not
+        found: Labels = KMeans(clusters, n_init=STARTS, random_state=seed).fit_predict(vectors).astype(np.int64)
     return found
 
 

@@ -60,5 +60,5 @@ def evaluate(encoder: Encoder, task: LanguageProbeTask) -> Result:
     test = np.concatenate([some[: len(some) // 2] for some in drawn])
     vectors = encode(encoder, [texts[row] for row in (*train, *test)], np.float32)
     labels = np.array(langs)
-    predicted = probe.predict(vectors[: len(train)], labels[train], vectors[len(train) :])
+    predicted = probe.predict(vectors[: len(train)], labels[train], [vectors[len(train) :]])
     return Result(np.stack([labels[test], predicted], axis=1), len(train))

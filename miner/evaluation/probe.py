@@ -5,7 +5,7 @@ off. The strength of regularisation is what does best on a fifth of the training
 decide nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,8 +102,8 @@ def _take(rows: Rows, keep: Sequence[bool]) -> Rows:
     return Rows([kept(column) for column in rows.texts], kept(rows.labels), kept(rows.langs))
 
 
-def run(train: Features, test: Features, train_rows: Rows, test_rows: Rows) -> Result:
-    """Features (n, f) and (m, f) of the rows to train and to test on -> what the probe predicts for the latter."""
+def run(train: Features, test: Iterable[Features], train_rows: Rows, test_rows: Rows) -> Result:
+    """Features (n, f) of the rows to train on, and those to test on in blocks -> what the probe predicts for the latter."""
     predicted = predict(train, np.array(train_rows.labels), test)
     items = np.stack([np.array(test_rows.labels), predicted], axis=1)
     langs = np.array(test_rows.langs)
@@ -111,14 +111,16 @@ def run(train: Features, test: Features, train_rows: Rows, test_rows: Rows) -> R
     return Result(languages, len(train), len(set(train_rows.labels)))
 
 
-def predict(train: Features, labels: Labels, test: Features) -> Labels:
-    """Features (n, f), their labels (n,), features (m, f) -> (m,) predicted labels, by multinomial logistic regression."""
+def predict(train: Features, labels: Labels, test: Iterable[Features]) -> Labels:
+    """Features (n, f), their labels (n,), blocks of features (m, f) -> (m,) predicted labels, by multinomial logistic regression."""
     from sklearn.preprocessing import StandardScaler
+    from threadpoolctl import threadpool_limits
 
-    scaler = StandardScaler().fit(train)
-    train, test = scaler.transform(train), scaler.transform(test)
-    predicted: Labels = _fit(train, labels, _strength(train, labels)).predict(test)
-    return predicted
+    with threadpool_limits(1):  # sums hang on the number of threads, and the figures shall not
+        scaler = StandardScaler().fit(train)
+        train = scaler.transform(train)
+        probe = _fit(train, labels, _strength(train, labels))
+        return np.concatenate([probe.predict(scaler.transform(block)) for block in test])
 
 
 def _strength(train: Features, labels: Labels) -> float:

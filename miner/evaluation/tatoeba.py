@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+import torch
+
 from miner import storage
 from miner.encoders import Encoder
 from miner.errors import DataError
@@ -14,6 +17,7 @@ from miner.evaluation.lines import encode, read_lines
 from miner.evaluation.retrieval import HEADS, Accuracy, Hits, accuracy, by_cosine, hits, search
 from miner.evaluation.scores import Score, mean, table
 from miner.evaluation.settings import TatoebaTask
+from miner.search.parallel import for_each
 
 FILE = re.compile(r"tatoeba\.([a-z]{3})-eng\.tsv\.gz")
 
@@ -73,12 +77,15 @@ def evaluate(encoder: Encoder, task: TatoebaTask) -> Result:
             logger.warning("no average %s: %s has no file for %s", name, task.data, ", ".join(missing))
     # All languages at once: many share their English sentences, and transformers like big batches.
     vectors = encode(encoder, [text for foreign, english in pairs.values() for text in foreign + english])
-    found, start = {}, 0
-    for code, (foreign, _) in pairs.items():
-        middle, end = start + len(foreign), start + 2 * len(foreign)
-        found[code] = hits(by_cosine(*search(vectors[start:middle], vectors[middle:end], k=1)))
-        start = end
-    return Result(found)
+    codes, sizes = list(pairs), np.repeat([len(foreign) for foreign, _ in pairs.values()], 2)
+    sides = np.split(vectors, np.cumsum(sizes)[:-1])
+    found: dict[str, Hits] = {}
+
+    def find(number: int) -> None:
+        found[codes[number]] = hits(by_cosine(*search(sides[2 * number], sides[2 * number + 1], k=1)))
+
+    for_each(len(codes), find, torch.device("cpu"))
+    return Result({code: found[code] for code in codes})
 
 
 def find_files(folder: str) -> dict[str, str]:
