@@ -116,7 +116,8 @@ def bag(vectors: Floats, tokens: Sequence[Sequence[int]]) -> Floats:
     flat = np.fromiter(chain.from_iterable(tokens), dtype=np.int32, count=int(ends[-1]))
     sums: Floats = csr_array((np.ones(len(flat), dtype=np.float32), flat, ends), shape=(len(tokens), len(vectors))) @ vectors
     norms = np.sqrt(np.einsum("ij,ij->i", sums, sums))[:, None]
-    return np.divide(sums, norms, out=sums, where=norms > 0)
+    np.divide(sums, norms, out=sums, where=norms > 0)
+    return sums
 
 
 def save(folder: str | Path, vectors: npt.NDArray[np.floating[Any]], pieces: bytes) -> None:
