@@ -55,7 +55,8 @@ class HeldOut:
         x = functional.normalize(_vectors(towers[0], context, first), dim=1)
         y = functional.normalize(_vectors(towers[-1], context, second), dim=1)
         if self.settings.metric == "sts":
-            return float(spearmanr((x * y).sum(dim=1).cpu().numpy(), list(map(float, more[0]))).statistic)
+            found = float(spearmanr((x * y).sum(dim=1).cpu().numpy(), list(map(float, more[0]))).statistic)
+            return -1.0 if np.isnan(found) else found  # vectors that are all alike correlate with nothing
         return (retrieved(x, y) + retrieved(y, x)) / 2
 
 

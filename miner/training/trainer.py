@@ -68,14 +68,13 @@ class Trainer:
     def run(self, held_out: HeldOut | None) -> Progress:
         """Take the steps that are left. OUTPUT/encoder is then the best state by held_out, or the last."""
         journal = Journal(self.output, self.progress, self.steps, self.settings.log_every) if self.main else None
-        stop = False
-        while self.progress.step < self.steps and not stop:
+        while self.progress.step < self.steps and not _patience_lost(self.progress, held_out):
             rate = learning_rate(self.progress.step, self.steps, self.settings)
             losses = self._step(rate)
             if journal:
                 journal.step(self.progress, rate, losses)
             if held_out and (self.progress.step % held_out.settings.every == 0 or self.progress.step == self.steps):
-                stop = self._score(held_out, journal)
+                self._score(held_out, journal)
             if self.progress.step % self.settings.checkpoint_every == 0:
                 self._save()
         if held_out is None:
@@ -143,8 +142,8 @@ class Trainer:
                 passes.append((names, Pass(tower, read, self.settings.gradient_cache, draws, self.accelerator.autocast)))
         return passes
 
-    def _score(self, held_out: HeldOut, journal: Journal | None) -> bool:
-        """Score, keep the encoder where it is the best so far; whether to stop."""
+    def _score(self, held_out: HeldOut, journal: Journal | None) -> None:
+        """Score, and keep the encoder where it is the best so far."""
         self.root.eval()
         score = torch.zeros(1, dtype=torch.float64, device=self.accelerator.device)
         if self.main:
@@ -158,8 +157,6 @@ class Trainer:
             self._export()
         else:
             self.progress.worse += 1
-        patience = held_out.settings.patience
-        return patience is not None and self.progress.worse >= patience
 
     def _export(self) -> None:
         """Write the encoders as they are now."""
@@ -190,6 +187,12 @@ class Trainer:
         for source, numbers in zip((source for stream in self.streams for source in stream.sources), drawn, strict=True):
             source.sampler.drawn = numbers
         self.progress = Progress(**state)
+
+
+def _patience_lost(progress: Progress, held_out: HeldOut | None) -> bool:
+    """Whether so many scores came since the best that it is time to stop."""
+    patience = held_out.settings.patience if held_out else None
+    return patience is not None and progress.worse >= patience
 
 
 def learning_rate(step: int, steps: int, settings: TrainingSettings) -> float:
