@@ -118,9 +118,7 @@ class _Embed:
         if not corpus.all_finite(stored):
             row = int(np.argmin(np.isfinite(stored).all(axis=1)))
             text = texts["text"][row].as_py()
-            raise ModelError(
-                f"{self.settings.encoder}: the vector of {text[:60]!r} is not finite; try --dtype float32, or another encoder"
-            )
+            raise ModelError(f"{self.settings.encoder}: the vector of {text[:60]!r} is not finite; try --dtype float32, or another encoder")
         writer.write_table(pa.table([texts["id"], tables.vectors_to_arrow(stored)], schema=writer.schema))
 
 
