@@ -46,8 +46,7 @@ class Verdicts:
     def counts(self, weights: npt.NDArray[np.int64] | None = None) -> dict[str, int]:
         """How many rows are dropped for each reason, or how much they weigh."""
         dropped = ~self.kept
-        kept_weights = None if weights is None else weights[dropped]
-        sums = np.bincount(self.dropped_by[dropped], kept_weights, len(self.reasons))
+        sums = np.bincount(self.dropped_by[dropped], None if weights is None else weights[dropped], len(self.reasons))
         return dict(zip(self.reasons, sums.astype(int).tolist(), strict=True))
 
     def why(self) -> tuple[list[str], Floats]:
