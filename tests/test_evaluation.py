@@ -207,7 +207,7 @@ def test_a_probe_is_sklearns_logistic_regression() -> None:
     }
     found = probe.predict(x[:200], known, [x[200:250], x[250:]])
     assert any((found == prediction).mean() > 0.98 for prediction in expected.values())
-    items = np.stack([labels[200:], found], axis=1)
+    items = probe.beside(labels[200:], found)[1]
     assert scores.agreement(items) == metrics.accuracy_score(labels[200:], found)
     assert scores.macro_f1(items) == pytest.approx(metrics.f1_score(labels[200:], found, average="macro"))
 

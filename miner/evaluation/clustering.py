@@ -26,10 +26,10 @@ class Result:
     languages: Mapping[str, Labels]  # (n, 2)
 
     def scores(self) -> dict[str, Score]:
-        return {"purity": Score(self.languages, purity), "V-measure": Score(self.languages, v_measure)}
+        return {"purity": Score(self.languages, purity)}
 
     def figures(self) -> dict[str, Any]:
-        scores = {name.replace("-", "_").lower(): score for name, score in self.scores().items()}
+        scores = {"purity": Score(self.languages, purity), "v_measure": Score(self.languages, v_measure)}
         by_language = {name: score.by_group for name, score in scores.items()}
         return {
             "languages": {

@@ -1,5 +1,6 @@
 """How well a linear classifier tells the language of a text from its embedding. See docs/evaluation.md for the protocol."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +18,12 @@ from miner.evaluation.settings import LanguageProbeTask
 class Result:
     """What `miner eval language-probe` found: the language of each text tested, and the predicted one."""
 
-    items: Items  # (n, 2)
+    names: Sequence[str]  # of the languages
+    items: Items  # (n, 2) which of them
     trained_on: int  # texts
 
     def _languages(self) -> dict[str, Items]:
-        return {str(lang): self.items[self.items[:, 0] == lang] for lang in np.unique(self.items[:, 0])}
+        return {self.names[number]: self.items[self.items[:, 0] == number] for number in np.unique(self.items[:, 0])}
 
     def scores(self) -> dict[str, Score]:
         return {"accuracy": Score({"all": self.items}, agreement)}
@@ -61,4 +63,4 @@ def evaluate(encoder: Encoder, task: LanguageProbeTask) -> Result:
     vectors = encode(encoder, [texts[row] for row in (*train, *test)], np.float32)
     labels = np.array(langs)
     predicted = probe.predict(vectors[: len(train)], labels[train], [vectors[len(train) :]])
-    return Result(np.stack([labels[test], predicted], axis=1), len(train))
+    return Result(*probe.beside(labels[test], predicted), len(train))
