@@ -89,8 +89,15 @@ def test_both_directions_equal_the_whole_matrix(rows: int, columns: int, dim: in
     assert_exact(dense.unit(rows, dim, 0), dense.unit(columns, dim, 1), k, device)
 
 
+def one_number() -> tuple[np.ndarray, np.ndarray]:
+    """Vectors of one dimension: each is 1, -1 or 0."""
+    x, y = dense.unit(70, 1, 12), dense.unit(90, 1, 13)
+    x[::7] = y[::5] = 0
+    return x, y
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("make", [crowded, nearly_equal, lopsided])
+@pytest.mark.parametrize("make", [crowded, nearly_equal, lopsided, one_number])
 @pytest.mark.parametrize("tile", [2048, 256])
 def test_no_precision_and_no_tiles_show(make, tile: int, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact, "TILE", tile)
