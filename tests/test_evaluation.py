@@ -1,7 +1,9 @@
 """Evaluations of vectors whose right figures are known: by hand, or from the libraries that others use."""
 
+import importlib
 import json
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +19,7 @@ from sklearn.linear_model import LogisticRegression
 
 from miner.cli.main import main
 from miner.encoders import load_encoder
+from miner.errors import ConfigError
 from miner.evaluation import alignment, clustering, probe, retrieval, scores, sts
 from miner.evaluation.lines import encode
 from miner.evaluation.settings import RetrievalTask, StsTask
@@ -306,6 +309,14 @@ def test_nothing_to_train_on(toy_encoder: Path, tmp_path: Path, rows: list[tuple
     status, output, errors = run("classification", "--train", data, "--test", data, "--encoder", toy_encoder, *options)
     assert (status, output, errors.count("\n")) == (1, "", 1)
     assert message in errors
+
+
+def test_without_mteb_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("mteb", "mteb.models"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, "miner.evaluation.mteb_adapter", raising=False)
+    with pytest.raises(ConfigError, match=r"pip install 'bitext-miner\[mteb\]'"):
+        importlib.import_module("miner.evaluation.mteb_adapter")
 
 
 def test_too_few_lines_to_align(toy_encoder: Path, tmp_path: Path) -> None:

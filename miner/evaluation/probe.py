@@ -46,15 +46,16 @@ class Result:
         return {"accuracy": Score(self.languages, agreement)}
 
     def figures(self) -> dict[str, Any]:
-        accuracy, f1 = self.scores()["accuracy"], Score(self.languages, macro_f1)
+        scores = {"accuracy": Score(self.languages, agreement), "macro_f1": Score(self.languages, macro_f1)}
+        by_language = {name: score.by_group for name, score in scores.items()}
         return {
             "trained_on": self.trained_on,
             "classes": self.classes,
             "languages": {
-                lang: {"n": len(items), "accuracy": accuracy.by_group[lang], "macro_f1": f1.by_group[lang], "majority": majority(items)}
+                lang: {"n": len(items), **{name: found[lang] for name, found in by_language.items()}, "majority": majority(items)}
                 for lang, items in self.languages.items()
             },
-            "mean": {"accuracy": accuracy.value, "macro_f1": f1.value},
+            "mean": {name: score.value for name, score in scores.items()},
         }
 
     def summary(self) -> str:
