@@ -196,21 +196,25 @@ def _score(x: Tensor, y: Tensor, best: Best) -> tuple[Tensor, Tensor]:
     rows, k = best.tile.positions, best.k
     upper, places = best.upper[: len(rows)], best.positions[: len(rows)].long()
     scores = torch.full(upper.shape, -torch.inf, dtype=torch.float64, device=x.device)
-    scores[:, :k] = _exact(x[rows], y, places[:, :k]).masked_fill_(upper[:, :k].isinf(), -torch.inf)
-    least = scores[:, :k].amin(1, keepdim=True)
-    row, column = ((upper[:, k:] >= least) & ~upper[:, k:].isinf()).nonzero().unbind(1)
-    column += k
-    scores[row, column] = _exact(x[rows[row]], y, places[row, column, None])[:, 0]
+
+    def score(which: Tensor) -> None:
+        row, column = which.nonzero().unbind(1)
+        scores[row, column] = _exact(x, y, rows[row], places[row, column])
+
+    there = ~upper.isinf()
+    first = there & (torch.arange(upper.shape[1], device=x.device) < k)
+    score(first)
+    score(there & ~first & (upper >= scores[:, :k].amin(1, keepdim=True)))
     places, order = places.sort(dim=1)
     scores, order = scores.gather(1, order).sort(dim=1, descending=True, stable=True)
     scores, places = scores[:, :k], places.gather(1, order)[:, :k]
     return places, scores.masked_fill(scores.isinf(), torch.nan)
 
 
-def _exact(x: Tensor, y: Tensor, places: Tensor) -> Tensor:
-    """The exact similarities (m, c) of the rows of x and their candidates in y."""
-    parts = _chunks(len(x), places.shape[1] * x.shape[1])
-    return torch.cat([(y[places[rows]].double() @ x[rows].double()[:, :, None])[:, :, 0] for rows in parts])
+def _exact(x: Tensor, y: Tensor, rows: Tensor, places: Tensor) -> Tensor:
+    """The exact similarities (n,) of the vectors x[rows] and y[places]."""
+    parts = _chunks(len(rows), 2 * x.shape[1])
+    return torch.cat([torch.linalg.vecdot(x[rows[part]].double(), y[places[part]].double()) for part in parts])
 
 
 def _chunks(rows: int, numbers: int) -> list[slice]:
