@@ -17,16 +17,17 @@ GPU_CODES = (96, 64, 56, 48, 40, 32, 28, 24, 20, 16, 12, 8, 4, 3, 2, 1)
 GPU_STRIDES = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28, 32)
 
 # Seconds of one core, for one number of one vector.
-EXACT_SECONDS = {"int8": 3.2e-12, "float16": 8e-12, "bfloat16": 8e-12, "float32": 8e-12}  # compared with one of the other side
+EXACT_SECONDS = {"int8": 1.5e-11, "float16": 2e-11, "bfloat16": 2e-11, "float32": 2e-11}  # compared with one of the other side
 COARSE_SECONDS = 9e-11  # compared with the centroid of a list
 SCAN_SECONDS = 2e-11  # of a code that is compared, for a number of its vector
 ITERATIONS = 10  # of k-means
 POINTS = 40  # for each list in the training sample
-START_SECONDS = 2.0  # to tune and open an index
+START_SECONDS = 8.0  # to train the codes of an index, and to tune it
 
-# Share of the lists to look into: at a share of MEASURED_SHARE, MEASURED_MISSED of the neighbours were missed, and the missed
-# fall with the share to the power of -1 / STEEPNESS.
-MEASURED_SHARE, MEASURED_MISSED, STEEPNESS = 1 / 16, 0.022, 1.5
+# Lists to look into: so many of MEASURED_ROWS vectors for all but MEASURED_MISSED of the neighbours; of more vectors, and to miss
+# fewer, as many more as these powers tell.
+MEASURED_LISTS, MEASURED_ROWS, MEASURED_MISSED = 384, 1_000_000, 0.02
+GROWTH, STEEPNESS = 0.16, 1.4
 
 
 @dataclass(frozen=True)
@@ -67,13 +68,14 @@ def _build_seconds(keys: int, dim: int) -> float:
 def _search_seconds(keys: int, queries: int, dim: int, target_recall: float) -> float:
     if keys <= FLAT_ROWS:
         return COARSE_SECONDS * dim * keys * queries
-    return dim * queries * (COARSE_SECONDS * _lists(keys) + SCAN_SECONDS * keys * share(target_recall))
+    return dim * queries * (COARSE_SECONDS * _lists(keys) + SCAN_SECONDS * keys * _share(keys, target_recall))
 
 
-def share(target_recall: float) -> float:
+def _share(keys: int, target_recall: float) -> float:
     """Of the lists, that which has to be looked into for the target."""
     missed = max(1 - target_recall, 1e-6)
-    return float(min(1.0, MEASURED_SHARE * (MEASURED_MISSED / missed) ** STEEPNESS))
+    lists = MEASURED_LISTS * (keys / MEASURED_ROWS) ** GROWTH * (MEASURED_MISSED / missed) ** STEEPNESS
+    return float(min(1.0, lists / _lists(keys)))
 
 
 def factory(rows: int, dim: int, memory: int, gpu: bool = False) -> str:
