@@ -55,6 +55,8 @@ class TextSettings(Settings):
 class Filters(Settings):
     """Bounds of filters by name: None leaves a filter out, `true` takes its usual bound."""
 
+    model_config = pydantic.ConfigDict(allow_inf_nan=False)  # manifests are JSON, which has neither
+
     USUAL: ClassVar[dict[str, float]] = {}  # what a filter takes that is named without a bound
     RECOMMENDED: ClassVar[tuple[str, ...]] = ()  # those that hardly ever lose a translation, and need nothing installed
 
@@ -126,15 +128,15 @@ class ApproximateSettings(Settings):
     @pydantic.field_validator("memory")
     @classmethod
     def _size(cls, value: str) -> str:
-        if re.fullmatch(r"\d+(\.\d+)?\s*([kMGT]i?)?B?", value) is None:
+        if re.fullmatch(r"\d+(\.\d+)?\s*([kmgt]i?)?b?", value, re.IGNORECASE) is None:
             raise PydanticCustomError("size", "expected a size like 8GB or 500MB")
         return value
 
     @property
     def memory_bytes(self) -> int:
         """GB is 10^9 bytes, GiB is 2^30."""
-        number, prefix, binary = re.fullmatch(r"([\d.]+)\s*([kMGT]?)(i?)B?", self.memory).groups()  # type: ignore[union-attr]
-        return int(float(number) * (1024 if binary else 1000) ** " kMGT".index(prefix or " "))
+        number, prefix, binary = re.fullmatch(r"([\d.]+)\s*([kmgt]?)(i?)b?", self.memory.lower()).groups()  # type: ignore[union-attr]
+        return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix or " "))
 
 
 class IndexSettings(ApproximateSettings):
@@ -159,7 +161,7 @@ class EngineSettings(ApproximateSettings):
     engine: Literal["auto", "exact", "faiss"] = "auto"  # auto: exact as long as that takes less time
 
 
-Threshold = Annotated[float, pydantic.Field(ge=float("-inf"))]  # NaN is no bound
+Threshold = Annotated[float, pydantic.Field(ge=float("-inf"), lt=float("inf"))]  # NaN is no bound, and nothing is above infinity
 
 
 class DecideSettings(Settings):

@@ -21,7 +21,10 @@ WEIGHTS = {"max": (0.5, 0.5), "intersection": (0.5, 0.5), "forward": (1.0, 0.0),
 
 
 def check(settings: DecideSettings) -> None:
-    """ConfigError where a threshold cannot be chosen as the settings say, or what is for choosing one is given without need."""
+    """ConfigError where a threshold cannot be chosen as the settings say, or what is for choosing one is given without need.
+
+    DataError for a file of planted pairs that has none.
+    """
     auto = settings.threshold == "auto"
     if auto and settings.gold is None and settings.planted is None:
         raise ConfigError("--threshold auto needs pairs to choose by: give --gold FILE, or --planted FILE")
@@ -31,6 +34,8 @@ def check(settings: DecideSettings) -> None:
         raise ConfigError("--gold-sample tells of what is in --gold; give both, or leave it out")
     if settings.planted is not None and settings.retrieval not in WEIGHTS:
         raise ConfigError(f"--planted cannot tell the precision of --retrieval {settings.retrieval}; one of {', '.join(WEIGHTS)}")
+    if settings.planted is not None:
+        planted.check(settings.planted)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from miner.mining.candidates import Ids, Scored
 from miner.mining.margin import Floats
 from miner.mining.thresholds import Planted
 from miner.storage import Stage
+from miner.text import readers
 from miner.text.normalise import sentence_ids
 from miner.text.pairs import read_pairs
 from pipelines import candidates, embed, search
@@ -33,6 +34,7 @@ PlantConfig = MineConfig | FromCandidatesConfig
 FOLDER = "planted"
 NEW = "planted-"  # begins the names of shards of planted sentences
 WHOLE, SOURCE_ONLY, TARGET_ONLY = range(3)
+COLUMNS = TextSettings(text_column="1"), TextSettings(text_column="2")
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,19 @@ class Seeds:
         return [pair[side] for pair, kind in zip(self.texts, self.kinds, strict=True) if kind in kinds]
 
 
+def check(uri: str) -> None:
+    """DataError for a file that cannot be planted whatever the corpora are: to be told before the long part."""
+    for number, column in enumerate(COLUMNS, start=1):
+        if not any(block.texts for block in readers.read(uri, column)):
+            raise DataError(f"{uri}: not one sentence in column {number}; give lines of `source<TAB>target`")
+
+
 def read(uri: str, source: Corpus, target: Corpus) -> Seeds:
     """A TSV of `source<TAB>target` without a header. Pairs with a sentence that a corpus or an earlier pair has are left out.
 
     DataError where fewer than three are left, so that nothing could be learnt of one kind.
     """
-    columns = TextSettings(text_column="1"), TextSettings(text_column="2")
-    lines = chain.from_iterable(zip(*block, strict=True) for block in read_pairs(uri, uri, columns))
+    lines = chain.from_iterable(zip(*block, strict=True) for block in read_pairs(uri, uri, COLUMNS))
     pairs = [(one, other) for one, other in lines if one and other]
     ids = [sentence_ids([pair[side] for pair in pairs]) for side in (0, 1)]
     fresh = np.ones(len(pairs), dtype=bool)

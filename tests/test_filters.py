@@ -219,6 +219,7 @@ class TestJunk:
             ("Home | News | Sport | Weather | Travel | Food", 0.61, 0.65),
             ("Berlin, Paris, Rome, Madrid, Lisbon, Vienna", 0.6, 0.7),
             ("So, a non-story, then.", 0.2, 0.4),
+            ("a@" * 2500, 0.5, 0.5),  # in which an address would be looked for for a minute, were a sign @ let into its parts
         ],
     )
     def test_share(self, text: str, least: float, most: float) -> None:

@@ -105,7 +105,7 @@ def test_filters_that_drop_nothing_change_nothing_but_what_is_recorded(plain: Pa
     assert pq.read_metadata(tmp_path / "dropped.parquet").num_rows == 0
 
 
-@pytest.mark.parametrize("given", ["letters=0.2", "colour"])
+@pytest.mark.parametrize("given", ["letters=0.2", "colour", "length_ratio=inf"])
 def test_a_filter_that_has_no_part_in_it(given: str, plain: Path, tmp_path: Path) -> None:
     result = miner("mine", "--from-candidates", plain, "--output", tmp_path / "out", "--filter", given)
     assert result.exit_code == 1

@@ -370,7 +370,9 @@ class TestCannotBeMined:
         assert "there is no line 62" in said
         assert "ends at line 61" in said
 
-    @pytest.mark.parametrize("options", [("--k", "0"), ("--shards", "0"), ("--device", "abacus"), ("--threshold", "nan")])
+    @pytest.mark.parametrize(
+        "options", [("--k", "0"), ("--shards", "0"), ("--device", "abacus"), ("--threshold", "nan"), ("--threshold", "inf")]
+    )
     def test_options_out_of_range(self, options: tuple[str, str], sides: tuple[Path, Path], tmp_path: Path) -> None:
         assert options[0][2:] in self.refused(*sides, *options, output=tmp_path / "out")
 

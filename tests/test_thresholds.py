@@ -197,6 +197,15 @@ class TestCannotBeChosen:
         assert (result.stdout, result.stderr.count("\n")) == ("", 1)
         assert not (tmp_path / "out").exists()
 
+    @pytest.mark.parametrize(("name", "said"), [("missing.tsv", "no such file"), ("one-column.tsv", "not one sentence in column 2")])
+    def test_planted_pairs_before_anything_is_embedded(self, name: str, said: str, mined: Path, tmp_path: Path) -> None:
+        (tmp_path / "one-column.tsv").write_text("one\ntwo\n")
+        texts = (mined / "en.txt", mined / "de.txt")
+        result = miner("mine", *texts, "--threshold", "auto", "--planted", tmp_path / name, "--output", tmp_path / "out")
+        assert result.exit_code == 1, result.output
+        assert said in result.stderr
+        assert not (tmp_path / "out").exists()
+
     def test_a_threshold_that_is_no_number_is_wrong_usage(self, tmp_path: Path) -> None:
         result = miner("mine", "a", "b", "--threshold", "high", "--output", tmp_path / "out")
         assert result.exit_code == 2

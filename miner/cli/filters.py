@@ -36,6 +36,10 @@ def choose(named: Sequence[str], **models: type[Filters]) -> dict[str, Filters]:
         if not owners:
             known = ", ".join([RECOMMENDED, *(field for model in models.values() for field in model.model_fields)])
             raise ConfigError(f"unknown --filter {name!r}; one of {known}")
+        if name == RECOMMENDED and given and bound != OFF:
+            raise ConfigError(
+                f"--filter {item}: each of the {RECOMMENDED} filters has a bound of its own; give the one of a filter by its name"
+            )
         for setting in owners:
             names = models[setting].RECOMMENDED if name == RECOMMENDED else (name,)
             chosen[setting] |= dict.fromkeys(names, False if bound == OFF else bound if given else True)

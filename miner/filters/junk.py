@@ -10,7 +10,7 @@ from miner.filters.characters import LETTERS, Texts, share
 from miner.filters.length import weight
 
 ENDINGS = "com|org|net|info|html?|php|pdf|jpe?g|png"
-ADDRESS = re.compile(rf"(?:https?://|www\.)\S+|\S+@\S+\.\w+|\b[\w-]+(?:\.[\w-]+)*\.(?:{ENDINGS})\b(?:/\S*)?", re.IGNORECASE)
+ADDRESS = re.compile(rf"(?:https?://|www\.)\S+|[^\s@]+@[^\s@]+\.\w+|\b[\w-]+(?:\.[\w-]+)*\.(?:{ENDINGS})\b(?:/\S*)?", re.IGNORECASE)
 WORD = r"[\p{L}\p{M}\p{N}]"
 MAY_HOLD_ONE = re.compile(r"[.@/]\w")  # as few sentences do, and is seen at once
 SLACK = 2  # words that are added, so that two commas do not make a list of a short sentence
