@@ -36,7 +36,6 @@ Pair = tuple[str, str]  # ids of a source and a target sentence
 class Side:
     """The sentences of one side of a split; their ids differ, their texts need not."""
 
-    uri: str
     ids: Sequence[str]
     texts: Sequence[str]
 
@@ -208,4 +207,4 @@ def _read_side(uri: str) -> Side:
     again = [name for name, count in Counter(ids).items() if count > 1]
     if again:
         raise DataError(f"{uri}: several sentences have the id {again[0]!r}; give each its own")
-    return Side(uri, ids, texts)
+    return Side(ids, texts)
