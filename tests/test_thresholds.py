@@ -110,6 +110,13 @@ class TestPlanted:
         assert np.mean(true) == pytest.approx(0.95, abs=0.005)
         assert np.mean(within) >= 0.9
 
+    def test_where_every_sentence_is_paired_in_the_end(self) -> None:
+        """500 of 1,000 sources have a translation, the others are all paired wrongly below: half of the whole list is right, not all."""
+        margins, lone = np.linspace(2, 0, 1000), np.linspace(0.95, 0, 500)
+        planted = Planted(np.full(100, 1.5), lone, np.zeros(0))
+        found = from_planted(margins, planted, (1000, 1000), (1, 0), asked=0.9)
+        assert found.precision.value == pytest.approx(500 / (margins > found.threshold).sum(), abs=0.05)
+
     def test_too_few_are_an_error(self) -> None:
         planted = Planted(np.ones(5), np.full(5, -np.inf), np.full(5, -np.inf))
         with pytest.raises(DataError, match="10 planted sentences without a translation among 50 pairs are too few to tell"):

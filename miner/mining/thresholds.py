@@ -116,8 +116,9 @@ def from_planted(margins: Floats, planted: Planted, sizes: tuple[float, float], 
     # Planted sentences stand for different numbers of real ones on either side: Kish's effective number of them.
     effective = everyone**2 / np.maximum(free[0] ** 2 / counts[0] + free[1] ** 2 / counts[1], 1e-9)
     low, high = wilson(share, effective)
-    value, low, high = (_precision(ends, everyone, kept) for ends in (share, high, low))
-    supported = _precision(Z**2 / (effective + Z**2), everyone, kept) >= asked
+    # No pair that is wrong above one threshold is right above a lower one, where p near 1 and N near S leave nothing to tell F by.
+    value, low, high = (_precision(np.maximum.accumulate(_wrong(ends, everyone)), kept) for ends in (share, high, low))
+    supported = _precision(_wrong(Z**2 / (effective + Z**2), everyone), kept) >= asked
     lone = len(planted.sources) * (weights[0] > 0) + len(planted.targets) * (weights[1] > 0)
     short = f"{lone} planted sentences without a translation among {len(margins)} pairs are too few to tell"
     row = _lowest(value, supported, asked, short)
@@ -133,8 +134,12 @@ def from_planted(margins: Floats, planted: Planted, sizes: tuple[float, float], 
     )
 
 
-def _precision(share: Floats, free: Floats, kept: Floats) -> Floats:
-    wrong = share * free / np.maximum(1 - share, 1e-9)
+def _wrong(share: Floats, free: Floats) -> Floats:
+    """How many pairs are wrong."""
+    return share * free / np.maximum(1 - share, 1e-9)
+
+
+def _precision(wrong: Floats, kept: Floats) -> Floats:
     return np.clip(1 - wrong / kept, 0, 1)
 
 
