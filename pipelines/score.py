@@ -74,6 +74,8 @@ def run(config: ScoreConfig, options: Sequence[str] = ()) -> ScoreResult:
     cannot work: texts, sides of different length, encoder, backgrounds.
     """
     choose_device(config.device)
+    if storage.is_folder(config.output):
+        raise ConfigError(f"{config.output}: a folder; name a file to write")
     bitext = _Bitext.of(config)
     lines = sum(len(ours) for ours, _ in bitext.read())  # raises what is wrong with them before the long part
     work = f"{config.output}.work"

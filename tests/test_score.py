@@ -123,6 +123,12 @@ class TestCannotBeScored:
         said = self.refused(tmp_path / "empty.txt", tmp_path / "empty.txt", output=tmp_path / "out.tsv", encoder=toy_encoder)
         assert "not one sentence" in said
 
+    def test_an_output_that_is_a_folder(self, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
+        result = miner("score", *texts, "--output", tmp_path, "--encoder", toy_encoder)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "a folder; name a file to write" in result.stderr
+        assert not tmp_path.with_name(f"{tmp_path.name}.work").exists()
+
     def test_several_files_or_standard_input(self, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
         said = self.refused(tmp_path / "*.txt", texts[1], output=tmp_path / "out.tsv", encoder=toy_encoder)
         assert "names 2 files" in said
