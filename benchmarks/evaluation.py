@@ -33,12 +33,13 @@ class Case:
 
 NEWS = "{data}/eval/classification/masakhanews_headlines.tsv.gz"
 NUSAX = "{data}/eval/classification/nusax_sentiment.tsv.gz"
-PUD = "{data}/train/ud_pud/de.tsv.gz {data}/train/ud_pud/en.tsv.gz --text-column 2"
+FLICKR = "{data}/eval/multi30k/test_2016_flickr.en-de-fr-cs.tsv.gz"
+ALIGNED = f"{FLICKR} {FLICKR} --text-column de --target-column en"
 ACCURACY = {"accuracy": "mean.accuracy", "macro F1": "mean.macro_f1"}
 CASES = [
     Case("tatoeba --data {data}/eval/tatoeba", {"14": "average.tatoeba14", "36": "average.tatoeba36", "all 112": "average.all"}),
     Case(
-        f"retrieval {PUD}",
+        f"retrieval {ALIGNED}",
         {"cosine": "accuracy.cosine.mean", "ratio": "accuracy.ratio.mean", "xSIM error": "xsim.mean", "F1": "f1.cosine.mean"},
     ),
     Case(
@@ -72,7 +73,7 @@ CASES = [
         ACCURACY,
     ),
     Case("language-probe --data {data}/nli/xnli.test.tsv.gz --text-column premise", {"accuracy": "accuracy", "chance": "chance"}),
-    Case(f"alignment {PUD}", {"alignment": "alignment", "uniformity": "uniformity.mean"}),
+    Case(f"alignment {ALIGNED}", {"alignment": "alignment", "uniformity": "uniformity.mean"}),
     Case(
         "bitext {made}/mined --gold {examples}/gold.en-de.tsv",
         {"precision": "gold.mined.precision", "recall": "gold.mined.recall", "best F1": "gold.best.f1"},

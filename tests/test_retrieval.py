@@ -133,6 +133,13 @@ def test_columns_of_a_table(toy_encoder: Path, tmp_path: Path) -> None:
     assert output.splitlines()[-1].split() == ["xSIM", "error", "0.00", "0.00", "0.00"]
 
 
+def test_two_columns_of_one_table(toy_encoder: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.tsv").write_text("en\tfr\none\tun\ntwo\ttrois\nthree\tdeux\n")
+    options = ["--text-column", "en", "--target-column", "fr", "--encoder", str(toy_encoder), "--json", str(tmp_path / "f.json")]
+    assert run(str(tmp_path / "t.tsv"), str(tmp_path / "t.tsv"), *options)[0] == 0
+    assert json.loads((tmp_path / "f.json").read_text())["accuracy"]["cosine"]["mean"] == pytest.approx(1 / 3)
+
+
 @pytest.mark.parametrize(
     ("source", "target", "message"),
     [

@@ -9,6 +9,7 @@ from miner.cli import console, options
 from miner.config import EncoderSettings, load_yaml
 from miner.errors import ConfigError
 from miner.evaluation.settings import (
+    AlignedTask,
     AlignmentTask,
     BuccTask,
     ClassificationTask,
@@ -52,6 +53,10 @@ def _probe(*columns: Option) -> Option:
     )
 
 
+_columns = options.group(
+    options.text_column_option,
+    _column(AlignedTask, "target_column", "The one of TARGET, if another."),
+)
 _seed = options.setting(ClusteringTask, "seed", "Of what is drawn by chance.", type=int)
 _k = options.setting(RetrievalTask, "k", "Neighbours on each side, for the margin.", type=click.IntRange(1, 1024))
 
@@ -61,7 +66,7 @@ _k = options.setting(RetrievalTask, "k", "Neighbours on each side, for the margi
 @click.argument("target")
 @options.encoder_options
 @_k
-@options.text_column_option
+@_columns
 @options.json_option
 def retrieval(json_file: str | None, **settings: Any) -> None:
     """How often line i of TARGET is found for line i of SOURCE, and the other way round.
@@ -194,7 +199,7 @@ def language_probe(json_file: str | None, **settings: Any) -> None:
 @click.argument("source")
 @click.argument("target")
 @options.encoder_options
-@options.text_column_option
+@_columns
 @options.json_option
 def alignment(json_file: str | None, **settings: Any) -> None:
     """How close translations are to each other, and how evenly all sentences are spread: alignment and uniformity.

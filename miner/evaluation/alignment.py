@@ -48,7 +48,7 @@ class Result:
 
 def evaluate(encoder: Encoder, task: AlignmentTask) -> Result:
     """Line-aligned files -> distances between and within them. DataError where fewer than two lines have vectors on both sides."""
-    sources, targets = read_aligned(task.source, task.target, task.text_column)
+    sources, targets = read_aligned(task)
     vectors = encode(encoder, sources + targets, np.float32)
     source, target = vectors[: len(sources)], vectors[len(sources) :]
     known = source.any(axis=1) & target.any(axis=1)

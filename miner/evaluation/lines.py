@@ -10,6 +10,7 @@ import numpy.typing as npt
 from miner.config import TextSettings
 from miner.encoders import Encoder
 from miner.errors import DataError
+from miner.evaluation.settings import AlignedTask
 from miner.text.formats import Fault, read_values
 from miner.text.normalise import clean_all
 
@@ -32,13 +33,14 @@ def read_lines(uri: str, text_column: str | None = None) -> list[str]:
     return lines
 
 
-def read_aligned(source: str, target: str, text_column: str | None = None) -> tuple[list[str], list[str]]:
-    """Two files of which line i of one translates line i of the other. DataError where they differ in lines, or hold none."""
-    sources, targets = read_lines(source, text_column), read_lines(target, text_column)
+def read_aligned(task: AlignedTask) -> tuple[list[str], list[str]]:
+    """The lines of both sides. DataError where they differ in number, or there is none."""
+    sources, targets = read_lines(task.source, task.text_column), read_lines(task.target, task.target_column or task.text_column)
     if len(sources) != len(targets):
-        raise DataError(f"{source} has {len(sources)} lines, {target} has {len(targets)}; line i of one must translate line i of the other")
+        told = f"{task.source} has {len(sources)} lines, {task.target} has {len(targets)}"
+        raise DataError(f"{told}; line i of one must translate line i of the other")
     if not sources:
-        raise DataError(f"{source}: no lines; give a file with a sentence on each line")
+        raise DataError(f"{task.source}: no lines; give a file with a sentence on each line")
     return sources, targets
 
 

@@ -86,7 +86,7 @@ def evaluate(encoder: Encoder, task: RetrievalTask) -> Result:
 
     Raises DataError for files that cannot be read, hold no lines, or differ in their number of lines.
     """
-    sources, targets = read_aligned(task.source, task.target, task.text_column)
+    sources, targets = read_aligned(task)
     vectors = encode(encoder, sources + targets)
     return Result(find(vectors[: len(sources)], vectors[len(sources) :], task.k))
 

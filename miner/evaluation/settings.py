@@ -31,15 +31,19 @@ class TaskSettings(Settings):
         return self.model_copy(update={place: posixpath.join(folder, getattr(self, place)) for place in self.PLACES})
 
 
-class RetrievalTask(TaskSettings):
-    """Line-aligned files."""
+class AlignedTask(TaskSettings):
+    """Two files, or two columns of one, of which line i translates line i."""
 
     PLACES = ("source", "target")
 
-    task: Literal["retrieval"] = "retrieval"
     source: str
     target: str
     text_column: str | None = None
+    target_column: str | None = None  # None: as `text_column`
+
+
+class RetrievalTask(AlignedTask):
+    task: Literal["retrieval"] = "retrieval"
     k: int = pydantic.Field(4, ge=1, le=1024)  # neighbours on each side, for the margin
 
 
@@ -104,15 +108,8 @@ class LanguageProbeTask(TaskSettings):
     seed: int = 0
 
 
-class AlignmentTask(TaskSettings):
-    """Line-aligned files."""
-
-    PLACES = ("source", "target")
-
+class AlignmentTask(AlignedTask):
     task: Literal["alignment"] = "alignment"
-    source: str
-    target: str
-    text_column: str | None = None
 
 
 AnyTask = Annotated[
