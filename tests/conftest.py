@@ -1,8 +1,12 @@
 """Small real things the tests share."""
 
 import io
+import os
 import random
 from pathlib import Path
+
+# The tests run side by side, a process for each core: threads within them would only wait for one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
