@@ -21,7 +21,7 @@ from miner.search.tuning import Setting, tune
 from miner.tables import Vectors
 
 VECTORS = "vectors"  # folder
-STRETCH = 1 << 17  # stored vectors that are held at a time where all of them are compared
+STRETCH = 1 << 15  # stored vectors that are held at a time where all of them are compared
 SAMPLE = 2000  # vectors that an index is tuned with
 LEAST = 200  # where so many neighbours are wanted of each that a sample takes too much memory
 HELD = 1 << 21  # candidates that are held at a time
