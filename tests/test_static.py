@@ -1,6 +1,8 @@
 """The static encoder equals the plain definition, whatever the batch, and fails clearly."""
 
+import io
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +10,10 @@ import pytest
 import sentencepiece
 
 from miner.config import EncoderSettings
-from miner.encoders import Encoder, load_encoder, static
+from miner.encoders import Encoder, load_encoder, static, words
 from miner.errors import ConfigError, ModelError
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def reference(folder: Path, text: str) -> np.ndarray:
@@ -37,6 +41,41 @@ def test_a_batch_does_not_change_its_members(toy_encoder: Path) -> None:
     texts = [f"one {'two ' * (n % 7)} dix" for n in range(2 * static.SLICE + 3)]
     alone = np.concatenate([encoder.encode([text]) for text in texts[:7]])
     np.testing.assert_array_equal(encoder.encode(texts), np.tile(alone, (len(texts) // 7 + 1, 1))[: len(texts)])
+
+
+def test_words_are_looked_up_once_and_come_out_as_in_their_sentence() -> None:
+    """On real sentences of three scripts, on marks that combine with a space or a word, and on spaces of every kind."""
+    encoder = load_encoder("builtin")
+    texts = [line for path in sorted(EXAMPLES.glob("*.txt")) for line in path.read_text(encoding="utf-8").splitlines()[:500]]
+    texts += [
+        f"{mark}a {mark} b{mark} \u0301 {mark}\u0300\u0301c" for mark in "\u0308\u3099\u3000\u00a8\u200d\u00a0\u2581\ufb01\U0001f469 "
+    ]
+    texts += ["  a   b ", " ", "", "\u2581", "日本語のテキスト、空白なし。", "ｆｕｌｌ　ｗｉｄｔｈ"]
+    assert encoder.by_word
+    found = encoder.pieces_of(texts)
+    assert [found.ids[start:end].tolist() for start, end in pairwise(found.bounds)] == encoder.pieces.encode(texts)
+
+
+def test_known_words_are_bounded_and_change_nothing(toy_encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words, "KNOWN", 6)
+    encoder = load_encoder(str(toy_encoder))
+    for some in (["one", "two", "deux"], ["two", "new", "trois"], ["dix", "one", "deux", "five"], ["one"]):
+        vectors = encoder.encode([f"{word} three {word}" for word in some])
+        np.testing.assert_allclose(vectors, [reference(toy_encoder, f"{word} three {word}") for word in some], atol=1e-6)
+        assert len(encoder.words.known.words) <= 6
+
+
+def test_pieces_that_reach_over_spaces(tmp_path: Path) -> None:
+    train = sentencepiece.SentencePieceTrainer.train
+    model = io.BytesIO()
+    lines = [f"good morning {name} how are {others}" for name in ("sir", "madam", "friend") for others in ("you", "they")] * 20
+    train(sentence_iterator=iter(lines), model_writer=model, vocab_size=40, model_type="bpe", split_by_whitespace=False, minloglevel=2)
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    static.save(tmp_path, np.random.default_rng(0).normal(size=(40, 8)), model.getvalue())
+    encoder = load_encoder(str(tmp_path))
+    assert not encoder.by_word
+    assert any("\u2581" in piece[1:] for piece in pieces.encode(lines[0], out_type=str))
+    np.testing.assert_allclose(encoder.encode(lines[:3]), [reference(tmp_path, line) for line in lines[:3]], atol=1e-6)
 
 
 def test_it_is_an_encoder_and_of_nothing_makes_nothing(toy_encoder: Path) -> None:

@@ -8,6 +8,7 @@ Which inputs, workers or runner did what, and in which order, does not show in t
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -73,11 +74,20 @@ def scatter(uri: str, folder: str, ranges: int, settings: TextSettings, source: 
     place = storage.join(folder, scattered_name(name))
     counts: Counter[str] = Counter(dict.fromkeys(readers.COUNTS, 0))
     schema = SCATTERED.with_metadata({"source": name, "ranges": str(ranges)})
-    with storage.atomic(place) as handle, _writer(handle, schema) as writer:
+    with storage.atomic(place) as handle, _writer(handle, schema) as writer, ThreadPoolExecutor(1) as aside:
+        writing: Future[None] | None = None
         for table in _tables(readers.read(uri, settings, name), counts):
-            for batch in _by_range(unique(table), ranges):
-                writer.write_batch(batch)
+            if writing is not None:
+                writing.result()
+            writing = aside.submit(_file, writer, table, ranges)  # while the next text is read; no more than these two are held
+        if writing is not None:
+            writing.result()
     return dict(counts)
+
+
+def _file(writer: pa.RecordBatchFileWriter, table: pa.Table, ranges: int) -> None:
+    for batch in _by_range(unique(table), ranges):
+        writer.write_batch(batch)
 
 
 def _writer(handle: Any, schema: pa.Schema) -> pa.RecordBatchFileWriter:
@@ -101,7 +111,7 @@ def _tables(blocks: Iterable[readers.Block], counts: Counter[str]) -> Iterator[p
 
 
 def _batch(block: readers.Block) -> pa.RecordBatch:
-    encoded = [text.encode() for text in block.texts]
+    encoded = "\n".join(block.texts).encode().split(b"\n") if block.texts else []  # cleaned texts hold no line end
     ends = np.fromiter(accumulate(map(len, encoded), initial=0), dtype=np.int32, count=len(encoded) + 1)
     # Arrow's own conversion from Python strings takes four times as long.
     texts = pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
