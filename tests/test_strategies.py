@@ -120,6 +120,43 @@ def test_nli_triplets(tmp_path: Path) -> None:
     assert set(texts(batch.views["anchor"])) == {"p1", "p2", "p3"}
 
 
+SHARED = [
+    ["p1", "h", "entailment"], ["p2", "h", "entailment"], ["p1", "a", "entailment"], ["p2", "a", "contradiction"],
+    ["p3", "b", "entailment"], ["p3", "b", "contradiction"], ["p4", "h", "neutral"], ["p4", "d", "entailment"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("strategy_", ["nli", "cross_lingual_nli"])
+def test_what_entails_the_same_may_contradict_each_other(tmp_path: Path, strategy_: str) -> None:
+    """p1 and p2 entail h, and p2 contradicts a, which p1 entails; whether p3 entails or contradicts b is not known."""
+    langs = ["en", "fr"] if strategy_ == "cross_lingual_nli" else ["en"]
+    path = write_tsv(tmp_path / "a.tsv", ["lang", *NLI], [[lang, *row] for lang in langs for row in SHARED])
+    nli = source(tmp_path, strategy=strategy_, files=[path], columns={"lang": "lang", **NLI}, hard_negatives=False)
+    sizes = set()
+    for batch in drawn(nli, 4, batches=40):
+        rows = list(zip(*(texts(batch.views[view]) for view in ("anchor", "positive")), batch.groups.tolist(), strict=True))
+        assert {row[:2] for row in rows} <= {("p1", "h"), ("p2", "h"), ("p1", "a"), ("p4", "d")}
+        for anchor, positive, group in rows:
+            together = {(other, its) for other, its, of in rows if of == group}
+            assert together >= {row[:2] for row in rows if row[0] == anchor or row[1] == positive}
+            assert not {"p2", "a"} <= {text for pair in together for text in pair}
+            assert anchor != "p4" or together == {("p4", "d")}
+        sizes.add(len(batch))
+    assert max(sizes) == 3
+
+
+def test_pairs_of_one_premise_are_not_the_same_pair(tmp_path: Path) -> None:
+    rows = [[lang, *cells] for lang in ("en", "fr") for cells in (["p", "e", "yes"], ["p", "c", "no"], [f"{lang}q", f"{lang}h", "no"])]
+    path = write_tsv(tmp_path / "a.tsv", ["lang", "a", "b", "label"], rows)
+    columns = {"lang": "lang", "first": "a", "second": "b", "label": "label"}
+    pairs = source(tmp_path, strategy="labelled_pairs", files=[path], columns=columns, labels=["yes", "no"])
+    (batch,) = drawn(pairs, 6)
+    groups: dict[int, set[tuple[str, str]]] = {}
+    for first, second, group in zip(*batch.views["anchor"].read(np.random.default_rng(0)), batch.groups, strict=True):
+        groups.setdefault(int(group), set()).add((first, second))
+    assert sorted(groups.values(), key=sorted) == [{("enq", "enh"), ("frq", "frh")}, {("p", "c")}, {("p", "e")}]
+
+
 def test_cross_lingual_nli_draws_every_language_apart(tmp_path: Path) -> None:
     rows = [[lang, *(f"{lang}:{cell}" for cell in row[:2]), row[2]] for lang in ("en", "fr", "sw") for row in NLI_ROWS]
     path = write_tsv(tmp_path / "a.tsv", ["lang", *NLI], rows)

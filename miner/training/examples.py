@@ -109,22 +109,22 @@ class Nli:
     def __init__(self, corpus: Corpus, settings: NliSettings, seed: int, change: Change | None) -> None:
         self.corpus, self.change = corpus, change
         self.premises, self.hypotheses = corpus.rows("premise"), corpus.rows("hypothesis")
-        premise_ids = corpus.texts.ids[self.premises]
-        self.triplets = NliTriplets(premise_ids, corpus, settings.hard_negatives)
-        entailed = self.triplets.entailed
-        self.groups, langs = np.zeros(len(corpus), dtype=np.int64), np.full(len(corpus), -1)
-        self.groups[entailed] = connected(premise_ids[entailed], corpus.texts.ids[self.hypotheses[entailed]])
-        langs[entailed] = languages(corpus)[entailed]
+        ids = corpus.texts.ids
+        self.triplets = NliTriplets(ids[self.premises], ids[self.hypotheses], corpus, settings.hard_negatives)
+        langs = np.full(len(corpus), -1)
+        langs[self.triplets.entailed] = languages(corpus)[self.triplets.entailed]
         self.sampler = Sampler(langs, settings.language_smoothing, seed)
-        self.count = len(entailed)
+        self.count = len(self.triplets.entailed)
 
     def draw(self, size: int, random: np.random.Generator) -> Batch:
         rows = self.sampler.draw(size, random)
+        kept, groups = self.triplets.grouped(rows, self.triplets.premises[rows], self.triplets.hypotheses[rows])
+        rows = rows[kept]
         contradicted = self.triplets.contradicted(rows, random)
         texts = self.corpus.texts
         anchors, positives = View(texts, self.premises[rows]), View(texts, self.hypotheses[rows], change=self.change)
         negatives = None if contradicted is None else View(texts, self.hypotheses[contradicted])
-        return paired(self.corpus.title, anchors, positives, self.groups[rows], negatives=negatives)
+        return paired(self.corpus.title, anchors, positives, groups, negatives=negatives)
 
 
 STRATEGIES: dict[str, Callable[[Corpus, Any, int, Change | None], Strategy]] = {

@@ -6,7 +6,7 @@ import numpy.typing as npt
 from miner.errors import DataError
 from miner.training.batches import ANCHOR, NEGATIVE, POSITIVE, Batch, Change, Ints, View, connected
 from miner.training.corpora import Corpus
-from miner.training.nli import Triplets
+from miner.training.nli import Triplets, pair_numbers
 from miner.training.sampling import Sampler
 from miner.training.settings import CrossLingualNliSettings, LabelledPairsSettings
 
@@ -32,6 +32,16 @@ def aligned(corpus: Corpus, pool: tuple[str, ...] = ()) -> tuple[Ints, tuple[str
     return np.stack(rows), languages
 
 
+def _parallel(corpus: Corpus) -> Ints | None:
+    """The table of `aligned`, or None where the rows of the languages, if it has several, are not translations of one another."""
+    if "lang" not in corpus.marks.column_names:
+        return None
+    try:
+        return aligned(corpus)[0]
+    except DataError:
+        return None
+
+
 class CrossLingualNli:
     """NLI triplets; the languages of anchor, positives and negative are drawn independently (Wang et al. 2022, section 3.3)."""
 
@@ -44,23 +54,15 @@ class CrossLingualNli:
         self.column = np.full(len(corpus), -1)
         self.column[self.table[0]] = np.arange(self.table.shape[1])
         ids = corpus.texts.ids
-        self.triplets = Triplets(ids[self.premises], corpus, settings.hard_negatives, self.table[0])
-        self.groups = self._groups(ids)
+        self.triplets = Triplets(ids[self.premises], ids[self.hypotheses], corpus, settings.hard_negatives, self.table[0])
         examples = np.full(self.table.shape[1], -1)
         examples[self.column[self.triplets.entailed]] = 0
         self.sampler = Sampler(examples, 1.0, seed)
         self.count = len(self.triplets.entailed)
 
-    def _groups(self, ids: Ints) -> Ints:
-        """(n,) numbers of what says the same in any of the languages, of the columns of the table that are entailed."""
-        columns = self.column[self.triplets.entailed]
-        groups = np.zeros(self.table.shape[1], dtype=np.int64)
-        groups[columns] = connected(*(ids[side[rows[columns]]] for side in (self.premises, self.hypotheses) for rows in self.table))
-        return groups
-
     def draw(self, size: int, random: np.random.Generator) -> Batch:
-        columns = self.sampler.draw(size, random)
-        count = len(self.table)
+        columns, groups = self._grouped(self.sampler.draw(size, random))
+        count, size = len(self.table), len(columns)
         anchors = self.premises[self.table[random.integers(0, count, size), columns]]
         langs = np.argsort(random.random((size, count)), axis=1)[:, : self.positives]
         positives = self.hypotheses[self.table[langs, columns[:, None]]].ravel()
@@ -70,7 +72,13 @@ class CrossLingualNli:
         if contradicted is not None:
             rows = self.table[random.integers(0, count, size), self.column[contradicted]]
             views[NEGATIVE] = View(texts, self.hypotheses[rows])
-        return Batch(self.corpus.title, views, self.groups[columns], np.repeat(np.arange(size), self.positives))
+        return Batch(self.corpus.title, views, groups, np.repeat(np.arange(size), self.positives))
+
+    def _grouped(self, columns: Ints) -> tuple[Ints, Ints]:
+        """Columns (n,) of the table -> those to keep, and their groups: of what shares a text in any of the languages."""
+        texts = [ids[rows[columns]] for ids in (self.triplets.premises, self.triplets.hypotheses) for rows in self.table]
+        kept, groups = self.triplets.grouped(self.table[0][columns], *texts)
+        return columns[kept], groups
 
 
 class LabelledPairs:
@@ -83,9 +91,10 @@ class LabelledPairs:
             raise DataError(f"source {corpus.title!r}: label {strange[0]!r} is not among labels ({', '.join(settings.labels)})")
         self.labels = np.array([settings.labels.index(value) for value in values])[codes]
         self.sides = corpus.rows("first"), corpus.rows("second")
-        self.groups = connected(corpus.texts.ids[self.sides[0]], corpus.texts.ids[self.sides[1]])
         langs = corpus.codes("lang")[0] if "lang" in corpus.marks.column_names else np.zeros(len(corpus), dtype=np.int64)
-        self.table = aligned(corpus)[0] if settings.view != "same" else None
+        self.table = aligned(corpus)[0] if settings.view != "same" else _parallel(corpus)
+        self.column = None if self.table is None else np.argsort(self.table.ravel()) % self.table.shape[1]
+        self.groups = self._groups()
         if settings.languages:
             known = corpus.codes("lang")[1]
             langs = np.where(np.isin(langs, [place for place, lang in enumerate(known) if lang in settings.languages]), langs, -1)
@@ -105,13 +114,17 @@ class LabelledPairs:
             views = {ANCHOR: View(texts, first, second), POSITIVE: View(texts, view_rows[0], view_rows[1], change=self.change)}
         return Batch(self.corpus.title, views, self.groups[rows], np.arange(size), labels=self.labels[rows])
 
+    def _groups(self) -> Ints:
+        """(n,) numbers of the rows: the same for the same two texts, and for translations of them."""
+        ids = self.corpus.texts.ids
+        pairs = pair_numbers(ids[self.sides[0]], ids[self.sides[1]])
+        return connected(pairs) if self.column is None else connected(pairs, self.column)
+
     def _translations(self, rows: Ints, random: np.random.Generator) -> Ints:
         """Rows (n,) -> the same rows in any of the languages."""
-        if self.table is None:
+        if self.settings.view == "same" or self.table is None or self.column is None:
             return rows
-        column = np.full(len(self.corpus), -1)
-        column[self.table] = np.arange(self.table.shape[1])
-        translations: Ints = self.table[random.integers(0, len(self.table), len(rows)), column[rows]]
+        translations: Ints = self.table[random.integers(0, len(self.table), len(rows)), self.column[rows]]
         return translations
 
     def _kept(self, size: int, random: np.random.Generator) -> tuple[Mask, Mask]:
