@@ -149,7 +149,35 @@ def _rename(fs: fsspec.AbstractFileSystem, aside: str, path: str) -> None:
 
 def write_json(uri: str, value: Any) -> None:
     with atomic(uri) as handle:
-        handle.write((json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True) + "\n").encode())
+        handle.write(_json(value))
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True) + "\n").encode()
+
+
+def create_json(uri: str, value: Any) -> bool:
+    """Write a file unless there is one; False where there is. Of several that try one succeeds, where the file system can tell."""
+    fs, path = filesystem(uri)
+    with _clear_errors(uri):
+        try:
+            if not isinstance(fs, LocalFileSystem):
+                fs.pipe_file(path, _json(value), mode="create")
+            else:
+                with Path(path).open("xb") as handle:
+                    _write_or_remove(handle, _json(value))
+        except FileExistsError:
+            return False
+    return True
+
+
+def _write_or_remove(handle: BinaryIO, data: bytes) -> None:
+    try:
+        handle.write(data)
+        handle.flush()
+    except OSError:
+        Path(handle.name).unlink()
+        raise
 
 
 def read_json(uri: str) -> Any:
@@ -248,7 +276,7 @@ def read_manifest(folder: str, stage: str | None = None) -> Manifest:
     """
     uri = join(folder, MANIFEST)
     if not exists(uri):
-        raise StorageError(f"{folder}: no {MANIFEST}, so not a finished {stage or 'stage'}; run the command that makes it again")
+        raise StorageError(f"{folder}: no {MANIFEST}: what makes {stage or 'this folder'} has not finished here; run the command again")
     value = read_json(uri)
     try:
         manifest = Manifest(**{**value, "shards": [Shard(**shard) for shard in value["shards"]]})

@@ -15,6 +15,7 @@ from pipelines.approximate import Side
 from pipelines.search import Search
 
 NEIGHBOURS, INDEXES = "neighbours", "indexes"  # folders
+CHOSEN = "engine.json"
 
 logger = logging.getLogger(__name__)
 
@@ -26,9 +27,9 @@ def find(wanted: Search, places: tuple[str, str], settings: EngineSettings, outp
     sides FAISS builds an index under OUTPUT/indexes.
     """
     given = _given(wanted, places)
-    engine, why = _choose(wanted, settings, (given[0] is not None, given[1] is not None))
-    logger.info("search by the %s engine: %s", engine, why)
     folder = storage.join(output, NEIGHBOURS)
+    engine, why = _choose(wanted, settings, (given[0] is not None, given[1] is not None), storage.join(folder, CHOSEN))
+    logger.info("search by the %s engine: %s", engine, why)
     if engine == "exact":
         search.run(wanted, folder, options)
         return {"name": engine, "why": why}
@@ -40,8 +41,12 @@ def find(wanted: Search, places: tuple[str, str], settings: EngineSettings, outp
     return {"name": engine, "why": why, search.FORWARD: forward.details, search.BACKWARD: backward.details}
 
 
-def _choose(wanted: Search, settings: EngineSettings, built: tuple[bool, bool]) -> tuple[str, str]:
-    """The engine and the reason for it, in numbers that are the same on the same machine."""
+def _choose(wanted: Search, settings: EngineSettings, built: tuple[bool, bool], uri: str) -> tuple[str, str]:
+    """The engine and the reason for it.
+
+    What was estimated is written down in `uri`: which arithmetic is the fastest is measured, and a busy hour may tell otherwise,
+    but a run that was stopped goes on as it began.
+    """
     if settings.engine != "auto":
         if settings.engine == "faiss":
             faiss_index.require()
@@ -51,11 +56,16 @@ def _choose(wanted: Search, settings: EngineSettings, built: tuple[bool, bool]) 
     device = choose_device(wanted.device)
     if device.type != "cpu":
         return "exact", f"one pass on {device.type} takes less time than building an index"
+    asked = storage.key([wanted.source.key, wanted.target.key, settings.target_recall, *built])
+    known = storage.read_json(uri) if storage.exists(uri) else None
+    if isinstance(known, dict) and known.get("asked") == asked:
+        return known["engine"], known["why"]
     fastest = next(iter(precision.fastest(device, wanted.source.dim)))
     rows = (wanted.source.rows, wanted.target.rows)
     seconds = choice.estimate(rows, wanted.source.dim, settings.target_recall, fastest, available_cores(), built)
     sizes = f"{rows[0]:,} x {rows[1]:,} vectors x {wanted.source.dim} dimensions"
     why = f"{sizes} by exact search in about {seconds.exact:.0f} s, by FAISS at recall {settings.target_recall:g} in {seconds.faiss:.0f} s"
+    storage.write_json(uri, {"asked": asked, "engine": seconds.engine, "why": why})
     return seconds.engine, why
 
 

@@ -135,15 +135,15 @@ def _embed(seeds: Seeds, side: int, real: Corpus, config: PlantConfig, options: 
 
 def _mix(places: Mapping[str, str], folder: str, direction: str, corpus: Corpus, options: Sequence[str]) -> None:
     """Fill `folder` with the nearest of what each shard of the corpus has in two of the searches."""
-    parts: dict[str, list[str]] = {}
+    parts: dict[str, dict[str, str]] = {}  # shard -> the searches it was in: name of its neighbours there, and where they lie
     for shard in corpus.shards:
-        age = "new" if shard.name.startswith(NEW) else "old"
-        names = [f"{age}-{other}" if direction == FORWARD else f"{other}-{age}" for other in ("old", "new")]
-        parts[shard.name] = [storage.join(places[name], direction, shard.name.removeprefix(NEW)) for name in names]
-    inputs = {uri: storage.checksum(uri) for uris in parts.values() for uri in uris}
+        age, name = "new" if shard.name.startswith(NEW) else "old", shard.name.removeprefix(NEW)
+        searches = [f"{age}-{other}" if direction == FORWARD else f"{other}-{age}" for other in ("old", "new")]
+        parts[shard.name] = {f"{each}/{direction}/{name}": storage.join(places[each], direction, name) for each in searches}
+    inputs = {name: storage.checksum(uri) for part in parts.values() for name, uri in part.items()}
     stage = Stage(folder, "neighbours", {}, inputs)
-    made_from = {name: stage.key({uri: inputs[uri] for uri in uris}) for name, uris in parts.items()}
-    run_stage(stage, made_from, _Mix(parts, folder), options)
+    made_from = {name: stage.key({each: inputs[each] for each in part}) for name, part in parts.items()}
+    run_stage(stage, made_from, _Mix({name: list(part.values()) for name, part in parts.items()}, folder), options)
 
 
 class _Mix:

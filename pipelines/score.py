@@ -18,7 +18,7 @@ from miner import languages, storage
 from miner.config import EmbedConfig, EncoderSettings, ScoreConfig, TextSettings
 from miner.corpus import Corpus, open_corpus
 from miner.encoders.transformer_parts import choose_device
-from miner.errors import ConfigError
+from miner.errors import ConfigError, DataError
 from miner.mining import writers
 from miner.mining.candidates import Ids, Means, concat, means_of
 from miner.mining.margin import Floats, margins
@@ -77,7 +77,7 @@ def run(config: ScoreConfig, options: Sequence[str] = ()) -> ScoreResult:
     if storage.is_folder(config.output):
         raise ConfigError(f"{config.output}: a folder; name a file to write")
     bitext = _Bitext.of(config)
-    lines = sum(len(ours) for ours, _ in bitext.read())  # raises what is wrong with them before the long part
+    lines = bitext.count_lines()  # raises what is wrong with them before the long part
     work = f"{config.output}.work"
     backgrounds = _open_backgrounds(config)
     seconds: Counter[str] = Counter()
@@ -121,6 +121,19 @@ class _Bitext:
 
     def read(self) -> Iterator[tuple[Lines, Lines]]:
         return read_pairs(*self.places, self.settings)
+
+    def count_lines(self) -> int:
+        """How many line pairs there are. DataError where one side has not a single sentence."""
+        lines = 0
+        sentences = [0, 0]
+        for block in self.read():
+            lines += len(block[0])
+            sentences = [held + sum(map(bool, side)) for held, side in zip(sentences, block, strict=True)]
+        for place, settings, count in zip(self.places, self.settings, sentences, strict=True):
+            if not count:
+                where = f" of column {settings.text_column}" if settings.text_column else ""
+                raise DataError(f"{place}: not one sentence in {lines} lines{where}; give a text with sentences")
+        return lines
 
 
 def _open_backgrounds(config: ScoreConfig) -> dict[str, Corpus]:

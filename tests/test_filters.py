@@ -330,3 +330,9 @@ class TestDecision:
         assert verdicts.why()[0] == [reason for reason in reasons if reason]
         assert list(verdicts.counts()) == [known.reason for known in PAIR_FILTERS.values()]
         assert set(bounds) == set(PAIR_FILTERS)
+
+
+@pytest.mark.parametrize("text", ["a." * 50_000, "a-" * 50_000, "a" * 100_000 + ".", ".a" * 50_000])
+def test_a_long_run_without_an_address_is_read_once(text: str) -> None:
+    """A search that began anew at each letter would take hours."""
+    assert 0 < junk_share([text + " word"])[0] <= 1

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from miner import storage
 from miner.cli.main import main
-from miner.search import faiss_index
+from miner.search import choice, faiss_index
 from pipelines import index as stage
 
 ROWS, DIM = 600, 16
@@ -164,6 +164,18 @@ def test_the_manifest_tells_the_engine_and_why(sides: tuple[Path, Path], exact: 
     assert engine["name"] == "exact"
     assert "600 x 400 vectors x 16 dimensions by exact search in about 0 s, by FAISS at recall 0.98 in" in engine["why"]
     assert storage.read_manifest(str(exact / "candidates")).details["engine"] == {"name": "exact", "why": "asked for"}
+
+
+def test_a_run_goes_on_with_the_engine_it_began_with(sides: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is estimated follows the speed that is measured, which is another in another hour."""
+    assert miner("mine", *sides, "--output", tmp_path / "out").exit_code == 0
+    before = (tmp_path / "out/candidates/manifest.json").read_bytes()
+    monkeypatch.setattr(choice, "EXACT_SECONDS", dict.fromkeys(choice.EXACT_SECONDS, 1.0))
+    assert miner("mine", *sides, "--output", tmp_path / "out").exit_code == 0
+    assert (tmp_path / "out/candidates/manifest.json").read_bytes() == before
+    assert not (tmp_path / "out/indexes").exists()
+    assert miner("mine", *sides, "--output", tmp_path / "other").exit_code == 0
+    assert storage.read_manifest(str(tmp_path / "other/candidates")).details["engine"]["name"] == "faiss"
 
 
 def test_mining_again_keeps_what_faiss_found_and_gives_the_same_bytes(sides: tuple[Path, Path], tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def test_a_stage_is_complete_when_its_manifest_is_there(folder: str) -> None:
     numbers = Numbers(folder)
-    with pytest.raises(StorageError, match="not a finished numbers"):
+    with pytest.raises(StorageError, match="has not finished here"):
         storage.read_manifest(folder, "numbers")
     assert numbers.make() == list(numbers.made_from)
     assert numbers.stage.markers() == 3

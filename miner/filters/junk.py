@@ -10,7 +10,11 @@ from miner.filters.characters import LETTERS, Texts, share
 from miner.filters.length import weight
 
 ENDINGS = "com|org|net|info|html?|php|pdf|jpe?g|png"
-ADDRESS = re.compile(rf"(?:https?://|www\.)\S+|[^\s@]+@[^\s@]+\.\w+|\b[\w-]+(?:\.[\w-]+)*\.(?:{ENDINGS})\b(?:/\S*)?", re.IGNORECASE)
+# Each begins where no character before it could: or the search would begin anew at every letter of a long run.
+LINK = r"(?:https?://|www\.)\S+"
+MAIL = r"(?<![^\s@])[^\s@]+@[^\s@]+\.\w+"
+HOST = rf"(?<![\w-])(?<![\w-]\.)[\w-]+(?:\.[\w-]+)*\.(?:{ENDINGS})\b(?:/\S*)?"
+ADDRESS = re.compile(f"{LINK}|{MAIL}|{HOST}", re.IGNORECASE)
 WORD = r"[\p{L}\p{M}\p{N}]"
 MAY_HOLD_ONE = re.compile(r"[.@/]\w")  # as few sentences do, and is seen at once
 SLACK = 2  # words that are added, so that two commas do not make a list of a short sentence
