@@ -131,7 +131,7 @@ def test_a_stage_is_complete_when_its_manifest_is_there(folder: str) -> None:
         storage.read_manifest(folder, "numbers")
     assert numbers.make() == list(numbers.made_from)
     assert numbers.stage.markers() == 3
-    with pytest.raises(StorageError, match="not a finished numbers"):
+    with pytest.raises(StorageError, match="has not finished here"):
         storage.read_manifest(folder, "numbers")
     finished = numbers.finish()
     assert storage.read_manifest(folder, "numbers") == finished
