@@ -253,7 +253,7 @@ def test_a_broken_encoder_is_named(text: Path, tmp_path: Path, monkeypatch: pyte
     with pytest.raises(ModelError, match=f"{folder}.*{message}"):
         run(text, tmp_path / "out", folder)
     assert not list((tmp_path / "out" / "embeddings").glob("*part*"))
-    with pytest.raises(StorageError, match="not a finished embeddings"):
+    with pytest.raises(StorageError, match="makes embeddings has not finished"):
         open_corpus(str(tmp_path / "out"))
 
 
@@ -276,8 +276,8 @@ def narrow(table: pa.Table) -> pa.Table:
     ("damage", "message"),
     [
         (lambda out: shutil.rmtree(out), "out: not a folder of `miner embed`"),
-        (lambda out: shutil.rmtree(out / "embeddings"), "not a finished embeddings"),
-        (lambda out: (out / "sentences" / "manifest.json").unlink(), "not a finished sentences"),
+        (lambda out: shutil.rmtree(out / "embeddings"), "makes embeddings has not finished"),
+        (lambda out: (out / "sentences" / "manifest.json").unlink(), "makes sentences has not finished"),
         (lambda out: (out / "embeddings" / FULL).unlink(), f"{FULL}: this shard is missing"),
         (lambda out: (out / "embeddings" / FULL).write_bytes(b"PAR1"), "not a whole Parquet file"),
         (lambda out: (out / "sentences" / FULL).write_bytes(b"PAR1"), "not a whole Parquet file"),
