@@ -20,7 +20,7 @@ from miner.errors import ModelError
 from miner.storage import Stage
 from miner.text import readers
 from pipelines import sentences
-from pipelines.runner import nothing_left_of_nothing, run_stage
+from pipelines.runner import run_stage, working_in
 
 logger = logging.getLogger(__name__)
 
@@ -64,14 +64,14 @@ def run(config: EmbedConfig, options: Sequence[str] = ()) -> EmbedResult:
     settings = config.part(EncoderSettings)
     encoder = _loaded(settings)
     times.append(time.perf_counter())
-    with nothing_left_of_nothing(config.output):
+    with working_in(config.output):
         _stage(config.output, lang, encoder, {}).start()  # before any work: the folder may hold that of another encoder
         texts = sentences.run(config, inputs, options)
-    times.append(time.perf_counter())
-    stage = _stage(config.output, lang, encoder, {shard.name: shard.checksum for shard in texts.shards})
-    made_from = {shard.name: stage.key({shard.name: shard.checksum}) for shard in texts.shards}
-    run_stage(stage, made_from, _Embed(config.output, settings, encoder.fingerprint), options)
-    times.append(time.perf_counter())
+        times.append(time.perf_counter())
+        stage = _stage(config.output, lang, encoder, {shard.name: shard.checksum for shard in texts.shards})
+        made_from = {shard.name: stage.key({shard.name: shard.checksum}) for shard in texts.shards}
+        run_stage(stage, made_from, _Embed(config.output, settings, encoder.fingerprint), options)
+        times.append(time.perf_counter())
     seconds = dict(zip(("encoder", corpus.SENTENCES, corpus.EMBEDDINGS), np.diff(times).round(3).tolist(), strict=True))
     counts = texts.details["counts"]
     return EmbedResult(config.output, lang, config.encoder, encoder.fingerprint, encoder.dim, texts.rows, counts, seconds)

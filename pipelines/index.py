@@ -22,7 +22,7 @@ from miner.search import choice, faiss_index
 from miner.search.tuning import Setting
 from miner.storage import MANIFEST, Manifest, Stage
 from pipelines.indexed import SAMPLE, VECTORS, Indexed, draw, vectors_name
-from pipelines.runner import nothing_left_of_nothing, run_stage
+from pipelines.runner import run_stage, working_in
 
 STAGE = "index"
 TRAINED, PARTS = "trained", "parts"  # folders of what the index is made from; gone when it is finished
@@ -68,7 +68,7 @@ def run(config: IndexConfig, options: Sequence[str] = ()) -> IndexResult:
     corpus = open_corpus(config.embeddings)
     if not corpus.rows:
         raise DataError(f"{config.embeddings}: holds no sentences; embed a text that has some")
-    with nothing_left_of_nothing(config.output):
+    with working_in(config.output):
         manifest = build(corpus, config.output, config.part(IndexSettings), config.k, options)
     told = manifest.details
     setting = Setting(**told["setting"])

@@ -21,7 +21,7 @@ from pipelines.decide import STAGE, Written
 from pipelines.gold import Gold
 from pipelines.neighbours import NEIGHBOURS
 from pipelines.planted import PlantConfig
-from pipelines.runner import nothing_left_of_nothing
+from pipelines.runner import working_in
 from pipelines.search import Search
 from pipelines.sides import Sides, open_sides
 
@@ -62,7 +62,7 @@ def run(config: MineConfig, options: Sequence[str] = ()) -> MineResult:
     """
     gold = _begin(config)
     choose_device(config.device)
-    with nothing_left_of_nothing(config.output):
+    with working_in(config.output):
         sides = open_sides(config, options)
         wanted = golds.resolve(gold, sides.source, sides.target) if gold else None
         chooser = choose.prepare(config, sides.source, sides.target, wanted)
@@ -82,7 +82,7 @@ def run_from_candidates(config: FromCandidatesConfig, options: Sequence[str] = (
     start = time.perf_counter()
     gold = _begin(config)
     found = candidates.searched(config.candidates)
-    with nothing_left_of_nothing(config.output):
+    with working_in(config.output):
         wanted = golds.resolve(gold, found.source, found.target) if gold else None
         chooser = choose.prepare(config, found.source, found.target, wanted)
         choice = chooser.choose(found, storage.join(config.candidates, NEIGHBOURS), options)

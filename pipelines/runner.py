@@ -18,7 +18,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
-from miner import errors, storage
+from miner import errors, lock, storage
 from miner.errors import ConfigError, MinerError
 from miner.storage import Manifest, Shard, Stage
 from pipelines.local import local_runner, stoppable
@@ -64,6 +64,21 @@ def run_stage(
     elif storage.exists(stage.path(storage.MANIFEST)):
         logger.info("%s: all %d shards are there already", stage.stage, len(made_from))
     return stage.finish(made_from, details)
+
+
+@contextlib.contextmanager
+def working_in(output: str) -> Iterator[None]:
+    """Hold the folder `output`, so that no other run works there, and leave nothing in it of a run that fails before it did anything.
+
+    StorageError where another run holds it.
+    """
+    fresh = not storage.exists(output)
+    try:
+        with lock.held(output), nothing_left_of_nothing(output):
+            yield
+    finally:
+        if fresh and not storage.names_in(output):
+            storage.remove(output)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ ROOMS = {
     "tables": {"errors"},
     "config": {"errors"},
     "storage": {"errors"},
+    "lock": {"errors", "storage"},
     "languages": {"errors"},
     "corpus": {"errors", "tables", "storage"},
     "text": {"errors", "tables", "config", "storage", "languages", "filters"},
