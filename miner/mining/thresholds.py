@@ -166,6 +166,7 @@ def _lowest(value: Floats, supported: Bools, asked: float, short: str, hint: str
     rows = np.flatnonzero((value >= asked) & supported)
     if not len(rows):
         best = float(value[supported].max())
-        said = f"no threshold has a precision of {asked:g}: of those that keep enough pairs to tell so high a one, the best has {best:.3f}{hint}"
+        enough = "of those that keep enough pairs to tell so high a one"
+        said = f"no threshold has a precision of {asked:g}: {enough}, the best has {best:.3f}{hint}"
         raise DataError(f"{said}; give a lower --precision, or a --threshold")
     return int(rows[-1])
