@@ -68,6 +68,14 @@ def names_in(uri: str) -> list[str]:
         return sorted(posixpath.basename(str(name).rstrip("/")) for name in fs.ls(path, detail=False)) if fs.isdir(path) else []
 
 
+def files_below(uri: str) -> list[str]:
+    """The files of a folder and of all those in it, as names to `join` to it, sorted."""
+    fs, path = filesystem(uri)
+    fs.invalidate_cache()
+    with _clear_errors(uri):
+        return sorted(posixpath.relpath(str(name), path) for name in fs.find(path))
+
+
 def make_folder(uri: str) -> None:
     fs, path = filesystem(uri)
     with _clear_errors(uri):

@@ -18,6 +18,7 @@ COMMANDS = {
     "score": "Score the line pairs of a bitext.",
     "train": "Train an encoder.",
     "eval": "Measure an encoder.",
+    "verify": "Check that what was written is still whole.",
 }
 
 
