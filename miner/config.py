@@ -164,18 +164,23 @@ class EngineSettings(ApproximateSettings):
 Threshold = Annotated[float, pydantic.Field(ge=float("-inf"), lt=float("inf"))]  # NaN is no bound, and nothing is above infinity
 
 
-class DecideSettings(Settings):
-    """Which candidates are pairs."""
+class MatchSettings(Settings):
+    """How candidates become pairs."""
 
     margin: Literal["ratio", "distance", "absolute"] = "ratio"
     retrieval: Literal["max", "forward", "backward", "intersection", "all"] = "max"
+    pair_filters: PairFilters = PairFilters()
+    keep_dropped: bool = False  # write what the filters drop, and why
+
+
+class DecideSettings(MatchSettings):
+    """Which candidates are pairs."""
+
     threshold: Threshold | Literal["auto"] | None = None  # pairs score above it; None: the margin's own
     precision: float = pydantic.Field(0.95, gt=0, lt=1)  # that `auto` expects of the pairs
     gold: str | None = None  # source line <tab> target line, from 1
     gold_sample: bool = False  # gold is a random part of the true pairs, not all of them
     planted: str | None = None  # known pairs, source <tab> target, for `auto`
-    pair_filters: PairFilters = PairFilters()
-    keep_dropped: bool = False  # write what the filters drop, and why
 
 
 class MineConfig(TextSettings, EncoderSettings, EngineSettings, SentenceSettings, DecideSettings):

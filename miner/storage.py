@@ -79,7 +79,10 @@ def files_below(uri: str) -> list[str]:
 def make_folder(uri: str) -> None:
     fs, path = filesystem(uri)
     with _clear_errors(uri):
-        fs.makedirs(path, exist_ok=True)
+        try:
+            fs.makedirs(path, exist_ok=True)
+        except FileExistsError as error:  # a file of that name
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
 
 
 def remove(uri: str) -> None:

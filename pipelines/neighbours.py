@@ -28,7 +28,7 @@ def find(wanted: Search, places: tuple[str, str], settings: EngineSettings, outp
     """
     given = _given(wanted, places)
     folder = storage.join(output, NEIGHBOURS)
-    engine, why = _choose(wanted, settings, (given[0] is not None, given[1] is not None), storage.join(folder, CHOSEN))
+    engine, why = choose(wanted, settings, (given[0] is not None, given[1] is not None), storage.join(folder, CHOSEN))
     logger.info("search by the %s engine: %s", engine, why)
     if engine == "exact":
         search.run(wanted, folder, options)
@@ -41,8 +41,8 @@ def find(wanted: Search, places: tuple[str, str], settings: EngineSettings, outp
     return {"name": engine, "why": why, search.FORWARD: forward.details, search.BACKWARD: backward.details}
 
 
-def _choose(wanted: Search, settings: EngineSettings, built: tuple[bool, bool], uri: str) -> tuple[str, str]:
-    """The engine and the reason for it.
+def choose(wanted: Search, settings: EngineSettings, built: tuple[bool, bool], uri: str) -> tuple[str, str]:
+    """The engine and the reason for it; `built` tells which sides have an index already.
 
     What was estimated is written down in `uri`: which arithmetic is the fastest is measured, and a busy hour may tell otherwise,
     but a run that was stopped goes on as it began.
