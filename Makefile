@@ -4,8 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DEMO   := build/demo
+DATA   ?= ../shared/data
 
-.PHONY: venv demo test lint format clean
+.PHONY: venv demo loop-news test lint format clean
 
 venv: $(STAMP)
 
@@ -27,6 +28,12 @@ demo: $(STAMP)
 	    --gold examples/gold.en-$$lang.tsv --output $(DEMO)/en-$$lang --json $(DEMO)/en-$$lang.json; \
 	done
 	@echo; $(BIN)/python examples/scores.py $(DEMO)/en-de.json $(DEMO)/en-ru.json $(DEMO)/en-hi.json
+
+# Three rounds of mining and training on news that nobody aligned; DATA is a folder of collected corpora with train/ and eval/.
+loop-news: $(STAMP)
+	@rm -rf build/loop-news build/loop-news-data
+	$(BIN)/python configs/loop_news_data.py --data $(DATA) --output build/loop-news-data
+	$(BIN)/miner loop configs/loop-news.yaml --output build/loop-news
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto --maxprocesses 4

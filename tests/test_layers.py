@@ -26,6 +26,7 @@ ROOMS = {
     "mining": {"errors", "search"},
     "training": {"errors", "tables", "config", "storage", "languages", "text", "encoders"},
     "evaluation": {"errors", "tables", "config", "storage", "languages", "text", "encoders", "search", "filters", "mining"},
+    "loop": {"errors", "config", "storage", "languages", "text", "filters", "training", "evaluation"},
 }
 ROOMS["pipelines"] = set(ROOMS)
 ROOMS["cli"] = set(ROOMS)

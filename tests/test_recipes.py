@@ -17,7 +17,7 @@ from miner.cli.main import main
 from miner.encoders import load_encoder
 
 CONFIGS = Path(__file__).parent.parent / "configs"
-RECIPES = sorted(path.relative_to(CONFIGS).as_posix() for path in CONFIGS.rglob("*.yaml") if "objective:" in path.read_text())
+RECIPES = sorted(path.relative_to(CONFIGS).as_posix() for path in CONFIGS.rglob("*.yaml") if "\nobjective:" in path.read_text())
 LANGS = {"en": "eng_Latn", "fr": "deu_Latn", "sw": "rus_Cyrl"}
 ROWS = 60
 

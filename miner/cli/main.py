@@ -17,6 +17,7 @@ COMMANDS = {
     "mine": "Find the translations of one text in another.",
     "score": "Score the line pairs of a bitext.",
     "train": "Train an encoder.",
+    "loop": "Mine, train on what was mined, and mine again.",
     "eval": "Measure an encoder.",
     "verify": "Check that what was written is still whole.",
 }

@@ -9,7 +9,7 @@ from miner.config import EncoderSettings
 from miner.encoders.base import Encoder
 from miner.errors import ConfigError, ModelError
 
-__all__ = ["ENCODERS", "Encoder", "load_encoder"]
+__all__ = ["ENCODERS", "Encoder", "find_folder", "load_encoder"]
 
 BUILTIN = "builtin"
 
@@ -38,10 +38,8 @@ def load_encoder(name: str, settings: EncoderSettings | None = None) -> Encoder:
     Raises ModelError where there is none or it is damaged, ConfigError where the settings do not fit it.
     """
     settings = settings or EncoderSettings()
-    folder = Path(str(files("miner.encoders") / "assets" / BUILTIN)) if name == BUILTIN else Path(name)
-    if not folder.is_dir():
-        if folder.exists() or name == BUILTIN or name.startswith((".", "/", "~")):
-            raise ModelError(f"{name}: no encoder folder there; give `{BUILTIN}`, a folder or a hub id such as sentence-transformers/LaBSE")
+    folder = _folder(name)
+    if folder is None:
         return _transformer(name, settings)
     if not (folder / "miner.json").exists():
         return _transformer(str(folder), settings)
@@ -50,3 +48,20 @@ def load_encoder(name: str, settings: EncoderSettings | None = None) -> Encoder:
     if kind not in ENCODERS:
         raise ModelError(f"{folder / 'miner.json'}: unknown kind of encoder {kind!r}; one of {', '.join(ENCODERS)}")
     return ENCODERS[kind](str(folder), settings)
+
+
+def find_folder(name: str) -> Path:
+    """The folder of the encoder called `name`, fetched where it is one of the hub. ModelError where there is none."""
+    from miner.encoders import hub
+
+    return _folder(name) or hub.fetch(name)
+
+
+def _folder(name: str) -> Path | None:
+    """The folder of an encoder; None where its name may be a hub id, ModelError where it cannot."""
+    folder = Path(str(files("miner.encoders") / "assets" / BUILTIN)) if name == BUILTIN else Path(name)
+    if folder.is_dir():
+        return folder
+    if folder.exists() or name == BUILTIN or name.startswith((".", "/", "~")):
+        raise ModelError(f"{name}: no encoder folder there; give `{BUILTIN}`, a folder or a hub id such as sentence-transformers/LaBSE")
+    return None
