@@ -13,11 +13,9 @@ import numpy as np
 import pytest
 import tiny
 import torch
-import transformers
 import yaml
 from click.testing import CliRunner, Result
 from safetensors.torch import load_file
-from sentence_transformers import SentenceTransformer
 from tiny import config, gradients, prepared
 
 from miner.cli.main import main
@@ -162,46 +160,6 @@ def test_killed_and_resumed_is_as_if_nothing_had_been(folder: Path, at: int, mon
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
     logs = [[json.loads(line)["step"] for line in (folder / name / "log.jsonl").read_text().splitlines()] for name in ("whole", "resumed")]
     assert logs[0] == logs[1]
-
-
-def plain_cls(folder: Path, texts: list[str]) -> np.ndarray:
-    """First tokens, by transformers alone."""
-    model, tokenizer = transformers.AutoModel.from_pretrained(folder).eval(), transformers.AutoTokenizer.from_pretrained(folder)
-    with torch.no_grad():
-        states = model(**tokenizer(texts, padding=True, return_tensors="pt")).last_hidden_state
-    return torch.nn.functional.normalize(states[:, 0], dim=1).numpy()
-
-
-@pytest.mark.parametrize("pooling", ["cls", "avg", "avg_top2", "avg_first_last", "layer:1", "max"])
-@pytest.mark.parametrize("head", ["dropped", "kept", "none"])
-def test_what_comes_out_is_one_encoder_everywhere(folder: Path, pooling: str, head: str) -> None:
-    tiny.save_transformer(folder / "model", dropout=0.0)
-    values = config(folder, steps=1)
-    values["encoder"] |= {"pooling": pooling, "head": "none" if head == "none" else "mlp", "keep_head": head == "kept", "max_tokens": 9}
-    trainer = run._prepare(TrainConfig(**values), folder / "out")[0]
-    trainer._export()
-    texts = ["one two", "drei eins vier", "null", "nine " * 12]
-    tower = trainer.towers[0]
-    if head == "dropped":
-        tower.head = None
-    with torch.no_grad():
-        trained = torch.nn.functional.normalize(tower(tower.numbers(texts), np.arange(len(texts))), dim=1).numpy()
-    exported = folder / "out" / "encoder"
-    ours = load_encoder(str(exported)).encode(texts)
-    theirs = SentenceTransformer(str(exported), device="cpu").encode(texts, normalize_embeddings=True)
-    np.testing.assert_allclose(ours, trained, atol=1e-5)
-    np.testing.assert_allclose(theirs, trained, atol=1e-5)
-    if pooling == "cls" and head != "kept":
-        np.testing.assert_allclose(plain_cls(exported, texts[:3]), trained[:3], atol=1e-5)
-
-
-def test_two_towers_come_out_as_two_encoders(folder: Path) -> None:
-    values = config(folder, steps=3)
-    values["encoder"]["towers"] = "pair"
-    values["objective"] = [{"loss": "momentum", "queue": 16, "momentum": 0.9}]
-    train(values, folder / "out")
-    first, second = (load_encoder(str(folder / "out" / name)) for name in ("encoder", "encoder-positive"))
-    assert first.fingerprint != second.fingerprint
 
 
 def test_the_best_state_is_kept_and_training_stops_early(folder: Path) -> None:

@@ -36,6 +36,19 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(old, ignore_errors=True)
 
 
+def mend(folder: Path) -> None:
+    """Clear FOLDER of what a killed process leaves: unfinished files and folders, and a replaced folder once another is in its place."""
+    for left in folder.glob(".*.old"):
+        replaced = folder / left.stem.removeprefix(".").rpartition(".")[0]
+        if not replaced.exists():  # killed between its two renames
+            left.rename(replaced)
+    for left in [*folder.glob(".*.old"), *folder.glob(".*.tmp")]:
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink()
+
+
 def save(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     """Write FOLDER/step-N and remove the checkpoints before it."""
     name = f"step-{state['step']:09d}"

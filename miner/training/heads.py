@@ -1,6 +1,11 @@
 """Classifiers on top of an encoder. Their loss is torch's cross entropy of logits and labels."""
 
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 
@@ -31,3 +36,9 @@ class FirstTokenHead(nn.Module):
         """Vectors (n, dim) of the first tokens, as of the pooling `cls` -> logits (n, classes)."""
         logits: Tensor = self.layers(vectors)
         return logits
+
+
+def save_head(path: Path, head: nn.Module, labels: Sequence[str]) -> None:
+    """Write the weights of a head as safetensors, with the labels of its classes, in their order, as a JSON list in the metadata."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in head.state_dict().items()}
+    save_file(tensors, path, metadata={"labels": json.dumps(list(labels))})

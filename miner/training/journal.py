@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from miner import storage
+
 logger = logging.getLogger(__name__)
 
 
@@ -32,8 +34,9 @@ class Journal:
         step = progress.step
         self.path, self.total, self.every = folder / "log.jsonl", total, every
         folder.mkdir(parents=True, exist_ok=True)
-        lines = self.path.read_text().splitlines(keepends=True) if step and self.path.exists() else []
-        self.path.write_text("".join(line for line in lines if json.loads(line)["step"] <= step))
+        lines = self.path.read_bytes().splitlines(keepends=True) if step and self.path.exists() else []
+        with storage.atomic(str(self.path)) as file:
+            file.writelines(line for line in lines if line.endswith(b"\n") and json.loads(line)["step"] <= step)
         self.board = _board(folder / "tensorboard", step)
         self.began, self.first = time.perf_counter(), replace(progress)
         self.recent: dict[str, list[float]] = defaultdict(list)

@@ -68,6 +68,7 @@ class NliRelation(Term):
 
     def __init__(self, settings: NliHeadSettings, place: Place) -> None:
         super().__init__(settings, place)
+        self.labels = place.labels
         self.head = NliHead(place.towers[0].dim, len(place.labels), settings.hidden, settings.dropout)
 
     def forward(self, step: Step) -> Tensor:
@@ -82,6 +83,7 @@ class Classification(Term):
 
     def __init__(self, settings: Any, place: Place) -> None:
         super().__init__(settings, place)
+        self.labels = place.labels
         self.head = FirstTokenHead(place.towers[0].dim, len(place.labels))
 
     def forward(self, step: Step) -> Tensor:

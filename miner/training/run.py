@@ -98,6 +98,9 @@ def _prepare(config: TrainConfig, folder: Path) -> tuple[Trainer, HeldOut | None
     held_out = None if config.evaluation is None else HeldOut(config.evaluation, checks.labels(config))
     accelerator = processes.start(config.training, _device(config))
     with accelerator.main_process_first():  # which reads the files; the others find them read
+        if accelerator.is_main_process:
+            for place in (folder, folder / CHECKPOINTS, folder / WORK):
+                checkpoints.mend(place)
         corpora = {source.title: _corpus(source, folder / WORK) for source in config.data}
         sources = {
             source.title: strategy(corpora[source.title], source, config.training.seed + place, change(source))

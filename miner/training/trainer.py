@@ -5,7 +5,7 @@ was stopped and resumed ends in the same weights as one that was not.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,10 @@ from miner.training import checkpoints, faults, processes
 from miner.training.batches import Batch, tower_of
 from miner.training.caching import Pass
 from miner.training.examples import Strategy
+from miner.training.heads import save_head
 from miner.training.held_out import HeldOut
 from miner.training.journal import Journal, Progress
-from miner.training.objectives import Classification
+from miner.training.objectives import Classification, NliRelation
 from miner.training.settings import TrainingSettings
 from miner.training.steps import Step, Term
 
@@ -159,12 +160,21 @@ class Trainer:
             self.progress.worse += 1
 
     def _export(self) -> None:
-        """Write the encoders as they are now."""
+        """Write the encoders as they are now, and what classifies their vectors beside the first."""
         for tower, name in zip(self.towers, (ENCODER, f"{ENCODER}-positive"), strict=False):
             if self.main:
                 with checkpoints.atomic_folder(self.output / name) as folder:
                     tower.save(folder)
+                    for title, head in self._heads() if name == ENCODER else ():
+                        save_head(folder / f"{title}.safetensors", head.head, head.labels)
         self.accelerator.wait_for_everyone()
+
+    def _heads(self) -> Iterator[tuple[str, Any]]:
+        """The classifiers, by the names of their losses."""
+        for stream in self.streams:
+            for name, (_, term) in stream.terms.items():
+                if isinstance(term, Classification | NliRelation):
+                    yield name, term
 
     def _save(self) -> None:
         """Write a checkpoint."""

@@ -1,0 +1,121 @@
+"""What training leaves: one encoder in `miner`, sentence-transformers and transformers, and the classifiers beside it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+import torch
+import transformers
+from safetensors import safe_open
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from tiny import config
+
+from miner.encoders import load_encoder
+from miner.training import run
+from miner.training.settings import TrainConfig
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """What is tiny is done sooner without threads that wait for one another."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tiny.save_transformer(tmp_path / "model")
+    tiny.write_pairs(tmp_path / "pairs.tsv")
+    return tmp_path
+
+
+def mean(state: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return torch.stack([row[kept.bool()].mean(dim=0) for row, kept in zip(state, mask, strict=True)])
+
+
+# Poolings from hidden states (embeddings first), as transformers gives them, and mask. Layers above layer:1 are not saved.
+PLAIN = {
+    "cls": lambda states, mask: states[-1][:, 0],  # noqa: ARG005
+    "avg": lambda states, mask: mean(states[-1], mask),
+    "avg_top2": lambda states, mask: (mean(states[-1], mask) + mean(states[-2], mask)) / 2,
+    "avg_first_last": lambda states, mask: (mean(states[1], mask) + mean(states[-1], mask)) / 2,
+    "layer:1": lambda states, mask: mean(states[1], mask),
+    "max": lambda states, mask: torch.stack([row[kept.bool()].amax(dim=0) for row, kept in zip(states[-1], mask, strict=True)]),
+}
+
+
+def by_transformers(folder: Path, pooling: str, texts: list[str]) -> np.ndarray:
+    """Vectors by transformers alone, and the head by hand where one is kept."""
+    model, tokenizer = transformers.AutoModel.from_pretrained(folder).eval(), transformers.AutoTokenizer.from_pretrained(folder)
+    inputs = tokenizer(texts, padding=True, truncation=True, max_length=9, return_tensors="pt")
+    with torch.no_grad():
+        vectors = PLAIN[pooling](model(**inputs, output_hidden_states=True).hidden_states, inputs["attention_mask"])
+    for dense in folder.glob("*_Dense"):
+        layer = load_file(dense / "model.safetensors")
+        vectors = torch.tanh(vectors @ layer["linear.weight"].T + layer["linear.bias"])
+    return torch.nn.functional.normalize(vectors, dim=1).numpy()
+
+
+@pytest.mark.parametrize("pooling", PLAIN)
+@pytest.mark.parametrize("head", ["dropped", "kept", "none"])
+def test_what_comes_out_is_one_encoder_everywhere(folder: Path, pooling: str, head: str) -> None:
+    tiny.save_transformer(folder / "model", dropout=0.0)
+    values = config(folder, steps=1)
+    values["encoder"] |= {"pooling": pooling, "head": "none" if head == "none" else "mlp", "keep_head": head == "kept", "max_tokens": 9}
+    trainer = run._prepare(TrainConfig(**values), folder / "out")[0]
+    trainer._export()
+    texts = ["one two", "drei eins vier", "null", "nine " * 12]
+    tower = trainer.towers[0]
+    if head == "dropped":
+        tower.head = None
+    with torch.no_grad():
+        trained = torch.nn.functional.normalize(tower(tower.numbers(texts), np.arange(len(texts))), dim=1).numpy()
+    exported = folder / "out" / "encoder"
+    ours = load_encoder(str(exported)).encode(texts)
+    theirs = SentenceTransformer(str(exported), device="cpu").encode(texts, normalize_embeddings=True)
+    np.testing.assert_allclose(ours, trained, atol=1e-5)
+    np.testing.assert_allclose(theirs, trained, atol=1e-5)
+    assert len(list(exported.glob("*_Dense"))) == (head == "kept")
+    np.testing.assert_allclose(by_transformers(exported, pooling, texts), trained, atol=1e-5)
+
+
+def test_a_classifier_comes_out_beside_its_encoder(folder: Path) -> None:
+    """Its logits, by hand from the file, are right as often as the run says."""
+    rows = [
+        (tiny.sentence("eng_Latn", row), tiny.sentence("deu_Latn", row[::-1]), ["even", "odd"][row[0] % 2]) for row in tiny.numbers(60, 3)
+    ]
+    columns = {"first": "a", "second": "b", "label": "label"}
+    path = str(tiny.write_tsv(folder / "labelled.tsv", ["a", "b", "label"], rows))
+    source = {"strategy": "labelled_pairs", "files": [path], "columns": columns, "labels": ["odd", "even"]}
+    values = config(folder, steps=25, lr=5e-3)
+    values["encoder"] |= {"pooling": "cls"}
+    values["data"] = [{**source, "name": "joint"}, {**source, "name": "apart", "joint": False}]
+    values["objective"] = [{"loss": "classification", "data": ["joint"]}, {"loss": "nli_head", "data": ["apart"]}]
+    values["evaluation"] = {"metric": "accuracy", "files": [path], "columns": columns, "every": 25}
+    done = run.train(TrainConfig(**values), str(folder / "out"))
+    exported = folder / "out" / "encoder"
+    model, tokenizer = transformers.AutoModel.from_pretrained(exported).eval(), transformers.AutoTokenizer.from_pretrained(exported)
+    with safe_open(exported / "classification.safetensors", "pt") as file:
+        labels = json.loads(file.metadata()["labels"])
+        weight, bias = (file.get_tensor(f"layers.1.{name}") for name in ("weight", "bias"))
+    with torch.no_grad():
+        inputs = tokenizer([row[0] for row in rows], [row[1] for row in rows], padding=True, return_tensors="pt")
+        found = (model(**inputs).last_hidden_state[:, 0] @ weight.T + bias).argmax(dim=1).tolist()
+    assert np.mean([labels[place] == row[2] for place, row in zip(found, rows, strict=True)]) == pytest.approx(done.score)
+    assert load_file(exported / "nli_head.safetensors")["layers.3.weight"].shape == (2, 256)
+    assert load_encoder(str(exported)).dim == tiny.WIDTH
+
+
+def test_two_towers_come_out_as_two_encoders(folder: Path) -> None:
+    values = config(folder, steps=3)
+    values["encoder"]["towers"] = "pair"
+    values["objective"] = [{"loss": "momentum", "queue": 16, "momentum": 0.9}]
+    run.train(TrainConfig(**values), str(folder / "out"))
+    first, second = (load_encoder(str(folder / "out" / name)) for name in ("encoder", "encoder-positive"))
+    assert first.fingerprint != second.fingerprint
