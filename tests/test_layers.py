@@ -26,6 +26,7 @@ ROOMS = {
     "mining": {"errors", "search"},
     "training": {"errors", "tables", "config", "storage", "languages", "text", "encoders"},
     "evaluation": {"errors", "tables", "config", "storage", "languages", "text", "encoders", "search", "filters", "mining"},
+    "report": {"errors", "storage", "filters", "mining", "evaluation"},
     "loop": {"errors", "config", "storage", "languages", "text", "filters", "training", "evaluation"},
 }
 ROOMS["pipelines"] = set(ROOMS)
@@ -37,6 +38,7 @@ FENCES = {
     "apache_beam": ("pipelines.",),
     "faiss": ("miner.search.faiss_index",),
     "click": ("miner.cli.",),
+    "matplotlib": ("miner.report.draw.",),
     "tqdm": ("miner.cli.",),
 }
 
@@ -50,7 +52,7 @@ LIGHT = {
     "miner.config",
     "miner.evaluation.settings",
 }  # what the modules of miner.cli may import before a command is chosen
-HEAVY = {"torch", "transformers", "apache_beam", "faiss", "pyarrow", "sentencepiece", "numpy", "huggingface_hub", "fsspec"}
+HEAVY = {"torch", "matplotlib", "transformers", "apache_beam", "faiss", "pyarrow", "sentencepiece", "numpy", "huggingface_hub", "fsspec"}
 
 
 def modules() -> dict[str, Path]:

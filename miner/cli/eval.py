@@ -1,11 +1,12 @@
 """`miner eval`: one command for each evaluation."""
 
+import posixpath
 from collections.abc import Callable
 from typing import Any
 
 import click
 
-from miner.cli import console, options
+from miner.cli import console, options, report, truth
 from miner.config import EncoderSettings, load_yaml
 from miner.errors import ConfigError
 from miner.evaluation.settings import (
@@ -53,6 +54,7 @@ def _probe(*columns: Option) -> Option:
     )
 
 
+_output = options.group(options.json_option, report.report_option)
 _columns = options.group(
     options.text_column_option,
     _column(AlignedTask, "target_column", "The one of TARGET, if another."),
@@ -67,8 +69,8 @@ _k = options.setting(RetrievalTask, "k", "Neighbours on each side, for the margi
 @options.encoder_options
 @_k
 @_columns
-@options.json_option
-def retrieval(json_file: str | None, **settings: Any) -> None:
+@_output
+def retrieval(**settings: Any) -> None:
     """How often line i of TARGET is found for line i of SOURCE, and the other way round.
 
     By cosine, and by ratio margin among the k nearest, which is xSIM. SOURCE and TARGET are text with a sentence on each line.
@@ -77,14 +79,14 @@ def retrieval(json_file: str | None, **settings: Any) -> None:
     Example:
       miner eval retrieval news.de.txt.gz news.en.txt.gz --encoder sentence-transformers/LaBSE
     """
-    _run(RetrievalTask, settings, json_file)
+    _run(RetrievalTask, settings)
 
 
 @command.command()
 @_data("Folder of files tatoeba.xxx-eng.tsv.gz: xxx<TAB>English, no header.")
 @options.encoder_options
-@options.json_option
-def tatoeba(json_file: str | None, **settings: Any) -> None:
+@_output
+def tatoeba(**settings: Any) -> None:
     """Retrieval by cosine between English and each language of Tatoeba, with XTREME's averages.
 
     Forward is from the language to English, backward from English to it.
@@ -93,7 +95,7 @@ def tatoeba(json_file: str | None, **settings: Any) -> None:
     Example:
       miner eval tatoeba --data tatoeba --encoder builtin --json tatoeba.json
     """
-    _run(TatoebaTask, settings, json_file)
+    _run(TatoebaTask, settings)
 
 
 @command.command()
@@ -101,30 +103,30 @@ def tatoeba(json_file: str | None, **settings: Any) -> None:
 @options.encoder_options
 @_k
 @options.setting(BuccTask, "margin", "How neighbours count against a pair.", type=click.Choice(["ratio", "distance", "absolute"]))
-@options.json_option
-def bucc(json_file: str | None, **settings: Any) -> None:
+@_output
+def bucc(**settings: Any) -> None:
     """F1 of mined pairs on the test split, with the threshold tuned on the dev split; the oracle F1 apart.
 
     \b
     Example:
       miner eval bucc --data bucc2018 --encoder sentence-transformers/LaBSE
     """
-    _run(BuccTask, settings, json_file)
+    _run(BuccTask, settings)
 
 
 @command.command()
 @_data("Table with the columns sentence1, sentence2 and score.")
 @click.option("--track-column", "track_columns", multiple=True, metavar="NAME", help="Rows equal in this are a track; may be repeated.")
 @options.encoder_options
-@options.json_option
-def sts(json_file: str | None, **settings: Any) -> None:
+@_output
+def sts(**settings: Any) -> None:
     """Correlation of cosines with how similar people find two sentences, by track and over all.
 
     \b
     Example:
       miner eval sts --data sts17.tsv.gz --track-column track
     """
-    _run(StsTask, settings, json_file)
+    _run(StsTask, settings)
 
 
 @command.command()
@@ -135,29 +137,29 @@ def sts(json_file: str | None, **settings: Any) -> None:
 @options.setting(ClusteringTask, "clusters", "How many; without it, as many as there are labels.", type=click.IntRange(2))
 @_seed
 @options.encoder_options
-@options.json_option
-def clustering(json_file: str | None, **settings: Any) -> None:
+@_output
+def clustering(**settings: Any) -> None:
     """How well k-means finds the labels of texts: purity and V-measure.
 
     \b
     Example:
       miner eval clustering --data news.tsv.gz --text-column headline --label-column category
     """
-    _run(ClusteringTask, settings, json_file)
+    _run(ClusteringTask, settings)
 
 
 @command.command()
 @_probe(_column(ClassificationTask, "text_column", "Column of the text."))
 @options.encoder_options
-@options.json_option
-def classification(json_file: str | None, **settings: Any) -> None:
+@_output
+def classification(**settings: Any) -> None:
     """Accuracy of a linear classifier of texts on embeddings that stay as they are.
 
     \b
     Example:
       miner eval classification --train news.tsv --test news.tsv --split-column split --lang-column lang --train-lang eng
     """
-    _run(ClassificationTask, settings, json_file)
+    _run(ClassificationTask, settings)
 
 
 @command.command("pair-classification")
@@ -166,15 +168,15 @@ def classification(json_file: str | None, **settings: Any) -> None:
     _column(PairClassificationTask, "second_column", "Column of the second text."),
 )
 @options.encoder_options
-@options.json_option
-def pair_classification(json_file: str | None, **settings: Any) -> None:
+@_output
+def pair_classification(**settings: Any) -> None:
     """Accuracy of a linear classifier of pairs of texts, such as PAWS-X and XNLI, on embeddings that stay as they are.
 
     \b
     Example:
       miner eval pair-classification --train pawsx.dev.tsv.gz --test pawsx.test.tsv.gz --lang-column lang --train-lang en
     """
-    _run(PairClassificationTask, settings, json_file)
+    _run(PairClassificationTask, settings)
 
 
 @command.command("language-probe")
@@ -184,15 +186,15 @@ def pair_classification(json_file: str | None, **settings: Any) -> None:
 @options.setting(LanguageProbeTask, "per_language", "Rows drawn of each language, at most.", type=click.IntRange(2))
 @_seed
 @options.encoder_options
-@options.json_option
-def language_probe(json_file: str | None, **settings: Any) -> None:
+@_output
+def language_probe(**settings: Any) -> None:
     """How well a linear classifier tells the language from the embedding: the less, the more alike the languages are to the encoder.
 
     \b
     Example:
       miner eval language-probe --data udhr.tsv.gz
     """
-    _run(LanguageProbeTask, settings, json_file)
+    _run(LanguageProbeTask, settings)
 
 
 @command.command()
@@ -200,8 +202,8 @@ def language_probe(json_file: str | None, **settings: Any) -> None:
 @click.argument("target")
 @options.encoder_options
 @_columns
-@options.json_option
-def alignment(json_file: str | None, **settings: Any) -> None:
+@_output
+def alignment(**settings: Any) -> None:
     """How close translations are to each other, and how evenly all sentences are spread: alignment and uniformity.
 
     Line i of TARGET translates line i of SOURCE.
@@ -210,7 +212,7 @@ def alignment(json_file: str | None, **settings: Any) -> None:
     Example:
       miner eval alignment news.de.txt.gz news.en.txt.gz
     """
-    _run(AlignmentTask, settings, json_file)
+    _run(AlignmentTask, settings)
 
 
 @command.command()
@@ -218,8 +220,8 @@ def alignment(json_file: str | None, **settings: Any) -> None:
 @click.option(
     "--gold", metavar="FILE", help="All true pairs, as of `miner mine --gold`; or marks: a table with the columns mark, source and target."
 )
-@options.json_option
-def bitext(folder: str, gold: str | None, json_file: str | None) -> None:
+@_output
+def bitext(folder: str, gold: str | None, json_file: str | None, no_report: bool) -> None:
     """What the pairs in a folder of `miner mine` look like; with gold or marks, how many are right above each threshold.
 
     \b
@@ -228,21 +230,10 @@ def bitext(folder: str, gold: str | None, json_file: str | None) -> None:
     """
     from miner.evaluation.bitext import evaluate
 
-    _report(evaluate(folder, None if gold is None else _truth(folder, gold)), json_file)
-
-
-def _truth(folder: str, uri: str) -> Any:
-    """Gold in lines, which a folder of `miner mine` knows by their ids; or marks, whose header says so."""
-    from miner.evaluation.judged import Gold, is_marks, read_marks
-
-    if is_marks(uri):
-        return read_marks(uri)
-    from pipelines import candidates
-    from pipelines import gold as golds
-
-    lines = golds.read(uri)
-    found = candidates.searched(folder)
-    return Gold(*golds.resolve(lines, found.source, found.target))
+    known = None if gold is None else truth.read(folder, gold)
+    _tell(evaluate(folder, known), json_file, no_report=True)
+    if not no_report:
+        report.leave(folder, known, identify=True)
 
 
 @command.command()
@@ -250,8 +241,8 @@ def _truth(folder: str, uri: str) -> Any:
 @click.option("--data", metavar="DIR", help="Where their files are, instead of where the config says.")
 @click.option("--against", metavar="NAME", help="A second encoder, to compare with the first.")
 @options.encoder_options
-@options.json_option
-def suite(path: str, data: str | None, against: str | None, json_file: str | None, **settings: Any) -> None:
+@_output
+def suite(path: str, data: str | None, against: str | None, json_file: str | None, no_report: bool, **settings: Any) -> None:
     """Run many evaluations and print one table; with --against, two encoders side by side and how sure their difference is.
 
     \b
@@ -270,19 +261,24 @@ def suite(path: str, data: str | None, against: str | None, json_file: str | Non
     if against == chosen.encoder:
         raise ConfigError(f"--against {against}: the same encoder as the first; name another")
     names = [chosen.encoder, *([against] if against is not None else [])]
-    _report(run({name: partial(load_encoder, name, chosen) for name in names}, config), json_file)
+    result = run({name: partial(load_encoder, name, chosen) for name in names}, config)
+    _tell(result, json_file, no_report)
 
 
-def _run(kind: type[TaskSettings], values: dict[str, Any], json_file: str | None) -> None:
+def _run(kind: type[TaskSettings], values: dict[str, Any]) -> None:
     """Run one task by its options, which are its settings and those of the encoder."""
     from miner.encoders import load_encoder
     from miner.evaluation.suite import evaluate
 
+    json_file, no_report = values.pop("json_file"), values.pop("no_report")
     task = kind.check(**{name: values.pop(name) for name in kind.model_fields if name in values})
     chosen = EncoderSettings.check(**values)
-    _report(evaluate(load_encoder(chosen.encoder, chosen), task), json_file)
+    _tell(evaluate(load_encoder(chosen.encoder, chosen), task), json_file, no_report)
 
 
-def _report(result: Any, json_file: str | None) -> None:
+def _tell(result: Any, json_file: str | None, no_report: bool) -> None:
+    """Figures to a file, with a report beside them, and the summary to the terminal."""
     console.write_figures(json_file, result.figures())
     click.echo(result.summary())
+    if json_file is not None and not no_report:
+        report.leave(posixpath.dirname(json_file) or ".")

@@ -1,11 +1,11 @@
 """`miner mine`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from miner.cli import console, options
+from miner.cli import console, options, report, truth
 from miner.cli.filters import choose, filter_option, keep_dropped_option
 from miner.config import DecideSettings, EncoderSettings, FromCandidatesConfig, MineConfig, PairFilters, SentenceFilters
 
@@ -77,12 +77,13 @@ decide_options = options.group(
 @options.collapse_option
 @keep_dropped_option
 @options.json_option
-def command(json_file: str | None, from_candidates: str | None, filters: tuple[str, ...], **settings: Any) -> None:
+@report.report_option
+def command(json_file: str | None, no_report: bool, from_candidates: str | None, filters: tuple[str, ...], **settings: Any) -> None:
     """Find the translations of SOURCE in TARGET.
 
     Both are text, as `miner embed` takes it, or folders of `miner embed` or `miner index`. The pairs go to bitext.tsv.gz
-    (margin, source, target; the best first) and, with the places they come from, to bitext.parquet. Run again with another
-    margin, retrieval or threshold, it only decides anew; with --from-candidates, into another folder.
+    (margin, source, target; the best first) and, with the places they come from, to bitext.parquet; report.html shows them.
+    Run again with another margin, retrieval or threshold, it only decides anew; with --from-candidates, into another folder.
 
     \b
     Examples:
@@ -102,7 +103,12 @@ def command(json_file: str | None, from_candidates: str | None, filters: tuple[s
             FromCandidatesConfig.check(candidates=from_candidates, **decided, **chosen), console.beam_options()
         )
     console.write_figures(json_file, result.figures())
-    click.echo(summary(result))
+    files = result.files
+    if not no_report:
+        whole = settings["gold"] if not settings["gold_sample"] else None  # a sample does not tell which pairs are wrong
+        known = None if whole is None else truth.read(from_candidates or result.output, whole)
+        files += filter(None, [report.leave(result.output, known)])
+    click.echo(summary(result, files))
 
 
 def _check_usage(ctx: click.Context, decide_only: bool) -> None:
@@ -119,7 +125,7 @@ def _check_usage(ctx: click.Context, decide_only: bool) -> None:
             raise click.UsageError(f"{label} has no part in what --from-candidates decides; leave it out", ctx)
 
 
-def summary(result: "MineResult") -> str:
+def summary(result: "MineResult", files: Sequence[str]) -> str:
     """What a person wants to know."""
     lines = [f"{side}: {result.sentences[side]:,} sentences, {result.unique[side]:,} unique" for side in ("source", "target")]
     above = "" if result.threshold is None else f" above a margin of {result.threshold:g}"
@@ -136,7 +142,7 @@ def summary(result: "MineResult") -> str:
         lines += [f"{margin:7.4f}  {_cut(one)}  |  {_cut(other)}" for margin, one, other in result.examples]
     total = sum(result.seconds.values())
     shares = [f"{name} {seconds:.1f} s ({seconds / total:.0%})" for name, seconds in result.seconds.items()]
-    lines += ["", *_searched(result.engine), f"{total:.1f} s: {', '.join(shares)}", f"files: {', '.join(result.files)}"]
+    lines += ["", *_searched(result.engine), f"{total:.1f} s: {', '.join(shares)}", f"files: {', '.join(files)}"]
     return "\n".join(lines)
 
 

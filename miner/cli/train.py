@@ -2,7 +2,7 @@
 
 import click
 
-from miner.cli import console, options
+from miner.cli import console, options, report
 
 
 @click.command()
@@ -11,7 +11,8 @@ from miner.cli import console, options
 @click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a setting of CONFIG: training.lr=1e-5.")
 @click.option("--resume", is_flag=True, help="Go on with the run in DIR where it stopped.")
 @options.json_option
-def command(config: str, output: str, changes: tuple[str, ...], resume: bool, json_file: str | None) -> None:
+@report.report_option
+def command(config: str, output: str, changes: tuple[str, ...], resume: bool, json_file: str | None, no_report: bool) -> None:
     """Train an encoder as CONFIG says; OUTPUT/encoder then serves as --encoder.
 
     \b
@@ -28,3 +29,5 @@ def command(config: str, output: str, changes: tuple[str, ...], resume: bool, js
     console.write_figures(json_file, asdict(trained))
     score = "" if trained.score is None else f", best score {trained.score:.4f}"
     click.echo(f"{trained.steps:,} steps, {trained.examples:,} examples, loss {trained.loss:.4f} at the end{score}\n{trained.encoder}")
+    if not no_report:
+        report.leave(output)

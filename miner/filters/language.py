@@ -33,6 +33,12 @@ def likelihood(texts: Sequence[str], lang: str) -> Floats:
     return np.fromiter((_relative(rank(text), labels) for text in texts), dtype=np.float64, count=len(texts))
 
 
+def identify(texts: Sequence[str]) -> list[str]:
+    """n texts -> the label of the most probable language of each. ConfigError where the identifier is not installed."""
+    rank, _ = _identifier()
+    return [rank(text)[0][0] for text in texts]
+
+
 def labels_of(lang: str) -> set[str]:
     """The labels that stand for a language by its canonical code, such as `deu_Latn`; none for `und`."""
     if lang == "und":
