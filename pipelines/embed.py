@@ -19,6 +19,7 @@ from miner.encoders import Encoder, load_encoder
 from miner.errors import ModelError
 from miner.storage import Stage
 from miner.text import readers
+from miner.text.sentences import signature
 from pipelines import sentences
 from pipelines.runner import run_stage, working_in
 
@@ -75,6 +76,18 @@ def run(config: EmbedConfig, options: Sequence[str] = ()) -> EmbedResult:
     seconds = dict(zip(("encoder", corpus.SENTENCES, corpus.EMBEDDINGS), np.diff(times).round(3).tolist(), strict=True))
     counts = texts.details["counts"]
     return EmbedResult(config.output, lang, config.encoder, encoder.fingerprint, encoder.dim, texts.rows, counts, seconds)
+
+
+def is_done(config: EmbedConfig, fingerprint: str) -> bool:
+    """Whether the encoder of that fingerprint embedded all of this already, from inputs as they are now. Looks at manifests only."""
+    folders = [storage.join(config.output, name) for name in (corpus.SENTENCES, corpus.EMBEDDINGS)]
+    if not all(storage.exists(storage.join(folder, storage.MANIFEST)) for folder in folders):
+        return False
+    texts, embedded = (storage.read_manifest(folder) for folder in folders)
+    same = dict(texts.inputs) == {uri: signature(uri) for uri in readers.expand(config.inputs)}
+    same &= dict(texts.config) == sentences.made_with(config)
+    same &= dict(embedded.inputs) == {shard.name: shard.checksum for shard in texts.shards}
+    return same and embedded.config.get("fingerprint") == fingerprint
 
 
 def _stage(output: str, lang: str, encoder: Encoder, inputs: Mapping[str, str]) -> Stage:

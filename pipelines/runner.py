@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
 from miner import errors, lock, storage
@@ -188,6 +188,12 @@ def _parse(options: Sequence[str]) -> PipelineOptions:
         reason = said.getvalue().strip().splitlines()[-1:] or ["not understood"]
         raise ConfigError(f"Beam options {' '.join(options)!r}: {reason[0].partition('error: ')[2] or reason[0]}") from error
     return parsed
+
+
+def in_local_processes(options: Sequence[str]) -> bool:
+    """Whether Beam's options ask for worker processes on this machine. ConfigError where they are not understood."""
+    parsed = _parse(options)
+    return parsed.view_as(StandardOptions).runner is None and parsed.view_as(DirectOptions).direct_running_mode == "multi_processing"
 
 
 def _runner(options: PipelineOptions) -> PipelineRunner:

@@ -17,6 +17,7 @@ ROOMS = {
     "config": {"errors"},
     "storage": {"errors"},
     "lock": {"errors", "storage"},
+    "run_settings": {"errors", "config"},
     "languages": {"errors"},
     "corpus": {"errors", "tables", "storage"},
     "text": {"errors", "tables", "config", "storage", "languages", "filters"},

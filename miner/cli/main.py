@@ -19,6 +19,7 @@ COMMANDS = {
     "train": "Train an encoder.",
     "loop": "Mine, train on what was mined, and mine again.",
     "eval": "Measure an encoder.",
+    "run": "Mine many corpora with one another.",
     "verify": "Check that what was written is still whole.",
     "report": "Show in pictures what a folder holds.",
 }

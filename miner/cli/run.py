@@ -1,0 +1,66 @@
+"""`miner run`."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from miner.cli import console, options
+
+if TYPE_CHECKING:
+    from pipelines.run import RunResult, Step
+
+
+@click.command()
+@click.argument("config", metavar="CONFIG")
+@click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a setting of CONFIG: k=8, corpora.de=new.txt.")
+@click.option("--profile", metavar="NAME", help="Run on this profile of CONFIG's runner section.")
+@click.option("--dry-run", is_flag=True, help="Only tell what is done, and what is to be done.")
+@options.json_option
+def command(config: str, changes: tuple[str, ...], profile: str | None, dry_run: bool, json_file: str | None) -> None:
+    """Mine many corpora with one another, as CONFIG says; every one is embedded once.
+
+    What is complete is kept: run again, it goes on where it stopped, and with new files it makes what they change.
+
+    \b
+    Example:
+      miner run configs/run.yaml --dry-run
+      miner run configs/run.yaml
+    """
+    from dataclasses import asdict
+
+    from miner.config import load_yaml
+    from miner.run_settings import RunConfig
+    from pipelines import run
+
+    settings = load_yaml(RunConfig, config, changes)
+    beam_options = (*settings.runner.options(profile), *console.beam_options())
+    if dry_run:
+        steps = run.plan(settings)
+        console.write_figures(json_file, {"runner": list(beam_options), "steps": [asdict(step) for step in steps]})
+        click.echo(planned(steps, beam_options))
+        return
+    result = run.run(settings, beam_options)
+    console.write_figures(json_file, result.figures())
+    click.echo(summary(result))
+
+
+def planned(steps: Sequence["Step"], beam_options: Sequence[str]) -> str:
+    """A line for each stage, and where they run."""
+    width = max(len(step.name) for step in steps)
+    lines = [f"{'done ' if step.done else 'to do'}  {step.name:{width}}  {step.made_from} -> {step.output}" for step in steps]
+    left = sum(not step.done for step in steps)
+    return "\n".join([*lines, f"{left} of {len(steps)} stages to do, {' '.join(beam_options) or 'on this machine'}"])
+
+
+def summary(result: "RunResult") -> str:
+    """A line for each corpus and each pair."""
+    lines = []
+    for name, corpus in result.corpora.items():
+        spent = "kept" if corpus["kept"] else f"{sum(corpus['seconds'].values()):.1f} s"
+        lines.append(f"{name}: {corpus['unique']:,} sentences ({corpus['lang']}), {spent}")
+    for name, pair in result.pairs.items():
+        spent = "kept" if pair["kept"] else f"{sum(pair['seconds'].values()):.1f} s"
+        lines.append(f"{name}: {pair['pairs']:,} pairs, {spent}")
+    total = sum(pair["pairs"] for pair in result.pairs.values())
+    return "\n".join([*lines, f"{total:,} pairs of {len(result.pairs)} pairs of corpora in {result.seconds:.1f} s, in {result.output}"])
