@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from miner.cli import console, options
+from miner.cli import console, options, report
 
 if TYPE_CHECKING:
     from pipelines.selftrain import LoopResult
@@ -19,7 +19,8 @@ COLUMNS = ("round", "dev", "test", "pairs", "precision", "same", "minutes")
 @click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a setting of CONFIG: stop.rounds=5.")
 @click.option("--resume", is_flag=True, help="Go on with the loop in DIR where it stopped, also with more text or rounds.")
 @options.json_option
-def command(config: str, output: str, changes: tuple[str, ...], resume: bool, json_file: str | None) -> None:
+@report.report_option
+def command(config: str, output: str, changes: tuple[str, ...], resume: bool, json_file: str | None, no_report: bool) -> None:
     """Mine, train on what was mined, and mine again, as CONFIG says.
 
     \b
@@ -33,6 +34,8 @@ def command(config: str, output: str, changes: tuple[str, ...], resume: bool, js
     result = selftrain.run(load_yaml(LoopConfig, config, changes), output, resume, console.beam_options())
     console.write_figures(json_file, result.figures())
     click.echo(summary(result))
+    if not no_report:
+        report.leave(output)
 
 
 def summary(result: "LoopResult") -> str:

@@ -1,6 +1,7 @@
 """The sections of a report on evaluations, from the figures that `miner eval --json` left in a folder."""
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,8 @@ TASKS = {
     frozenset({"suspects", "histogram", "repeats"}): ("suspects", "share"),
 }
 SHARES = ("accuracy", "share")  # of n things, so that they have an interval
+
+logger = logging.getLogger(__name__)
 
 Group = Mapping[str, Any]
 
@@ -71,12 +74,18 @@ def groups(figures: Mapping[str, Any]) -> tuple[str, dict[str, Group]]:
 def sections(found: Mapping[str, Mapping[str, Any]]) -> list[Section]:
     made: list[Section] = []
     for number, (name, figures) in enumerate(found.items()):
-        if _is_suite(figures):
-            made += _suite(f"suite-{number}", name, figures)
-        else:
-            measure, rows = groups(figures)
-            made.append(_groups(f"task-{number}", name, measure, {name: rows}))
+        try:
+            made += _task(number, name, figures)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            logger.warning("%s.json is left out: not what `miner eval` writes", name)
     return made
+
+
+def _task(number: int, name: str, figures: Mapping[str, Any]) -> list[Section]:
+    if _is_suite(figures):
+        return _suite(f"suite-{number}", name, figures)
+    measure, rows = groups(figures)
+    return [_groups(f"task-{number}", name, measure, {name: rows})]
 
 
 def _suite(name: str, title: str, figures: Mapping[str, Any]) -> list[Section]:

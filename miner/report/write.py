@@ -7,7 +7,7 @@ from miner import storage
 from miner.errors import ConfigError
 from miner.evaluation.bitext import STAGE
 from miner.mining.writers import PARQUET
-from miner.report import draw, pairs, scores, training
+from miner.report import draw, pairs, rounds, scores, training
 from miner.report.mined import Mined, Truth
 from miner.report.page import Section, page
 
@@ -20,7 +20,7 @@ def write(folder: str, truth: Truth | None = None, identify: bool = False) -> st
     `truth` is of mined pairs; `identify` tells to look at their languages too.
     """
     with draw.style():
-        parts = [part for part in (_mined(folder, truth, identify), _trained(folder), _evaluated(folder)) if part is not None]
+        parts = [part for part in (_mined(folder, truth, identify), *(look(folder) for look in LOOKS)) if part is not None]
     if not parts:
         return None
     facts = [fact for part in parts for fact in part.facts]
@@ -61,3 +61,14 @@ def _trained(folder: str) -> Part | None:
 def _evaluated(folder: str) -> Part | None:
     found = scores.read(folder)
     return Part("Evaluation", [], scores.sections(found)) if found else None
+
+
+def _looped(folder: str) -> Part | None:
+    figures = rounds.read(folder)
+    if figures is None:
+        return None
+    told, sections = rounds.describe(folder, figures)
+    return Part("Loop", [told], sections)
+
+
+LOOKS = (_looped, _trained, _evaluated)

@@ -1,0 +1,171 @@
+"""Reports on training runs, evaluations and loops: what is read, what is drawn, and what is passed over."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from scipy import stats
+from test_report import HOSTILE, Page
+
+from miner.cli.main import main
+from miner.report import scores, training
+from miner.report.training import POINTS, thin
+
+
+def report(folder: Path) -> Page:
+    result = CliRunner().invoke(main, ["report", str(folder)])
+    assert (result.exit_code, result.stdout) == (0, f"{folder}/report.html\n"), result.output
+    return Page(folder / "report.html")
+
+
+def journal(folder: Path, *entries: Mapping[str, float]) -> None:
+    (folder / "log.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+
+
+def write(path: Path, figures: Any) -> None:
+    path.write_text(json.dumps(figures))
+
+
+def test_a_training_run(tmp_path: Path) -> None:
+    steps = [{"step": step, "loss": 2 / step, "info_nce": 2 / step, "lr": 1e-3, "examples": 8 * step} for step in range(1, 5)]
+    journal(tmp_path, *steps, {"step": 2, "score": 0.5}, {"step": 4, "score": 0.25})
+    lines = training.read(str(tmp_path))
+    assert lines["score"].tolist() == [[2, 0.5], [4, 0.25]]
+    assert lines["loss"].tolist() == [[1, 2], [2, 1], [3, 2 / 3], [4, 0.5]]
+    page = report(tmp_path)
+    assert page.texts["h2"] == ["Loss", "Score", "Learning rate"]
+    assert "4 steps, 32 examples" in page.texts["p"]
+    assert any("The best is 0.5000, after step 2" in text for text in page.texts["p"])
+
+
+def test_long_lines_are_thinned_to_means() -> None:
+    line = np.stack([np.arange(1, 10 * POINTS + 1), np.ones(10 * POINTS)], axis=1)
+    found = thin(line)
+    assert found.shape == (POINTS, 2)
+    assert found[0].tolist() == [5.5, 1]
+    assert thin(found) is found
+
+
+@pytest.mark.parametrize("line", ["[1, 2]", "{}", '{"step": "one"}', "nothing", '{"step": 1, "loss": []}'])
+def test_a_journal_that_is_none(line: str, tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text('{"step": 1, "loss": 2}\n' + line + "\n")
+    result = CliRunner().invoke(main, ["report", str(tmp_path)])
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+    assert "log.jsonl:2: no entry" in result.stderr
+    assert not (tmp_path / "report.html").exists()
+
+
+def languages(shift: float = 0.0) -> dict[str, Any]:
+    rows = {code: {"n": 50, "accuracy": share + shift, "macro_f1": share, "majority": 0.2} for code, share in (("eng", 0.6), ("deu", 0.8))}
+    return {"trained_on": 9, "classes": 2, "languages": rows, "mean": {"accuracy": 0.7 + shift, "macro_f1": 0.7}}
+
+
+def test_groups_stand_by_their_measure_with_intervals(tmp_path: Path) -> None:
+    write(tmp_path / "topics.json", languages())
+    page = report(tmp_path)
+    assert page.texts["h2"] == ["topics"]
+    labels = [text for text in page.texts["text"] if text in ("eng", "deu")]
+    assert labels == ["deu", "eng"]  # the best first
+    found = scores._interval({"n": 50, "accuracy": 0.8}, "accuracy")
+    known = stats.binomtest(40, 50).proportion_ci(method="wilson")
+    assert found == pytest.approx((known.low, known.high))
+
+
+def suite() -> dict[str, Any]:
+    shown = {"one": 0.7, "other": 0.8}
+    compared = {side: {"value": value, "low": value - 0.05, "high": value + 0.05} for side, value in shown.items()}
+    compared["difference"] = {"value": 0.1, "low": 0.04, "high": 0.16}
+    title = "topics: accuracy"
+    return {
+        "encoders": {"builtin": {"topics": {"seconds": 1.5, **languages()}}, HOSTILE[0]: {"topics": {"seconds": 2, **languages(0.1)}}},
+        "scores": {"builtin": {title: 0.7, "alignment: uniformity": -3.0}, HOSTILE[0]: {title: 0.8, "alignment: uniformity": -3.5}},
+        "compared": {title: {**compared, "p": 0.01}, "alignment: uniformity": {**compared, "p": 0.5}},
+    }
+
+
+def test_two_encoders_stand_side_by_side(tmp_path: Path) -> None:
+    write(tmp_path / "suite.json", suite())
+    page = report(tmp_path)
+    assert page.texts["h2"] == ["suite", "topics"]
+    cells = page.texts["td"]
+    assert cells[:5] == ["topics: accuracy", "0.7000", "0.8000", "+0.1000 [+0.0400, +0.1600]", "0.010"]
+    assert page.texts["span.key two"] == [HOSTILE[0]] * 2
+    assert "alignment: uniformity" in cells
+    assert "alignment: uniformity" not in page.texts["text"]  # a share it is not, and would dwarf the others
+
+
+def test_what_is_no_evaluation_is_passed_over(tmp_path: Path) -> None:
+    write(tmp_path / "topics.json", languages())
+    for name, value in (
+        ("list", [1]),
+        ("other", {"languages": {}, "mean": 3}),
+        ("package", {"name": "x", "scores": 3}),
+        ("odd", {"pairs": 3}),
+    ):
+        write(tmp_path / f"{name}.json", value)
+    (tmp_path / "broken.json").write_text("{")
+    broken = suite()
+    broken["compared"]["topics: accuracy"] = {"one": None}
+    write(tmp_path / "suite.json", broken)
+    result = CliRunner().invoke(main, ["report", str(tmp_path)])
+    assert result.exit_code == 0
+    assert result.stderr == "miner: suite.json is left out: not what `miner eval` writes\n"
+    assert Page(tmp_path / "report.html").texts["h2"] == ["topics"]
+
+
+def test_an_evaluation_leaves_a_report_beside_its_figures(toy_encoder: Path, tmp_path: Path) -> None:
+    for name, words in (("en", "one two three four five"), ("fr", "un deux trois quatre cinq")):
+        (tmp_path / name).write_text("\n".join(words.split()) + "\n")
+    task = ["eval", "retrieval", str(tmp_path / "en"), str(tmp_path / "fr"), "--encoder", str(toy_encoder)]
+    for options, left in (([], False), (["--json", "f.json", "--no-report"], False), (["--json", "f.json"], True)):
+        options = [str(tmp_path / "out" / option) if option == "f.json" else option for option in options]
+        assert CliRunner().invoke(main, [*task, *options]).exit_code == 0
+        assert (tmp_path / "out" / "report.html").exists() == left
+    assert Page(tmp_path / "out" / "report.html").texts["h2"] == ["f"]
+
+
+def loop() -> dict[str, Any]:
+    def pair(source: str) -> dict[str, Any]:
+        return {"languages": "eng-deu", "margin": 1.25, "source_text": source, "target_text": "Satz"}
+
+    def told(number: int) -> dict[str, Any]:
+        pairs = {"eng-deu": {"selected": 100 + number, "precision": 0.9}, "eng-rus": {"selected": 50}}
+        gained = {"pairs": 12 + number, "examples": [pair(HOSTILE[number])]}
+        changes = {"jaccard": None if not number else 0.5, "gained": gained, "lost": {"pairs": 3, "examples": [pair("lost one")]}}
+        dev = {"deu": 0.5 + number / 10, "rus": 0.4}
+        return {
+            "selection": {"learnt": 150 + number, "pairs": pairs},
+            "changes": changes,
+            "dev": dev,
+            "test": dev,
+            "drift": 0.1,
+            "kept": number != 1,
+        }
+
+    last = told(2)
+    del last["dev"], last["test"], last["drift"]  # of too few pairs to train on
+    start = {"dev": {"deu": 0.4, "rus": 0.4}, "tatoeba": 0.3}
+    return {"start": start, "rounds": [told(0), told(1), last], "best": "round-00", "latest": "round-00", "stopped": "dev is no better"}
+
+
+def test_a_loop(tmp_path: Path) -> None:
+    write(tmp_path / "loop.json", loop())
+    page = report(tmp_path)
+    assert page.texts["h2"] == ["Dev", "Test", "Pairs", "Change", "Examples"]
+    assert "3 rounds, the best is round-00; the loop ended: dev is no better" in page.texts["p"]
+    cells = page.texts["td"]
+    assert cells[:9] == ["seed", "0.4000", "0.4000", "00", "0.5000", "0.4000", "01", "0.6000", "0.4000"]
+    assert cells[9:12] == ["00", "100 (90.0% right)", "50"]
+    assert page.texts["bdi.text"] == [text for number in range(3) for text in (HOSTILE[number], "Satz", "lost one", "Satz")]
+
+
+@pytest.mark.parametrize("figures", [[], {}, {"rounds": 3}, {"rounds": [], "start": {}, "best": "seed"}, {"rounds": [{}], "start": {}}])
+def test_a_loop_that_is_none(figures: Any, tmp_path: Path) -> None:
+    write(tmp_path / "loop.json", figures)
+    result = CliRunner().invoke(main, ["report", str(tmp_path)])
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+    assert "loop.json: no figures of a loop" in result.stderr
