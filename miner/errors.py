@@ -16,6 +16,10 @@ class DataError(MinerError):
     """Input that is missing, broken, or does not fit the rest."""
 
 
+class NoThresholdError(DataError):
+    """Pairs of which no threshold makes as many right as are asked for, or evidence too thin to tell."""
+
+
 class ModelError(MinerError):
     """An encoder that cannot be loaded or does not do what it says."""
 

@@ -14,6 +14,7 @@ from miner import storage
 from miner.config import DecideSettings, EmbedConfig, EncoderSettings, EngineSettings, MineConfig, SentenceSettings, TextSettings
 from miner.corpus import open_corpus
 from miner.encoders import Encoder, load_encoder
+from miner.errors import NoThresholdError
 from miner.evaluation import retrieval, tatoeba
 from miner.evaluation.lines import encode, read_aligned
 from miner.evaluation.settings import RetrievalTask, TatoebaTask
@@ -57,7 +58,7 @@ def run(config: LoopConfig, places: Places, forbidden: Forbidden, options: Seque
     with _timed(folder, "embed"):
         corpora = {lang: _embed(config, lang, places, options) for lang in config.corpora}
     with _timed(folder, "mine"):
-        found = {pair: _mine(config, pair, corpora, folder, options) for pair in config.mined}
+        found = {pair: _mine(config, pair, corpora, places, options) for pair in config.mined}
     selected = storage.join(folder, SELECTION)
     if not storage.exists(selected):
         with _timed(folder, "select"):
@@ -111,20 +112,30 @@ def _settings(config: LoopConfig, places: Places, encoder: str) -> EncoderSettin
     return config.start.part(EncoderSettings).model_copy(update=changes)
 
 
-def _mine(config: LoopConfig, pair: Pair, corpora: Mapping[str, str], folder: str, options: Sequence[str]) -> Found:
+def _mine(config: LoopConfig, pair: Pair, corpora: Mapping[str, str], places: Places, options: Sequence[str]) -> Found:
     """Mine above the threshold or, where that gives too few, above the floor: the selection then takes the best."""
-    output = storage.join(folder, MINED, name_of(pair))
+    output = storage.join(places.folder, MINED, name_of(pair))
     settings = {name: value for part in (EngineSettings, DecideSettings) for name, value in config.mining.part(part)}
     settings |= {name: of_pair(settings[name], pair) for name in ("gold", "planted")}
+    settings |= dict(_settings(config, places, places.last or places.start))  # for planted pairs
     wanted = MineConfig(source=corpora[pair[0]], target=corpora[pair[1]], output=output, k=config.mining.k, **settings)
-    result = mine.run(wanted, options)
-    threshold = -np.inf if result.threshold is None else result.threshold
-    if result.pairs < config.selection.min_count and threshold > config.selection.floor:
+    pairs, threshold = _above_threshold(wanted, options)
+    if np.isposinf(threshold) or (pairs < config.selection.min_count and threshold > config.selection.floor):
         mine.run(wanted.model_copy(update={"threshold": config.selection.floor, "planted": None}), options)
     gold = None
     if wanted.gold is not None:
         gold = golds.resolve(golds.read(wanted.gold), *(open_corpus(corpora[lang]) for lang in pair))[0]
     return Found(output, threshold, gold)
+
+
+def _above_threshold(wanted: MineConfig, options: Sequence[str]) -> tuple[int, float]:
+    """How many pairs are above the threshold, and the threshold: infinite where none could be chosen that is precise enough."""
+    try:
+        result = mine.run(wanted, options)
+    except NoThresholdError as error:
+        logger.warning("%s: %s", wanted.output, error)
+        return 0, np.inf
+    return result.pairs, -np.inf if result.threshold is None else result.threshold
 
 
 def of_pair(name: str | None, pair: Pair) -> str | None:

@@ -17,7 +17,7 @@ import pytest
 import torch
 import yaml
 from click.testing import CliRunner, Result
-from tiny import NUMBERS, numbers, sentence, write_tsv
+from tiny import NUMBERS, numbers, save_transformer, sentence, write_pairs, write_tsv
 
 from miner import storage
 from miner.cli.main import main
@@ -257,6 +257,41 @@ def test_text_added_between_rounds_is_mined(data: Path, tmp_path: Path) -> None:
     assert not {sentence(LANGS[0], more[0])} & set(texts(tmp_path / "out" / "round-00", "source_text"))
     added = {sentence(LANGS[0], digits) for digits in more}
     assert len(added & set(texts(tmp_path / "out" / "round-01", "source_text"))) > 100
+
+
+def test_a_transformer_goes_on_from_the_last_round(data: Path, tmp_path: Path) -> None:
+    encoder = {"kind": "transformer", "model": str(save_transformer(tmp_path / "model", dropout=0.0)), "pooling": "mean"}
+    steps = {"batch_size": 64, "lr": 2e-3}
+    seed = {"strategy": "parallel", "files": [str(write_pairs(tmp_path / "pairs.tsv"))], "columns": {"source": "en", "target": "de"}}
+    mined = {"strategy": "mined", "files": ["{round}/pairs/*"], "weigh_by_margin": True}
+    start = {"encoder": encoder, "data": [seed], "objective": [{"loss": "info_nce"}], "training": {**steps, "steps": 30}}
+    training = {**start, "encoder": {**encoder, "model": "{last}"}, "data": [mined, seed], "training": {**steps, "steps": 20}}
+    training["evaluation"] = {
+        "files": ["{round}/validation/*.tsv"],
+        "columns": {"source": "source", "target": "target"},
+        "every": 10,
+    }
+    values = config(data, pairs=ONE_PAIR, start={"train": start}, training=training)
+    result = loop(write(tmp_path, values), tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    told = storage.read_json(str(tmp_path / "out" / "loop.json"))
+    assert told["rounds"][0]["dev"]["deu_Latn"] >= told["start"]["dev"]["deu_Latn"]
+    recipe = storage.read_json(str(tmp_path / "out" / "round-00" / "train.json"))
+    assert recipe["encoder"]["model"] == str(tmp_path / "out" / "seed" / "encoder")
+
+
+def test_a_pair_for_which_no_threshold_will_do_gives_nothing_but_its_best(data: Path, done: Path, tmp_path: Path) -> None:
+    planted = [[sentence(lang, digits) for lang in LANGS[:2]] for digits in numbers(20, seed=5, digits=5)]
+    (tmp_path / "planted.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in planted))
+    mining = {"threshold": "auto", "planted": str(tmp_path / "planted.tsv"), "pair_filters": {}}
+    values = config(data, mining=mining, start={"encoder": str(done / "seed" / "encoder")}, pairs=ONE_PAIR)
+    values["selection"] |= {"min_count": 10, "floor": 1.0}
+    values["stop"]["least_pairs"] = 50
+    result = loop(write(tmp_path, values), tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert "no threshold can be chosen" in result.output
+    told = storage.read_json(str(tmp_path / "out" / "loop.json"))["rounds"][0]["selection"]["pairs"]["eng_Latn-deu_Latn"]
+    assert (told["selected"], told["threshold"]) == (10, None)
 
 
 FAULTS = {

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from miner.errors import DataError
+from miner.errors import NoThresholdError
 from miner.mining.margin import Floats
 
 Bools = npt.NDArray[np.bool_]
@@ -58,7 +58,7 @@ def from_gold(margins: Floats, right: Bools, true: int, asked: float, sample: bo
 
     Where gold is all the true pairs, the precision of some pairs is the share that gold has. Where it is a random `sample` of the true
     pairs, it has no more of any pairs than the sampled share, which is taken for the largest that it has above any threshold.
-    DataError where no threshold will do.
+    NoThresholdError where none will do.
     """
     cuts = _cuts(margins)
     kept = cuts.astype(float)
@@ -99,7 +99,7 @@ class Planted:
 
 
 def from_planted(margins: Floats, planted: Planted, sizes: tuple[float, float], weights: tuple[float, float], asked: float) -> Choice:
-    """Pairs (n,), best first, that two corpora of `sizes` sentences gave -> the threshold. DataError where no threshold will do.
+    """Pairs (n,), best first, that two corpora of `sizes` sentences gave -> the threshold. NoThresholdError where none will do.
 
     A share p of the sentences without a translation is paired above a threshold. Of N pairs F are wrong, so that all but N - F of the
     S sentences of a side can be paired wrongly: F = p (S - N + F), or F = p (S - N) / (1 - p). Each side gives such an F; `weights` (sum 1)
@@ -162,11 +162,11 @@ def _threshold(margins: Floats, kept: int) -> float:
 def _lowest(value: Floats, supported: Bools, asked: float, short: str, hint: str = "") -> int:
     """The last row, which is the lowest threshold, of enough precision that is supported by evidence."""
     if not supported.any():
-        raise DataError(f"no threshold can be chosen for a precision of {asked:g}: {short}; give more, or a lower --precision")
+        raise NoThresholdError(f"no threshold can be chosen for a precision of {asked:g}: {short}; give more, or a lower --precision")
     rows = np.flatnonzero((value >= asked) & supported)
     if not len(rows):
         best = float(value[supported].max())
         enough = "of those that keep enough pairs to tell so high a one"
         said = f"no threshold has a precision of {asked:g}: {enough}, the best has {best:.3f}{hint}"
-        raise DataError(f"{said}; give a lower --precision, or a --threshold")
+        raise NoThresholdError(f"{said}; give a lower --precision, or a --threshold")
     return int(rows[-1])
