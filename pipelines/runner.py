@@ -11,6 +11,7 @@ import io
 import logging
 import re
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -21,6 +22,7 @@ from apache_beam.runners.runner import PipelineRunner, create_runner
 from miner import errors, lock, storage
 from miner.errors import ConfigError, MinerError
 from miner.storage import Manifest, Shard, Stage
+from pipelines import dask_cluster
 from pipelines.local import local_runner, stoppable
 
 FAILURE = "_failure.json"
@@ -58,7 +60,9 @@ def run_stage(
     storage.remove(stage.path(FAILURE))
     pending = stage.pending(made_from)
     if pending:
-        make = _Make(stage, {name: made_from[name] for name in pending}, work)
+        # Dask makes a DoFn anew for each of its partitions.
+        run = uuid.uuid4().hex if dask_cluster.is_asked_for(beam_options) else None
+        make = _Make(stage, {name: made_from[name] for name in pending}, work, run)
         with _reporting(stage, len(made_from)), _failures_raised(stage):
             _run(pending, make, beam_options)
     elif storage.exists(stage.path(storage.MANIFEST)):
@@ -97,17 +101,26 @@ def nothing_left_of_nothing(output: str) -> Iterator[None]:
         raise
 
 
+_loaded = threading.local()  # what the last DoFn of a worker's thread has set up
+
+
 class _Make(beam.DoFn):
     """Shard name -> nothing; the shard and its marker, or the record of what went wrong, are left in the stage's folder."""
 
-    def __init__(self, stage: Stage, made_from: Mapping[str, str], work: Work) -> None:
+    def __init__(self, stage: Stage, made_from: Mapping[str, str], work: Work, run: str | None = None) -> None:
         self.stage = stage
         self.made_from = made_from
         self.work = work
+        self.run = run  # its name, where the DoFns of one run are to share what a thread has loaded
 
     def setup(self) -> None:
+        if self.run is not None and getattr(_loaded, "run", None) == self.run:
+            self.work = _loaded.work
+            return
         with _recorded(self.stage):
             self.work.setup()
+        if self.run is not None:
+            _loaded.run, _loaded.work = self.run, self.work
         # Texts and pieces come in lists by the million, none of them in a cycle: the collector need not look at each
         # thousand of them, nor walk over what is loaded by now and stays.
         gc.freeze()
@@ -175,7 +188,11 @@ def _run(names: Sequence[str], make: _Make, options: PipelineOptions) -> None:
     shards = pipeline | "Shards" >> beam.Create(list(names), reshuffle=True).with_output_types(str)
     _ = shards | "Make" >> beam.ParDo(make)
     with stoppable():
-        pipeline.run().wait_until_finish()
+        result = pipeline.run()
+        try:
+            result.wait_until_finish()
+        finally:
+            dask_cluster.close(result)
 
 
 def _parse(options: Sequence[str]) -> PipelineOptions:
@@ -183,6 +200,8 @@ def _parse(options: Sequence[str]) -> PipelineOptions:
     try:
         with contextlib.redirect_stderr(said):  # argparse prints its whole usage
             parsed = PipelineOptions(list(options))
+            if dask_cluster.is_asked_for(parsed):
+                parsed = PipelineOptions(dask_cluster.complete(options))
             parsed.get_all_options()
     except SystemExit as error:
         reason = said.getvalue().strip().splitlines()[-1:] or ["not understood"]
