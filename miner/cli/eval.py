@@ -16,6 +16,7 @@ from miner.evaluation.settings import (
     ClassificationTask,
     ClusteringTask,
     LanguageProbeTask,
+    MapTask,
     PairClassificationTask,
     ProbeTask,
     RetrievalTask,
@@ -213,6 +214,25 @@ def alignment(**settings: Any) -> None:
       miner eval alignment news.de.txt.gz news.en.txt.gz
     """
     _run(AlignmentTask, settings)
+
+
+@command.command("map")
+@_data("Table of texts, their languages, and ids that translations share.")
+@_column(MapTask, "text_column", "Column of the text.")
+@_column(MapTask, "lang_column", "Column of the language.")
+@_column(MapTask, "id_column", "Column of the id: the same for translations.")
+@options.setting(MapTask, "sentences", "Sentences drawn of those in two languages, at most.", type=click.IntRange(3))
+@_seed
+@options.encoder_options
+@_output
+def language_map(**settings: Any) -> None:
+    """How alike languages are to an encoder, by the same sentences in all of them; drawn in the report.
+
+    \b
+    Example:
+      miner eval map --data udhr.tsv.gz --json map/udhr.json
+    """
+    _run(MapTask, settings)
 
 
 @command.command()

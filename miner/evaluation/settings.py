@@ -108,6 +108,16 @@ class LanguageProbeTask(TaskSettings):
     seed: int = 0
 
 
+class MapTask(TaskSettings):
+    task: Literal["map"] = "map"
+    data: str
+    text_column: str = "text"
+    lang_column: str = "lang"
+    id_column: str = "id"  # the same for translations
+    sentences: int = pydantic.Field(1000, ge=3)  # drawn of those that two languages have, at most
+    seed: int = 0
+
+
 class AlignmentTask(AlignedTask):
     task: Literal["alignment"] = "alignment"
 
@@ -121,7 +131,8 @@ AnyTask = Annotated[
     | ClassificationTask
     | PairClassificationTask
     | LanguageProbeTask
-    | AlignmentTask,
+    | AlignmentTask
+    | MapTask,
     pydantic.Field(discriminator="task"),
 ]
 

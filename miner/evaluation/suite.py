@@ -14,6 +14,7 @@ from miner.evaluation import (
     bucc,
     classification,
     clustering,
+    language_map,
     language_probe,
     pair_classification,
     retrieval,
@@ -34,6 +35,7 @@ TASKS: dict[str, Callable[[Encoder, Any], Result]] = {
     "pair-classification": pair_classification.evaluate,
     "language-probe": language_probe.evaluate,
     "alignment": alignment.evaluate,
+    "map": language_map.evaluate,
 }
 SURE = 0.05  # a difference with a smaller p is marked
 

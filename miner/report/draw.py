@@ -14,15 +14,17 @@ from typing import Any
 from xml.etree.ElementTree import Element, fromstring
 
 import matplotlib
+import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes as Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from miner.report.page import element
 
-PARTS = ("ink", "muted", "line", "one", "two", "three", "four")
+PARTS = ("ink", "muted", "line", "one", "two", "three", "four", "five", "six")
 COLOURS = {part: f"#00000{number}" for number, part in enumerate(PARTS, start=1)}
-SERIES = ("one", "two", "three", "four")  # of lines and bars, in their order
+SERIES = ("one", "two", "three", "four", "five", "six")  # of lines and bars, in their order
 
 WIDTH, HEIGHT = 5.0, 2.9  # inches: 360 points, so that text is of its size on a phone
 EDGES = {"left": 0.5, "right": 0.14, "top": 0.3, "bottom": 0.5}  # inches around the axes
@@ -55,7 +57,7 @@ STYLE: dict[Any, Any] = {
 Bars = tuple[str, Mapping[str, float], Mapping[str, tuple[float, float]]]  # a part; by label a length, and the ends of its interval
 
 _NAMESPACE = re.compile(r"\{[^}]*\}")
-_COLOUR = re.compile(r"#00000([1-7])\b")
+_COLOUR = re.compile(r"#00000([1-9])\b")
 _REFERENCE = re.compile(r"(url\(#|^#)")
 
 
@@ -80,6 +82,22 @@ def axes(x: str, y: str, height: float = HEIGHT, labels: Sequence[str] = ()) -> 
     for axis in (made.xaxis, made.yaxis):
         axis.set_major_formatter(FuncFormatter(_short))
     return made
+
+
+def heat(name: str, labels: Sequence[str], matrix: npt.NDArray[np.float64]) -> Element:
+    """The picture of a matrix (n, n) with the same labels on both sides; NaN stays empty."""
+    size = min(10.0, 230 / len(labels))
+    room = max(0.3, 0.1 + CHARACTER * size / 10 * min(max(map(len, labels)), LABEL))
+    side = WIDTH - room - EDGES["right"]
+    height = side + EDGES["right"] + room
+    ax = axes("", "", height=height)
+    ax.set_position((room / WIDTH, room / height, side / WIDTH, side / height))
+    ax.imshow(matrix, cmap="viridis", aspect="auto", interpolation="nearest")
+    ax.set_xticks(range(len(labels)), labels, rotation=90, fontsize=size)
+    ax.set_yticks(range(len(labels)), labels, fontsize=size)
+    ax.grid(visible=False)
+    others = matrix[~np.eye(len(labels), dtype=bool)]
+    return figure(name, ax, f"From {np.nanmin(others):.3f} (dark) to {np.nanmax(others):.3f} (bright).")
 
 
 def logarithmic(ax: Axes, name: str, low: float, high: float) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from miner import storage
 from miner.mining.thresholds import wilson
-from miner.report import draw
+from miner.report import draw, maps
 from miner.report.page import Section, element, table
 
 LARGEST = 1 << 24  # bytes: no figures are larger
@@ -21,6 +21,7 @@ TASKS = {
     frozenset({"trained_on", "classes", "languages", "mean"}): ("languages", "accuracy"),
     frozenset({"trained_on", "n", "accuracy", "chance", "languages"}): ("languages", "accuracy"),
     frozenset({"languages", "mean"}): ("languages", "purity"),
+    frozenset({"languages", "translations", "others", "map"}): ("languages", "cosine"),
     frozenset({"pairs", "mean"}): ("pairs", "f1"),
     frozenset({"suspects", "histogram", "repeats"}): ("suspects", "share"),
 }
@@ -85,7 +86,8 @@ def _task(number: int, name: str, figures: Mapping[str, Any]) -> list[Section]:
     if _is_suite(figures):
         return _suite(f"suite-{number}", name, figures)
     measure, rows = groups(figures)
-    return [_groups(f"task-{number}", name, measure, {name: rows})]
+    drawn = maps.sections(f"map-{number}", figures) if "translations" in figures else []
+    return [*drawn, _groups(f"task-{number}", name, measure, {name: rows})]
 
 
 def _suite(name: str, title: str, figures: Mapping[str, Any]) -> list[Section]:
