@@ -17,6 +17,13 @@ from miner.training.batches import Ints
 Context = Callable[[], AbstractContextManager[Any]]  # in which an encoder computes: its precision
 
 
+def reseed(number: int) -> None:
+    """torch.manual_seed, but that one keeps a stack trace of every call as long as CUDA has not been used."""
+    torch.default_generator.manual_seed(number)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed_all(number)
+
+
 class Reader(Protocol):
     """An encoder in training: what was read, in chunks of rows, to vectors."""
 
@@ -45,7 +52,7 @@ class Pass:
             self.parts = []
 
     def _forward(self, number: int) -> Tensor:
-        torch.manual_seed((self.seed + number) % (1 << 63))  # a chunk drops out the same numbers each time
+        reseed((self.seed + number) % (1 << 63))  # a chunk drops out the same numbers each time
         with self.context():
             return self.encoder(self.read, self.rows[number])
 

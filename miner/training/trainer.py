@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from miner.training import checkpoints, faults, processes
 from miner.training.batches import Batch, tower_of
-from miner.training.caching import Pass
+from miner.training.caching import Pass, reseed
 from miner.training.examples import Strategy
 from miner.training.heads import save_head
 from miner.training.held_out import HeldOut
@@ -121,7 +121,7 @@ class Trainer:
         the whole batch in every process. What they say of the leaves that are its own, each sends back through its encoder.
         """
         step = Step(batch, self._passes(batch, stream, seed), self.accelerator)
-        torch.manual_seed(_number(seed))  # whatever the losses draw, all processes draw alike
+        reseed(_number(seed))  # whatever the losses draw, all processes draw alike
         losses = {name: (weight, term(step)) for name, (weight, term) in stream.terms.items()}
         loss = torch.stack([weight * value for weight, value in losses.values()]).sum()
         faults.check_loss(loss, step.vectors, batch, self.progress.step + 1)
