@@ -17,7 +17,8 @@ from statistics import mean
 from miner.encoders import Encoder, load_encoder
 from miner.evaluation import tatoeba
 from miner.evaluation.lines import encode
-from miner.evaluation.retrieval import accuracies
+from miner.evaluation.retrieval import accuracy, find, hits
+from miner.evaluation.settings import TatoebaTask
 
 MULTI = ("cs", "de", "es", "fr", "hu", "it", "ru")
 PAIRS = ("fi", "hi", "ja", "pl", "ro", "tr", "uk", "zh")
@@ -65,8 +66,8 @@ def report(name: str, encoder: Encoder, sets: Mapping[str, Lines]) -> None:
     scores = {}
     for lang, (english, other) in sets.items():
         vectors = encode(encoder, english + other)
-        found = accuracies(vectors[: len(english)], vectors[len(english) :], k=4)
-        scores[lang] = 100 * found["ratio"].mean, 100 * found["cosine"].mean
+        found = find(vectors[: len(english)], vectors[len(english) :], k=4)
+        scores[lang] = 100 * accuracy(hits(found["ratio"])).mean, 100 * accuracy(hits(found["cosine"])).mean
     print(f"{name}: margin {mean(margin for margin, _ in scores.values()):.2f}, cosine {mean(cosine for _, cosine in scores.values()):.2f}")
     print("  " + "  ".join(f"{lang} {margin:.1f}" for lang, (margin, _) in scores.items()))
 
@@ -79,7 +80,7 @@ def main() -> None:
     encoder = load_encoder(arguments.encoder)
     report("WMT news", encoder, news(arguments.data))
     report("XNLI", encoder, xnli(arguments.data))
-    figures = tatoeba.evaluate(encoder, str(arguments.data / "eval" / "tatoeba")).figures()
+    figures = tatoeba.evaluate(encoder, TatoebaTask(task="tatoeba", data=str(arguments.data / "eval" / "tatoeba"))).figures()
     languages = figures["languages"]
     print(
         f"Tatoeba, cosine: 26 languages {100 * mean(languages[lang]['mean'] for lang in TATOEBA_26.split()):.2f}, "
