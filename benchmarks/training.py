@@ -1,15 +1,19 @@
-"""What training takes: its speed beside sentence-transformers' trainer, and its memory with and without gradient caching.
+"""What training takes: its speed beside sentence-transformers' trainer, its memory with and without gradient caching; and kills.
 
     python benchmarks/training.py speed     (wants `pip install datasets` for the other trainer)
     python benchmarks/training.py memory
+    python benchmarks/training.py soak      (kills a run at random moments, resumes it, and compares its encoder with an undisturbed one)
 
-Both train the same transformer of random weights (XLM-R's architecture, tokens learned from the demo corpora) on pairs of lines of the
-demo corpora. Line i of one does not translate line i of the other, which neither speed nor memory feels.
+The transformer has random weights, XLM-R's architecture and tokens learned from the demo corpora; pairs are lines of the demo
+corpora. Line i of one does not translate line i of the other, which neither speed nor memory feels.
 """
 
 import argparse
+import filecmp
 import json
+import random
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -123,7 +127,50 @@ def one(arguments: argparse.Namespace) -> None:
     print(f"batch {arguments.batch}, {f'{arguments.cache} texts at a time' if arguments.cache else 'all at once'}: {most:,.0f} MB")
 
 
-COMMANDS = {"speed": speed, "memory": memory, "one": one}
+SOAKED = """
+encoder: {{kind: transformer, model: {folder}/model, pooling: mean, max_tokens: 32}}
+data: [{{strategy: parallel, files: [{folder}/pairs.tsv], columns: {{source: en, target: de}}, swap: true}}]
+objective: [{{loss: momentum, queue: 1000, momentum: 0.9}}, {{loss: mlm}}]
+training: {{lr: 1.0e-3, batch_size: 32, steps: 150, accumulation: 2, gradient_cache: 16, checkpoint_every: 5, log_every: 1}}
+evaluation: {{files: [{folder}/pairs.tsv], columns: {{source: en, target: de}}, every: 30}}
+"""
+
+
+def soak(arguments: argparse.Namespace) -> None:
+    """Kill `miner train` between its start and its end, as often as it takes to end, and again from the beginning."""
+    chance, kills, rounds = random.Random(arguments.seed), 0, 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        prepare(folder, "tiny")
+        (folder / "config.yaml").write_text(SOAKED.format(folder=folder))
+        began = time.monotonic()
+        train(folder, "whole", None)
+        whole = time.monotonic() - began
+        while time.monotonic() - began < 60 * arguments.minutes:
+            shutil.rmtree(folder / "killed", ignore_errors=True)
+            while not train(folder, "killed", chance.uniform(0.2, 1.0) * whole):
+                kills += 1
+            rounds += 1
+            if different := filecmp.dircmp(folder / "whole" / "encoder", folder / "killed" / "encoder").diff_files:
+                sys.exit(f"round {rounds}, after {kills} kills: {', '.join(different)} differ")
+    print(f"undisturbed {whole:.1f} s; {rounds} rounds, {kills} kills: every file of the encoder is the same")
+
+
+def train(folder: Path, output: str, seconds: float | None) -> bool:
+    """Run `miner train --resume`, and kill it after some seconds; whether it ended by itself."""
+    command = [sys.executable, "-m", "miner.cli.main", "train", str(folder / "config.yaml"), "--output", str(folder / output), "--resume"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        if process.wait(seconds):
+            sys.exit(f"{' '.join(command)}: ended with status {process.returncode}")
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return False
+    return True
+
+
+COMMANDS = {"speed": speed, "memory": memory, "one": one, "soak": soak}
 
 
 def main() -> None:
@@ -134,6 +181,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cache", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=4)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
     arguments = parser.parse_args()
     COMMANDS[arguments.command](arguments)

@@ -1,0 +1,96 @@
+"""What `training_study.py` trains on and tests with: small files made of DATA, and a small transformer of random weights.
+
+Five languages: English, German, Spanish, French and Dutch. Nothing that is trained on stands in the test sets.
+"""
+
+import gzip
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import torch
+import transformers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+
+OTHERS = ("de", "es", "fr", "nl")
+TATOEBA = {"de": "deu", "es": "spa", "fr": "fra", "nl": "nld"}
+XNLI = ("en", "de", "es", "fr")
+FEW = 1000  # sentence pairs of "a few"
+VOCABULARY, WIDTH, LAYERS = 8000, 64, 2
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+
+Rows = Iterable[Sequence[str]]
+
+
+def rows(path: Path) -> Iterator[list[str]]:
+    with gzip.open(path, "rt", encoding="utf-8", newline="\n") as lines:
+        for line in lines:
+            yield line.rstrip("\n").split("\t")
+
+
+def write(path: Path, header: str, table: Rows) -> None:
+    """A TSV with a header; a tab or a line break stands in no cell."""
+    path.write_text("".join("\t".join(row) + "\n" for row in [header.split(), *table]), encoding="utf-8")
+
+
+def held_out(data: Path) -> dict[str, list[tuple[str, str]]]:
+    """Language -> English and its translations: the Tatoeba test set, 1,000 pairs of each."""
+    files = {lang: data / f"eval/tatoeba/tatoeba.{code}-eng.tsv.gz" for lang, code in TATOEBA.items()}
+    return {lang: [(english, other) for other, english in rows(path)] for lang, path in files.items()}
+
+
+def prepare(data: Path, folder: Path) -> None:
+    """Write the files of all sources, and the tokenizer and the random transformer of each seed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tested = {text for pairs in held_out(data).values() for pair in pairs for text in pair}
+    words = [(lang, english, other) for lang, english, other in rows(data / "lexicons/muse.en-xx.tsv.gz") if lang in OTHERS]
+    write(folder / "words.tsv", "lang en xx", words)
+    for lang in OTHERS:
+        table = [f"{english} {other}\n" for of, english, other in words if of == lang and " " not in english + other]
+        (folder / f"en-{lang}.txt").write_text("".join(table), encoding="utf-8")
+    pairs = [
+        row for row in rows(data / "train/tatoeba.en-xx.tsv.gz") if row[0] in OTHERS and len(row[1]) < 100 and not tested & set(row[1:])
+    ]
+    write(folder / "pairs.tsv", "lang en xx", pairs)
+    write(folder / "few.tsv", "lang en xx", pairs[:: len(pairs) // FEW])
+    groups = list(sentences(data, tested))
+    write(folder / "groups.tsv", "group lang text", groups)
+    write(folder / "text.tsv", "lang text", [row[1:] for row in groups])
+    xnli = [row for part in ("dev", "test") for row in rows(data / f"nli/xnli.{part}.tsv.gz") if row[0] in XNLI]
+    write(folder / "xnli.tsv", "lang premise hypothesis label", xnli)
+    sick = list(rows(data / "nli/sick.en-ja-nl.train.tsv.gz"))
+    english = [row for row in [*xnli, *sick] if row[0] == "en"]
+    write(folder / "nli.en.tsv", "lang premise hypothesis label", english)
+    write(folder / "sick.en.tsv", "lang premise hypothesis label", [row for row in sick if row[0] == "en"])
+    test = [row for row in rows(data / "nli/sick.en-ja-nl.test.tsv.gz") if row[0] == "nl"]
+    write(folder / "sick.nl.tsv", "lang premise hypothesis label", test)
+    save_tokenizer(folder / "tokenizer", [text for row in [*words, *pairs] for text in row[1:]] + [row[2] for row in groups])
+
+
+def sentences(data: Path, tested: set[str]) -> Iterator[tuple[str, str, str]]:
+    """Group, language and text: what the STS benchmark's training set says in all five languages (machine translated)."""
+    for lang in ("en", *OTHERS):
+        for name, text in rows(data / f"train/stsb_mt_train_MACHINE/{lang}.tsv.gz"):
+            if text not in tested:
+                yield name, lang, text
+
+
+def save_tokenizer(folder: Path, texts: Iterable[str]) -> None:
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=SPECIAL, show_progress=False))
+    ends = [("<s>", 0), ("</s>", 2)]
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=ends)
+    names = {"bos_token": "<s>", "cls_token": "<s>", "sep_token": "</s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, mask_token="<mask>", **names).save_pretrained(folder)
+
+
+def save_random(folder: Path, tokenizer: Path, seed: int) -> None:
+    """A transformer of XLM-R's architecture, of which nothing is trained."""
+    transformers.AutoTokenizer.from_pretrained(tokenizer).save_pretrained(folder)
+    config = transformers.XLMRobertaConfig(
+        vocab_size=VOCABULARY, hidden_size=WIDTH, num_hidden_layers=LAYERS, num_attention_heads=2, intermediate_size=2 * WIDTH,
+        max_position_embeddings=80, pad_token_id=1, bos_token_id=0, eos_token_id=2, type_vocab_size=1, attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+    torch.manual_seed(seed)
+    transformers.XLMRobertaForMaskedLM(config).save_pretrained(folder)

@@ -1,0 +1,92 @@
+"""What `training_study.py` compares: each method as the parts of a config, DATA/ standing for the folder of its files."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+START = "words"
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Method:
+    data: list[Values]
+    objective: list[Values]
+    training: Values
+    encoder: Values = field(default_factory=dict)
+    evaluation: Values | None = None
+
+
+PAIRS = {"source": "en", "target": "xx", "lang": "lang"}
+NLI = {"premise": "premise", "hypothesis": "hypothesis", "label": "label"}
+PAIR = {"first": "premise", "second": "hypothesis", "label": "label"}
+GROUP = {"group": "group", "lang": "lang", "text": "text"}
+LABELS = ["entailment", "neutral", "contradiction"]
+LEXICONS = {"lexicons": ["DATA/en-*.txt"], "ratio": 0.75}
+STEPS, BATCH = 150, 64
+
+
+def steps(count: int = STEPS, batch: int = BATCH, lr: float = 2e-3) -> Values:
+    return {"steps": count, "batch_size": batch, "lr": lr}
+
+
+def contrast(**more: Any) -> Values:
+    return {"loss": "info_nce", "temperature": 0.05, **more}
+
+
+WORDS = {"strategy": "parallel", "name": "words", "files": ["DATA/words.tsv"], "columns": PAIRS}
+PARALLEL = {"strategy": "parallel", "name": "pairs", "files": ["DATA/pairs.tsv"], "columns": PAIRS}
+FEW = {**PARALLEL, "files": ["DATA/few.tsv"]}
+UNSUPERVISED = {"strategy": "unsupervised", "files": ["DATA/text.tsv"], "columns": {"lang": "lang", "text": "text"}}
+ENGLISH_NLI = {"strategy": "nli", "name": "nli", "files": ["DATA/nli.en.tsv"], "columns": NLI}
+SOFT_NLI = {**ENGLISH_NLI, "hard_negatives": False}
+CROSS_NLI = {"strategy": "cross_lingual_nli", "files": ["DATA/xnli.tsv"], "columns": {"lang": "lang", **NLI}}
+GROUPS = {"strategy": "multi_positive", "files": ["DATA/groups.tsv"], "columns": GROUP}
+RELATION = {"strategy": "labelled_pairs", "name": "relation", "files": ["DATA/nli.en.tsv"], "columns": PAIR, "labels": LABELS}
+SICK = {"strategy": "labelled_pairs", "files": ["DATA/sick.en.tsv"], "columns": PAIR, "labels": LABELS}
+DUTCH = {"metric": "accuracy", "files": ["DATA/sick.nl.tsv"], "columns": PAIR, "every": 100_000}
+SWITCHED = {**PARALLEL, "view": "same", "code_switch": LEXICONS}
+
+
+def momentum(of: float) -> Values:
+    return {"loss": "momentum", "temperature": 0.04, "momentum": of, "queue": 4096, "data": ["pairs"]}
+
+
+def classifier(*more: Values) -> Method:
+    """Relations of English pairs, read as one, with another loss between each pair and its code-switched view."""
+    data = [{**SICK, "code_switch": LEXICONS}]
+    return Method(data, [{"loss": "classification"}, *more], steps(200, 32), {"pooling": "cls", "max_tokens": 36}, DUTCH)
+
+
+METHODS = {
+    START: Method([WORDS], [contrast(two_way=True)], steps(300, 256, 3e-3)),
+    "unsupervised": Method([UNSUPERVISED], [contrast()], steps()),
+    "unsupervised + mlm": Method([UNSUPERVISED], [contrast(), {"loss": "mlm", "weight": 0.1}], steps()),
+    "nli, English": Method([ENGLISH_NLI], [contrast()], steps()),
+    "nli, cross-lingual": Method([CROSS_NLI], [contrast()], steps()),
+    "parallel": Method([PARALLEL], [contrast()], steps()),
+    "parallel + nli": Method([PARALLEL, SOFT_NLI], [contrast()], steps()),
+    "few pairs": Method([FEW], [contrast()], steps()),
+    "few pairs + nli": Method([FEW, SOFT_NLI], [contrast()], steps()),
+    "one positive": Method([{**GROUPS, "positives": 1}], [contrast()], steps(batch=32)),
+    "one positive, as many texts": Method([{**GROUPS, "positives": 1}], [contrast()], steps(batch=80)),
+    "all positives, out": Method([GROUPS], [{"loss": "multi_positive", "form": "out"}], steps(batch=32)),
+    "all positives, in": Method([GROUPS], [{"loss": "multi_positive", "form": "in"}], steps(batch=32)),
+    "all positives, rescaled": Method([GROUPS], [{"loss": "multi_positive", "rescale": True}], steps(batch=32)),
+    "positives of nli, hard negatives": Method([{**CROSS_NLI, "positives": 3}], [{"loss": "multi_positive"}], steps(batch=32)),
+    "contrast, code switching": Method([SWITCHED], [contrast()], steps()),
+    "label contrast, code switching": Method([SWITCHED], [{"loss": "label_contrast", "temperature": 0.05}], steps()),
+    "alignment alone, code switching": Method([SWITCHED], [{"loss": "alignment", "weight": 10}], steps()),
+    "alignment alone, translation": Method([PARALLEL], [{"loss": "alignment", "weight": 10}], steps()),
+    "momentum 0.99": Method([PARALLEL], [momentum(0.99)], steps()),
+    "momentum 0": Method([PARALLEL], [momentum(0)], steps()),
+    "momentum 0.99 + nli head": Method(
+        [PARALLEL, {**RELATION, "joint": False}],
+        [momentum(0.99), {"loss": "nli_head", "weight": 0.1, "data": ["relation"]}],
+        steps(),
+    ),
+    "classification": classifier(),
+    "classification + contrast": classifier({"loss": "info_nce", "temperature": 1.0}),
+    "classification + label contrast": classifier({"loss": "label_contrast", "temperature": 1.0}),
+    "classification + alignment": classifier({"loss": "alignment", "weight": 10}),
+}
