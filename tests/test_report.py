@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -219,3 +220,12 @@ def test_what_has_no_report(arguments: list[str], message: str, tmp_path: Path, 
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
     assert message in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_leaves_a_report_of_every_pair(toy: Path, toy_encoder: Path, tmp_path: Path) -> None:
+    corpora = {name: str(toy.parent / name) for name in ("en", "fr")}
+    config = {"output": str(tmp_path / "out"), "corpora": corpora, "pairs": "all", "encoder": str(toy_encoder)}
+    (tmp_path / "run.yaml").write_text(json.dumps(config))
+    result = CliRunner().invoke(main, ["run", str(tmp_path / "run.yaml")])
+    assert result.exit_code == 0, result.output
+    assert "Hubs" in Page(tmp_path / "out" / "pairs" / "en-fr" / "report.html").texts["h2"]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from miner.cli import console, options
+from miner.cli import console, options, report
 
 if TYPE_CHECKING:
     from pipelines.run import RunResult, Step
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 @click.option("--profile", metavar="NAME", help="Run on this profile of CONFIG's runner section.")
 @click.option("--dry-run", is_flag=True, help="Only tell what is done, and what is to be done.")
 @options.json_option
-def command(config: str, changes: tuple[str, ...], profile: str | None, dry_run: bool, json_file: str | None) -> None:
+@report.report_option
+def command(config: str, changes: tuple[str, ...], profile: str | None, dry_run: bool, json_file: str | None, no_report: bool) -> None:
     """Mine many corpora with one another, as CONFIG says; every one is embedded once.
 
     What is complete is kept: run again, it goes on where it stopped, and with new files it makes what they change.
@@ -29,6 +30,7 @@ def command(config: str, changes: tuple[str, ...], profile: str | None, dry_run:
     """
     from dataclasses import asdict
 
+    from miner import storage
     from miner.config import load_yaml
     from miner.run_settings import RunConfig
     from pipelines import run
@@ -43,6 +45,10 @@ def command(config: str, changes: tuple[str, ...], profile: str | None, dry_run:
     result = run.run(settings, beam_options)
     console.write_figures(json_file, result.figures())
     click.echo(summary(result))
+    if not no_report:
+        for name, pair in result.pairs.items():
+            if not pair["kept"]:
+                report.leave(storage.join(result.output, run.PAIRS, name))
 
 
 def planned(steps: Sequence["Step"], beam_options: Sequence[str]) -> str:
