@@ -27,6 +27,7 @@ from pipelines.local import local_runner, stoppable
 
 FAILURE = "_failure.json"
 POLL_SECONDS = 0.25
+ACCELERATED = ("embeddings", "search")  # stages that are done many times as fast by a GPU
 
 logger = logging.getLogger(__name__)
 
@@ -182,11 +183,25 @@ def _error(kind: str, message: str) -> MinerError:
     return made if isinstance(made, MinerError) else MinerError(message)
 
 
-def _run(names: Sequence[str], make: _Make, options: PipelineOptions) -> None:
+def build(names: Sequence[str], make: _Make, options: PipelineOptions) -> beam.Pipeline:
+    """The pipeline that makes the shards called `names`. An accelerator that the options ask for is asked for where it is of use."""
+    hints = options.view_as(StandardOptions)
+    asked, others = [], []
+    for hint in hints.resource_hints or []:
+        (asked if hint.startswith("accelerator=") else others).append(hint)
+    hints.resource_hints = others
     pipeline = beam.Pipeline(runner=_runner(options), options=options)
     # With the reshuffle the names spread over the workers; without, a runner fuses the steps and one worker makes every shard.
     shards = pipeline | "Shards" >> beam.Create(list(names), reshuffle=True).with_output_types(str)
-    _ = shards | "Make" >> beam.ParDo(make)
+    step = beam.ParDo(make)
+    if asked and make.stage.stage in ACCELERATED:
+        step = step.with_resource_hints(accelerator=asked[-1].removeprefix("accelerator="))
+    _ = shards | "Make" >> step
+    return pipeline
+
+
+def _run(names: Sequence[str], make: _Make, options: PipelineOptions) -> None:
+    pipeline = build(names, make, options)
     with stoppable():
         result = pipeline.run()
         try:
