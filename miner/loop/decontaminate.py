@@ -1,8 +1,9 @@
 """What stands in evaluation files is not learnt from: the same sentence but for case and signs, or one with nearly the same letters.
 
-Near matches share enough of their sequences of LENGTH letters. A sentence that has a share t of those of another has at least one of
-any |e| - ceil(t |e|) + 1 of them: so the rarest so many are all that is looked up (prefix filtering; Chaudhuri, Ganti & Kaushik,
-"A Primitive Operator for Similarity Joins in Data Cleaning", ICDE 2006), and the few that hit are compared in full.
+Near matches share enough of their sequences of LENGTH letters. If two sets share t of all that either has, each has ceil(t n) of its own
+n in common with the other; so, in any order that holds for all, the first n - ceil(t n) + 1 of both have one in common. With the rarest
+first, few sentences meet there, and those are compared in full (prefix filtering; Chaudhuri, Ganti & Kaushik, "A Primitive Operator
+for Similarity Joins in Data Cleaning", ICDE 2006).
 """
 
 import math
@@ -29,38 +30,48 @@ class Forbidden:
         self.near = near
         self.exact = {skeleton(text) for text in texts}
         self.grams = [grams(text) for text in sorted(self.exact)]
-        self._hashes, self._owners = self._prefixes()
+        self._known, self._counts = np.unique(np.concatenate([np.zeros(0, np.uint64), *self.grams]), return_counts=True)
+        prefixes = [self._prefix(own) for own in self.grams]
+        hashes = np.concatenate([np.zeros(0, np.uint64), *prefixes])
+        owners = np.repeat(np.arange(len(prefixes)), [len(own) for own in prefixes])
+        order = np.argsort(hashes, kind="stable")
+        self._hashes, self._owners = hashes[order], owners[order]
+        self._told: dict[str, int] = {}  # skeleton -> its kind
 
     def __len__(self) -> int:
         return len(self.exact)
 
-    def _prefixes(self) -> tuple[Hashes, npt.NDArray[np.int64]]:
-        """The rarest sequences of each sentence, ascending, and whose they are."""
-        if not self.grams:
-            return np.zeros(0, np.uint64), np.zeros(0, np.int64)
-        known, counts = np.unique(np.concatenate(self.grams), return_counts=True)
-        rarest = []
-        for own in self.grams:
-            size = len(own) - math.ceil(self.near * len(own)) + 1 if len(own) else 0
-            rarest.append(own[np.argsort(counts[np.searchsorted(known, own)], kind="stable")[:size]])
-        hashes, owners = np.concatenate(rarest), np.repeat(np.arange(len(rarest)), [len(own) for own in rarest])
-        order = np.argsort(hashes, kind="stable")
-        return hashes[order], owners[order]
+    def _prefix(self, own: Hashes) -> Hashes:
+        """The first of the sequences of a sentence: the rarest of the evaluation files, and of those alike the lowest."""
+        if not len(own) or not len(self._known):
+            return own
+        places = np.searchsorted(self._known, own).clip(max=len(self._known) - 1)
+        counts = np.where(self._known[places] == own, self._counts[places], 0)
+        return own[np.argsort(counts, kind="stable")[: len(own) - math.ceil(self.near * len(own)) + 1]]
 
     def matches(self, texts: Sequence[str]) -> Kinds:
-        """n texts -> (n,) NONE, EXACT or NEAR."""
-        skeletons = [skeleton(text) for text in texts]
-        kinds = np.array([EXACT if text in self.exact else NONE for text in skeletons], dtype=np.int8)
-        for row in np.flatnonzero(kinds == NONE):
-            if self._is_near(grams(skeletons[row])):
-                kinds[row] = NEAR
-        return kinds
+        """n texts -> (n,) NONE, EXACT or NEAR. What was asked before is remembered: a sentence may be mined with many languages."""
+        return np.array([self._kind(skeleton(text)) for text in texts], dtype=np.int8)
+
+    def _kind(self, text: str) -> int:
+        if text not in self._told:
+            near = NEAR if self._is_near(grams(text)) else NONE
+            self._told[text] = EXACT if text in self.exact else near
+        return self._told[text]
 
     def _is_near(self, own: Hashes) -> bool:
-        first, last = np.searchsorted(self._hashes, own), np.searchsorted(self._hashes, own, side="right")
-        hit = np.flatnonzero(last > first)
-        owners = {int(owner) for at in hit for owner in self._owners[first[at] : last[at]]}
-        return any(_jaccard(own, self.grams[owner]) >= self.near for owner in owners)
+        prefix = self._prefix(own)
+        first, last = np.searchsorted(self._hashes, prefix), np.searchsorted(self._hashes, prefix, side="right")
+        owners = {int(owner) for at in np.flatnonzero(last > first) for owner in self._owners[first[at] : last[at]]}
+        return any(self._alike(own, self.grams[owner]) for owner in owners)
+
+    def _alike(self, one: Hashes, other: Hashes) -> bool:
+        """Whether ascending sets have enough in common."""
+        small, large = sorted((len(one), len(other)))
+        if small < self.near * large:
+            return False
+        common = len(np.intersect1d(one, other, assume_unique=True))
+        return common >= self.near * (small + large - common)
 
 
 def grams(text: str) -> Hashes:
@@ -75,9 +86,3 @@ def grams(text: str) -> Hashes:
         hashes = (hashes ^ windows[:, place]) * FACTOR
         hashes ^= hashes >> np.uint64(29)
     return np.unique(hashes)
-
-
-def _jaccard(one: Hashes, other: Hashes) -> float:
-    """Ascending sets -> the share of what either has that both have."""
-    common = len(np.intersect1d(one, other, assume_unique=True))
-    return common / (len(one) + len(other) - common)
