@@ -213,6 +213,39 @@ def test_a_folder_without_pairs_has_a_report(tmp_path: Path) -> None:
     assert Page(report(mined(tmp_path, []))).texts["h2"] == ["Margins"]
 
 
+def test_one_pair_has_every_picture(tmp_path: Path) -> None:
+    known = Gold(frozenset([tuple(sentence_ids(["a", "b"]).tolist())]))
+    titles = Page(report(mined(tmp_path, [(1.25, "a", "b")]), known)).texts["h2"]
+    assert titles == ["Margins", "Precision and recall", "Yield", "Lengths", "Right or wrong?"]
+
+
+def test_what_was_decided_stands_at_the_top(tmp_path: Path) -> None:
+    folder = mined(tmp_path, [(1.25, "a", "b")])
+    manifest = json.loads((folder / "manifest.json").read_text())
+    shares = {"precision": {"value": 0.95, "low": 0.93, "high": 0.965}, "recall": {"value": 0.8, "low": 0.75, "high": 0.84}}
+    manifest["details"] |= {"choice": {"by": "planted", **shares}, "dropped": {"near_copy": 1200}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    facts = Page(report(folder)).texts["p"][:3]
+    assert facts[0] == "margin ratio, threshold 1"
+    assert "chosen by planted: expected precision 0.950 (0.930-0.965), recall 0.800 (0.750-0.840)" in facts[1]
+    assert facts[2] == "dropped: 1,200 near copy"
+
+
+@pytest.mark.parametrize("spoilt", ["languages", "threshold", "pairs"])
+def test_a_folder_that_was_spoilt_is_one_line(spoilt: str, tmp_path: Path) -> None:
+    folder = mined(tmp_path, [(1.25, "a", "b")])
+    manifest = json.loads((folder / "manifest.json").read_text())
+    if spoilt == "pairs":
+        (folder / "bitext.parquet").write_bytes((folder / "bitext.parquet").read_bytes()[:-20])
+    manifest["details"].pop(spoilt, None), manifest["config"].pop(spoilt, None)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    before = sorted(tmp_path.iterdir())
+    result = CliRunner().invoke(main, ["report", str(folder)])
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1), result.stderr
+    assert str(folder) in result.stderr
+    assert sorted(tmp_path.iterdir()) == before
+
+
 @pytest.mark.parametrize(("arguments", "message"), [(["nowhere"], "nothing to show"), (["."], "nothing to show")])
 def test_what_has_no_report(arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

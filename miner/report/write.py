@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from miner import storage
-from miner.errors import ConfigError
+from miner.errors import ConfigError, StorageError
 from miner.evaluation.bitext import STAGE
 from miner.mining.writers import PARQUET
 from miner.report import draw, pairs, rounds, scores, training
 from miner.report.mined import Mined, Truth
 from miner.report.page import Section, page
+from miner.storage import Manifest
 
 NAME = "report.html"
 
@@ -45,12 +46,29 @@ def _mined(folder: str, truth: Truth | None, identify: bool) -> Part | None:
             raise ConfigError(f"{folder}: gold is of mined pairs, and there are none; leave it out")
         return None
     mined = Mined(folder, storage.read_manifest(folder, STAGE))
-    config = mined.manifest.config
-    told = [f"{name} {config[name]}" for name in ("margin", "retrieval", "k") if name in config]
-    if config.get("threshold") is not None:
-        told.append(f"threshold {config['threshold']:g}")
-    title = f"{' – '.join(mined.languages)}: {len(mined.margins):,} pairs"
-    return Part(title, [", ".join(told)], pairs.sections(mined, truth, identify))
+    try:
+        facts = _decided(mined.manifest)
+        title = f"{' – '.join(mined.languages)}: {len(mined.margins):,} pairs"
+    except (KeyError, TypeError, ValueError) as error:
+        raise StorageError(f"{folder}: its manifest does not tell how it was mined ({error!r}); run `miner mine` again") from error
+    return Part(title, facts, pairs.sections(mined, truth, identify))
+
+
+def _decided(manifest: Manifest) -> list[str]:
+    """How pairs were decided on, what to expect of them, and what was dropped."""
+    config, details = manifest.config, manifest.details
+    threshold = [] if config["threshold"] is None else [f"threshold {config['threshold']:g}"]
+    facts = [", ".join([*(f"{name} {config[name]}" for name in ("margin", "retrieval", "k") if name in config), *threshold])]
+    choice = details.get("choice")
+    if choice is not None:
+        shares = (
+            f"{name} {choice[name]['value']:.3f} ({choice[name]['low']:.3f}-{choice[name]['high']:.3f})" for name in ("precision", "recall")
+        )
+        facts.append(f"threshold chosen by {choice['by']}: expected {', '.join(shares)}, with 95 % confidence")
+    dropped = details.get("dropped")
+    if dropped:
+        facts.append("dropped: " + ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in dropped.items()))
+    return facts
 
 
 def _trained(folder: str) -> Part | None:
