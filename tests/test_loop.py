@@ -94,6 +94,7 @@ def write(folder: Path, values: dict[str, Any]) -> str:
 
 
 def loop(path: str, output: Path, *more: str) -> Result:
+    more = more if "--json" in more else (*more, "--no-report")
     return CliRunner().invoke(main, ["loop", path, "--output", str(output), *more])
 
 
@@ -123,6 +124,7 @@ def test_rounds_gain_and_each_is_complete(done: Path) -> None:
         assert np.allclose((vectors**2).sum(axis=1), 1, atol=1e-5)
     assert (done / "best").resolve().name == told["best"]
     assert (done / "latest" / "encoder" / "miner.json").exists()
+    assert "round-01" in (done / "report.html").read_text(encoding="utf-8")
     assert "2 rounds" in told["stopped"] or "dev is no better" in told["stopped"]
 
 
