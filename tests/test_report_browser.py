@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from test_report import HOSTILE, hostile, mined, report
+from test_report_figures import journal, loop, suite, write
 
 from miner.cli.main import main
 from miner.evaluation.judged import read_marks
@@ -56,6 +57,26 @@ def test_hostile_text_does_nothing_at_any_width(width: str, scheme: str, chromiu
     assert (sum(map(int, paper.removeprefix("rgb(").rstrip(")").split(","))) < 384) == (scheme == "dark")
     ink = tab.page.locator("figure svg text").first.evaluate("element => getComputedStyle(element).fill")
     assert (sum(map(int, ink.removeprefix("rgb(").rstrip(")").split(","))) > 384) == (scheme == "dark")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_pages_of_runs_and_evaluations_are_quiet_and_fit(width: str, chromium: Any, tmp_path: Path) -> None:
+    steps = [{"step": step, "loss": 2 / step, "lr": 1e-3} for step in range(1, 5)]
+    journal(tmp_path, *steps)
+    for name, figures in (("loop", loop()), ("suite", suite()), ("map", plane())):
+        write(tmp_path / f"{name}.json", figures)
+    tab = Tab(chromium, report(tmp_path), viewport={"width": WIDTHS[width], "height": 800})
+    assert (tab.errors, tab.asked) == ([], [tab.uri])
+    assert tab.page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width]
+    assert tab.page.locator("figure svg image").count() == 1  # the heat map, which the policy lets through
+    assert "t-SNE" in tab.page.locator("h2").all_text_contents()
+
+
+def plane() -> dict[str, Any]:
+    points = [[[row + 0.1 * lang, row * lang] for row in range(5)] for lang in range(2)]
+    near = {HOSTILE[0]: {"n": 5, "cosine": 0.75}, "deu": {"n": 5, "cosine": 0.5}}
+    drawn = {"languages": list(near), "pca": points, "tsne": points}
+    return {"languages": near, "translations": [[1.0, 0.5], [0.5, 1.0]], "others": [[0.25, None], [None, 0.25]], "map": drawn}
 
 
 def test_marks_are_kept_downloaded_and_read_back(chromium: Any, tmp_path: Path) -> None:

@@ -172,5 +172,5 @@ def _bars(name: str, measure: str, values: Mapping[str, Mapping[str, float]], en
     ax = draw.axes(measure, "", height=0.9 + 0.2 * len(labels) * max(1, 0.7 * len(values)), labels=labels)
     parts = dict(zip(values, draw.SERIES, strict=False))
     draw.bars(ax, labels, [(part, values[encoder], ends.get(encoder, {})) for encoder, part in parts.items()])
-    told = f"{measure} of {', '.join(values)}." if len(values) > 1 else f"{measure}."
+    told = f"{measure} of {', '.join(values)}." if len(values) > 1 else "The largest first."
     return draw.figure(name, ax, told, parts if len(values) > 1 else None)
