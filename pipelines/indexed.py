@@ -25,6 +25,7 @@ STRETCH = 1 << 15  # stored vectors that are held at a time where all of them ar
 SAMPLE = 2000  # vectors that an index is tuned with
 LEAST = 200  # where so many neighbours are wanted of each that a sample takes too much memory
 HELD = 1 << 21  # candidates that are held at a time
+PROBED = 1 << 22  # lists, or steps of a graph, that FAISS notes for all queries before it looks into the first: 50 MB
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Indexed:
 
     def search(self, queries: Vectors, k: int, setting: Setting) -> tuple[Neighbours, int]:
         """The k nearest of queries (n, dim), and how many of these had to be compared with every vector to have k."""
-        step = max(1, HELD // setting.candidates)
+        step = max(1, min(HELD // setting.candidates, PROBED // max(1, setting.effort)))
         parts = (self.look(queries[start : start + step], setting.effort, setting.candidates) for start in range(0, len(queries), step))
         found = neighbours.stack([neighbours.none(0, k), *(rescoring.nearest(*part, k) for part in parts)])
         short = np.flatnonzero(found.found.sum(axis=1) < min(k, len(self.ids)))
