@@ -74,4 +74,4 @@ def test_the_bitext_is_the_same_to_the_byte(cluster: str, tmp_path: Path, monkey
     assert mined(tmp_path / "cluster", list(map(str, texts)), dask(cluster)) == here
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES.parent))
     embedded = [str(tmp_path / "here" / side) for side in ("source", "target")]
-    assert mined(tmp_path / "processes", embedded, ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]) == here
+    assert mined(tmp_path / "processes", embedded, ["--direct_running_mode=multi_processing", "--direct_num_workers=1"]) == here
