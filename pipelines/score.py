@@ -27,7 +27,7 @@ from miner.text import readers
 from miner.text.normalise import sentence_ids
 from miner.text.pairs import Lines, read_pairs
 from pipelines import embed, search, sides
-from pipelines.runner import nothing_left_of_nothing
+from pipelines.runner import working_in
 from pipelines.search import BACKWARD, FORWARD, Search, read_neighbours
 
 SIDES = ("source", "target")
@@ -81,7 +81,7 @@ def run(config: ScoreConfig, options: Sequence[str] = ()) -> ScoreResult:
     work = f"{config.output}.work"
     backgrounds = _open_backgrounds(config)
     seconds: Counter[str] = Counter()
-    with nothing_left_of_nothing(work):
+    with working_in(work):
         embedding = _Embedding(config, work, seconds, options)
         corpora = [embedding.of(side, bitext.places[at], bitext.settings[at]) for at, side in enumerate(SIDES)]
         for side, place in config.backgrounds().items():
