@@ -231,7 +231,7 @@ def test_what_was_decided_stands_at_the_top(tmp_path: Path) -> None:
     assert facts[2] == "dropped: 1,200 near copy"
 
 
-@pytest.mark.parametrize("spoilt", ["languages", "threshold", "pairs"])
+@pytest.mark.parametrize("spoilt", ["languages", "pairs"])
 def test_a_folder_that_was_spoilt_is_one_line(spoilt: str, tmp_path: Path) -> None:
     folder = mined(tmp_path, [(1.25, "a", "b")])
     manifest = json.loads((folder / "manifest.json").read_text())

@@ -57,7 +57,7 @@ def _mined(folder: str, truth: Truth | None, identify: bool) -> Part | None:
 def _decided(manifest: Manifest) -> list[str]:
     """How pairs were decided on, what to expect of them, and what was dropped."""
     config, details = manifest.config, manifest.details
-    threshold = [] if config["threshold"] is None else [f"threshold {config['threshold']:g}"]
+    threshold = [] if config.get("threshold") is None else [f"threshold {config['threshold']:g}"]
     facts = [", ".join([*(f"{name} {config[name]}" for name in ("margin", "retrieval", "k") if name in config), *threshold])]
     choice = details.get("choice")
     if choice is not None:
