@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 DEMO   := build/demo
 DATA   ?= ../shared/data
 
-.PHONY: venv demo loop-news test lint format clean
+.PHONY: venv demo loop-news test test-slow lint format clean
 
 venv: $(STAMP)
 
@@ -36,7 +36,10 @@ loop-news: $(STAMP)
 	$(BIN)/miner loop configs/loop-news.yaml --output build/loop-news
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n auto --maxprocesses 4
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 -m "not slow"
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 -m slow
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -51,6 +51,7 @@ def test_alignment_without_negatives_makes_all_sentences_one(tmp_path: Path, dis
 
 
 @pytest.mark.parametrize(("momentum", "least", "most"), [(0.9, 0.9, 1.0), (0.0, 0.0, 0.1)])
+@pytest.mark.slow
 def test_momentum_contrast_lives_by_its_momentum(tmp_path: Path, momentum: float, least: float, most: float) -> None:
     right, _ = trained(tmp_path, {"loss": "momentum", "momentum": momentum, "queue": 512})
     assert least <= right <= most

@@ -8,15 +8,9 @@ import dense
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner, Result
-
-from miner.cli.main import main
+from command import miner
 
 OUTPUTS = ("bitext.tsv.gz", "bitext.parquet", "manifest.json")
-
-
-def miner(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 def mined(*arguments: object) -> str:

@@ -65,6 +65,7 @@ def mined(output: Path, sides: list[str], options: list[str]) -> dict[str, bytes
     return {name: (output / name).read_bytes() for name in OUTPUTS}
 
 
+@pytest.mark.slow
 def test_the_bitext_is_the_same_to_the_byte(cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of real sentences, in two shards a side; the cluster embeds them, too."""
     texts = [tmp_path / f"{lang}.txt" for lang in ("en", "de")]

@@ -4,15 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from command import miner
 
-from miner.cli.main import main
 from miner.errors import DataError
 from pipelines import gold
-
-
-def miner(*arguments: object, stdin: bytes | None = None) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin)
 
 
 @pytest.fixture

@@ -12,18 +12,14 @@ import faiss
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from command import miner
 
 from miner import storage
-from miner.cli.main import main
 from miner.search import choice, faiss_index
 from pipelines import index as stage
 
 ROWS, DIM = 600, 16
-
-
-def miner(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 def corpus(folder: Path, rows: int = ROWS, seed: int = 0, shards: int = 2, **extra: str) -> Path:

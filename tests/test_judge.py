@@ -8,10 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner, Result
+from command import miner
 from dense import one_to_one
 
-from miner.cli.main import main
 from miner.config import PairFilters
 from miner.filters.hubs import times
 from miner.filters.pairs import PAIR_FILTERS, Pairs, judge_pairs
@@ -35,10 +34,6 @@ Der Zug, der um 9:45 fährt, steht auf Gleis 12.
 Die Katze schläft auf dem Sofa.
 Ich hätte gern eine Tasse Kaffee.
 """.strip()
-
-
-def miner(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 def mined(*arguments: object) -> str:

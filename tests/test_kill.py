@@ -4,9 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "kill.py"
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_to_the_same_bytes() -> None:
     few = ("--times", "1", "--rows", "40", "--shards", "2", "--languages", "de", "en")
     command = [sys.executable, str(SCRIPT), *few, "--seed", "2"]

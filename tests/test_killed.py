@@ -43,6 +43,7 @@ def outcome(folder: Path) -> dict[str, object]:
     return {"log": log, "files": files, "score": told["score"], "folders": sorted(path.name for path in folder.iterdir())}
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     config, wait = write_config(tmp_path), random.Random(tmp_path.name).uniform(0, 0.5)
     arguments = ["train", str(config), "--output", str(tmp_path / "killed")]

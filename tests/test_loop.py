@@ -232,6 +232,7 @@ def test_a_loop_stopped_anywhere_ends_in_the_same_encoder(
     assert weights(tmp_path / "out") == whole
 
 
+@pytest.mark.slow
 def test_a_killed_loop_ends_in_the_same_encoder(one_round: tuple[str, bytes], tmp_path: Path) -> None:
     path, whole = one_round
     command = [sys.executable, "-m", "miner.cli.main", "loop", path, "--output", str(tmp_path / "out")]
@@ -246,6 +247,7 @@ def test_a_killed_loop_ends_in_the_same_encoder(one_round: tuple[str, bytes], tm
     assert weights(tmp_path / "out") == whole
 
 
+@pytest.mark.slow
 def test_text_added_between_rounds_is_mined(data: Path, tmp_path: Path) -> None:
     more = numbers(200, seed=9, digits=5)
     for lang in LANGS:
@@ -282,6 +284,7 @@ def test_a_transformer_goes_on_from_the_last_round(data: Path, tmp_path: Path) -
     assert recipe["encoder"]["model"] == str(tmp_path / "out" / "seed" / "encoder")
 
 
+@pytest.mark.slow
 def test_a_pair_for_which_no_threshold_will_do_gives_nothing_but_its_best(data: Path, done: Path, tmp_path: Path) -> None:
     planted = [[sentence(lang, digits) for lang in LANGS[:2]] for digits in numbers(20, seed=5, digits=5)]
     (tmp_path / "planted.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in planted))

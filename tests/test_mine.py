@@ -11,7 +11,8 @@ import dense
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
+from command import miner
 
 from miner.cli.main import main
 from miner.mining.margin import THRESHOLDS
@@ -21,10 +22,6 @@ from pipelines import search
 OUTPUTS = ("bitext.tsv.gz", "bitext.parquet", "manifest.json")
 ENGLISH = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 FRENCH = ["un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf", "dix"]
-
-
-def miner(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 def mined(*arguments: object) -> str:

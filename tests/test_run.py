@@ -142,6 +142,7 @@ class TestAgain:
         assert {name for name, pair in again["pairs"].items() if not pair["kept"]} == {"de-hi", "en-hi"}
 
 
+@pytest.mark.slow
 def test_folders_stand_for_texts_and_an_index_is_built_once(made: Path, tmp_path: Path) -> None:
     corpora = {lang: str(made / "out/corpora" / lang) for lang in LANGUAGES}
     config = written(tmp_path, output=str(tmp_path / "out"), corpora=corpora, pairs={"pivot": "en"}, engine="faiss", threshold=1.05)

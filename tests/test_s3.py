@@ -110,6 +110,7 @@ def mined(sides: list[str], output: str) -> dict[str, bytes]:
     return {name: fs.cat_file(f"{path}/{name}") for name in ("bitext.tsv.gz", "bitext.parquet")}
 
 
+@pytest.mark.slow
 def test_a_bitext_on_s3_is_that_of_a_disk_though_connections_are_lost(bucket: tuple[str, Proxy], tmp_path: Path) -> None:
     uri, proxy = bucket
     sides = put_texts(uri)

@@ -6,17 +6,12 @@ import math
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from command import miner
 
-from miner.cli.main import main
 from pipelines import score
 
 ENGLISH = ["one two", "three four five", "six seven", "two three", "one two", "nine ten one", "three four five", "one", "four six"]
 FRENCH = ["un deux", "trois quatre", "six huit", "deux trois", "neuf dix", "neuf dix un", "trois quatre cinq", "un", "six quatre"]
-
-
-def miner(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 def scored(output: Path, *arguments: object) -> list[list[str]]:

@@ -8,10 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner, Result
+from command import miner
 
 from miner import storage
-from miner.cli.main import main
 from miner.config import Filters, PairFilters, SentenceFilters
 from miner.filters.language import _identifier
 from miner.filters.near import skeleton
@@ -24,10 +23,6 @@ LINES = {
 }
 FILTERS = ("--filter", "letters=0.5", "--filter", "repeats=0.5")
 SHARDS = (1, 2, 7)
-
-
-def miner(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")

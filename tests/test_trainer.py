@@ -77,7 +77,14 @@ def test_a_transformer_learns_to_translate(folder: Path) -> None:
     lines = [json.loads(line) for line in (folder / "out" / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [20, 40, 60, 80]
     assert lines[-1]["loss"] < lines[0]["loss"] / 2
-    assert sorted(path.name for path in (folder / "out").iterdir()) == ["encoder", "log.jsonl", "result.json", "tensorboard", "train.json"]
+    assert sorted(path.name for path in (folder / "out").iterdir()) == [
+        "encoder",
+        "log.jsonl",
+        "report.html",
+        "result.json",
+        "tensorboard",
+        "train.json",
+    ]
 
 
 def test_gradient_caching_changes_no_gradient(folder: Path) -> None:
@@ -108,6 +115,7 @@ for objective in sys.argv[2:]:
 """
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_gradients_of_one(folder: Path) -> None:
     objectives = ["info_nce", "momentum"]
     tiny.save_transformer(folder / "model", dropout=0.0)
