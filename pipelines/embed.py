@@ -4,7 +4,6 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from miner import corpus, languages, storage, tables
+from miner.aside import aside
 from miner.config import EmbedConfig, EncoderSettings
 from miner.encoders import Encoder, load_encoder
 from miner.errors import ModelError
@@ -110,18 +110,12 @@ class _Embed:
         schema = tables.embeddings_schema(self.encoder.dim, self.fingerprint)
         texts = storage.open_parquet(storage.join(self.output, corpus.SENTENCES, name))
         vectors = storage.parquet_writer(storage.join(self.output, corpus.EMBEDDINGS, name), schema)
-        with texts as file, vectors as writer, ThreadPoolExecutor(1) as aside:
-            writing: Future[None] | None = None
+        with texts as file, vectors as writer, aside() as begin:
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group, columns=["id", "text"])
                 rows = vectors_of(self.encoder, table["text"].to_pylist(), self.settings.encoder)
-                if writing is not None:
-                    writing.result()
-                # One group is converted and written while the next is encoded; no more than these two are held.
-                writing = aside.submit(self.write, writer, table, rows)
+                begin(self.write, writer, table, rows)  # converted and written while the next group is encoded
                 logger.info("%s: row group %d of %d encoded", name, group + 1, file.num_row_groups)
-            if writing is not None:
-                writing.result()
             return file.metadata.num_rows, {}
 
     def write(self, writer: pq.ParquetWriter, texts: pa.Table, vectors: npt.NDArray[np.float32]) -> None:

@@ -106,7 +106,7 @@ class _Scatter:
         self.folder = scattered.folder
         self.ranges = scattered.ranges
         self.settings = settings
-        self.places = {_scattered(source): (uri, source) for source, uri in places.items()}
+        self.places = {sentences.scattered_name(source): (uri, source) for source, uri in places.items()}
 
     def setup(self) -> None:
         pass
@@ -117,15 +117,11 @@ class _Scatter:
         return counts["kept"], counts
 
 
-def _scattered(source: str) -> str:
-    return storage.key(source) + sentences.SUFFIX
-
-
 def _scatter(work: _Scatter, signatures: Mapping[str, str], options: Sequence[str]) -> dict[str, int]:
     """Scatter every input that is not scattered yet; returns the counts of them all."""
     stage = Stage(work.folder, "ranges", {}, signatures)
     how = {"settings": storage.key(work.settings.model_dump()), "ranges": str(work.ranges)}
-    made_from = {_scattered(source): stage.key({source: signature, **how}) for source, signature in signatures.items()}
+    made_from = {sentences.scattered_name(source): stage.key({source: signature, **how}) for source, signature in signatures.items()}
     for name in set(storage.names_in(work.folder)) - set(made_from):
         if name.endswith(sentences.SUFFIX):  # of an input that is no longer asked for; gather takes all there are
             storage.remove(stage.path(name))

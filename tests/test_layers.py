@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 # Room -> the rooms it may import, besides itself. A room is a file or a folder of `miner`, or `pipelines`.
 ROOMS = {
     "errors": set(),
+    "aside": set(),
     "tables": {"errors"},
     "config": {"errors"},
     "storage": {"errors"},
@@ -20,7 +21,7 @@ ROOMS = {
     "run_settings": {"errors", "config"},
     "languages": {"errors"},
     "corpus": {"errors", "tables", "storage"},
-    "text": {"errors", "tables", "config", "storage", "languages", "filters"},
+    "text": {"errors", "aside", "tables", "config", "storage", "languages", "filters"},
     "encoders": {"errors", "config", "storage"},
     "search": {"errors"},
     "filters": {"errors"},

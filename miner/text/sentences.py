@@ -8,7 +8,6 @@ Which inputs, workers or runner did what, and in which order, does not show in t
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from miner import storage
+from miner.aside import aside
 from miner.config import TextSettings
 from miner.errors import ConfigError, DataError, StorageError
 from miner.tables import SENTENCES
@@ -74,14 +74,9 @@ def scatter(uri: str, folder: str, ranges: int, settings: TextSettings, source: 
     place = storage.join(folder, scattered_name(name))
     counts: Counter[str] = Counter(dict.fromkeys(readers.COUNTS, 0))
     schema = SCATTERED.with_metadata({"source": name, "ranges": str(ranges)})
-    with storage.atomic(place) as handle, _writer(handle, schema) as writer, ThreadPoolExecutor(1) as aside:
-        writing: Future[None] | None = None
+    with storage.atomic(place) as handle, _writer(handle, schema) as writer, aside() as begin:
         for table in _tables(readers.read(uri, settings, name), counts):
-            if writing is not None:
-                writing.result()
-            writing = aside.submit(_file, writer, table, ranges)  # while the next text is read; no more than these two are held
-        if writing is not None:
-            writing.result()
+            begin(_file, writer, table, ranges)  # while the next text is read
     return dict(counts)
 
 
