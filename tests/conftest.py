@@ -3,6 +3,7 @@
 import io
 import os
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 # The tests run side by side, a process for each core: threads within them would only wait for one another.
@@ -47,3 +48,24 @@ def toy_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             vectors[pieces.piece_to_id("▁" + word)] = meanings[number]
     static.save(folder, vectors, model.getvalue())
     return folder
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Torch in one thread."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A tiny transformer, `model`, and pairs to train it with."""
+    import tiny
+
+    tiny.save_transformer(tmp_path / "model")
+    tiny.write_pairs(tmp_path / "pairs.tsv")
+    return tmp_path

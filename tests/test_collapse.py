@@ -1,26 +1,17 @@
 """What the papers say cannot work does not: contrast without negatives collapses, momentum contrast without momentum does not converge."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tiny
-import torch
 
 from miner.encoders import load_encoder
 from miner.training import run
 from miner.training.settings import TrainConfig
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """What is tiny is done sooner without threads that wait for one another."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")  # what is tiny is done sooner without threads that wait for one another
 
 
 def trained(folder: Path, objective: dict[str, Any]) -> tuple[float, float]:

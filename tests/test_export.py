@@ -1,7 +1,6 @@
 """What training leaves: one encoder in `miner`, sentence-transformers and transformers, and the classifiers beside it."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,21 +17,7 @@ from miner.encoders import load_encoder
 from miner.training import run
 from miner.training.settings import TrainConfig
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """What is tiny is done sooner without threads that wait for one another."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    tiny.save_transformer(tmp_path / "model")
-    tiny.write_pairs(tmp_path / "pairs.tsv")
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("one_thread")  # what is tiny is done sooner without threads that wait for one another
 
 
 def mean(state: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

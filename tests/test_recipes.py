@@ -1,7 +1,6 @@
 """Every recipe of configs/ trains a tiny encoder on tiny files that have the columns it asks for."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tiny
-import torch
 import yaml
 from click.testing import CliRunner
 
@@ -37,13 +35,7 @@ VARIANTS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """What is tiny is done sooner without threads that wait for one another."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")  # what is tiny is done sooner without threads that wait for one another
 
 
 def cells(role: str, lang: str, labels: list[str]) -> list[str]:

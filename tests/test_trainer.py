@@ -5,7 +5,6 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +27,7 @@ from miner.training.trainer import Trainer
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """What is tiny is done sooner without threads that wait for one another."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    tiny.save_transformer(tmp_path / "model")
-    tiny.write_pairs(tmp_path / "pairs.tsv")
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("one_thread")  # what is tiny is done sooner without threads that wait for one another
 
 
 def train(values: dict[str, Any], output: Path, resume: bool = False) -> run.Training:

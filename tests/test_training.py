@@ -1,6 +1,5 @@
 """Training the static encoder: the loss by its equation, blocks as drawn by rule, and an encoder that learns."""
 
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,14 +19,7 @@ from miner.training.sampling import smoothed
 from miner.training.settings import GroupedPairsSettings
 from miner.training.spelling import SparseProduct, ngrams, spelling_matrix
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """What is tiny is done sooner without threads that wait for one another."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")  # what is tiny is done sooner without threads that wait for one another
 
 
 def numbers(rows: int, seed: int) -> list[np.ndarray]:
