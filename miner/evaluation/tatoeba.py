@@ -1,6 +1,5 @@
 """Tatoeba: sentence retrieval between English and each other language, as in XTREME. See docs/evaluation.md for the protocol."""
 
-import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,8 +29,6 @@ SETS = {
     ],
 }
 
-logger = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, eq=False)
 class Result:
@@ -60,7 +57,9 @@ class Result:
     def summary(self) -> str:
         languages = {code: accuracy(found) for code, found in self.hits.items()}
         rows = {**languages, **self.averages(languages)}
-        return table(HEADS, {name: found.cells() for name, found in rows.items()})
+        lacking = {name: [code for code in codes if code not in languages] for name, codes in SETS.items()}
+        notes = [f"no average {name}: no file for {', '.join(codes)}" for name, codes in lacking.items() if codes]
+        return "\n".join([table(HEADS, {name: found.cells() for name, found in rows.items()}), *notes])
 
     def scores(self) -> dict[str, Score]:
         return {f"accuracy, {name}": Score({code: self.hits[code] for code in codes}, mean) for name, codes in self.sets.items()}
@@ -72,9 +71,6 @@ def evaluate(encoder: Encoder, task: TatoebaTask) -> Result:
     Raises DataError where there are no such files, or one is empty or not as it should be.
     """
     pairs = {code: read_pairs(path) for code, path in find_files(task.data).items()}
-    for name, codes in SETS.items():
-        if missing := [code for code in codes if code not in pairs]:
-            logger.warning("no average %s: %s has no file for %s", name, task.data, ", ".join(missing))
     # All languages at once: many share their English sentences, and transformers like big batches.
     vectors = encode(encoder, [text for foreign, english in pairs.values() for text in foreign + english])
     codes, sizes = list(pairs), np.repeat([len(foreign) for foreign, _ in pairs.values()], 2)
