@@ -14,9 +14,9 @@ COLUMNS = ("round", "dev", "test", "pairs", "precision", "same", "minutes")
 
 
 @click.command()
-@click.argument("config", metavar="CONFIG")
+@options.config_argument
 @click.option("--output", required=True, metavar="DIR", help="Folder to write; DIR/best/encoder is the encoder.")
-@click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a setting of CONFIG: stop.rounds=5.")
+@options.changes_option("stop.rounds=5")
 @click.option("--resume", is_flag=True, help="Go on with the loop in DIR where it stopped, also with more text or rounds.")
 @options.json_option
 @report.report_option

@@ -55,6 +55,14 @@ approximate_options = group(
     setting(ApproximateSettings, "memory", "Of FAISS: what an index may take, where its kind is chosen.", metavar="SIZE"),
 )
 
+config_argument = click.argument("config", metavar="CONFIG")
+
+
+def changes_option(example: str) -> Callable[[Function], Function]:
+    """The option that changes settings of CONFIG, as in the example."""
+    return click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help=f"Change a setting of CONFIG: {example}.")
+
+
 output_option = click.option("--output", required=True, metavar="DIR", help="Folder to write; run again, it goes on where it stopped.")
 json_option = click.option("--json", "json_file", metavar="FILE", help="Also write the figures to this file.")
 lang_option = setting(EmbedConfig, "lang", "Language of the text: de, deu, deu_Latn.", metavar="CODE")

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("config", metavar="CONFIG")
-@click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a setting of CONFIG: k=8, corpora.de=new.txt.")
+@options.config_argument
+@options.changes_option("k=8, corpora.de=new.txt")
 @click.option("--profile", metavar="NAME", help="Run on this profile of CONFIG's runner section.")
 @click.option("--dry-run", is_flag=True, help="Only tell what is done, and what is to be done.")
 @options.json_option

@@ -6,9 +6,9 @@ from miner.cli import console, options, report
 
 
 @click.command()
-@click.argument("config", metavar="CONFIG")
+@options.config_argument
 @click.option("--output", required=True, metavar="DIR", help="Folder to write; DIR/encoder is the encoder.")
-@click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a setting of CONFIG: training.lr=1e-5.")
+@options.changes_option("training.lr=1e-5")
 @click.option("--resume", is_flag=True, help="Go on with the run in DIR where it stopped.")
 @options.json_option
 @report.report_option
