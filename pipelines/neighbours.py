@@ -47,19 +47,14 @@ def choose(wanted: Search, settings: EngineSettings, built: tuple[bool, bool], u
     What was estimated is written down in `uri`: which arithmetic is the fastest is measured, and a busy hour may tell otherwise,
     but a run that was stopped goes on as it began.
     """
-    if settings.engine != "auto":
-        if settings.engine == "faiss":
-            faiss_index.require()
-        return settings.engine, "asked for"
-    if not faiss_index.available():
-        return "exact", "FAISS is not installed"
     device = choose_device(wanted.device)
-    if device.type != "cpu":
-        return "exact", f"one pass on {device.type} takes less time than building an index"
+    known = whatever_the_size(settings, device.type)
+    if known is not None:
+        return known
     asked = storage.key([wanted.source.key, wanted.target.key, settings.target_recall, *built])
-    known = storage.read_json(uri) if storage.exists(uri) else None
-    if isinstance(known, dict) and known.get("asked") == asked:
-        return known["engine"], known["why"]
+    before = storage.read_json(uri) if storage.exists(uri) else None
+    if isinstance(before, dict) and before.get("asked") == asked:
+        return before["engine"], before["why"]
     fastest = next(iter(precision.fastest(device, wanted.source.dim)))
     rows = (wanted.source.rows, wanted.target.rows)
     seconds = choice.estimate(rows, wanted.source.dim, settings.target_recall, fastest, available_cores(), built)
@@ -67,6 +62,17 @@ def choose(wanted: Search, settings: EngineSettings, built: tuple[bool, bool], u
     why = f"{sizes} by exact search in about {seconds.exact:.0f} s, by FAISS at recall {settings.target_recall:g} in {seconds.faiss:.0f} s"
     storage.write_json(uri, {"asked": asked, "engine": seconds.engine, "why": why})
     return seconds.engine, why
+
+
+def whatever_the_size(settings: EngineSettings, device: str) -> tuple[str, str] | None:
+    """The engine and the reason for it, where sizes do not matter on a `device` such as cpu; ConfigError for FAISS that is missing."""
+    if settings.engine != "auto":
+        if settings.engine == "faiss":
+            faiss_index.require()
+        return settings.engine, "asked for"
+    if not faiss_index.available():
+        return "exact", "FAISS is not installed"
+    return None if device == "cpu" else ("exact", f"one pass on {device} takes less time than building an index")
 
 
 def _given(wanted: Search, places: tuple[str, str]) -> list[Side | None]:
