@@ -27,7 +27,7 @@ ROOMS = {
     "filters": {"errors"},
     "mining": {"errors", "search"},
     "training": {"errors", "tables", "config", "storage", "languages", "text", "encoders"},
-    "evaluation": {"errors", "tables", "config", "storage", "languages", "text", "encoders", "search", "filters", "mining"},
+    "evaluation": {"errors", "tables", "config", "storage", "languages", "text", "encoders", "search", "filters", "mining", "training"},
     "report": {"errors", "storage", "filters", "mining", "evaluation"},
     "loop": {"errors", "config", "storage", "languages", "text", "filters", "training", "evaluation"},
 }

@@ -42,10 +42,10 @@ def _column(model: type[TaskSettings], name: str, help: str) -> Option:
     return options.setting(model, name, help, metavar="NAME")
 
 
-def _probe(*columns: Option) -> Option:
-    """The options of a linear probe around those of the texts."""
+def _probe(train: Option, *columns: Option) -> Option:
+    """The options of a classifier around those of the texts."""
     return options.group(
-        click.option("--train", required=True, metavar="FILE", help="Table of the rows to train on."),
+        train,
         click.option("--test", required=True, metavar="FILE", help="Table of the rows to test on; may be the same, with --split-column."),
         *columns,
         _column(ProbeTask, "label_column", "Column of the label."),
@@ -150,7 +150,10 @@ def clustering(**settings: Any) -> None:
 
 
 @command.command()
-@_probe(_column(ClassificationTask, "text_column", "Column of the text."))
+@_probe(
+    click.option("--train", required=True, metavar="FILE", help="Table of the rows to train on."),
+    _column(ClassificationTask, "text_column", "Column of the text."),
+)
 @options.encoder_options
 @_output
 def classification(**settings: Any) -> None:
@@ -165,17 +168,28 @@ def classification(**settings: Any) -> None:
 
 @command.command("pair-classification")
 @_probe(
+    click.option("--train", metavar="FILE", help="Table of the rows to train on; without it, the encoder's own classifier is tested."),
     _column(PairClassificationTask, "first_column", "Column of the first text."),
     _column(PairClassificationTask, "second_column", "Column of the second text."),
 )
+@options.setting(PairClassificationTask, "fine_tune", "Train a copy of the encoder, a transformer, and not a probe.", is_flag=True)
+@options.setting(PairClassificationTask, "epochs", "Of fine-tuning.", type=float)
+@options.setting(PairClassificationTask, "lr", "Of fine-tuning: the highest learning rate.", type=float)
+@options.setting(PairClassificationTask, "batch_size", "Of fine-tuning: pairs in a step.", type=int)
+@options.setting(PairClassificationTask, "seed", "Of fine-tuning.", type=int)
 @options.encoder_options
 @_output
 def pair_classification(**settings: Any) -> None:
-    """Accuracy of a linear classifier of pairs of texts, such as PAWS-X and XNLI, on embeddings that stay as they are.
+    """Accuracy of a classifier of pairs of texts, such as those of PAWS-X and XNLI.
+
+    A linear classifier on embeddings that stay as they are; with --fine-tune the encoder learns, too; without --train it is the
+    classifier that `miner train` left beside the encoder. --train-lang en is zero-shot transfer from English; a table of translations
+    without it is translate-train.
 
     \b
     Example:
-      miner eval pair-classification --train pawsx.dev.tsv.gz --test pawsx.test.tsv.gz --lang-column lang --train-lang en
+      miner eval pair-classification --train pawsx.train.tsv --test pawsx.test.tsv.gz --lang-column lang --train-lang en --fine-tune \\
+        --encoder FacebookAI/xlm-roberta-base --pooling cls
     """
     _run(PairClassificationTask, settings)
 

@@ -48,7 +48,7 @@ def load(name: str, settings: EncoderSettings) -> TransformerEncoder:
         raise ConfigError(f"{name}: the folder does not say how to pool token vectors; choose with --pooling, one of {CHOICES}")
     for pooling in recipe.pooling:
         pooler(pooling)
-    return TransformerEncoder(recipe, settings)
+    return TransformerEncoder(folder, recipe, settings)
 
 
 class TransformerEncoder:
@@ -57,8 +57,8 @@ class TransformerEncoder:
     Rows do not depend on what else is encoded with them, beyond the rounding of the arithmetic (1e-5 in float32).
     """
 
-    def __init__(self, recipe: Recipe, settings: EncoderSettings) -> None:
-        self.recipe = recipe
+    def __init__(self, folder: Path, recipe: Recipe, settings: EncoderSettings) -> None:
+        self.folder, self.recipe = folder, recipe
         self.batch_tokens = settings.batch_tokens
         self.device = parts.choose_device(settings.device)
         self.precision = parts.choose_precision(settings.dtype, self.device)

@@ -39,7 +39,7 @@ class Result:
     """What a probe found: by language of the test rows, the true label and the predicted one."""
 
     languages: Mapping[str, Items]  # (n, 2) labels, as numbers
-    trained_on: int  # rows
+    trained_on: int | None  # rows; None where the classifier came with the encoder
     classes: int
 
     def scores(self) -> dict[str, Score]:
@@ -65,7 +65,7 @@ class Result:
             name: [str(row.get("n", "")), *(percent(row[head]) if head in row else "" for head in ("accuracy", "macro_f1", "majority"))]
             for name, row in rows.items()
         }
-        head = f"trained on {self.trained_on:,} rows, {self.classes} classes"
+        head = ("" if self.trained_on is None else f"trained on {self.trained_on:,} rows, ") + f"{self.classes} classes"
         return f"{head}\n{table(['tested', 'accuracy', 'macro F1', 'majority'], cells)}"
 
 
@@ -76,14 +76,23 @@ def majority(items: Items) -> float:
 
 def read(task: ProbeTask, *text_columns: str) -> tuple[Rows, Rows]:
     """The rows to train on, in the languages chosen, and all rows to test on. DataError where there are none, or of one label alone."""
-    train, test = (_read(task, uri, split, text_columns) for uri, split in ((task.train, TRAIN), (task.test, TEST)))
+    assert task.train is not None
+    train, test = _read(task, task.train, TRAIN, text_columns), read_test(task, *text_columns)
     if unknown := [lang for lang in task.train_langs if lang not in train.langs]:
         raise DataError(f"{task.train}: no rows to train on in {', '.join(unknown)}; there is {', '.join(dict.fromkeys(train.langs))}")
     if task.train_langs:
         train = _take(train, [lang in task.train_langs for lang in train.langs])
     if len(set(train.labels)) < 2:
         raise DataError(f"{task.train}: all rows to train on are labelled {train.labels[0]!r}; give two labels or more")
+    if not set(test.labels) & set(train.labels):
+        told = f"{task.test}: no row has a label that is trained on, such as {train.labels[0]!r}"
+        raise DataError(f"{told}; give the same labels in both files")
     return train, test
+
+
+def read_test(task: ProbeTask, *text_columns: str) -> Rows:
+    """The rows to test on."""
+    return _read(task, task.test, TEST, text_columns)
 
 
 def _read(task: ProbeTask, uri: str, split: str, text_columns: Sequence[str]) -> Rows:
@@ -105,10 +114,15 @@ def _take(rows: Rows, keep: Sequence[bool]) -> Rows:
 
 def run(train: Features, test: Iterable[Features], train_rows: Rows, test_rows: Rows) -> Result:
     """Features (n, f) of the rows to train on, and those to test on in blocks -> what the probe predicts for the latter."""
-    items = beside(np.array(test_rows.labels), predict(train, np.array(train_rows.labels), test))[1]
-    langs = np.array(test_rows.langs)
-    languages = {str(lang): items[langs == lang] for lang in dict.fromkeys(test_rows.langs)}
-    return Result(languages, len(train), len(set(train_rows.labels)))
+    predicted = predict(train, np.array(train_rows.labels), test)
+    return Result(by_language(test_rows, predicted), len(train), len(set(train_rows.labels)))
+
+
+def by_language(rows: Rows, predicted: Labels) -> dict[str, Items]:
+    """Rows and the label (n,) predicted for each -> by language (n, 2) the true label and the predicted one, as numbers."""
+    items = beside(np.array(rows.labels), predicted)[1]
+    langs = np.array(rows.langs)
+    return {str(lang): items[langs == lang] for lang in dict.fromkeys(rows.langs)}
 
 
 def beside(labels: Labels, predicted: Labels) -> tuple[list[str], Items]:

@@ -4,6 +4,7 @@ import posixpath
 from typing import Annotated, ClassVar, Literal, Self
 
 import pydantic
+from pydantic_core import PydanticCustomError
 
 from miner.config import Settings
 
@@ -24,11 +25,14 @@ class TaskSettings(Settings):
         return self.name or self.kind
 
     def places(self) -> list[str]:
-        return [getattr(self, name) for name in self.PLACES]
+        return [getattr(self, name) for name in self._places()]
 
     def below(self, folder: str) -> Self:
         """The same, with its files looked for below a folder."""
-        return self.model_copy(update={place: posixpath.join(folder, getattr(self, place)) for place in self.PLACES})
+        return self.model_copy(update={place: posixpath.join(folder, getattr(self, place)) for place in self._places()})
+
+    def _places(self) -> list[str]:
+        return [name for name in self.PLACES if getattr(self, name) is not None]
 
 
 class AlignedTask(TaskSettings):
@@ -76,11 +80,11 @@ class ClusteringTask(TaskSettings):
 
 
 class ProbeTask(TaskSettings):
-    """A linear classifier trained on some rows, and tested on others."""
+    """A classifier trained on some rows, and tested on others."""
 
     PLACES = ("train", "test")
 
-    train: str
+    train: str | None
     test: str
     label_column: str = "label"
     lang_column: str | None = None
@@ -90,13 +94,26 @@ class ProbeTask(TaskSettings):
 
 class ClassificationTask(ProbeTask):
     task: Literal["classification"] = "classification"
+    train: str
     text_column: str = "text"
 
 
 class PairClassificationTask(ProbeTask):
     task: Literal["pair-classification"] = "pair-classification"
+    train: str | None = None  # None: the encoder comes with its classifier
     first_column: str = "sentence1"
     second_column: str = "sentence2"
+    fine_tune: bool = False  # train the encoder itself, instead of a probe; the rest is of this
+    epochs: float = pydantic.Field(5, gt=0)
+    lr: float = pydantic.Field(2e-5, gt=0)  # the highest
+    batch_size: int = pydantic.Field(32, ge=1)
+    seed: int = pydantic.Field(0, ge=0)
+
+    @pydantic.model_validator(mode="after")
+    def _check_training(self) -> Self:
+        if self.train is None and (self.fine_tune or self.train_langs):
+            raise PydanticCustomError("train", "there is nothing to train on; give train")
+        return self
 
 
 class LanguageProbeTask(TaskSettings):

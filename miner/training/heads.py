@@ -1,12 +1,15 @@
 """Classifiers on top of an encoder. Their loss is torch's cross entropy of logits and labels."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+
+from miner.errors import ModelError
 
 
 class NliHead(nn.Module):
@@ -42,3 +45,24 @@ def save_head(path: Path, head: nn.Module, labels: Sequence[str]) -> None:
     """Write the weights of a head as safetensors, with the labels of its classes, in their order, as a JSON list in the metadata."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in head.state_dict().items()}
     save_file(tensors, path, metadata={"labels": json.dumps(list(labels))})
+
+
+def load_head(path: Path) -> tuple[NliHead | FirstTokenHead, tuple[str, ...]]:
+    """What `save_head` wrote: the head, ready for inference, and its labels. ModelError where the file is not whole."""
+    try:
+        with safe_open(path, "pt") as file:
+            labels = tuple(map(str, json.loads(file.metadata()["labels"])))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping, though it looks like one
+        head = _empty(tensors, len(labels))
+        head.load_state_dict(tensors)
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ModelError(f"{path}: not a classifier of `miner train` ({error}); train it again") from error
+    return head.eval(), labels
+
+
+def _empty(tensors: Mapping[str, Tensor], classes: int) -> NliHead | FirstTokenHead:
+    """A head of the kind and the sizes that these weights are of."""
+    if "layers.3.weight" in tensors:
+        hidden, features = tensors["layers.0.weight"].shape
+        return NliHead(features // 3, classes, hidden)
+    return FirstTokenHead(tensors["layers.1.weight"].shape[1], classes)

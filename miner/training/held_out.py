@@ -50,17 +50,17 @@ class HeldOut:
     def _score(self, columns: Rows, towers: Sequence[Any], classifier: Any, context: Context) -> float:
         first, second, *more = columns
         if self.settings.metric == "accuracy":
-            found = classifier.classes(_vectors(towers[0], context, first, second)).argmax(dim=1).cpu().numpy()
+            found = classifier.classes(vectors(towers[0], context, first, second)).argmax(dim=1).cpu().numpy()
             return float(np.mean(found == [self.labels.index(label) for label in more[0]]))
-        x = functional.normalize(_vectors(towers[0], context, first), dim=1)
-        y = functional.normalize(_vectors(towers[-1], context, second), dim=1)
+        x = functional.normalize(vectors(towers[0], context, first), dim=1)
+        y = functional.normalize(vectors(towers[-1], context, second), dim=1)
         if self.settings.metric == "sts":
             found = float(spearmanr((x * y).sum(dim=1).cpu().numpy(), list(map(float, more[0]))).statistic)
             return -1.0 if np.isnan(found) else found  # vectors that are all alike correlate with nothing
         return (retrieved(x, y) + retrieved(y, x)) / 2
 
 
-def _vectors(tower: Any, context: Context, texts: list[str], partners: list[str] | None = None) -> Tensor:
+def vectors(tower: Any, context: Context, texts: list[str], partners: list[str] | None = None) -> Tensor:
     """n texts, or pairs read as one -> (n, d)."""
     parts = []
     for start in range(0, len(texts), WINDOW):

@@ -1,0 +1,129 @@
+"""Pairs labelled by fine-tuned transformers: what carries over to another language is known, as its words are the same or all others."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from command import miner, refused
+from safetensors.torch import save_file
+
+from miner.errors import ModelError
+from miner.training import run
+from miner.training.heads import FirstTokenHead, NliHead, load_head, save_head
+from miner.training.settings import TrainConfig
+
+WORDS = {"eng": tiny.NUMBERS["eng_Latn"], "sco": tiny.NUMBERS["eng_Latn"], "rus": tiny.NUMBERS["rus_Cyrl"]}  # Scots speak as the English do
+ENGLISH, SCOTS, RUSSIAN = WORDS
+OPTIONS = ("--lang-column", "lang", "--fine-tune", "--pooling", "cls", "--batch-size", "16")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.save_transformer(tmp_path_factory.mktemp("fine-tuning") / "model", dropout=0.0, layers=1)
+
+
+def rows(langs: list[str], count: int, seed: int) -> list[tuple[str, ...]]:
+    """Pairs of numbers in some languages, labelled by whether the first is low; the same numbers in every language."""
+    drawn = np.random.default_rng(seed).integers(0, 10, size=(count, 2))
+    said = ["low" if first < 5 else "high" for first, _ in drawn]
+    return [
+        (lang, WORDS[lang][first], WORDS[lang][second], label) for lang in langs for (first, second), label in zip(drawn, said, strict=True)
+    ]
+
+
+HEAD = ("lang", "sentence1", "sentence2", "label")
+
+
+def measure(folder: Path, *arguments: object) -> dict[str, Any]:
+    result = miner("eval", "pair-classification", *arguments, "--json", folder / "f.json")
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads((folder / "f.json").read_text())
+    return found
+
+
+def accuracies(figures: dict[str, Any]) -> list[float]:
+    return [figures["languages"][lang]["accuracy"] for lang in (ENGLISH, SCOTS, RUSSIAN)]
+
+
+def test_what_is_learnt_in_english_holds_where_words_are_the_same_and_translations_teach_the_rest(model: Path, tmp_path: Path) -> None:
+    train = tiny.write_tsv(tmp_path / "train.tsv", HEAD, rows([ENGLISH, RUSSIAN], 160, 1))
+    test = tiny.write_tsv(tmp_path / "test.tsv", HEAD, rows([ENGLISH, SCOTS, RUSSIAN], 80, 2))
+    task = ("--train", train, "--test", test, "--encoder", model, "--epochs", 15, "--lr", "5e-3", *OPTIONS)
+    transfer = measure(tmp_path, *task, "--train-lang", ENGLISH)
+    assert (transfer["trained_on"], transfer["classes"]) == (160, 2)
+    english, scots, russian = accuracies(transfer)
+    assert english == scots == 1.0
+    assert russian < 0.8  # what the classifier makes of ten strange words is as good as chance
+    translated = measure(tmp_path, *task)
+    assert translated["trained_on"] == 320
+    assert accuracies(translated) == [1.0, 1.0, 1.0]
+
+
+def trained(model: Path, folder: Path, loss: str, train: Path) -> Path:
+    columns = {"first": "sentence1", "second": "sentence2", "label": "label"}
+    source = {"strategy": "labelled_pairs", "files": [str(train)], "columns": columns, "labels": ["low", "high"]}
+    config = {
+        "encoder": {"kind": "transformer", "model": str(model), "pooling": "cls", "max_tokens": 8},
+        "data": [{**source, "joint": loss == "classification"}],
+        "objective": [{"loss": loss}],
+        "training": {"steps": 150, "batch_size": 16, "lr": 5e-3},
+    }
+    return Path(run.train(TrainConfig.check(**config), str(folder / loss)).encoder)
+
+
+@pytest.mark.parametrize("loss", ["classification", "nli_head"])
+def test_a_trained_classifier_is_tested_as_it_is(loss: str, model: Path, tmp_path: Path) -> None:
+    train = tiny.write_tsv(tmp_path / "train.tsv", HEAD, rows([ENGLISH], 160, 1))
+    test = tiny.write_tsv(tmp_path / "test.tsv", HEAD, rows([ENGLISH, SCOTS], 60, 2))
+    encoder = trained(model, tmp_path, loss, train)
+    figures = measure(tmp_path, "--test", test, "--encoder", encoder, "--lang-column", "lang")
+    assert (figures["trained_on"], figures["classes"]) == (None, 2)
+    perfect = {"n": 60, "accuracy": 1.0, "macro_f1": 1.0}
+    for lang in (ENGLISH, SCOTS):
+        assert figures["languages"][lang] == {**perfect, "majority": figures["languages"][lang]["majority"]}
+    assert figures["languages"][ENGLISH]["majority"] < 0.7
+    strange = tiny.write_tsv(tmp_path / "strange.tsv", HEAD, [(ENGLISH, "one", "two", "neither")])
+    told = refused("eval", "pair-classification", "--test", strange, "--encoder", encoder)
+    assert "the label 'neither' is none that the classifier knows (low, high)" in told
+    (encoder / f"{loss}.safetensors").write_bytes(b"broken")
+    assert "not a classifier of `miner train`" in refused("eval", "pair-classification", "--test", test, "--encoder", encoder)
+
+
+def test_heads_are_read_as_they_were_written(tmp_path: Path) -> None:
+    for number, head in enumerate((FirstTokenHead(6, 3), NliHead(6, 3, hidden=5))):
+        save_head(tmp_path / f"{number}.safetensors", head, ["a", "b", "c"])
+        found, labels = load_head(tmp_path / f"{number}.safetensors")
+        assert (type(found), labels, found.training) == (type(head), ("a", "b", "c"), False)
+        x = torch.randn(4, 6)
+        inputs = (x, x.flip(0)) if isinstance(head, NliHead) else (x,)
+        assert torch.equal(found(*inputs), head.eval()(*inputs))
+
+
+@pytest.mark.parametrize("metadata", [None, {}, {"labels": "no"}, {"labels": '["a"]'}])
+def test_other_files_are_no_heads(metadata: dict[str, str] | None, tmp_path: Path) -> None:
+    save_file({"layers.1.weight": torch.zeros(2, 6)}, tmp_path / "classification.safetensors", metadata=metadata)
+    with pytest.raises(ModelError, match="train it again"):
+        load_head(tmp_path / "classification.safetensors")
+
+
+def test_what_cannot_be_fine_tuned(model: Path, tmp_path: Path, toy_encoder: Path) -> None:
+    train = tiny.write_tsv(tmp_path / "train.tsv", HEAD, rows([ENGLISH], 20, 1))
+    other = tiny.write_tsv(tmp_path / "other.tsv", HEAD, [(ENGLISH, "one", "two", "2")])
+    pooled = ("--encoder", model, "--pooling", "cls")
+    for arguments, message in (
+        (("--train", train, "--test", train, "--fine-tune", "--encoder", toy_encoder), "only transformers can be fine-tuned"),
+        (("--test", train, "--fine-tune", *pooled), "there is nothing to train on; give train"),
+        (("--test", train, "--train-lang", "eng", *pooled), "there is nothing to train on; give train"),
+        (("--test", train, *pooled), f"{model}: no classifier there; give --train"),
+        (("--test", train, "--encoder", toy_encoder), f"{toy_encoder}: no classifier there"),
+        (("--train", train, "--test", other, *pooled), "no row has a label that is trained on, such as"),
+        (("--train", train, "--test", train, "--fine-tune", "--encoder", model, "--pooling", "weightedmean"), "unknown encoder.pooling"),
+        (("--train", train, "--test", train, "--fine-tune", "--epochs", "0", *pooled), "epochs: input should be greater than 0"),
+        (("--train", train, "--test", train, "--fine-tune", "--lr", "1e12", *pooled), "the loss is"),
+    ):
+        assert message in refused("eval", "pair-classification", *arguments, "--json", tmp_path / "f.json")
+        assert not (tmp_path / "f.json").exists()
