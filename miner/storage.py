@@ -76,6 +76,23 @@ def files_below(uri: str) -> list[str]:
         return sorted(posixpath.relpath(str(name), path) for name in fs.find(path))
 
 
+def size(uri: str) -> int:
+    """The bytes of a file."""
+    fs, path = filesystem(uri)
+    with _clear_errors(uri):
+        return int(fs.size(path) or 0)
+
+
+def sizes(uri: str) -> dict[str, int]:
+    """The files in a folder, by name, and their bytes."""
+    fs, path = filesystem(uri)
+    fs.invalidate_cache(path)
+    with _clear_errors(uri):
+        return {
+            posixpath.basename(str(info["name"])): int(info["size"] or 0) for info in fs.ls(path, detail=True) if info["type"] == "file"
+        }
+
+
 def make_folder(uri: str) -> None:
     fs, path = filesystem(uri)
     with _clear_errors(uri):
@@ -125,6 +142,11 @@ _REMEDIES = {
     errno.ENOTDIR: "choose another place",
     errno.EISDIR: "choose another place",
 }
+
+
+def is_lasting(error: OSError) -> bool:
+    """Whether to try again is of no use before somebody has seen to it."""
+    return error.errno in _REMEDIES or isinstance(error, FileNotFoundError)
 
 
 def _first_line(error: BaseException) -> str:
@@ -363,9 +385,13 @@ class Stage:
         except (StorageError, AttributeError, KeyError, TypeError):
             return None
 
-    def markers(self) -> int:
-        """How many shards have left a marker: what a progress bar counts, wherever the workers are."""
-        return sum(not name.startswith(".") for name in names_in(join(self.folder, MARKERS)))
+    def marked(self) -> set[str]:
+        """The shards that have left a marker: what a progress bar counts, wherever the workers are."""
+        return {name.removesuffix(".json") for name in names_in(join(self.folder, MARKERS)) if not name.startswith(".")}
+
+    def rows_of(self, name: str) -> int:
+        """The rows of a shard that has left a marker."""
+        return int(read_json(join(self.folder, MARKERS, name + ".json"))["rows"])
 
     def complete(self, made_from: Mapping[str, str]) -> bool:
         """Whether the manifest is there, and every shard {name: key}."""

@@ -28,7 +28,11 @@ def local_runner(options: PipelineOptions) -> FnApiRunner:
     return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(command))
 
 
-class _WorkerDiedError(BaseException):
+class WorkerDiedError(MinerError):
+    """A worker process of this machine ended before its work did."""
+
+
+class _Death(BaseException):
     """Not an Exception, so that nothing in Beam takes it for the failure of a bundle."""
 
 
@@ -55,7 +59,7 @@ class _Watch:
             self.hook(args)
 
     def worker_died(self, *_: object) -> None:
-        raise _WorkerDiedError
+        raise _Death
 
     def stop(self, *_: object) -> None:
         self.stopped = True
@@ -65,8 +69,8 @@ class _Watch:
         """What `error`, which came out of the pipeline, stands for."""
         if self.stopped or any(death.endswith(f"code {-signal.SIGINT}") for death in self.deaths):  # Ctrl-C reaches workers too
             return KeyboardInterrupt()
-        if isinstance(error, _WorkerDiedError):
-            return MinerError(f"{self.deaths[0]} (-9: killed, perhaps for want of memory); run the same command again to go on")
+        if isinstance(error, _Death):
+            return WorkerDiedError(f"{self.deaths[0]} (-9: killed, perhaps for want of memory); run the same command again to go on")
         return error
 
 

@@ -1,16 +1,16 @@
 """Run a stage as a Beam pipeline whose elements are the names of its shards.
 
 What passes between Beam steps is a shard name. Workers read and write the shards themselves, and leave a marker for each,
-so the driver needs nothing back from the runner: it reads the folder. The same holds for errors. A MinerError in a worker is
-written into the stage's folder and raised again by the driver, because runners hand back an exception as text, or not at all.
+so the driver needs nothing back from the runner: it reads the folder. The same holds for errors (`pipelines/failures.py`) and for
+figures (`pipelines/telemetry.py`).
 """
 
 import contextlib
 import gc
 import io
 import logging
-import re
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -19,13 +19,12 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
-from miner import errors, lock, storage
-from miner.errors import ConfigError, MinerError
+from miner import lock, storage
+from miner.errors import ConfigError, DataError, MinerError
 from miner.storage import Manifest, Shard, Stage
-from pipelines import dask_cluster
-from pipelines.local import local_runner, stoppable
+from pipelines import dask_cluster, failures, telemetry
+from pipelines.local import WorkerDiedError, local_runner, stoppable
 
-FAILURE = "_failure.json"
 POLL_SECONDS = 0.25
 ACCELERATED = ("embeddings", "search")  # stages that are done many times as fast by a GPU
 
@@ -50,25 +49,39 @@ def run_stage(
     work: Work,
     options: Sequence[str] = (),
     details: Callable[[Sequence[Shard]], Mapping[str, Any]] | None = None,
+    spare: bool = False,
 ) -> Manifest:
     """Make the shards of `stage` that are not made yet, then write its manifest.
 
     `made_from` maps each shard's name to the key of what it is made from (`stage.key(...)`), `options` are Beam's own
-    (`--runner=...`), and `details(shards)` is what to record in the manifest. Raises the MinerError of a failed shard.
+    (`--runner=...`), and `details(shards)` is what to record in the manifest. Raises the MinerError of a failed shard. Where the
+    stage can spare shards, one that fails again and again is set aside: the manifest lists the others, and tells why under
+    `set_aside`. It is tried again by the next run. At least one must be made.
     """
-    beam_options = _parse(options)
+    beam_options, start = _parse(options), time.perf_counter()
     stage.start()
-    storage.remove(stage.path(FAILURE))
+    failures.forget(stage)
     pending = stage.pending(made_from)
     if pending:
         # Dask makes a DoFn anew for each of its partitions.
         run = uuid.uuid4().hex if dask_cluster.is_asked_for(beam_options) else None
-        make = _Make(stage, {name: made_from[name] for name in pending}, work, run)
-        with _reporting(stage, len(made_from)), _failures_raised(stage):
+        make = _Make(stage, {name: made_from[name] for name in pending}, work, spare, run)
+        logger.info("%s: %d of %d shards to make", stage.stage, len(pending), len(made_from), extra={"stage": stage.stage})
+        with _reporting(stage, len(made_from)), failures.raised(stage):
             _run(pending, make, beam_options)
-    elif storage.exists(stage.path(storage.MANIFEST)):
-        logger.info("%s: all %d shards are there already", stage.stage, len(made_from))
-    return stage.finish(made_from, details)
+    set_aside = failures.take_set_aside(stage)
+    if set_aside and len(set_aside) == len(made_from):
+        raise DataError(next(iter(set_aside.values())))
+    for name, reason in set_aside.items():
+        logger.warning("%s: set aside: %s", stage.stage, reason, extra={"stage": stage.stage, "shard": name})
+    made = {name: key for name, key in made_from.items() if name not in set_aside}
+    manifest = stage.finish(made, lambda shards: {**(details(shards) if details else {}), **_as_detail(set_aside)})
+    telemetry.tell(stage, manifest, set(pending) - set(set_aside), start)
+    return manifest
+
+
+def _as_detail(set_aside: Mapping[str, str]) -> dict[str, Any]:
+    return {"set_aside": dict(set_aside)} if set_aside else {}
 
 
 @contextlib.contextmanager
@@ -108,17 +121,18 @@ _loaded = threading.local()  # what the last DoFn of a worker's thread has set u
 class _Make(beam.DoFn):
     """Shard name -> nothing; the shard and its marker, or the record of what went wrong, are left in the stage's folder."""
 
-    def __init__(self, stage: Stage, made_from: Mapping[str, str], work: Work, run: str | None = None) -> None:
+    def __init__(self, stage: Stage, made_from: Mapping[str, str], work: Work, spare: bool = False, run: str | None = None) -> None:
         self.stage = stage
         self.made_from = made_from
         self.work = work
+        self.spare = spare  # whether the stage can do without a shard
         self.run = run  # its name, where the DoFns of one run are to share what a thread has loaded
 
     def setup(self) -> None:
         if self.run is not None and getattr(_loaded, "run", None) == self.run:
             self.work = _loaded.work
             return
-        with _recorded(self.stage):
+        with failures.recorded(self.stage):
             self.work.setup()
         if self.run is not None:
             _loaded.run, _loaded.work = self.run, self.work
@@ -129,58 +143,13 @@ class _Make(beam.DoFn):
 
     def process(self, name: str) -> None:
         # One shard failed for a reason the user must see to: the others would fail too, or be made for nothing.
-        if storage.exists(self.stage.path(FAILURE)):
+        if storage.exists(self.stage.path(failures.FAILURE)):
             return
-        with _recorded(self.stage):
-            rows, counts = self.work.make(name)
+        with failures.recorded(self.stage, name if self.spare else None):
+            rows, counts = failures.retried(lambda: self.work.make(name), self.stage.stage, name)
             self.stage.done(name, rows, self.made_from[name], counts)
-
-
-@contextlib.contextmanager
-def _recorded(stage: Stage) -> Iterator[None]:
-    """Write a MinerError down for the driver. It is not raised here: runners would try again, and wrap it."""
-    try:
-        yield
-    except MinerError as error:
-        try:
-            storage.write_json(stage.path(FAILURE), {"kind": type(error).__name__, "message": str(error)})
-        except MinerError:  # a full disk may have no room for the record either
-            raise error from None
-
-
-@contextlib.contextmanager
-def _failures_raised(stage: Stage) -> Iterator[None]:
-    """Raise, in the driver, the MinerError that a worker recorded, or that the text of the runner's own error tells of."""
-    try:
-        yield
-    except Exception as error:
-        failure = _read_failure(stage) or _failure_in(f"{type(error).__module__}.{type(error).__name__}: {error}")
-        if failure is None:
-            raise
-        raise failure from error
-    failure = _read_failure(stage)
-    if failure is not None:
-        raise failure
-
-
-def _read_failure(stage: Stage) -> MinerError | None:
-    uri = stage.path(FAILURE)
-    if not storage.exists(uri):
-        return None
-    value = storage.read_json(uri)
-    storage.remove(uri)
-    return _error(value["kind"], value["message"])
-
-
-def _failure_in(text: str) -> MinerError | None:
-    """The MinerError that stands last in `text`, as in a traceback; Beam adds the step's name in brackets."""
-    found = re.findall(r"^miner\.errors\.(\w+): (.*?)(?: \[while running .*\])?$", text, flags=re.MULTILINE)
-    return _error(*found[-1]) if found else None
-
-
-def _error(kind: str, message: str) -> MinerError:
-    made = getattr(errors, kind, MinerError)(message)
-    return made if isinstance(made, MinerError) else MinerError(message)
+            size = storage.size(self.stage.path(name))
+            telemetry.count(self.stage.stage, telemetry.counters(self.stage.stage, rows, counts, size))
 
 
 def build(names: Sequence[str], make: _Make, options: PipelineOptions) -> beam.Pipeline:
@@ -201,6 +170,22 @@ def build(names: Sequence[str], make: _Make, options: PipelineOptions) -> beam.P
 
 
 def _run(names: Sequence[str], make: _Make, options: PipelineOptions) -> None:
+    """Make shards; where a worker process of this machine dies, begin again with those that are left."""
+    for attempt in range(1, failures.ATTEMPTS + 1):
+        try:
+            _run_once(names, make, options)
+            return
+        except WorkerDiedError as error:
+            left = [name for name in names if make.stage.finished(name, make.made_from[name]) is None]
+            if attempt == failures.ATTEMPTS or storage.exists(make.stage.path(failures.FAILURE)):
+                raise
+            logger.warning("%s: %s; attempt %d of %d", make.stage.stage, error, attempt + 1, failures.ATTEMPTS)
+            names = left
+            if not left:
+                return
+
+
+def _run_once(names: Sequence[str], make: _Make, options: PipelineOptions) -> None:
     pipeline = build(names, make, options)
     with stoppable():
         result = pipeline.run()
@@ -243,22 +228,28 @@ def _runner(options: PipelineOptions) -> PipelineRunner:
 
 @contextlib.contextmanager
 def _reporting(stage: Stage, total: int) -> Iterator[None]:
-    """Log how many shards are made, while they are: the command line draws its bars from these records."""
-    stop = threading.Event()
+    """Log which shards are made, while they are: the command line draws its bars from these records."""
+    stop, seen, start = threading.Event(), stage.marked(), time.perf_counter()
+    rows = 0
 
-    def report(done: int) -> None:
-        progress = {"stage": stage.stage, "done": done, "total": total}
-        logger.info("%s: %d of %d shards", stage.stage, done, total, extra={"progress": progress})
+    def report() -> None:
+        nonlocal rows
+        new = stage.marked() - seen
+        for name in sorted(new):
+            rows += stage.rows_of(name)
+            logger.info("%s: %s is made", stage.stage, name, extra={"stage": stage.stage, "shard": name})
+        seen.update(new)
+        note = telemetry.rate(stage.stage, rows, time.perf_counter() - start)
+        progress = {"stage": stage.stage, "done": len(seen), "total": total, "note": note}
+        logger.info("%s: %d of %d shards", stage.stage, len(seen), total, extra={"progress": progress})
 
     def watch() -> None:
-        seen = -1
         while not stop.wait(POLL_SECONDS):
             with contextlib.suppress(MinerError, OSError):
-                if (done := stage.markers()) != seen:
-                    seen = done
-                    report(done)
+                if stage.marked() - seen:
+                    report()
 
-    report(stage.markers())
+    report()
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:
@@ -266,4 +257,4 @@ def _reporting(stage: Stage, total: int) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
-        report(stage.markers())
+        report()
