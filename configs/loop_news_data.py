@@ -6,6 +6,7 @@ DATA is a folder of collected corpora with `train/` and `eval/`, one row a line,
 `text/xx.txt.gz`: the news of a language, shuffled on its own; `gold/en-xx.tsv`: which of its lines translate which English ones,
 looked at only to tell how many mined pairs are right; `seed.parquet`: Tatoeba's translations (group, lang, text);
 `dev/xx.tsv`, `test/xx.tsv` (en, xx): news held out, none of which stands in the texts; `tatoeba/`: the Tatoeba test sets.
+`--also de fr` writes `gold/`, `dev/de-fr.tsv` and `test/de-fr.tsv` of a pair without English, too.
 """
 
 import argparse
@@ -30,6 +31,7 @@ TAIL_2009 = 1500  # the last lines of 2009 are held out for hu, which has no lat
 LATER_HELD = {"fi": "newstest2018", "tr": "newstest2018"}  # for those that are not in the sets of 2013
 
 Row = dict[str, str]  # language -> the sentence
+Pair = tuple[str, str]  # of languages
 
 
 def rows(path: Path) -> Iterator[list[str]]:
@@ -65,7 +67,7 @@ def write_lines(path: Path, lines: list[str]) -> None:
     path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 
-def write_text(found: list[Row], output: Path, seed: int) -> None:
+def write_text(found: list[Row], output: Path, seed: int, pairs: list[Pair]) -> None:
     """The text of each language, each sentence once and in an order of its own, and the alignment that is thereby hidden."""
     places: dict[str, dict[str, int]] = {}
     for lang in ("en", *LANGUAGES):
@@ -73,17 +75,18 @@ def write_text(found: list[Row], output: Path, seed: int) -> None:
         random.Random(f"{seed} {lang}").shuffle(lines)
         write_lines(output / "text" / f"{lang}.txt.gz", lines)
         places[lang] = {line: number for number, line in enumerate(lines, 1)}
-    for lang in LANGUAGES:
-        pairs = {(places["en"][row["en"]], places[lang][row[lang]]) for row in found if lang in row}
-        name = f"{canonical('en')}-{canonical(lang)}.tsv"
-        write_lines(output / "gold" / name, [f"{one}\t{other}" for one, other in sorted(pairs)])
+    for one, other in pairs:
+        true = {(places[one][row[one]], places[other][row[other]]) for row in found if one in row and other in row}
+        name = f"{canonical(one)}-{canonical(other)}.tsv"
+        write_lines(output / "gold" / name, [f"{source}\t{target}" for source, target in sorted(true)])
 
 
-def write_held(held: list[Row], output: Path) -> None:
-    for lang in LANGUAGES:
-        lines = [f"{row['en']}\t{row[lang]}" for row in held if lang in row]
-        write_lines(output / "dev" / f"{lang}.tsv", [f"en\t{lang}", *lines[::DEV_SHARE]])
-        write_lines(output / "test" / f"{lang}.tsv", [f"en\t{lang}", *(line for at, line in enumerate(lines) if at % DEV_SHARE)])
+def write_held(held: list[Row], output: Path, pairs: list[Pair]) -> None:
+    for one, other in pairs:
+        lines = [f"{row[one]}\t{row[other]}" for row in held if one in row and other in row]
+        name, header = f"{other if one == 'en' else f'{one}-{other}'}.tsv", f"{one}\t{other}"
+        write_lines(output / "dev" / name, [header, *lines[::DEV_SHARE]])
+        write_lines(output / "test" / name, [header, *(line for at, line in enumerate(lines) if at % DEV_SHARE)])
 
 
 def write_seed(data: Path, output: Path) -> None:
@@ -103,11 +106,13 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with train/ and eval/")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=0, help="of the shuffling")
+    parser.add_argument("--also", nargs=2, action="append", default=[], metavar="LANG", help="a pair without English")
     arguments = parser.parse_args()
+    pairs = [*(("en", lang) for lang in LANGUAGES), *map(tuple, arguments.also)]
     mined, held = news(arguments.data)
     mined = without(mined, held)
-    write_text(mined, arguments.output, arguments.seed)
-    write_held(held, arguments.output)
+    write_text(mined, arguments.output, arguments.seed, pairs)
+    write_held(held, arguments.output, pairs)
     write_seed(arguments.data, arguments.output)
     (arguments.output / "tatoeba").mkdir(exist_ok=True)
     for code in LANGUAGES.values():
