@@ -262,4 +262,5 @@ def _one_line(error: pydantic.ValidationError) -> str:
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         return f"unknown setting {where!r}"
-    return f"{where}: {first['msg'][0].lower()}{first['msg'][1:]}, not {first['input']!r}"
+    given = "" if isinstance(first["input"], dict) else f", not {first['input']!r}"  # of several settings that do not fit, not all
+    return f"{where + ': ' if where else ''}{first['msg'][0].lower()}{first['msg'][1:]}{given}"

@@ -270,12 +270,12 @@ def test_lines_without_a_vector_are_left_out(toy_encoder: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("command", "rows", "message"),
     [
-        ("sts", [("sentence1", "sentence2", "score"), ("a", "b", "much"), ("a", "b", 1)], "row 1 has the score 'much'"),
-        ("sts", [("sentence1", "sentence2", "score"), ("a", "b", 1), ("a", "b", "nan")], "row 2 has the score 'nan'"),
+        ("sts", [("sentence1", "sentence2", "score"), ("a", "b", "much"), ("a", "b", 1)], "score 1 of the table is 'much'"),
+        ("sts", [("sentence1", "sentence2", "score"), ("a", "b", 1), ("a", "b", "nan")], "score 2 of the table is 'nan'"),
         ("sts", [("sentence1", "sentence2", "score"), ("a", "b", 1), ("c", "d", 1)], "all scores of track 'all' are 1"),
         ("sts", [("sentence1", "sentence2", "score")], "no rows"),
         ("sts", [("sentence1", "sentence2")], "no column 'score'"),
-        ("sts", [("sentence1", "sentence2", "score"), ("a", "", 1)], "row 1 has nothing in 'sentence2'"),
+        ("sts", [("sentence1", "sentence2", "score"), ("a", "", 1)], "row 2 has nothing in column 'sentence2'"),
         ("clustering", [("text", "label"), ("a", "x"), ("b", "x")], "'all' has one label alone"),
         ("clustering", [("text", "label"), ("a", "x"), ("a", "y")], "1 different texts for 2 clusters"),
         ("language-probe", [("text", "lang"), ("a", "x"), ("b", "x")], "all rows are in 'x'"),
@@ -295,7 +295,7 @@ def test_bad_tables(toy_encoder: Path, tmp_path: Path, command: str, rows: list[
     ("rows", "options", "message"),
     [
         ([("one", "a", "en")], [], "all rows to train on are labelled 'a'"),
-        ([("one", "a", "en"), ("two", "b", "en")], ["--train-lang", "xx"], "no rows to train on in xx; there is all"),
+        ([("one", "a", "en"), ("two", "b", "en")], ["--train-lang", "xx"], "give lang_column"),
         (
             [("one", "a", "en"), ("two", "b", "en")],
             ["--lang-column", "lang", "--train-lang", "fr"],

@@ -111,13 +111,13 @@ def test_other_files_are_no_heads(metadata: dict[str, str] | None, tmp_path: Pat
 
 
 def test_what_cannot_be_fine_tuned(model: Path, tmp_path: Path, toy_encoder: Path) -> None:
-    train = tiny.write_tsv(tmp_path / "train.tsv", HEAD, rows([ENGLISH], 20, 1))
+    train = tiny.write_tsv(tmp_path / "train.tsv", HEAD, rows([ENGLISH], 40, 1))
     other = tiny.write_tsv(tmp_path / "other.tsv", HEAD, [(ENGLISH, "one", "two", "2")])
     pooled = ("--encoder", model, "--pooling", "cls")
     for arguments, message in (
         (("--train", train, "--test", train, "--fine-tune", "--encoder", toy_encoder), "only transformers can be fine-tuned"),
-        (("--test", train, "--fine-tune", *pooled), "there is nothing to train on; give train"),
-        (("--test", train, "--train-lang", "eng", *pooled), "there is nothing to train on; give train"),
+        (("--test", train, "--fine-tune", *pooled), "fine_tune and train_langs want rows to train on; give train"),
+        (("--test", train, "--train-lang", "eng", "--lang-column", "lang", *pooled), "want rows to train on; give train"),
         (("--test", train, *pooled), f"{model}: no classifier there; give --train"),
         (("--test", train, "--encoder", toy_encoder), f"{toy_encoder}: no classifier there"),
         (("--train", train, "--test", other, *pooled), "no row has a label that is trained on, such as"),

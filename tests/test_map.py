@@ -84,7 +84,7 @@ def test_languages_with_nothing_in_common_have_no_similarity() -> None:
     [
         ([("1", "eng", "one"), ("1", "eng", "two")], "two rows have the id '1' in 'eng'"),
         ([("1", "eng", "one"), ("2", "fra", "deux")], "no id is in two languages"),
-        ([("1", "eng", ""), ("1", "fra", "deux")], "has nothing in 'text'"),
+        ([("1", "eng", ""), ("1", "fra", "deux")], "has nothing in column 'text'"),
         ([("1", "eng", "unknown"), ("1", "fra", "deux")], "no text has a translation that the encoder knows"),
     ],
     ids=["doubled", "none shared", "empty", "unknown"],

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from miner.errors import DataError
 from miner.evaluation.curve import Bools, Curve, curve
-from miner.evaluation.lines import read_columns, read_lines
+from miner.evaluation.lines import read_lines
 from miner.evaluation.scores import Floats, percent, table
 from miner.mining.thresholds import wilson
 from miner.text import streams
@@ -170,8 +170,7 @@ def read_marks(uri: str) -> Marks:
 
     DataError where no row is marked.
     """
-    sources, targets = read_columns(uri, "source", "target")
-    marks = read_lines(uri, "mark")
+    sources, targets, marks = (read_lines(uri, column) for column in ("source", "target", "mark"))
     pairs = zip(sentence_ids(sources).tolist(), sentence_ids(targets).tolist(), strict=True)
     right = {pair: MARKS[mark] for pair, mark in zip(pairs, marks, strict=True) if mark in MARKS}
     if not right:

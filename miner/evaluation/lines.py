@@ -13,6 +13,7 @@ from miner.errors import DataError
 from miner.evaluation.settings import AlignedTask
 from miner.text.formats import Fault, read_values
 from miner.text.normalise import clean_all
+from miner.training.columns import read_columns as columns_of
 
 CHUNK = 8192  # texts encoded between two steps of the progress bar
 
@@ -49,13 +50,12 @@ def read_columns(uri: str, *columns: str | None) -> list[list[str]]:
 
     DataError where there is no such column or no row, and for a cell with nothing in it.
     """
-    cells = {column: read_lines(uri, column) for column in columns if column is not None}
-    if not any(cells.values()):
+    wanted = list(dict.fromkeys(column for column in columns if column is not None))
+    parts = list(columns_of(uri, wanted))
+    if not parts:
         raise DataError(f"{uri}: no rows; check the name")
-    for column, values in cells.items():
-        if "" in values:
-            raise DataError(f"{uri}: row {values.index('') + 1} has nothing in {column!r}; fill it in or take the row out")
-    rows = len(next(iter(cells.values())))
+    cells = {column: [cell for part in parts for cell in part[place]] for place, column in enumerate(wanted)}
+    rows = len(cells[wanted[0]])
     return [cells[column] if column is not None else ["all"] * rows for column in columns]
 
 

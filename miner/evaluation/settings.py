@@ -91,6 +91,12 @@ class ProbeTask(TaskSettings):
     split_column: str | None = None  # rows to train on say `train` there, rows to test on `test`
     train_langs: tuple[str, ...] = ()  # languages to train on; empty: all
 
+    @pydantic.model_validator(mode="after")
+    def _check_langs(self) -> Self:
+        if self.train_langs and self.lang_column is None:
+            raise PydanticCustomError("lang_column", "train_langs wants a column of languages; give lang_column")
+        return self
+
 
 class ClassificationTask(ProbeTask):
     task: Literal["classification"] = "classification"
@@ -112,7 +118,7 @@ class PairClassificationTask(ProbeTask):
     @pydantic.model_validator(mode="after")
     def _check_training(self) -> Self:
         if self.train is None and (self.fine_tune or self.train_langs):
-            raise PydanticCustomError("train", "there is nothing to train on; give train")
+            raise PydanticCustomError("train", "fine_tune and train_langs want rows to train on; give train")
         return self
 
 

@@ -82,5 +82,5 @@ def _number(uri: str, row: int, cell: str) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise DataError(f"{uri}: row {row} has the score {cell!r}, which is no number; mend it or take the row out")
+        raise DataError(f"{uri}: score {row} of the table is {cell!r}, which is no number; mend it or take its row out")
     return number

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from miner import storage
-from miner.errors import DataError
+from miner.errors import ConfigError, DataError
 from miner.text import streams
+from miner.text.formats import REFUSED
 from miner.text.normalise import clean_all
 
 PARQUET_ROWS = 4096  # read at a time
@@ -44,6 +45,8 @@ def read_columns(uri: str, columns: Sequence[str]) -> Iterator[Rows]:
     are empty are passed over. Raises DataError, with file and line, for a row that is broken or has no text in one of the columns.
     """
     kind, compression = streams.extensions(uri)
+    if kind in REFUSED:
+        raise ConfigError(f"{uri}: {kind} files are not read; {REFUSED[kind]}")
     read = _parquet(uri, columns) if kind == ".parquet" else _lines(uri, kind, compression, columns)
     for first, cells in read:
         rows = [clean_all(column) for column in cells]
@@ -117,7 +120,13 @@ def _json_cells(columns: Sequence[str]) -> Callable[[str], list[str]]:
         missing = [column for column in columns if not isinstance(record, dict) or record.get(column) is None]
         if missing:
             raise ValueError(f"no key {missing[0]!r}")
-        return [str(record[column]) for column in columns]
+        nested = [column for column in columns if isinstance(record[column], list | dict)]
+        if nested:
+            raise ValueError(f"{nested[0]!r} is no text")
+        cells = [str(record[column]) for column in columns]
+        if any(0xD800 <= ord(character) < 0xE000 for cell in cells if not cell.isascii() for character in cell):
+            raise ValueError("half a surrogate pair, which UTF-8 cannot spell")
+        return cells
 
     return cut
 
@@ -129,9 +138,21 @@ def _parquet(uri: str, columns: Sequence[str]) -> Iterator[tuple[int, Rows]]:
         for column in columns:
             if column not in file.schema_arrow.names:
                 known = ", ".join(file.schema_arrow.names[:20])
-                raise DataError(f"{uri}: no column {column!r} ({known}); name one of them in the columns of its source")
+                raise DataError(f"{uri}: no column {column!r} ({known}); name one of them")
         for batch in file.iter_batches(batch_size=PARQUET_ROWS, columns=list(columns)):
-            cells = [batch.column(name).cast(pa.string()).fill_null("").to_pylist() for name in columns]
+            cells = [_strings(uri, name, batch.column(name)) for name in columns]
             if batch.num_rows:
                 yield number, cells
             number += batch.num_rows
+
+
+def _strings(uri: str, name: str, column: pa.Array) -> list[str]:
+    """Text, numbers, categories as strings; Arrow does not check by itself that the text of a file is UTF-8."""
+    try:
+        text = column.cast(pa.string())
+        text.validate(full=True)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        reason = str(error).partition("\n")[0]
+        raise DataError(f"{uri}: column {name!r} holds {column.type}, not all of it text ({reason}); convert it") from error
+    strings: list[str] = text.fill_null("").to_pylist()
+    return strings

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from torch import nn
+from transformers.utils.logging import disable_progress_bar
 
 from miner import storage
 from miner.encoders.model_folder import CONFIG, MODULES, TANH, Recipe
@@ -21,6 +22,7 @@ def save(recipe: Recipe, model: Any, tokenizer: Any, pooling: str, head: nn.Line
     """Write weights, tokenizer, pooling and, where there is one, the head (followed by a Tanh) to the folder of the recipe."""
     folder, width = recipe.folder, int(model.config.hidden_size)
     model.config.output_hidden_states = pooling in MIXTURES
+    disable_progress_bar()  # of transformers, for the files it writes
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     _write(folder / "sentence_bert_config.json", {"max_seq_length": recipe.max_tokens, "do_lower_case": recipe.lower_case})
