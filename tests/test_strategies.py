@@ -191,6 +191,40 @@ def test_a_strange_label_is_named(tmp_path: Path, label: str) -> None:
         source(tmp_path / "b", strategy="labelled_pairs", files=[path], columns=columns, labels=labels)
 
 
+COMMON = {"files": ["a.tsv"], "columns": {"group": "group", "lang": "lang", "text": "text"}}
+RELATED = {"files": ["a.tsv"], "columns": {"first": "a", "second": "b", "label": "label"}, "labels": ["0", "1"]}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"strategy": "multi_positive", **COMMON, "language_smoothing": 0.5}, "language_smoothing is not for this strategy"),
+        ({"strategy": "labelled_pairs", **RELATED, "view": "full_translation"}, "want a column for 'lang'"),
+        ({"strategy": "labelled_pairs", **RELATED, "languages": ["en"]}, "want a column for 'lang'"),
+        (
+            {
+                "strategy": "labelled_pairs",
+                **RELATED,
+                "columns": {"lang": "lang", **RELATED["columns"]},
+                "joint": False,
+                "view": "full_translation",
+            },
+            "view is of two texts that are read as one",
+        ),
+    ],
+)
+def test_settings_that_would_do_nothing_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(pydantic.ValidationError, match=message):
+        pydantic.TypeAdapter(DataSettings).validate_python(values)
+
+
+def test_a_language_that_is_not_there_is_named(tmp_path: Path) -> None:
+    path = write_tsv(tmp_path / "a.tsv", ["lang", "a", "b", "label"], [["en", "x", "y", 0], ["fr", "z", "w", 1]])
+    columns = {"lang": "lang", "first": "a", "second": "b", "label": "label"}
+    with pytest.raises(DataError, match="no row in language 'de'; its languages are en, fr"):
+        source(tmp_path, strategy="labelled_pairs", files=[path], columns=columns, labels=["0", "1"], languages=["en", "de"])
+
+
 def test_groups_give_one_anchor_and_all_others(tmp_path: Path) -> None:
     rows = [
         [1, "en", "a"],

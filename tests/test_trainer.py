@@ -19,7 +19,7 @@ from tiny import config, gradients, prepared
 
 from miner.cli.main import main
 from miner.encoders import load_encoder
-from miner.errors import ModelError
+from miner.errors import DataError, ModelError
 from miner.training import faults, run
 from miner.training.settings import TrainConfig
 from miner.training.trainer import Trainer
@@ -199,6 +199,8 @@ def test_scalars_are_written_for_tensorboard(folder: Path) -> None:
         (["data.0.files=[nowhere.tsv]"], "nowhere.tsv: no such file"),
         (["data.0.columns.target=fr"], "no column 'fr' in the header (en, de)"),
         (["data.0.columns={source: en}"], "no column for 'target'"),
+        (["data.0.language_smoothing=0.5"], "language_smoothing wants a column for 'lang'"),
+        (["data.0.code_switch={lexicons: [nowhere.txt]}"], "nowhere.txt: no such file"),
         (["encoder.pooling=middle"], "unknown encoder.pooling 'middle'"),
         (["encoder.pooling=layer:9"], "has layers 1 to 3"),
         (["encoder.model=./nowhere"], "nowhere"),
@@ -232,9 +234,42 @@ def test_a_loss_that_is_no_number_names_step_and_examples(folder: Path) -> None:
 def test_out_of_memory_says_what_to_change(folder: Path) -> None:
     trainer = prepared(folder, "out")
     batch = trainer.streams[0].draw(np.random.default_rng(0))
-    with pytest.raises(ModelError, match=r"step 3: out of memory on a batch of 32 examples, 64 texts .* training.gradient_cache"):  # noqa: SIM117
-        with faults.memory(batch, 3):
+    with pytest.raises(ModelError, match=r"step 3: .* 32 examples, 64 texts of up to 32 tokens; set training.gradient_cache"):  # noqa: SIM117
+        with faults.memory(batch, 3, trainer.towers[0]):
             torch.empty(1 << 50)
+
+
+def test_weights_that_are_no_numbers_are_not_saved(folder: Path) -> None:
+    trainer = prepared(folder, "out")
+    with torch.no_grad():
+        trainer.weights[0][0, 0] = torch.inf
+    for save in (trainer._save, trainer._export):
+        with pytest.raises(DataError, match="it left weights that are no numbers"):
+            save()
+    assert not list((folder / "out").glob("encoder*"))
+
+
+def test_a_batch_of_more_than_there_is_says_so(folder: Path) -> None:
+    tiny.write_pairs(folder / "pairs.tsv", rows=20)
+    (folder / "config.yaml").write_text(yaml.safe_dump(config(folder, steps=1)))
+    result = miner("train", folder / "config.yaml", "--output", folder / "out")
+    assert result.exit_code == 0, result.output
+    assert "source 'parallel': 20 examples, fewer than a batch of 32" in result.stderr
+
+
+def test_other_data_is_not_gone_on_with(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = config(folder, checkpoint_every=5)
+
+    def killed(_: Trainer) -> None:
+        raise KilledError
+
+    monkeypatch.setattr(Trainer, "_export", killed)
+    with pytest.raises(KilledError):
+        train(values, folder / "out")
+    monkeypatch.undo()
+    tiny.write_pairs(folder / "pairs.tsv", rows=300)
+    with pytest.raises(DataError, match="files of source 'parallel' changed since the run began"):
+        train(values, folder / "out", resume=True)
 
 
 def test_a_finished_run_is_not_written_over(folder: Path) -> None:
@@ -243,4 +278,4 @@ def test_a_finished_run_is_not_written_over(folder: Path) -> None:
     assert miner(*arguments).exit_code == 0
     assert "holds a run already; go on with it by --resume" in miner(*arguments).stderr
     assert miner(*arguments, "--resume").stdout == miner(*arguments, "--resume").stdout
-    assert "was begun with another training" in miner(*arguments, "--resume", "--set", "training.lr=1").stderr
+    assert "was begun with training.lr 0.002 instead of 1.0" in miner(*arguments, "--resume", "--set", "training.lr=1").stderr

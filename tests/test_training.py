@@ -9,14 +9,17 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from click.testing import CliRunner
+from safetensors.torch import load_file
 from tiny import sentence, write_tsv
 
 from miner.cli.main import main
+from miner.config import load_yaml
 from miner.encoders import load_encoder
+from miner.training import run
 from miner.training.corpora import open_corpus, read_source
 from miner.training.groups import GroupedPairs
 from miner.training.sampling import smoothed
-from miner.training.settings import GroupedPairsSettings
+from miner.training.settings import GroupedPairsSettings, TrainConfig
 from miner.training.spelling import SparseProduct, ngrams, spelling_matrix
 
 pytestmark = pytest.mark.usefixtures("one_thread")  # what is tiny is done sooner without threads that wait for one another
@@ -155,9 +158,28 @@ def test_bad_configs_are_one_line(data: Path, tmp_path: Path, change: tuple[str,
     assert not (tmp_path / "out" / "encoder").exists()
 
 
-def test_data_without_pairs_is_refused(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"group": [0, 1], "lang": ["eng_Latn", "deu_Latn"], "text": ["one", "zwei"]}), tmp_path / "groups.parquet")
+@pytest.mark.parametrize(
+    ("group", "langs", "message"),
+    [
+        ([0, 1], ["eng_Latn", "deu_Latn"], "no group holds two texts"),
+        ([0, 0], ["eng_Latn", "eng_Latn"], "no group holds texts of two languages"),
+        ([0, 0], ["deu_Latn", "deu_Latn"], "no group holds texts of two languages"),
+    ],
+)
+def test_data_without_pairs_is_refused(tmp_path: Path, group: list[int], langs: list[str], message: str) -> None:
+    pq.write_table(pa.table({"group": group, "lang": langs, "text": ["one", "zwei"]}), tmp_path / "groups.parquet")
     (tmp_path / "config.yaml").write_text(CONFIG.format(data=tmp_path / "groups.parquet"))
     result = CliRunner().invoke(main, ["train", str(tmp_path / "config.yaml"), "--output", str(tmp_path / "out")])
     assert result.exit_code == 1
-    assert "no group holds two texts" in result.stderr
+    assert message in result.stderr
+
+
+def test_pieces_of_a_run_that_was_killed_are_not_taken_for_others(data: Path, tmp_path: Path) -> None:
+    """Killed before its first checkpoint, a run may be begun again with other settings."""
+    config = CONFIG.format(data=data).replace("steps: 60", "steps: 1")
+    (tmp_path / "config.yaml").write_text(config)
+    run._prepare(load_yaml(TrainConfig, str(tmp_path / "config.yaml")), tmp_path / "out")
+    (tmp_path / "config.yaml").write_text(config.replace("size: 60", "size: 50"))
+    assert CliRunner().invoke(main, ["train", str(tmp_path / "config.yaml"), "--output", str(tmp_path / "out")]).exit_code == 0
+    vectors = load_file(tmp_path / "out" / "encoder" / "vectors.safetensors")
+    assert [len(table) for table in vectors.values()] == [50]

@@ -115,7 +115,7 @@ def token_limit(recipe: Recipe, wanted: int | None, tokenizer: Any, model: Any) 
     """At how many tokens, special ones included, a sentence is cut; None where nothing limits it."""
     positions = _positions(model)
     if wanted is not None and positions is not None and wanted > positions:
-        raise ConfigError(f"{recipe.folder}: has room for {positions} tokens, --max-tokens asks for {wanted}; lower it")
+        raise ConfigError(f"{recipe.folder}: has room for {positions} tokens, max_tokens asks for {wanted}; lower it")
     own = recipe.max_tokens or tokenizer.model_max_length
     limits = [limit for limit in (wanted or own, positions) if limit is not None and limit < NO_LIMIT]
     return min(limits, default=None)

@@ -91,6 +91,8 @@ def _pieces_model(corpora: Sequence[Corpus], settings: StaticSettings, seed: int
 class Bags(nn.Module):
     """Texts -> the sums of their pieces' vectors. The pieces come from the texts it is trained on, which it reads once."""
 
+    SMALLER = "lower training.batch_size, encoder.dim or encoder.spelling_buckets"  # what makes a step need less memory
+
     def __init__(self, corpora: Sequence[Corpus], settings: StaticSettings, seed: int, folder: Path) -> None:
         """Pieces that stand in FOLDER from an earlier start are taken from there.
 
@@ -98,7 +100,7 @@ class Bags(nn.Module):
         """
         super().__init__()
         self.settings = settings
-        self.dim = settings.dim
+        self.dim, self.longest = settings.dim, settings.max_pieces
         self.model = _pieces_model(corpora, settings, seed, folder / static.PIECES)
         self.processor = sentencepiece.SentencePieceProcessor(model_proto=self.model)
         self.known = {id(corpus.texts): self._read_all(corpus) for corpus in corpora}

@@ -54,6 +54,11 @@ def labels(config: TrainConfig, titles: tuple[str, ...] = ()) -> tuple[str, ...]
     return next(iter(found), ())
 
 
+def classes(config: TrainConfig) -> tuple[str, ...]:
+    """The labels of the loss classification, in order; none without it."""
+    return next((labels(config, of.data) for of in config.objective if of.loss == "classification"), ())
+
+
 def _misfit(loss: str, source: Any) -> str | None:
     """Why a loss cannot learn from a source."""
     labelled, several = isinstance(source, LabelledPairsSettings), source.strategy == "multi_positive" and source.positives != 1

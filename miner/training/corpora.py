@@ -15,7 +15,7 @@ import pyarrow as pa
 from miner import storage
 from miner.errors import DataError
 from miner.text.normalise import sentence_ids
-from miner.training.columns import WHOLE_LINE, expand, read_columns
+from miner.training.columns import WHOLE_LINE, expand, fingerprint, read_columns
 from miner.training.settings import MinedSettings, SourceSettings
 
 Ints = npt.NDArray[np.int64]
@@ -68,6 +68,18 @@ class Corpus:
         """A column of marks as (n,) numbers into its values, which are sorted."""
         values, codes = np.unique(self.marks[name].to_numpy(), return_inverse=True)
         return codes.astype(np.int64), tuple(values.tolist())
+
+
+def check_source(settings: SourceSettings) -> None:
+    """Raise DataError where a file of a source is missing, lacks a column or begins with what cannot be read: before anything long."""
+    for uri in expand(files_of(settings)):
+        next(read_columns(uri, list(_columns(settings).values())), None)
+
+
+def source_key(settings: SourceSettings) -> str:
+    """A name for what the files of a source hold: another one where they, or how they are read, changed."""
+    seen = [[uri, *fingerprint(uri)] for uri in expand(files_of(settings))]
+    return storage.key([settings.model_dump(mode="json"), seen])
 
 
 def read_source(settings: SourceSettings, folder: Path) -> None:

@@ -70,22 +70,25 @@ class GroupedPairs:
         self.pivots = np.full(len(groups.sizes), -1, dtype=np.int64)
         rows = np.flatnonzero(groups.lang == pivot)
         self.pivots[groups.group[rows]] = rows
-        anchors = (groups.lang != pivot) & (groups.sizes[groups.group] > 1)
+        ordered, starts = groups.lang[groups.order], groups.bounds[:-1]
+        several = np.minimum.reduceat(ordered, starts) < np.maximum.reduceat(ordered, starts)
+        anchors = (groups.lang != pivot) & several[groups.group]
+        if not anchors.any():
+            raise DataError(f"source {corpus.title!r}: no group holds texts of two languages; check its columns group and lang")
         self.sampler = Sampler(np.where(anchors, groups.lang, -1), settings.language_smoothing, seed)
         self.count = int(anchors.sum())
 
     def draw(self, size: int, random: np.random.Generator) -> Batch:
         """Blocks of up to `block_size` pairs; a pair drawn within one language is left out, so a block may be smaller."""
-        blocks = []
-        for start in range(0, size, self.settings.block_size):
-            lang = self.sampler.lang(random)
-            anchors = self.sampler.take(lang, min(self.settings.block_size, size - start))
-            positives = self._positives(anchors, random)
-            usable = self.groups.lang[positives] != lang
-            if usable.any():
-                blocks.append((anchors[usable], positives[usable]))
-        if not blocks:
-            return self.draw(size, random)
+        blocks: list[tuple[Ints, Ints]] = []
+        while not blocks:
+            for start in range(0, size, self.settings.block_size):
+                lang = self.sampler.lang(random)
+                anchors = self.sampler.take(lang, min(self.settings.block_size, size - start))
+                positives = self._positives(anchors, random)
+                usable = self.groups.lang[positives] != lang
+                if usable.any():
+                    blocks.append((anchors[usable], positives[usable]))
         anchors, positives = (np.concatenate(side) for side in zip(*blocks, strict=True))
         texts, sizes = self.corpus.texts, tuple(len(of) for of, _ in blocks)
         views = View(texts, anchors), View(texts, positives, change=self.change)

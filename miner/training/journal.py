@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import shutil
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -35,6 +36,8 @@ class Journal:
         self.path, self.total, self.every = folder / "log.jsonl", total, every
         folder.mkdir(parents=True, exist_ok=True)
         lines = self.path.read_bytes().splitlines(keepends=True) if step and self.path.exists() else []
+        if not step:
+            shutil.rmtree(folder / "tensorboard", ignore_errors=True)  # of a run that got nowhere
         with storage.atomic(str(self.path)) as file:
             file.writelines(line for line in lines if line.endswith(b"\n") and json.loads(line)["step"] <= step)
         self.board = _board(folder / "tensorboard", step)

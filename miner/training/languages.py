@@ -21,8 +21,7 @@ def aligned(corpus: Corpus, pool: tuple[str, ...] = ()) -> tuple[Ints, tuple[str
     codes, known = corpus.codes("lang")
     labels, _ = corpus.codes("label")
     languages = pool or known
-    if missing := [lang for lang in languages if lang not in known]:
-        raise DataError(f"source {corpus.title!r}: no row in language {missing[0]!r}; its languages are {', '.join(known)}")
+    _check_pool(corpus, pool)
     rows = [np.flatnonzero(codes == known.index(lang)) for lang in languages]
     for lang, of in zip(languages, rows, strict=True):
         if len(of) != len(rows[0]) or (labels[of] != labels[rows[0]]).any():
@@ -30,6 +29,13 @@ def aligned(corpus: Corpus, pool: tuple[str, ...] = ()) -> tuple[Ints, tuple[str
                 f"source {corpus.title!r}: {lang} has other rows or labels than {languages[0]}; give all the same rows in one order"
             )
     return np.stack(rows), languages
+
+
+def _check_pool(corpus: Corpus, pool: tuple[str, ...]) -> None:
+    """DataError where no row of a corpus is in one of the languages of a pool."""
+    known = corpus.codes("lang")[1] if pool else ()
+    if missing := [lang for lang in pool if lang not in known]:
+        raise DataError(f"source {corpus.title!r}: no row in language {missing[0]!r}; its languages are {', '.join(known)}")
 
 
 def _parallel(corpus: Corpus) -> Ints | None:
@@ -96,6 +102,7 @@ class LabelledPairs:
         self.column = None if self.table is None else np.argsort(self.table.ravel()) % self.table.shape[1]
         self.groups = self._groups()
         if settings.languages:
+            _check_pool(corpus, settings.languages)
             known = corpus.codes("lang")[1]
             langs = np.where(np.isin(langs, [place for place, lang in enumerate(known) if lang in settings.languages]), langs, -1)
         self.sampler = Sampler(langs, settings.language_smoothing, seed)

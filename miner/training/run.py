@@ -1,9 +1,10 @@
 """`miner train`: from a config to a trained encoder. Everything is read and checked before the first step."""
 
+import json
 import logging
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,15 @@ import torch
 
 from miner import storage
 from miner.encoders.transformer_parts import choose_device
-from miner.errors import ConfigError, MinerError, StorageError
+from miner.errors import ConfigError, DataError, MinerError, StorageError
 from miner.training import checkpoints, checks, processes
 from miner.training.augmentation import change
 from miner.training.bags import Bags
-from miner.training.columns import expand, fingerprint
-from miner.training.corpora import Corpus, files_of, open_corpus, read_source
+from miner.training.corpora import Corpus, check_source, open_corpus, read_source, source_key
 from miner.training.examples import Strategy, strategy
 from miner.training.held_out import HeldOut
 from miner.training.objectives import term
-from miner.training.settings import StaticSettings, TrainConfig
+from miner.training.settings import StaticSettings, TrainConfig, TransformerSettings
 from miner.training.steps import Place, Term
 from miner.training.trainer import CHECKPOINTS, ENCODER, Stream, Trainer
 from miner.training.transformer import Transformer
@@ -84,30 +84,49 @@ def _claim(folder: Path, config: TrainConfig, resume: bool) -> Training | None:
         ours, theirs = config.model_dump(mode="json"), storage.read_json(str(folder / CONFIG))
         for name in MAY_CHANGE:
             ours["training"].pop(name, None), theirs.get("training", {}).pop(name, None)
-        different = [name for name in ours if ours[name] != theirs.get(name)]
-        if different:
-            raise ConfigError(f"{folder / CONFIG}: the run was begun with another {different[0]}; resume it with its own config")
+        if different := _different(ours, theirs):
+            raise ConfigError(f"{folder / CONFIG}: the run was begun with {different}; resume it with its own config")
     if not (folder / RESULT).exists():
+        changed = [source.title for source in config.data if begun and not (folder / WORK / source_key(source)).exists()]
+        if changed:
+            raise DataError(f"{folder}: files of source {changed[0]!r} changed since the run began; delete the folder and train again")
         return None
     logger.info("%s: this run has ended", folder)
     return Training(**storage.read_json(str(folder / RESULT)))
 
 
+def _different(ours: Any, theirs: Any, name: str = "") -> str | None:
+    """The first setting in which two configs differ, with both values; None where they do not."""
+    pairs: Iterable[tuple[Any, Any, Any]] = ()
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        pairs = ((key, ours.get(key), theirs.get(key)) for key in {**ours, **theirs})
+    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        pairs = ((place, *both) for place, both in enumerate(zip(ours, theirs, strict=True)))
+    elif ours != theirs:
+        return f"{name} {json.dumps(theirs)} instead of {json.dumps(ours)}"
+    found = (_different(one, other, f"{name}.{key}" if name else str(key)) for key, one, other in pairs)
+    return next((difference for difference in found if difference), None)
+
+
 def _prepare(config: TrainConfig, folder: Path) -> tuple[Trainer, HeldOut | None]:
     """Read data and model, and put together what trains them."""
-    held_out = None if config.evaluation is None else HeldOut(config.evaluation, checks.labels(config))
+    held_out = None if config.evaluation is None else HeldOut(config.evaluation, checks.classes(config))
     accelerator = processes.start(config.training, _device(config))
     with accelerator.main_process_first():  # which reads the files; the others find them read
         if accelerator.is_main_process:
             for place in (folder, folder / CHECKPOINTS, folder / WORK):
                 checkpoints.mend(place)
-        corpora = {source.title: _corpus(source, folder / WORK) for source in config.data}
-        sources = {
-            source.title: strategy(corpora[source.title], source, config.training.seed + place, change(source))
-            for place, source in enumerate(config.data)
-        }
+        for source in config.data:
+            check_source(source)
+        changes = [change(source) for source in config.data]
         torch.manual_seed(config.training.seed)
-        towers = _towers(config, list(corpora.values()), folder)
+        towers = _transformers(config.encoder)
+        corpora = [_corpus(source, folder / WORK) for source in config.data]
+        sources = {
+            source.title: strategy(corpus, source, config.training.seed + place, changes[place])
+            for place, (source, corpus) in enumerate(zip(config.data, corpora, strict=True))
+        }
+        towers = towers or [_bags(config, corpora, folder / WORK)]
     streams = [_stream(config, titles, sources, towers) for titles in checks.streams(config)]
     steps = config.training.steps or _steps(config, streams[0])
     return Trainer(towers, streams, steps, config.training, folder, accelerator), held_out
@@ -125,8 +144,7 @@ def _device(config: TrainConfig) -> torch.device:
 
 def _corpus(source: Any, work: Path) -> Corpus:
     """The texts of a source; files that did not change since they were read are not read again."""
-    seen = [[uri, *fingerprint(uri)] for uri in expand(files_of(source))]
-    folder = work / storage.key([source.model_dump(mode="json"), seen])
+    folder = work / source_key(source)
     if not folder.exists():
         logger.info("reading source %s", source.title)
         with checkpoints.atomic_folder(folder) as aside:
@@ -134,11 +152,18 @@ def _corpus(source: Any, work: Path) -> Corpus:
     return open_corpus(source, folder)
 
 
-def _towers(config: TrainConfig, corpora: Sequence[Corpus], folder: Path) -> list[Any]:
-    settings = config.encoder
+def _transformers(settings: StaticSettings | TransformerSettings) -> list[Any]:
+    """The encoders, where they are transformers; they are loaded, and so checked, before the data is read."""
     if isinstance(settings, StaticSettings):
-        return [Bags(corpora, settings, config.training.seed, folder / WORK)]
+        return []
     return [Transformer(settings) for _ in range(2 if settings.towers == "pair" else 1)]
+
+
+def _bags(config: TrainConfig, corpora: Sequence[Corpus], work: Path) -> Bags:
+    """The static encoder. Its pieces are kept under a name of what they are learned from, for a run that is killed and begun again."""
+    settings: Any = config.encoder
+    told = [settings.vocabulary.model_dump(), config.training.seed, *map(source_key, config.data)]
+    return Bags(corpora, settings, config.training.seed, work / storage.key(told))
 
 
 def _stream(config: TrainConfig, titles: Sequence[str], sources: Mapping[str, Strategy], towers: Sequence[Any]) -> Stream:
@@ -151,6 +176,10 @@ def _stream(config: TrainConfig, titles: Sequence[str], sources: Mapping[str, St
             name = objective.loss if objective.loss not in terms else f"{objective.loss}_{len(terms)}"
             terms[name] = objective.weight, term(objective, Place(towers, checks.labels(config, objective.data)))
     sizes = [source.batch_size or config.training.batch_size for source in chosen]
+    for source, size in zip(chosen, sizes, strict=True):
+        if sources[source.title].count < size:
+            few = "source %r: %d examples, fewer than a batch of %d, so each comes several times in one; lower batch_size"
+            logger.warning(few, source.title, sources[source.title].count, size)
     return Stream([sources[title] for title in titles], weights / weights.sum(), sizes, terms)
 
 

@@ -62,6 +62,7 @@ class SourceSettings(Settings):
 
     ROLES: ClassVar[tuple[str, ...]] = ()  # that must be named
     MORE_ROLES: ClassVar[tuple[str, ...]] = ("lang",)  # that may be named
+    SMOOTHED: ClassVar[bool] = True  # whether languages can be drawn by language_smoothing
 
     name: str = ""  # what objectives call it; without it, its strategy
     files: tuple[str, ...] = Field(min_length=1)  # .tsv, .jsonl, .parquet, also compressed; globs and URIs
@@ -80,6 +81,8 @@ class SourceSettings(Settings):
         if missing or strange:
             fault = f"no column for {missing[0]!r}" if missing else f"no use for {strange[0]!r}"
             raise PydanticCustomError("columns", f"{fault}; columns says which column holds {', '.join(known)}")
+        if self.language_smoothing < 1 and not self.SMOOTHED:
+            raise PydanticCustomError("smoothing", "language_smoothing is not for this strategy; leave it out")
         if self.language_smoothing < 1 and "lang" not in self.columns:
             raise PydanticCustomError("columns", "language_smoothing wants a column for 'lang'")
         return self
@@ -109,6 +112,7 @@ class MinedSettings(SourceSettings):
     """Pairs of `miner mine`; `files` are its output folders."""
 
     MORE_ROLES = ()
+    SMOOTHED = False
     strategy: Literal["mined"]
     least_margin: float | None = None  # leave out pairs that score less
     weigh_by_margin: bool = False  # a pair counts by its margin, on average 1
@@ -136,6 +140,7 @@ class CrossLingualNliSettings(SourceSettings):
 
     ROLES = ("lang", "premise", "hypothesis", "label")
     MORE_ROLES = ()
+    SMOOTHED = False
     strategy: Literal["cross_lingual_nli"]
     languages: tuple[str, ...] = ()  # the pool, as the column has them; without it, all there are
     hard_negatives: bool = True
@@ -152,6 +157,7 @@ class GroupSettings(SourceSettings):
 class MultiPositiveSettings(GroupSettings):
     """One text of a group is the anchor, every language equally likely, others are its positives (MPCL)."""
 
+    SMOOTHED = False
     strategy: Literal["multi_positive"]
     positives: int | None = Field(None, ge=1)  # at most so many, drawn anew each time; None takes all
 
@@ -174,6 +180,14 @@ class LabelledPairsSettings(SourceSettings):
     joint: bool = True  # the two are read as one sequence; otherwise each has its vector
     languages: tuple[str, ...] = ()  # train on these; without it, on all rows
     view: Literal["same", "full_translation", "partial_translation"] = "same"  # the other view, before code switching
+
+    @pydantic.model_validator(mode="after")
+    def _check_view(self) -> Self:
+        if "lang" not in self.columns and (self.languages or self.view != "same"):
+            raise PydanticCustomError("columns", "languages, and views that are translations, want a column for 'lang'")
+        if not self.joint and self.view != "same":
+            raise PydanticCustomError("view", "view is of two texts that are read as one; set joint, or leave view out")
+        return self
 
 
 DataSettings = Annotated[

@@ -61,7 +61,8 @@ class Trainer:
         self.towers, self.streams, self.steps, self.settings, self.output = towers, streams, steps, settings, output
         self.accelerator = accelerator
         self.terms = [term for stream in streams for _, term in stream.terms.values()]
-        self.root = nn.ModuleList([*towers, *self.terms]).to(self.accelerator.device)
+        with faults.room(self.accelerator.device):
+            self.root = nn.ModuleList([*towers, *self.terms]).to(self.accelerator.device)
         self.weights = [weight for weight in self.root.parameters() if weight.requires_grad]
         self.optimizer = self.accelerator.prepare(_adamw(self.weights, settings))
         self.progress = Progress()
@@ -99,20 +100,25 @@ class Trainer:
             for number, stream in enumerate(self.streams):
                 seed = [self.settings.seed, self.progress.step, part, number]
                 batch = stream.draw(np.random.default_rng(seed))
-                with faults.memory(batch, self.progress.step + 1):
+                with faults.memory(batch, self.progress.step + 1, self.towers[0]):
                     losses = self._learn(batch, stream, seed)
                 for name, loss in losses.items():
                     total[name] = total.get(name, 0.0) + loss / self.settings.accumulation
                 self.progress.examples += len(batch)
+        with faults.memory(batch, self.progress.step + 1, self.towers[0]):  # the first step makes room for the moments
+            self._move()
+        self.progress.step += 1
+        self.progress.loss = total["loss"]
+        return total
+
+    def _move(self) -> None:
+        """The weights go by their gradients, and what follows them comes after."""
         processes.average_gradients(self.weights, self.accelerator)
         if self.settings.clip is not None:
             self.accelerator.clip_grad_norm_(self.weights, self.settings.clip)
         self.optimizer.step()
         for term in self.terms:
             term.stepped(self.towers)
-        self.progress.step += 1
-        self.progress.loss = total["loss"]
-        return total
 
     def _learn(self, batch: Batch, stream: Stream, seed: list[int]) -> dict[str, float]:
         """Add the gradients of one batch; its losses by name.
@@ -161,6 +167,7 @@ class Trainer:
 
     def _export(self) -> None:
         """Write the encoders as they are now, and what classifies their vectors beside the first."""
+        faults.check_weights(self.weights, self.progress.step)
         for tower, name in zip(self.towers, (ENCODER, f"{ENCODER}-positive"), strict=False):
             if self.main:
                 with checkpoints.atomic_folder(self.output / name) as folder:
@@ -178,6 +185,7 @@ class Trainer:
 
     def _save(self) -> None:
         """Write a checkpoint."""
+        faults.check_weights(self.weights, self.progress.step)
         state = asdict(self.progress)
         state["drawn"] = [source.sampler.drawn for stream in self.streams for source in stream.sources]
         state["scaler"] = self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else None

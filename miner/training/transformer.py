@@ -41,6 +41,9 @@ class Tokens:
 class Transformer(nn.Module):
     """Texts -> pooled vectors, not of length 1."""
 
+    # What makes a step need less memory.
+    SMALLER = "set training.gradient_cache (texts held at once) or lower it, or lower training.batch_size or encoder.max_tokens"
+
     def __init__(self, settings: TransformerSettings) -> None:
         """Raises ModelError where the model cannot be loaded, ConfigError where pooling or length do not fit it."""
         super().__init__()
@@ -51,7 +54,7 @@ class Transformer(nn.Module):
         self.tokenizer = parts.load_tokenizer(self.recipe)
         if self.tokenizer.pad_token_id is None:
             raise ConfigError(f"{settings.model}: its tokenizer has no padding token; choose another encoder.model")
-        self.max_tokens = parts.token_limit(self.recipe, settings.max_tokens, self.tokenizer, self.model)
+        self.longest = parts.token_limit(self.recipe, settings.max_tokens, self.tokenizer, self.model)
         self.pooling = self._cut(SIMCSE.get(settings.pooling, settings.pooling))
         self.pool = pooler(self.pooling)
         self.dim = int(self.model.config.hidden_size)
@@ -92,7 +95,7 @@ class Transformer(nn.Module):
         """Texts, or pairs of texts as one sequence, in numbers."""
         prompted = [self.recipe.prompt + text for text in texts] if self.recipe.prompt else list(texts)
         second = {} if partners is None else {"text_pair": list(partners)}
-        tokens = self.tokenizer(prompted, **second, truncation=True, max_length=self.max_tokens, return_attention_mask=False)
+        tokens = self.tokenizer(prompted, **second, truncation=True, max_length=self.longest, return_attention_mask=False)
         inputs: dict[str, list[list[int]]] = {
             name: tokens[name] for name in ("input_ids", "token_type_ids") if name in tokens and name in self._wanted
         }
@@ -130,5 +133,5 @@ class Transformer(nn.Module):
     def save(self, folder: Path) -> None:
         """Write the encoder as `miner`, sentence-transformers and transformers load it."""
         head: Any = self.head[0] if self.head is not None and self.settings.keep_head else None
-        recipe = Recipe(folder, max_tokens=self.max_tokens, lower_case=self.recipe.lower_case, prompt=self.recipe.prompt)
+        recipe = Recipe(folder, max_tokens=self.longest, lower_case=self.recipe.lower_case, prompt=self.recipe.prompt)
         export.save(recipe, self.model, self.tokenizer, self.pooling, head)
