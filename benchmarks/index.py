@@ -43,7 +43,7 @@ def subset(corpus: Corpus, rows: int, folder: str) -> Corpus:
     schema = embeddings_schema(corpus.dim, corpus.fingerprint)
     with storage.parquet_writer(uri, schema) as writer:
         write_row_groups(writer, pa.table([pa.array(ids), vectors_to_arrow(vectors)], schema=schema))
-    return Corpus(folder, corpus.lang, corpus.dim, corpus.fingerprint, (Shard(name, len(ids), storage.checksum(uri)),), {})
+    return Corpus(folder, corpus.lang, corpus.dim, corpus.fingerprint, (Shard(name, len(ids), storage.checksum(uri)),), {}, {})
 
 
 def independent(keys: np.ndarray, queries: np.ndarray, similarities: np.ndarray) -> float:

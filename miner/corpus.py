@@ -35,6 +35,7 @@ class Corpus:
     fingerprint: str  # of the encoder
     shards: tuple[Shard, ...]  # of the embeddings
     counts: dict[str, int]  # of the reading: lines, kept, empty, invalid, too_long, duplicate
+    set_aside: dict[str, str]  # input or shard of sentences -> why it is left out
 
     @property
     def rows(self) -> int:
@@ -155,10 +156,14 @@ def open_corpus(folder: str) -> Corpus:
         _check_rows(storage.join(folder, SENTENCES, shard.name), shard.rows)
     for shard in embeddings.shards:
         _check_rows(storage.join(folder, EMBEDDINGS, shard.name), shard.rows, config["dim"])
-    if embeddings.rows != sentences.rows:
-        raise DataError(f"{folder}: {embeddings.rows} vectors for {sentences.rows} sentences; run `miner embed` again")
+    set_aside = embeddings.details.get("set_aside", {})
+    rows = sum(shard.rows for shard in sentences.shards if shard.name not in set_aside)
+    if embeddings.rows != rows:
+        raise DataError(f"{folder}: {embeddings.rows} vectors for {rows} sentences; run `miner embed` again")
     counts = dict(sentences.details.get("counts", {}))
-    return Corpus(folder, config["lang"], config["dim"], config["fingerprint"], tuple(embeddings.shards), counts)
+    left_out = {storage.join(folder, EMBEDDINGS, name): why for name, why in set_aside.items()}
+    left_out |= sentences.details.get("set_aside", {})
+    return Corpus(folder, config["lang"], config["dim"], config["fingerprint"], tuple(embeddings.shards), counts, left_out)
 
 
 def _config(folder: str, embeddings: Manifest) -> dict[str, Any]:

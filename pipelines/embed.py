@@ -16,11 +16,13 @@ from miner import corpus, languages, storage, tables
 from miner.aside import aside
 from miner.config import EmbedConfig, EncoderSettings
 from miner.encoders import Encoder, load_encoder
+from miner.encoders.base import CountsTokens
 from miner.errors import ModelError
 from miner.storage import Stage
 from miner.text import readers
 from miner.text.sentences import signature
 from pipelines import sentences
+from pipelines.failures import set_aside_in
 from pipelines.runner import run_stage, working_in
 
 logger = logging.getLogger(__name__)
@@ -38,6 +40,7 @@ class EmbedResult:
     unique: int  # sentences
     counts: Mapping[str, int]  # of lines: lines = kept + empty + invalid + too_long, and duplicate = kept - unique
     seconds: Mapping[str, float]  # by stage
+    set_aside: Mapping[str, str]  # input or shard -> why it is left out
 
     def summary(self) -> str:
         """A few lines for a person."""
@@ -71,11 +74,20 @@ def run(config: EmbedConfig, options: Sequence[str] = ()) -> EmbedResult:
         times.append(time.perf_counter())
         stage = _stage(config.output, lang, encoder, {shard.name: shard.checksum for shard in texts.shards})
         made_from = {shard.name: stage.key({shard.name: shard.checksum}) for shard in texts.shards}
-        run_stage(stage, made_from, _Embed(config.output, settings, encoder.fingerprint), options)
+        made = run_stage(stage, made_from, _Embed(config.output, settings, encoder.fingerprint), options, spare=not config.strict)
         times.append(time.perf_counter())
     seconds = dict(zip(("encoder", corpus.SENTENCES, corpus.EMBEDDINGS), np.diff(times).round(3).tolist(), strict=True))
-    counts = texts.details["counts"]
-    return EmbedResult(config.output, lang, config.encoder, encoder.fingerprint, encoder.dim, texts.rows, counts, seconds)
+    return EmbedResult(
+        output=config.output,
+        lang=lang,
+        encoder=config.encoder,
+        fingerprint=encoder.fingerprint,
+        dim=encoder.dim,
+        unique=made.rows,
+        counts=texts.details["counts"],
+        seconds=seconds,
+        set_aside={**set_aside_in(texts), **{stage.path(name): why for name, why in set_aside_in(made).items()}},
+    )
 
 
 def is_done(config: EmbedConfig, fingerprint: str) -> bool:
@@ -86,6 +98,7 @@ def is_done(config: EmbedConfig, fingerprint: str) -> bool:
     texts, embedded = (storage.read_manifest(folder) for folder in folders)
     same = dict(texts.inputs) == {uri: signature(uri) for uri in readers.expand(config.inputs)}
     same &= dict(texts.config) == sentences.made_with(config)
+    same &= not set_aside_in(texts) and not set_aside_in(embedded)  # which is to be tried again
     same &= dict(embedded.inputs) == {shard.name: shard.checksum for shard in texts.shards}
     return same and embedded.config.get("fingerprint") == fingerprint
 
@@ -110,13 +123,19 @@ class _Embed:
         schema = tables.embeddings_schema(self.encoder.dim, self.fingerprint)
         texts = storage.open_parquet(storage.join(self.output, corpus.SENTENCES, name))
         vectors = storage.parquet_writer(storage.join(self.output, corpus.EMBEDDINGS, name), schema)
+        before = self._tokens()
         with texts as file, vectors as writer, aside() as begin:
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group, columns=["id", "text"])
                 rows = vectors_of(self.encoder, table["text"].to_pylist(), self.settings.encoder)
                 begin(self.write, writer, table, rows)  # converted and written while the next group is encoded
-                logger.info("%s: row group %d of %d encoded", name, group + 1, file.num_row_groups)
-            return file.metadata.num_rows, {}
+                told = {"stage": corpus.EMBEDDINGS, "shard": name}
+                logger.info("%s: row group %d of %d encoded", name, group + 1, file.num_row_groups, extra=told)
+            made = int(file.metadata.num_rows)
+        return made, {"tokens": self._tokens() - before} if isinstance(self.encoder, CountsTokens) else {}
+
+    def _tokens(self) -> int:
+        return self.encoder.tally.tokens if isinstance(self.encoder, CountsTokens) else 0
 
     def write(self, writer: pq.ParquetWriter, texts: pa.Table, vectors: npt.NDArray[np.float32]) -> None:
         """Write (n, dim) vectors beside the ids of their texts."""

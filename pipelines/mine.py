@@ -40,6 +40,7 @@ class MineResult:
     seconds: Mapping[str, float]  # by stage
     scores: Scores | None  # with gold
     engine: Mapping[str, Any]  # of the search, and why
+    set_aside: Mapping[str, str]  # of the sides: file or shard -> why it is left out
     examples: Sequence[tuple[float, str, str]]  # margin, source, target: from the best pair to the last
 
     @property
@@ -49,7 +50,7 @@ class MineResult:
 
     def figures(self) -> dict[str, Any]:
         """What a program wants to know."""
-        names = ("sentences", "unique", "pairs", "threshold", "dropped", "engine", "seconds")
+        names = ("sentences", "unique", "pairs", "threshold", "dropped", "engine", "seconds", "set_aside")
         told = {name: getattr(self, name) for name in names}
         choice = {"choice": asdict(self.choice)} if self.choice else {}
         return {**told, **choice, **(asdict(self.scores) if self.scores else {})}
@@ -123,5 +124,6 @@ def _result(output: str, found: Searched, written: Written, seconds: Mapping[str
         seconds=rounded,
         scores=written.scores,
         engine=found.engine,
+        set_aside={**found.source.set_aside, **found.target.set_aside},
         examples=written.examples,
     )

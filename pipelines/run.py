@@ -28,7 +28,7 @@ from miner.encoders import load_encoder
 from miner.errors import ConfigError, MinerError
 from miner.run_settings import RunConfig
 from miner.text import readers
-from pipelines import embed, index, mine, neighbours, schedule, sides, verify
+from pipelines import embed, index, mine, neighbours, schedule, sides, telemetry, verify
 from pipelines.runner import in_local_processes, working_in
 from pipelines.schedule import Task
 from pipelines.search import Search
@@ -57,6 +57,9 @@ class RunResult:
     corpora: Mapping[str, Mapping[str, Any]]  # by name: language, sentences, seconds, and whether it was there already
     pairs: Mapping[str, Mapping[str, Any]]  # by name: the figures of `miner mine`, and whether they were there already
     seconds: float
+    set_aside: Mapping[str, str]  # file, shard, or task -> why the rest was made without it
+    counters: Mapping[str, Mapping[str, int]]  # by kind of stage, of what was made in this run
+    stages: Sequence[Mapping[str, Any]]  # each stage that ran
 
     def figures(self) -> dict[str, Any]:
         """The same for a program."""
@@ -76,16 +79,26 @@ def plan(config: RunConfig) -> list[Step]:
 def run(config: RunConfig, options: Sequence[str] = ()) -> RunResult:
     """Embed every corpus that a pair needs, and mine every pair, each as soon as what it needs is there; what is complete is kept.
 
-    Raises ConfigError for corpora, pairs and options that cannot be, and what `embed.run` and `mine.run` raise.
+    Unless the config is strict, a corpus or pair that fails for its data's sake is set aside, as are files and shards of text. Raises
+    ConfigError for corpora, pairs and options that cannot be, and what `embed.run` and `mine.run` raise where not one pair is left.
     """
     start = time.perf_counter()
     if in_local_processes(options) and config.at_once > 1:
         raise ConfigError(f"at_once: {config.at_once}: worker processes of this machine take one stage at a time; leave at_once out")
     job = _Job(config, options)
-    with working_in(config.output):
-        schedule.run(job.tasks(), config.at_once)
-        corpora, pairs = ({name: done[name] for name in asked} for done, asked in ((job.embedded, job.places), (job.mined, job.pairs)))
-        result = RunResult(config.output, corpora, pairs, round(time.perf_counter() - start, 3))
+    with working_in(config.output), telemetry.collecting(config.output) as records:
+        failed = schedule.run(job.tasks(), config.at_once, spare=not config.strict)
+        if failed and not job.mined:
+            raise next(iter(failed.values()))
+        result = RunResult(
+            output=config.output,
+            corpora={name: job.embedded[name] for name in job.places if name in job.embedded},
+            pairs={name: job.mined[name] for name in job.pairs if name in job.mined},
+            seconds=round(time.perf_counter() - start, 3),
+            set_aside={**job.set_aside, **{name: str(error) for name, error in failed.items()}},
+            counters=telemetry.totals(records),
+            stages=[record.figures() for record in records],
+        )
         storage.write_json(storage.join(config.output, SUMMARY), result.figures())
     return result
 
@@ -101,6 +114,7 @@ class _Job:
         self.places: dict[str, str] = {}  # corpus -> its folder
         self.embedded: dict[str, dict[str, Any]] = {}
         self.mined: dict[str, dict[str, Any]] = {}
+        self.set_aside: dict[str, str] = {}
         self.indexing: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self.indexes: dict[str, str] = {}
         needed = {name for pair in self.pairs.values() for name in pair}
@@ -116,6 +130,7 @@ class _Job:
             corpus = sides.open_folder(told.files[0])
             self.places[name] = told.files[0]
             self.embedded[name] = {"lang": corpus.lang, "unique": corpus.rows, "kept": True}
+            self.set_aside |= corpus.set_aside
             return
         if readers.STDIN in told.files:
             raise ConfigError(f"corpora.{name}: standard input cannot be read again when a run goes on; write it to a file")
@@ -161,6 +176,7 @@ class _Job:
         logger.info("embed %s", name)
         result = embed.run(self.texts[name], self.options)
         self.embedded[name] = {"lang": result.lang, "unique": result.unique, "seconds": dict(result.seconds), "kept": kept}
+        self.set_aside |= result.set_aside
 
     def is_mined(self, pair: str) -> bool:
         """Whether a pair was mined from its corpora as they are now. Looks at manifests only."""

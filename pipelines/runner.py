@@ -73,7 +73,7 @@ def run_stage(
     if set_aside and len(set_aside) == len(made_from):
         raise DataError(next(iter(set_aside.values())))
     for name, reason in set_aside.items():
-        logger.warning("%s: set aside: %s", stage.stage, reason, extra={"stage": stage.stage, "shard": name})
+        logger.info("%s: set aside: %s", stage.stage, reason, extra={"stage": stage.stage, "shard": name})
     made = {name: key for name, key in made_from.items() if name not in set_aside}
     manifest = stage.finish(made, lambda shards: {**(details(shards) if details else {}), **_as_detail(set_aside)})
     telemetry.tell(stage, manifest, set(pending) - set(set_aside), start)

@@ -6,6 +6,7 @@ Filters work on a range that was gathered; near-duplicates are collapsed after t
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from miner import languages, storage
@@ -16,6 +17,7 @@ from miner.filters import language
 from miner.storage import Manifest, Shard, Stage
 from miner.text import readers, sentences
 from pipelines.collapse import NEAR_DUPLICATE, Collapse
+from pipelines.failures import set_aside_in
 from pipelines.gather import DROPPED, Gather, Scattered, Sieve, Sifted, reasons
 from pipelines.runner import run_stage
 
@@ -37,7 +39,7 @@ def run(config: EmbedConfig, inputs: Sequence[str], options: Sequence[str] = ())
         places = {uri: spool if uri == readers.STDIN else uri for uri in inputs}
         settings = config.part(TextSettings)
         scattered = Scattered(storage.join(config.output, RANGES), sentences.ranges_for(list(places.values()), settings))
-        stage, dropped = (Stage(storage.join(config.output, name), name, made_with(config), signatures) for name in (SENTENCES, DROPPED))
+        stage, dropped = _stages(config, signatures)
         stage.start()
         made_from = dict.fromkeys(scattered.names(), stage.key())
         if config.keep_dropped:
@@ -47,10 +49,11 @@ def run(config: EmbedConfig, inputs: Sequence[str], options: Sequence[str] = ())
         if not stage.pending(made_from) and storage.exists(stage.path(storage.MANIFEST)):
             manifest = storage.read_manifest(stage.folder)
         else:
-            counts = _scatter(_Scatter(scattered, places, settings), signatures, options)
-            manifest = _sift(config, scattered, (stage, dropped), counts, options)
+            read = _scatter(_Scatter(scattered, places, settings), signatures, options)
+            stage, dropped = _stages(config, {uri: told for uri, told in signatures.items() if uri not in read.set_aside})
+            manifest = _sift(config, scattered, (stage, dropped), read, options)
         if config.keep_dropped:
-            dropped.finish(dict.fromkeys(made_from, dropped.key()))
+            dropped.finish(dict.fromkeys(scattered.names(), dropped.key()))
     finally:
         storage.remove(spool)
     storage.remove(scattered.folder)
@@ -62,15 +65,32 @@ def run(config: EmbedConfig, inputs: Sequence[str], options: Sequence[str] = ())
     return manifest
 
 
+def _stages(config: EmbedConfig, signatures: Mapping[str, str]) -> tuple[Stage, Stage]:
+    """Of the sentences, and of those that are dropped."""
+    stage, dropped = (Stage(storage.join(config.output, name), name, made_with(config), signatures) for name in (SENTENCES, DROPPED))
+    return stage, dropped
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What was scattered."""
+
+    counts: Mapping[str, int]  # of lines
+    set_aside: Mapping[str, str]  # input -> why it could not be read
+
+    def details(self, sifted: Sequence[Shard], shards: Sequence[Shard]) -> dict[str, Any]:
+        """For the manifest of the sentences."""
+        set_aside = {"set_aside": dict(self.set_aside)} if self.set_aside else {}
+        return {"counts": _tally(self.counts, sifted, shards), **set_aside}
+
+
 def made_with(config: EmbedConfig) -> dict[str, Any]:
     """What must not change between runs in one folder: settings of the text, language, and the filters that are on."""
     filters = {f"filter {name}": bound for name, bound in config.sentence_filters.bounds().items()}
     return {**config.part(TextSettings).model_dump(), "lang": languages.canonical(config.lang), "collapse": config.collapse, **filters}
 
 
-def _sift(
-    config: EmbedConfig, scattered: Scattered, stages: tuple[Stage, Stage], counts: Mapping[str, int], options: Sequence[str]
-) -> Manifest:
+def _sift(config: EmbedConfig, scattered: Scattered, stages: tuple[Stage, Stage], read: _Read, options: Sequence[str]) -> Manifest:
     """What was scattered -> the sentences, and those that were dropped; these are the two stages."""
     stage, dropped = stages
     if not config.keep_dropped:
@@ -80,10 +100,10 @@ def _sift(
     made_from = dict.fromkeys(scattered.names(), stage.key())
     if not config.collapse:
         work = Gather(scattered, sieve, sifted)
-        return run_stage(stage, made_from, work, options, lambda shards: {"counts": _tally(counts, shards, shards)})
+        return run_stage(stage, made_from, work, options, lambda shards: read.details(shards, shards))
     collapse = Collapse(config.output, scattered, sifted)
     before = collapse.prepare(sieve, stage.key(), options)
-    manifest = run_stage(stage, made_from, collapse, options, lambda shards: {"counts": _tally(counts, before, shards)})
+    manifest = run_stage(stage, made_from, collapse, options, lambda shards: read.details(before, shards))
     collapse.remove()
     return manifest
 
@@ -117,8 +137,8 @@ class _Scatter:
         return counts["kept"], counts
 
 
-def _scatter(work: _Scatter, signatures: Mapping[str, str], options: Sequence[str]) -> dict[str, int]:
-    """Scatter every input that is not scattered yet; returns the counts of them all."""
+def _scatter(work: _Scatter, signatures: Mapping[str, str], options: Sequence[str]) -> _Read:
+    """Scatter every input that is not scattered yet. One that cannot be read is set aside, unless the settings are strict."""
     stage = Stage(work.folder, "ranges", {}, signatures)
     how = {"settings": storage.key(work.settings.model_dump()), "ranges": str(work.ranges)}
     made_from = {sentences.scattered_name(source): stage.key({source: signature, **how}) for source, signature in signatures.items()}
@@ -126,7 +146,7 @@ def _scatter(work: _Scatter, signatures: Mapping[str, str], options: Sequence[st
         if name.endswith(sentences.SUFFIX):  # of an input that is no longer asked for; gather takes all there are
             storage.remove(stage.path(name))
             storage.remove(stage.path(f"{storage.MARKERS}/{name}.json"))
-    manifest = run_stage(stage, made_from, work, options)
+    manifest = run_stage(stage, made_from, work, options, spare=not work.settings.strict)
     counts = Counter(dict.fromkeys(readers.COUNTS, 0))
     for shard in manifest.shards:
         counts.update(shard.counts)
@@ -134,4 +154,5 @@ def _scatter(work: _Scatter, signatures: Mapping[str, str], options: Sequence[st
         storage.remove(work.folder)
         reasons = ", ".join(f"{counts[name]} {name.replace('_', ' ')}" for name in readers.COUNTS if name not in ("lines", "kept"))
         raise DataError(f"{', '.join(signatures)}: not one sentence in {counts['lines']} lines ({reasons}); give a text with sentences")
-    return dict(counts)
+    left_out = set_aside_in(manifest)
+    return _Read(dict(counts), {source: left_out[name] for source in signatures if (name := sentences.scattered_name(source)) in left_out})

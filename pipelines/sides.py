@@ -67,18 +67,25 @@ def open_folder(place: str) -> Corpus:
 def check_text(place: str, config: TextSettings) -> None:
     """DataError for a text that is missing or without a sentence and, where the settings are strict, for one with a bad line.
 
-    Standard input can be read only once, so it is not looked into.
+    Of several files one with a sentence is enough: one that cannot be read is set aside later. Standard input can be read only
+    once, so it is not looked into.
     """
     settings = config.part(TextSettings)
     uris = readers.expand([place])
     if readers.STDIN in uris:
         return
-    blocks = (block for uri in uris for block in readers.read(uri, settings))
-    if not any(block.texts for block in blocks):
-        raise DataError(f"{place}: holds not one sentence; give a text that has some")
     if settings.strict:
-        for _ in blocks:
-            pass  # raises what is wrong with a later line, while nothing is written yet
+        for uri in uris:
+            for _ in readers.read(uri, settings):
+                pass  # raises what is wrong with any line, while nothing is written yet
+    errors = []
+    for uri in uris:
+        try:
+            if any(block.texts for block in readers.read(uri, settings)):
+                return
+        except DataError as error:
+            errors.append(error)
+    raise errors[0] if errors else DataError(f"{place}: holds not one sentence; give a text that has some")
 
 
 def check_encoder(embedded: Corpus, config: EncoderSettings) -> None:

@@ -7,6 +7,7 @@ from miner import lock, storage
 from miner.errors import DataError, StorageError
 from miner.lock import Holder
 from miner.storage import MARKERS
+from pipelines.failures import set_aside_in
 from pipelines.verify import stage_of
 
 
@@ -19,6 +20,7 @@ class StageStatus:
     shards: int  # that are made
     total: int | None  # None where the names of the shards do not tell
     rows: int | None  # of a stage that is finished
+    set_aside: int = 0  # shards and inputs that it was finished without
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def _stage(folder: str, place: str, names: list[str]) -> StageStatus:
     shown = place or "."
     try:
         manifest = storage.read_manifest(storage.join(folder, place))
-        return StageStatus(shown, True, len(manifest.shards), len(manifest.shards), manifest.rows)
+        return StageStatus(shown, True, len(manifest.shards), len(manifest.shards), manifest.rows, len(set_aside_in(manifest)))
     except StorageError:
         made = [name.removeprefix(f"{here}/") for name in names if name.startswith(f"{here}/part-")]
         total = int(made[0].split("-of-")[1].split(".")[0]) if made else None

@@ -7,8 +7,8 @@ counters, and others count what they did twice.
 import contextlib
 import logging
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -66,19 +66,26 @@ class StageRecord:
         return asdict(self)
 
 
-_open: dict[object, list[StageRecord]] = {}
+_open: dict[object, tuple[str, list[StageRecord]]] = {}  # key -> below which folder, and what was told
 
 
 @contextlib.contextmanager
 def collecting(output: str) -> Iterator[list[StageRecord]]:
     """Gives a list that fills with the records of the stages below `output`, whichever thread they run in."""
     key, found = object(), list[StageRecord]()
-    _open[key] = found
+    _open[key] = (storage.join(output, ""), found)
     try:
         yield found
     finally:
         del _open[key]
-        found[:] = [record for record in found if record.folder.startswith(output)]
+
+
+def totals(records: Sequence[StageRecord]) -> dict[str, dict[str, int]]:
+    """The counters of all stages of a kind, added up."""
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for record in records:
+        found[record.stage].update(record.counters)
+    return {stage: dict(counted) for stage, counted in found.items()}
 
 
 def tell(stage: Stage, manifest: Manifest, made: set[str], start: float) -> None:
@@ -91,7 +98,8 @@ def tell(stage: Stage, manifest: Manifest, made: set[str], start: float) -> None
     seconds = round(time.perf_counter() - start, 3)
     left_out = dict(set_aside_in(manifest))
     record = StageRecord(stage.stage, stage.folder, seconds, len(manifest.shards), len(new), dict(found), left_out)
-    for each in list(_open.values()):
-        each.append(record)
+    for output, found_there in list(_open.values()):
+        if stage.folder.startswith(output):
+            found_there.append(record)
     told = ", ".join(f"{value:,} {name}" for name, value in found.items()) or "all shards were there already"
     logger.info("%s: finished in %.1f s: %s", stage.stage, seconds, told, extra={"stage": stage.stage, "figures": record.figures()})

@@ -14,6 +14,7 @@ from miner.corpus import EMBEDDINGS, SENTENCES
 from miner.errors import DataError, MinerError, StorageError
 from miner.storage import MANIFEST, MARKERS, STARTED, Manifest, Shard
 from pipelines import candidates, decide, index
+from pipelines.failures import set_aside_in
 from pipelines.neighbours import NEIGHBOURS
 from pipelines.search import BACKWARD, FORWARD
 
@@ -129,6 +130,10 @@ class _Stage:
             for name in sorted(self.files - {shard.name for shard in self.manifest.shards}):
                 if name.startswith("part-") and "/" not in name:
                     yield Fault(self.path(name), f"not in {MANIFEST}", f"delete it, or {AGAIN}")
+            for reason in set_aside_in(self.manifest).values():
+                place, _, rest = reason.partition(": ")
+                what, _, remedy = rest.partition("; ")
+                yield Fault(place, f"set aside: {what}", remedy or AGAIN)
             yield from _lineage(self.folder, self.manifest)
 
     def foreign(self, manifest: Manifest) -> Fault | None:

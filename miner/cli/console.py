@@ -6,7 +6,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import click
 from miner.errors import MinerError
 
 OURS = ("miner", "pipelines")
+SET_ASIDE_STATUS = 3  # of a command that made all but what was set aside
 QUIET_SECONDS = 10.0  # without a terminal, progress is told this often, and not before
 
 
@@ -25,6 +26,7 @@ class Edge:
     beam_options: tuple[str, ...] = ()
     verbose: bool = False
     debug: bool = False
+    log_format: str = "text"
 
 
 def beam_options() -> tuple[str, ...]:
@@ -37,15 +39,18 @@ def _edge(ctx: click.Context) -> Edge:
 
 
 def add_edge_options(command: click.Command) -> None:
-    """Give a command, and those below it, `--verbose` and `--debug`: they may stand before or after the command's name."""
+    """Give a command, and those below it, `--verbose` and the like: they may stand before or after the command's name."""
 
-    def remember(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    def remember(ctx: click.Context, parameter: click.Parameter, value: bool | str | None) -> None:
         if value:
-            setattr(_edge(ctx), str(parameter.name), True)
+            setattr(_edge(ctx), str(parameter.name), value)
 
     if not any(parameter.name == "debug" for parameter in command.params):
         for declarations, text in ((["-v", "--verbose"], "Log what is being done."), (["--debug"], "Show where an error comes from.")):
             command.params.append(click.Option(declarations, is_flag=True, expose_value=False, callback=remember, help=text))
+        choice = click.Choice(["text", "json"])
+        text = "json: a JSON object on each line of stderr, and no bars."
+        command.params.append(click.Option(["--log-format"], type=choice, expose_value=False, callback=remember, help=text))
     for below in getattr(command, "commands", {}).values():
         add_edge_options(below)
 
@@ -57,14 +62,35 @@ def errors_as_lines(ctx: click.Context) -> Iterator[None]:
         yield
     except MinerError as error:
         close_bar()
-        if _edge(ctx).debug:
+        if _edge(ctx).debug and _edge(ctx).log_format == "text":
             click.echo("".join(traceback.format_exception(error)), err=True)
-        click.echo(f"miner: error: {' '.join(str(error).split())}", err=True)
+        _say(ctx, logging.ERROR, f"error: {' '.join(str(error).split())}", kind=type(error).__name__)
         ctx.exit(1)
     except KeyboardInterrupt:
         close_bar()
-        click.echo("miner: stopped; run the same command again to go on", err=True)
+        _say(ctx, logging.ERROR, "stopped; run the same command again to go on")
         ctx.exit(130)
+
+
+def exit_unless_whole(set_aside: Mapping[str, str]) -> None:
+    """End with status 3 where something was set aside: the rest is done, and a schedule is to notice."""
+    if set_aside:
+        ctx = click.get_current_context()
+        for place, reason in set_aside.items():
+            _say(ctx, logging.WARNING, f"set aside: {reason}" if place in reason else f"set aside: {place}: {reason}")
+        _say(ctx, logging.WARNING, f"the rest is done, {len(set_aside)} set aside; mend that and run the same command again")
+        ctx.exit(SET_ASIDE_STATUS)
+
+
+def _say(ctx: click.Context, level: int, text: str, **more: str) -> None:
+    """A line on stderr."""
+    if _edge(ctx).log_format == "json":
+        from miner.cli import log_lines
+
+        record = logging.LogRecord("miner", level, "", 0, text.removeprefix("error: "), None, None)
+        click.echo(log_lines.as_json(record, **more), err=True)
+    else:
+        click.echo(f"miner: {text}", err=True)
 
 
 def write_figures(path: str | None, figures: dict[str, Any]) -> None:
@@ -102,11 +128,12 @@ class Terminal(logging.Handler):
     def show(self, record: logging.LogRecord) -> None:
         progress: dict[str, Any] | None = getattr(record, "progress", None)
         ours = record.name.partition(".")[0] in OURS
-        if progress is not None and sys.stderr.isatty():
+        json = self.edge.log_format == "json"
+        if progress is not None and sys.stderr.isatty() and not json:
             self.draw(**progress)
         elif progress is not None and not self.edge.verbose:
             self.tell(record, **progress)
-        elif self.edge.verbose or (ours and record.levelno >= logging.WARNING):
+        elif self.edge.verbose or (ours and (json or record.levelno >= logging.WARNING)):
             self.write(record)
 
     def draw(self, stage: str, done: int, total: int, unit: str = "shard", note: str = "") -> None:
@@ -131,9 +158,11 @@ class Terminal(logging.Handler):
             self.write(record)
 
     def write(self, record: logging.LogRecord) -> None:
+        from miner.cli import log_lines
+
         if self.bar is not None:
             self.bar.clear()
-        click.echo(f"miner: {self.format(record)}", err=True)
+        click.echo(log_lines.as_json(record) if self.edge.log_format == "json" else f"miner: {self.format(record)}", err=True)
 
     def close_bar(self) -> None:
         if self.bar is not None:

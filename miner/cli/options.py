@@ -39,7 +39,7 @@ encoder_options = group(
 text_column_option = setting(TextSettings, "text_column", "Column of TSV, JSONL or Parquet: a name, or a number from 1.", metavar="NAME")
 
 reading_options = group(
-    setting(TextSettings, "strict", "Stop at the first bad line instead of counting it.", is_flag=True),
+    setting(TextSettings, "strict", "Stop at the first bad line or file instead of leaving it out.", is_flag=True),
     setting(TextSettings, "max_chars", "Drop longer lines.", type=int),
     setting(TextSettings, "shards", "Shards to cut the text into; without it, one for about 32 MB.", type=int),
 )

@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 @options.changes_option("k=8, corpora.de=new.txt")
 @click.option("--profile", metavar="NAME", help="Run on this profile of CONFIG's runner section.")
 @click.option("--dry-run", is_flag=True, help="Only tell what is done, and what is to be done.")
+@click.option("--strict", is_flag=True, help="Stop at the first line, file, shard or pair that fails, instead of setting it aside.")
 @options.json_option
 @report.report_option
-def command(config: str, changes: tuple[str, ...], profile: str | None, dry_run: bool, json_file: str | None, no_report: bool) -> None:
+def command(
+    config: str, changes: tuple[str, ...], profile: str | None, dry_run: bool, strict: bool, json_file: str | None, no_report: bool
+) -> None:
     """Mine many corpora with one another, as CONFIG says; every one is embedded once.
 
-    What is complete is kept: run again, it goes on where it stopped, and with new files it makes what they change.
+    What is complete is kept: run again, it goes on where it stopped, and with new files it makes what they change. A file that
+    cannot be read is set aside, told and tried again the next time; the exit status is 3 then.
 
     \b
     Example:
@@ -35,7 +39,7 @@ def command(config: str, changes: tuple[str, ...], profile: str | None, dry_run:
     from miner.run_settings import RunConfig
     from pipelines import run
 
-    settings = load_yaml(RunConfig, config, changes)
+    settings = load_yaml(RunConfig, config, (*changes, *(["strict=true"] if strict else [])))
     beam_options = (*settings.runner.options(profile), *console.beam_options())
     if dry_run:
         steps = run.plan(settings)
@@ -49,6 +53,7 @@ def command(config: str, changes: tuple[str, ...], profile: str | None, dry_run:
         for name, pair in result.pairs.items():
             if not pair["kept"]:
                 report.leave(storage.join(result.output, run.PAIRS, name))
+    console.exit_unless_whole(result.set_aside)
 
 
 def planned(steps: Sequence["Step"], beam_options: Sequence[str]) -> str:

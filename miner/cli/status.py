@@ -45,5 +45,5 @@ def summary(status: "Status") -> str:
 
 def _shards(stage: "StageStatus") -> str:
     if stage.finished:
-        return f"{stage.shards:,} shards, {stage.rows:,} rows"
+        return f"{stage.shards:,} shards, {stage.rows:,} rows" + (f", {stage.set_aside:,} set aside" if stage.set_aside else "")
     return f"{stage.shards:,} shards" if stage.total is None else f"{stage.shards:,} of {stage.total:,} shards"

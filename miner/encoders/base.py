@@ -1,5 +1,6 @@
 """The one seam between text and vectors."""
 
+import threading
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
@@ -24,3 +25,16 @@ class Encoder(Protocol):
     def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """n texts -> (n, dim) float32 rows of length 1, in the order of the texts; a text with nothing to encode is a zero row."""
         ...
+
+
+class Tally(threading.local):
+    """How many tokens a thread has had encoded."""
+
+    tokens = 0
+
+
+@runtime_checkable
+class CountsTokens(Protocol):
+    """An encoder that counts its tokens, as those of this library do."""
+
+    tally: Tally

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import xxhash
 
 from miner import storage
+from miner.encoders.base import Tally
 from miner.encoders.words import Pieces, Words
 from miner.errors import ModelError
 
@@ -46,6 +47,7 @@ class StaticEncoder:
             raise ModelError(f"{self.folder / SETTINGS}: does not tell the dimension; fetch or train the encoder again")
         self.dim: int = settings["dim"]
         self.words = Words(self._cut)
+        self.tally = Tally()
 
     @cached_property
     def fingerprint(self) -> str:
@@ -108,13 +110,14 @@ class StaticEncoder:
         result = np.empty((len(texts), self.dim), dtype=np.float32)
         size = max(1, min(SLICE, ceil(len(texts) / cores)))
 
-        def encode_slice(at: int) -> None:
+        def encode_slice(at: int) -> int:
             part = slice(at, at + size)
-            bag(vectors, self.pieces_of(texts[part]), result[part])
+            pieces = self.pieces_of(texts[part])
+            bag(vectors, pieces, result[part])
+            return len(pieces.ids)
 
         with ThreadPoolExecutor(cores) as pool:
-            for _ in pool.map(encode_slice, range(0, len(texts), size)):
-                pass  # raises what a thread raised
+            self.tally.tokens += sum(pool.map(encode_slice, range(0, len(texts), size)))
         return result
 
     def pieces_of(self, texts: list[str]) -> Pieces:

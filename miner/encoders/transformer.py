@@ -21,6 +21,7 @@ import numpy.typing as npt
 from miner.config import EncoderSettings
 from miner.encoders import hub
 from miner.encoders import transformer_parts as parts
+from miner.encoders.base import Tally
 from miner.encoders.model_folder import Recipe, fingerprint, read_recipe
 from miner.encoders.pooling import CHOICES, highest_layer, pooler
 from miner.errors import ConfigError, ModelError
@@ -72,6 +73,7 @@ class TransformerEncoder:
         self.fingerprint = fingerprint(recipe, self.max_tokens)
         parts.move(self._model, self.device, self.precision)
         self._inputs = tuple(inspect.signature(self._model.forward).parameters)
+        self.tally = Tally()
         self._lock = threading.Lock()  # threads take turns: two batches at once would need twice the memory
 
     def encode(self, texts: Sequence[str]) -> Floats:
@@ -83,6 +85,7 @@ class TransformerEncoder:
                 window = filled[start : start + WINDOW]
                 tokens = self._tokenise([texts[row] for row in window])
                 lengths = [len(ids) for ids in tokens["input_ids"]]
+                self.tally.tokens += sum(lengths)
                 for batch in token_batches(lengths, self.batch_tokens):
                     rows[[window[place] for place in batch]] = self._encode_batch(tokens, batch)
         return rows
