@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from miner.config import EncoderSettings, EngineSettings, MatchSettings, SentenceSettings, Settings, TextSettings, Threshold
 from miner.errors import ConfigError
+from miner.plan.settings import PlanSettings
 
 
 class CorpusSettings(Settings):
@@ -65,6 +66,7 @@ class RunConfig(TextSettings, EncoderSettings, EngineSettings, SentenceSettings,
     threshold: Threshold | None = None  # pairs score above it; None: the margin's own
     at_once: int = pydantic.Field(1, ge=1)  # stages that run side by side, where a cluster has room for them
     runner: RunnerSettings = RunnerSettings()
+    plan: PlanSettings = PlanSettings()  # of `miner plan` alone
 
     @pydantic.field_validator("corpora", mode="before")
     @classmethod

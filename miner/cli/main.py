@@ -20,6 +20,7 @@ COMMANDS = {
     "loop": "Mine, train on what was mined, and mine again.",
     "eval": "Measure an encoder.",
     "run": "Mine many corpora with one another.",
+    "plan": "Tell what a run would take.",
     "status": "Tell how far a run is.",
     "verify": "Check that what was written is still whole.",
     "report": "Show in pictures what a folder holds.",

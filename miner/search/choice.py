@@ -80,19 +80,28 @@ def _share(keys: int, target_recall: float) -> float:
 
 def factory(rows: int, dim: int, memory: int, gpu: bool = False) -> str:
     """An index of `rows` vectors that takes at most `memory` bytes while it is searched; ConfigError where none does."""
+    sizes = _sizes(rows, dim, gpu)
+    for name, size in sizes.items():
+        if size <= memory or name == "Flat":
+            return name
+    raise ConfigError(
+        f"--memory: {rows:,} vectors x {dim} dimensions take {min(sizes.values()) / 1e9:.1g} GB in the smallest index that is chosen by"
+        " itself; give more, or a --factory"
+    )
+
+
+def index_bytes(name: str, rows: int, dim: int, gpu: bool = False) -> int:
+    """What an index that `factory` may choose takes while it is searched, and as a file."""
+    return _sizes(rows, dim, gpu)[name]
+
+
+def _sizes(rows: int, dim: int, gpu: bool) -> dict[str, int]:
+    """The indexes to choose from, the best first, and their bytes."""
     if rows <= FLAT_ROWS:
-        return "Flat"
+        return {"Flat": rows * (4 * dim + ID_BYTES)}
     lists = _lists(rows)
     kinds = _gpu_kinds(dim) if gpu else _kinds(dim)
-    smallest = 0
-    for kind, code in kinds:
-        smallest = rows * (code + ID_BYTES) + lists * dim * 4
-        if smallest <= memory:
-            return f"IVF{lists},{kind}"
-    raise ConfigError(
-        f"--memory: {rows:,} vectors x {dim} dimensions take {smallest / 1e9:.1g} GB in the smallest index that is chosen by itself;"
-        " give more, or a --factory"
-    )
+    return {f"IVF{lists},{kind}": rows * (code + ID_BYTES) + lists * dim * 4 for kind, code in kinds}
 
 
 def _lists(rows: int) -> int:

@@ -1,0 +1,92 @@
+"""Memory and disk of every stage, in bytes, by what it holds and writes. benchmarks/scale.md has them beside what was measured."""
+
+from dataclasses import dataclass
+
+from miner.search import choice
+
+PROCESS = 0.45e9  # Python, torch, Beam and the built-in encoder, before there is any data
+BUFFERS = 0.25e9  # what Arrow and the allocator keep of memory that is free again
+RANGE = 32 << 20  # of text that a reader holds at a time
+COPIES = 8  # bytes held for each of text, while lines are cleaned, sorted and written
+GROUP = 32_768  # sentences that are encoded and written at a time
+SCATTERED = 28  # of a line that is not yet sorted, besides its text
+CANDIDATE = 42  # of a candidate in its table
+CONTENDING = 120  # of one that is ranked and matched
+BITEXT = 80  # of a pair, besides its texts
+SEARCHING = 0.5e9  # of vectors and candidates in hand, and of their scores
+
+
+@dataclass(frozen=True)
+class Sized:
+    """A corpus, as large as it will be."""
+
+    sentences: int
+    text: float  # bytes of one sentence
+    row: float  # bytes of one sentence in its table
+    shards: int
+    dim: int
+
+    @property
+    def shard(self) -> float:
+        """Sentences of a shard."""
+        return self.sentences / self.shards
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a stage takes."""
+
+    memory: float  # of one process
+    disk: float = 0.0  # of what it leaves
+    passing: float = 0.0  # of what is gone when it is done
+
+
+def reading(corpus: Sized) -> Need:
+    """Text -> sentences; on the way every line lies on disk, uncompressed."""
+    scattered = corpus.text + SCATTERED
+    held = max(RANGE, corpus.shard * scattered)
+    return Need(PROCESS + BUFFERS + COPIES * held, corpus.sentences * corpus.row, corpus.sentences * scattered)
+
+
+def embedding(corpus: Sized) -> Need:
+    """Texts and vectors of two row groups, one of which is being written."""
+    held = 2 * min(GROUP, corpus.shard) * (corpus.text + (4 + 2) * corpus.dim)
+    return Need(PROCESS + BUFFERS + held, corpus.sentences * (choice.ID_BYTES + 2 * corpus.dim))
+
+
+def indexing(corpus: Sized, factory: str) -> Need:
+    """The index, and the bytes of it that are written; on disk also the vectors once more, and meanwhile the parts."""
+    whole = choice.index_bytes(factory, corpus.sentences, corpus.dim)
+    return Need(PROCESS + BUFFERS + 3 * whole, whole + corpus.sentences * 2 * corpus.dim, whole)
+
+
+def comparing(source: Sized, target: Sized, k: int) -> Need:
+    """Exact search: every pair of shards leaves the neighbours of both, which are merged by shard."""
+    nearest = _nearest(k)
+    shards = source.shard + target.shard
+    blocks = (source.sentences * target.shards + target.sentences * source.shards) * nearest
+    return Need(PROCESS + BUFFERS + SEARCHING + 3 * shards * nearest, (source.sentences + target.sentences) * nearest, blocks)
+
+
+def proposing(source: Sized, target: Sized, k: int, factories: tuple[str, str]) -> Need:
+    """Search by FAISS: the larger index, twice where it is laid out anew, the ids of its corpus, and a shard of neighbours."""
+    held = [
+        2 * choice.index_bytes(name, side.sentences, side.dim) + side.sentences * choice.ID_BYTES
+        for name, side in zip(factories, (source, target), strict=True)
+    ]
+    neighbours = max(source.shard, target.shard) * _nearest(k)
+    return Need(PROCESS + BUFFERS + SEARCHING + max(held) + 3 * neighbours, (source.sentences + target.sentences) * _nearest(k))
+
+
+def deciding(source: Sized, target: Sized, k: int) -> Need:
+    """Candidates and pairs. As many pairs as the smaller side has sentences are the most there can be with the usual retrieval."""
+    candidates = k * (source.sentences + target.sentences)
+    most = min(source.sentences, target.sentences)
+    texts = source.text + target.text
+    disk = candidates * CANDIDATE + most * (texts + BITEXT)
+    return Need(PROCESS + BUFFERS + candidates * CONTENDING / 4 + 2 * most * texts, disk)
+
+
+def _nearest(k: int) -> int:
+    """Of a sentence, its k neighbours and their similarities."""
+    return choice.ID_BYTES + 16 * k

@@ -1,0 +1,217 @@
+"""What `miner run` would take: sentences, time, memory, disk, index and money. Some seconds of trying things out; nothing is kept of it."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from miner.config import EngineSettings, TextSettings
+from miner.encoders.transformer_parts import choose_device
+from miner.errors import ConfigError
+from miner.plan import counting, hardware, speeds, stages
+from miner.plan.settings import HERE, Hardware
+from miner.plan.sizes import Sized
+from miner.plan.speeds import Speeds
+from miner.plan.stages import Asked, Chosen, Crew, Stage
+from miner.run_settings import RunConfig
+from miner.search import precision
+from miner.storage import available_cores
+from miner.text import readers
+from miner.text.sentences import MAX_RANGES, RANGE_BYTES, ranges_for
+from pipelines import index, neighbours, run, sides
+from pipelines.calibrate import Calibration, calibrate
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is known of a corpus before its sentences are."""
+
+    lines: float  # that are to be read, or the sentences of one that is embedded
+    why: str  # how that is known
+    lang: str
+    kept: float  # share of the lines that are sentences, as far as filters have no say
+    text: float  # bytes of a sentence
+    texts: Sequence[str]  # some of them
+    shards: int
+    inputs: int  # to be read; none where it is embedded
+    indexed: bool = False
+
+
+@dataclass(frozen=True)
+class PlannedCorpus:
+    """A corpus as large as it will be, and how that is known."""
+
+    sized: Sized
+    why: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `miner plan` tells."""
+
+    machine: str
+    workers: int
+    speeds: Speeds
+    calibration: Calibration
+    corpora: Mapping[str, PlannedCorpus]
+    pairs: Mapping[str, Chosen]
+    stages: Sequence[Stage]
+    done: Sequence[str]  # what is complete, and no stage any more
+    price: float | None  # of an hour of one machine
+
+    def figures(self) -> dict[str, Any]:
+        """The same for a program."""
+        totals = ("seconds", "money", "memory", "disk", "most_disk")
+        return asdict(self) | {name: getattr(self, name) for name in totals}
+
+    @property
+    def seconds(self) -> float:
+        return sum(stage.seconds for stage in self.stages)
+
+    @property
+    def money(self) -> float | None:
+        return None if self.price is None else self.price * self.workers * self.seconds / 3600
+
+    @property
+    def memory(self) -> float:
+        """Of one process, in bytes."""
+        return max((stage.need.memory for stage in self.stages), default=0.0)
+
+    @property
+    def disk(self) -> float:
+        """Bytes that are left."""
+        return sum(stage.need.disk for stage in self.stages)
+
+    @property
+    def most_disk(self) -> float:
+        """The most bytes at a time, with those that are gone when a stage is done."""
+        before, most = 0.0, 0.0
+        for stage in self.stages:
+            before += stage.need.disk
+            most = max(most, before + stage.need.passing)
+        return most
+
+
+def make(config: RunConfig) -> Plan:
+    """Look into the corpora, try out some of their sentences, and reckon.
+
+    Raises what `run.run` raises before it begins, ConfigError for a machine that is not known, and where no index fits its memory.
+    """
+    machine = _machine(config)
+    local = config if machine is None else config.model_copy(update={"device": "cpu"})
+    steps = run.plan(local)
+    done = [] if config.plan.sentences else [step.name for step in steps if step.done]
+    places = {step.name.removeprefix("embed "): step.output for step in steps if step.name in done and step.name.startswith("embed ")}
+    names = {name: None for pair in config.named_pairs().values() for name in pair}
+    _check_names(config)
+    found = {name: _look(config, name, places.get(name)) for name in names}
+    largest = max(found.values(), key=lambda each: each.lines if each.inputs else 0)
+    calibration = calibrate(_mixed(list(found.values())), largest.lang, local)
+    corpora = {name: PlannedCorpus(_sized(config, name, each, calibration), _why(config, name, each)) for name, each in found.items()}
+    told = calibration.speeds
+    if machine is not None:
+        told = speeds.elsewhere(told, available_cores(), machine, calibration.encoding)
+    crew = Crew(config.plan.workers, told)
+    asked = _asked(config, machine, calibration.encoding.dim)
+    pairs = {
+        name: stages.choose(corpora[source].sized, corpora[target].sized, asked, told)
+        for name, (source, target) in config.named_pairs().items()
+        if f"mine {name}" not in done
+    }
+    return Plan(
+        machine=config.plan.machine or HERE,
+        workers=crew.workers,
+        speeds=told,
+        calibration=calibration,
+        corpora=corpora,
+        pairs=pairs,
+        stages=_stages(config, found, corpora, pairs, crew),
+        done=done,
+        price=config.plan.price if config.plan.price is not None or machine is None else machine.price,
+    )
+
+
+def _machine(config: RunConfig) -> Hardware | None:
+    """The machine that is planned for; None for this one."""
+    name = config.plan.machine
+    return None if name is None else hardware.find(name, config.plan.rates)
+
+
+def _check_names(config: RunConfig) -> None:
+    for name in config.plan.sentences:
+        if name not in config.corpora:
+            raise ConfigError(f"plan.sentences: no corpus is called {name!r}; one of {', '.join(config.corpora)}")
+
+
+def _look(config: RunConfig, name: str, place: str | None) -> Found:
+    """Look into a corpus; `place` is where it is embedded, if a run has done that."""
+    told = config.corpora[name]
+    if place is None and len(told.files) == 1 and sides.is_folder(told.files[0]):
+        place = told.files[0]
+    if place is not None:
+        corpus = sides.open_folder(place)
+        shard = next(shard for shard in corpus.shards if shard.rows)
+        texts = next(corpus.sentences(shard.name, ["text"]))["text"].to_pylist()
+        return Found(corpus.rows, "embedded already", corpus.lang, 1.0, _bytes(texts), texts, len(corpus.shards), 0, index.is_index(place))
+    inputs = readers.expand(told.files)
+    settings = config.part(TextSettings).model_copy(update={"text_column": told.text_column or config.text_column})
+    count = counting.count(inputs)
+    lines, texts = counting.sample(count, settings)
+    kept = len(texts) / max(1, lines)
+    return Found(count.lines, count.why, told.lang or name, kept, _bytes(texts), texts, ranges_for(inputs, settings), len(inputs))
+
+
+def _bytes(texts: Sequence[str]) -> float:
+    """Of UTF-8, of one text."""
+    return sum(len(text.encode()) for text in texts) / max(1, len(texts))
+
+
+def _mixed(found: Sequence[Found]) -> list[str]:
+    """Texts of all corpora, of each as large a share as of the lines."""
+    lines = sum(each.lines for each in found)
+    parts = [each.texts[: math.ceil(counting.TEXTS * each.lines / lines)] for each in found]
+    return [text for part in parts for text in part]
+
+
+def _sized(config: RunConfig, name: str, found: Found, calibration: Calibration) -> Sized:
+    given = config.plan.sentences.get(name)
+    share = found.kept * calibration.passed if found.inputs else 1.0
+    sentences = given or max(1, round(found.lines * share))
+    shards = found.shards
+    if given and config.shards is None:
+        shards = min(MAX_RANGES, math.ceil(given * found.text / RANGE_BYTES))
+    return Sized(sentences, found.text, calibration.bytes, shards, calibration.encoding.dim)
+
+
+def _why(config: RunConfig, name: str, found: Found) -> str:
+    return "as you said" if name in config.plan.sentences else found.why
+
+
+def _asked(config: RunConfig, machine: Hardware | None, dim: int) -> Asked:
+    device = choose_device(config.device).type if machine is None else "cpu" if machine.flops is None else "a GPU"
+    fastest = next(iter(precision.fastest(torch.device("cpu"), dim)))
+    cores = available_cores() if machine is None else machine.cores
+    known = neighbours.whatever_the_size(config.part(EngineSettings), device)
+    return Asked(config.k, config.target_recall, config.memory_bytes, fastest, cores, known)
+
+
+def _stages(
+    config: RunConfig, found: Mapping[str, Found], corpora: Mapping[str, PlannedCorpus], pairs: Mapping[str, Chosen], crew: Crew
+) -> list[Stage]:
+    """Every corpus is read and embedded once, and indexed when the first pair wants it."""
+    made: list[Stage] = []
+    ready = {name for name, each in found.items() if each.indexed}
+    for name, each in found.items():
+        if each.inputs:
+            lines = config.plan.sentences.get(name, each.lines)
+            made += stages.of_corpus(name, corpora[name].sized, lines, each.inputs, crew)
+    for name, chosen in pairs.items():
+        sides_ = config.named_pairs()[name]
+        for side, factory, seconds in zip(sides_, chosen.factories or (), chosen.building, strict=False):
+            if side not in ready:
+                ready.add(side)
+                made.append(stages.of_index(side, corpora[side].sized, factory, seconds, crew))
+        made += stages.of_pair(name, [corpora[side].sized for side in sides_], chosen, config.k, crew)
+    return made
