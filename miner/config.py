@@ -232,7 +232,8 @@ def load_yaml(model: type[Model], path: str, changes: Sequence[str] = ()) -> Mod
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not YAML ({str(error).splitlines()[0]})") from error
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        raise ConfigError(f"{path}{f':{mark.line + 1}' if mark else ''}: not YAML ({problem or ' '.join(str(error).split())})") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected a mapping of settings at the top")
     for change in changes:
@@ -263,4 +264,5 @@ def _one_line(error: pydantic.ValidationError) -> str:
     if first["type"] == "extra_forbidden":
         return f"unknown setting {where!r}"
     given = "" if isinstance(first["input"], dict) else f", not {first['input']!r}"  # of several settings that do not fit, not all
-    return f"{where + ': ' if where else ''}{first['msg'][0].lower()}{first['msg'][1:]}{given}"
+    message = first["msg"].replace("a valid tuple", "a list")
+    return f"{where + ': ' if where else ''}{message[0].lower()}{message[1:]}{given}"

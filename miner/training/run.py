@@ -178,7 +178,7 @@ def _stream(config: TrainConfig, titles: Sequence[str], sources: Mapping[str, St
     sizes = [source.batch_size or config.training.batch_size for source in chosen]
     for source, size in zip(chosen, sizes, strict=True):
         if sources[source.title].count < size:
-            few = "source %r: %d examples, fewer than a batch of %d, so each comes several times in one; lower batch_size"
+            few = "source %r: fewer examples (%d) than a batch takes (%d), so that it holds some twice; lower batch_size"
             logger.warning(few, source.title, sources[source.title].count, size)
     return Stream([sources[title] for title in titles], weights / weights.sum(), sizes, terms)
 
