@@ -254,7 +254,7 @@ def test_a_batch_of_more_than_there_is_says_so(folder: Path) -> None:
     (folder / "config.yaml").write_text(yaml.safe_dump(config(folder, steps=1)))
     result = miner("train", folder / "config.yaml", "--output", folder / "out")
     assert result.exit_code == 0, result.output
-    assert "source 'parallel': 20 examples, fewer than a batch of 32" in result.stderr
+    assert "source 'parallel': fewer examples (20) than a batch takes (32)" in result.stderr
 
 
 def test_other_data_is_not_gone_on_with(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
