@@ -8,11 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from click.testing import CliRunner
+from command import miner, refused
 from safetensors.torch import load_file
 from tiny import sentence, write_tsv
 
-from miner.cli.main import main
 from miner.config import load_yaml
 from miner.encoders import load_encoder
 from miner.training import run
@@ -106,7 +105,7 @@ training: {{steps: 60, batch_size: 256, lr: 0.02, warmup: 5, floor: 0.02}}
 
 def test_training_learns_to_translate(data: Path, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG.format(data=data))
-    result = CliRunner().invoke(main, ["train", str(tmp_path / "config.yaml"), "--output", str(tmp_path / "out")])
+    result = miner("train", tmp_path / "config.yaml", "--output", tmp_path / "out")
     assert result.exit_code == 0, result.output
     encoder = load_encoder(str(tmp_path / "out" / "encoder"))
     unseen = {tuple(sorted(digits)): digits for digits in numbers(400, seed=2)}.values()  # a bag does not see the order
@@ -118,10 +117,28 @@ def test_training_learns_to_translate(data: Path, tmp_path: Path) -> None:
 def test_training_again_gives_the_same_bytes(data: Path, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG.format(data=data).replace("steps: 60", "steps: 5"))
     for name in ("a", "b"):
-        result = CliRunner().invoke(main, ["train", str(tmp_path / "config.yaml"), "--output", str(tmp_path / name)])
+        result = miner("train", tmp_path / "config.yaml", "--output", tmp_path / name)
         assert result.exit_code == 0, result.output
     first, second = (load_encoder(str(tmp_path / name / "encoder")).fingerprint for name in ("a", "b"))
     assert first == second
+
+
+def test_a_static_encoder_is_gone_on_from(data: Path, tmp_path: Path) -> None:
+    first = CONFIG.format(data=data).replace("steps: 60", "steps: 10")
+    on = first.replace("dim: 32", f"model: {tmp_path / 'first' / 'encoder'}").replace(", vocabulary: {size: 60, sentences: 2000}", "")
+    for name, config in {"first": first, "still": on.replace("lr: 0.02", "lr: 1.0e-9"), "on": on}.items():
+        (tmp_path / "config.yaml").write_text(config)
+        result = miner("train", tmp_path / "config.yaml", "--output", tmp_path / name)
+        assert result.exit_code == 0, result.output
+    encoders = {name: load_encoder(str(tmp_path / name / "encoder")) for name in ("first", "still", "on")}
+    unseen = list({tuple(sorted(digits)): digits for digits in numbers(400, seed=2)}.values())
+    right = {}
+    for name, encoder in encoders.items():
+        source, target = (encoder.encode([sentence(lang, digits) for digits in unseen]) for lang in ("deu_Latn", "rus_Cyrl"))
+        right[name] = ((source @ target.T).argmax(axis=1) == np.arange(len(unseen))).mean()
+    texts = [sentence("deu_Latn", digits) for digits in unseen]
+    np.testing.assert_allclose(encoders["still"].encode(texts), encoders["first"].encode(texts), atol=1e-3)
+    assert right["on"] > right["first"] + 0.05
 
 
 def test_a_static_encoder_learns_by_momentum_contrast(data: Path, tmp_path: Path) -> None:
@@ -131,7 +148,7 @@ def test_a_static_encoder_learns_by_momentum_contrast(data: Path, tmp_path: Path
     lines = [source if line.startswith("data:") else f"{line}\n" for line in CONFIG.splitlines()]
     changed = "".join(lines).replace("info_nce, two_way: true", "momentum, momentum: 0.9, queue: 512").replace("size: 60", "size: 40")
     (tmp_path / "config.yaml").write_text(changed.format(data=data))
-    result = CliRunner().invoke(main, ["train", str(tmp_path / "config.yaml"), "--output", str(tmp_path / "out")])
+    result = miner("train", tmp_path / "config.yaml", "--output", tmp_path / "out")
     assert result.exit_code == 0, result.output
     encoder = load_encoder(str(tmp_path / "out" / "encoder"))
     unseen = list({tuple(sorted(digits)): digits for digits in numbers(200, seed=2)}.values())
@@ -145,13 +162,15 @@ def test_a_static_encoder_learns_by_momentum_contrast(data: Path, tmp_path: Path
         (("size: 60", "size: 9000"), "change vocabulary.size"),
         (("dim: 32", "dims: 32"), "unknown setting 'encoder.static.dims'"),
         (("dim: 32", "dim: 0"), "greater than or equal to 1"),
+        (("dim: 32", "dim: 32, model: builtin"), "leave these out"),
+        (("dim: 32, spelling_buckets: 512, vocabulary: {size: 60, sentences: 2000}", "model: ./none"), "./none: no encoder folder there"),
         (("groups.parquet", "nothing.parquet"), "no such file"),
         (("lr: 0.02", "lr: 1.0e+38"), "lower training.lr"),
     ],
 )
 def test_bad_configs_are_one_line(data: Path, tmp_path: Path, change: tuple[str, str], message: str) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG.format(data=data).replace(*change))
-    result = CliRunner().invoke(main, ["train", str(tmp_path / "config.yaml"), "--output", str(tmp_path / "out")])
+    result = miner("train", tmp_path / "config.yaml", "--output", tmp_path / "out")
     assert result.exit_code == 1
     assert result.stderr.count("\n") == 1
     assert message in result.stderr
@@ -169,9 +188,7 @@ def test_bad_configs_are_one_line(data: Path, tmp_path: Path, change: tuple[str,
 def test_data_without_pairs_is_refused(tmp_path: Path, group: list[int], langs: list[str], message: str) -> None:
     pq.write_table(pa.table({"group": group, "lang": langs, "text": ["one", "zwei"]}), tmp_path / "groups.parquet")
     (tmp_path / "config.yaml").write_text(CONFIG.format(data=tmp_path / "groups.parquet"))
-    result = CliRunner().invoke(main, ["train", str(tmp_path / "config.yaml"), "--output", str(tmp_path / "out")])
-    assert result.exit_code == 1
-    assert message in result.stderr
+    assert message in refused("train", tmp_path / "config.yaml", "--output", tmp_path / "out")
 
 
 def test_pieces_of_a_run_that_was_killed_are_not_taken_for_others(data: Path, tmp_path: Path) -> None:
@@ -180,6 +197,6 @@ def test_pieces_of_a_run_that_was_killed_are_not_taken_for_others(data: Path, tm
     (tmp_path / "config.yaml").write_text(config)
     run._prepare(load_yaml(TrainConfig, str(tmp_path / "config.yaml")), tmp_path / "out")
     (tmp_path / "config.yaml").write_text(config.replace("size: 60", "size: 50"))
-    assert CliRunner().invoke(main, ["train", str(tmp_path / "config.yaml"), "--output", str(tmp_path / "out")]).exit_code == 0
+    assert miner("train", tmp_path / "config.yaml", "--output", tmp_path / "out").exit_code == 0
     vectors = load_file(tmp_path / "out" / "encoder" / "vectors.safetensors")
     assert [len(table) for table in vectors.values()] == [50]

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from miner import storage
-from miner.encoders import static
+from miner.encoders import load_encoder, static
+from miner.errors import ModelError
 from miner.training.batches import Ints, View
 from miner.training.corpora import Corpus
 from miner.training.settings import StaticSettings
@@ -61,15 +62,14 @@ class Pieces:
 class PieceVectors(nn.Module):
     """(pieces, dim) vectors: a row of its own for each piece, plus what its spelling shares with others."""
 
-    def __init__(self, pieces: list[str], settings: StaticSettings) -> None:
+    def __init__(self, pieces: list[str], buckets: int, own: Tensor, shared: Tensor) -> None:
+        """`own` (pieces, dim) and `shared` (buckets, dim) are what to begin with; without buckets, nothing is shared."""
         super().__init__()
-        scale = 1.6 / math.sqrt(settings.dim)
-        shared = settings.spelling_buckets > 0
-        self.own = nn.Parameter(torch.randn(len(pieces), settings.dim) * (0.3 * scale if shared else scale))
-        self.shared = nn.Parameter(torch.randn(settings.spelling_buckets, settings.dim) * scale) if shared else None
+        self.own = nn.Parameter(own)
+        self.shared = nn.Parameter(shared) if buckets else None
         self.matrix = self.transposed = None
-        if shared:
-            matrix = spelling_matrix(pieces, settings.spelling_buckets)
+        if buckets:
+            matrix = spelling_matrix(pieces, buckets)
             self.transposed = matrix.t().coalesce().to_sparse_csr()
             self.matrix = matrix.to_sparse_csr()
 
@@ -78,6 +78,21 @@ class PieceVectors(nn.Module):
             return self.own
         shared: Tensor = SparseProduct.apply(self.shared, self.matrix, self.transposed)  # type: ignore[no-untyped-call]
         return self.own + shared
+
+
+def _drawn(pieces: int, settings: StaticSettings) -> tuple[Tensor, Tensor]:
+    """Random vectors to begin with: more of them in what spellings share, if they share."""
+    scale = 1.6 / math.sqrt(settings.dim)
+    own = torch.randn(pieces, settings.dim) * (0.3 * scale if settings.spelling_buckets else scale)
+    return own, torch.randn(settings.spelling_buckets, settings.dim) * scale
+
+
+def _begun(name: str) -> static.StaticEncoder:
+    """The static encoder to go on from; ModelError where it is none."""
+    encoder = load_encoder(name)
+    if not isinstance(encoder, static.StaticEncoder):
+        raise ModelError(f"{name}: not a static encoder; set encoder.kind to transformer")
+    return encoder
 
 
 def _pieces_model(corpora: Sequence[Corpus], settings: StaticSettings, seed: int, path: Path) -> bytes:
@@ -96,15 +111,22 @@ class Bags(nn.Module):
     def __init__(self, corpora: Sequence[Corpus], settings: StaticSettings, seed: int, folder: Path) -> None:
         """Pieces that stand in FOLDER from an earlier start are taken from there.
 
-        Raises ConfigError where the texts are too few for the vocabulary.
+        Raises ConfigError where the texts are too few for the vocabulary, ModelError where `settings.model` is no static encoder.
         """
         super().__init__()
         self.settings = settings
-        self.dim, self.longest = settings.dim, settings.max_pieces
-        self.model = _pieces_model(corpora, settings, seed, folder / static.PIECES)
+        begun = None if settings.model is None else _begun(settings.model)
+        self.dim, self.longest = settings.dim if begun is None else begun.dim, settings.max_pieces
+        if begun is None:
+            self.model = _pieces_model(corpora, settings, seed, folder / static.PIECES)
+        else:
+            self.model = begun.pieces.serialized_model_proto()
         self.processor = sentencepiece.SentencePieceProcessor(model_proto=self.model)
         self.known = {id(corpus.texts): self._read_all(corpus) for corpus in corpora}
-        self.vectors = PieceVectors([self.processor.id_to_piece(piece) for piece in range(self.processor.get_piece_size())], settings)
+        pieces = [self.processor.id_to_piece(piece) for piece in range(self.processor.get_piece_size())]
+        buckets = settings.spelling_buckets
+        drawn = _drawn(len(pieces), settings) if begun is None else (torch.tensor(begun.vectors), torch.zeros(buckets, self.dim))
+        self.vectors = PieceVectors(pieces, buckets, *drawn)
 
     def _read_all(self, corpus: Corpus) -> Pieces:
         return Pieces.joined([self._pieces(part) for part in corpus.texts.parts()])

@@ -22,14 +22,21 @@ class VocabularySettings(Settings):
 
 
 class StaticSettings(Settings):
-    """A static encoder, made from nothing: pieces, and a vector for each."""
+    """A static encoder, pieces and a vector for each: made from nothing, or gone on from."""
 
     kind: Literal["static"]
+    model: str | None = None  # `builtin` or the folder of a static encoder, whose pieces and vectors to begin with
     dim: int = Field(256, ge=1)
     spelling_buckets: int = Field(131072, ge=0)  # hashed n-grams that spellings share in training; 0 for none
     piece_dropout: float = Field(0.1, ge=0, lt=1)  # share of the pieces left out of a sentence, anew each time
     max_pieces: int = Field(100, ge=1)  # of a sentence, in training
     vocabulary: VocabularySettings = VocabularySettings()
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.model is not None and (self.dim, self.vocabulary) != (256, VocabularySettings()):
+            raise PydanticCustomError("model", "encoder.model has a dim and a vocabulary of its own; leave these out")
+        return self
 
 
 class TransformerSettings(Settings):
