@@ -17,6 +17,7 @@ import itertools
 import json
 import random
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -113,6 +114,7 @@ def run(given: argparse.Namespace) -> None:
     watch = Watch(given.folder / "measured.json", given.folder / "out", process)
     reader = threading.Thread(target=watch.listen, daemon=True)
     reader.start()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # `timeout` asks this process alone to end
     try:
         watch.follow()
     finally:
