@@ -14,6 +14,7 @@ from miner import storage
 from miner.config import EmbedConfig, EncoderSettings, SentenceSettings
 from miner.corpus import SENTENCES, open_corpus
 from miner.encoders import Encoder, load_encoder
+from miner.encoders.transformer import TransformerEncoder
 from miner.encoders.transformer_parts import choose_device
 from miner.plan.speeds import Encoding, Speeds
 from miner.run_settings import RunConfig
@@ -55,6 +56,7 @@ def calibrate(texts: Sequence[str], lang: str, config: RunConfig) -> Calibration
         corpus = open_corpus(found.output)
         shards = storage.names_in(storage.join(found.output, SENTENCES))
         size = sum(Path(found.output, SENTENCES, name).stat().st_size for name in shards if name.endswith(".parquet"))
+        tokens = sum(shard.counts.get("tokens", 0) for shard in corpus.shards) / corpus.rows
         vectors = np.concatenate([corpus.read_vectors(shard.name)[1] for shard in corpus.shards])
     stretch = max(1, BLOCK_BYTES // (2 * encoder.dim))
     compared, faster = _search(vectors, stretch, config)
@@ -62,7 +64,7 @@ def calibrate(texts: Sequence[str], lang: str, config: RunConfig) -> Calibration
     encoded, second = _slope(few, found, "embeddings")
     return Calibration(
         Speeds(read, encoded, compared, faster, max(first / 2, second)),
-        Encoding(encoder.dim, None, stretch),
+        Encoding(encoder.dim, encoder.operations(tokens) if isinstance(encoder, TransformerEncoder) else None, stretch),
         passed=found.counts["kept"] / max(1, found.counts["lines"]),
         bytes=size / max(1, found.unique),
         seconds=time.perf_counter() - start,

@@ -13,11 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tiny
 import yaml
 from command import refused, told
 
 from miner.cli.plan import size, time
-from miner.config import TextSettings
+from miner.config import EncoderSettings, TextSettings
+from miner.encoders import load_encoder
 from miner.errors import ConfigError, DataError
 from miner.plan import counting, hardware, sizes, speeds, stages
 from miner.plan.settings import Hardware, PlanSettings
@@ -134,6 +136,13 @@ def test_speeds_go_by_cores_accelerator_and_measurement() -> None:
     assert speeds.elsewhere(SPEEDS, 2, MACHINE, Encoding(256, 1e10, 1000)).embed == hardware.transformer(MACHINE, 1e10)
     measured = MACHINE.model_copy(update={"read": 7.0, "embed": 8.0, "search": 9.0})
     assert speeds.elsewhere(SPEEDS, 2, measured, static) == Speeds(7.0, 8.0, 9.0, 2.0, 1.0)
+
+
+def test_the_operations_of_a_transformer_by_hand(tmp_path: Path) -> None:
+    encoder = load_encoder(str(tiny.save_transformer(tmp_path / "model")), EncoderSettings(pooling="mean"))
+    attention, feed_forward, norms = 4 * (32 * 32 + 32), 2 * 32 * 48 + 48 + 32, 4 * 32
+    weights = 3 * (attention + feed_forward + norms) + 2 * 32 + (32 * 32 + 32)  # the first norm, and the pooler
+    assert encoder.operations(10) == 2 * weights * 10 + 3 * 4 * 10**2 * 32
 
 
 @pytest.mark.parametrize(("parts", "workers", "share"), [(10, 1, 1.0), (10, 4, 0.3), (10, 5, 0.2), (1, 8, 1.0), (3, 8, 1 / 3)])

@@ -90,6 +90,15 @@ class TransformerEncoder:
                     rows[[window[place] for place in batch]] = self._encode_batch(tokens, batch)
         return rows
 
+    def operations(self, tokens: float) -> float:
+        """Floating point operations that a text of so many tokens takes: two for each weight that is no embedding, and attention's."""
+        import torch
+
+        config = self._model.config
+        embeddings = {id(module.weight) for module in self._model.modules() if isinstance(module, torch.nn.Embedding)}
+        weights = sum(weight.numel() for weight in self._model.parameters() if id(weight) not in embeddings)
+        return float(2 * weights * tokens + 4 * config.num_hidden_layers * config.hidden_size * tokens**2)
+
     def _tokenise(self, texts: Sequence[str]) -> dict[str, list[list[int]]]:
         """What the model wants of the texts: `input_ids`, and perhaps `token_type_ids`, as lists of different lengths."""
         prompted = [self.recipe.prompt + text for text in texts] if self.recipe.prompt else list(texts)
