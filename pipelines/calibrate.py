@@ -5,17 +5,17 @@ import math
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from miner import storage
-from miner.config import EmbedConfig, EncoderSettings, SentenceSettings
+from miner.config import EmbedConfig, EncoderSettings, SentenceFilters, SentenceSettings
 from miner.corpus import SENTENCES, open_corpus
 from miner.encoders import Encoder, load_encoder
 from miner.encoders.transformer import TransformerEncoder
 from miner.encoders.transformer_parts import choose_device
+from miner.errors import DataError
 from miner.plan.speeds import Encoding, Speeds
 from miner.run_settings import RunConfig
 from miner.search import choice, precision
@@ -29,7 +29,9 @@ from pipelines.search import BLOCK_BYTES
 EMBED_SECONDS, SEARCH_SECONDS = 5.0, 2.0  # that are spent on either, or a little more
 TRIED = 32  # sentences by which it is found out how many can be encoded in that time
 FEW = 16  # times fewer sentences in a first run: what it takes longer for the others is not what it takes to start
+START_SECONDS = 0.5  # of a stage, where nothing is embedded that would tell
 SEED = 3
+UNFILTERED = {"sentence_filters": SentenceFilters(), "collapse": False}
 
 logger = logging.getLogger(__name__)
 
@@ -46,29 +48,40 @@ class Calibration:
 
 
 def calibrate(texts: Sequence[str], lang: str, config: RunConfig) -> Calibration:
-    """Embed some of these texts, none of them empty, and compare their vectors, by the settings of `config`."""
+    """Embed some of these texts, none of them empty, and compare their vectors, by the settings of `config`.
+
+    DataError where its filters leave none of them.
+    """
     start = time.perf_counter()
     encoder = load_encoder(config.encoder, config.part(EncoderSettings))
     many = min(len(texts), max(TRIED, int(EMBED_SECONDS * _sentences_a_second(encoder, texts))))
     with tempfile.TemporaryDirectory(prefix="miner-") as folder:
-        few = _embed(texts[: math.ceil(many / FEW)], lang, config, storage.join(folder, "few"))
-        found = _embed(texts[:many], lang, config, storage.join(folder, "many"))
+        few = _embed(texts[: math.ceil(many / FEW)], lang, config.model_copy(update=UNFILTERED), f"{folder}/few")
+        found = _embed(texts[:many], lang, config, f"{folder}/many")
         corpus = open_corpus(found.output)
-        shards = storage.names_in(storage.join(found.output, SENTENCES))
-        size = sum(Path(found.output, SENTENCES, name).stat().st_size for name in shards if name.endswith(".parquet"))
-        tokens = sum(shard.counts.get("tokens", 0) for shard in corpus.shards) / corpus.rows
+        size = sum(path.stat().st_size for path in Path(found.output, SENTENCES).glob("*.parquet"))
         vectors = np.concatenate([corpus.read_vectors(shard.name)[1] for shard in corpus.shards])
-    stretch = max(1, BLOCK_BYTES // (2 * encoder.dim))
-    compared, faster = _search(vectors, stretch, config)
+    tokens = sum(shard.counts.get("tokens", 0) for shard in corpus.shards) / corpus.rows
+    operations = encoder.operations(tokens) if isinstance(encoder, TransformerEncoder) else None
     read, first = _slope(few, found, "sentences")
     encoded, second = _slope(few, found, "embeddings")
+    compared = compare(vectors, config)
     return Calibration(
-        Speeds(read, encoded, compared, faster, max(first / 2, second)),
-        Encoding(encoder.dim, encoder.operations(tokens) if isinstance(encoder, TransformerEncoder) else None, stretch),
-        passed=found.counts["kept"] / max(1, found.counts["lines"]),
-        bytes=size / max(1, found.unique),
+        replace(compared.speeds, read=read, embed=encoded, start=max(first / 2, second)),
+        replace(compared.encoding, operations=operations),
+        passed=found.counts["kept"] / found.counts["lines"],
+        bytes=size / found.unique,
         seconds=time.perf_counter() - start,
     )
+
+
+def compare(vectors: Vectors, config: RunConfig) -> Calibration:
+    """The same where nothing is to be embedded, by vectors (n, dim) that are there: compare some of them."""
+    start, dim = time.perf_counter(), vectors.shape[1]
+    stretch = max(1, BLOCK_BYTES // (2 * dim))
+    pairs, faster = _search(vectors, stretch, config)
+    speeds = Speeds(read=None, embed=None, search=pairs, faster=faster, start=START_SECONDS)
+    return Calibration(speeds, Encoding(dim, None, stretch), 1.0, 0.0, time.perf_counter() - start)
 
 
 def _sentences_a_second(encoder: Encoder, texts: Sequence[str]) -> float:
@@ -78,11 +91,13 @@ def _sentences_a_second(encoder: Encoder, texts: Sequence[str]) -> float:
 
 
 def _embed(texts: Sequence[str], lang: str, config: RunConfig, output: str) -> EmbedResult:
-    path = f"{output}.txt"
-    Path(path).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-    parts = (EncoderSettings, SentenceSettings)
-    settings = {name: value for part in parts for name, value in config.part(part)}
-    return embed.run(EmbedConfig(inputs=(path,), output=output, lang=lang, max_chars=config.max_chars, **settings))
+    path = Path(f"{output}.txt")
+    path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    settings = {name: value for part in (EncoderSettings, SentenceSettings) for name, value in config.part(part)}
+    try:
+        return embed.run(EmbedConfig(inputs=(str(path),), output=output, lang=lang, max_chars=config.max_chars, **settings))
+    except DataError as error:
+        raise DataError(f"the filters leave none of {len(texts)} sentences that were tried; ask less of them") from error
 
 
 def _slope(few: EmbedResult, many: EmbedResult, stage: str) -> tuple[float, float]:

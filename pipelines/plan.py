@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import psutil
 import torch
 
 from miner.config import EngineSettings, TextSettings
+from miner.corpus import Corpus
 from miner.encoders.transformer_parts import choose_device
-from miner.errors import ConfigError
+from miner.errors import ConfigError, DataError
 from miner.plan import counting, hardware, speeds, stages
 from miner.plan.settings import HERE, Hardware
 from miner.plan.sizes import Sized
@@ -20,8 +22,10 @@ from miner.search import precision
 from miner.storage import available_cores
 from miner.text import readers
 from miner.text.sentences import MAX_RANGES, RANGE_BYTES, ranges_for
-from pipelines import index, neighbours, run, sides
-from pipelines.calibrate import Calibration, calibrate
+from pipelines import calibrate, index, neighbours, run, sides
+from pipelines.calibrate import Calibration
+
+LAVISH = 5  # times as much disk on the way as in the end
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Found:
     texts: Sequence[str]  # some of them
     shards: int
     inputs: int  # to be read; none where it is embedded
+    corpus: Corpus | None = None  # where it is embedded
     indexed: bool = False
 
 
@@ -60,10 +65,11 @@ class Plan:
     stages: Sequence[Stage]
     done: Sequence[str]  # what is complete, and no stage any more
     price: float | None  # of an hour of one machine
+    room: float  # bytes of memory of one machine
 
     def figures(self) -> dict[str, Any]:
         """The same for a program."""
-        totals = ("seconds", "money", "memory", "disk", "most_disk")
+        totals = ("seconds", "money", "memory", "disk", "most_disk", "advice")
         return asdict(self) | {name: getattr(self, name) for name in totals}
 
     @property
@@ -83,6 +89,18 @@ class Plan:
     def disk(self) -> float:
         """Bytes that are left."""
         return sum(stage.need.disk for stage in self.stages)
+
+    @property
+    def advice(self) -> list[str]:
+        """What stands in the way, and what could be done about it."""
+        told = [
+            f"{stage.name} takes {stage.need.memory / 1e9:,.0f} GB of memory, a machine has {self.room / 1e9:,.0f}"
+            for stage in self.stages
+            if stage.need.memory > self.room
+        ]
+        if self.most_disk > LAVISH * self.disk:
+            told.append("most of the disk is for what pairs of shards leave until they are merged; fewer `shards` leave less")
+        return told
 
     @property
     def most_disk(self) -> float:
@@ -107,8 +125,7 @@ def make(config: RunConfig) -> Plan:
     names = {name: None for pair in config.named_pairs().values() for name in pair}
     _check_names(config)
     found = {name: _look(config, name, places.get(name)) for name in names}
-    largest = max(found.values(), key=lambda each: each.lines if each.inputs else 0)
-    calibration = calibrate(_mixed(list(found.values())), largest.lang, local)
+    calibration = _calibrate(found, local)
     corpora = {name: PlannedCorpus(_sized(config, name, each, calibration), _why(config, name, each)) for name, each in found.items()}
     told = calibration.speeds
     if machine is not None:
@@ -130,6 +147,7 @@ def make(config: RunConfig) -> Plan:
         stages=_stages(config, found, corpora, pairs, crew),
         done=done,
         price=config.plan.price if config.plan.price is not None or machine is None else machine.price,
+        room=psutil.virtual_memory().total if machine is None else machine.memory * 1e9,
     )
 
 
@@ -154,12 +172,16 @@ def _look(config: RunConfig, name: str, place: str | None) -> Found:
         corpus = sides.open_folder(place)
         shard = next(shard for shard in corpus.shards if shard.rows)
         texts = next(corpus.sentences(shard.name, ["text"]))["text"].to_pylist()
-        return Found(corpus.rows, "embedded already", corpus.lang, 1.0, _bytes(texts), texts, len(corpus.shards), 0, index.is_index(place))
+        return Found(
+            corpus.rows, "embedded already", corpus.lang, 1.0, _bytes(texts), texts, len(corpus.shards), 0, corpus, index.is_index(place)
+        )
     inputs = readers.expand(told.files)
     settings = config.part(TextSettings).model_copy(update={"text_column": told.text_column or config.text_column})
     count = counting.count(inputs)
     lines, texts = counting.sample(count, settings)
-    kept = len(texts) / max(1, lines)
+    if not texts:
+        raise DataError(f"corpora.{name}: not one sentence in {lines:,} lines that were looked at; give a text with sentences")
+    kept = len(texts) / lines
     return Found(count.lines, count.why, told.lang or name, kept, _bytes(texts), texts, ranges_for(inputs, settings), len(inputs))
 
 
@@ -168,11 +190,16 @@ def _bytes(texts: Sequence[str]) -> float:
     return sum(len(text.encode()) for text in texts) / max(1, len(texts))
 
 
-def _mixed(found: Sequence[Found]) -> list[str]:
-    """Texts of all corpora, of each as large a share as of the lines."""
-    lines = sum(each.lines for each in found)
-    parts = [each.texts[: math.ceil(counting.TEXTS * each.lines / lines)] for each in found]
-    return [text for part in parts for text in part]
+def _calibrate(found: Mapping[str, Found], config: RunConfig) -> Calibration:
+    """With texts of all corpora that are to be embedded, of each as large a share as of the lines; or with vectors that are there."""
+    left = [each for each in found.values() if each.inputs]
+    if not left:
+        corpus = next(each.corpus for each in found.values() if each.corpus is not None)
+        return calibrate.compare(next(corpus.vectors(next(shard.name for shard in corpus.shards if shard.rows)))[1], config)
+    lines = sum(each.lines for each in left)
+    parts = [each.texts[: math.ceil(counting.TEXTS * each.lines / lines)] for each in left]
+    largest = max(left, key=lambda each: each.lines)
+    return calibrate.calibrate([text for part in parts for text in part], largest.lang, config)
 
 
 def _sized(config: RunConfig, name: str, found: Found, calibration: Calibration) -> Sized:

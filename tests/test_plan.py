@@ -267,6 +267,21 @@ def test_more_sentences_than_there_are_files_for(config: Path, tmp_path: Path) -
     search = hardware.exact_search(hardware.HARDWARE["h100"], 32, 2**25 // 64)
     assert {stage["name"]: stage["seconds"] for stage in plan["stages"]}["search en-fr"] > 2e17 / search / 64
     assert "64 x h100" in printed
+    assert "fewer `shards` leave less" in printed
+
+
+@pytest.mark.usefixtures("quick")
+def test_folders_are_planned_without_their_encoder(config: Path, tmp_path: Path, toy_encoder: Path) -> None:
+    for name, text in (("en", "en.txt"), ("fr", "fr.txt.gz")):
+        told("embed", tmp_path / text, "--lang", name, "--encoder", toy_encoder, "--output", tmp_path / name)
+    folders = ["--set", f"corpora={{en: {tmp_path}/en, fr: {tmp_path}/fr}}", "--set", "pairs=all", "--set", "encoder=./gone"]
+    told("plan", config, *folders, "--json", tmp_path / "plan.json")
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert [stage["name"] for stage in plan["stages"]] == ["search en-fr", "decide en-fr"]
+    assert {name: (corpus["sized"]["sentences"], corpus["sized"]["dim"]) for name, corpus in plan["corpora"].items()} == {
+        "en": (2000, 32),
+        "fr": (800, 32),
+    }
 
 
 @pytest.mark.parametrize(
@@ -282,6 +297,8 @@ def test_more_sentences_than_there_are_files_for(config: Path, tmp_path: Path) -
         (["--set", "corpora.en=nowhere.txt"], "nowhere.txt: no such file"),
         (["--set", "corpora.de.text_column=null"], "--text-column"),
         (["--set", "encoder=./nowhere"], "no encoder folder there"),
+        (["--set", "sentence_filters.min_chars=1000"], "the filters leave none of"),
+        (["--set", "max_chars=1"], "corpora.en: not one sentence in"),
     ],
 )
 @pytest.mark.usefixtures("quick")

@@ -48,7 +48,7 @@ def command(config: str, changes: tuple[str, ...], rates: str | None, json_file:
 
 def summary(plan: "Plan") -> str:
     """Corpora, pairs, stages, and what they come to."""
-    blocks = [_corpora(plan), _pairs(plan), _stages(plan), [_total(plan)]]
+    blocks = [_corpora(plan), _pairs(plan), _stages(plan), [_total(plan), *(f"note: {told}" for told in plan.advice)]]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
@@ -63,7 +63,7 @@ def _corpora(plan: "Plan") -> list[str]:
         )
         for name, corpus in plan.corpora.items()
     ]
-    return table(("corpus", "sentences", "text", "shards", "how that is known"), rows, "<>>><")
+    return table(("corpus", "sentences", "text", "shards", "how that is known, duplicates included"), rows, "<>>><")
 
 
 def _pairs(plan: "Plan") -> list[str]:
@@ -90,7 +90,7 @@ def _stages(plan: "Plan") -> list[str]:
 
 def _total(plan: "Plan") -> str:
     """The last line."""
-    machines = "this machine" if plan.machine == "here" else f"{plan.workers} x {plan.machine}"
+    machines = "this machine" if (plan.machine, plan.workers) == ("here", 1) else f"{plan.workers} x {plan.machine}"
     money = "" if plan.money is None else f"; {plan.money:,.2f} at {plan.price:g} an hour of a machine"
     return (
         f"{time(plan.seconds)} on {machines}, {size(plan.memory)} of memory for a worker, {size(plan.disk)} on disk and"

@@ -10,8 +10,8 @@ from miner.plan.settings import Hardware
 class Speeds:
     """Of one machine, with one process at work."""
 
-    read: float  # lines a second that are cleaned, counted once, sorted and written
-    embed: float  # sentences a second that are encoded and written
+    read: float | None  # lines a second that are cleaned, counted once, sorted and written
+    embed: float | None  # sentences a second that are encoded and written; None for both where there is nothing to embed
     search: float  # pairs of sentences a second that exact search compares
     faster: float  # times as fast as `miner.search.choice` expects of its cores: what FAISS then is
     start: float  # seconds that it takes to start a stage
@@ -33,7 +33,7 @@ def elsewhere(here: Speeds, cores: int, machine: Hardware, encoding: Encoding) -
     What was measured on the machine goes before all this.
     """
     times = machine.cores / cores
-    found = replace(here, embed=here.embed * times, search=here.search * times)
+    found = replace(here, embed=here.embed and here.embed * times, search=here.search * times)
     if machine.flops is not None:
         found = replace(found, search=hardware.exact_search(machine, encoding.dim, encoding.stretch))
         if encoding.operations is not None:

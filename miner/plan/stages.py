@@ -84,6 +84,8 @@ def choose(source: Sized, target: Sized, asked: Asked, speeds: Speeds) -> Chosen
 
 def of_corpus(name: str, corpus: Sized, lines: float, inputs: int, crew: Crew) -> list[Stage]:
     """From text to vectors."""
+    assert crew.speeds.read is not None
+    assert crew.speeds.embed is not None
     read = crew.seconds(lines / crew.speeds.read, inputs, starts=2)
     embed = crew.seconds(corpus.sentences / crew.speeds.embed, corpus.shards)
     return [Stage(f"read {name}", read, sizes.reading(corpus)), Stage(f"embed {name}", embed, sizes.embedding(corpus))]
