@@ -228,9 +228,9 @@ def load_yaml(model: type[Model], path: str, changes: Sequence[str] = ()) -> Mod
     Changes such as `training.lr=1e-5` or `data.0.files=[a.tsv]` are made to what the file says; their values are YAML.
     """
     try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+        values = yaml.safe_load(_text(path))
+    except (OSError, ValueError, ImportError) as error:
+        raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or str(error) or 'cannot be read'}") from error
     except yaml.YAMLError as error:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         raise ConfigError(f"{path}{f':{mark.line + 1}' if mark else ''}: not YAML ({problem or ' '.join(str(error).split())})") from error
@@ -242,6 +242,16 @@ def load_yaml(model: type[Model], path: str, changes: Sequence[str] = ()) -> Mod
         return model(**values)
     except pydantic.ValidationError as error:
         raise ConfigError(f"{path}: {_one_line(error)}") from error
+
+
+def _text(path: str) -> str:
+    """Of a file, or a URI."""
+    if "://" not in path:
+        return Path(path).read_text(encoding="utf-8")
+    import fsspec
+
+    with fsspec.open(path, encoding="utf-8", mode="r") as handle:
+        return str(handle.read())
 
 
 def _change(values: Any, change: str) -> None:
