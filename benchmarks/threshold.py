@@ -76,7 +76,7 @@ def mine(vectors: Vectors, turn: int, margin: str) -> Found:
     blocks = [Block(rows, side[rows]) for rows, side in zip(ids, vectors, strict=True)]
     forward, backward = search_block(blocks[0], blocks[1], K)
     sources, targets = scoring.means_of(ids[0], forward), scoring.means_of(ids[1], backward)
-    edges = scoring.forward_edges(ids[0], forward), scoring.backward_edges(ids[1], backward, sources)
+    edges = scoring.forward_edges(ids[0], forward), scoring.backward_edges(ids[1], backward)
     found = match(rank(scoring.score(scoring.join(*edges, sources, targets), margin)), "max")
     return Found(found.margins, found.source_ids == found.target_ids, int((kinds == 0).sum()))
 

@@ -4,7 +4,7 @@
 are sorted by id. Everything here streams by row group, so no reader needs to hold a shard.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from miner import storage
 from miner.errors import DataError, StorageError
 from miner.storage import Manifest, Shard
+from miner.tables import SENTENCES as SENTENCES_TABLE
 from miner.tables import Vectors, arrow_to_vectors
 
 SENTENCES = "sentences"  # the stage's name and its folder's
@@ -23,6 +24,7 @@ EMBEDDINGS = "embeddings"
 ROW_GROUP = 32768  # rows: what a reader holds at a time
 
 Ids = npt.NDArray[np.int64]
+Span = tuple[int, int]  # of ids: the first and the last
 
 
 @dataclass(frozen=True)
@@ -86,14 +88,24 @@ class Corpus:
 
     def sentences(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """The sentences of the shard `name` by row group, in the order of its vectors."""
-        with storage.open_parquet(storage.join(self.folder, SENTENCES, name)) as file:
+        with storage.open_parquet(self.sentences_uri(name)) as file:
             for group in range(file.num_row_groups):
                 yield file.read_row_group(group, columns=list(columns) if columns else None)
 
-    def find(self, ids: Ids) -> "Sentences":
-        """The sentences with these ids, each held once."""
+    def sentences_uri(self, name: str) -> str:
+        """Where the sentences of the shard `name` are."""
+        return storage.join(self.folder, SENTENCES, name)
+
+    def spans(self) -> dict[str, Span]:
+        """The shards that hold sentences, and the ids between which these are. Reads the ends of the files."""
+        return {shard.name: id_span(self.sentences_uri(shard.name)) for shard in self.shards if shard.rows}
+
+    def find(self, ids: Ids, spans: Mapping[str, Span] | None = None) -> "Sentences":
+        """The sentences with these ids, each held once. `spans` spare a reader of many few ids the shards that have none of them."""
         wanted = np.unique(ids)
-        found = [self._with_ids(shard.name, wanted) for shard in self.shards if shard.rows]
+        spans = self.spans() if spans is None else spans
+        near = [name for name, (first, last) in spans.items() if len(wanted) and first <= wanted[-1] and wanted[0] <= last]
+        found = [SENTENCES_TABLE.empty_table(), *(self._with_ids(name, wanted) for name in near)]
         table = pa.concat_tables(found).unify_dictionaries().combine_chunks()
         order = np.argsort(table["id"].to_numpy())
         held = table["id"].to_numpy()[order]
@@ -132,6 +144,14 @@ def _among(ascending: Ids, ids: Ids) -> npt.NDArray[np.bool_]:
 def all_finite(vectors: Vectors) -> bool:
     """Whether no value of a float16 array is NaN or infinite: all exponent bits set. Ten times as fast as np.isfinite."""
     return not bool(np.any((vectors.view(np.uint16) & 0x7C00) == 0x7C00))
+
+
+def id_span(uri: str) -> Span:
+    """The first and the last id of a Parquet file, whose first column they are. It holds a row at least."""
+    with storage.open_parquet(uri) as file:
+        groups = (file.metadata.row_group(at) for at in range(file.num_row_groups))
+        ends = [group.column(0).statistics for group in groups if group.num_rows]
+        return min(each.min for each in ends), max(each.max for each in ends)
 
 
 def is_corpus(folder: str) -> bool:

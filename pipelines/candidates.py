@@ -1,59 +1,137 @@
-"""The candidates stage: neighbours -> the pairs worth a decision, with all that any margin needs; a shard for each of the sources'.
+"""The candidates stage: neighbours -> the pairs worth a decision, with all that any margin needs; a shard for each range of the sources.
 
 They are found once, and decided on as often as one likes: with another margin, retrieval, threshold or filter.
+
+The neighbours of sources go to the ranges of their targets, where they meet those of the targets and get these sentences' means; all
+go to the ranges of their sources then, and get theirs. A worker holds one range, and k neighbours of each sentence of it, besides the
+sentences of the other side that have these for neighbours.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from miner import storage
 from miner.corpus import Corpus, open_corpus
 from miner.errors import DataError
 from miner.mining import candidates as scoring
 from miner.mining import writers
-from miner.mining.candidates import Means, Scored
-from miner.storage import Manifest, Stage
+from miner.mining.candidates import Edges, Means, Met, Scored
+from miner.storage import Manifest, Shard, Stage
+from pipelines import exchange
+from pipelines.exchange import ById, Steps
 from pipelines.runner import run_stage
-from pipelines.search import BACKWARD, FORWARD, read_neighbours
+from pipelines.search import BACKWARD, FORWARD, from_arrow, read_neighbours
 
 STAGE = "candidates"  # and its folder's name
 
 
 def run(neighbours: str, folder: str, options: Sequence[str] = (), details: Mapping[str, Any] | None = None) -> Manifest:
     """Fill `folder` from the neighbours of both directions; the manifest gets `details`."""
-    forward, backward = (storage.read_manifest(storage.join(neighbours, direction)) for direction in (FORWARD, BACKWARD))
-    inputs = {f"{FORWARD}/{shard.name}": shard.checksum for shard in forward.shards}
-    inputs |= {f"{BACKWARD}/{shard.name}": shard.checksum for shard in backward.shards}
+    manifests = {direction: storage.read_manifest(storage.join(neighbours, direction)) for direction in (FORWARD, BACKWARD)}
+    inputs = {f"{direction}/{shard.name}": shard.checksum for direction, found in manifests.items() for shard in found.shards}
     stage = Stage(folder, STAGE, {}, inputs)
-    made_from = {shard.name: stage.key() for shard in forward.shards}
-    work = _JoinShard(neighbours, folder, [shard.name for shard in backward.shards])
-    return run_stage(stage, made_from, work, options, lambda _: details or {})
+    sides = _Sides(neighbours, *(found.shards for found in manifests.values()))
+    made_from = {storage.shard_name(index, len(sides.sources)): stage.key() for index in range(len(sides.sources))}
+    steps = Steps("joining", f"{folder}.steps", stage.key(), sum(found.rows for found in manifests.values()), options)
+    if not stage.complete(made_from):
+        offers = {exchange.arrow_name(shard.name): shard.name for shard in sides.sources}
+        steps.run("offers", list(offers), _Offer(sides, offers, steps.place("offers")))
+        work = _Meet(sides, steps.place("offers"), list(offers), steps.place("meetings"))
+        steps.run("meetings", exchange.names(len(sides.targets)), work)
+    join = _Join(sides, steps.place("meetings"), folder)
+    manifest = run_stage(stage, made_from, join, options, lambda _: details or {})
+    steps.remove()
+    return manifest
 
 
-class _JoinShard:
-    """The candidates of one shard of sources: their neighbours, and the targets that have them as neighbours."""
+@dataclass(frozen=True)
+class _Sides:
+    """Where the neighbours of both sides are, and in which shards."""
 
-    def __init__(self, neighbours: str, folder: str, targets: Sequence[str]) -> None:
-        self.forward = storage.join(neighbours, FORWARD)
-        self.backward = storage.join(neighbours, BACKWARD)
+    neighbours: str
+    sources: Sequence[Shard]
+    targets: Sequence[Shard]
+
+
+class _Offer:
+    """One shard of sources -> its neighbours, by the range of the targets."""
+
+    def __init__(self, sides: _Sides, shards: Mapping[str, str], folder: str) -> None:
+        self.neighbours = storage.join(sides.neighbours, FORWARD)
+        self.ranges = len(sides.targets)
+        self.shards = shards
         self.folder = folder
-        self.shards = targets
 
     def setup(self) -> None:
-        means = scoring.concat([scoring.means_of(*read_neighbours(self.backward, name)) for name in self.shards])
-        order = np.argsort(means.ids, kind="stable")  # they ascend within a shard, and mostly from one to the next
-        self.targets = Means(means.ids[order], means.means[order])
+        pass
 
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
-        ids, neighbours = read_neighbours(self.forward, name)
-        sources = scoring.means_of(ids, neighbours)
-        backward = [scoring.backward_edges(*read_neighbours(self.backward, shard), sources) for shard in self.shards]
-        found = scoring.join(scoring.forward_edges(ids, neighbours), scoring.concat(backward), sources, self.targets)
+        edges = scoring.forward_edges(*read_neighbours(self.neighbours, self.shards[name]))
+        exchange.scatter_by_id(storage.join(self.folder, name), _to_arrow(edges), "target_ids", self.ranges)
+        return len(edges.source_ids), {}
+
+
+class _Meet:
+    """One range of targets -> all pairs they are in, with their means, by the range of the sources."""
+
+    def __init__(self, sides: _Sides, offers: str, shards: Sequence[str], folder: str) -> None:
+        self.sides = sides
+        self.offers = offers
+        self.shards = shards
+        self.folder = folder
+
+    def setup(self) -> None:
+        self.backward = ById(storage.join(self.sides.neighbours, BACKWARD), self.sides.targets)
+
+    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+        index = storage.shard_index(name)
+        offered = exchange.gather(self.offers, self.shards, index)
+        own = [from_arrow(table) for table in self.backward.read(index, len(self.sides.targets))]
+        edges = [scoring.backward_edges(*part) for part in own]
+        met = scoring.meet(
+            Edges(*(offered[column.name].to_numpy() for column in fields(Edges))), scoring.concat([scoring.NO_EDGES, *edges])
+        )
+        means = _means(own).of(met.target_ids)
+        table = _to_arrow(met).append_column("target_means", pa.array(means))
+        exchange.scatter_by_id(storage.join(self.folder, name), table, "source_ids", len(self.sides.sources))
+        return len(met.source_ids), {}
+
+
+class _Join:
+    """One range of sources -> its candidates."""
+
+    def __init__(self, sides: _Sides, meetings: str, folder: str) -> None:
+        self.sides = sides
+        self.meetings = meetings
+        self.folder = folder
+
+    def setup(self) -> None:
+        self.forward = ById(storage.join(self.sides.neighbours, FORWARD), self.sides.sources)
+
+    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+        index = storage.shard_index(name)
+        met = exchange.gather(self.meetings, exchange.names(len(self.sides.targets)), index)
+        order = np.lexsort((met["target_ids"].to_numpy(), met["source_ids"].to_numpy()))
+        columns = {column: met[column].to_numpy()[order] for column in met.column_names}
+        own = [from_arrow(table) for table in self.forward.read(index, len(self.sides.sources))]
+        found = scoring.Candidates(source_means=_means(own).of(columns["source_ids"]), **columns)
         storage.write_table(storage.join(self.folder, name), writers.candidates_to_arrow(found))
         return len(found), {}
+
+
+def _means(parts: Sequence[tuple[scoring.Ids, Any]]) -> Means:
+    """The means of sentences by the neighbours of several shards."""
+    found = scoring.concat([Means(np.zeros(0, np.int64), np.zeros(0)), *(scoring.means_of(*part) for part in parts)])
+    order = np.argsort(found.ids, kind="stable")
+    return Means(found.ids[order], found.means[order])
+
+
+def _to_arrow(rows: Edges | Met) -> pa.Table:
+    return pa.table({column.name: pa.array(getattr(rows, column.name)) for column in fields(rows)})
 
 
 def read(folder: str, margin: str, threshold: float) -> Scored:

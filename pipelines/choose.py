@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from miner.config import DecideSettings
 from miner.corpus import Corpus
 from miner.errors import ConfigError
@@ -13,7 +15,6 @@ from miner.mining.thresholds import Choice
 from pipelines import decide, planted, sides
 from pipelines.candidates import Searched
 from pipelines.decide import Wanted
-from pipelines.judge import judge_of
 from pipelines.planted import PlantConfig, Seeds
 
 # What the sentences of each side count that are paired wrongly: where each has one pair at most, either side tells of all the pairs.
@@ -51,10 +52,10 @@ class Chooser:
         config = self.config
         if config.threshold != "auto":
             return None
-        pairs = _all_pairs(found, config)
+        pairs = _all_pairs(found, config, options)
         if self.seeds is not None:
             field = planted.sow(self.seeds, found, config, neighbours, options)
-            fate = planted.harvest(_all_pairs(field, config), self.seeds)
+            fate = planted.harvest(_all_pairs(field, config, options), self.seeds)
             sizes = float(found.source.rows), float(found.target.rows)
             return thresholds.from_planted(pairs.margins, fate, sizes, WEIGHTS[config.retrieval], config.precision)
         assert self.wanted is not None, "`check` comes first"
@@ -71,5 +72,10 @@ def prepare(config: PlantConfig, source: Corpus, target: Corpus, wanted: Wanted 
     return Chooser(config, wanted, planted.read(config.planted, source, target))
 
 
-def _all_pairs(found: Searched, settings: DecideSettings) -> Scored:
-    return decide.pairs_above(found, settings, None, judge_of(found, settings))
+def _all_pairs(found: Searched, config: PlantConfig, options: Sequence[str]) -> Scored:
+    """All pairs whatever their margin, as numbers: one process compares them with what is known."""
+    steps = decide.steps_of(found, config, -np.inf, config.output, options)
+    pairs, _ = decide.pairs_above(found, config, -np.inf, steps)
+    read = pairs.read()
+    steps.remove()
+    return read

@@ -1,9 +1,9 @@
 """What happens after candidates: which of them are pairs, with their texts, and what a manifest says of it.
 
-One process does it: the candidates above the threshold are held in memory as numbers, 34 bytes each, and texts by the part.
+It goes by ranges of sentences (`judge`, `matched`) and of margins (`ordered`); what is left to do here is to put the ranges together.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -11,51 +11,47 @@ import pyarrow as pa
 
 from miner import storage
 from miner.config import DecideSettings
-from miner.corpus import Sentences
 from miner.mining import gold as evaluation
-from miner.mining import matching, writers
-from miner.mining.candidates import Scored
+from miner.mining import writers
 from miner.mining.gold import Pairs, Scores
 from miner.mining.margin import THRESHOLDS
 from miner.mining.thresholds import Choice
 from miner.storage import Manifest, Shard
-from pipelines import candidates
+from miner.tables import DROPPED_PAIRS
+from pipelines import judge, matched, ordered
 from pipelines.candidates import Searched
-from pipelines.judge import DROPPED, Judge, judging
+from pipelines.exchange import Steps
+from pipelines.judge import Judged
+from pipelines.matched import Matched
+from pipelines.ordered import Ordered
 
 STAGE = "mine"
+STEPS = ".pairs"  # folder of what is on its way
+DROPPED = "dropped.parquet"
 EXAMPLES = 10  # pairs in the summary
 
 Wanted = tuple[Pairs, int]  # gold pairs, and how many more there are that cannot be found
 
 
-@dataclass(frozen=True)
-class Texts:
-    """The sentences of some pairs."""
-
-    sources: Sentences
-    targets: Sentences
-
-    def parts(self, pairs: Scored) -> Iterator[pa.Table]:
-        """The pairs as tables of the schema BITEXT, in parts of at most `writers.ROWS`; one that is empty where there are none."""
-        for start in range(0, max(1, len(pairs)), writers.ROWS):
-            part = pairs.take(np.arange(start, min(start + writers.ROWS, len(pairs))))
-            yield writers.bitext(part, self.sources.of(part.source_ids), self.targets.of(part.target_ids))
+def steps_of(found: Searched, settings: DecideSettings, threshold: float, output: str, options: Sequence[str]) -> Steps:
+    """Where the pairs above a threshold are made, under OUTPUT."""
+    manifest = storage.read_manifest(found.folder)
+    parts = [shard.checksum for shard in manifest.shards], found.source.key, found.target.key
+    key = storage.key([parts, settings.margin, settings.retrieval, settings.pair_filters.bounds(), str(threshold)])
+    return Steps("matching", storage.join(output, STEPS), key, manifest.rows, options)
 
 
-def texts_of(found: Searched, pairs: Scored) -> Texts:
-    return Texts(found.source.find(pairs.source_ids), found.target.find(pairs.target_ids))
-
-
-def pairs_above(found: Searched, settings: DecideSettings, threshold: float | None, judge: Judge | None) -> Scored:
-    """The pairs above a threshold, or all where it is None, best first, by margin, retrieval and the judge of their texts.
+def pairs_above(found: Searched, settings: DecideSettings, threshold: float, steps: Steps) -> tuple[Matched, Judged | None]:
+    """The pairs above a threshold, by margin, retrieval and the judge of their texts, and what he said of the others.
 
     They are the first of those above any lower threshold.
     """
-    ranked = matching.rank(candidates.read(found.folder, settings.margin, -np.inf if threshold is None else threshold))
-    if judge is not None:
-        ranked = sift(found, ranked, settings.retrieval, judge)
-    return matching.match(ranked, settings.retrieval)
+    by = judge.judge_of(found, settings)
+    if by is None:
+        scored = matched.score(found.folder, settings.margin, threshold, len(found.target.shards), steps)
+        return matched.match(scored, settings.retrieval), None
+    judged = judge.judge(found, settings.margin, threshold, by, steps)
+    return matched.match(judged.candidates, settings.retrieval), judged
 
 
 def _threshold(settings: DecideSettings, choice: Choice | None) -> float | None:
@@ -64,25 +60,6 @@ def _threshold(settings: DecideSettings, choice: Choice | None) -> float | None:
     if settings.threshold is not None:
         return None if settings.threshold == -np.inf else settings.threshold  # JSON has no infinity
     return None if settings.retrieval == "all" else THRESHOLDS[settings.margin]
-
-
-def sift(found: Searched, ranked: Scored, retrieval: str, judge: Judge) -> Scored:
-    """Candidates, best first -> those that stay.
-
-    Only those that contend are judged; the ones that move up where others were dropped, in turn. What is matched is therefore the
-    same as if all had been judged, without reading the texts of the many that no one would miss.
-    """
-    passed = np.zeros(len(ranked), dtype=bool)
-    while (new := matching.contending(ranked, retrieval) & ~passed).any():
-        rows = np.flatnonzero(new)
-        judged = ranked.take(rows)
-        reasons = pa.chunked_array([judge(part) for part in texts_of(found, judged).parts(judged)], pa.string())
-        stays = reasons.is_null().to_numpy()
-        passed[rows[stays]] = True
-        keep = np.ones(len(ranked), dtype=bool)
-        keep[rows[~stays]] = False
-        ranked, passed = ranked.take(keep), passed[keep]
-    return ranked
 
 
 @dataclass(frozen=True)
@@ -97,21 +74,37 @@ class Written:
     examples: list[tuple[float, str, str]]  # margin, source, target: from the best pair to the last
 
 
-def write(found: Searched, settings: DecideSettings, output: str, wanted: Wanted | None, choice: Choice | None = None) -> Written:
+def write(
+    found: Searched, settings: DecideSettings, output: str, wanted: Wanted | None, choice: Choice | None = None, options: Sequence[str] = ()
+) -> Written:
     """Decide, and write the pairs and, last, the manifest. It tells no times and no places, so that a rerun gives the same bytes.
 
     `wanted` is gold, to compare with, and `choice` the threshold, where it was chosen.
     """
     threshold = _threshold(settings, choice)
-    with judging(found, settings, output) as judge:
-        pairs = pairs_above(found, settings, threshold, judge)
-        storage.remove(storage.join(output, storage.MANIFEST))  # of what is written over from here on
-    scores = evaluation.score_pairs(pairs, *wanted) if wanted else None
-    texts = texts_of(found, pairs)
-    writers.write_bitext(output, texts.parts(pairs))
-    written = Written(len(pairs), threshold, choice, dict(judge.counts) if judge else {}, scores, _examples(texts, pairs))
+    steps = steps_of(found, settings, -np.inf if threshold is None else threshold, output, options)
+    pairs, judged = pairs_above(found, settings, -np.inf if threshold is None else threshold, steps)
+    rows = ordered.order(pairs, found, wanted[0] if wanted else frozenset(), steps)
+    dropped = judged.ordered(steps) if judged is not None and settings.keep_dropped else None
+    storage.remove(storage.join(output, storage.MANIFEST))  # of what is written over from here on
+    examples = _Examples(pairs.rows)
+    writers.write_bitext(output, examples.watch(rows.parts()))
+    _write_dropped(dropped, settings, output)
+    scores = evaluation.scores(sum(shard.counts["right"] for shard in rows.manifest.shards), pairs.rows, *wanted) if wanted else None
+    written = Written(pairs.rows, threshold, choice, dict(judged.dropped) if judged else {}, scores, examples.found)
     storage.write_json(storage.join(output, storage.MANIFEST), asdict(_manifest(found, settings, output, written)))
+    steps.remove()
     return written
+
+
+def _write_dropped(dropped: Ordered | None, settings: DecideSettings, output: str) -> None:
+    """OUTPUT/dropped.parquet, where it is to be kept; one of another decision is removed."""
+    if not settings.keep_dropped:
+        storage.remove(storage.join(output, DROPPED))
+        return
+    with storage.parquet_writer(storage.join(output, DROPPED), DROPPED_PAIRS) as writer:
+        for part in dropped.parts() if dropped else ():
+            writer.write_table(writers.same_bytes(part, DROPPED_PAIRS))
 
 
 def _manifest(found: Searched, settings: DecideSettings, output: str, written: Written) -> Manifest:
@@ -145,8 +138,18 @@ def sizes(found: Searched) -> tuple[dict[str, int], dict[str, int]]:
     return {side: corpus.counts["kept"] for side, corpus in corpora.items()}, {side: corpus.rows for side, corpus in corpora.items()}
 
 
-def _examples(texts: Texts, pairs: Scored) -> list[tuple[float, str, str]]:
-    """Up to EXAMPLES pairs, evenly spread from the first to the last."""
-    rows = np.unique(np.linspace(0, len(pairs) - 1, EXAMPLES).round().astype(int)) if len(pairs) else np.zeros(0, int)
-    (table,) = texts.parts(pairs.take(rows))
-    return [tuple(row.values()) for row in table.select(["margin", "source_text", "target_text"]).to_pylist()]
+class _Examples:
+    """Up to EXAMPLES pairs, evenly spread from the first to the last, of those that come by."""
+
+    def __init__(self, pairs: int) -> None:
+        self.rows = np.unique(np.linspace(0, pairs - 1, EXAMPLES).round().astype(int)) if pairs else np.zeros(0, int)
+        self.found: list[tuple[float, str, str]] = []
+
+    def watch(self, parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        start = 0
+        for part in parts:
+            here = self.rows[slice(*np.searchsorted(self.rows, [start, start + len(part)]))] - start
+            table = part.select(["margin", "source_text", "target_text"]).take(pa.array(here))
+            self.found += [tuple(row.values()) for row in table.to_pylist()]
+            start += len(part)
+            yield part

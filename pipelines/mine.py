@@ -71,7 +71,7 @@ def run(config: MineConfig, options: Sequence[str] = ()) -> MineResult:
         found = _search(config, sides, options)
         searched = time.perf_counter()
         choice = chooser.choose(found, storage.join(config.output, NEIGHBOURS), options)
-        written = decide.write(found, config, config.output, wanted, choice)
+        written = decide.write(found, config, config.output, wanted, choice, options)
     return _result(config.output, found, written, {**sides.seconds, "search": searched - start, "mine": time.perf_counter() - searched})
 
 
@@ -87,7 +87,7 @@ def run_from_candidates(config: FromCandidatesConfig, options: Sequence[str] = (
         wanted = golds.resolve(gold, found.source, found.target) if gold else None
         chooser = choose.prepare(config, found.source, found.target, wanted)
         choice = chooser.choose(found, storage.join(config.candidates, NEIGHBOURS), options)
-        written = decide.write(found, config, config.output, wanted, choice)
+        written = decide.write(found, config, config.output, wanted, choice, options)
     return _result(config.output, found, written, {"mine": time.perf_counter() - start})
 
 

@@ -5,13 +5,12 @@ then: whatever they are paired with is wrong. They are further shards for one mo
 mined for is found without them, so that they neither appear in the pairs nor change them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from miner import storage
 from miner.config import EmbedConfig, EncoderSettings, FromCandidatesConfig, MineConfig, TextSettings
@@ -92,10 +91,10 @@ class Mixed(Corpus):
 
     planted: Corpus
 
-    def sentences(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    def sentences_uri(self, name: str) -> str:
         if name.startswith(NEW):
-            return self.planted.sentences(name.removeprefix(NEW), columns)
-        return super().sentences(name, columns)
+            return self.planted.sentences_uri(name.removeprefix(NEW))
+        return super().sentences_uri(name)
 
 
 def _mixed(real: Corpus, planted: Corpus) -> Mixed:

@@ -18,8 +18,9 @@ from miner import storage
 from miner.storage import Manifest, Stage
 from pipelines.failures import set_aside_in
 
-ROWS = {"search": None, "neighbours": "sentences", "candidates": "pairs"}  # what a row is; of the other stages a sentence
-KEPT = ("lines", "kept", "unique", "tokens")  # counts of a shard that are not of what was skipped
+# What a row is; of the other stages a sentence. The steps of joining and matching hand the same pairs on.
+ROWS = {"search": None, "neighbours": "sentences", "joining": None, "candidates": "pairs", "matching": None}
+KEPT = ("lines", "kept", "unique", "tokens", "right")  # counts of a shard that are not of what was skipped
 
 logger = logging.getLogger(__name__)
 

@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from command import miner
 
+from pipelines import exchange, matched, ordered
+
 OUTPUTS = ("bitext.tsv.gz", "bitext.parquet", "manifest.json")
 
 
@@ -58,6 +60,47 @@ class TestLaser:
         margins = pq.read_table(tmp_path / "all" / "bitext.parquet")["margin"].to_pylist()
         mined("--from-candidates", tmp_path / "all", "--output", tmp_path / "out", "--threshold", repr(margins[20]))
         assert pq.read_table(tmp_path / "out" / "bitext.parquet")["margin"].to_pylist() == margins[:20]
+
+
+@pytest.fixture
+def in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for corpora of any size: few rows in a range, rounds of matching to the last pair."""
+    for module, name, value in ((matched, "AT_ONCE", 0), (ordered, "RANGE", 16), (ordered, "SAMPLE", 9)):
+        monkeypatch.setattr(module, name, value)
+
+
+class TestInSteps:
+    """Large corpora are joined, judged, matched and put in order by ranges, with the bytes that small ones give at once."""
+
+    def same(self, given: tuple[object, ...], folder: Path, request: pytest.FixtureRequest) -> None:
+        mined(*given, "--output", folder / "at once")
+        request.getfixturevalue("in_steps")
+        mined(*given, "--output", folder / "in steps")
+        assert pq.read_metadata(folder / "in steps/bitext.parquet").num_rows > 5
+        assert contents(folder / "in steps") == contents(folder / "at once")
+        assert not [*(folder / "in steps").glob(".*"), *(folder / "in steps").glob("*.steps")]
+
+    @pytest.mark.parametrize("options", [("max",), ("intersection", "--margin", "distance"), ("backward",)])
+    def test_the_bytes_are_those_of_small_corpora(
+        self, options: tuple[str, ...], sides: tuple[Path, Path], tmp_path: Path, request: pytest.FixtureRequest
+    ) -> None:
+        self.same((*sides, "--k", 3, "--threshold", "0.1", "--retrieval", *options), tmp_path, request)
+
+    def test_every_step_may_be_a_pipeline(
+        self, sides: tuple[Path, Path], tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(exchange, "SMALL", -1)
+        self.same((*sides, "--k", 3, "--threshold", "0.1", "--filter", "hubs=1.5"), tmp_path, request)
+
+    def test_filters_from_both_sides_and_ties(self, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+        """All vectors lie on a few points, so margins are equal and ids decide; hubs are dropped, which moves others up."""
+        x, y = dense.unit(40, 8, 4)[np.arange(60) % 7], dense.unit(40, 8, 4)[np.arange(90) % 11]
+        source = dense.write_corpus(tmp_path / "x", dense.ids(len(x), 2), x, shards=3)
+        target = dense.write_corpus(tmp_path / "y", dense.ids(len(y), 3), y, shards=4)
+        self.same((source, target, "--threshold", "0.1", "--filter", "hubs=3", "--keep-dropped"), tmp_path, request)
+        one, other = (tmp_path / name / "dropped.parquet" for name in ("at once", "in steps"))
+        assert pq.read_metadata(one).num_rows > 16
+        assert one.read_bytes() == other.read_bytes()
 
 
 class TestFromCandidates:

@@ -42,9 +42,7 @@ def test_candidates_are_the_pairs_of_both_directions_each_once() -> None:
     forward = np.array([1, 2]), Neighbours(np.array([[7, -1], [7, -1]]), np.array([[0.9, NAN], [0.5, NAN]]))
     backward = np.array([7, 8]), Neighbours(np.array([[1, -1], [1, -1]]), np.array([[0.9, NAN], [0.3, NAN]]))
     sources, targets = scoring.means_of(*forward), scoring.means_of(*backward)
-    found = scoring.score(
-        scoring.join(scoring.forward_edges(*forward), scoring.backward_edges(*backward, sources), sources, targets), "distance"
-    )
+    found = scoring.score(scoring.join(scoring.forward_edges(*forward), scoring.backward_edges(*backward), sources, targets), "distance")
     assert list(zip(found.source_ids.tolist(), found.target_ids.tolist(), strict=True)) == [(1, 7), (1, 8), (2, 7)]
     assert found.forward.tolist() == [True, False, True]
     assert found.backward.tolist() == [True, True, False]
@@ -62,7 +60,7 @@ def test_a_pair_without_a_margin_is_no_candidate() -> None:
     forward = np.array([1, 2]), Neighbours(np.array([[7], [7]]), np.array([[0.0], [0.0]]))
     backward = np.array([7]), Neighbours(np.array([[1]]), np.array([[0.0]]))
     sources, targets = scoring.means_of(*forward), scoring.means_of(*backward)
-    found = scoring.join(scoring.forward_edges(*forward), scoring.backward_edges(*backward, sources), sources, targets)
+    found = scoring.join(scoring.forward_edges(*forward), scoring.backward_edges(*backward), sources, targets)
     assert len(scoring.score(found, "ratio")) == 0
     assert len(scoring.score(found, "distance")) == 2
 

@@ -143,7 +143,7 @@ def mine(encoder: Encoder, split: Split, task: BuccTask) -> Mined:
     forward, backward = search(vectors[0], vectors[1], task.k)
     source_ids, target_ids = (np.arange(len(texts)) for texts in owners)
     sources, targets = means_of(source_ids, forward), means_of(target_ids, backward)
-    candidates = join(forward_edges(source_ids, forward), backward_edges(target_ids, backward, sources), sources, targets)
+    candidates = join(forward_edges(source_ids, forward), backward_edges(target_ids, backward), sources, targets)
     best = match(rank(score(candidates, task.margin)), "max")
     names = [list(texts.values()) for texts in owners]
     pairs = [(names[0][one], names[1][other]) for one, other in zip(best.source_ids.tolist(), best.target_ids.tolist(), strict=True)]

@@ -74,17 +74,12 @@ class Means:
 
     def of(self, ids: Ids) -> Floats:
         """(m,) means of these sentences; DataError where one is not on this side."""
-        rows, known = self.rows(ids)
+        rows = np.searchsorted(self.ids, ids).clip(max=max(0, len(self.ids) - 1))
+        known = self.ids[rows] == ids if len(self.ids) else np.zeros(len(ids), dtype=bool)
         if not known.all():
             raise DataError(f"sentence {ids[~known][0]} has no neighbours; delete the neighbours and run the same command again")
-        return self.means[rows]
-
-    def rows(self, ids: Ids) -> tuple[npt.NDArray[np.intp], Bools]:
-        """Where these ids are, and whether they are there at all."""
-        if not len(self.ids):
-            return np.zeros(len(ids), dtype=np.intp), np.zeros(len(ids), dtype=bool)
-        rows = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
-        return rows, self.ids[rows] == ids
+        means: Floats = self.means[rows]
+        return means
 
 
 def means_of(ids: Ids, neighbours: Neighbours) -> Means:
@@ -100,6 +95,9 @@ class Edges:
     similarities: Floats
 
 
+NO_EDGES = Edges(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+
+
 def forward_edges(ids: Ids, neighbours: Neighbours) -> Edges:
     """Sources (n,) and their neighbours (n, k) -> one edge for each neighbour that was found."""
     found = neighbours.found
@@ -107,15 +105,25 @@ def forward_edges(ids: Ids, neighbours: Neighbours) -> Edges:
     return Edges(sources[found], neighbours.ids[found], neighbours.similarities[found])
 
 
-def backward_edges(ids: Ids, neighbours: Neighbours, sources: Means) -> Edges:
-    """Targets (n,) and their neighbours (n, k) -> one edge for each neighbour that is among `sources`."""
+def backward_edges(ids: Ids, neighbours: Neighbours) -> Edges:
+    """Targets (n,) and their neighbours (n, k) -> one edge for each neighbour that was found."""
     edges = forward_edges(ids, neighbours)
-    here = sources.rows(edges.target_ids)[1]
-    return Edges(edges.target_ids[here], edges.source_ids[here], edges.similarities[here])
+    return Edges(edges.target_ids, edges.source_ids, edges.similarities)
 
 
-def join(forward: Edges, backward: Edges, sources: Means, targets: Means) -> Candidates:
-    """All edges of some sources -> their candidates, by (source id, target id).
+@dataclass(frozen=True)
+class Met:
+    """n different pairs by (source id, target id), and which directions found them."""
+
+    source_ids: Ids  # (n,)
+    target_ids: Ids  # (n,)
+    similarities: Floats  # (n,)
+    forward: Bools  # (n,)
+    backward: Bools  # (n,)
+
+
+def meet(forward: Edges, backward: Edges) -> Met:
+    """The edges of both directions, each pair once.
 
     A pair found in both directions has the same similarity in both, because similarities are exact.
     """
@@ -127,13 +135,12 @@ def join(forward: Edges, backward: Edges, sources: Means, targets: Means) -> Can
     again[1:] = (source_ids[1:] == source_ids[:-1]) & (target_ids[1:] == target_ids[:-1])
     both = np.append(again[1:], False)
     pairs = ~again
-    source_ids, target_ids = source_ids[pairs], target_ids[pairs]
-    return Candidates(
-        source_ids,
-        target_ids,
-        edges.similarities[order][pairs],
-        sources.of(source_ids),
-        targets.of(target_ids),
-        forward=~is_backward[pairs],
-        backward=(is_backward | both)[pairs],
-    )
+    similarities = edges.similarities[order][pairs]
+    return Met(source_ids[pairs], target_ids[pairs], similarities, ~is_backward[pairs], (is_backward | both)[pairs])
+
+
+def join(forward: Edges, backward: Edges, sources: Means, targets: Means) -> Candidates:
+    """All edges of some sources -> their candidates, by (source id, target id)."""
+    met = meet(forward, backward)
+    means = sources.of(met.source_ids), targets.of(met.target_ids)
+    return Candidates(met.source_ids, met.target_ids, met.similarities, *means, met.forward, met.backward)

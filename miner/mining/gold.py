@@ -24,9 +24,9 @@ def are_right(pairs: Scored, gold: Pairs) -> Bools:
     return np.fromiter((pair in gold for pair in found), dtype=bool, count=len(pairs))
 
 
-def score_pairs(pairs: Scored, gold: Pairs, missing: int = 0) -> Scores:
-    """The pairs against the gold ones. `missing` counts gold pairs that cannot be found, as one of their lines was dropped."""
-    right, found = int(are_right(pairs, gold).sum()), len(pairs)
+def scores(right: int, found: int, gold: Pairs, missing: int = 0) -> Scores:
+    """Of pairs that were found, some right, against the gold ones. `missing` counts gold pairs that cannot be found, as one of their
+    lines was dropped."""
     wanted = len(gold) + missing
     return Scores(
         precision=right / found if found else 0.0,

@@ -1,4 +1,11 @@
-"""Matching: which of the candidates are pairs. Everything is ordered by margin, best first; ties by source id, then target id."""
+"""Matching: which of the candidates are pairs. Everything is ordered by margin, best first; ties by source id, then target id.
+
+One to one can be had in rounds as well, for candidates that lie apart: a pair that is the best of both its sentences is taken down the
+list whatever the others are, so these are taken at once and their sentences left out, until none is left (Preis, "Linear time
+1/2-approximation algorithm for maximum weighted matching in general graphs", STACS 1999; Hoepman, "Simple distributed weighted
+matchings", 2004). To see which they are takes the pairs of one sentence at a time. Nothing but the order counts, so the pairs are
+those of `greedy`, ties included.
+"""
 
 from collections.abc import Callable
 
@@ -19,52 +26,55 @@ def match(ranked: Scored, retrieval: str) -> Scored:
 
     What a threshold leaves of the pairs is what is found among the candidates above it.
     """
-    return ranked.take(_known(retrieval)[1](ranked))
+    forward, backward = best_of_sources(ranked), best_of_targets(ranked)
+    rows = listed(forward, backward, retrieval)
+    if retrieval == "max":
+        rows = _greedy(ranked, forward, backward)
+    return ranked.take(rows)
 
 
-def contending(ranked: Scored, retrieval: str) -> Bools:
-    """(n,): the candidates that decide what `match` gives, which is the same without the others."""
-    return _known(retrieval)[0](ranked)
+def best_of_sources(ranked: Scored) -> Bools:
+    """(n,): of each source, the neighbour with the largest margin, which need not be the nearest."""
+    return first(ranked.source_ids, ranked.forward)
 
 
-def _known(retrieval: str) -> tuple[Callable[[Scored], Bools], Callable[[Scored], Bools]]:
+def best_of_targets(ranked: Scored) -> Bools:
+    """(n,): of each target, the same."""
+    return first(ranked.target_ids, ranked.backward)
+
+
+def listed(forward: Bools, backward: Bools, retrieval: str) -> Bools:
+    """Which are the best of their source (n,), and of their target (n,) -> (n,) which are pairs or, one to one, may be.
+
+    ConfigError for an unknown retrieval.
+    """
     if retrieval not in RETRIEVALS:
         raise ConfigError(f"unknown retrieval {retrieval!r}; one of {', '.join(RETRIEVALS)}")
-    return RETRIEVALS[retrieval]
+    return RETRIEVALS[retrieval](forward, backward)
 
 
-def _forward(ranked: Scored) -> Bools:
-    """Of each source, the neighbour with the largest margin, which need not be the nearest."""
-    return _first(ranked.source_ids, ranked.forward)
-
-
-def _backward(ranked: Scored) -> Bools:
-    return _first(ranked.target_ids, ranked.backward)
-
-
-def _either(ranked: Scored) -> Bools:
-    return _forward(ranked) | _backward(ranked)
-
-
-def _intersection(ranked: Scored) -> Bools:
-    return _forward(ranked) & _backward(ranked)
-
-
-def _all(ranked: Scored) -> Bools:
-    return np.ones(len(ranked), dtype=bool)
-
-
-def _first(ids: Ids, eligible: Bools) -> Bools:
+def first(ids: Ids, eligible: Bools) -> Bools:
     """(n,): where an id is for the first time among those that are eligible."""
     rows = np.flatnonzero(eligible)
-    first = np.zeros(len(ids), dtype=bool)
-    first[rows[np.unique(ids[rows], return_index=True)[1]]] = True
-    return first
+    found = np.zeros(len(ids), dtype=bool)
+    found[rows[np.unique(ids[rows], return_index=True)[1]]] = True
+    return found
 
 
-def _greedy(ranked: Scored) -> Bools:
+def take(ranked: Scored, best_of_target: Bools) -> tuple[Bools, Bools]:
+    """All that is left of some sources, and which (n,) are the best that is left of their target -> pairs, and what is left then."""
+    taken = first(ranked.source_ids, np.ones(len(ranked), dtype=bool)) & best_of_target
+    return taken, ~np.isin(ranked.source_ids, ranked.source_ids[taken])
+
+
+def leave(ranked: Scored, taken: Bools) -> tuple[Bools, Bools]:
+    """All that is left of some targets, besides pairs that were taken (n,) -> what is left then, and the best of each target."""
+    left = ~taken & ~np.isin(ranked.target_ids, ranked.target_ids[taken])
+    return left, first(ranked.target_ids, left)
+
+
+def _greedy(ranked: Scored, forward: Bools, backward: Bools) -> Bools:
     """One to one: down the list of the best of both directions, a pair is taken when neither side is yet."""
-    forward, backward = _forward(ranked), _backward(ranked)
     rows = np.flatnonzero(forward | backward)
     (source_nodes, sources), (target_nodes, targets) = (
         np.unique(ids[rows], return_inverse=True) for ids in (ranked.source_ids, ranked.target_ids)
@@ -78,11 +88,10 @@ def _greedy(ranked: Scored) -> Bools:
     return taken
 
 
-# What contends, and which of the contenders are pairs.
-RETRIEVALS: dict[str, tuple[Callable[[Scored], Bools], Callable[[Scored], Bools]]] = {
-    "max": (_either, _greedy),
-    "forward": (_forward, _forward),
-    "backward": (_backward, _backward),
-    "intersection": (_either, _intersection),
-    "all": (_all, _all),
+RETRIEVALS: dict[str, Callable[[Bools, Bools], Bools]] = {
+    "max": lambda forward, backward: forward | backward,
+    "forward": lambda forward, _: forward,
+    "backward": lambda _, backward: backward,
+    "intersection": lambda forward, backward: forward & backward,
+    "all": lambda forward, _: np.ones_like(forward),
 }

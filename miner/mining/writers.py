@@ -10,7 +10,7 @@ from typing import BinaryIO, TextIO
 import pyarrow as pa
 
 from miner import storage
-from miner.mining.candidates import Candidates, Scored
+from miner.mining.candidates import Candidates
 from miner.tables import BITEXT, CANDIDATES
 
 TSV, PARQUET = "bitext.tsv.gz", "bitext.parquet"
@@ -28,19 +28,6 @@ def candidates_from_arrow(table: pa.Table) -> Candidates:
     return Candidates(*(table[name].to_numpy() for name in CANDIDATES.names))
 
 
-def bitext(pairs: Scored, sources: pa.Table, targets: pa.Table) -> pa.Table:
-    """n pairs and their sentences, row by row, of the schema SENTENCES -> a table of the schema BITEXT."""
-    columns = {
-        "source_id": pa.array(pairs.source_ids),
-        "target_id": pa.array(pairs.target_ids),
-        "margin": pa.array(pairs.margins),
-        "similarity": pa.array(pairs.similarities.astype("f4")),
-    }
-    for side, sentences in (("source", sources), ("target", targets)):
-        columns |= {f"{side}_text": sentences["text"], f"{side}_file": sentences["source"], f"{side}_line": sentences["line"]}
-    return pa.table([columns[name] for name in BITEXT.names], schema=BITEXT)
-
-
 def write_bitext(folder: str, parts: Iterable[pa.Table]) -> None:
     """Pairs of the schema BITEXT -> FOLDER/bitext.parquet, and FOLDER/bitext.tsv.gz of `margin<TAB>source<TAB>target`.
 
@@ -48,9 +35,20 @@ def write_bitext(folder: str, parts: Iterable[pa.Table]) -> None:
     """
     with storage.parquet_writer(storage.join(folder, PARQUET), BITEXT) as writer, tsv_writer(storage.join(folder, TSV)) as text:
         for part in parts:
-            writer.write_table(part)
+            writer.write_table(same_bytes(part, BITEXT))
             rows = zip(*(part[name].to_pylist() for name in ("margin", "source_text", "target_text")), strict=True)
             text.writelines(f"{margin:.8f}\t{source}\t{target}\n" for margin, source, target in rows)
+
+
+def same_bytes(part: pa.Table, schema: pa.Schema) -> pa.Table:
+    """A table whose columns of names have dictionaries of their own rows, so that equal rows are equal bytes, wherever they were."""
+    columns = []
+    for field in schema:
+        column = part[field.name]
+        if pa.types.is_dictionary(field.type):
+            column = column.cast(pa.string()).combine_chunks().dictionary_encode()
+        columns.append(column)
+    return pa.table(columns, schema=schema)
 
 
 @contextlib.contextmanager
