@@ -4,11 +4,22 @@ from click.testing import CliRunner, Result
 
 from miner.cli.main import main
 
+PICTURED = {"mine": 1, "run": 1, "loop": 1, "train": 1, "eval": 2}  # what leaves a report, and the words before its options
 
-def miner(*arguments: object, stdin: bytes | None = None) -> Result:
-    command, *rest = map(str, arguments)
-    quiet = ["--no-report"] if command == "mine" else []
-    return CliRunner().invoke(main, [command, *quiet, *rest], input=stdin)
+
+def miner(*arguments: object, stdin: bytes | None = None, report: bool = False) -> Result:
+    """The outcome of a command, which leaves its report only where that is asked for."""
+    words = [str(argument) for argument in arguments]
+    if not report and words and words[0] in PICTURED:
+        words.insert(PICTURED[words[0]], "--no-report")
+    return CliRunner().invoke(main, words, input=stdin)
+
+
+def told(*arguments: object, stdin: bytes | None = None) -> str:
+    """What a command that succeeds prints."""
+    result = miner(*arguments, stdin=stdin)
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
 def refused(*arguments: object, stdin: bytes | None = None) -> str:

@@ -1,46 +1,23 @@
 """What is said of a mined bitext: made by hand, and mined."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
+import bitexts
 import numpy as np
-import pyarrow as pa
 import pytest
-from click.testing import CliRunner
+from command import miner
 
 from miner import storage
-from miner.cli.main import main
 from miner.evaluation import bitext
 from miner.evaluation.judged import Gold, read_marks
 from miner.mining.thresholds import wilson
 from miner.mining.writers import PARQUET
-from miner.storage import Manifest
-from miner.tables import BITEXT
 from miner.text.normalise import sentence_ids
-
-Pair = tuple[float, str, str]
-
-
-def write(folder: Path, pairs: Sequence[Pair], languages: tuple[str, str] = ("eng_Latn", "deu_Latn")) -> Path:
-    """A folder of `miner mine --from-candidates` with these pairs."""
-    margins, *texts = zip(*pairs, strict=True) if pairs else ((), (), ())
-    columns: dict[str, object] = {"margin": margins, "similarity": [0.5] * len(pairs)}
-    for side, values in zip(("source", "target"), texts, strict=True):
-        columns |= {f"{side}_id": sentence_ids(values), f"{side}_text": values, f"{side}_file": ["f"] * len(pairs)}
-        columns |= {f"{side}_line": np.arange(len(pairs)) + 1}
-    table = pa.table({name: pa.array(columns[name]) for name in BITEXT.names}).cast(BITEXT)
-    storage.write_table(str(folder / PARQUET), table)
-    details = {"languages": dict(zip(("source", "target"), languages, strict=True))}
-    manifest = Manifest("mine", {}, {}, [], details)
-    storage.write_json(
-        str(folder / storage.MANIFEST), {name: getattr(manifest, name) for name in ("stage", "config", "inputs", "shards", "details")}
-    )
-    return folder
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(main, ["eval", "bitext", *map(str, arguments)])
+    result = miner("eval", "bitext", *arguments)
     return result.exit_code, result.stdout, result.stderr
 
 
@@ -57,7 +34,7 @@ PAIRS = [
 
 
 def test_what_a_bitext_looks_like(tmp_path: Path) -> None:
-    figures = bitext.evaluate(str(write(tmp_path, PAIRS))).figures()
+    figures = bitext.evaluate(str(bitexts.write(tmp_path, PAIRS))).figures()
     assert figures["pairs"] == 8
     assert figures["languages"] == {"source": "eng_Latn", "target": "deu_Latn"}
     margin = figures["margin"]
@@ -83,13 +60,13 @@ def test_languages_are_looked_at_in_a_sample_spread_over_all(tmp_path: Path, mon
         (2.0 - number / 100, f"Where are the {number} books that you bought?", german if number % 6 else "Where are the books?")
         for number in range(60)
     ]
-    figures = bitext.evaluate(str(write(tmp_path, pairs))).figures()
+    figures = bitext.evaluate(str(bitexts.write(tmp_path, pairs))).figures()
     assert figures["suspects"]["other_language"] == {"judged": 10, "share": 1.0}  # every sixth pair, from the first
     assert figures["suspects"]["length_ratio"]["judged"] == 60
 
 
 def test_gold_by_threshold_by_hand(tmp_path: Path) -> None:
-    folder = write(tmp_path, PAIRS)
+    folder = bitexts.write(tmp_path, PAIRS)
     right = {tuple(sentence_ids([source, target]).tolist()) for _, source, target in (PAIRS[0], PAIRS[4], PAIRS[6])}
     figures = bitext.evaluate(str(folder), Gold(frozenset(right), missing=1)).figures()["gold"]
     assert figures["pairs"] == 4
@@ -108,7 +85,7 @@ def test_gold_by_threshold_by_hand(tmp_path: Path) -> None:
 
 def test_marks_are_weighed_by_the_pairs_of_their_level(tmp_path: Path) -> None:
     pairs = [(2 - number / 100, f"source {number}", f"target {number}") for number in range(40)]
-    folder = write(tmp_path / "mined", pairs)
+    folder = bitexts.write(tmp_path / "mined", pairs)
     marks = {0: "right", 1: "right", 2: "wrong", 4: "right", 8: "", 9: "unsure", 12: "wrong"}  # ten levels of four pairs
     lines = [f"{pairs[number][0]}\t{mark}\t{pairs[number][1]}\t{pairs[number][2]}" for number, mark in marks.items()]
     lines.append("1.0\tright\tfrom another\tbitext")
@@ -140,9 +117,8 @@ def mined(toy_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mined")
     for name, lines in (("en", ENGLISH), ("fr", FRENCH)):
         (folder / name).write_text("\n".join(lines) + "\n")
-    sides = [str(folder / name) for name in ("en", "fr")]
-    options = ["--encoder", str(toy_encoder), "--threshold", "-inf", "--output", str(folder / "out")]
-    assert CliRunner().invoke(main, ["mine", *sides, "--source-lang", "en", "--target-lang", "fr", *options]).exit_code == 0
+    options = ("--source-lang", "en", "--target-lang", "fr", "--encoder", toy_encoder, "--threshold", "-inf", "--output", folder / "out")
+    assert miner("mine", folder / "en", folder / "fr", *options).exit_code == 0
     return folder
 
 
@@ -171,7 +147,7 @@ def test_hubs_are_those_in_most_candidates(mined: Path) -> None:
 
 
 def test_what_cannot_be_evaluated(mined: Path, tmp_path: Path) -> None:
-    empty = write(tmp_path / "empty", [])
+    empty = bitexts.write(tmp_path / "empty", [])
     (tmp_path / "other.tsv").write_text("mark\tsource\ttarget\nright\ta\tb\n")
     (tmp_path / "none.tsv").write_text("mark\tsource\ttarget\n\ta\tb\n")
     (tmp_path / "odd.tsv").write_text("source\ttarget\na\tb\n")
@@ -181,7 +157,7 @@ def test_what_cannot_be_evaluated(mined: Path, tmp_path: Path) -> None:
         ([mined / "out", "--gold", tmp_path / "other.tsv"], "none of its pairs is in the bitext"),
         ([mined / "out", "--gold", tmp_path / "none.tsv"], "no row is marked right or wrong"),
         ([mined / "out", "--gold", tmp_path / "odd.tsv"], "odd.tsv:1: not `source line<TAB>target line`"),
-        ([write(tmp_path / "decided", PAIRS), "--gold", mined / "en"], "en:1: not `source line"),
+        ([bitexts.write(tmp_path / "decided", PAIRS), "--gold", mined / "en"], "en:1: not `source line"),
     ):
         status, output, errors = run(*arguments, "--json", tmp_path / "f.json")
         assert (status, output, errors.count("\n")) == (1, "", 1)

@@ -13,9 +13,8 @@ import pytest
 import tiny
 import torch
 import yaml
-from click.testing import CliRunner
+from command import miner
 
-from miner.cli.main import main
 from miner.training import checkpoints
 
 STEPS = 60
@@ -57,8 +56,8 @@ def test_a_killed_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        assert CliRunner().invoke(main, [*arguments, "--resume"]).exit_code == 0
-        assert CliRunner().invoke(main, [*arguments[:-1], str(tmp_path / "whole")]).exit_code == 0
+        assert miner(*arguments, "--resume").exit_code == 0
+        assert miner(*arguments[:-1], tmp_path / "whole").exit_code == 0
     finally:
         torch.set_num_threads(threads)
     assert outcome(tmp_path / "killed") == outcome(tmp_path / "whole")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from command import miner
 from test_report import Page
 
-from miner.cli.main import main
 from miner.encoders import load_encoder
 from miner.evaluation.language_map import similarities
 
@@ -32,7 +32,7 @@ ROWS = [
 
 def run(folder: Path, rows: list[tuple[str, str, str]], encoder: Path, *options: str) -> Result:
     (folder / "table.tsv").write_text("".join("\t".join(row) + "\n" for row in [("id", "lang", "text"), *rows]))
-    return CliRunner().invoke(main, ["eval", "map", "--data", str(folder / "table.tsv"), "--encoder", str(encoder), *options])
+    return miner("eval", "map", "--data", folder / "table.tsv", "--encoder", encoder, *options, report=True)
 
 
 def test_figures_are_what_they_are_said_to_be(toy_encoder: Path, tmp_path: Path) -> None:

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from command import told
 from test_report import HOSTILE, hostile, mined, report
 from test_report_figures import journal, loop, suite, write
 
-from miner.cli.main import main
 from miner.evaluation.judged import read_marks
 from miner.text.normalise import clean, sentence_ids
 
@@ -100,8 +99,7 @@ def test_marks_are_kept_downloaded_and_read_back(chromium: Any, tmp_path: Path) 
     texts = [pairs.nth(row).locator(".text").all_text_contents() for row in given]
     expected = {tuple(sentence_ids(pair).tolist()): mark == "right" for pair, mark in zip(texts, given.values(), strict=True)}
     assert read_marks(str(tmp_path / "marks.tsv")).right == expected
-    result = CliRunner().invoke(main, ["eval", "bitext", str(folder), "--gold", str(tmp_path / "marks.tsv")])
-    assert result.exit_code == 0, result.output
+    told("eval", "bitext", folder, "--gold", tmp_path / "marks.tsv")
     assert "Marks" in (folder / "report.html").read_text()
     page.locator("#forget").click()
     assert page.locator("output").text_content() == "0 of 40 marked"

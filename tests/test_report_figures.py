@@ -7,18 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from command import miner, refused, told
 from scipy import stats
 from test_report import HOSTILE, Page
 
-from miner.cli.main import main
 from miner.report import scores, training
 from miner.report.training import POINTS, thin
 
 
 def report(folder: Path) -> Page:
-    result = CliRunner().invoke(main, ["report", str(folder)])
-    assert (result.exit_code, result.stdout) == (0, f"{folder}/report.html\n"), result.output
+    assert told("report", folder) == f"{folder}/report.html\n"
     return Page(folder / "report.html")
 
 
@@ -53,9 +51,7 @@ def test_long_lines_are_thinned_to_means() -> None:
 @pytest.mark.parametrize("line", ["[1, 2]", "{}", '{"step": "one"}', "nothing", '{"step": 1, "loss": []}'])
 def test_a_journal_that_is_none(line: str, tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text('{"step": 1, "loss": 2}\n' + line + "\n")
-    result = CliRunner().invoke(main, ["report", str(tmp_path)])
-    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
-    assert "log.jsonl:2: no entry" in result.stderr
+    assert "log.jsonl:2: no entry" in refused("report", tmp_path)
     assert not (tmp_path / "report.html").exists()
 
 
@@ -111,7 +107,7 @@ def test_what_is_no_evaluation_is_passed_over(tmp_path: Path) -> None:
     broken = suite()
     broken["compared"]["topics: accuracy"] = {"one": None}
     write(tmp_path / "suite.json", broken)
-    result = CliRunner().invoke(main, ["report", str(tmp_path)])
+    result = miner("report", tmp_path)
     assert result.exit_code == 0
     assert result.stderr == "miner: suite.json is left out: not what `miner eval` writes\n"
     assert Page(tmp_path / "report.html").texts["h2"] == ["topics"]
@@ -120,11 +116,11 @@ def test_what_is_no_evaluation_is_passed_over(tmp_path: Path) -> None:
 def test_an_evaluation_leaves_a_report_beside_its_figures(toy_encoder: Path, tmp_path: Path) -> None:
     for name, words in (("en", "one two three four five"), ("fr", "un deux trois quatre cinq")):
         (tmp_path / name).write_text("\n".join(words.split()) + "\n")
-    task = ["eval", "retrieval", str(tmp_path / "en"), str(tmp_path / "fr"), "--encoder", str(toy_encoder)]
-    for options, left in (([], False), (["--json", "f.json", "--no-report"], False), (["--json", "f.json"], True)):
-        options = [str(tmp_path / "out" / option) if option == "f.json" else option for option in options]
-        assert CliRunner().invoke(main, [*task, *options]).exit_code == 0
-        assert (tmp_path / "out" / "report.html").exists() == left
+    task = ("eval", "retrieval", tmp_path / "en", tmp_path / "fr", "--encoder", toy_encoder)
+    figures = ("--json", tmp_path / "out" / "f.json")
+    for options, asked in (((), True), (figures, False), (figures, True)):
+        assert miner(*task, *options, report=asked).exit_code == 0
+        assert (tmp_path / "out" / "report.html").exists() == bool(options and asked)
     assert Page(tmp_path / "out" / "report.html").texts["h2"] == ["f"]
 
 
@@ -166,6 +162,4 @@ def test_a_loop(tmp_path: Path) -> None:
 @pytest.mark.parametrize("figures", [[], {}, {"rounds": 3}, {"rounds": [], "start": {}, "best": "seed"}, {"rounds": [{}], "start": {}}])
 def test_a_loop_that_is_none(figures: Any, tmp_path: Path) -> None:
     write(tmp_path / "loop.json", figures)
-    result = CliRunner().invoke(main, ["report", str(tmp_path)])
-    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
-    assert "loop.json: no figures of a loop" in result.stderr
+    assert "loop.json: no figures of a loop" in refused("report", tmp_path)

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from command import miner
 from sklearn.metrics import f1_score
 
-from miner.cli.main import main
 from miner.evaluation.retrieval import Accuracy, accuracy, f1, find, hits
 
 
@@ -99,7 +98,7 @@ def test_f1_is_that_of_classes() -> None:
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(main, ["eval", "retrieval", *arguments])
+    result = miner("eval", "retrieval", *arguments)
     return result.exit_code, result.stdout, result.stderr
 
 

@@ -2,21 +2,18 @@
 
 from pathlib import Path
 
+import command
 import dense
 import pytest
-from click.testing import CliRunner
 
-from miner.cli.main import main
 from miner.encoders import load_encoder
 
 
 def refused(*arguments: object, output: Path, stdin: bytes | None = None) -> str:
-    """The one line on stderr; nothing was written."""
-    result = CliRunner().invoke(main, ["mine", *map(str, arguments), "--output", str(output)], input=stdin)
-    assert result.exit_code == 1, result.output
-    assert (result.stdout, result.stderr.count("\n")) == ("", 1)
+    """What is said of it; nothing was written."""
+    said = command.refused("mine", *arguments, "--output", output, stdin=stdin)
     assert not output.exists()
-    return result.stderr
+    return said
 
 
 @pytest.fixture

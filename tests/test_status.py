@@ -8,10 +8,9 @@ import sys
 import time
 from pathlib import Path
 
-from click.testing import CliRunner, Result
+from command import miner
 
 from miner import lock, storage
-from miner.cli.main import main
 
 ROOT = Path(__file__).parent.parent
 SLOW = """
@@ -37,10 +36,6 @@ with working_in(str(folder)):
     stage, made_from = stage_of(folder / "squares")
     run_stage(stage, made_from, Slow(folder / "squares"))
 """
-
-
-def miner(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 def test_a_run_is_watched_from_elsewhere_and_its_death_is_told(tmp_path: Path) -> None:

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from command import miner
 from scipy import stats
 
-from miner.cli.main import main
 from miner.encoders import load_encoder, static
 from miner.evaluation import clustering, scores, suite
 from miner.evaluation.scores import Score
@@ -109,7 +108,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(main, ["eval", "suite", *map(str, arguments)])
+    result = miner("eval", "suite", *arguments)
     return result.exit_code, result.stdout, result.stderr
 
 

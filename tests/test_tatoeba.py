@@ -5,9 +5,8 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from command import miner
 
-from miner.cli.main import main
 from miner.evaluation.tatoeba import SETS
 
 FRENCH = ["un", "deux trois", "quatre", "cinq"]
@@ -20,7 +19,7 @@ def write(folder: Path, code: str, lines: list[str]) -> None:
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(main, ["eval", "tatoeba", *arguments])
+    result = miner("eval", "tatoeba", *arguments)
     return result.exit_code, result.stdout, result.stderr
 
 

@@ -1,0 +1,30 @@
+"""Mined pairs made by hand, for the tests of what reads them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from miner import storage
+from miner.mining import writers
+from miner.storage import Manifest
+from miner.tables import BITEXT
+from miner.text.normalise import sentence_ids
+
+Pair = tuple[float, str, str]
+
+
+def write(folder: Path, pairs: Sequence[Pair], languages: tuple[str, str] = ("eng_Latn", "deu_Latn"), **config: object) -> Path:
+    """A folder of `miner mine --from-candidates` with these pairs, best first; `config` is what it says it was made with."""
+    margins, *texts = zip(*pairs, strict=True) if pairs else ((), (), ())
+    columns: dict[str, object] = {"margin": margins, "similarity": [0.5] * len(pairs)}
+    for side, values in zip(("source", "target"), texts, strict=True):
+        columns |= {f"{side}_id": sentence_ids(values), f"{side}_text": values, f"{side}_file": ["f"] * len(pairs)}
+        columns |= {f"{side}_line": np.arange(len(pairs)) + 1}
+    table = pa.table({name: pa.array(columns[name]) for name in BITEXT.names}).cast(BITEXT)
+    writers.write_bitext(str(folder), [table])
+    details = {"languages": dict(zip(("source", "target"), languages, strict=True))}
+    manifest = Manifest("mine", config, {}, [], details)
+    storage.write_json(str(folder / storage.MANIFEST), {name: getattr(manifest, name) for name in Manifest.__dataclass_fields__})
+    return folder
