@@ -36,6 +36,7 @@ FILES = 8  # of each side: so many that reading them spreads over workers
 PARALLEL = 0.2  # of the lines are translations of each other
 LEAST, MOST = 15, 150  # characters of a real sentence that is taken
 POLL, NOTE = 1.0, 10.0  # seconds from one look at the run to the next, and from one note to the next
+OTHER = "between stages"
 MINER = [sys.executable, "-m", "miner.cli.main"]
 
 
@@ -135,7 +136,7 @@ class Watch:
         self.root = psutil.Process(process.pid)
         self.measured = json.loads(path.read_text()) if path.exists() else {"parts": 0, "disk": 0, "stages": {}}
         self.measured["parts"] += 1
-        self.task, self.stage, self.last = "", "start", ""
+        self.task, self.stage, self.last = "run", OTHER, ""
         self.spent: dict[int, float] = {}  # processor seconds of each process, when last looked at
         self.looked = time.monotonic()
         self.lock = threading.Lock()
@@ -146,9 +147,9 @@ class Watch:
             self.last = line.strip()
             text = self.last.removeprefix("miner: ")
             if task := re.fullmatch(r"(embed|mine) (\S+)", text):
-                self.enter(task[2], "start")
-            elif found := re.match(r"([\w-]+): (\d+) of (\d+) shards", text):
-                self.enter(self.task, f"after {found[1]}" if found[2] == found[3] else found[1])
+                self.enter(task[2], OTHER)
+            elif found := re.match(r"([\w-]+): (\d+) of (\d+) shards(?! to make)", text):
+                self.enter(self.task, OTHER if found[2] == found[3] else found[1])
 
     def enter(self, task: str, stage: str) -> None:
         """Count what passed to the stage that ends."""

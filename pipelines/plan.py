@@ -1,6 +1,7 @@
 """What `miner run` would take: sentences, time, memory, disk, index and money. Some seconds of trying things out; nothing is kept of it."""
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -26,6 +27,7 @@ from pipelines import calibrate, index, neighbours, run, sides
 from pipelines.calibrate import Calibration
 
 LAVISH = 5  # times as much disk on the way as in the end
+BUSY = 1.5  # processes for each core
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class PlannedCorpus:
 
     sized: Sized
     why: str
+    inputs: int  # files to read
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class Plan:
     done: Sequence[str]  # what is complete, and no stage any more
     price: float | None  # of an hour of one machine
     room: float  # bytes of memory of one machine
+    busy: float  # processes of this machine that wanted a core when the plan began, for each core
 
     def figures(self) -> dict[str, Any]:
         """The same for a program."""
@@ -100,6 +104,10 @@ class Plan:
         ]
         if self.most_disk > LAVISH * self.disk:
             told.append("most of the disk is for what pairs of shards leave until they are merged; fewer `shards` leave less")
+        if alone := [name for name, corpus in self.corpora.items() if 0 < corpus.inputs < self.workers]:
+            told.append(f"a file is read by one worker, so cut {', '.join(alone)} into as many as there are workers")
+        if self.busy > BUSY:
+            told.append(f"this machine has {self.busy:.0f} times as much to do as it can, and its speeds are those of such an hour")
         return told
 
     @property
@@ -117,7 +125,7 @@ def make(config: RunConfig) -> Plan:
 
     Raises what `run.run` raises before it begins, ConfigError for a machine that is not known, and where no index fits its memory.
     """
-    machine = _machine(config)
+    machine, busy = _machine(config), os.getloadavg()[0] / available_cores()
     local = config if machine is None else config.model_copy(update={"device": "cpu"})
     steps = run.plan(local)
     done = [] if config.plan.sentences else [step.name for step in steps if step.done]
@@ -126,7 +134,9 @@ def make(config: RunConfig) -> Plan:
     _check_names(config)
     found = {name: _look(config, name, places.get(name)) for name in names}
     calibration = _calibrate(found, local)
-    corpora = {name: PlannedCorpus(_sized(config, name, each, calibration), _why(config, name, each)) for name, each in found.items()}
+    corpora = {
+        name: PlannedCorpus(_sized(config, name, each, calibration), _why(config, name, each), each.inputs) for name, each in found.items()
+    }
     told = calibration.speeds
     if machine is not None:
         told = speeds.elsewhere(told, available_cores(), machine, calibration.encoding)
@@ -148,6 +158,7 @@ def make(config: RunConfig) -> Plan:
         done=done,
         price=config.plan.price if config.plan.price is not None or machine is None else machine.price,
         room=psutil.virtual_memory().total if machine is None else machine.memory * 1e9,
+        busy=busy,
     )
 
 

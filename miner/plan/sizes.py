@@ -11,7 +11,11 @@ COPIES = 8  # bytes held for each of text, while lines are cleaned, sorted and w
 GROUP = 32_768  # sentences that are encoded and written at a time
 SCATTERED = 28  # of a line that is not yet sorted, besides its text
 CANDIDATE = 42  # of a candidate in its table
-CONTENDING = 120  # of one that is ranked and matched
+CONTENDING = 120  # of one that is matched, of which there are AT_ONCE at most
+MEETING = 25  # of a candidate on its way to the other side
+AT_ONCE = 1 << 22
+IN_ORDER = 1 << 19  # pairs with their texts that are sorted at a time
+COPIES_OF_ROWS = 3  # that are held of them
 BITEXT = 80  # of a pair, besides its texts
 SEARCHING = 0.5e9  # of vectors and candidates in hand, and of their scores
 
@@ -79,12 +83,18 @@ def proposing(source: Sized, target: Sized, k: int, factories: tuple[str, str]) 
 
 
 def deciding(source: Sized, target: Sized, k: int) -> Need:
-    """Candidates and pairs. As many pairs as the smaller side has sentences are the most there can be with the usual retrieval."""
-    candidates = k * (source.sentences + target.sentences)
-    most = min(source.sentences, target.sentences)
-    texts = source.text + target.text
-    disk = candidates * CANDIDATE + most * (texts + BITEXT)
-    return Need(PROCESS + BUFFERS + candidates * CONTENDING / 4 + 2 * most * texts, disk)
+    """Candidates and pairs, by ranges of ids and of margins.
+
+    As many pairs as the smaller side has sentences are the most there can be with the usual retrieval.
+    """
+    candidates, texts = k * (source.sentences + target.sentences), source.text + target.text
+    pairs = min(source.sentences, target.sentences)
+    joining = COPIES_OF_ROWS * MEETING * k * (source.shard + target.shard)
+    matching = min(candidates, AT_ONCE) * CONTENDING
+    ordering = COPIES_OF_ROWS * min(pairs, IN_ORDER) * (texts + BITEXT)
+    left = candidates * CANDIDATE + pairs * (texts + BITEXT)
+    passing = max(2 * candidates * MEETING, pairs * (texts + BITEXT))
+    return Need(PROCESS + BUFFERS + max(joining, matching, ordering), left, passing)
 
 
 def _nearest(k: int) -> int:

@@ -9,10 +9,11 @@ from miner.plan.sizes import Need, Sized
 from miner.plan.speeds import Speeds
 from miner.search import choice
 
-# Of a core, for a sentence of either side, measured by benchmarks/scale.py: to join the neighbours of both directions to candidates,
-# and to rank, match and write them; and to write the neighbours in a block of shards, read them again and merge them.
+# Of a machine, measured by benchmarks/scale.py: for a sentence of either side, to join the neighbours of both directions to candidates
+# and to match these; for a pair, to write it packed, which one machine does; for a sentence and a shard of the other side, to write
+# its neighbours there, read them again and merge them.
 JOIN_SECONDS = 4e-6
-DECIDE_SECONDS = 12e-6
+WRITE_SECONDS = 1.5e-5
 MERGE_SECONDS = 2e-6
 
 
@@ -108,5 +109,5 @@ def of_pair(name: str, sides: Sequence[Sized], chosen: Chosen, k: int, crew: Cre
     else:
         search = crew.seconds(chosen.searching, source.shards + target.shards, starts=2)
         need = sizes.proposing(source, target, k, chosen.factories)
-    decide = crew.seconds(JOIN_SECONDS * both, source.shards) + DECIDE_SECONDS * both
+    decide = crew.seconds(JOIN_SECONDS * both, source.shards) + WRITE_SECONDS * min(source.sentences, target.sentences)
     return [Stage(f"search {name}", search, need), Stage(f"decide {name}", decide, sizes.deciding(source, target, k))]
