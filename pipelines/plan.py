@@ -72,9 +72,19 @@ class Plan:
     busy: float  # processes of this machine that wanted a core when the plan began, for each core
 
     def figures(self) -> dict[str, Any]:
-        """The same for a program."""
-        totals = ("seconds", "money", "memory", "disk", "most_disk", "advice")
-        return asdict(self) | {name: getattr(self, name) for name in totals}
+        """The same for a program; bytes, and hours beside seconds."""
+        names = ("machine", "workers", "price", "seconds", "money", "memory", "disk", "most_disk", "done", "advice")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "hours": self.seconds / 3600,
+            "corpora": {name: {**asdict(corpus.sized), "why": corpus.why} for name, corpus in self.corpora.items()},
+            "pairs": {name: asdict(chosen) for name, chosen in self.pairs.items()},
+            "stages": [
+                {"name": stage.name, "seconds": stage.seconds, "hours": stage.seconds / 3600, **asdict(stage.need)} for stage in self.stages
+            ],
+            "speeds": asdict(self.speeds),
+            "calibration": asdict(self.calibration),
+        }
 
     @property
     def seconds(self) -> float:
@@ -247,7 +257,7 @@ def _stages(
             made += stages.of_corpus(name, corpora[name].sized, lines, each.inputs, crew)
     for name, chosen in pairs.items():
         sides_ = config.named_pairs()[name]
-        for side, factory, seconds in zip(sides_, chosen.factories or (), chosen.building, strict=False):
+        for side, factory, seconds in zip(sides_, chosen.index or (), chosen.building, strict=False):
             if side not in ready:
                 ready.add(side)
                 made.append(stages.of_index(side, corpora[side].sized, factory, seconds, crew))

@@ -162,12 +162,12 @@ def test_the_engine_is_the_one_that_a_run_chooses() -> None:
     for rows in (10_000, 10**6):
         chosen = stages.choose(sized(rows), sized(rows), asked(), SPEEDS)
         assert chosen.engine == choice.estimate((rows, rows), 256, 0.98, "int8", 2).engine
-    assert chosen.factories == ("IVF4096,PQ128x4", "IVF4096,PQ128x4")
+    assert chosen.index == ("IVF4096,PQ128x4", "IVF4096,PQ128x4")
     assert chosen.recall == 0.98
     together = choice.estimate((rows, rows), 256, 0.98, "int8", 2).faiss / SPEEDS.faster
     assert chosen.searching + sum(chosen.building) == pytest.approx(together)
     exact = stages.choose(sized(rows), sized(rows), asked(known=("exact", "asked for")), SPEEDS)
-    assert (exact.searching, exact.recall, exact.factories) == (rows**2 / SPEEDS.search, 1.0, None)
+    assert (exact.searching, exact.recall, exact.index) == (rows**2 / SPEEDS.search, 1.0, None)
 
 
 def test_an_index_that_fits_nowhere_is_told() -> None:
@@ -222,7 +222,7 @@ def test_a_plan_before_and_after_the_run(config: Path, tmp_path: Path) -> None:
     printed = told("plan", config, "--json", tmp_path / "plan.json")
     assert set(tmp_path.iterdir()) == before | {tmp_path / "plan.json"}, "nothing is left"
     plan = json.loads((tmp_path / "plan.json").read_text())
-    assert {name: corpus["sized"]["sentences"] for name, corpus in plan["corpora"].items()} == {"en": 2000, "fr": 800, "de": 500}
+    assert {name: corpus["sentences"] for name, corpus in plan["corpora"].items()} == {"en": 2000, "fr": 800, "de": 500}
     names = ["read en", "embed en", "read fr", "embed fr", "read de", "embed de"]
     names += [f"{act} {pair}" for pair in ("en-fr", "en-de") for act in ("search", "decide")]
     assert [stage["name"] for stage in plan["stages"]] == names
@@ -231,7 +231,7 @@ def test_a_plan_before_and_after_the_run(config: Path, tmp_path: Path) -> None:
     assert plan["money"] is None
     assert all(chosen["engine"] == "exact" for chosen in plan["pairs"].values())
     told("run", config)
-    for name, needs in {stage["name"]: stage["need"] for stage in plan["stages"]}.items():
+    for name, needs in {stage["name"]: stage for stage in plan["stages"]}.items():
         act, corpus = name.split()
         if act in ("read", "embed"):
             place = tmp_path / "out/corpora" / corpus / {"read": "sentences", "embed": "embeddings"}[act]
@@ -261,7 +261,7 @@ def test_more_sentences_than_there_are_files_for(config: Path, tmp_path: Path) -
     more = ["--set", "plan.sentences={en: 1e9, fr: 2e8}", "--set", "pairs=[en-fr]", "--hardware", "h100", "--workers", 64]
     printed = told("plan", config, *more, "--json", tmp_path / "plan.json")
     plan = json.loads((tmp_path / "plan.json").read_text())
-    corpus = plan["corpora"]["en"]["sized"]
+    corpus = plan["corpora"]["en"]
     assert corpus["sentences"] == 10**9
     assert corpus["shards"] == pytest.approx(1e9 * corpus["text"] / 2**25, rel=0.01)
     search = hardware.exact_search(hardware.HARDWARE["h100"], 32, 2**25 // 64)
@@ -278,7 +278,7 @@ def test_folders_are_planned_without_their_encoder(config: Path, tmp_path: Path,
     told("plan", config, *folders, "--json", tmp_path / "plan.json")
     plan = json.loads((tmp_path / "plan.json").read_text())
     assert [stage["name"] for stage in plan["stages"]] == ["search en-fr", "decide en-fr"]
-    assert {name: (corpus["sized"]["sentences"], corpus["sized"]["dim"]) for name, corpus in plan["corpora"].items()} == {
+    assert {name: (corpus["sentences"], corpus["dim"]) for name, corpus in plan["corpora"].items()} == {
         "en": (2000, 32),
         "fr": (800, 32),
     }

@@ -68,7 +68,7 @@ def _corpora(plan: "Plan") -> list[str]:
 
 def _pairs(plan: "Plan") -> list[str]:
     rows = [
-        (name, chosen.engine, " and ".join(dict.fromkeys(chosen.factories or ("-",))), f"{chosen.recall:g}", chosen.why)
+        (name, chosen.engine, " and ".join(dict.fromkeys(chosen.index or ("-",))), f"{chosen.recall:g}", chosen.why)
         for name, chosen in plan.pairs.items()
     ]
     return table(("pair", "engine", "index", "recall", "why"), rows, "<<<><")

@@ -32,7 +32,7 @@ class Chosen:
 
     engine: str
     why: str
-    factories: tuple[str, str] | None  # of the indexes of source and target
+    index: tuple[str, str] | None  # of the source and of the target, in the words of FAISS
     recall: float  # that is expected
     searching: float  # seconds of one machine
     building: tuple[float, float]  # seconds of one machine, for either index
@@ -101,13 +101,13 @@ def of_pair(name: str, sides: Sequence[Sized], chosen: Chosen, k: int, crew: Cre
     """From vectors to pairs."""
     source, target = sides
     both = source.sentences + target.sentences
-    if chosen.factories is None:
+    if chosen.index is None:
         blocks = source.shards * target.shards
         merged = MERGE_SECONDS * (source.sentences * target.shards + target.sentences * source.shards)
         search = crew.seconds(chosen.searching, blocks) + crew.seconds(merged, source.shards + target.shards, starts=2)
         need = sizes.comparing(source, target, k)
     else:
         search = crew.seconds(chosen.searching, source.shards + target.shards, starts=2)
-        need = sizes.proposing(source, target, k, chosen.factories)
+        need = sizes.proposing(source, target, k, chosen.index)
     decide = crew.seconds(JOIN_SECONDS * both, source.shards) + WRITE_SECONDS * min(source.sentences, target.sentences)
     return [Stage(f"search {name}", search, need), Stage(f"decide {name}", decide, sizes.deciding(source, target, k))]
