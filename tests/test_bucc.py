@@ -9,10 +9,9 @@ from pathlib import Path
 import dense
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from command import miner
 from sklearn.metrics import precision_recall_curve
 
-from miner.cli.main import main
 from miner.encoders import load_encoder
 from miner.evaluation.curve import POINTS, curve
 
@@ -86,7 +85,7 @@ def write(folder: Path, split: str, sides: tuple[Pairs, Pairs, Pairs], pack: str
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(main, ["eval", "bucc", *map(str, arguments)])
+    result = miner("eval", "bucc", *arguments)
     return result.exit_code, result.stdout, result.stderr
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner, Result
+from command import miner, refused
 
 from miner import __version__
 from miner.cli.main import COMMANDS, main
@@ -25,20 +25,6 @@ from miner.corpus import open_corpus
 
 ROOT = Path(__file__).parent.parent
 MINER = [sys.executable, "-c", "from miner.cli.main import main; main()"]
-
-
-def miner(*arguments: object, stdin: bytes | None = None) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin)
-
-
-def one_line(result: Result) -> str:
-    """The message of a MinerError: exit status 1, one line on stderr, nothing on stdout."""
-    assert isinstance(result.exception, SystemExit), result.exception
-    assert result.exit_code == 1
-    assert result.stdout == ""
-    assert result.stderr.startswith("miner: error: ")
-    assert result.stderr.count("\n") == 1
-    return result.stderr.removeprefix("miner: error: ").strip()
 
 
 @pytest.fixture
@@ -125,10 +111,10 @@ def bad_inputs(folder: Path) -> dict[str, Path]:
 def test_bad_text_is_one_line_and_leaves_nothing(tmp_path: Path, toy_encoder: Path, name: str, options: list[str], message: str) -> None:
     path = bad_inputs(tmp_path)[name]
     out = tmp_path / "out"
-    assert message in one_line(miner("embed", path, "--encoder", toy_encoder, "--output", out, *options))
+    assert message in refused("embed", path, "--encoder", toy_encoder, "--output", out, *options)
     assert not out.exists()
     out.mkdir()
-    assert message in one_line(miner("embed", path, "--encoder", toy_encoder, "--output", out, *options))
+    assert message in refused("embed", path, "--encoder", toy_encoder, "--output", out, *options)
     assert list(out.iterdir()) == []
 
 
@@ -147,20 +133,20 @@ def test_bad_text_is_one_line_and_leaves_nothing(tmp_path: Path, toy_encoder: Pa
 def test_bad_options_are_one_line_and_leave_nothing(
     text: Path, tmp_path: Path, toy_encoder: Path, options: list[str], message: str
 ) -> None:
-    assert message in one_line(miner("embed", text, "--encoder", toy_encoder, "--output", tmp_path / "out", *options))
+    assert message in refused("embed", text, "--encoder", toy_encoder, "--output", tmp_path / "out", *options)
     assert not (tmp_path / "out").exists()
 
 
 def test_an_output_that_cannot_be_is_one_line(text: Path, toy_encoder: Path) -> None:
     for out in (text, text / "below"):
-        assert "Not a directory; choose another place" in one_line(miner("embed", text, "--encoder", toy_encoder, "--output", out))
+        assert "Not a directory; choose another place" in refused("embed", text, "--encoder", toy_encoder, "--output", out)
     assert text.read_text() == "one two\nthree\none two\n"
 
 
 def test_an_output_of_other_settings_is_one_line(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
     arguments = ["embed", text, "--encoder", toy_encoder, "--output", tmp_path / "out", "--lang"]
     assert miner(*arguments, "en").exit_code == 0
-    assert "made with lang 'eng_Latn', now 'deu_Latn'; choose another --output" in one_line(miner(*arguments, "de"))
+    assert "made with lang 'eng_Latn', now 'deu_Latn'; choose another --output" in refused(*arguments, "de")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mounts a small file system")

@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from command import miner
 from distributed import LocalCluster
 from test_runner import EXPECTED, Squares, processes_in, squares_in, stage_of
 
-from miner.cli.main import main
 from miner.errors import DataError
 from pipelines.runner import run_stage
 
@@ -58,9 +57,9 @@ def test_an_error_of_a_worker_of_a_cluster_arrives(cluster: str, tmp_path: Path)
     assert squares_in(tmp_path) == EXPECTED
 
 
-def mined(output: Path, sides: list[str], options: list[str]) -> dict[str, bytes]:
-    arguments = ["--output", str(output), "--shards", "2", "--engine", "exact", "--threshold", "1.05"]
-    result = CliRunner().invoke(main, ["mine", *sides, *arguments, "--source-lang", "en", "--target-lang", "de", "--", *options])
+def mined(output: Path, sides: list[Path], options: list[str]) -> dict[str, bytes]:
+    settings = ("--shards", 2, "--engine", "exact", "--threshold", 1.05, "--source-lang", "en", "--target-lang", "de")
+    result = miner("mine", *sides, "--output", output, *settings, "--", *options)
     assert result.exit_code == 0, result.output
     return {name: (output / name).read_bytes() for name in OUTPUTS}
 
@@ -71,8 +70,8 @@ def test_the_bitext_is_the_same_to_the_byte(cluster: str, tmp_path: Path, monkey
     texts = [tmp_path / f"{lang}.txt" for lang in ("en", "de")]
     for path in texts:
         path.write_text("\n".join((EXAMPLES / path.name).read_text(encoding="utf-8").splitlines()[:200]), encoding="utf-8")
-    here = mined(tmp_path / "here", list(map(str, texts)), [])
-    assert mined(tmp_path / "cluster", list(map(str, texts)), dask(cluster)) == here
+    here = mined(tmp_path / "here", texts, [])
+    assert mined(tmp_path / "cluster", texts, dask(cluster)) == here
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES.parent))
-    embedded = [str(tmp_path / "here" / side) for side in ("source", "target")]
+    embedded = [tmp_path / "here" / side for side in ("source", "target")]
     assert mined(tmp_path / "processes", embedded, ["--direct_running_mode=multi_processing", "--direct_num_workers=1"]) == here

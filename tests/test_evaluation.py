@@ -11,13 +11,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
+from command import miner
 from scipy import stats
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator, TranslationEvaluator
 from sklearn import metrics
 from sklearn.linear_model import LogisticRegression
 
-from miner.cli.main import main
 from miner.encoders import load_encoder
 from miner.errors import ConfigError
 from miner.evaluation import alignment, clustering, probe, retrieval, scores, sts
@@ -34,7 +33,7 @@ def write(path: Path, rows: Sequence[Sequence[object]]) -> str:
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(main, ["eval", *map(str, arguments)])
+    result = miner("eval", *arguments)
     return result.exit_code, result.stdout, result.stderr
 
 

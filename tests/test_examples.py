@@ -6,9 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-
-from miner.cli.main import main
+from command import miner
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 LINES = {"en": 3017, "de": 2341, "ru": 2489, "hi": 1251}
@@ -73,8 +71,7 @@ def test_every_line_has_an_origin() -> None:
 @pytest.mark.parametrize("target", LEAST_F1)
 def test_the_demo_finds_the_hidden_pairs(target: str, tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
-    sides = [str(EXAMPLES / "en.txt"), str(EXAMPLES / f"{target}.txt")]
-    gold = ["--gold", str(EXAMPLES / f"gold.en-{target}.tsv")]
-    done = CliRunner().invoke(main, ["mine", *sides, *gold, "--output", str(tmp_path / "out"), "--json", str(figures)])
+    options = ("--gold", EXAMPLES / f"gold.en-{target}.tsv", "--output", tmp_path / "out", "--json", figures)
+    done = miner("mine", EXAMPLES / "en.txt", EXAMPLES / f"{target}.txt", *options)
     assert done.exit_code == 0, done.output
     assert json.loads(figures.read_text(encoding="utf-8"))["f1"] >= LEAST_F1[target]

@@ -10,9 +10,8 @@ from apache_beam.options.pipeline_options_validator import PipelineOptionsValida
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.runner import create_runner
-from click.testing import CliRunner
+from command import miner
 
-from miner.cli.main import main
 from pipelines import runner
 
 PAR_DO = common_urns.primitives.PAR_DO.urn
@@ -43,9 +42,8 @@ def stages(toy_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "build", watched)
-        sides = [str(folder / f"{lang}.txt") for lang in ("en", "fr")]
-        arguments = ["mine", *sides, "--output", str(folder / "out"), "--encoder", str(toy_encoder), "--shards", "2", "--engine", "exact"]
-        result = CliRunner().invoke(main, arguments)
+        options = ("--output", folder / "out", "--encoder", toy_encoder, "--shards", 2, "--engine", "exact")
+        result = miner("mine", folder / "en.txt", folder / "fr.txt", *options)
         assert result.exit_code == 0, result.output
     assert set(seen) == {"ranges", "sentences", "embeddings", "search", "neighbours", "candidates"}
     return seen

@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from command import refused, told
 
-from miner.cli.main import main
 from miner.config import load_yaml
 from miner.errors import ConfigError, DataError
 from miner.run_settings import RunConfig
@@ -22,24 +21,6 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 LANGUAGES = ("de", "en", "hi")
 ROWS = 150
 OUTPUTS = ("bitext.tsv.gz", "bitext.parquet", "manifest.json")
-
-
-def miner(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
-
-
-def told(*arguments: object) -> str:
-    result = miner(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def refused(*arguments: object) -> str:
-    """One line on stderr, and status 1."""
-    result = miner(*arguments)
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.count("\n") == 1
-    return result.stderr
 
 
 @pytest.fixture(scope="module")

@@ -9,18 +9,13 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from click.testing import CliRunner, Result
+from command import miner
 from moto.server import ThreadedMotoServer
 
 from miner import lock, storage
-from miner.cli.main import main
 from miner.errors import StorageError
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-
-
-def miner(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")

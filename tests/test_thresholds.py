@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from command import miner
 
-from miner.cli.main import main
 from miner.errors import DataError
 from miner.mining.thresholds import Planted, from_gold, from_planted, wilson
 
@@ -121,10 +120,6 @@ class TestPlanted:
         planted = Planted(np.ones(5), np.full(5, -np.inf), np.full(5, -np.inf))
         with pytest.raises(DataError, match="10 planted sentences without a translation among 50 pairs are too few to tell"):
             from_planted(np.linspace(2, 1, 50), planted, (1000, 1000), (0.5, 0.5), asked=0.95)
-
-
-def miner(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")

@@ -7,18 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from command import miner
 
 from miner import lock
-from miner.cli.main import main
 
 ENGLISH = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 FRENCH = ["un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf", "dix"]
 SHARD = "part-00001-of-00002.parquet"
-
-
-def miner(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")
