@@ -6,6 +6,7 @@ figures (`pipelines/telemetry.py`).
 """
 
 import contextlib
+import copy
 import gc
 import io
 import logging
@@ -154,14 +155,17 @@ class _Make(beam.DoFn):
 
 def build(names: Sequence[str], make: _Make, options: PipelineOptions) -> beam.Pipeline:
     """The pipeline that makes the shards called `names`. An accelerator that the options ask for is asked for where it is of use."""
+    options = copy.deepcopy(options)  # what is changed here is for this pipeline alone; there may be another attempt
     hints = options.view_as(StandardOptions)
     asked, others = [], []
     for hint in hints.resource_hints or []:
         (asked if hint.startswith("accelerator=") else others).append(hint)
     hints.resource_hints = others
-    pipeline = beam.Pipeline(runner=_runner(options), options=options)
     # With the reshuffle the names spread over the workers; without, a runner fuses the steps and one worker makes every shard.
-    shards = pipeline | "Shards" >> beam.Create(list(names), reshuffle=True).with_output_types(str)
+    # This process is one worker, and would spend as much time again on the reshuffle as on all the rest of the pipeline.
+    spread = hints.runner is not None or options.view_as(DirectOptions).direct_running_mode != "in_memory"
+    pipeline = beam.Pipeline(runner=_runner(options), options=options)
+    shards = pipeline | "Shards" >> beam.Create(list(names), reshuffle=spread).with_output_types(str)
     step = beam.ParDo(make)
     if asked and make.stage.stage in ACCELERATED:
         step = step.with_resource_hints(accelerator=asked[-1].removeprefix("accelerator="))
