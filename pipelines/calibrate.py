@@ -58,8 +58,8 @@ def calibrate(texts: Sequence[str], lang: str, config: RunConfig) -> Calibration
     with tempfile.TemporaryDirectory(prefix="miner-") as folder:
         few = _embed(texts[: math.ceil(many / FEW)], lang, config.model_copy(update=UNFILTERED), f"{folder}/few")
         found = _embed(texts[:many], lang, config, f"{folder}/many")
-        corpus = open_corpus(found.output)
-        size = sum(path.stat().st_size for path in Path(found.output, SENTENCES).glob("*.parquet"))
+        corpus = open_corpus(found.result.output)
+        size = sum(path.stat().st_size for path in Path(found.result.output, SENTENCES).glob("*.parquet"))
         vectors = np.concatenate([corpus.read_vectors(shard.name)[1] for shard in corpus.shards])
     tokens = sum(shard.counts.get("tokens", 0) for shard in corpus.shards) / corpus.rows
     operations = encoder.operations(tokens) if isinstance(encoder, TransformerEncoder) else None
@@ -69,8 +69,8 @@ def calibrate(texts: Sequence[str], lang: str, config: RunConfig) -> Calibration
     return Calibration(
         replace(compared.speeds, read=read, embed=encoded, start=max(first / 2, second)),
         replace(compared.encoding, operations=operations),
-        passed=found.counts["kept"] / found.counts["lines"],
-        bytes=size / found.unique,
+        passed=found.result.counts["kept"] / found.result.counts["lines"],
+        bytes=size / found.result.unique,
         seconds=time.perf_counter() - start,
     )
 
@@ -90,41 +90,77 @@ def _sentences_a_second(encoder: Encoder, texts: Sequence[str]) -> float:
     return len(encoder.encode(texts[:TRIED])) / (time.perf_counter() - start)
 
 
-def _embed(texts: Sequence[str], lang: str, config: RunConfig, output: str) -> EmbedResult:
+@dataclass(frozen=True)
+class _Timed:
+    """Seconds of some work by the clock, and of processors."""
+
+    wall: float
+    processors: float
+
+    @property
+    def share(self) -> float:
+        """Of the time by the clock, that which is not spent waiting for other programs, as far as one core alone would show it."""
+        return min(1.0, self.processors / self.wall)
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.wall, self.processors = time.perf_counter(), time.process_time()
+
+    def read(self) -> _Timed:
+        return _Timed(time.perf_counter() - self.wall, time.process_time() - self.processors)
+
+
+@dataclass(frozen=True)
+class _Embedded:
+    """What was embedded, and which share of the time was not spent waiting for other programs."""
+
+    result: EmbedResult
+    share: float
+
+    def seconds(self, stage: str) -> float:
+        """That a stage would take on a machine that has nothing else to do."""
+        return self.result.seconds[stage] * self.share
+
+
+def _embed(texts: Sequence[str], lang: str, config: RunConfig, output: str) -> _Embedded:
     path = Path(f"{output}.txt")
     path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
     settings = {name: value for part in (EncoderSettings, SentenceSettings) for name, value in config.part(part)}
+    clock = _Clock()
     try:
-        return embed.run(EmbedConfig(inputs=(str(path),), output=output, lang=lang, max_chars=config.max_chars, **settings))
+        result = embed.run(EmbedConfig(inputs=(str(path),), output=output, lang=lang, max_chars=config.max_chars, **settings))
     except DataError as error:
         raise DataError(f"the filters leave none of {len(texts)} sentences that were tried; ask less of them") from error
+    return _Embedded(result, clock.read().share if choose_device(config.device).type == "cpu" else 1.0)
 
 
-def _slope(few: EmbedResult, many: EmbedResult, stage: str) -> tuple[float, float]:
+def _slope(few: _Embedded, many: _Embedded, stage: str) -> tuple[float, float]:
     """Lines a second, by what more of them take, and the seconds that are no matter of lines."""
-    more = many.counts["lines"] - few.counts["lines"]
-    longer = many.seconds[stage] - few.seconds[stage]
-    if longer < few.seconds[stage] / 4:  # too short to tell from chance: the start is counted as work
-        return many.counts["lines"] / many.seconds[stage], few.seconds[stage]
-    return more / longer, max(0.0, few.seconds[stage] - longer / more * few.counts["lines"])
+    (fewer, short), (more, long) = ((each.result.counts["lines"], each.seconds(stage)) for each in (few, many))
+    if long - short < short / 4:  # too short to tell from chance: the start is counted as work
+        return more / long, short
+    rate = (more - fewer) / (long - short)
+    return rate, max(0.0, short - fewer / rate)
 
 
 def _search(vectors: Vectors, stretch: int, config: RunConfig) -> tuple[float, float]:
     """Pairs a second that exact search compares here, and how many times as many as is expected."""
-    device = choose_device(config.device)
+    device, cores = choose_device(config.device), available_cores()
     dim, rows = vectors.shape[1], 4096
     chance = np.random.default_rng(SEED)
     while True:
         source, target = (_block(vectors[part::2], rows, chance) for part in (0, 1))
-        start = time.perf_counter()
+        clock = _Clock()
         search_block(source, target, config.k, str(device))
-        seconds = time.perf_counter() - start
-        if seconds >= SEARCH_SECONDS or rows >= stretch:
+        took = clock.read()
+        # All cores compute all the time, so what other programs take of them shows.
+        seconds = min(took.wall, took.processors / cores) if device.type == "cpu" else took.wall
+        if took.wall >= SEARCH_SECONDS or rows >= stretch:
             break
         rows *= 2
     fastest = next(iter(precision.fastest(device, dim)))
-    expected = rows**2 * dim * choice.EXACT_SECONDS[fastest] / available_cores()
-    return rows**2 / seconds, expected / seconds
+    return rows**2 / seconds, rows**2 * dim * choice.EXACT_SECONDS[fastest] / cores / seconds
 
 
 def _block(vectors: Vectors, rows: int, chance: np.random.Generator) -> Block:

@@ -117,7 +117,7 @@ class Plan:
         if alone := [name for name, corpus in self.corpora.items() if 0 < corpus.inputs < self.workers]:
             told.append(f"a file is read by one worker, so cut {', '.join(alone)} into as many as there are workers")
         if self.busy > BUSY:
-            told.append(f"this machine has {self.busy:.0f} times as much to do as it can, and its speeds are those of such an hour")
+            told.append(f"this machine has {self.busy:.0f} times as much to do as it can; all takes longer while that lasts")
         return told
 
     @property
