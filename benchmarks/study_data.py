@@ -57,6 +57,7 @@ def prepare(data: Path, folder: Path) -> None:
     write(folder / "text.tsv", "lang text", [row[1:] for row in groups])
     xnli = [row for part in ("dev", "test") for row in rows(data / f"nli/xnli.{part}.tsv.gz") if row[0] in XNLI]
     write(folder / "xnli.tsv", "lang premise hypothesis label", xnli)
+    write(folder / "paraphrases.tsv", "lang en xx", paraphrases(data))
     sick = list(rows(data / "nli/sick.en-ja-nl.train.tsv.gz"))
     english = [row for row in [*xnli, *sick] if row[0] == "en"]
     write(folder / "nli.en.tsv", "lang premise hypothesis label", english)
@@ -72,6 +73,26 @@ def sentences(data: Path, tested: set[str]) -> Iterator[tuple[str, str, str]]:
         for name, text in rows(data / f"train/stsb_mt_train_MACHINE/{lang}.tsv.gz"):
             if text not in tested:
                 yield name, lang, text
+
+
+def sts(data: Path) -> dict[str, tuple[list[str], list[str], list[float]]]:
+    """Language -> two sentences each and how alike they are: the STS benchmark's development set (machine translated)."""
+    table = [row for row in rows(data / "eval/sts/stsb_multi_mt.dev.tsv.gz") if row[0] == row[1] and row[0] in ("en", *OTHERS)]
+    of = {lang: [row for row in table if row[0] == lang] for lang in ("en", *OTHERS)}
+    return {lang: ([row[3] for row in some], [row[4] for row in some], [float(row[2]) for row in some]) for lang, some in of.items()}
+
+
+def paraphrases(data: Path) -> Iterator[tuple[str, str, str]]:
+    """Language, English and translation: of PAWS-X's paraphrases, each with its own translation and with that of the other."""
+    pairs = {
+        (lang, part, row): sides
+        for part in ("dev", "test")
+        for lang, row, *sides, label in rows(data / f"eval/classification/pawsx.{part}.tsv.gz")
+        if label == "1"
+    }
+    for (lang, *of), translated in pairs.items():
+        if lang in OTHERS and ("en", *of) in pairs:
+            yield from ((lang, english, other) for english in pairs["en", *of] for other in translated)
 
 
 def save_tokenizer(folder: Path, texts: Iterable[str]) -> None:

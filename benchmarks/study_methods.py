@@ -1,9 +1,9 @@
 """What `training_study.py` compares: each method as the parts of a config, DATA/ standing for the folder of its files."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-START = "words"
+RANDOM, WORDS, TRANSLATIONS, NOTHING = "random", "words", "parallel", ""  # what a method goes on from
 
 Values = dict[str, Any]
 
@@ -15,6 +15,7 @@ class Method:
     training: Values
     encoder: Values = field(default_factory=dict)
     evaluation: Values | None = None
+    start: str = WORDS  # another method, or RANDOM weights; NOTHING where the encoder comes from the data
 
 
 PAIRS = {"source": "en", "target": "xx", "lang": "lang"}
@@ -34,7 +35,7 @@ def contrast(**more: Any) -> Values:
     return {"loss": "info_nce", "temperature": 0.05, **more}
 
 
-WORDS = {"strategy": "parallel", "name": "words", "files": ["DATA/words.tsv"], "columns": PAIRS}
+LEXICON = {"strategy": "parallel", "name": "words", "files": ["DATA/words.tsv"], "columns": PAIRS}
 PARALLEL = {"strategy": "parallel", "name": "pairs", "files": ["DATA/pairs.tsv"], "columns": PAIRS}
 FEW = {**PARALLEL, "files": ["DATA/few.tsv"]}
 UNSUPERVISED = {"strategy": "unsupervised", "files": ["DATA/text.tsv"], "columns": {"lang": "lang", "text": "text"}}
@@ -46,36 +47,64 @@ RELATION = {"strategy": "labelled_pairs", "name": "relation", "files": ["DATA/nl
 SICK = {"strategy": "labelled_pairs", "files": ["DATA/sick.en.tsv"], "columns": PAIR, "labels": LABELS}
 DUTCH = {"metric": "accuracy", "files": ["DATA/sick.nl.tsv"], "columns": PAIR, "every": 100_000}
 SWITCHED = {**PARALLEL, "view": "same", "code_switch": LEXICONS}
+# Paraphrases and their translations: each row of a pair with its translation, and with that of what it paraphrases.
+PARAPHRASES = {**PARALLEL, "name": "paraphrases", "files": ["DATA/paraphrases.tsv"]}
+STATIC = {"kind": "static", "dim": 64, "spelling_buckets": 16384, "vocabulary": {"size": 8000}}
 
 
 def momentum(of: float) -> Values:
     return {"loss": "momentum", "temperature": 0.04, "momentum": of, "queue": 4096, "data": ["pairs"]}
 
 
+def groups(**loss: Any) -> Method:
+    return Method([GROUPS], [{"loss": "multi_positive", **loss}], steps(batch=32))
+
+
+def paraphrases(loss: str) -> Method:
+    return Method([PARAPHRASES], [{"loss": loss, "temperature": 0.05}], steps(batch=128), {"max_tokens": 32})
+
+
+def static(count: int) -> Method:
+    return Method([PARALLEL], [contrast(two_way=True)], steps(count, 256, 8e-3), STATIC, start=NOTHING)
+
+
 def classifier(*more: Values) -> Method:
     """Relations of English pairs, read as one, with another loss between each pair and its code-switched view."""
     data = [{**SICK, "code_switch": LEXICONS}]
-    return Method(data, [{"loss": "classification"}, *more], steps(200, 32), {"pooling": "cls", "max_tokens": 36}, DUTCH)
+    encoder = {"pooling": "cls", "max_tokens": 36}
+    return Method(data, [{"loss": "classification"}, *more], steps(400, 32, 1e-3), encoder, DUTCH, TRANSLATIONS)
 
+
+UNSUPERVISED_ALONE = Method([UNSUPERVISED], [contrast()], steps())
+ENGLISH = Method([ENGLISH_NLI], [contrast()], steps())
+CROSS = Method([CROSS_NLI], [contrast()], steps())
 
 METHODS = {
-    START: Method([WORDS], [contrast(two_way=True)], steps(300, 256, 3e-3)),
-    "unsupervised": Method([UNSUPERVISED], [contrast()], steps()),
+    WORDS: Method([LEXICON], [contrast(two_way=True)], steps(300, 256, 3e-3), start=RANDOM),
+    TRANSLATIONS: Method([PARALLEL], [contrast()], steps()),
+    "unsupervised, from random": replace(UNSUPERVISED_ALONE, start=RANDOM),
+    "nli, English, from random": replace(ENGLISH, start=RANDOM),
+    "nli, cross-lingual, from random": replace(CROSS, start=RANDOM),
+    "unsupervised": UNSUPERVISED_ALONE,
     "unsupervised + mlm": Method([UNSUPERVISED], [contrast(), {"loss": "mlm", "weight": 0.1}], steps()),
-    "nli, English": Method([ENGLISH_NLI], [contrast()], steps()),
-    "nli, cross-lingual": Method([CROSS_NLI], [contrast()], steps()),
-    "parallel": Method([PARALLEL], [contrast()], steps()),
+    "nli, English": ENGLISH,
+    "nli, English, no hard negatives": Method([SOFT_NLI], [contrast()], steps()),
+    "nli, cross-lingual": CROSS,
     "parallel + nli": Method([PARALLEL, SOFT_NLI], [contrast()], steps()),
     "few pairs": Method([FEW], [contrast()], steps()),
     "few pairs + nli": Method([FEW, SOFT_NLI], [contrast()], steps()),
+    "few pairs + nli, twice the steps": Method([FEW, SOFT_NLI], [contrast()], steps(2 * STEPS)),
+    "few pairs, twice the steps": Method([FEW], [contrast()], steps(2 * STEPS)),
     "one positive": Method([{**GROUPS, "positives": 1}], [contrast()], steps(batch=32)),
     "one positive, as many texts": Method([{**GROUPS, "positives": 1}], [contrast()], steps(batch=80)),
-    "all positives, out": Method([GROUPS], [{"loss": "multi_positive", "form": "out"}], steps(batch=32)),
-    "all positives, in": Method([GROUPS], [{"loss": "multi_positive", "form": "in"}], steps(batch=32)),
-    "all positives, rescaled": Method([GROUPS], [{"loss": "multi_positive", "rescale": True}], steps(batch=32)),
-    "positives of nli, hard negatives": Method([{**CROSS_NLI, "positives": 3}], [{"loss": "multi_positive"}], steps(batch=32)),
+    "all positives, out": groups(form="out"),
+    "all positives, in": groups(form="in"),
+    "all positives, rescaled": groups(rescale=True),
+    "three positives of nli, hard negatives": Method([{**CROSS_NLI, "positives": 3}], [{"loss": "multi_positive"}], steps(batch=32)),
     "contrast, code switching": Method([SWITCHED], [contrast()], steps()),
     "label contrast, code switching": Method([SWITCHED], [{"loss": "label_contrast", "temperature": 0.05}], steps()),
+    "contrast, paraphrases": paraphrases("info_nce"),
+    "label contrast, paraphrases": paraphrases("label_contrast"),
     "alignment alone, code switching": Method([SWITCHED], [{"loss": "alignment", "weight": 10}], steps()),
     "alignment alone, translation": Method([PARALLEL], [{"loss": "alignment", "weight": 10}], steps()),
     "momentum 0.99": Method([PARALLEL], [momentum(0.99)], steps()),
@@ -85,6 +114,8 @@ METHODS = {
         [momentum(0.99), {"loss": "nli_head", "weight": 0.1, "data": ["relation"]}],
         steps(),
     ),
+    "static, one step": static(1),
+    "static": static(STEPS),
     "classification": classifier(),
     "classification + contrast": classifier({"loss": "info_nce", "temperature": 1.0}),
     "classification + label contrast": classifier({"loss": "label_contrast", "temperature": 1.0}),

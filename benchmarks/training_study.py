@@ -3,10 +3,10 @@
     python benchmarks/training_study.py run --data DATA --work DIR [--seeds 3] [--only NAME ...]
     python benchmarks/training_study.py table --work DIR
 
-A transformer of two layers and 128 dimensions, random at first, learns words from lexicons. That is the start, in place of the
-pretrained model of the papers: words of five languages are in one space, sentences it has not seen. Every method goes on from
-there. What is measured is the last state, so nothing is chosen by the test sets. DIR/results.jsonl has a line for each run; those
-that are there are not made again.
+A transformer of two layers and 64 dimensions, random at first, learns words from lexicons. That is the start, in place of the
+pretrained model of the papers: words of five languages are in one space, sentences it has not seen. Methods go on from there, or
+from random weights, or, where pairs are to be classified, from what translations taught. What is measured is the last state, so
+nothing is chosen by the test sets. DIR/results.jsonl has a line for each run; those that are there are not made again.
 """
 
 import argparse
@@ -28,22 +28,26 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import numpy as np
 import study_data
 import torch
-from study_methods import METHODS, START, Method
+from scipy.stats import spearmanr
+from study_methods import METHODS, NOTHING, RANDOM, Method
 
 from miner.config import EncoderSettings
 from miner.encoders import load_encoder
+from miner.encoders.base import Encoder
 from miner.training import run
 from miner.training.settings import TrainConfig
 
 RESULTS = "results.jsonl"
+STARTS = {method.start for method in METHODS.values()} & set(METHODS)
 
 
 def config(method: Method, data: Path, model: Path, seed: int) -> TrainConfig:
     """A method's settings, its files being those of DATA."""
     text = json.dumps([method.data, method.evaluation]).replace("DATA/", f"{data}/")
     sources, evaluation = json.loads(text)
+    transformer = {"kind": "transformer", "model": str(model), "pooling": "mean", "max_tokens": 16}
     return TrainConfig.check(
-        encoder={"kind": "transformer", "model": str(model), "pooling": "mean", "max_tokens": 16, **method.encoder},
+        encoder={**({} if method.start == NOTHING else transformer), **method.encoder},
         data=sources,
         objective=method.objective,
         training={"warmup": 0.1, "clip": 1.0, "checkpoint_every": 100_000, "seed": seed, **method.training},
@@ -52,14 +56,26 @@ def config(method: Method, data: Path, model: Path, seed: int) -> TrainConfig:
 
 
 def measure(encoder: str, data: Path, pooling: str | None = None) -> dict[str, float]:
-    """On Tatoeba: retrieval in percent, the mean of languages and directions, and the mean cosine of two English sentences."""
+    """Retrieval on Tatoeba in percent, the mean cosine of two English sentences, and the rank correlation on STS, times 100.
+
+    Means of the languages and, of retrieval, of both directions.
+    """
     loaded, found, alike = load_encoder(encoder, EncoderSettings(pooling=pooling, dtype="float32")), [], []
     for pairs in study_data.held_out(data).values():
         source, target = (loaded.encode([pair[side] for pair in pairs]) for side in (0, 1))
         count, similarity = len(source), source @ target.T
         found += [100 * float((similarity.argmax(axis=axis) == np.arange(count)).mean()) for axis in (0, 1)]
         alike.append((float(np.square(source.sum(axis=0)).sum()) - count) / (count * (count - 1)))
-    return {"retrieval": statistics.fmean(found), "alike": statistics.fmean(alike)}
+    return {"retrieval": statistics.fmean(found), "alike": statistics.fmean(alike), "sts": correlation(loaded, data)}
+
+
+def correlation(encoder: Encoder, data: Path) -> float:
+    """Spearman's, of cosines and judgements, times 100: the mean of the languages."""
+    found = []
+    for first, second, scores in study_data.sts(data).values():
+        cosines = (encoder.encode(first) * encoder.encode(second)).sum(axis=1)
+        found.append(100 * float(spearmanr(cosines, scores).statistic))
+    return statistics.fmean(found)
 
 
 def one(task: tuple[str, int, Path, Path]) -> dict[str, Any]:
@@ -67,7 +83,7 @@ def one(task: tuple[str, int, Path, Path]) -> dict[str, Any]:
     name, seed, data, work = task
     torch.set_num_threads(1)
     method, output = METHODS[name], work / f"{name}-{seed}"
-    model = work / f"random-{seed}" if name == START else work / f"{START}-{seed}" / "encoder"
+    model = work / f"{RANDOM}-{seed}" if method.start == RANDOM else work / f"{method.start}-{seed}" / "encoder"
     shutil.rmtree(output, ignore_errors=True)
     began = time.perf_counter()
     trained = run.train(config(method, work / "data", model, seed), str(output))
@@ -75,9 +91,15 @@ def one(task: tuple[str, int, Path, Path]) -> dict[str, Any]:
     figures = {"method": name, "seed": seed, "seconds": round(seconds, 1), "loss": trained.loss, **measure(trained.encoder, data)}
     if method.evaluation:
         figures["accuracy"] = 100 * float(trained.score or 0)
-    if name != START:
+    if name not in STARTS:
         shutil.rmtree(output)
     return figures
+
+
+def depth(name: str) -> int:
+    """How many methods come before one."""
+    start = METHODS[name].start
+    return 1 + depth(start) if start in METHODS else 0
 
 
 def results(work: Path) -> list[dict[str, Any]]:
@@ -86,19 +108,20 @@ def results(work: Path) -> list[dict[str, Any]]:
 
 
 def study(given: argparse.Namespace) -> None:
-    """Make the runs that are missing: first the start of every seed, then what goes on from it."""
+    """Make the runs that are missing: first what others go on from."""
     work: Path = given.work
     if not (work / "data").exists():
         study_data.prepare(given.data, work / "data")
     done = {(line["method"], line["seed"]) for line in results(work)}
     for seed in range(given.seeds):
-        if not (work / f"random-{seed}").exists():
-            study_data.save_random(work / f"random-{seed}", work / "data" / "tokenizer", seed)
-            write(work, {"method": "random", "seed": seed, "seconds": 0, **measure(str(work / f"random-{seed}"), given.data, "mean")})
-    names = [name for name in METHODS if name in (given.only or METHODS)]
+        if (RANDOM, seed) not in done:
+            study_data.save_random(work / f"{RANDOM}-{seed}", work / "data" / "tokenizer", seed)
+            write(work, {"method": RANDOM, "seed": seed, "seconds": 0, **measure(str(work / f"{RANDOM}-{seed}"), given.data, "mean")})
+    names = {*STARTS, *(given.only or METHODS)}
     with multiprocessing.get_context("spawn").Pool(given.workers) as pool:
-        for stage in ([START], [name for name in names if name != START]):
-            tasks = [(name, seed, given.data, work) for seed in range(given.seeds) for name in stage if (name, seed) not in done]
+        for stage in range(1 + max(map(depth, METHODS))):
+            of = [name for name in METHODS if name in names and depth(name) == stage]
+            tasks = [(name, seed, given.data, work) for seed in range(given.seeds) for name in of if (name, seed) not in done]
             for figures in pool.imap_unordered(one, tasks):
                 print(json.dumps(figures), flush=True)
                 write(work, figures)
@@ -116,12 +139,12 @@ def table(given: argparse.Namespace) -> None:
         for name, value in line.items():
             if name not in ("method", "seed"):
                 found[line["method"]][name].append(value)
-    print("| method | retrieval | cosine of two sentences | accuracy | seeds |\n|---|---|---|---|---|")
-    for method in ["random", *METHODS]:
+    print("| method | start | retrieval | STS | cosine of two sentences | accuracy | seeds |\n|---|---|---|---|---|---|---|")
+    for method in [RANDOM, *METHODS]:
         if method in found:
-            values = found[method]
-            cells = [_cell(values[name], digits) for name, digits in (("retrieval", 1), ("alike", 2), ("accuracy", 1))]
-            print(f"| {method} | {' | '.join(cells)} | {len(values['seconds'])} |")
+            values, start = found[method], METHODS[method].start if method in METHODS else NOTHING
+            cells = [_cell(values[name], digits) for name, digits in (("retrieval", 1), ("sts", 1), ("alike", 3), ("accuracy", 1))]
+            print(f"| {method} | {start} | {' | '.join(cells)} | {len(values['seconds'])} |")
 
 
 def _cell(values: list[float], digits: int) -> str:
