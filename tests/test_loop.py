@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import Result
+from command import miner, refused
 from tiny import NUMBERS, numbers, save_transformer, sentence, write_pairs, write_tsv
 
 from miner import storage
-from miner.cli.main import main
 from miner.encoders import load_encoder
 from miner.training.trainer import Trainer
 from pipelines import selftrain_round
@@ -87,8 +87,7 @@ def write(folder: Path, values: dict[str, Any]) -> str:
 
 
 def loop(path: str, output: Path, *more: str) -> Result:
-    more = more if "--json" in more else (*more, "--no-report")
-    return CliRunner().invoke(main, ["loop", path, "--output", str(output), *more])
+    return miner("loop", path, "--output", output, *more, report="--json" in more)
 
 
 def texts(place: Path, column: str) -> list[str]:
@@ -309,10 +308,7 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_cannot_work_is_said_in_one_line_before_anything_is_written(fault: str, data: Path, tmp_path: Path) -> None:
     changes, told = FAULTS[fault]
-    result = loop(write(tmp_path, config(data, **changes)), tmp_path / "out")
-    assert result.exit_code == 1
-    assert told in result.output
-    assert len(result.output.strip().splitlines()) == 1
+    assert told in refused("loop", write(tmp_path, config(data, **changes)), "--output", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

@@ -9,9 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 import tiny
 import yaml
-from click.testing import CliRunner
+from command import miner
 
-from miner.cli.main import main
 from miner.encoders import load_encoder
 
 CONFIGS = Path(__file__).parent.parent / "configs"
@@ -111,7 +110,7 @@ def test_a_recipe_trains(recipe: str, changes: list[str], tmp_path: Path) -> Non
         values["objective"].append({})
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(values))
     options = [word for change in changes for word in ("--set", change)]
-    result = CliRunner().invoke(main, ["train", str(tmp_path / "recipe.yaml"), "--output", str(tmp_path / "out"), *options])
+    result = miner("train", tmp_path / "recipe.yaml", "--output", tmp_path / "out", *options)
     assert result.exit_code == 0, (result.output, result.exception)
     vectors = load_encoder(str(tmp_path / "out" / "encoder")).encode(["one two three", "eins zwei drei"])
     assert abs((vectors**2).sum(axis=1) - 1).max() < 1e-5

@@ -13,11 +13,10 @@ import pytest
 import tiny
 import torch
 import yaml
-from click.testing import CliRunner, Result
+from command import miner
 from safetensors.torch import load_file
 from tiny import config, gradients, prepared
 
-from miner.cli.main import main
 from miner.encoders import load_encoder
 from miner.errors import DataError, ModelError
 from miner.training import faults, run
@@ -32,10 +31,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")  # what is tiny is done soone
 
 def train(values: dict[str, Any], output: Path, resume: bool = False) -> run.Training:
     return run.train(TrainConfig(**values), str(output), resume)
-
-
-def miner(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 def weights(output: Path) -> dict[str, torch.Tensor]:
@@ -54,9 +49,8 @@ def test_a_transformer_learns_to_translate(folder: Path) -> None:
     values = config(folder, steps=80, batch_size=64, lr=5e-3, warmup=0.1, schedule="cosine", clip=1.0)
     values["encoder"]["max_tokens"] = 12
     (folder / "config.yaml").write_text(yaml.safe_dump(values))
-    result = miner(
-        "train", folder / "config.yaml", "--output", folder / "out", "--set", "training.batch_size=48", "--json", folder / "f.json"
-    )
+    options = ("--set", "training.batch_size=48", "--json", folder / "f.json")
+    result = miner("train", folder / "config.yaml", "--output", folder / "out", *options, report=True)
     assert result.exit_code == 0, result.output
     assert retrieval(str(folder / "out" / "encoder")) > 0.6
     assert json.loads((folder / "f.json").read_text())["examples"] == 80 * 48
