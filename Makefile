@@ -36,10 +36,10 @@ loop-news: $(STAMP)
 	$(BIN)/miner loop configs/loop-news.yaml --output build/loop-news
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 -m "not slow"
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal -m "not slow"
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 -m slow
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal -m slow
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

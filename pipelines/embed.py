@@ -170,6 +170,7 @@ def _loaded(settings: EncoderSettings, fingerprint: str | None = None) -> Encode
             raise ModelError(
                 f"{settings.encoder}: is {encoder.fingerprint} on a worker and {fingerprint} where the run started; give both the same"
             )
-        _encoders.clear()
-        _encoders[settings, encoder.fingerprint] = encoder
-        return encoder
+        if (settings, encoder.fingerprint) not in _encoders:  # else its vectors are in memory already
+            _encoders.clear()
+            _encoders[settings, encoder.fingerprint] = encoder
+        return _encoders[settings, encoder.fingerprint]
