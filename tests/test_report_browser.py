@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from command import told
 from test_report import HOSTILE, hostile, mined, report
 from test_report_figures import journal, loop, suite, write
 
 from miner.evaluation.judged import read_marks
+from miner.report.maps import CELL
 from miner.text.normalise import clean, sentence_ids
 
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -67,15 +69,19 @@ def test_pages_of_runs_and_evaluations_are_quiet_and_fit(width: str, chromium: A
     tab = Tab(chromium, report(tmp_path), viewport={"width": WIDTHS[width], "height": 800})
     assert (tab.errors, tab.asked) == ([], [tab.uri])
     assert tab.page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width]
-    assert tab.page.locator("figure svg image").count() == 1  # the heat map, which the policy lets through
+    assert tab.page.locator(".wide > figure svg image").count() == 1  # the heat map, which the policy lets through
+    wide = tab.page.locator(".wide > figure").evaluate("element => element.getBoundingClientRect().width")
+    assert wide >= 45 * CELL  # it scrolls in its section, so that labels can be read
     assert "t-SNE" in tab.page.locator("h2").all_text_contents()
 
 
 def plane() -> dict[str, Any]:
+    """Of so many languages that their heat map is wider than a phone."""
     points = [[[row + 0.1 * lang, row * lang] for row in range(5)] for lang in range(2)]
-    near = {HOSTILE[0]: {"n": 5, "cosine": 0.75}, "deu": {"n": 5, "cosine": 0.5}}
-    drawn = {"languages": list(near), "pca": points, "tsne": points}
-    return {"languages": near, "translations": [[1.0, 0.5], [0.5, 1.0]], "others": [[0.25, None], [None, 0.25]], "map": drawn}
+    near = {name: {"n": 5, "cosine": 0.75} for name in (HOSTILE[0], "deu", *(f"lang{number}" for number in range(43)))}
+    cells = np.full((len(near), len(near)), 0.5) + 0.5 * np.eye(len(near))
+    drawn = {"languages": list(near)[:2], "pca": points, "tsne": points}
+    return {"languages": near, "translations": cells.tolist(), "others": cells.tolist(), "map": drawn}
 
 
 def test_marks_are_kept_downloaded_and_read_back(chromium: Any, tmp_path: Path) -> None:

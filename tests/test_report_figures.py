@@ -66,9 +66,48 @@ def test_groups_stand_by_their_measure_with_intervals(tmp_path: Path) -> None:
     assert page.texts["h2"] == ["topics"]
     labels = [text for text in page.texts["text"] if text in ("eng", "deu")]
     assert labels == ["deu", "eng"]  # the best first
-    found = scores._interval({"n": 50, "accuracy": 0.8}, "accuracy")
+    kind, _ = scores.groups(languages())
+    assert kind is not None
+    found = scores._interval({"n": 50, "accuracy": 0.8}, kind)
     known = stats.binomtest(40, 50).proportion_ci(method="wilson")
     assert found == pytest.approx((known.low, known.high))
+
+
+def test_many_languages_stand_side_by_side_on_one_scale(tmp_path: Path) -> None:
+    """As those of Tatoeba, whose lines in both directions give an interval."""
+    rows = {f"l{number:02d}": {"n": 100, "forward": 0.5, "backward": 0.5, "mean": 1 - number / 100} for number in range(85)}
+    write(tmp_path / "tatoeba.json", {"languages": rows, "average": {"tatoeba14": None, "tatoeba36": None, "all": 0.5}})
+    page = report(tmp_path)
+    assert [text for text in page.texts["text"] if text.startswith("l")] == list(rows)
+    assert page.texts["figcaption"] == [f"The largest first. {ends}." for ends in ("l00 to l28", "l29 to l57", "l58 to l84")]
+    assert [text for text in page.texts["text"] if text[0] in "01"] == 3 * ["0", "0.2", "0.4", "0.6", "0.8", "1"]
+    assert any("Lines are 95 % intervals" in text for text in page.texts["p"])
+    assert {"l00", "100", "0.5000", "1.0000"} <= set(page.texts["td"])
+
+
+def test_bucc_has_its_curve_with_the_threshold_of_dev(tmp_path: Path) -> None:
+    points = [
+        {"threshold": 1.5 - row / 10, "pairs": row + 1, "precision": 1 / (row + 1), "recall": 0.5, "f1": 0.5 - row / 10} for row in range(3)
+    ]
+    known = {"dev": {**points[1], "threshold": 1.4567}, "test": points[1], "oracle": points[0], "gold": {"dev": 2, "test": 3}}
+    none = {"dev": None, "test": {**points[1], "f1": 0.0}, "oracle": None, "gold": {"dev": 2, "test": 3}, "curve": []}
+    write(tmp_path / "bucc.json", {"pairs": {"de-en": {**known, "curve": points}, "fr-en": none}, "mean": {"f1": 0.2}})
+    page = report(tmp_path)
+    assert page.texts["h2"] == ["bucc", "bucc: de-en", "bucc: fr-en"]
+    assert (
+        "On the test split, of 3 gold pairs: above the threshold of the dev split precision 0.5000, recall 0.5000, F1 0.4000."
+        in page.texts["p"]
+    )
+    assert any("would give F1 0.5000" in text for text in page.texts["span"])
+    assert any("no pair of the dev split is right, so none is taken" in text for text in page.texts["p"])
+
+
+def test_alignment_has_no_groups_and_is_told_all_the_same(tmp_path: Path) -> None:
+    spread = {"source": -3.0, "target": -2.0, "mean": -2.5}
+    write(tmp_path / "flickr.json", {"n": 1000, "left_out": 0, "alignment": 0.8125, "uniformity": spread})
+    page = report(tmp_path)
+    assert page.texts["td"][:2] == ["alignment", "0.8125"]
+    assert page.texts["td"][2:] == ["uniformity, source", "-3.0000", "uniformity, target", "-2.0000", "uniformity, mean", "-2.5000"]
 
 
 def suite() -> dict[str, Any]:
@@ -154,8 +193,8 @@ def test_a_loop(tmp_path: Path) -> None:
     assert page.texts["h2"] == ["Dev", "Test", "Pairs", "Change", "Examples"]
     assert "3 rounds, the best is round-00; the loop ended: dev is no better" in page.texts["p"]
     cells = page.texts["td"]
-    assert cells[:9] == ["seed", "0.4000", "0.4000", "00", "0.5000", "0.4000", "01", "0.6000", "0.4000"]
-    assert cells[9:12] == ["00", "100 (90.0% right)", "50"]
+    assert cells[:8] == ["deu", "0.4000", "0.5000", "0.6000", "rus", "0.4000", "0.4000", "0.4000"]
+    assert cells[8:16] == ["eng-deu", "100 (90.0%)", "101 (90.0%)", "102 (90.0%)", "eng-rus", "50", "50", "50"]
     assert page.texts["bdi.text"] == [text for number in range(3) for text in (HOSTILE[number], "Satz", "lost one", "Satz")]
 
 

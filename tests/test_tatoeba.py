@@ -40,9 +40,9 @@ def test_figures(toy_encoder: Path, tmp_path: Path) -> None:
     status, output, errors = run("--data", str(tmp_path), "--encoder", str(toy_encoder), "--json", str(tmp_path / "f.json"))
     assert status == 0
     figures = json.loads((tmp_path / "f.json").read_text())
-    assert figures["languages"]["deu"] == {"forward": 1.0, "backward": 1.0, "mean": 1.0}
-    assert figures["languages"]["bul"] == {"forward": 0.5, "backward": 0.5, "mean": 0.5}
-    assert figures["languages"]["nds"] == {"forward": 0.75, "backward": 0.75, "mean": 0.75}
+    assert figures["languages"]["deu"] == {"n": 4, "forward": 1.0, "backward": 1.0, "mean": 1.0}
+    assert figures["languages"]["bul"] == {"n": 4, "forward": 0.5, "backward": 0.5, "mean": 0.5}
+    assert figures["languages"]["nds"] == {"n": 4, "forward": 0.75, "backward": 0.75, "mean": 0.75}
     assert list(figures["languages"]) == sorted([*SETS["tatoeba14"], "nds"])
     assert figures["average"]["tatoeba14"] == pytest.approx(13.5 / 14)
     assert figures["average"]["tatoeba36"] is None
@@ -57,7 +57,7 @@ def test_forward_is_from_the_language_to_english(toy_encoder: Path, tmp_path: Pa
     # "un un un deux" is nearest to "one", but of the French lines "two" is nearest to it.
     write(tmp_path, "fra", ["un\tone", "un un un deux\ttwo"])
     run("--data", str(tmp_path), "--encoder", str(toy_encoder), "--json", str(tmp_path / "f.json"))
-    assert json.loads((tmp_path / "f.json").read_text())["languages"]["fra"] == {"forward": 0.5, "backward": 1.0, "mean": 0.75}
+    assert json.loads((tmp_path / "f.json").read_text())["languages"]["fra"] == {"n": 2, "forward": 0.5, "backward": 1.0, "mean": 0.75}
 
 
 @pytest.mark.parametrize(
@@ -78,6 +78,11 @@ def test_bad_data(toy_encoder: Path, tmp_path: Path, text: bytes | None, cut: in
     assert (status, output) == (1, "")
     assert message in errors
     assert not (tmp_path / "f.json").exists()
+
+
+def test_files_need_not_be_packed(toy_encoder: Path, tmp_path: Path) -> None:
+    (tmp_path / "tatoeba.fra-eng.tsv").write_text("un\tone\ndeux\ttwo\n")
+    assert run("--data", str(tmp_path), "--encoder", str(toy_encoder))[0] == 0
 
 
 def test_a_folder_that_is_not_there(toy_encoder: Path, tmp_path: Path) -> None:

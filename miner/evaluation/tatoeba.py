@@ -18,7 +18,7 @@ from miner.evaluation.scores import Score, mean, table
 from miner.evaluation.settings import TatoebaTask
 from miner.search.parallel import for_each
 
-FILE = re.compile(r"tatoeba\.([a-z]{3})-eng\.tsv\.gz")
+FILE = re.compile(r"tatoeba\.([a-z]{3})-eng\.tsv(?:\.gz)?")
 
 # The languages of XTREME's two averages, under the ISO 639-3 codes of the files: Chinese is cmn, Persian pes, Swahili swh.
 SETS = {
@@ -50,7 +50,7 @@ class Result:
         languages = {code: accuracy(found) for code, found in self.hits.items()}
         averages = self.averages(languages)
         return {
-            "languages": {code: found.figures() for code, found in languages.items()},
+            "languages": {code: {"n": len(self.hits[code]), **found.figures()} for code, found in languages.items()},
             "average": {name: averages[name].mean if name in averages else None for name in (*SETS, "all")},
         }
 

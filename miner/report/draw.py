@@ -28,6 +28,7 @@ SERIES = ("one", "two", "three", "four", "five", "six")  # of lines and bars, in
 
 WIDTH, HEIGHT = 5.0, 2.9  # inches: 360 points, so that text is of its size on a phone
 EDGES = {"left": 0.5, "right": 0.14, "top": 0.3, "bottom": 0.5}  # inches around the axes
+BARE = 0.06  # inches above axes whose y has no name
 CHARACTER = 0.085  # inches, of a label
 LABEL = 24  # characters, at most
 STYLE: dict[Any, Any] = {
@@ -73,10 +74,9 @@ def axes(x: str, y: str, height: float = HEIGHT, labels: Sequence[str] = ()) -> 
     """Axes with their names, y above them, as high as so many inches; on the left with room for these labels."""
     figure = Figure(figsize=(WIDTH, height), facecolor="none")
     left = max([EDGES["left"], *(0.15 + CHARACTER * min(len(label), LABEL) for label in labels)])
-    made = figure.add_axes(
-        (left / WIDTH, EDGES["bottom"] / height, 1 - (left + EDGES["right"]) / WIDTH, 1 - (EDGES["top"] + EDGES["bottom"]) / height),
-        facecolor="none",
-    )
+    around = EDGES["bottom"] + (EDGES["top"] if y else BARE)
+    place = (left / WIDTH, EDGES["bottom"] / height, 1 - (left + EDGES["right"]) / WIDTH, 1 - around / height)
+    made = figure.add_axes(place, facecolor="none")
     made.set_xlabel(x)
     made.text(0, 1 + 0.08 / height, y, transform=made.transAxes, verticalalignment="bottom", color=COLOURS["muted"])
     for axis in (made.xaxis, made.yaxis):
@@ -84,9 +84,16 @@ def axes(x: str, y: str, height: float = HEIGHT, labels: Sequence[str] = ()) -> 
     return made
 
 
+def plane(height: float) -> Axes:
+    """Axes on which only distances say something, as high as so many inches."""
+    made = Figure(figsize=(WIDTH, height), facecolor="none").add_axes((0.01, 0.01, 0.98, 0.98), facecolor="none")
+    made.set_axis_off()
+    return made
+
+
 def heat(name: str, labels: Sequence[str], matrix: npt.NDArray[np.float64]) -> Element:
     """The picture of a matrix (n, n) with the same labels on both sides; NaN stays empty."""
-    size = min(10.0, 230 / len(labels))
+    size = min(10.0, 290 / len(labels))
     room = max(0.3, 0.1 + CHARACTER * size / 10 * min(max(map(len, labels)), LABEL))
     side = WIDTH - room - EDGES["right"]
     height = side + EDGES["right"] + room

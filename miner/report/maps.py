@@ -6,7 +6,10 @@ from typing import Any
 import numpy as np
 
 from miner.report import draw
-from miner.report.page import Section
+from miner.report.page import Section, element
+
+FITTING = 30  # languages whose names can be read on a phone; of more the heat map is as large as it must be, and scrolls
+CELL = 11  # CSS pixels of a cell of such a map
 
 METHODS = {
     "pca": ("Principal components", "Distances are true as far as two dimensions can show them."),
@@ -26,15 +29,17 @@ def sections(name: str, figures: Mapping[str, Any]) -> list[Section]:
 def _heat(name: str, languages: Sequence[str], cells: Sequence[Sequence[float | None]]) -> Section:
     matrix = np.array([[np.nan if cell is None else cell for cell in row] for row in cells], dtype=np.float64)
     order = np.argsort(-np.nanmean(matrix, axis=1), kind="stable")
-    ends = draw.heat(name, [languages[row] for row in order], matrix[np.ix_(order, order)])
+    drawn = draw.heat(name, [languages[row] for row in order], matrix[np.ix_(order, order)])
     note = "The mean cosine of translations, for every two languages; those that are closest to the others come first."
-    return Section("Similarity of languages", note, [ends])
+    if len(languages) > FITTING:
+        drawn = element("div", drawn, class_="wide", style=f"--least: {CELL * len(languages)}px")
+    return Section("Similarity of languages", note, [drawn])
 
 
 def _plane(name: str, method: str, languages: Sequence[str], points: Sequence[Any]) -> Section:
     """A colour for each language; what is translations of one another is joined at its middle."""
     places = np.array(points, dtype=np.float64)  # (languages, sentences, 2)
-    ax = draw.axes("", "", height=4.2)
+    ax = draw.plane(height=4.0)
     middles = places.mean(axis=0)
     for own in places:
         ends = np.stack([own, middles, np.full_like(own, np.nan)], axis=1).reshape(-1, 2)
@@ -42,7 +47,6 @@ def _plane(name: str, method: str, languages: Sequence[str], points: Sequence[An
     keys = dict(zip(languages, draw.SERIES, strict=False))
     for own, part in zip(places, keys.values(), strict=False):
         ax.plot(own[:, 0], own[:, 1], ".", color=draw.colour(part), markersize=6, markeredgewidth=0, alpha=0.85)
-    ax.set(xticks=[], yticks=[])
     title, told = METHODS[method]
     note = f"{places.shape[1]} sentences in {len(languages)} languages. Short lines and mixed colours say that meaning counts."
     return Section(title, note, [draw.figure(f"{name}-{method}", ax, told, keys)])

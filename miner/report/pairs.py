@@ -11,7 +11,7 @@ from miner.evaluation.bitext import SIDES
 from miner.evaluation.curve import Bools, Curve, curve
 from miner.evaluation.judged import ByMarks, Gold, Marks
 from miner.filters import language
-from miner.report import draw, marking
+from miner.report import draw, marking, thresholds
 from miner.report.mined import SCATTER, STEP, Bins, Crowds, Floats, Histogram, Mined, Rows, Truth
 from miner.report.page import Section, table, text
 
@@ -84,18 +84,14 @@ def _filled(ax: draw.Axes, margins: Floats, right: Bools | None, edges: Floats) 
 
 
 def _by_gold(found: Curve, gold: Gold) -> Section:
-    ax = draw.axes("threshold", "share")
-    lines = {"precision": found.precision, "recall": found.recall, "F1": found.f1}
     rows = _spread(len(found.pairs))
-    for (_, values), part in zip(lines.items(), draw.SERIES, strict=False):
-        ax.plot(found.thresholds[rows], values[rows], color=draw.colour(part))
-    ax.set_ylim(0, 1.02)
+    shares = {"precision": found.precision[rows], "recall": found.recall[rows], "f1": found.f1[rows]}
     best, told = found.best(), "No pair is right."
     if best is not None:
-        draw.upright(ax, found.thresholds[best])
         told = f"The best F1 is {found.f1[best]:.4f}, above {found.thresholds[best]:.4f} (dashed)."
+    dashed = None if best is None else float(found.thresholds[best])
     note = f"Against {len(gold.pairs) + gold.missing:,} gold pairs, from the threshold of mining upwards."
-    return Section("Precision and recall", note, [draw.figure("gold", ax, told, dict(zip(lines, draw.SERIES, strict=False)))])
+    return Section("Precision and recall", note, [thresholds.picture("gold", found.thresholds[rows], shares, dashed, told)])
 
 
 def _by_marks(mined: Mined, marks: Marks) -> Section:

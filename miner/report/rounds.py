@@ -46,11 +46,11 @@ def _curves(start: Round, rounds: Sequence[Round]) -> Section:
     ax.plot([place for place, _, _ in scored], [fmean(dev.values()) for _, _, dev in scored], color=draw.colour("one"), marker=".")
     ax.set_xticks(range(len(named)), [name for name, _ in named])
     figure = draw.figure("dev", ax, "Retrieval by ratio margin, both ways.", {"mean": "one", "each dev set": "muted"})
-    rows = [[name, *(f"{dev[one]:.4f}" if one in dev else "" for one in names)] for _, name, dev in scored]
+    rows = [[one, *(f"{dev[one]:.4f}" if one in dev else "" for _, _, dev in scored)] for one in names]
     note = (
         "By these the loop decides which encoder is better. A round that is worse is rolled back: the next starts from the last good one."
     )
-    return Section("Dev", note, [figure, table(["round", *names], rows)])
+    return Section("Dev", note, [figure, table(["", *(name for _, name, _ in scored)], rows)])
 
 
 def _tested(start: Round, rounds: Sequence[Round]) -> list[Section]:
@@ -85,17 +85,15 @@ def _pairs(rounds: Sequence[Round]) -> Section:
     ax.bar(range(len(rounds)), [told["selection"]["learnt"] for told in rounds], color=draw.colour("one"), width=0.6)
     ax.set_xticks(range(len(rounds)), labels)
     names = list(dict.fromkeys(name for told in rounds for name in told["selection"]["pairs"]))
-    rows = [
-        [label, *(_selected(told["selection"]["pairs"].get(name)) for name in names)] for label, told in zip(labels, rounds, strict=True)
-    ]
+    rows = [[name, *(_selected(told["selection"]["pairs"].get(name)) for told in rounds)] for name in names]
     note = "What each round selected to learn from; in the table by pair of languages, with the share that is right where gold tells."
-    return Section("Pairs", note, [draw.figure("pairs", ax, "Pairs learnt from."), table(["round", *names], rows)])
+    return Section("Pairs", note, [draw.figure("pairs", ax, "Pairs learnt from."), table(["", *labels], rows)])
 
 
 def _selected(told: Mapping[str, Any] | None) -> str:
     if told is None:
         return ""
-    return f"{told['selected']:,}" + (f" ({told['precision']:.1%} right)" if "precision" in told else "")
+    return f"{told['selected']:,}" + (f" ({told['precision']:.1%})" if "precision" in told else "")
 
 
 def _changes(rounds: Sequence[Round]) -> Section:

@@ -3,29 +3,47 @@
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+from xml.etree.ElementTree import Element
 
 import numpy as np
 
 from miner import storage
 from miner.mining.thresholds import wilson
-from miner.report import draw, maps
+from miner.report import draw, maps, thresholds
 from miner.report.page import Section, element, table
 
 LARGEST = 1 << 24  # bytes: no figures are larger
-# Of an evaluation: what its groups, such as languages, are told under; in them the one measure that is drawn.
-TASKS = {
-    frozenset({"languages", "average"}): ("languages", "mean"),
-    frozenset({"n", "accuracy", "f1", "xsim"}): ("accuracy", "mean"),
-    frozenset({"tracks", "mean", "all"}): ("tracks", "spearman"),
-    frozenset({"trained_on", "classes", "languages", "mean"}): ("languages", "accuracy"),
-    frozenset({"trained_on", "n", "accuracy", "chance", "languages"}): ("languages", "accuracy"),
-    frozenset({"languages", "mean"}): ("languages", "purity"),
-    frozenset({"languages", "translations", "others", "map"}): ("languages", "cosine"),
-    frozenset({"pairs", "mean"}): ("pairs", "f1"),
-    frozenset({"suspects", "histogram", "repeats"}): ("suspects", "share"),
+BARS = 40  # of a picture: more are drawn side by side
+LABELS = {"mean": "accuracy", "f1": "F1", "spearman": "Spearman's correlation"}  # of measures
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Where an evaluation tells of its groups, such as languages; of them the one measure that is drawn, and what it is."""
+
+    place: str
+    measure: str
+    told: str
+    share: bool = False  # of as many things as `n` or `judged` says, so that it has an interval
+
+
+BOTH_WAYS = "accuracy, the mean of both directions"  # its interval is that of one direction, which is the wider
+KINDS = {  # by the figures they have
+    frozenset({"languages", "average"}): Kind("languages", "mean", BOTH_WAYS, share=True),
+    frozenset({"n", "accuracy", "f1", "xsim"}): Kind("accuracy", "mean", BOTH_WAYS, share=True),
+    frozenset({"tracks", "mean", "all"}): Kind("tracks", "spearman", "Spearman's correlation with what people say"),
+    frozenset({"trained_on", "classes", "languages", "mean"}): Kind("languages", "accuracy", "accuracy", share=True),
+    frozenset({"trained_on", "n", "accuracy", "chance", "languages"}): Kind(
+        "languages", "accuracy", "share of the texts whose language is told", share=True
+    ),
+    frozenset({"languages", "mean"}): Kind("languages", "purity", "purity of the clusters"),
+    frozenset({"languages", "translations", "others", "map"}): Kind("languages", "cosine", "mean cosine with the mean of the translations"),
+    frozenset({"pairs", "mean"}): Kind("pairs", "f1", "F1 on the test split, above the threshold chosen on the dev split"),
+    frozenset({"suspects", "histogram", "repeats"}): Kind("suspects", "share", "share of the pairs that look wrong", share=True),
 }
-SHARES = ("accuracy", "share")  # of n things, so that they have an interval
+SPREAD = frozenset({"n", "left_out", "alignment", "uniformity"})  # the figures of `miner eval alignment`, which has no groups
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +56,7 @@ def read(folder: str) -> dict[str, dict[str, Any]]:
     for name in storage.names_in(folder):
         if name.endswith(".json"):
             figures = _figures(storage.join(folder, name))
-            if _is_suite(figures) or groups(figures)[1]:
+            if _is_suite(figures) or groups(figures)[1] or figures.keys() == SPREAD:
                 found[name.removesuffix(".json")] = figures
     return found
 
@@ -60,16 +78,18 @@ def _is_suite(figures: Mapping[str, Any]) -> bool:
     return all(isinstance(told, dict) and told and all(isinstance(row, dict) for row in told.values()) for told in tables)
 
 
-def groups(figures: Mapping[str, Any]) -> tuple[str, dict[str, Group]]:
-    """The measure that is drawn, and by group its figures; none where these are no figures of a task."""
+def groups(figures: Mapping[str, Any]) -> tuple[Kind | None, dict[str, Group]]:
+    """What kind of evaluation these figures are of, and by group its figures; none where they are of no kind that has groups."""
     told = figures.keys() - {"seconds"}
-    kinds = [kind for kind in TASKS if kind == told or (kind <= told and "suspects" in kind)]
+    kinds = [kind for names, kind in KINDS.items() if names == told or (names <= told and "suspects" in names)]
     if not kinds:
-        return "", {}
-    place, measure = TASKS[kinds[0]]
-    held = figures[place]
-    rows = {name: row.get("test", row) for name, row in held.items() if isinstance(row, dict)} if isinstance(held, dict) else {}
-    return measure, {name: row for name, row in rows.items() if isinstance(row.get(measure), int | float)}
+        return None, {}
+    held = figures[kinds[0].place]
+    common = {"n": figures["n"]} if "n" in figures else {}
+    rows = (
+        {name: {**common, **row.get("test", row)} for name, row in held.items() if isinstance(row, dict)} if isinstance(held, dict) else {}
+    )
+    return kinds[0], {name: row for name, row in rows.items() if isinstance(row.get(kinds[0].measure), int | float)}
 
 
 def sections(found: Mapping[str, Mapping[str, Any]]) -> list[Section]:
@@ -85,9 +105,21 @@ def sections(found: Mapping[str, Mapping[str, Any]]) -> list[Section]:
 def _task(number: int, name: str, figures: Mapping[str, Any]) -> list[Section]:
     if _is_suite(figures):
         return _suite(f"suite-{number}", name, figures)
-    measure, rows = groups(figures)
+    kind, rows = groups(figures)
+    if kind is None:
+        return [_spread(name, figures)]
     drawn = maps.sections(f"map-{number}", figures) if "translations" in figures else []
-    return [*drawn, _groups(f"task-{number}", name, measure, {name: rows})]
+    curves = thresholds.sections(f"curve-{number}", name, figures) if kind.place == "pairs" else []
+    return [*drawn, _groups(f"task-{number}", name, kind, {name: rows}), *curves]
+
+
+def _spread(name: str, figures: Mapping[str, Any]) -> Section:
+    rows = [
+        ["alignment", _cell(figures["alignment"])],
+        *([f"uniformity, {side}", _cell(told)] for side, told in figures["uniformity"].items()),
+    ]
+    note = f"Of {figures['n']:,} lines and their translations: how near these are, and how evenly all are spread. Less is better."
+    return Section(name, note, [table(["", ""], rows)])
 
 
 def _suite(name: str, title: str, figures: Mapping[str, Any]) -> list[Section]:
@@ -97,10 +129,10 @@ def _suite(name: str, title: str, figures: Mapping[str, Any]) -> list[Section]:
     tasks = list(dict.fromkeys(task for tasks in encoders.values() for task in tasks))
     for number, task in enumerate(tasks):
         told = {encoder: groups(tasks.get(task, {})) for encoder, tasks in encoders.items()}
-        measure = next((measure for measure, _ in told.values() if measure), "")
+        kind = next((kind for kind, _ in told.values() if kind), None)
         rows = {encoder: rows for encoder, (_, rows) in told.items() if rows}
-        if rows and max(map(len, rows.values())) > 1:
-            made.append(_groups(f"{name}-{number}", task, measure, rows))
+        if kind and rows and max(map(len, rows.values())) > 1:
+            made.append(_groups(f"{name}-{number}", task, kind, rows))
     return made
 
 
@@ -121,7 +153,7 @@ def _scores(name: str, title: str, figures: Mapping[str, Any]) -> Section:
         if compared
         else "One figure for each task; more is better, but for those of alignment."
     )
-    return Section(title, note, [_bars(name, "score", values, ends), table(heads, rows)])
+    return Section(title, note, [*_bars(name, "score", values, ends), table(heads, rows)])
 
 
 def _number(value: float | None) -> str:
@@ -135,23 +167,23 @@ def _difference(found: Mapping[str, Any] | None) -> list[str]:
     return [f"{difference['value']:+.4f} [{difference['low']:+.4f}, {difference['high']:+.4f}]", f"{found['p']:.3f}"]
 
 
-def _groups(name: str, title: str, measure: str, told: Mapping[str, Mapping[str, Group]]) -> Section:
+def _groups(name: str, title: str, kind: Kind, told: Mapping[str, Mapping[str, Group]]) -> Section:
     """The measure of every group, the best of the first encoder first; all figures in a table below."""
-    first = next(iter(told.values()))
+    measure, first = kind.measure, next(iter(told.values()))
     order = sorted(first, key=lambda group: (-first[group][measure], group))
     order += [group for rows in told.values() for group in rows if group not in first]
     values = {encoder: {group: rows[group][measure] for group in order if group in rows} for encoder, rows in told.items()}
-    ends = {encoder: {group: _interval(rows[group], measure) for group in rows} for encoder, rows in told.items()}
+    ends = {encoder: {group: _interval(rows[group], kind) for group in rows} for encoder, rows in told.items()}
     known = {encoder: {group: ends for group, ends in found.items() if ends is not None} for encoder, found in ends.items()}
-    note = f"{measure}, of 1." + (" Lines are 95 % intervals (Wilson)." if any(known.values()) else "")
-    return Section(title, note, [_bars(name, measure, values, known), _numbers(told, order)])
+    note = f"{kind.told[0].upper()}{kind.told[1:]}." + (" Lines are 95 % intervals (Wilson)." if any(known.values()) else "")
+    return Section(title, note, [*_bars(name, measure, values, known), _numbers(told, order)])
 
 
-def _interval(row: Group, measure: str) -> tuple[float, float] | None:
+def _interval(row: Group, kind: Kind) -> tuple[float, float] | None:
     count = row.get("n", row.get("judged"))
-    if measure not in SHARES or not isinstance(count, int):
+    if not kind.share or not isinstance(count, int):
         return None
-    low, high = wilson(np.array([float(row[measure])]), np.array([float(count)]))
+    low, high = wilson(np.array([float(row[kind.measure])]), np.array([float(count)]))
     return float(low[0]), float(high[0])
 
 
@@ -166,11 +198,25 @@ def _cell(value: Any) -> str:
     return f"{value:.4f}" if isinstance(value, float) else "" if value is None else str(value)
 
 
-def _bars(name: str, measure: str, values: Mapping[str, Mapping[str, float]], ends: Mapping[str, Mapping[str, tuple[float, float]]]) -> Any:
-    """By encoder and label a bar, those of one label side by side, with lines where their ends are known."""
+def _bars(
+    name: str, measure: str, values: Mapping[str, Mapping[str, float]], ends: Mapping[str, Mapping[str, tuple[float, float]]]
+) -> list[Element]:
+    """By encoder and label a bar, those of one label side by side, with lines where their ends are known; at most BARS labels a picture."""
     labels = list(dict.fromkeys(label for told in values.values() for label in told))
-    ax = draw.axes(measure, "", height=0.9 + 0.2 * len(labels) * max(1, 0.7 * len(values)), labels=labels)
     parts = dict(zip(values, draw.SERIES, strict=False))
-    draw.bars(ax, labels, [(part, values[encoder], ends.get(encoder, {})) for encoder, part in parts.items()])
-    told = f"{measure} of {', '.join(values)}." if len(values) > 1 else "The largest first."
-    return draw.figure(name, ax, told, parts if len(values) > 1 else None)
+    reached = [length for told in (values, ends) for one in told.values() for lengths in one.values() for length in np.atleast_1d(lengths)]
+    size = -(-len(labels) // -(-len(labels) // BARS)) if labels else 1
+    drawn = []
+    for start in range(0, len(labels), size):
+        shown = labels[start : start + size]
+        ax = draw.axes(LABELS.get(measure, measure), "", height=0.7 + 0.2 * len(shown) * max(1, 0.7 * len(values)), labels=labels)
+        draw.bars(ax, shown, [(part, _of(values[encoder], shown), _of(ends.get(encoder, {}), shown)) for encoder, part in parts.items()])
+        ax.set_xlim(1.05 * min(0.0, *reached), 1.05 * max(0.0, *reached) or 1)  # alike in all pictures
+        told = "" if len(labels) <= size else f" {shown[0]} to {shown[-1]}."
+        told = f"{LABELS.get(measure, measure)} by encoder.{told}" if len(values) > 1 else f"The largest first.{told}"
+        drawn.append(draw.figure(f"{name}-{start}", ax, told, parts if len(values) > 1 else None))
+    return drawn
+
+
+def _of(values: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
+    return {label: values[label] for label in labels if label in values}
