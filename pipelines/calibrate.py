@@ -26,7 +26,8 @@ from pipelines import embed
 from pipelines.embed import EmbedResult
 from pipelines.search import BLOCK_BYTES
 
-EMBED_SECONDS, SEARCH_SECONDS = 5.0, 2.0  # that are spent on either, or a little more
+EMBED_SECONDS, SEARCH_SECONDS = 5.0, 1.5  # that are spent on either, or some more
+ROWS = 2048  # vectors that are compared first
 TRIED = 32  # sentences by which it is found out how many can be encoded in that time
 FEW = 16  # times fewer sentences in a first run: what it takes longer for the others is not what it takes to start
 START_SECONDS = 0.5  # of a stage, where nothing is embedded that would tell
@@ -43,7 +44,7 @@ class Calibration:
     speeds: Speeds
     encoding: Encoding
     passed: float  # share of the sentences that the filters keep
-    bytes: float  # on disk, of a row of the sentences
+    packed: float  # bytes on disk for each byte of a sentence
     seconds: float  # that it took
 
 
@@ -70,7 +71,7 @@ def calibrate(texts: Sequence[str], lang: str, config: RunConfig) -> Calibration
         replace(compared.speeds, read=read, embed=encoded, start=max(first / 2, second)),
         replace(compared.encoding, operations=operations),
         passed=found.result.counts["kept"] / found.result.counts["lines"],
-        bytes=size / found.result.unique,
+        packed=size / sum(len(text.encode()) for text in texts[:many]),
         seconds=time.perf_counter() - start,
     )
 
@@ -147,8 +148,9 @@ def _slope(few: _Embedded, many: _Embedded, stage: str) -> tuple[float, float]:
 def _search(vectors: Vectors, stretch: int, config: RunConfig) -> tuple[float, float]:
     """Pairs a second that exact search compares here, and how many times as many as is expected."""
     device, cores = choose_device(config.device), available_cores()
-    dim, rows = vectors.shape[1], 4096
+    dim, rows = vectors.shape[1], ROWS
     chance = np.random.default_rng(SEED)
+    search_block(_block(vectors, rows, chance), _block(vectors, rows, chance), config.k, str(device))  # what happens once
     while True:
         source, target = (_block(vectors[part::2], rows, chance) for part in (0, 1))
         clock = _Clock()
@@ -156,7 +158,7 @@ def _search(vectors: Vectors, stretch: int, config: RunConfig) -> tuple[float, f
         took = clock.read()
         # All cores compute all the time, so what other programs take of them shows.
         seconds = min(took.wall, took.processors / cores) if device.type == "cpu" else took.wall
-        if took.wall >= SEARCH_SECONDS or rows >= stretch:
+        if seconds >= SEARCH_SECONDS or rows >= stretch:
             break
         rows *= 2
     fastest = next(iter(precision.fastest(device, dim)))

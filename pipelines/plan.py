@@ -2,6 +2,7 @@
 
 import math
 import os
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -28,6 +29,7 @@ from pipelines.calibrate import Calibration
 
 LAVISH = 5  # times as much disk on the way as in the end
 BUSY = 1.5  # processes for each core
+SEED = 4
 
 
 @dataclass(frozen=True)
@@ -218,9 +220,9 @@ def _calibrate(found: Mapping[str, Found], config: RunConfig) -> Calibration:
         corpus = next(each.corpus for each in found.values() if each.corpus is not None)
         return calibrate.compare(next(corpus.vectors(next(shard.name for shard in corpus.shards if shard.rows)))[1], config)
     lines = sum(each.lines for each in left)
-    parts = [each.texts[: math.ceil(counting.TEXTS * each.lines / lines)] for each in left]
-    largest = max(left, key=lambda each: each.lines)
-    return calibrate.calibrate([text for part in parts for text in part], largest.lang, config)
+    texts = [text for each in left for text in each.texts[: math.ceil(counting.TEXTS * each.lines / lines)]]
+    random.Random(SEED).shuffle(texts)
+    return calibrate.calibrate(texts, max(left, key=lambda each: each.lines).lang, config)
 
 
 def _sized(config: RunConfig, name: str, found: Found, calibration: Calibration) -> Sized:
@@ -230,7 +232,7 @@ def _sized(config: RunConfig, name: str, found: Found, calibration: Calibration)
     shards = found.shards
     if given and config.shards is None:
         shards = min(MAX_RANGES, math.ceil(given * found.text / RANGE_BYTES))
-    return Sized(sentences, found.text, calibration.bytes, shards, calibration.encoding.dim)
+    return Sized(sentences, found.text, calibration.packed * found.text, shards, calibration.encoding.dim)
 
 
 def _why(config: RunConfig, name: str, found: Found) -> str:

@@ -12,9 +12,9 @@ from miner.search import choice
 # Of a machine, measured by benchmarks/scale.py: for a sentence of either side, to join the neighbours of both directions to candidates
 # and to match these; for a pair, to write it packed, which one machine does; for a sentence and a shard of the other side, to write
 # its neighbours there, read them again and merge them.
-JOIN_SECONDS = 4e-6
+JOIN_SECONDS = 6e-6
 WRITE_SECONDS = 1.5e-5
-MERGE_SECONDS = 2e-6
+MERGE_SECONDS = 1e-6
 
 
 @dataclass(frozen=True)
