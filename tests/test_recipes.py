@@ -65,6 +65,12 @@ def write(path: Path, columns: dict[str, str], labels: list[str]) -> Path:
     return path
 
 
+def layers_in(encoder: dict[str, Any]) -> int:
+    """As few as its pooling can do with."""
+    kind, _, layer = encoder["pooling"].partition(":")
+    return int(layer) if kind == "layer" else 2
+
+
 def shrunk(recipe: str, folder: Path) -> dict[str, Any]:
     """The recipe with a tiny model, tiny files and few steps; what it is about stays as it is."""
     values = yaml.safe_load((CONFIGS / recipe).read_text())
@@ -92,7 +98,7 @@ def shrunk(recipe: str, folder: Path) -> dict[str, Any]:
     if values["encoder"]["kind"] == "static":
         values["encoder"] |= {"dim": 16, "spelling_buckets": 64, "vocabulary": {"size": 50}}
     else:
-        values["encoder"]["model"] = str(tiny.save_transformer(folder / "model", layers=8))
+        values["encoder"]["model"] = str(tiny.save_transformer(folder / "model", layers=layers_in(values["encoder"])))
         values["encoder"]["max_tokens"] = min(values["encoder"]["max_tokens"], 24)
     values["training"] = {**values["training"], "batch_size": 24, "steps": 3, "epochs": None}
     return values

@@ -5,8 +5,9 @@ import json
 import math
 from pathlib import Path
 
+import command
 import pytest
-from command import miner
+from command import miner, told
 
 from pipelines import score
 
@@ -15,37 +16,43 @@ FRENCH = ["un deux", "trois quatre", "six huit", "deux trois", "neuf dix", "neuf
 
 
 def scored(output: Path, *arguments: object) -> list[list[str]]:
-    result = miner("score", *arguments, "--output", output)
-    assert result.exit_code == 0, result.output
+    told("score", *arguments, "--output", output)
     assert not Path(f"{output}.work").exists()
     data = output.read_bytes()
     return [line.split("\t") for line in (gzip.decompress(data) if output.suffix == ".gz" else data).decode().splitlines()]
 
 
-@pytest.fixture
-def texts(tmp_path: Path) -> tuple[Path, Path]:
-    (tmp_path / "en.txt").write_text("".join(f"{line}\n" for line in ENGLISH))
-    (tmp_path / "fr.txt").write_text("".join(f"{line}\n" for line in FRENCH))
-    return tmp_path / "en.txt", tmp_path / "fr.txt"
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Read, not changed."""
+    folder = tmp_path_factory.mktemp("texts")
+    (folder / "en.txt").write_text("".join(f"{line}\n" for line in ENGLISH))
+    (folder / "fr.txt").write_text("".join(f"{line}\n" for line in FRENCH))
+    return folder / "en.txt", folder / "fr.txt"
 
 
-def mined(sides: tuple[Path, Path], encoder: Path, output: Path, *options: str) -> dict[tuple[str, str], str]:
-    """Pair -> margin, as `miner mine` gives it to every pair of these texts: k is as large as they are."""
-    arguments = ("--output", output, "--encoder", encoder, "--retrieval", "all", *options)
-    result = miner("mine", *sides, *arguments)
-    assert result.exit_code == 0, result.output
+@pytest.fixture(scope="module")
+def candidates(texts: tuple[Path, Path], toy_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of these texts; k is as large as they are."""
+    output = tmp_path_factory.mktemp("candidates") / "mined"
+    told("mine", *texts, "--output", output, "--encoder", toy_encoder, "--k", 9)
+    return output
+
+
+def mined(output: Path, *arguments: object) -> dict[tuple[str, str], str]:
+    """Pair -> margin, as `miner mine` gives it to every pair."""
+    told("mine", *arguments, "--output", output, "--retrieval", "all")
     rows = [line.split("\t") for line in gzip.decompress((output / "bitext.tsv.gz").read_bytes()).decode().splitlines()]
     return {(row[1], row[2]): row[0] for row in rows}
 
 
 @pytest.mark.parametrize("margin", ["ratio", "distance", "absolute"])
 def test_every_line_gets_the_margin_of_mining_repeats_and_all(
-    margin: str, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    margin: str, texts: tuple[Path, Path], candidates: Path, toy_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(score, "STRETCH", 4 * 32 * 2)  # two pairs at a time
-    options = ("--k", "9", "--margin", margin)
-    expected = mined(texts, toy_encoder, tmp_path / "mined", *options)
-    rows = scored(tmp_path / "scored.tsv", *texts, "--encoder", toy_encoder, *options, "--shards", "3")
+    expected = mined(tmp_path / "mined", "--from-candidates", candidates, "--margin", margin)
+    rows = scored(tmp_path / "scored.tsv", *texts, "--encoder", toy_encoder, "--k", "9", "--margin", margin, "--shards", "3")
     assert [tuple(row[1:]) for row in rows] == list(zip(ENGLISH, FRENCH, strict=True))
     assert [row[0] for row in rows] == [expected[row[1], row[2]] for row in rows]
 
@@ -59,18 +66,19 @@ def test_a_background_widens_where_neighbours_are_looked_for(texts: tuple[Path, 
         wide.append(tmp_path / f"wide.{name}.txt")
         wide[-1].write_text(text.read_text() + (tmp_path / f"more.{name}.txt").read_text())
     assert miner("embed", tmp_path / "more.fr.txt", "--encoder", toy_encoder, "--output", tmp_path / "fr").exit_code == 0
-    expected = mined((wide[0], wide[1]), toy_encoder, tmp_path / "mined", "--k", "20")
+    expected = mined(tmp_path / "mined", *wide, "--encoder", toy_encoder, "--k", "20")
     backgrounds = ("--background-source", tmp_path / "more.en.txt", "--background-target", tmp_path / "fr")
     rows = scored(tmp_path / "scored.tsv.gz", *texts, *backgrounds, "--encoder", toy_encoder, "--k", "20")
     assert [row[0] for row in rows] == [expected[row[1], row[2]] for row in rows]
 
 
-def test_one_file_of_two_columns(texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
-    expected = scored(tmp_path / "expected.tsv", *texts, "--encoder", toy_encoder)
+def test_one_file_of_two_columns_gives_the_bytes_of_two_files(texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
     lines = ["fr\tid\ten", *(f"{two}\t{at}\t{one}" for at, (one, two) in enumerate(zip(ENGLISH, FRENCH, strict=True)))]
     (tmp_path / "both.tsv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))  # without a last line end
     columns = ("--source-column", "en", "--target-column", "fr")
-    assert scored(tmp_path / "scored.tsv", tmp_path / "both.tsv.gz", *columns, "--encoder", toy_encoder) == expected
+    for name, given in (("one", (tmp_path / "both.tsv.gz", *columns)), ("two", texts)):
+        scored(tmp_path / name / "scored.tsv.gz", *given, "--encoder", toy_encoder)
+    assert (tmp_path / "one/scored.tsv.gz").read_bytes() == (tmp_path / "two/scored.tsv.gz").read_bytes()
 
 
 def test_lines_without_a_sentence_keep_their_place(toy_encoder: Path, tmp_path: Path) -> None:
@@ -89,27 +97,20 @@ def test_lines_without_a_sentence_keep_their_place(toy_encoder: Path, tmp_path: 
     assert found["unique"] == {"source": 4, "target": 5}
 
 
-def test_the_same_gives_the_same_bytes(texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
-    for name in ("a.tsv.gz", "b.tsv.gz"):
-        scored(tmp_path / name, *texts, "--encoder", toy_encoder)
-    assert (tmp_path / "a.tsv.gz").read_bytes() == (tmp_path / "b.tsv.gz").read_bytes()
-
-
 class TestCannotBeScored:
     def refused(self, *arguments: object, output: Path, encoder: Path) -> str:
-        """The one line on stderr; nothing was written."""
-        result = miner("score", *arguments, "--output", output, "--encoder", encoder)
-        assert result.exit_code == 1, result.output
-        assert (result.stdout, result.stderr.count("\n")) == ("", 1)
+        """What is said of it; nothing was written."""
+        said = command.refused("score", *arguments, "--output", output, "--encoder", encoder)
         assert not list(output.parent.glob(f"{output.name}*"))
-        return result.stderr
+        return said
 
     @pytest.mark.parametrize("longer", [0, 1])
     def test_sides_of_different_length(self, longer: int, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
-        with texts[longer].open("a") as file:
-            file.write("six\n")
-        said = self.refused(*texts, output=tmp_path / "out.tsv", encoder=toy_encoder)
-        assert f"{texts[1 - longer]}: ends after 9 lines, and {texts[longer]} goes on" in said
+        sides = list(texts)
+        sides[longer] = tmp_path / "longer.txt"
+        sides[longer].write_text(texts[longer].read_text() + "six\n")
+        said = self.refused(*sides, output=tmp_path / "out.tsv", encoder=toy_encoder)
+        assert f"{sides[1 - longer]}: ends after 9 lines, and {sides[longer]} goes on" in said
 
     def test_texts_that_are_missing_or_empty(self, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
         said = self.refused(texts[0], tmp_path / "no.txt", output=tmp_path / "out.tsv", encoder=toy_encoder)
@@ -119,13 +120,11 @@ class TestCannotBeScored:
         assert "not one sentence" in said
 
     def test_an_output_that_is_a_folder(self, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
-        result = miner("score", *texts, "--output", tmp_path, "--encoder", toy_encoder)
-        assert (result.exit_code, result.stdout) == (1, "")
-        assert "a folder; name a file to write" in result.stderr
+        assert "a folder; name a file to write" in command.refused("score", *texts, "--output", tmp_path, "--encoder", toy_encoder)
         assert not tmp_path.with_name(f"{tmp_path.name}.work").exists()
 
     def test_several_files_or_standard_input(self, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
-        said = self.refused(tmp_path / "*.txt", texts[1], output=tmp_path / "out.tsv", encoder=toy_encoder)
+        said = self.refused(texts[0].with_name("*.txt"), texts[1], output=tmp_path / "out.tsv", encoder=toy_encoder)
         assert "names 2 files" in said
         assert "standard input cannot be scored" in self.refused("-", texts[1], output=tmp_path / "out.tsv", encoder=toy_encoder)
 
