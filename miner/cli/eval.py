@@ -1,16 +1,14 @@
 """`miner eval`: one command for each evaluation."""
 
 import posixpath
-from collections.abc import Callable
 from typing import Any
 
 import click
 
-from miner.cli import console, options, report, truth
+from miner.cli import console, eval_options, options, report, truth
 from miner.config import EncoderSettings, load_yaml
 from miner.errors import ConfigError
 from miner.evaluation.settings import (
-    AlignedTask,
     AlignmentTask,
     BuccTask,
     ClassificationTask,
@@ -18,7 +16,6 @@ from miner.evaluation.settings import (
     LanguageProbeTask,
     MapTask,
     PairClassificationTask,
-    ProbeTask,
     RetrievalTask,
     StsTask,
     SuiteConfig,
@@ -26,51 +23,19 @@ from miner.evaluation.settings import (
     TatoebaTask,
 )
 
-Option = Callable[[Any], Any]
-
 
 @click.group()
 def command() -> None:
     """Measure an encoder, or what was mined."""
 
 
-def _data(help: str) -> Option:
-    return click.option("--data", required=True, metavar="PATH", help=help)
-
-
-def _column(model: type[TaskSettings], name: str, help: str) -> Option:
-    return options.setting(model, name, help, metavar="NAME")
-
-
-def _probe(train: Option, *columns: Option) -> Option:
-    """The options of a classifier around those of the texts."""
-    return options.group(
-        train,
-        click.option("--test", required=True, metavar="FILE", help="Table of the rows to test on; may be the same, with --split-column."),
-        *columns,
-        _column(ProbeTask, "label_column", "Column of the label."),
-        _column(ProbeTask, "lang_column", "Column of the language; results are told for each."),
-        _column(ProbeTask, "split_column", "Column that says `train` or `test`; other rows are left out."),
-        click.option("--train-lang", "train_langs", multiple=True, metavar="CODE", help="Train on this language alone; may be repeated."),
-    )
-
-
-_output = options.group(options.json_option, report.report_option)
-_columns = options.group(
-    options.text_column_option,
-    _column(AlignedTask, "target_column", "The one of TARGET, if another."),
-)
-_seed = options.setting(ClusteringTask, "seed", "Of what is drawn by chance.", type=int)
-_k = options.setting(RetrievalTask, "k", "Neighbours on each side, for the margin.", type=click.IntRange(1, 1024))
-
-
 @command.command()
 @click.argument("source")
 @click.argument("target")
 @options.encoder_options
-@_k
-@_columns
-@_output
+@eval_options.k
+@eval_options.columns
+@eval_options.output
 def retrieval(**settings: Any) -> None:
     """How often line i of TARGET is found for line i of SOURCE, and the other way round.
 
@@ -84,9 +49,9 @@ def retrieval(**settings: Any) -> None:
 
 
 @command.command()
-@_data("Folder of files tatoeba.xxx-eng.tsv.gz: xxx<TAB>English, no header.")
+@eval_options.data("Folder of files tatoeba.xxx-eng.tsv.gz: xxx<TAB>English, no header.")
 @options.encoder_options
-@_output
+@eval_options.output
 def tatoeba(**settings: Any) -> None:
     """Retrieval by cosine between English and each language of Tatoeba, with XTREME's averages.
 
@@ -100,11 +65,13 @@ def tatoeba(**settings: Any) -> None:
 
 
 @command.command()
-@_data("Folder of files such as de-en.dev.de, de-en.dev.en (id<TAB>sentence) and de-en.dev.gold (id<TAB>id), and the same for test.")
+@eval_options.data(
+    "Folder of files such as de-en.dev.de, de-en.dev.en (id<TAB>sentence) and de-en.dev.gold (id<TAB>id), and the same for test."
+)
 @options.encoder_options
-@_k
+@eval_options.k
 @options.setting(BuccTask, "margin", "How neighbours count against a pair.", type=click.Choice(["ratio", "distance", "absolute"]))
-@_output
+@eval_options.output
 def bucc(**settings: Any) -> None:
     """F1 of mined pairs on the test split, with the threshold tuned on the dev split; the oracle F1 apart.
 
@@ -116,10 +83,10 @@ def bucc(**settings: Any) -> None:
 
 
 @command.command()
-@_data("Table with the columns sentence1, sentence2 and score.")
+@eval_options.data("Table with the columns sentence1, sentence2 and score.")
 @click.option("--track-column", "track_columns", multiple=True, metavar="NAME", help="Rows equal in this are a track; may be repeated.")
 @options.encoder_options
-@_output
+@eval_options.output
 def sts(**settings: Any) -> None:
     """Correlation of cosines with how similar people find two sentences, by track and over all.
 
@@ -131,14 +98,14 @@ def sts(**settings: Any) -> None:
 
 
 @command.command()
-@_data("Table of texts and labels.")
-@_column(ClusteringTask, "text_column", "Column of the text.")
-@_column(ClusteringTask, "label_column", "Column of the label.")
-@_column(ClusteringTask, "lang_column", "Column of the language; each is clustered by itself.")
+@eval_options.data("Table of texts and labels.")
+@eval_options.column(ClusteringTask, "text_column", "Column of the text.")
+@eval_options.column(ClusteringTask, "label_column", "Column of the label.")
+@eval_options.column(ClusteringTask, "lang_column", "Column of the language; each is clustered by itself.")
 @options.setting(ClusteringTask, "clusters", "How many; without it, as many as there are labels.", type=click.IntRange(2))
-@_seed
+@eval_options.seed
 @options.encoder_options
-@_output
+@eval_options.output
 def clustering(**settings: Any) -> None:
     """How well k-means finds the labels of texts: purity and V-measure.
 
@@ -150,12 +117,12 @@ def clustering(**settings: Any) -> None:
 
 
 @command.command()
-@_probe(
+@eval_options.probe(
     click.option("--train", required=True, metavar="FILE", help="Table of the rows to train on."),
-    _column(ClassificationTask, "text_column", "Column of the text."),
+    eval_options.column(ClassificationTask, "text_column", "Column of the text."),
 )
 @options.encoder_options
-@_output
+@eval_options.output
 def classification(**settings: Any) -> None:
     """Accuracy of a linear classifier of texts on embeddings that stay as they are.
 
@@ -167,18 +134,14 @@ def classification(**settings: Any) -> None:
 
 
 @command.command("pair-classification")
-@_probe(
+@eval_options.probe(
     click.option("--train", metavar="FILE", help="Table of the rows to train on; without it, the encoder's own classifier is tested."),
-    _column(PairClassificationTask, "first_column", "Column of the first text."),
-    _column(PairClassificationTask, "second_column", "Column of the second text."),
+    eval_options.column(PairClassificationTask, "first_column", "Column of the first text."),
+    eval_options.column(PairClassificationTask, "second_column", "Column of the second text."),
 )
-@options.setting(PairClassificationTask, "fine_tune", "Train a copy of the encoder, a transformer, and not a probe.", is_flag=True)
-@options.setting(PairClassificationTask, "epochs", "Of fine-tuning.", type=float)
-@options.setting(PairClassificationTask, "lr", "Of fine-tuning: the highest learning rate.", type=float)
-@options.setting(PairClassificationTask, "batch_size", "Of fine-tuning: pairs in a step.", type=int)
-@options.setting(PairClassificationTask, "seed", "Of fine-tuning.", type=int)
+@eval_options.fine_tuning
 @options.encoder_options
-@_output
+@eval_options.output
 def pair_classification(**settings: Any) -> None:
     """Accuracy of a classifier of pairs of texts, such as those of PAWS-X and XNLI.
 
@@ -195,13 +158,13 @@ def pair_classification(**settings: Any) -> None:
 
 
 @command.command("language-probe")
-@_data("Table of texts and their languages.")
-@_column(LanguageProbeTask, "text_column", "Column of the text.")
-@_column(LanguageProbeTask, "lang_column", "Column of the language.")
+@eval_options.data("Table of texts and their languages.")
+@eval_options.column(LanguageProbeTask, "text_column", "Column of the text.")
+@eval_options.column(LanguageProbeTask, "lang_column", "Column of the language.")
 @options.setting(LanguageProbeTask, "per_language", "Rows drawn of each language, at most.", type=click.IntRange(2))
-@_seed
+@eval_options.seed
 @options.encoder_options
-@_output
+@eval_options.output
 def language_probe(**settings: Any) -> None:
     """How well a linear classifier tells the language from the embedding: the less, the more alike the languages are to the encoder.
 
@@ -216,8 +179,8 @@ def language_probe(**settings: Any) -> None:
 @click.argument("source")
 @click.argument("target")
 @options.encoder_options
-@_columns
-@_output
+@eval_options.columns
+@eval_options.output
 def alignment(**settings: Any) -> None:
     """How close translations are to each other, and how evenly all sentences are spread: alignment and uniformity.
 
@@ -231,14 +194,14 @@ def alignment(**settings: Any) -> None:
 
 
 @command.command("map")
-@_data("Table of texts, their languages, and ids that translations share.")
-@_column(MapTask, "text_column", "Column of the text.")
-@_column(MapTask, "lang_column", "Column of the language.")
-@_column(MapTask, "id_column", "Column of the id: the same for translations.")
+@eval_options.data("Table of texts, their languages, and ids that translations share.")
+@eval_options.column(MapTask, "text_column", "Column of the text.")
+@eval_options.column(MapTask, "lang_column", "Column of the language.")
+@eval_options.column(MapTask, "id_column", "Column of the id: the same for translations.")
 @options.setting(MapTask, "sentences", "Sentences drawn of those in two languages, at most.", type=click.IntRange(3))
-@_seed
+@eval_options.seed
 @options.encoder_options
-@_output
+@eval_options.output
 def language_map(**settings: Any) -> None:
     """How alike languages are to an encoder, by the same sentences in all of them; drawn in the report.
 
@@ -254,7 +217,7 @@ def language_map(**settings: Any) -> None:
 @click.option(
     "--gold", metavar="FILE", help="All true pairs, as of `miner mine --gold`; or marks: a table with the columns mark, source and target."
 )
-@_output
+@eval_options.output
 def bitext(folder: str, gold: str | None, json_file: str | None, no_report: bool) -> None:
     """What the pairs in a folder of `miner mine` look like; with gold or marks, how many are right above each threshold.
 
@@ -275,7 +238,7 @@ def bitext(folder: str, gold: str | None, json_file: str | None, no_report: bool
 @click.option("--data", metavar="DIR", help="Where their files are, instead of where the config says.")
 @click.option("--against", metavar="NAME", help="A second encoder, to compare with the first.")
 @options.encoder_options
-@_output
+@eval_options.output
 def suite(path: str, data: str | None, against: str | None, json_file: str | None, no_report: bool, **settings: Any) -> None:
     """Run many evaluations and print one table; with --against, two encoders side by side and how sure their difference is.
 
