@@ -54,7 +54,8 @@ class PlannedCorpus:
 
     sized: Sized
     why: str
-    inputs: int  # files to read
+    lines: float  # to read
+    inputs: int  # files that hold them; of a corpus whose size is only said, as many as shards; none where it is embedded
 
 
 @dataclass(frozen=True)
@@ -146,9 +147,7 @@ def make(config: RunConfig) -> Plan:
     _check_names(config)
     found = {name: _look(config, name, places.get(name)) for name in names}
     calibration = _calibrate(found, local)
-    corpora = {
-        name: PlannedCorpus(_sized(config, name, each, calibration), _why(config, name, each), each.inputs) for name, each in found.items()
-    }
+    corpora = {name: _planned(config, name, each, calibration) for name, each in found.items()}
     told = calibration.speeds
     if machine is not None:
         told = speeds.elsewhere(told, available_cores(), machine, calibration.encoding)
@@ -225,18 +224,13 @@ def _calibrate(found: Mapping[str, Found], config: RunConfig) -> Calibration:
     return calibrate.calibrate(texts, max(left, key=lambda each: each.lines).lang, config)
 
 
-def _sized(config: RunConfig, name: str, found: Found, calibration: Calibration) -> Sized:
-    given = config.plan.sentences.get(name)
-    share = found.kept * calibration.passed if found.inputs else 1.0
-    sentences = given or max(1, round(found.lines * share))
-    shards = found.shards
-    if given and config.shards is None:
-        shards = min(MAX_RANGES, math.ceil(given * found.text / RANGE_BYTES))
-    return Sized(sentences, found.text, calibration.packed * found.text, shards, calibration.encoding.dim)
-
-
-def _why(config: RunConfig, name: str, found: Found) -> str:
-    return "as you said" if name in config.plan.sentences else found.why
+def _planned(config: RunConfig, name: str, found: Found, calibration: Calibration) -> PlannedCorpus:
+    given, dim, row = config.plan.sentences.get(name), calibration.encoding.dim, calibration.packed * found.text
+    if given is None:
+        sentences = max(1, round(found.lines * found.kept * (calibration.passed if found.inputs else 1.0)))
+        return PlannedCorpus(Sized(sentences, found.text, row, found.shards, dim), found.why, found.lines, found.inputs)
+    shards = config.shards or min(MAX_RANGES, math.ceil(given * found.text / RANGE_BYTES))
+    return PlannedCorpus(Sized(given, found.text, row, shards, dim), "as you said", given, shards if found.inputs else 0)
 
 
 def _asked(config: RunConfig, machine: Hardware | None, dim: int) -> Asked:
@@ -253,10 +247,9 @@ def _stages(
     """Every corpus is read and embedded once, and indexed when the first pair wants it."""
     made: list[Stage] = []
     ready = {name for name, each in found.items() if each.indexed}
-    for name, each in found.items():
-        if each.inputs:
-            lines = config.plan.sentences.get(name, each.lines)
-            made += stages.of_corpus(name, corpora[name].sized, lines, each.inputs, crew)
+    for name, corpus in corpora.items():
+        if corpus.inputs:
+            made += stages.of_corpus(name, corpus.sized, corpus.lines, corpus.inputs, crew)
     for name, chosen in pairs.items():
         sides_ = config.named_pairs()[name]
         for side, factory, seconds in zip(sides_, chosen.index or (), chosen.building, strict=False):

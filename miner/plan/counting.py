@@ -4,18 +4,12 @@ Parquet tells by its metadata, and what is small is counted. Of larger text some
 spread evenly, and the start of a compressed one. What was not looked at then has as many lines for a byte.
 """
 
-import contextlib
-import io
-import lzma
 import math
 import tempfile
-import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import pyarrow as pa
 
 from miner import storage
 from miner.config import TextSettings
@@ -25,8 +19,6 @@ from miner.text import readers, streams
 COUNTED = 64 << 20  # bytes of text that are looked at whole
 FILES = 16  # that are looked into, of a corpus that has more
 WINDOWS, WINDOW = 8, 1 << 20  # parts of a plain file, and their bytes
-HEAD = 4 << 20  # bytes of a compressed file
-STEP = 1 << 16  # bytes that are decompressed at a time: those of the last are lost
 KEPT = 1 << 17  # bytes of a part that are kept to try things out with
 TEXTS = 50_000  # sentences of a corpus, for the same
 
@@ -93,7 +85,7 @@ def _table(uri: str, size: int) -> Look:
 
 def _text(uri: str, size: int, compression: str, whole: bool) -> Look:
     """Look at one file: at all of it, or as the module tells."""
-    if whole or size <= (HEAD if compression else WINDOWS * WINDOW):
+    if whole or size <= (streams.HEAD if compression else WINDOWS * WINDOW):
         parts = _all(uri, size, compression)
     else:
         parts = _head(uri, compression) if compression else _windows(uri, size)
@@ -126,14 +118,7 @@ def _windows(uri: str, size: int) -> Iterator[tuple[int, bytes]]:
 
 def _head(uri: str, compression: str) -> Iterator[tuple[int, bytes]]:
     """The same of the start of a compressed file, cut off where its bytes end."""
-    fs, path = storage.filesystem(uri)
-    with streams.clear_errors(uri, compression), fs.open(path, "rb") as handle:
-        head = io.BytesIO(handle.read(HEAD))
-    text, seen = b"", 0
-    with contextlib.suppress(EOFError, zlib.error, lzma.LZMAError, OSError, pa.ArrowInvalid):  # of what is cut off
-        packed = streams.COMPRESSIONS[compression](head)
-        while part := packed.read(STEP):
-            text, seen = text + part, head.tell()
+    seen, text = streams.head(uri, compression)
     if not text:
         raise DataError(f"{uri}: truncated or not {compression}; copy or download it again")
     yield seen, text[: text.rfind(b"\n") + 1]

@@ -7,7 +7,7 @@ from miner.search import choice
 PROCESS = 0.45e9  # Python, torch, Beam and the built-in encoder, before there is any data
 BUFFERS = 0.25e9  # what Arrow and the allocator keep of memory that is free again
 RANGE = 32 << 20  # of text that a reader holds at a time
-COPIES = 8  # bytes held for each of text, while lines are cleaned, sorted and written
+COPIES = 3  # bytes held for each of a range of text, while it is sorted and written
 GROUP = 32_768  # sentences that are encoded and written at a time
 SCATTERED = 28  # of a line that is not yet sorted, besides its text
 CANDIDATE = 24  # of a candidate in its table, packed
