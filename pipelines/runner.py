@@ -199,13 +199,24 @@ def _run_once(names: Sequence[str], make: _Make, options: PipelineOptions) -> No
             dask_cluster.close(result)
 
 
+class _Options(PipelineOptions):
+    """Options that keep their views. Beam asks for fifty of them in a pipeline, and parses the command line anew for each: a fifth of
+    what a small stage takes."""
+
+    def view_as(self, cls: type[PipelineOptions]) -> PipelineOptions:
+        views = self.__dict__.setdefault("_views", {})  # setting an attribute would set an option
+        if cls not in views:
+            views[cls] = super().view_as(cls)
+        return views[cls]
+
+
 def _parse(options: Sequence[str]) -> PipelineOptions:
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):  # argparse prints its whole usage
-            parsed = PipelineOptions(list(options))
+            parsed = _Options(list(options))
             if dask_cluster.is_asked_for(parsed):
-                parsed = PipelineOptions(dask_cluster.complete(options))
+                parsed = _Options(dask_cluster.complete(options))
             parsed.get_all_options()
     except SystemExit as error:
         reason = said.getvalue().strip().splitlines()[-1:] or ["not understood"]
