@@ -14,6 +14,7 @@ import pytest
 from miner import storage
 from miner.errors import ConfigError, DataError, MinerError, StorageError
 from miner.storage import Stage
+from pipelines import failures
 from pipelines.runner import run_stage
 
 PROCESSES = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
@@ -133,7 +134,8 @@ def test_errors_of_worker_processes_arrive(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("importable")
-def test_a_killed_process_is_an_error_and_the_next_run_goes_on(tmp_path: Path) -> None:
+def test_a_process_that_is_killed_again_is_an_error_and_the_next_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "ATTEMPTS", 2)
     stage, made_from = stage_of(tmp_path)
     with pytest.raises(MinerError, match=r"return code -9 .* run the same command again to go on"):
         run_stage(stage, made_from, Squares(tmp_path, list(made_from)[2], "killed"), PROCESSES)
@@ -154,7 +156,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.usefixtures("importable")
-@pytest.mark.parametrize("options", [(), PROCESSES], ids=["in one process", "in worker processes"])
+@pytest.mark.parametrize("options", [(), pytest.param(PROCESSES, marks=pytest.mark.slow)], ids=["in one process", "in worker processes"])
 def test_ctrl_c_stops_at_once(tmp_path: Path, options: tuple[str, ...]) -> None:
     command = [sys.executable, "-c", STOPPED, tmp_path, *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
