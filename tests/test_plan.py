@@ -27,6 +27,7 @@ from miner.plan.sizes import Sized
 from miner.plan.speeds import Encoding, Speeds
 from miner.plan.stages import Asked, Crew
 from miner.search import choice
+from miner.text import streams
 from pipelines import calibrate
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -48,7 +49,9 @@ def write(path: Path, texts: list[str], opener: Callable[..., Any] = open) -> st
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let files of a megabyte be as large as those of which parts are looked at."""
-    for name, value in {"COUNTED": 1 << 16, "WINDOW": 1 << 14, "HEAD": 1 << 16, "FILES": 4, "KEPT": 1 << 11, "STEP": 1 << 12}.items():
+    for name, value in {"HEAD": 1 << 16, "HEAD_STEP": 1 << 12}.items():
+        monkeypatch.setattr(streams, name, value)
+    for name, value in {"COUNTED": 1 << 16, "WINDOW": 1 << 14, "FILES": 4, "KEPT": 1 << 11}.items():
         monkeypatch.setattr(counting, name, value)
 
 
@@ -168,6 +171,14 @@ def test_the_engine_is_the_one_that_a_run_chooses() -> None:
     assert chosen.searching + sum(chosen.building) == pytest.approx(together)
     exact = stages.choose(sized(rows), sized(rows), asked(known=("exact", "asked for")), SPEEDS)
     assert (exact.searching, exact.recall, exact.index) == (rows**2 / SPEEDS.search, 1.0, None)
+
+
+def test_an_index_is_trained_by_one_machine() -> None:
+    rows = 10**6
+    share = 10 * 40 * 4096 / (10 * 40 * 4096 + rows)
+    assert choice.training_share(rows) == pytest.approx(share)
+    several = stages.of_index("en", sized(rows, shards=4), "IVF4096,PQ128x4", 100.0, Crew(2, SPEEDS))
+    assert several.seconds == pytest.approx(100 * share + 100 * (1 - share) / 2 + 4 * SPEEDS.start)
 
 
 def test_an_index_that_fits_nowhere_is_told() -> None:

@@ -93,8 +93,10 @@ def of_corpus(name: str, corpus: Sized, lines: float, inputs: int, crew: Crew) -
 
 
 def of_index(name: str, corpus: Sized, factory: str, seconds: float, crew: Crew) -> Stage:
-    """One index: trained by one machine, filled by as many as there are shards, put together by one."""
-    return Stage(f"index {name}", crew.seconds(seconds, corpus.shards, starts=4), sizes.indexing(corpus, factory))
+    """One index: trained by one machine, filled by as many as there are shards."""
+    training = seconds * choice.training_share(corpus.sentences)
+    building = training + crew.seconds(seconds - training, corpus.shards, starts=4)
+    return Stage(f"index {name}", building, sizes.indexing(corpus, factory))
 
 
 def of_pair(name: str, sides: Sequence[Sized], chosen: Chosen, k: int, crew: Crew) -> list[Stage]:

@@ -65,6 +65,12 @@ def _build_seconds(keys: int, dim: int) -> float:
     return COARSE_SECONDS * dim * lists * (ITERATIONS * POINTS * lists + keys)
 
 
+def training_share(keys: int) -> float:
+    """Of the time to build an index, that in which it is trained: by one process, while the vectors can be added by many."""
+    trained = ITERATIONS * POINTS * _lists(keys)
+    return trained / (trained + keys)
+
+
 def _search_seconds(keys: int, queries: int, dim: int, target_recall: float) -> float:
     if keys <= FLAT_ROWS:
         return COARSE_SECONDS * dim * keys * queries
