@@ -1,5 +1,8 @@
 """Sharding by id range, against a dictionary: what the sentences of some files are does not depend on how they were made."""
 
+import bz2
+import gzip
+import lzma
 import math
 import tempfile
 from collections.abc import Sequence
@@ -8,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -160,6 +164,21 @@ def test_one_range_for_every_32_megabytes(tmp_path: Path) -> None:
     assert sentences.ranges_for(inputs, TextSettings(shards=7)) == 7
     with pytest.raises(MinerError, match="no such file"):
         sentences.ranges_for([str(tmp_path / "none")], TEXT)
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2", ".zst"])
+def test_compressed_text_is_counted_by_what_it_unpacks_to(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sentences, "RANGE_BYTES", 1 << 18)
+    monkeypatch.setattr(streams, "HEAD", 1 << 17)
+    text = "".join(f"the {number}th of many sentences that are nearly the same\n" for number in range(60_000)).encode()
+    pack = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress, ".zst": zstandard.ZstdCompressor().compress}[suffix]
+    for number in range(3):
+        (tmp_path / f"{number}.txt{suffix}").write_bytes(pack(text))
+    found = sentences.ranges_for([str(path) for path in sorted(tmp_path.iterdir())], TEXT)
+    size = sum(path.stat().st_size for path in tmp_path.iterdir())
+    true = 3 * len(text) / sentences.RANGE_BYTES
+    assert found == pytest.approx(true, rel=0.3)  # a start need not be like the rest
+    assert size * sentences.EXPANSION[suffix] / sentences.RANGE_BYTES < true / 2
 
 
 def test_the_signature_follows_the_file(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ duplicates and sorts. Shard i of n holds the i-th of n equal ranges of the signe
 Which inputs, workers or runner did what, and in which order, does not show in the result.
 """
 
+import contextlib
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
@@ -27,7 +28,8 @@ from miner.text.normalise import Ids, ids_of
 RANGE_BYTES = 32 << 20  # of text in one id range, and in memory before a scatter writes
 MAX_RANGES = 99_999  # what five digits of a shard's name can count
 MAX_TEXT = 2**31 - 1  # bytes in one Arrow string column
-EXPANSION = {"": 1.0, ".gz": 3.0, ".zst": 3.5, ".xz": 4.0, ".bz2": 4.0, ".parquet": 2.0}  # bytes of text for a byte of file
+EXPANSION = {"": 1.0, ".gz": 3.0, ".zst": 3.5, ".xz": 4.0, ".bz2": 4.0, ".parquet": 2.0}  # usual bytes of text for a byte of file
+LOOKED_INTO = 8  # compressed inputs
 SUFFIX = ".arrow"
 
 # What is on its way: the sentences of one source, without its name.
@@ -38,17 +40,32 @@ def ranges_for(inputs: Sequence[str], settings: TextSettings) -> int:
     """How many id ranges the text of these inputs is cut into: one for about every 32 MB, or as many as the settings say."""
     if settings.shards is not None:
         return settings.shards
-    return min(max(1, math.ceil(sum(map(_text_bytes, inputs)) / RANGE_BYTES)), MAX_RANGES)
+    alike: dict[str, list[str]] = defaultdict(list)  # extension -> inputs
+    for uri in inputs:
+        kind, compression = streams.extensions(uri)
+        alike[compression or kind].append(uri)
+    text = sum(sum(map(_bytes, uris)) * _expansion(packing, uris) for packing, uris in alike.items())
+    return min(max(1, math.ceil(text / RANGE_BYTES)), MAX_RANGES)
 
 
-def _text_bytes(uri: str) -> float:
+def _bytes(uri: str) -> int:
     fs, path = storage.filesystem(uri)
     with streams.clear_errors(uri, ""):
         size = fs.size(path)
-    if size is None:  # a web server may not tell
-        size = RANGE_BYTES
-    kind, compression = streams.extensions(uri)
-    return float(size) * EXPANSION.get(compression or kind, 1.0)
+    return RANGE_BYTES if size is None else int(size)  # a web server may not tell
+
+
+def _expansion(packing: str, uris: Sequence[str]) -> float:
+    """Bytes of text for a byte of file: of the starts of some of these inputs, or what is usual where they do not tell."""
+    usual = EXPANSION.get(packing, 1.0)
+    if packing not in streams.COMPRESSIONS:
+        return usual
+    packed = text = 0
+    for number in range(min(len(uris), LOOKED_INTO)):
+        with contextlib.suppress(DataError):  # told when it is read
+            seen, found = streams.head(uris[number * len(uris) // min(len(uris), LOOKED_INTO)], packing)
+            packed, text = packed + seen, text + len(found)
+    return text / packed if packed else usual
 
 
 def signature(uri: str) -> str:

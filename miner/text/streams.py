@@ -3,6 +3,7 @@
 import bz2
 import contextlib
 import gzip
+import io
 import lzma
 import posixpath
 import zlib
@@ -16,6 +17,8 @@ from miner.errors import DataError
 
 BLOCK = 1 << 20  # bytes read at a time
 MAX_LINE = 1 << 20  # bytes of the longest line that is held; not less than a block, see `line_blocks`
+HEAD = 4 << 20  # bytes of a compressed file that tell how much text is in it
+HEAD_TEXT, HEAD_STEP = 64 << 20, 1 << 16  # bytes of text that are looked at, and those that are unpacked at a time
 BOM = b"\xef\xbb\xbf"
 
 
@@ -69,6 +72,24 @@ def clear_errors(uri: str, packing: str) -> Iterator[None]:
 def _broken(uri: str, packing: str, error: BaseException) -> DataError:
     reason = (str(error).splitlines() or ["it ends too early"])[0]
     return DataError(f"{uri}: truncated or not {packing or 'readable'} ({reason}); copy or download it again")
+
+
+def head(uri: str, compression: str) -> tuple[int, bytes]:
+    """The first HEAD bytes of a compressed file: how many of them were unpacked, and the text they hold, HEAD_TEXT bytes at most.
+
+    There is none where they are not of that compression.
+    """
+    fs, path = storage.filesystem(uri)
+    with clear_errors(uri, compression), fs.open(path, "rb") as handle:
+        packed = io.BytesIO(handle.read(HEAD))
+    parts: list[bytes] = []
+    seen = 0
+    with contextlib.suppress(EOFError, zlib.error, lzma.LZMAError, OSError, pa.ArrowInvalid):  # of what is cut off
+        unpacked = COMPRESSIONS[compression](packed)
+        while len(parts) < HEAD_TEXT // HEAD_STEP and (part := unpacked.read(HEAD_STEP)):
+            parts.append(part)
+            seen = packed.tell()
+    return seen, b"".join(parts)
 
 
 def line_blocks(handle: BinaryIO, limit: int) -> Iterator[bytes | None]:
