@@ -11,6 +11,7 @@ from command import miner, refused, told
 from scipy import stats
 from test_report import HOSTILE, Page
 
+from miner import storage
 from miner.report import scores, training
 from miner.report.training import POINTS, thin
 
@@ -25,7 +26,7 @@ def journal(folder: Path, *entries: Mapping[str, float]) -> None:
 
 
 def write(path: Path, figures: Any) -> None:
-    path.write_text(json.dumps(figures))
+    storage.write_json(str(path), figures)  # which sorts names
 
 
 def test_a_training_run(tmp_path: Path) -> None:
@@ -116,6 +117,7 @@ def suite() -> dict[str, Any]:
     compared["difference"] = {"value": 0.1, "low": 0.04, "high": 0.16}
     title = "topics: accuracy"
     return {
+        "names": ["builtin", HOSTILE[0]],
         "encoders": {"builtin": {"topics": {"seconds": 1.5, **languages()}}, HOSTILE[0]: {"topics": {"seconds": 2, **languages(0.1)}}},
         "scores": {"builtin": {title: 0.7, "alignment: uniformity": -3.0}, HOSTILE[0]: {title: 0.8, "alignment: uniformity": -3.5}},
         "compared": {title: {**compared, "p": 0.01}, "alignment: uniformity": {**compared, "p": 0.5}},
@@ -127,7 +129,9 @@ def test_two_encoders_stand_side_by_side(tmp_path: Path) -> None:
     page = report(tmp_path)
     assert page.texts["h2"] == ["suite", "topics"]
     cells = page.texts["td"]
-    assert cells[:5] == ["topics: accuracy", "0.7000", "0.8000", "+0.1000 [+0.0400, +0.1600]", "0.010"]
+    first = cells.index("topics: accuracy")
+    assert cells[first : first + 5] == ["topics: accuracy", "0.7000", "0.8000", "+0.1000 [+0.0400, +0.1600]", "0.010"]
+    assert page.texts["span.key one"] == ["builtin"] * 2
     assert page.texts["span.key two"] == [HOSTILE[0]] * 2
     assert "alignment: uniformity" in cells
     assert "alignment: uniformity" not in page.texts["text"]  # a share it is not, and would dwarf the others

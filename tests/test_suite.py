@@ -136,7 +136,9 @@ def test_two_encoders_side_by_side(toy_encoder: Path, data: Path, tmp_path: Path
     static.save(worse, vectors, (toy_encoder / "sentencepiece.model").read_bytes())
     status, output, errors = run("--config", data / "suite.yaml", "--encoder", toy_encoder, "--against", worse, "--json", data / "f.json")
     assert (status, errors) == (0, "")
-    compared = json.loads((data / "f.json").read_text())["compared"]
+    figures = json.loads((data / "f.json").read_text())
+    assert figures["names"] == [str(toy_encoder), str(worse)]
+    compared = figures["compared"]
     found = compared["alignment: alignment"]
     assert found["one"]["value"] == pytest.approx(0, abs=1e-12)
     assert found["difference"]["low"] > 0

@@ -71,6 +71,7 @@ class SuiteResult:
 
     def figures(self) -> dict[str, Any]:
         return {
+            "names": list(self.runs),  # in their order: what is compared is the second with the first
             "encoders": {name: run.figures() for name, run in self.runs.items()},
             "scores": {name: {title: score.value for title, score in run.scores().items()} for name, run in self.runs.items()},
             **({"compared": {name: found.figures() for name, found in self.compared.items()}} if self.compared else {}),

@@ -100,8 +100,9 @@ def heat(name: str, labels: Sequence[str], matrix: npt.NDArray[np.float64]) -> E
     ax = axes("", "", height=height)
     ax.set_position((room / WIDTH, room / height, side / WIDTH, side / height))
     ax.imshow(matrix, cmap="viridis", aspect="auto", interpolation="nearest")
-    ax.set_xticks(range(len(labels)), labels, rotation=90, fontsize=size)
-    ax.set_yticks(range(len(labels)), labels, fontsize=size)
+    shown = [_fitting(label) for label in labels]
+    ax.set_xticks(range(len(labels)), shown, rotation=90, fontsize=size)
+    ax.set_yticks(range(len(labels)), shown, fontsize=size)
     ax.grid(visible=False)
     others = matrix[~np.eye(len(labels), dtype=bool)]
     return figure(name, ax, f"From {np.nanmin(others):.3f} (dark) to {np.nanmax(others):.3f} (bright).")
@@ -140,9 +141,15 @@ def bars(ax: Axes, labels: Sequence[str], series: Sequence[Bars]) -> None:
         ax.barh(list(rows.values()), [lengths[label] for label in rows], color=COLOURS[part], height=0.9 * height)
         for label in rows.keys() & ends.keys():
             ax.plot(ends[label], [rows[label]] * 2, color=COLOURS["ink"], linewidth=1)
-    ax.set_yticks(range(len(labels)), [label if len(label) <= LABEL else label[: LABEL - 1] + "…" for label in labels])
+    ax.set_yticks(range(len(labels)), [_fitting(label) for label in labels])
     ax.set_ylim(len(labels) - 0.4, -0.6)
     ax.grid(visible=False, axis="y")
+
+
+def _fitting(label: str) -> str:
+    """A label of at most LABEL characters: both its ends, as either may be what tells it from others."""
+    half = LABEL // 2
+    return label if len(label) <= LABEL else f"{label[: half - 1]}…{label[-half:]}"
 
 
 def colour(part: str) -> str:

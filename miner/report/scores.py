@@ -75,7 +75,8 @@ def _figures(uri: str) -> dict[str, Any]:
 
 def _is_suite(figures: Mapping[str, Any]) -> bool:
     tables = [figures.get("encoders"), figures.get("scores")]
-    return all(isinstance(told, dict) and told and all(isinstance(row, dict) for row in told.values()) for told in tables)
+    known = all(isinstance(told, dict) and told and all(isinstance(row, dict) for row in told.values()) for told in tables)
+    return known and isinstance(figures.get("names"), list)
 
 
 def groups(figures: Mapping[str, Any]) -> tuple[Kind | None, dict[str, Group]]:
@@ -116,7 +117,7 @@ def _task(number: int, name: str, figures: Mapping[str, Any]) -> list[Section]:
 def _spread(name: str, figures: Mapping[str, Any]) -> Section:
     rows = [
         ["alignment", _cell(figures["alignment"])],
-        *([f"uniformity, {side}", _cell(told)] for side, told in figures["uniformity"].items()),
+        *([f"uniformity, {side}", _cell(figures["uniformity"][side])] for side in ("source", "target", "mean")),
     ]
     note = f"Of {figures['n']:,} lines and their translations: how near these are, and how evenly all are spread. Less is better."
     return Section(name, note, [table(["", ""], rows)])
@@ -124,7 +125,7 @@ def _spread(name: str, figures: Mapping[str, Any]) -> Section:
 
 def _suite(name: str, title: str, figures: Mapping[str, Any]) -> list[Section]:
     """The scores of all encoders side by side, then each task that has several groups."""
-    encoders: Mapping[str, Mapping[str, Any]] = figures["encoders"]
+    encoders: Mapping[str, Mapping[str, Any]] = {name: figures["encoders"][name] for name in figures["names"]}
     made = [_scores(name, title, figures)]
     tasks = list(dict.fromkeys(task for tasks in encoders.values() for task in tasks))
     for number, task in enumerate(tasks):
@@ -137,15 +138,12 @@ def _suite(name: str, title: str, figures: Mapping[str, Any]) -> list[Section]:
 
 
 def _scores(name: str, title: str, figures: Mapping[str, Any]) -> Section:
-    scores: Mapping[str, Mapping[str, float]] = figures["scores"]
+    scores: Mapping[str, Mapping[str, float]] = {name: figures["scores"][name] for name in figures["names"]}
     compared: Mapping[str, Any] = figures.get("compared", {})
     titles = list(dict.fromkeys(title for told in scores.values() for title in told))
     drawn = [title for title in titles if all(0 <= told.get(title, 0) <= 1 for told in scores.values())]
     values = {encoder: {title: told[title] for title in drawn if title in told} for encoder, told in scores.items()}
-    ends = {
-        encoder: {title: (compared[title][side]["low"], compared[title][side]["high"]) for title in drawn if title in compared}
-        for encoder, side in zip(scores, ("one", "other"), strict=False)
-    }
+    ends = {encoder: intervals(side, compared, drawn) for encoder, side in zip(scores, ("one", "other"), strict=False)}
     rows = [[title, *(_number(told.get(title)) for told in scores.values()), *_difference(compared.get(title))] for title in titles]
     heads = ["", *scores, *(["difference", "p"] if compared else [])]
     note = (
@@ -154,6 +152,11 @@ def _scores(name: str, title: str, figures: Mapping[str, Any]) -> Section:
         else "One figure for each task; more is better, but for those of alignment."
     )
     return Section(title, note, [*_bars(name, "score", values, ends), table(heads, rows)])
+
+
+def intervals(side: str, compared: Mapping[str, Any], titles: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """The ends of those of the first encoder, `one`, or of the second, `other`, by title of the score."""
+    return {title: (compared[title][side]["low"], compared[title][side]["high"]) for title in titles if title in compared}
 
 
 def _number(value: float | None) -> str:
@@ -213,7 +216,7 @@ def _bars(
         draw.bars(ax, shown, [(part, _of(values[encoder], shown), _of(ends.get(encoder, {}), shown)) for encoder, part in parts.items()])
         ax.set_xlim(1.05 * min(0.0, *reached), 1.05 * max(0.0, *reached) or 1)  # alike in all pictures
         told = "" if len(labels) <= size else f" {shown[0]} to {shown[-1]}."
-        told = f"{LABELS.get(measure, measure)} by encoder.{told}" if len(values) > 1 else f"The largest first.{told}"
+        told = f"By encoder.{told}" if len(values) > 1 else f"The largest first.{told}"
         drawn.append(draw.figure(f"{name}-{start}", ax, told, parts if len(values) > 1 else None))
     return drawn
 
