@@ -4,6 +4,7 @@ import gzip
 import itertools
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -222,13 +223,18 @@ def test_a_corpus_mined_against_itself_finds_itself(tmp_path: Path) -> None:
 class TestAgain:
     """A second run in the same folder."""
 
-    @pytest.fixture
-    def first(self, tmp_path: Path) -> tuple[Path, Path, Path]:
+    @pytest.fixture(scope="class")
+    def run(self, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
         """Source, target, and the output of a first run."""
-        x, y = adversarial_sides()
-        sides = [dense.write_corpus(tmp_path / name, dense.ids(len(v), i), v, shards=2) for i, (name, v) in enumerate([("x", x), ("y", y)])]
-        told("mine", *sides, "--output", tmp_path / "out")
-        return sides[0], sides[1], tmp_path / "out"
+        folder, vectors = tmp_path_factory.mktemp("first"), zip("xy", adversarial_sides(), strict=True)
+        sides = [dense.write_corpus(folder / name, dense.ids(len(v), i), v, shards=2) for i, (name, v) in enumerate(vectors)]
+        told("mine", *sides, "--output", folder / "out")
+        return sides[0], sides[1], folder / "out"
+
+    @pytest.fixture
+    def first(self, run: tuple[Path, Path, Path], tmp_path: Path) -> tuple[Path, Path, Path]:
+        """The same, with an output for one test."""
+        return *run[:2], shutil.copytree(run[2], tmp_path / "out")
 
     def test_the_same_gives_the_same_bytes_and_keeps_what_is_there(self, first: tuple[Path, Path, Path], tmp_path: Path) -> None:
         source, target, output = first
