@@ -36,7 +36,8 @@ def run(folder: Path, rows: list[tuple[str, str, str]], encoder: Path, *options:
 
 
 def test_figures_are_what_they_are_said_to_be(toy_encoder: Path, tmp_path: Path) -> None:
-    result = run(tmp_path, ROWS, toy_encoder, "--json", str(tmp_path / "out" / "map.json"))
+    alone = [("7", "sat", "three"), ("7", "deu", "unbekannt")]  # the encoder knows no translation of it
+    result = run(tmp_path, [*ROWS[::-1], *alone], toy_encoder, "--json", str(tmp_path / "out" / "map.json"))
     assert (result.exit_code, result.stderr) == (0, "")
     figures = json.loads((tmp_path / "out" / "map.json").read_text())
     encoder = load_encoder(str(toy_encoder))

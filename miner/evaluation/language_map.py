@@ -36,7 +36,7 @@ class Result:
     """What `miner eval map` found, of l languages."""
 
     closeness: Mapping[str, Floats]  # by language: (n, 1), the cosine of each sentence with the mean of its translations
-    translations: Floats  # (l, l) mean cosine of translations; NaN for languages without a sentence in common
+    translations: Floats  # (l, l) mean cosine of translations, the languages as in `closeness`; NaN for two without a sentence in common
     others: Floats  # (l, l) of sentences that are none
     plane: Plane | None  # None where no two languages have three sentences in common
 
@@ -62,20 +62,19 @@ def evaluate(encoder: Encoder, task: MapTask) -> Result:
     DataError where a language has two texts of one id, no id is in two languages, or the encoder knows no text of such.
     """
     texts, langs, ids = read_columns(task.data, task.text_column, task.lang_column, task.id_column)
-    languages, sentences = list(dict.fromkeys(langs)), _chosen(task, langs, ids)
+    languages, sentences = sorted(set(langs)), _chosen(task, langs, ids)  # as JSON has them, whose matrices have no names
     places = {(lang, name): (row, column) for row, lang in enumerate(languages) for column, name in enumerate(sentences)}
     vectors = np.zeros((len(languages), len(sentences), encoder.dim), dtype=np.float32)
     rows = [row for row, place in enumerate(zip(langs, ids, strict=True)) if place in places]
     for row, vector in zip(rows, encode(encoder, [texts[row] for row in rows], np.float32), strict=True):
         vectors[places[langs[row], ids[row]]] = vector
     there: Bools = (vectors != 0).any(axis=2)
-    used: Bools = there.sum(axis=1) > 0
-    vectors, there = vectors[used], there[used]
-    languages = [lang for lang, use in zip(languages, used, strict=True) if use]
     closeness = _closeness(languages, vectors, there)
     if not closeness:
         raise DataError(f"{task.data}: no text has a translation that the encoder knows; name another --encoder")
-    return Result(closeness, *similarities(vectors, there), _plane(task, languages, vectors, there))
+    used = [lang in closeness for lang in languages]
+    vectors, there = vectors[used], there[used]
+    return Result(closeness, *similarities(vectors, there), _plane(task, list(closeness), vectors, there))
 
 
 def _chosen(task: MapTask, langs: Sequence[str], ids: Sequence[str]) -> list[str]:
