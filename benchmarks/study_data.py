@@ -75,13 +75,6 @@ def sentences(data: Path, tested: set[str]) -> Iterator[tuple[str, str, str]]:
                 yield name, lang, text
 
 
-def sts(data: Path) -> dict[str, tuple[list[str], list[str], list[float]]]:
-    """Language -> two sentences each and how alike they are: the STS benchmark's development set (machine translated)."""
-    table = [row for row in rows(data / "eval/sts/stsb_multi_mt.dev.tsv.gz") if row[0] == row[1] and row[0] in ("en", *OTHERS)]
-    of = {lang: [row for row in table if row[0] == lang] for lang in ("en", *OTHERS)}
-    return {lang: ([row[3] for row in some], [row[4] for row in some], [float(row[2]) for row in some]) for lang, some in of.items()}
-
-
 def paraphrases(data: Path) -> Iterator[tuple[str, str, str]]:
     """Language, English and translation: of PAWS-X's paraphrases, each with its own translation and with that of the other."""
     pairs = {

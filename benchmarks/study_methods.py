@@ -1,6 +1,6 @@
 """What `training_study.py` compares: each method as the parts of a config, DATA/ standing for the folder of its files."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 RANDOM, WORDS, TRANSLATIONS, NOTHING = "random", "words", "parallel", ""  # what a method goes on from
@@ -75,21 +75,14 @@ def classifier(*more: Values) -> Method:
     return Method(data, [{"loss": "classification"}, *more], steps(400, 32, 1e-3), encoder, DUTCH, TRANSLATIONS)
 
 
-UNSUPERVISED_ALONE = Method([UNSUPERVISED], [contrast()], steps())
-ENGLISH = Method([ENGLISH_NLI], [contrast()], steps())
-CROSS = Method([CROSS_NLI], [contrast()], steps())
-
 METHODS = {
     WORDS: Method([LEXICON], [contrast(two_way=True)], steps(300, 256, 3e-3), start=RANDOM),
     TRANSLATIONS: Method([PARALLEL], [contrast()], steps()),
-    "unsupervised, from random": replace(UNSUPERVISED_ALONE, start=RANDOM),
-    "nli, English, from random": replace(ENGLISH, start=RANDOM),
-    "nli, cross-lingual, from random": replace(CROSS, start=RANDOM),
-    "unsupervised": UNSUPERVISED_ALONE,
+    "unsupervised": Method([UNSUPERVISED], [contrast()], steps()),
     "unsupervised + mlm": Method([UNSUPERVISED], [contrast(), {"loss": "mlm", "weight": 0.1}], steps()),
-    "nli, English": ENGLISH,
+    "nli, English": Method([ENGLISH_NLI], [contrast()], steps()),
     "nli, English, no hard negatives": Method([SOFT_NLI], [contrast()], steps()),
-    "nli, cross-lingual": CROSS,
+    "nli, cross-lingual": Method([CROSS_NLI], [contrast()], steps()),
     "parallel + nli": Method([PARALLEL, SOFT_NLI], [contrast()], steps()),
     "few pairs": Method([FEW], [contrast()], steps()),
     "few pairs + nli": Method([FEW, SOFT_NLI], [contrast()], steps()),

@@ -28,12 +28,10 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import numpy as np
 import study_data
 import torch
-from scipy.stats import spearmanr
 from study_methods import METHODS, NOTHING, RANDOM, Method
 
 from miner.config import EncoderSettings
 from miner.encoders import load_encoder
-from miner.encoders.base import Encoder
 from miner.training import run
 from miner.training.settings import TrainConfig
 
@@ -56,26 +54,14 @@ def config(method: Method, data: Path, model: Path, seed: int) -> TrainConfig:
 
 
 def measure(encoder: str, data: Path, pooling: str | None = None) -> dict[str, float]:
-    """Retrieval on Tatoeba in percent, the mean cosine of two English sentences, and the rank correlation on STS, times 100.
-
-    Means of the languages and, of retrieval, of both directions.
-    """
+    """On Tatoeba: retrieval in percent, the mean of languages and directions, and the mean cosine of two English sentences."""
     loaded, found, alike = load_encoder(encoder, EncoderSettings(pooling=pooling, dtype="float32")), [], []
     for pairs in study_data.held_out(data).values():
         source, target = (loaded.encode([pair[side] for pair in pairs]) for side in (0, 1))
         count, similarity = len(source), source @ target.T
         found += [100 * float((similarity.argmax(axis=axis) == np.arange(count)).mean()) for axis in (0, 1)]
         alike.append((float(np.square(source.sum(axis=0)).sum()) - count) / (count * (count - 1)))
-    return {"retrieval": statistics.fmean(found), "alike": statistics.fmean(alike), "sts": correlation(loaded, data)}
-
-
-def correlation(encoder: Encoder, data: Path) -> float:
-    """Spearman's, of cosines and judgements, times 100: the mean of the languages."""
-    found = []
-    for first, second, scores in study_data.sts(data).values():
-        cosines = (encoder.encode(first) * encoder.encode(second)).sum(axis=1)
-        found.append(100 * float(spearmanr(cosines, scores).statistic))
-    return statistics.fmean(found)
+    return {"retrieval": statistics.fmean(found), "alike": statistics.fmean(alike)}
 
 
 def one(task: tuple[str, int, Path, Path]) -> dict[str, Any]:
@@ -139,11 +125,11 @@ def table(given: argparse.Namespace) -> None:
         for name, value in line.items():
             if name not in ("method", "seed"):
                 found[line["method"]][name].append(value)
-    print("| method | start | retrieval | STS | cosine of two sentences | accuracy | seeds |\n|---|---|---|---|---|---|---|")
+    print("| method | start | retrieval | cosine of two sentences | accuracy | seeds |\n|---|---|---|---|---|---|")
     for method in [RANDOM, *METHODS]:
         if method in found:
             values, start = found[method], METHODS[method].start if method in METHODS else NOTHING
-            cells = [_cell(values[name], digits) for name, digits in (("retrieval", 1), ("sts", 1), ("alike", 3), ("accuracy", 1))]
+            cells = [_cell(values[name], digits) for name, digits in (("retrieval", 1), ("alike", 3), ("accuracy", 1))]
             print(f"| {method} | {start} | {' | '.join(cells)} | {len(values['seconds'])} |")
 
 
