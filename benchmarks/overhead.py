@@ -13,12 +13,15 @@ all cores. The targets are few so that the time is not that of exact search alon
 import argparse
 import json
 import os
+import resource
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import scale
 
@@ -47,6 +50,7 @@ def main() -> None:
     bare_.add_argument("act_", choices=["embed", "mine"])
     bare_.add_argument("folder", type=Path)
     bare_.set_defaults(act=lambda given: bare(given.act_, given.folder))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # else what is at work would go on alone
     given = parser.parse_args()
     given.act(given)
 
@@ -86,14 +90,18 @@ def pipeline(given: argparse.Namespace) -> None:
         print(f"{given.sources:,} and {given.targets:,} lines; {pairs[0]:,} and {pairs[1]:,} pairs")
 
 
-def timed(command: list[str]) -> tuple[float, float]:
+def timed(command: list[str], **how: Any) -> tuple[float, float]:
     """Run a process to its end: its seconds, and those of processors."""
-    start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, **how) as process:
+        try:
+            status = process.wait()
+        finally:
+            process.terminate()
     if status:
         raise SystemExit(f"{' '.join(command)}: ended with status {status}")
-    return time.perf_counter() - start, usage.ru_utime + usage.ru_stime
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.perf_counter() - start, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def bare(act: str, folder: Path) -> None:
@@ -178,14 +186,11 @@ def by_workers(number: int, command: list[str], output: Path) -> dict[str, float
     cores = sorted(os.sched_getaffinity(0))[:number]
     figures = output.with_suffix(".json")
     options = ["--output", str(output), "--json", str(figures), "--", "--direct_running_mode=multi_processing"]
-    process = subprocess.Popen(
+    timed(
         [*MINER, *command, *options, f"--direct_num_workers={number}"],
-        stdout=subprocess.DEVNULL,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         preexec_fn=lambda: os.sched_setaffinity(0, cores),
     )
-    if process.wait():
-        raise SystemExit(f"{' '.join(command)}: ended with status {process.returncode}")
     return dict(json.loads(figures.read_text())["seconds"])
 
 
