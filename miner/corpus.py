@@ -88,9 +88,7 @@ class Corpus:
 
     def sentences(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """The sentences of the shard `name` by row group, in the order of its vectors."""
-        with storage.open_parquet(self.sentences_uri(name)) as file:
-            for group in range(file.num_row_groups):
-                yield file.read_row_group(group, columns=list(columns) if columns else None)
+        yield from row_groups(self.sentences_uri(name), columns)
 
     def sentences_uri(self, name: str) -> str:
         """Where the sentences of the shard `name` are."""
@@ -98,7 +96,8 @@ class Corpus:
 
     def spans(self) -> dict[str, Span]:
         """The shards that hold sentences, and the ids between which these are. Reads the ends of the files."""
-        return {shard.name: id_span(self.sentences_uri(shard.name)) for shard in self.shards if shard.rows}
+        found = {shard.name: id_span(self.sentences_uri(shard.name)) for shard in self.shards if shard.rows}
+        return {name: ends for name, ends in found.items() if ends is not None}
 
     def find(self, ids: Ids, spans: Mapping[str, Span] | None = None) -> "Sentences":
         """The sentences with these ids, each held once. `spans` spare a reader of many few ids the shards that have none of them."""
@@ -146,12 +145,19 @@ def all_finite(vectors: Vectors) -> bool:
     return not bool(np.any((vectors.view(np.uint16) & 0x7C00) == 0x7C00))
 
 
-def id_span(uri: str) -> Span:
-    """The first and the last id of a Parquet file, whose first column they are. It holds a row at least."""
+def row_groups(uri: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """A Parquet file, by what a reader holds at a time."""
+    with storage.open_parquet(uri) as file:
+        for group in range(file.num_row_groups):
+            yield file.read_row_group(group, columns=list(columns) if columns else None)
+
+
+def id_span(uri: str) -> Span | None:
+    """The first and the last id of a Parquet file, whose first column they are; None where there is no row."""
     with storage.open_parquet(uri) as file:
         groups = (file.metadata.row_group(at) for at in range(file.num_row_groups))
         ends = [group.column(0).statistics for group in groups if group.num_rows]
-        return min(each.min for each in ends), max(each.max for each in ends)
+        return (min(each.min for each in ends), max(each.max for each in ends)) if ends else None
 
 
 def is_corpus(folder: str) -> bool:

@@ -173,6 +173,16 @@ def atomic(uri: str) -> Iterator[BinaryIO]:
             raise
 
 
+def move(uri: str, place: str) -> None:
+    """Give a file of a folder another place in the same file system. Nothing happens where it is gone."""
+    fs, path = filesystem(uri)
+    _, target = filesystem(place)
+    with _clear_errors(uri):
+        if fs.exists(path):
+            fs.makedirs(posixpath.dirname(target), exist_ok=True)
+            _rename(fs, path, target)
+
+
 def _rename(fs: fsspec.AbstractFileSystem, aside: str, path: str) -> None:
     if isinstance(fs, LocalFileSystem):
         Path(aside).replace(path)  # `mv` is not atomic across file systems, and moves a file *into* a folder of that name

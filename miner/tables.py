@@ -52,6 +52,7 @@ BITEXT = pa.schema(
 WHY = (pa.field("reason", pa.string(), nullable=False), pa.field("score", pa.float64(), nullable=False))  # of a filter
 DROPPED_SENTENCES = pa.schema([*SENTENCES, *WHY])
 DROPPED_PAIRS = pa.schema([*BITEXT, *WHY])
+DELTA = pa.schema([pa.field("change", pa.string(), nullable=False), *BITEXT])  # added, removed, changed
 
 
 def embeddings_schema(dim: int, fingerprint: str) -> pa.Schema:

@@ -19,7 +19,7 @@ from miner.corpus import Corpus, open_corpus
 from miner.errors import DataError
 from miner.mining import candidates as scoring
 from miner.mining import writers
-from miner.mining.candidates import Edges, Means, Met, Scored
+from miner.mining.candidates import Edges, Met, Scored
 from miner.storage import Manifest, Shard, Stage
 from pipelines import exchange
 from pipelines.exchange import ById, Steps
@@ -95,7 +95,7 @@ class _Meet:
         met = scoring.meet(
             Edges(*(offered[column.name].to_numpy() for column in fields(Edges))), scoring.concat([scoring.NO_EDGES, *edges])
         )
-        means = _means(own).of(met.target_ids)
+        means = scoring.all_means([scoring.means_of(*part) for part in own]).of(met.target_ids)
         table = _to_arrow(met).append_column("target_means", pa.array(means))
         exchange.scatter_by_id(storage.join(self.folder, name), table, "source_ids", len(self.sides.sources))
         return len(met.source_ids), {}
@@ -118,16 +118,11 @@ class _Join:
         order = np.lexsort((met["target_ids"].to_numpy(), met["source_ids"].to_numpy()))
         columns = {column: met[column].to_numpy()[order] for column in met.column_names}
         own = [from_arrow(table) for table in self.forward.read(index, len(self.sides.sources))]
-        found = scoring.Candidates(source_means=_means(own).of(columns["source_ids"]), **columns)
+        found = scoring.Candidates(
+            source_means=scoring.all_means([scoring.means_of(*part) for part in own]).of(columns["source_ids"]), **columns
+        )
         storage.write_table(storage.join(self.folder, name), writers.candidates_to_arrow(found))
         return len(found), {}
-
-
-def _means(parts: Sequence[tuple[scoring.Ids, Any]]) -> Means:
-    """The means of sentences by the neighbours of several shards."""
-    found = scoring.concat([Means(np.zeros(0, np.int64), np.zeros(0)), *(scoring.means_of(*part) for part in parts)])
-    order = np.argsort(found.ids, kind="stable")
-    return Means(found.ids[order], found.means[order])
 
 
 def _to_arrow(rows: Edges | Met) -> pa.Table:

@@ -5,6 +5,7 @@ It goes by ranges of sentences (`judge`, `matched`) and of margins (`ordered`); 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +19,9 @@ from miner.mining.margin import THRESHOLDS
 from miner.mining.thresholds import Choice
 from miner.storage import Manifest, Shard
 from miner.tables import DROPPED_PAIRS
-from pipelines import judge, matched, ordered
+from pipelines import deltas, judge, matched, ordered
 from pipelines.candidates import Searched
+from pipelines.deltas import Delta
 from pipelines.exchange import Steps
 from pipelines.judge import Judged
 from pipelines.matched import Matched
@@ -72,6 +74,7 @@ class Written:
     dropped: Mapping[str, int]  # reason -> candidates
     scores: Scores | None  # with gold
     examples: list[tuple[float, str, str]]  # margin, source, target: from the best pair to the last
+    delta: Delta | None  # where corpora changed since the run before
 
 
 def write(
@@ -86,13 +89,17 @@ def write(
     pairs, judged = pairs_above(found, settings, -np.inf if threshold is None else threshold, steps)
     rows = ordered.order(pairs, found, wanted[0] if wanted else frozenset(), steps)
     dropped = judged.ordered(steps) if judged is not None and settings.keep_dropped else None
+    changes = deltas.stage_of(output, {**_decided(found, settings, threshold), **({"threshold": "auto"} if choice else {})})
+    before = deltas.begin(output, changes, _inputs(found))
     storage.remove(storage.join(output, storage.MANIFEST))  # of what is written over from here on
     examples = _Examples(pairs.rows)
     writers.write_bitext(output, examples.watch(rows.parts()))
     _write_dropped(dropped, settings, output)
     scores = evaluation.scores(sum(shard.counts["right"] for shard in rows.manifest.shards), pairs.rows, *wanted) if wanted else None
-    written = Written(pairs.rows, threshold, choice, dict(judged.dropped) if judged else {}, scores, examples.found)
+    delta = deltas.write(before, output, changes, options) if before else None
+    written = Written(pairs.rows, threshold, choice, dict(judged.dropped) if judged else {}, scores, examples.found, delta)
     storage.write_json(storage.join(output, storage.MANIFEST), asdict(_manifest(found, settings, output, written)))
+    deltas.end(changes)
     steps.remove()
     return written
 
@@ -112,13 +119,6 @@ def _manifest(found: Searched, settings: DecideSettings, output: str, written: W
     if settings.keep_dropped:
         rows[DROPPED] = sum(written.dropped.values())
     files = [Shard(name, count, storage.checksum(storage.join(output, name))) for name, count in rows.items()]
-    decided = {
-        "k": found.k,
-        "margin": settings.margin,
-        "retrieval": settings.retrieval,
-        "threshold": written.threshold,
-        "filters": settings.pair_filters.bounds(),
-    }
     details = {
         **dict(zip(("sentences", "unique"), sizes(found), strict=True)),
         "pairs": written.pairs,
@@ -128,8 +128,16 @@ def _manifest(found: Searched, settings: DecideSettings, output: str, written: W
         **({"choice": asdict(written.choice)} if written.choice else {}),
         **(asdict(written.scores) if written.scores else {}),
     }
-    inputs = {"source": found.source.key, "target": found.target.key}
-    return Manifest(STAGE, decided, inputs, files, details)
+    return Manifest(STAGE, _decided(found, settings, written.threshold), _inputs(found), files, details)
+
+
+def _decided(found: Searched, settings: DecideSettings, threshold: float | None) -> dict[str, Any]:
+    filters = settings.pair_filters.bounds()
+    return {"k": found.k, "margin": settings.margin, "retrieval": settings.retrieval, "threshold": threshold, "filters": filters}
+
+
+def _inputs(found: Searched) -> dict[str, str]:
+    return {"source": found.source.key, "target": found.target.key}
 
 
 def sizes(found: Searched) -> tuple[dict[str, int], dict[str, int]]:

@@ -129,8 +129,8 @@ class ById:
     """Tables in shards that are sorted by id, read by id range. Opened in each worker: reads the ends of the files."""
 
     def __init__(self, folder: str, shards: Sequence[Shard]) -> None:
-        uris = [storage.join(folder, shard.name) for shard in shards if shard.rows]
-        self.spans = {uri: id_span(uri) for uri in uris}
+        found = {uri: id_span(uri) for uri in (storage.join(folder, shard.name) for shard in shards if shard.rows)}
+        self.spans = {uri: ends for uri, ends in found.items() if ends is not None}
 
     def read(self, index: int, ranges: int) -> list[pa.Table]:
         """What each shard has in a range, by shard; none that has nothing."""

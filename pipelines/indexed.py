@@ -43,10 +43,21 @@ class Indexed:
             return faiss_index.open_file(path, self.device)
 
     @cached_property
-    def ids(self) -> Ids:
-        """(n,), ascending."""
+    def stored_ids(self) -> Ids:
+        """(n,), in the order of the vectors, which ascends within each part of the corpus."""
         tables = (storage.read_table(storage.join(self.corpus.folder, EMBEDDINGS, shard.name), ["id"]) for shard in self.corpus.shards)
         return np.concatenate([table["id"].to_numpy() for table in tables])
+
+    @cached_property
+    def order(self) -> Ids | None:
+        """(n,): where the vectors are, by ascending id; None where they are in that order."""
+        ids = self.stored_ids
+        return None if (ids[1:] > ids[:-1]).all() else np.argsort(ids)
+
+    @cached_property
+    def ids(self) -> Ids:
+        """(n,), ascending."""
+        return self.stored_ids if self.order is None else self.stored_ids[self.order]
 
     @cached_property
     def stored(self) -> Sequence[Vectors]:
@@ -59,6 +70,8 @@ class Indexed:
 
     def gather(self, positions: Ids) -> Vectors:
         """Positions (n,) among all ids -> vectors (n, dim)."""
+        if self.order is not None:
+            positions = self.order[positions]
         starts = np.cumsum([0, *(len(part) for part in self.stored)])
         shards = np.searchsorted(starts, positions, side="right") - 1
         found = np.empty((len(positions), self.corpus.dim), dtype=np.float16)
@@ -110,7 +123,7 @@ class Indexed:
         for part in self.stored:
             for row in range(0, len(part), STRETCH):
                 vectors = np.asarray(part[row : row + STRETCH])
-                yield Block(self.ids[start + row : start + row + len(vectors)], vectors)
+                yield Block(self.stored_ids[start + row : start + row + len(vectors)], vectors)
             start += len(part)
 
 

@@ -18,6 +18,7 @@ from pipelines import candidates, choose, decide, judge, neighbours
 from pipelines import gold as golds
 from pipelines.candidates import Searched
 from pipelines.decide import STAGE, Written
+from pipelines.deltas import Delta
 from pipelines.gold import Gold
 from pipelines.neighbours import NEIGHBOURS
 from pipelines.planted import PlantConfig
@@ -41,6 +42,7 @@ class MineResult:
     scores: Scores | None  # with gold
     engine: Mapping[str, Any]  # of the search, and why
     set_aside: Mapping[str, str]  # of the sides: file or shard -> why it is left out
+    delta: Delta | None  # where corpora changed since the run before
     examples: Sequence[tuple[float, str, str]]  # margin, source, target: from the best pair to the last
 
     @property
@@ -53,7 +55,8 @@ class MineResult:
         names = ("sentences", "unique", "pairs", "threshold", "dropped", "engine", "seconds", "set_aside")
         told = {name: getattr(self, name) for name in names}
         choice = {"choice": asdict(self.choice)} if self.choice else {}
-        return {**told, **choice, **(asdict(self.scores) if self.scores else {})}
+        delta = {"delta": self.delta.figures()} if self.delta else {}
+        return {**told, **choice, **delta, **(asdict(self.scores) if self.scores else {})}
 
 
 def run(config: MineConfig, options: Sequence[str] = ()) -> MineResult:
@@ -125,5 +128,6 @@ def _result(output: str, found: Searched, written: Written, seconds: Mapping[str
         scores=written.scores,
         engine=found.engine,
         set_aside={**found.source.set_aside, **found.target.set_aside},
+        delta=written.delta,
         examples=written.examples,
     )

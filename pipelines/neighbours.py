@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from miner import storage
@@ -10,7 +11,7 @@ from miner.corpus import Corpus
 from miner.encoders.transformer_parts import choose_device
 from miner.search import choice, faiss_index, precision
 from miner.storage import Manifest, available_cores
-from pipelines import approximate, index, search
+from pipelines import approximate, earlier, index, search
 from pipelines.approximate import Side
 from pipelines.search import Search
 
@@ -53,15 +54,28 @@ def choose(wanted: Search, settings: EngineSettings, built: tuple[bool, bool], u
         return known
     asked = storage.key([wanted.source.key, wanted.target.key, settings.target_recall, *built])
     before = storage.read_json(uri) if storage.exists(uri) else None
-    if isinstance(before, dict) and before.get("asked") == asked:
+    before = before if isinstance(before, dict) else {}
+    if before.get("asked") == asked:
         return before["engine"], before["why"]
     fastest = next(iter(precision.fastest(device, wanted.source.dim)))
     rows = (wanted.source.rows, wanted.target.rows)
     seconds = choice.estimate(rows, wanted.source.dim, settings.target_recall, fastest, available_cores(), built)
+    seconds = replace(seconds, exact=seconds.exact * (1 - _searched(wanted, before)))
     sizes = f"{rows[0]:,} x {rows[1]:,} vectors x {wanted.source.dim} dimensions"
     why = f"{sizes} by exact search in about {seconds.exact:.0f} s, by FAISS at recall {settings.target_recall:g} in {seconds.faiss:.0f} s"
-    storage.write_json(uri, {"asked": asked, "engine": seconds.engine, "why": why})
+    among = earlier.details(wanted.source, wanted.target)
+    storage.write_json(uri, {"asked": asked, "engine": seconds.engine, "why": why, **among})
     return seconds.engine, why
+
+
+def _searched(wanted: Search, before: Mapping[str, Any]) -> float:
+    """The share of the work that exact search did before the corpora grew."""
+    if before.get("engine") != "exact" or not earlier.within(before.get("among", {}), wanted.source, wanted.target):
+        return 0.0
+    share = 1.0
+    for side, corpus in (("source", wanted.source), ("target", wanted.target)):
+        share *= sum(shard.rows for shard in corpus.shards if shard.name in before["among"][side]) / max(1, corpus.rows)
+    return share
 
 
 def whatever_the_size(settings: EngineSettings, device: str) -> tuple[str, str] | None:

@@ -63,7 +63,7 @@ def order_rows(uris: Sequence[str], rows: int, steps: Steps) -> Ordered:
     """Rows that have their texts, of files of one batch that `exchange.scatter` wrote with a `sample`."""
     ranks, names = ranks_of(uris, rows), exchange.names(len(uris))
     steps.run("dealt", names, _Deal(uris, ranks, steps.place("dealt")))
-    return _sorted("dropped", steps.place("dealt"), names, ranks, frozenset(), steps)
+    return _sorted("ordered", steps.place("dealt"), names, ranks, frozenset(), steps)
 
 
 def _sorted(name: str, folder: str, shards: Sequence[str], ranks: "Ranks", wanted: Pairs, steps: Steps) -> Ordered:

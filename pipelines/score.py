@@ -20,7 +20,7 @@ from miner.corpus import Corpus, open_corpus
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError, DataError
 from miner.mining import writers
-from miner.mining.candidates import Ids, Means, concat, means_of
+from miner.mining.candidates import Ids, Means, all_means, means_of
 from miner.mining.margin import Floats, margins
 from miner.search.neighbours import Neighbours
 from miner.text import readers
@@ -184,7 +184,7 @@ def _means(
     found = []
     for direction, corpus, other in ((FORWARD, source, "target"), (BACKWARD, target, "source")):
         folders = [storage.join(work, name, direction) for name in ("neighbours", f"neighbours-in-{other}") if name in searches]
-        found.append(concat([_means_of_shard(folders, shard.name) for shard in corpus.shards]))
+        found.append(all_means([_means_of_shard(folders, shard.name) for shard in corpus.shards]))
     return found[0], found[1]
 
 

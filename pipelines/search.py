@@ -2,10 +2,14 @@
 
 An element is a block, a pair of shards: it is searched once for both directions. Then an element is a shard, whose partial
 results are merged, before anything is made of them. So the neighbours do not depend on how the corpora are sharded.
+
+Where corpora grew by further shards, only blocks with one of these are searched, and merged with what was found before.
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +23,13 @@ from miner.search.exact import Block, search_block, search_self
 from miner.search.neighbours import Ids, Neighbours
 from miner.storage import Manifest, Stage
 from miner.tables import neighbours_schema
+from pipelines import earlier
+from pipelines.earlier import Earlier
 from pipelines.runner import run_stage
 
 BLOCKS, FORWARD, BACKWARD = "blocks", "forward", "backward"  # folders
+logger = logging.getLogger(__name__)
+
 BLOCK_BYTES = 32 << 20  # of the float16 vectors of one side that are held at a time
 
 
@@ -47,10 +55,10 @@ class Search:
         pairs = ((i, j, row.name, column.name) for i, row in rows for j, column in columns if not self.within or i <= j)
         return {f"block-{i:05d}-{j:05d}.parquet": (row, column) for i, j, row, column in pairs}
 
-    def parts(self, shard: str, direction: str) -> list[tuple[str, str]]:
+    def parts(self, shard: str, direction: str, blocks: Mapping[str, tuple[str, str]]) -> list[tuple[str, str]]:
         """Where the neighbours of a shard of FORWARD or BACKWARD are: blocks, and the direction in them."""
         found = []
-        for block, (row, column) in self.block_names().items():
+        for block, (row, column) in blocks.items():
             if row == shard and (self.within or direction == FORWARD):
                 found.append((block, FORWARD))
             elif column == shard and (self.within or direction == BACKWARD):
@@ -81,27 +89,32 @@ def _run(search: Search, folder: str, sides: Mapping[str, tuple[Corpus, Corpus]]
     made_from = {name: _made_from(stages[name], *pair) for name, pair in sides.items()}
     for stage in stages.values():
         stage.start()
-    blocks = search.stage(folder, BLOCKS)
-    if not all(_complete(stage, made_from[name]) for name, stage in stages.items()):
-        sources, targets = ({shard.name: shard.checksum for shard in corpus.shards} for corpus in (search.source, search.target))
-        made_blocks = {
-            name: blocks.key({"source": sources[row], "target": targets[column]}) for name, (row, column) in search.block_names().items()
-        }
-        run_stage(blocks, made_blocks, _SearchBlock(search, blocks.folder), options)
-    merging = {name: _MergeBlocks(search, blocks.folder, stage.folder, name) for name, stage in stages.items()}
-    merged = [run_stage(stage, made_from[name], merging[name], options) for name, stage in stages.items()]
-    storage.remove(blocks.folder)
+    known = earlier.nothing(folder) if search.within else earlier.keep(folder, search.source, search.target)
+    blocks = {name: pair for name, pair in search.block_names().items() if not known.has(*pair)}
+    if not all(stage.complete(made_from[name]) for name, stage in stages.items()):
+        _search(search, blocks, folder, options)
+    merging = {name: _MergeBlocks(search, blocks, known, folder, name) for name in stages}
+    details = earlier.details(search.source, search.target)
+    merged = [run_stage(stage, made_from[name], merging[name], options, lambda _: details) for name, stage in stages.items()]
+    storage.remove(storage.join(folder, BLOCKS))
+    known.remove()
     return merged
+
+
+def _search(search: Search, wanted: Mapping[str, tuple[str, str]], folder: str, options: Sequence[str]) -> None:
+    """Search some blocks into FOLDER/blocks."""
+    blocks = search.stage(folder, BLOCKS)
+    sources, targets = ({shard.name: shard.checksum for shard in corpus.shards} for corpus in (search.source, search.target))
+    made_from = {name: blocks.key({"source": sources[row], "target": targets[column]}) for name, (row, column) in wanted.items()}
+    if len(wanted) < len(search.block_names()):
+        logger.info("search: %d of %d blocks; the others were searched before", len(wanted), len(search.block_names()))
+    if wanted:
+        run_stage(blocks, made_from, _SearchBlock(search, blocks.folder), options)
 
 
 def _made_from(stage: Stage, queries: Corpus, keys: Corpus) -> dict[str, str]:
     """The neighbours of a shard are made from it and all of the other side."""
     return {shard.name: stage.key({"shard": shard.checksum, "among": keys.key}) for shard in queries.shards}
-
-
-def _complete(stage: Stage, made_from: Mapping[str, str]) -> bool:
-    manifest = storage.join(stage.folder, storage.MANIFEST)
-    return storage.exists(manifest) and all(stage.finished(name, made) is not None for name, made in made_from.items())
 
 
 class _SearchBlock:
@@ -173,9 +186,10 @@ def _join(parts: list[tuple[Ids, np.ndarray]]) -> Block:
 class _MergeBlocks:
     """One shard: of the neighbours it has in each block, the nearest."""
 
-    def __init__(self, search: Search, blocks: str, folder: str, direction: str) -> None:
+    def __init__(self, search: Search, blocks: Mapping[str, tuple[str, str]], known: Earlier, folder: str, direction: str) -> None:
         self.search = search
         self.blocks = blocks
+        self.known = known  # before these were searched
         self.folder = folder
         self.direction = direction
 
@@ -183,15 +197,20 @@ class _MergeBlocks:
         pass
 
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
-        parts = (self._part(*part) for part in self.search.parts(name, self.direction))
-        ids, found = next(parts)
+        blocks = self.search.parts(name, self.direction, self.blocks)
+        known = self.known.file(self.direction, name)
+        parts = chain(
+            [from_arrow(storage.read_table(known))] if known else [],
+            (self._part(*part) for part in blocks),
+        )
+        ids, nearest = next(parts)
         for _, others in parts:
-            found = found.merge(others)
-        storage.write_table(storage.join(self.folder, name), to_arrow(ids, found))
+            nearest = nearest.merge(others)
+        storage.write_table(storage.join(self.folder, self.direction, name), to_arrow(ids, nearest))
         return len(ids), {}
 
     def _part(self, block: str, direction: str) -> tuple[Ids, Neighbours]:
-        table = storage.read_table(storage.join(self.blocks, block))
+        table = storage.read_table(storage.join(self.folder, BLOCKS, block))
         return from_arrow(table.filter(pc.equal(table["direction"], direction)))
 
 

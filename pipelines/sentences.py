@@ -2,11 +2,14 @@
 
 What scatter leaves lies under `OUTPUT/.ranges` until the sentences are complete, so a run that was stopped goes on from there.
 Filters work on a range that was gathered; near-duplicates are collapsed after them (`pipelines/collapse.py`).
+
+Inputs that are new since an earlier run become a part of their own: of them those sentences are kept that no part before has, in further
+shards, and the shards that were there stay as they are. `parts.json` tells what was read when.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from miner import languages, storage
@@ -16,13 +19,16 @@ from miner.errors import DataError
 from miner.filters import language
 from miner.storage import Manifest, Shard, Stage
 from miner.text import readers, sentences
+from pipelines import parts
 from pipelines.collapse import NEAR_DUPLICATE, Collapse
 from pipelines.failures import set_aside_in
-from pipelines.gather import DROPPED, Gather, Scattered, Sieve, Sifted, reasons
+from pipelines.gather import DROPPED, Gather, Known, Scattered, Sieve, Sifted, reasons
+from pipelines.parts import Part
 from pipelines.runner import run_stage
 
 RANGES = ".ranges"
 STDIN = ".stdin"
+PARTS = "parts.json"
 
 
 def run(config: EmbedConfig, inputs: Sequence[str], options: Sequence[str] = ()) -> Manifest:
@@ -37,38 +43,142 @@ def run(config: EmbedConfig, inputs: Sequence[str], options: Sequence[str] = ())
     try:
         signatures = {uri: readers.spool_stdin(spool) if uri == readers.STDIN else sentences.signature(uri) for uri in inputs}
         places = {uri: spool if uri == readers.STDIN else uri for uri in inputs}
-        settings = config.part(TextSettings)
-        scattered = Scattered(storage.join(config.output, RANGES), sentences.ranges_for(list(places.values()), settings))
-        stage, dropped = _stages(config, signatures)
-        stage.start()
-        made_from = dict.fromkeys(scattered.names(), stage.key())
-        if config.keep_dropped:
-            dropped.start()
-            for name in dropped.pending(dict.fromkeys(made_from, dropped.key())):
-                storage.remove(stage.path(f"{storage.MARKERS}/{name}.json"))  # to be sifted again
-        if not stage.pending(made_from) and storage.exists(stage.path(storage.MANIFEST)):
-            manifest = storage.read_manifest(stage.folder)
-        else:
-            read = _scatter(_Scatter(scattered, places, settings), signatures, options)
-            stage, dropped = _stages(config, {uri: told for uri, told in signatures.items() if uri not in read.set_aside})
-            manifest = _sift(config, scattered, (stage, dropped), read, options)
-        if config.keep_dropped:
-            dropped.finish(dict.fromkeys(scattered.names(), dropped.key()))
+        manifest = _Reading(config, places, options).run(signatures)
     finally:
         storage.remove(spool)
-    storage.remove(scattered.folder)
+    storage.remove(storage.join(config.output, RANGES))
     if not manifest.rows:
-        for folder in (stage.folder, dropped.folder):
-            storage.remove(folder)
+        for name in (SENTENCES, DROPPED):
+            storage.remove(storage.join(config.output, name))
         told = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in manifest.details["counts"].items() if count)
         raise DataError(f"{', '.join(signatures)}: the filters leave not one sentence ({told}); ask less of them")
     return manifest
 
 
-def _stages(config: EmbedConfig, signatures: Mapping[str, str]) -> tuple[Stage, Stage]:
-    """Of the sentences, and of those that are dropped."""
-    stage, dropped = (Stage(storage.join(config.output, name), name, made_with(config), signatures) for name in (SENTENCES, DROPPED))
-    return stage, dropped
+class _Reading:
+    """The parts of a corpus, as they are read."""
+
+    def __init__(self, config: EmbedConfig, places: Mapping[str, str], options: Sequence[str]) -> None:
+        self.config = config
+        self.places = places  # input -> where it is read
+        self.options = options
+        self.parts: list[Part] = []
+        self.set_aside: dict[str, str] = {}  # input -> why it could not be read
+
+    def run(self, signatures: Mapping[str, str]) -> Manifest:
+        """Read what is not read yet of inputs {name: signature}."""
+        stage, _ = self._stages(signatures)
+        stage.start()
+        self.parts = parts.planned(stage.path(PARTS), signatures, whole=self.config.collapse)
+        stage, dropped = self._stages(parts.inputs(self.parts))
+        if self.config.keep_dropped:
+            dropped.start()
+            for name in dropped.pending(self._made_from(dropped)):
+                storage.remove(stage.path(f"{storage.MARKERS}/{name}.json"))  # to be sifted again
+        else:
+            storage.remove(dropped.folder)  # of another run
+        if not stage.pending(self._made_from(stage)) and storage.exists(stage.path(storage.MANIFEST)):
+            manifest = storage.read_manifest(stage.folder)
+        else:
+            manifest = self._read_all()
+        if self.config.keep_dropped:
+            _, dropped = self._stages(manifest.inputs)
+            dropped.finish(self._made_from(dropped))
+        return manifest
+
+    def _read_all(self) -> Manifest:
+        for number in range(len(self.parts)):
+            manifest = self._read(number)
+        if self.config.collapse:
+            assert manifest is not None, "one part, whose files are counted only on the way"
+            return manifest
+        self.parts = [part for part in self.parts if part.inputs]
+        self._write_parts()
+        stage, _ = self._stages(parts.inputs(self.parts))
+        return stage.finish(self._made_from(stage), lambda shards: self._details(shards, shards))
+
+    def _write_parts(self) -> None:
+        told = [asdict(part) for part in self.parts if part.counts is not None]
+        storage.write_json(storage.join(self.config.output, SENTENCES, PARTS), told)
+
+    def _stages(self, inputs: Mapping[str, str]) -> tuple[Stage, Stage]:
+        """Of the sentences, and of those that are dropped."""
+        folders = {name: storage.join(self.config.output, name) for name in (SENTENCES, DROPPED)}
+        stage, dropped = (Stage(folder, name, made_with(self.config), inputs) for name, folder in folders.items())
+        return stage, dropped
+
+    def _made_from(self, stage: Stage) -> dict[str, str]:
+        """Shard -> the key of what it is made from: the inputs of its part and of those before."""
+        made_from: dict[str, str] = {}
+        for number in range(len(self.parts)):
+            key = stage.key(parts.inputs(self.parts[: number + 1]))
+            made_from |= dict.fromkeys(self._scattered(number).names(), key)
+        return made_from
+
+    def _scattered(self, number: int) -> Scattered:
+        folder, part = storage.join(self.config.output, RANGES), self.parts[number]
+        if part.ranges is None:
+            places = [self.places[uri] for uri in part.inputs]
+            settings = self.config.part(TextSettings)
+            # What is added is cut by its size alone, or every night would bring as many shards as the first.
+            ranges = sentences.ranges_for(places, settings.model_copy(update={"shards": None}) if number else settings)
+            part = self.parts[number] = replace(part, ranges=ranges)
+        assert part.ranges is not None
+        return Scattered(folder, part.ranges, number)
+
+    def _read(self, number: int) -> Manifest | None:
+        """Make the shards of one part that are not there, None where all are. Those of the parts before are."""
+        scattered = self._scattered(number)
+        stage, _ = self._stages(parts.inputs(self.parts))
+        made_from, part = self._made_from(stage), self.parts[number]
+        made = all(stage.finished(name, made_from[name]) for name in scattered.names())
+        if made and part.counts is not None and not self.config.collapse:
+            return None
+        read = self._scatter(scattered, number)
+        self.set_aside |= read.set_aside
+        left = {uri: told for uri, told in part.inputs.items() if uri not in read.set_aside}
+        self.parts[number] = replace(part, inputs=left, counts=read.counts)
+        if not left:
+            return None
+        self._write_parts()
+        return self._sift(scattered, number)
+
+    def _sift(self, scattered: Scattered, number: int) -> Manifest:
+        """What was scattered -> the sentences of a part, and those that were dropped."""
+        stage, dropped = self._stages(parts.inputs(self.parts))
+        made_from = self._made_from(stage)
+        for name in [name for after in range(number + 1, len(self.parts)) for name in self._scattered(after).names()]:
+            if stage.finished(name, made_from[name]) is None:
+                del made_from[name]  # comes in its turn
+        sieve = Sieve(languages.canonical(self.config.lang), self.config.sentence_filters.bounds())
+        key = dropped.key(parts.inputs(self.parts[: number + 1]))
+        sifted = Sifted(stage.folder, (dropped, key) if self.config.keep_dropped else None)
+        if not self.config.collapse:
+            known = Known([stage.path(name) for before in range(number) for name in self._scattered(before).names()])
+            work = Gather(scattered, sieve, sifted, known)
+            return run_stage(stage, made_from, work, self.options, lambda shards: self._details(shards, shards))
+        collapse = Collapse(self.config.output, scattered, sifted)
+        before = collapse.prepare(sieve, stage.key(), self.options)
+        manifest = run_stage(stage, made_from, collapse, self.options, lambda shards: self._details(before, shards))
+        collapse.remove()
+        return manifest
+
+    def _scatter(self, scattered: Scattered, number: int) -> "_Read":
+        settings = self.config.part(TextSettings)
+        inputs = self.parts[number].inputs
+        try:
+            return _scatter(_Scatter(scattered, {uri: self.places[uri] for uri in inputs}, settings), inputs, self.options)
+        except DataError as error:
+            if not number or settings.strict:
+                raise
+            return _Read(dict.fromkeys(readers.COUNTS, 0), dict.fromkeys(inputs, str(error)))  # there are the parts before
+
+    def _details(self, sifted: Sequence[Shard], shards: Sequence[Shard]) -> dict[str, Any]:
+        """For the manifest of the sentences; `sifted` count what the filters dropped."""
+        read: Counter[str] = Counter(dict.fromkeys(readers.COUNTS, 0))
+        for part in self.parts:
+            read.update(part.counts or {})
+        return {"counts": _tally(read, sifted, shards), **({"set_aside": self.set_aside} if self.set_aside else {})}
 
 
 @dataclass(frozen=True)
@@ -78,34 +188,11 @@ class _Read:
     counts: Mapping[str, int]  # of lines
     set_aside: Mapping[str, str]  # input -> why it could not be read
 
-    def details(self, sifted: Sequence[Shard], shards: Sequence[Shard]) -> dict[str, Any]:
-        """For the manifest of the sentences."""
-        set_aside = {"set_aside": dict(self.set_aside)} if self.set_aside else {}
-        return {"counts": _tally(self.counts, sifted, shards), **set_aside}
-
 
 def made_with(config: EmbedConfig) -> dict[str, Any]:
     """What must not change between runs in one folder: settings of the text, language, and the filters that are on."""
     filters = {f"filter {name}": bound for name, bound in config.sentence_filters.bounds().items()}
     return {**config.part(TextSettings).model_dump(), "lang": languages.canonical(config.lang), "collapse": config.collapse, **filters}
-
-
-def _sift(config: EmbedConfig, scattered: Scattered, stages: tuple[Stage, Stage], read: _Read, options: Sequence[str]) -> Manifest:
-    """What was scattered -> the sentences, and those that were dropped; these are the two stages."""
-    stage, dropped = stages
-    if not config.keep_dropped:
-        storage.remove(dropped.folder)  # of other inputs than these
-    sieve = Sieve(languages.canonical(config.lang), config.sentence_filters.bounds())
-    sifted = Sifted(stage.folder, dropped if config.keep_dropped else None)
-    made_from = dict.fromkeys(scattered.names(), stage.key())
-    if not config.collapse:
-        work = Gather(scattered, sieve, sifted)
-        return run_stage(stage, made_from, work, options, lambda shards: read.details(shards, shards))
-    collapse = Collapse(config.output, scattered, sifted)
-    before = collapse.prepare(sieve, stage.key(), options)
-    manifest = run_stage(stage, made_from, collapse, options, lambda shards: read.details(before, shards))
-    collapse.remove()
-    return manifest
 
 
 def _tally(read: Mapping[str, int], sifted: Sequence[Shard], shards: Sequence[Shard]) -> dict[str, int]:

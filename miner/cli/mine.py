@@ -131,6 +131,9 @@ def summary(result: "MineResult", files: Sequence[str]) -> str:
     lines = [f"{side}: {result.sentences[side]:,} sentences, {result.unique[side]:,} unique" for side in ("source", "target")]
     above = "" if result.threshold is None else f" above a margin of {result.threshold:g}"
     lines.append(f"{result.pairs:,} pairs{above}")
+    if result.delta is not None:
+        changes = ", ".join(f"{count:,} {change}" for change, count in result.delta.counts.items())
+        lines.append(f"since the run before: {changes} ({result.delta.file})")
     if result.choice is not None:
         lines.append(_told(result.choice))
     if result.dropped:

@@ -86,6 +86,13 @@ def means_of(ids: Ids, neighbours: Neighbours) -> Means:
     return Means(ids, mean_similarities(neighbours.similarities))
 
 
+def all_means(parts: Sequence[Means]) -> Means:
+    """Those of several shards, in any order."""
+    found = concat([Means(np.zeros(0, np.int64), np.zeros(0)), *parts])
+    order = np.argsort(found.ids, kind="stable")
+    return Means(found.ids[order], found.means[order])
+
+
 @dataclass(frozen=True)
 class Edges:
     """n pairs as one direction of the search found them."""

@@ -1,0 +1,167 @@
+"""Corpora that grow: what is mined of the first files, and then of all, is what mining all at once gives; the delta tells the rest."""
+
+import gzip
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from command import miner
+
+from miner import storage
+from miner.errors import StorageError
+from miner.mining import writers
+from miner.text import sentences
+from pipelines import deltas, search
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+KEY = [("margin", "descending"), ("source_id", "ascending"), ("target_id", "ascending")]
+IDS = ("source_id", "target_id")
+OUTPUTS = ("bitext.tsv.gz", "bitext.parquet")
+LINES = 120  # of each language
+
+
+def lines(language: str) -> list[str]:
+    return (EXAMPLES / f"{language}.txt").read_text(encoding="utf-8").splitlines()[:LINES]
+
+
+def mined(*arguments: object) -> str:
+    """The summary `miner mine` prints."""
+    result = miner("mine", *arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def mine(folder: Path, output: Path, *options: object) -> str:
+    """Mine all files of FOLDER/en and FOLDER/de."""
+    sides = (f"{folder}/en/*.txt", f"{folder}/de/*.txt", "--source-lang", "en", "--target-lang", "de", "--engine", "exact")
+    return mined(*sides, "--output", output, "--threshold", "1.05", *options)
+
+
+def add(folder: Path, language: str, night: int, some: list[str]) -> None:
+    (folder / language).mkdir(parents=True, exist_ok=True)
+    (folder / language / f"night-{night}.txt").write_text("".join(f"{line}\n" for line in some), encoding="utf-8")
+
+
+def contents(output: Path) -> dict[str, bytes]:
+    return {name: (output / name).read_bytes() for name in OUTPUTS}
+
+
+def applied(pairs: pa.Table, delta: pa.Table) -> pa.Table:
+    """The pairs without those that the delta removes or changes, and with those that it adds or changes."""
+    known = {tuple(row[name] for name in IDS): row for row in plain(pairs).to_pylist()}
+    for row in plain(delta).to_pylist():
+        change, pair = row.pop("change"), tuple(row[name] for name in IDS)
+        assert (pair in known) == (change != "added")
+        known[pair] = row
+        if change == "removed":
+            del known[pair]
+    return pa.Table.from_pylist(list(known.values()), plain(pairs).schema).sort_by(KEY)
+
+
+def plain(table: pa.Table) -> pa.Table:
+    return pa.table({name: table[name].cast(pa.string()) if name.endswith("_file") else table[name] for name in table.column_names})
+
+
+@pytest.fixture
+def blocks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The blocks that are searched from now on."""
+    seen: list[str] = []
+    make = search._SearchBlock.make
+
+    def watched(self: search._SearchBlock, name: str) -> object:
+        seen.append(name)
+        return make(self, name)
+
+    monkeypatch.setattr(search._SearchBlock, "make", watched)
+    return seen
+
+
+def test_nights_give_what_mining_everything_gives(tmp_path: Path, blocks: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three nights: first both sides, then the target alone, then both; some lines come again."""
+    monkeypatch.setattr(sentences, "RANGE_BYTES", 6000)
+    english, german = lines("en"), lines("de")
+    nights = [(english[:100], german[:80]), ([], german[60:120]), (english[90:], german[120:])]
+    pairs = None
+    for night, both in enumerate(nights):
+        for language, some in zip(("en", "de"), both, strict=True):
+            if some:
+                add(tmp_path, language, night, some)
+        blocks.clear()
+        told = mine(tmp_path, tmp_path / "nightly")
+        searched = len(blocks)
+        blocks.clear()
+        mine(tmp_path, tmp_path / f"at once {night}")
+        assert contents(tmp_path / "nightly") == contents(tmp_path / f"at once {night}")
+        now = pq.read_table(tmp_path / "nightly/bitext.parquet")
+        if pairs is not None:
+            assert 0 < searched < len(blocks)
+            delta = pq.read_table(tmp_path / f"nightly/deltas/{night:05d}.parquet")
+            assert applied(pairs, delta).equals(plain(now))
+            assert set(delta["change"].to_pylist()) == {"added", "removed", "changed"}
+            text = gzip.decompress((tmp_path / f"nightly/deltas/{night:05d}.tsv.gz").read_bytes()).decode()
+            assert [line.split("\t")[0] for line in text.splitlines()] == delta["change"].to_pylist()
+            assert "since the run before: " in told
+        pairs = now
+    mine(tmp_path, tmp_path / "nightly")  # nothing new
+    names = [f"0000{night}.{kind}" for night in (1, 2) for kind in ("parquet", "tsv.gz")]
+    assert sorted(path.name for path in (tmp_path / "nightly/deltas").glob("0*")) == names
+    assert "are whole" in miner("verify", tmp_path / "nightly").stdout
+    mine(tmp_path, tmp_path / "nightly", "--margin", "distance")  # the deltas of another margin tell nothing of it
+    assert not (tmp_path / "nightly/deltas").exists()
+
+
+FALLS = {
+    "while what was found is moved aside": (storage, "move", 2),
+    "before the blocks are searched": (search._SearchBlock, "make", 0),
+    "between blocks": (search._SearchBlock, "make", 1),
+    "while neighbours are merged": (search._MergeBlocks, "make", 2),
+    "while pairs are written": (writers, "write_bitext", 0),
+    "before the delta is written": (deltas, "write", 0),
+    "while the delta is written": (deltas, "compare", 0),
+    "at the very end": (deltas, "end", 1),
+}
+
+
+OFTEN = ("while neighbours are merged", "while the delta is written")  # the others take the slow tests' time
+
+
+@pytest.mark.parametrize("fall", [pytest.param(fall, marks=[] if fall in OFTEN else pytest.mark.slow) for fall in FALLS])
+def test_a_run_that_falls_goes_on_to_the_same_pairs_and_delta(
+    fall: str, grown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both nights are mined apart before: `grown` holds the files, the output of the first night, and of the second without a fall."""
+    shutil.copytree(grown / "first", tmp_path / "out")
+    place, name, calls = FALLS[fall]
+    act, seen = getattr(place, name), []
+
+    def falls(*arguments: object, **more: object) -> object:
+        seen.append(name)
+        if len(seen) > calls:
+            raise StorageError("the disk is full; make room")
+        return act(*arguments, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(place, name, falls)
+        sides = (f"{grown}/en/*.txt", f"{grown}/de/*.txt", "--source-lang", "en", "--target-lang", "de", "--engine", "exact")
+        result = miner("mine", *sides, "--output", tmp_path / "out", "--threshold", "1.05")
+        assert (result.exit_code, "the disk is full" in result.stderr) == (1, True)
+    mine(grown, tmp_path / "out")
+    assert contents(tmp_path / "out") == contents(grown / "second")
+    for file in ("00001.parquet", "00001.tsv.gz"):
+        assert (tmp_path / "out/deltas" / file).read_bytes() == (grown / "second/deltas" / file).read_bytes()
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(path.name for path in (grown / "second").iterdir())
+    assert sorted(path.name for path in (tmp_path / "out/neighbours").iterdir()) == ["backward", "forward"]
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two nights: the files of both, what was mined of the first, and of both after that."""
+    folder = tmp_path_factory.mktemp("grown")
+    for night, rows in enumerate((slice(0, 60), slice(50, 80))):
+        for language in ("en", "de"):
+            add(folder, language, night, lines(language)[rows])
+        mine(folder, folder / "out")
+        shutil.copytree(folder / "out", folder / ("first", "second")[night])
+    return folder
