@@ -230,7 +230,8 @@ def load_yaml(model: type[Model], path: str, changes: Sequence[str] = ()) -> Mod
     try:
         values = yaml.safe_load(_text(path))
     except (OSError, ValueError, ImportError) as error:
-        raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or str(error) or 'cannot be read'}") from error
+        gone = "no such file" if isinstance(error, FileNotFoundError) else ""
+        raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or gone or str(error) or 'cannot be read'}") from error
     except yaml.YAMLError as error:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         raise ConfigError(f"{path}{f':{mark.line + 1}' if mark else ''}: not YAML ({problem or ' '.join(str(error).split())})") from error

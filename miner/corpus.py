@@ -21,7 +21,8 @@ from miner.tables import Vectors, arrow_to_vectors
 
 SENTENCES = "sentences"  # the stage's name and its folder's
 EMBEDDINGS = "embeddings"
-ROW_GROUP = 32768  # rows: what a reader holds at a time
+ROW_GROUP = 32768  # rows: what a reader holds at a time,
+GROUP_BYTES = 16 << 20  # or as many as these bytes hold, on the average of a shard
 
 Ids = npt.NDArray[np.int64]
 Span = tuple[int, int]  # of ids: the first and the last
@@ -211,5 +212,6 @@ def _check_rows(uri: str, rows: int, dim: int | None = None) -> None:
 
 
 def write_row_groups(writer: pq.ParquetWriter, table: pa.Table) -> None:
-    """Write a table in the row groups that readers expect."""
-    writer.write_table(table, row_group_size=ROW_GROUP)
+    """Write a table in row groups that readers can hold: of ROW_GROUP rows, and of fewer where these are long."""
+    fitting = int(len(table) * GROUP_BYTES / max(1, table.nbytes))
+    writer.write_table(table, row_group_size=max(1, min(ROW_GROUP, fitting)))

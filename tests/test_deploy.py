@@ -21,6 +21,7 @@ import pytest
 import yaml
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.dask.dask_runner import DaskOptions
+from command import refused
 from distributed.cli.dask_scheduler import main as dask_scheduler
 from distributed.cli.dask_worker import main as dask_worker
 
@@ -202,6 +203,10 @@ class TestTemplate:
         assert re.fullmatch(config["regexes"][0], "gs://bucket/nightly.yaml")
         assert not config["isOptional"]
         assert "ENV FLEX_TEMPLATE_PYTHON_PY_FILE=/template/launch.py" in text("dataflow/Dockerfile")
+
+    def test_a_config_that_cannot_be_fetched_is_one_line(self) -> None:
+        assert refused("run", "nowhere://bucket/run.yaml").startswith("nowhere://bucket/run.yaml: Protocol not known")
+        assert refused("run", "memory://bucket/run.yaml") == "memory://bucket/run.yaml: no such file"
 
     def test_its_job_makes_the_run(self, toy_encoder: Path, tmp_path: Path) -> None:
         (tmp_path / "en.txt").write_text("one two\nthree\n")

@@ -139,6 +139,19 @@ def test_row_groups_stream_in_order(tmp_path: Path, toy_encoder: Path, monkeypat
     np.testing.assert_array_equal(opened.read_vectors(opened.shards[0].name)[1], expected)
 
 
+def test_long_lines_are_held_by_their_bytes(tmp_path: Path, toy_encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus, "GROUP_BYTES", 20_000)
+    text = tmp_path / "long.txt"
+    text.write_text("".join(f"{n} {'two three ' * 200}\n" for n in range(100)))
+    opened = run(text, tmp_path / "out", toy_encoder, shards=1)
+    tables = list(opened.sentences(opened.shards[0].name, ["text"]))
+    assert sum(map(len, tables)) == 100
+    assert max(sum(map(len, table["text"].to_pylist())) for table in tables) <= 20_000
+    texts = [text for table in tables for text in table["text"].to_pylist()]
+    expected = load_encoder(str(toy_encoder)).encode(texts).astype(np.float16)
+    np.testing.assert_array_equal(opened.read_vectors(opened.shards[0].name)[1], expected)
+
+
 SHARDS = [storage.shard_name(index, 3) for index in range(3)]
 FULL = SHARDS[0]  # holds two of the four sentences
 

@@ -42,7 +42,8 @@ class Squares:
             raise StorageError(f"{name}: No space left on device; free some space")
         if name == self.failing and self.how == "bug":
             raise ZeroDivisionError("a bug")
-        if name == self.failing and self.how == "killed":
+        if name == self.failing and (self.how == "killed" or (self.how == "killed once" and not Path(self.folder, "died").exists())):
+            Path(self.folder, "died").touch()
             os.kill(os.getpid(), signal.SIGKILL)
         if self.how == "slow":
             Path(self.folder, f"started-{name}").touch()
@@ -142,6 +143,15 @@ def test_a_process_that_is_killed_again_is_an_error_and_the_next_run_goes_on(tmp
     assert storage.STARTED in [path.name for path in tmp_path.iterdir()]
     run_stage(stage, made_from, Squares(tmp_path))
     assert squares_in(tmp_path) == EXPECTED
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("importable")
+def test_a_stage_survives_the_death_of_a_worker(tmp_path: Path) -> None:
+    stage, made_from = stage_of(tmp_path)
+    run_stage(stage, made_from, Squares(tmp_path, list(made_from)[2], "killed once"), PROCESSES)
+    assert squares_in(tmp_path) == EXPECTED
+    assert (tmp_path / "died").exists()
 
 
 STOPPED = """

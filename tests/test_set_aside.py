@@ -13,9 +13,10 @@ from command import miner, refused
 from miner import storage
 from miner.errors import ConfigError, DataError, StorageError
 from miner.storage import Stage
-from pipelines import failures
+from pipelines import failures, schedule
 from pipelines.failures import set_aside_in
 from pipelines.runner import run_stage
+from pipelines.schedule import Task
 
 NAMES = [storage.shard_name(index, 24, ".json") for index in range(24)]
 
@@ -132,6 +133,24 @@ def config(folder: Path, encoder: Path, **settings: Any) -> Path:
 def mined(folder: Path) -> set[tuple[str, ...]]:
     lines = gzip.decompress((folder / "bitext.tsv.gz").read_bytes()).decode().splitlines()
     return {tuple(line.split("\t")[1:]) for line in lines}
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_tasks_that_need_one_that_failed_are_left_out(at_once: int) -> None:
+    made: list[str] = []
+
+    def fail() -> None:
+        raise DataError("broken")
+
+    needs = {"a": (), "b": (), "ab": ("a", "b"), "bc": ("b", "c"), "c": (), "abc": ("ab", "c")}
+    tasks = [Task(name, fail if name == "a" else lambda name=name: made.append(name), wanted) for name, wanted in needs.items()]
+    failed = schedule.run(tasks, at_once, spare=True)
+    assert {name: str(error) for name, error in failed.items()} == {
+        "a": "broken",
+        "ab": "it needs a, which is set aside",
+        "abc": "it needs ab, which is set aside",
+    }
+    assert sorted(made) == ["b", "bc", "c"]
 
 
 def done(*arguments: object) -> str:
