@@ -241,6 +241,7 @@ def test_alignment_and_uniformity_by_hand() -> None:
     square = np.array([[1, 0], [0, 1], [-1, 0], [0, -1]], dtype=np.float32)
     turned = np.roll(square, 1, axis=0)
     assert alignment.alignment(square, turned).tolist() == [2.0] * 4
+    assert alignment.alignment(np.array([[0.6, 0.8]], np.float32), square[:1]) == pytest.approx([0.4**2 + 0.8**2])
     # Of six pairs four are at squared distance 2, two at 4.
     assert alignment.uniformity(square) == pytest.approx(math.log((4 * math.exp(-4) + 2 * math.exp(-8)) / 6))
     assert alignment.uniformity(square[[0, 0]]) == 0.0
