@@ -18,8 +18,8 @@ from miner import storage
 from miner.storage import Manifest, Stage
 from pipelines.failures import set_aside_in
 
-# What a row is; of the other stages a sentence. The steps of joining and matching hand the same pairs on.
-ROWS = {"search": None, "neighbours": "sentences", "joining": None, "candidates": "pairs", "matching": None}
+# What a row is; of the other stages a sentence. Steps on the way to others hand the same pairs on.
+ROWS = {"search": None, "candidates": "pairs", "joining": None, "matching": None, "comparing": None}
 KEPT = ("lines", "kept", "unique", "tokens", "right")  # counts of a shard that are not of what was skipped
 
 logger = logging.getLogger(__name__)

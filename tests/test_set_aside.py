@@ -176,6 +176,9 @@ class TestRun:
         assert mined(texts / "out/pairs/en-fr") == {pair for pair in zip(ENGLISH, FRENCH, strict=True) if pair[0] not in left_out}
         assert "to do  embed en" in done("run", settings, "--dry-run")
         assert "set aside" in miner("status", texts / "out").stdout
+        again = miner("run", settings)
+        assert again.exit_code == 3
+        assert "en-fr: 6 pairs, kept" in again.stdout
         faults = miner("verify", texts / "out")
         assert faults.exit_code == 1
         assert f"{texts}/en/1.txt.gz" in faults.stdout
