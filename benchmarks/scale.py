@@ -37,6 +37,7 @@ PARALLEL = 0.2  # of the lines are translations of each other
 LEAST, MOST = 15, 150  # characters of a real sentence that is taken
 POLL, NOTE = 1.0, 10.0  # seconds from one look at the run to the next, and from one note to the next
 OTHER = "between stages"
+GROUPS = {"read": ("ranges", "sentences"), "embed": ("embeddings",), "index": ("index",), "search": ("search", "neighbours")}
 MINER = [sys.executable, "-m", "miner.cli.main"]
 
 
@@ -213,13 +214,19 @@ def size_of(places: Iterable[Path]) -> int:
 
 
 def report(given: argparse.Namespace) -> None:
-    """Print what was measured, as Markdown."""
+    """Print what was measured, beside what was planned, as Markdown."""
     measured = json.loads((given.folder / "measured.json").read_text())
-    print(f"{measured['parts']} parts; most on disk at a time {measured['disk'] / 1e9:.2f} GB\n")
-    print("| stage | seconds | processor seconds | peak memory, GB |\n|---|---|---|---|")
-    for name, stage in measured["stages"].items():
-        peaks = ", ".join(f"{peak / 1e9:.2f}" for peak in stage["peaks"].values())
-        print(f"| {name} | {stage['seconds']:.0f} | {stage['processor']:.0f} | {peaks} |")
+    planned = json.loads((given.folder / "plan.json").read_text())
+    print(f"In {measured['parts']} parts; at most {measured['disk'] / 1e9:.2f} GB on disk, planned {planned['most_disk'] / 1e9:.2f} GB\n")
+    print("| stage | seconds | of processors | planned | peak memory, GB | planned |\n|---|---|---|---|---|---|")
+    for name, parts in grouped(measured["stages"]).items():
+        seconds, processor = (sum(part[kind] for part in parts) for kind in ("seconds", "processor"))
+        peaks = {process: max(part["peaks"].get(process, 0) for part in parts) for part in parts for process in part["peaks"]}
+        told = ", ".join(f"{peak / 1e9:.2f}" for peak in peaks.values())
+        plans = [stage for stage in planned["stages"] if stage["name"] == name or (name[:5], stage["name"][:5]) == ("index", "index")]
+        expected = f"{sum(stage['seconds'] for stage in plans):.0f}" if plans else ""
+        memory = f"{max(stage['memory'] for stage in plans) / 1e9:.2f}" if plans else ""
+        print(f"| {name} | {seconds:.0f} | {processor:.0f} | {expected} | {told} | {memory} |")
     print("\n| below out/ | GB |\n|---|---|")
     for place in sorted({path.parent for path in (given.folder / "out").rglob("manifest.json")}):
         held = sum(path.stat().st_size for path in place.iterdir() if path.is_file())
@@ -227,6 +234,16 @@ def report(given: argparse.Namespace) -> None:
     mined = given.folder / "out/pairs/en-xx/bitext.parquet"
     if mined.exists():
         found(given.folder, mined)
+
+
+def grouped(stages: dict[str, dict]) -> dict[str, list[dict]]:
+    """What was measured, by the stages of a plan. An index is built for a pair, so those of both sides are one."""
+    found: dict[str, list[dict]] = defaultdict(list)
+    for name, stage in stages.items():
+        task, _, kind = name.partition(": ")
+        group = next((group for group, kinds in GROUPS.items() if kind.startswith(kinds)), "decide" if "-" in task else "between stages")
+        found[f"{group} {task}"].append(stage)
+    return found
 
 
 def found(folder: Path, mined: Path) -> None:
