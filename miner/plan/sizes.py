@@ -17,6 +17,7 @@ AT_ONCE = 1 << 22
 IN_ORDER = 1 << 19  # pairs with their texts that are sorted at a time
 COPIES_OF_ROWS = 3  # that are held of them
 BITEXT = 80  # of a pair, besides its texts
+SAMPLED = 12  # of a number of a vector that an index is trained with: as float16, as float32, and in k-means
 SEARCHING = 0.5e9  # of vectors and candidates in hand, and of their scores
 
 
@@ -59,9 +60,10 @@ def embedding(corpus: Sized) -> Need:
 
 
 def indexing(corpus: Sized, factory: str) -> Need:
-    """The index, and the bytes of it that are written; on disk also the vectors once more, and meanwhile the parts."""
+    """Its training sample, or the index and the bytes that are written of it; on disk the vectors once more, and the parts meanwhile."""
     whole = choice.index_bytes(factory, corpus.sentences, corpus.dim)
-    return Need(PROCESS + BUFFERS + 3 * whole, whole + corpus.sentences * 2 * corpus.dim, whole)
+    sample = choice.training_rows(corpus.sentences) * SAMPLED * corpus.dim
+    return Need(PROCESS + BUFFERS + max(sample, 3 * whole), whole + corpus.sentences * 2 * corpus.dim, whole)
 
 
 def comparing(source: Sized, target: Sized, k: int) -> Need:

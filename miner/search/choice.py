@@ -61,14 +61,18 @@ def _build_seconds(keys: int, dim: int) -> float:
     """To train an index and add the vectors."""
     if keys <= FLAT_ROWS:
         return 0.0
-    lists = _lists(keys)
-    return COARSE_SECONDS * dim * lists * (ITERATIONS * POINTS * lists + keys)
+    return COARSE_SECONDS * dim * _lists(keys) * (ITERATIONS * training_rows(keys) + keys)
 
 
 def training_share(keys: int) -> float:
     """Of the time to build an index, that in which it is trained: by one process, while the vectors can be added by many."""
-    trained = ITERATIONS * POINTS * _lists(keys)
+    trained = ITERATIONS * training_rows(keys)
     return trained / (trained + keys)
+
+
+def training_rows(keys: int) -> int:
+    """How many vectors an index of so many is trained with."""
+    return 0 if keys <= FLAT_ROWS else POINTS * _lists(keys)
 
 
 def _search_seconds(keys: int, queries: int, dim: int, target_recall: float) -> float:
