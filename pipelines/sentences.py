@@ -75,8 +75,6 @@ class _Reading:
             dropped.start()
             for name in dropped.pending(self._made_from(dropped)):
                 storage.remove(stage.path(f"{storage.MARKERS}/{name}.json"))  # to be sifted again
-        else:
-            storage.remove(dropped.folder)  # of another run
         if not stage.pending(self._made_from(stage)) and storage.exists(stage.path(storage.MANIFEST)):
             manifest = storage.read_manifest(stage.folder)
         else:
@@ -150,6 +148,8 @@ class _Reading:
         for name in [name for after in range(number + 1, len(self.parts)) for name in self._scattered(after).names()]:
             if stage.finished(name, made_from[name]) is None:
                 del made_from[name]  # comes in its turn
+        if not self.config.keep_dropped:
+            storage.remove(dropped.folder)  # of other inputs than these
         sieve = Sieve(languages.canonical(self.config.lang), self.config.sentence_filters.bounds())
         key = dropped.key(parts.inputs(self.parts[: number + 1]))
         sifted = Sifted(stage.folder, (dropped, key) if self.config.keep_dropped else None)

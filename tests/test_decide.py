@@ -80,7 +80,7 @@ class TestInSteps:
         assert contents(folder / "in steps") == contents(folder / "at once")
         assert not [*(folder / "in steps").glob(".*"), *(folder / "in steps").glob("*.steps")]
 
-    @pytest.mark.parametrize("options", [("max",), ("intersection", "--margin", "distance"), ("backward",)])
+    @pytest.mark.parametrize("options", [("max",), ("intersection", "--margin", "distance")])
     def test_the_bytes_are_those_of_small_corpora(
         self, options: tuple[str, ...], sides: tuple[Path, Path], tmp_path: Path, request: pytest.FixtureRequest
     ) -> None:
