@@ -84,6 +84,7 @@ def command(json_file: str | None, no_report: bool, from_candidates: str | None,
     Both are text, as `miner embed` takes it, or folders of `miner embed` or `miner index`. The pairs go to bitext.tsv.gz
     (margin, source, target; the best first) and, with the places they come from, to bitext.parquet; report.html shows them.
     Run again with another margin, retrieval or threshold, it only decides anew; with --from-candidates, into another folder.
+    Run again when a pattern matches more files, it embeds and searches only what is new; deltas/ tells which pairs changed.
 
     \b
     Examples:
