@@ -130,7 +130,7 @@ def text_run(texts: dict[str, Path], toy_encoder: Path, tmp_path_factory: pytest
 
 
 def test_text_with_gold_gives_the_true_pairs_and_the_figures(text_run: tuple[Path, dict[str, Any], str]) -> None:
-    output, found, printed = text_run
+    output, found, _ = text_run
     assert set(found) == {
         "sentences",
         "unique",
@@ -153,6 +153,10 @@ def test_text_with_gold_gives_the_true_pairs_and_the_figures(text_run: tuple[Pat
     assert found["precision"] == right / found["pairs"]
     assert found["f1"] == pytest.approx(2 * right / (found["pairs"] + 50))
     assert {"sentences", "embeddings", "search", "mine"} <= set(found["seconds"])
+
+
+def test_the_summary_tells_the_figures_and_shows_pairs_from_the_best_to_the_last(text_run: tuple[Path, dict[str, Any], str]) -> None:
+    output, found, printed = text_run
     for line in ("source: 61 sentences, 60 unique", f"{found['pairs']} pairs above", f"F1 {found['f1']:.4f}", str(output / OUTPUTS[0])):
         assert line in printed
     examples = [float(line.split()[0]) for line in printed.splitlines() if "  |  " in line]
@@ -276,108 +280,3 @@ class TestAgain:
         told("mine", source, other, "--output", output, "--threshold", "0.5")
         x = adversarial_sides()[0]
         assert pairs_in(output) == dense.mine(x, y, dense.ids(len(x), 0), dense.ids(50, 9), threshold=0.5)
-
-
-class TestCannotBeMined:
-    """Exit status 1, one line on stderr, and no output folder."""
-
-    @pytest.fixture
-    def sides(self, tmp_path: Path) -> tuple[Path, Path]:
-        return (
-            dense.write_corpus(tmp_path / "x", dense.ids(40, 0), dense.unit(40, 16, 0)),
-            dense.write_corpus(tmp_path / "y", dense.ids(50, 1), dense.unit(50, 16, 1)),
-        )
-
-    def refused(self, *arguments: object, output: Path) -> str:
-        said = refused("mine", *arguments, "--output", output)
-        assert not output.exists()
-        return said
-
-    def test_what_was_in_the_output_before_stays(self, sides: tuple[Path, Path], tmp_path: Path) -> None:
-        (tmp_path / "out").mkdir()
-        (tmp_path / "out" / "notes.txt").write_text("mine")
-        broken = dense.write_corpus(tmp_path / "z", dense.ids(9, 2), np.full((9, 16), np.nan, np.float16))
-        assert miner("mine", sides[0], broken, "--output", tmp_path / "out").exit_code == 1
-        assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes.txt"]
-
-    def test_a_file_that_is_missing(self, texts: dict[str, Path], toy_encoder: Path, tmp_path: Path) -> None:
-        said = self.refused(texts["en.txt"], tmp_path / "missing.txt", "--encoder", toy_encoder, output=tmp_path / "out")
-        assert "missing.txt: no such file" in said
-
-    @pytest.mark.parametrize("text", [b"", b"\n \n\t\n", b"\xff\xfe\n"])
-    @pytest.mark.parametrize("empty", ["source", "target"])
-    def test_a_side_that_is_empty(self, text: bytes, empty: str, texts: dict[str, Path], toy_encoder: Path, tmp_path: Path) -> None:
-        (tmp_path / "empty.txt").write_bytes(text)
-        sides = [texts["en.txt"], tmp_path / "empty.txt"]
-        said = self.refused(*(sides if empty == "target" else sides[::-1]), "--encoder", toy_encoder, output=tmp_path / "out")
-        assert "empty.txt: holds not one sentence" in said
-
-    def test_an_embedded_side_that_is_empty(self, sides: tuple[Path, Path], tmp_path: Path) -> None:
-        nothing = dense.write_corpus(tmp_path / "nothing", dense.ids(0, 0), np.zeros((0, 16), np.float16))
-        assert "nothing: holds no sentences" in self.refused(sides[0], nothing, output=tmp_path / "out")
-
-    @pytest.mark.parametrize("table", ["embeddings", "sentences"])
-    def test_a_shard_that_is_truncated(self, table: str, sides: tuple[Path, Path], tmp_path: Path) -> None:
-        shard = sides[1] / table / "part-00000-of-00001.parquet"
-        shard.write_bytes(shard.read_bytes()[:-100])
-        assert f"{shard}: not a whole Parquet file" in self.refused(*sides, output=tmp_path / "out")
-
-    def test_vectors_of_another_encoder(self, sides: tuple[Path, Path], tmp_path: Path) -> None:
-        other = dense.write_corpus(tmp_path / "z", dense.ids(9, 2), dense.unit(9, 16, 2), fingerprint="test-2")
-        said = self.refused(sides[0], other, output=tmp_path / "out")
-        assert "test-1" in said
-        assert "test-2" in said
-
-    def test_vectors_of_another_dimension(self, sides: tuple[Path, Path], tmp_path: Path) -> None:
-        other = dense.write_corpus(tmp_path / "z", dense.ids(9, 2), dense.unit(9, 24, 2))
-        said = self.refused(sides[0], other, output=tmp_path / "out")
-        assert "16 dimensions" in said
-        assert "24" in said
-
-    @pytest.mark.parametrize("value", [np.nan, np.inf])
-    def test_vectors_that_are_not_finite(self, value: float, sides: tuple[Path, Path], tmp_path: Path) -> None:
-        vectors = dense.unit(9, 16, 2)
-        vectors[5, 3] = value
-        broken = dense.write_corpus(tmp_path / "z", dense.ids(9, 2), vectors)
-        assert "not finite" in self.refused(sides[0], broken, output=tmp_path / "out")
-
-    def test_a_folder_that_is_neither(self, sides: tuple[Path, Path], tmp_path: Path) -> None:
-        (tmp_path / "folder").mkdir()
-        assert "neither a text nor a finished folder" in self.refused(sides[0], tmp_path / "folder", output=tmp_path / "out")
-
-    @pytest.mark.parametrize(
-        ("gold", "said"),
-        [
-            (None, "gold.tsv: no such file"),
-            ("", "no pair of lines"),
-            ("1\t2\n3\n", "gold.tsv:2: not `source line<TAB>target line`"),
-            ("1\tzwei\n", "gold.tsv:1: not `source line<TAB>target line`"),
-            ("0\t1\n", "gold.tsv:1: not `source line<TAB>target line`"),
-        ],
-    )
-    def test_gold_that_is_none(self, gold: str | None, said: str, sides: tuple[Path, Path], tmp_path: Path) -> None:
-        if gold is not None:
-            (tmp_path / "gold.tsv").write_text(gold)
-        assert said in self.refused(*sides, "--gold", tmp_path / "gold.tsv", output=tmp_path / "out")
-
-    def test_gold_of_a_line_that_is_not_there(self, texts: dict[str, Path], toy_encoder: Path, tmp_path: Path) -> None:
-        gold = tmp_path / "gold.tsv"
-        gold.write_text("1\t1\n62\t1\n")
-        for name in ("en", "fr"):
-            assert miner("embed", texts[f"{name}.txt"], "--output", tmp_path / name, "--encoder", toy_encoder).exit_code == 0
-        said = self.refused(tmp_path / "en", tmp_path / "fr", "--gold", gold, output=tmp_path / "out")
-        assert "there is no line 62" in said
-        assert "ends at line 61" in said
-
-    @pytest.mark.parametrize(
-        "options", [("--k", "0"), ("--shards", "0"), ("--device", "abacus"), ("--threshold", "nan"), ("--threshold", "inf")]
-    )
-    def test_options_out_of_range(self, options: tuple[str, str], sides: tuple[Path, Path], tmp_path: Path) -> None:
-        assert options[0][2:] in self.refused(*sides, *options, output=tmp_path / "out")
-
-    def test_an_output_that_holds_something_else(self, sides: tuple[Path, Path], tmp_path: Path) -> None:
-        indexed = tmp_path / "indexed"
-        assert miner("index", sides[0], "--output", indexed).exit_code == 0
-        before = sorted(indexed.rglob("*"))
-        assert "holds index" in refused("mine", *sides, "--output", indexed)
-        assert sorted(indexed.rglob("*")) == before
