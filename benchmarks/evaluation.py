@@ -6,6 +6,7 @@ DATA is laid out as configs/eval.yaml says. BUCC's own files may not be passed o
 """
 
 import argparse
+import gzip
 import json
 import os
 import random
@@ -21,6 +22,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 DEV = 0.3  # share of the demo's sentences, and of its gold pairs, that are the dev split
+LANGUAGES, LINES = 100, 1000  # of the suite over many languages
 
 
 @dataclass(frozen=True)
@@ -74,11 +76,13 @@ CASES = [
     ),
     Case("language-probe --data {data}/nli/xnli.test.tsv.gz --text-column premise", {"accuracy": "accuracy", "chance": "chance"}),
     Case(f"alignment {ALIGNED}", {"alignment": "alignment", "uniformity": "uniformity.mean"}),
+    Case("map --data {data}/train/udhr.tsv.gz", {"cosine in English": "languages.eng.cosine", "in Lao": "languages.lao.cosine"}),
     Case(
         "bitext {made}/mined --gold {examples}/gold.en-de.tsv",
         {"precision": "gold.mined.precision", "recall": "gold.mined.recall", "best F1": "gold.best.f1"},
     ),
     Case(f"suite --config {ROOT / 'configs' / 'eval.yaml'} --data {{data}}"),
+    Case("suite --config {made}/hundred/suite.yaml"),
 ]
 NO_ENCODER = ("bitext",)
 MINER = [sys.executable, "-m", "miner.cli.main"]
@@ -93,6 +97,7 @@ def main() -> None:
     print("| command: `miner eval` ... | figures | seconds | peak memory |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         prepare(Path(folder), given.encoder)
+        hundred(Path(given.data) / "eval" / "tatoeba", Path(folder) / "hundred")
         places = {"data": given.data, "made": folder, "examples": str(EXAMPLES)}
         for case in CASES:
             if given.only is None or case.command.split()[0] in given.only:
@@ -128,6 +133,26 @@ def prepare(folder: Path, encoder: str) -> None:
     sides = [str(EXAMPLES / f"{lang}.txt") for lang in ("en", "de")]
     options = ["--source-lang", "en", "--target-lang", "de", "--encoder", encoder, "--threshold", "-inf"]
     subprocess.run([*MINER, "mine", *sides, *options, "--output", str(folder / "mined")], check=True, stdout=subprocess.DEVNULL)
+
+
+def hundred(tatoeba: Path, folder: Path) -> None:
+    """A suite over LANGUAGES languages of LINES sentences: those of Tatoeba with most, their lines numbered where they come again.
+
+    Labels are the lengths of the translations: of no interest but for the time it takes to learn them.
+    """
+    pairs = {path.name.split(".")[1][:3]: gzip.decompress(path.read_bytes()).decode().splitlines() for path in sorted(tatoeba.iterdir())}
+    folder.mkdir()
+    rows = ["lang\tsplit\tlabel\ttext"]
+    for lang in sorted(pairs, key=lambda lang: -len(pairs[lang]))[:LANGUAGES]:
+        cells = [pairs[lang][number % len(pairs[lang])].split("\t") for number in range(LINES)]
+        mine = [cell if number < len(pairs[lang]) else [f"{text} {number}" for text in cell] for number, cell in enumerate(cells)]
+        write(folder / f"tatoeba.{lang}-eng.tsv", ("\t".join(cell) for cell in mine))
+        rows += [f"{lang}\t{('train', 'test')[n % 2]}\t{min(3, len(english) // 15)}\t{text}" for n, (text, english) in enumerate(mine)]
+    write(folder / "table.tsv", rows)
+    table = {"data": "table.tsv", "lang_column": "lang"}
+    tasks = [{"task": "tatoeba", "data": "."}, {"task": "language-probe", **table}, {"task": "clustering", **table}]
+    tasks.append({"task": "classification", "train": "table.tsv", "test": "table.tsv", "lang_column": "lang", "split_column": "split"})
+    (folder / "suite.yaml").write_text(json.dumps({"data": str(folder), "tasks": tasks}))
 
 
 def split(folder: Path, lang: str) -> None:

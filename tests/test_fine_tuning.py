@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from command import miner, refused
+from command import miner, refused, told
 from safetensors.torch import save_file
 
 from miner.errors import ModelError
@@ -86,9 +86,12 @@ def test_a_trained_classifier_is_tested_as_it_is(loss: str, model: Path, tmp_pat
     for lang in (ENGLISH, SCOTS):
         assert figures["languages"][lang] == {**perfect, "majority": figures["languages"][lang]["majority"]}
     assert figures["languages"][ENGLISH]["majority"] < 0.7
+    (tmp_path / "suite.yaml").write_text(f"data: {tmp_path}\ntasks: [{{task: pair-classification, test: test.tsv, lang_column: lang}}]\n")
+    table = told("eval", "suite", "--config", tmp_path / "suite.yaml", "--encoder", encoder)
+    assert table.split()[1:] == ["pair-classification:", "accuracy", "1.0000"]
     strange = tiny.write_tsv(tmp_path / "strange.tsv", HEAD, [(ENGLISH, "one", "two", "neither")])
-    told = refused("eval", "pair-classification", "--test", strange, "--encoder", encoder)
-    assert "the label 'neither' is none that the classifier knows (low, high)" in told
+    message = refused("eval", "pair-classification", "--test", strange, "--encoder", encoder)
+    assert "the label 'neither' is none that the classifier knows (low, high)" in message
     (encoder / f"{loss}.safetensors").write_bytes(b"broken")
     assert "not a classifier of `miner train`" in refused("eval", "pair-classification", "--test", test, "--encoder", encoder)
 
