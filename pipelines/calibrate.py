@@ -28,6 +28,7 @@ from pipelines.search import BLOCK_BYTES
 
 EMBED_SECONDS, SEARCH_SECONDS = 5.0, 1.5  # that are spent on either, or some more
 ROWS = 2048  # vectors that are compared first
+USUAL = 256  # numbers of a vector, by which `miner.search.choice` was measured: other times than these do not go by this number alone
 TRIED = 32  # sentences by which it is found out how many can be encoded in that time
 FEW = 16  # times fewer sentences in a first run: what it takes longer for the others is not what it takes to start
 START_SECONDS = 0.5  # of a stage, where nothing is embedded that would tell
@@ -79,10 +80,18 @@ def calibrate(texts: Sequence[str], lang: str, config: RunConfig) -> Calibration
 def compare(vectors: Vectors, config: RunConfig) -> Calibration:
     """The same where nothing is to be embedded, by vectors (n, dim) that are there: compare some of them."""
     start, dim = time.perf_counter(), vectors.shape[1]
-    stretch = max(1, BLOCK_BYTES // (2 * dim))
-    pairs, faster = _search(vectors, stretch, config)
+    pairs = usual = _search(vectors, config)
+    if dim != USUAL:
+        usual = _search(np.zeros((0, USUAL), dtype=np.float16), config)
+    fastest = next(iter(precision.fastest(choose_device(config.device), USUAL)))
+    faster = usual * USUAL * choice.EXACT_SECONDS[fastest] / available_cores()
     speeds = Speeds(read=None, embed=None, search=pairs, faster=faster, start=START_SECONDS)
-    return Calibration(speeds, Encoding(dim, None, stretch), 1.0, 0.0, time.perf_counter() - start)
+    return Calibration(speeds, Encoding(dim, None, _stretch(dim)), 1.0, 0.0, time.perf_counter() - start)
+
+
+def _stretch(dim: int) -> int:
+    """Vectors that exact search holds at a time."""
+    return max(1, BLOCK_BYTES // (2 * dim))
 
 
 def _sentences_a_second(encoder: Encoder, texts: Sequence[str]) -> float:
@@ -147,8 +156,8 @@ def _slope(few: _Embedded, many: _Embedded, stage: str) -> tuple[float, float]:
     return rate, max(0.0, short - fewer / rate)
 
 
-def _search(vectors: Vectors, stretch: int, config: RunConfig) -> tuple[float, float]:
-    """Pairs a second that exact search compares here, and how many times as many as is expected."""
+def _search(vectors: Vectors, config: RunConfig) -> float:
+    """Pairs of such vectors (n, dim) a second that exact search compares here; where they are too few, others are made."""
     device, cores = choose_device(config.device), available_cores()
     dim, rows = vectors.shape[1], ROWS
     chance = np.random.default_rng(SEED)
@@ -160,11 +169,10 @@ def _search(vectors: Vectors, stretch: int, config: RunConfig) -> tuple[float, f
         took = clock.read()
         # All cores compute all the time, so what other programs take of them shows.
         seconds = min(took.wall, took.processors / cores) if device.type == "cpu" else took.wall
-        if seconds >= SEARCH_SECONDS or rows >= stretch:
+        if seconds >= SEARCH_SECONDS or rows >= _stretch(dim):
             break
         rows *= 2
-    fastest = next(iter(precision.fastest(device, dim)))
-    return rows**2 / seconds, rows**2 * dim * choice.EXACT_SECONDS[fastest] / cores / seconds
+    return rows**2 / seconds
 
 
 def _block(vectors: Vectors, rows: int, chance: np.random.Generator) -> Block:
