@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import miner
+from command import refused, told
 from dense import one_to_one
 
 from miner.config import PairFilters
@@ -36,12 +36,6 @@ Ich hätte gern eine Tasse Kaffee.
 """.strip()
 
 
-def mined(*arguments: object) -> str:
-    result = miner("mine", *arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
 def pairs_in(output: Path) -> set[tuple[str, str]]:
     table = pq.read_table(output / "bitext.parquet")
     return set(zip(table["source_text"].to_pylist(), table["target_text"].to_pylist(), strict=True))
@@ -58,21 +52,21 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "en.txt").write_text(ENGLISH)
     (folder / "de.txt").write_text(GERMAN)
     sides = (folder / "en.txt", folder / "de.txt", "--source-lang", "en", "--target-lang", "de")
-    mined(*sides, "--output", folder / "plain", "--threshold", "0")
+    told("mine", *sides, "--output", folder / "plain", "--threshold", "0")
     return folder / "plain"
 
 
 def test_a_copy_that_is_dropped_frees_the_translation(plain: Path, tmp_path: Path) -> None:
     copy, translation = (("Berlin is the capital of Germany.", line) for line in GERMAN.splitlines()[:2])
     assert copy in pairs_in(plain)
-    mined("--from-candidates", plain, "--output", tmp_path, "--threshold", "0", "--filter", "copies")
+    told("mine", "--from-candidates", plain, "--output", tmp_path, "--threshold", "0", "--filter", "copies")
     assert translation in pairs_in(tmp_path)
     assert copy not in pairs_in(tmp_path)
 
 
 def test_what_is_dropped_is_counted_and_written_out(plain: Path, tmp_path: Path) -> None:
     given = ("--from-candidates", plain, "--output", tmp_path / "out", "--threshold", "0", "--keep-dropped")
-    printed = mined(*given, "--filter", "copies", "--filter", "numbers", "--json", tmp_path / "figures.json")
+    printed = told("mine", *given, "--filter", "copies", "--filter", "numbers", "--json", tmp_path / "figures.json")
     table = pq.read_table(tmp_path / "out/dropped.parquet")
     assert table.schema.names == DROPPED_PAIRS.names
     dropped = {(row["source_text"], row["target_text"]): (row["reason"], row["score"]) for row in table.to_pylist()}
@@ -86,14 +80,14 @@ def test_what_is_dropped_is_counted_and_written_out(plain: Path, tmp_path: Path)
     assert {shard["name"]: shard["rows"] for shard in manifest["shards"]}["dropped.parquet"] == len(table)
     assert f"dropped: 1 near copy, {len(table) - 1} numbers disagree" in printed
     before = contents(tmp_path / "out")
-    mined(*given, "--filter", "copies", "--filter", "numbers")
+    told("mine", *given, "--filter", "copies", "--filter", "numbers")
     assert contents(tmp_path / "out") == before
-    mined(*given[:-1])  # another decision, and nobody asks for what it drops
+    told("mine", *given[:-1])  # another decision, and nobody asks for what it drops
     assert set(contents(tmp_path / "out")) == set(OUTPUTS[:3])
 
 
 def test_filters_that_drop_nothing_change_nothing_but_what_is_recorded(plain: Path, tmp_path: Path) -> None:
-    mined("--from-candidates", plain, "--output", tmp_path, "--threshold", "0", "--filter", "length_ratio=100", "--keep-dropped")
+    told("mine", "--from-candidates", plain, "--output", tmp_path, "--threshold", "0", "--filter", "length_ratio=100", "--keep-dropped")
     for name in ("bitext.tsv.gz", "bitext.parquet"):
         assert (tmp_path / name).read_bytes() == (plain / name).read_bytes()
     assert pq.read_table(tmp_path / "dropped.parquet").schema.names == DROPPED_PAIRS.names
@@ -102,10 +96,8 @@ def test_filters_that_drop_nothing_change_nothing_but_what_is_recorded(plain: Pa
 
 @pytest.mark.parametrize("given", ["letters=0.2", "colour", "length_ratio=inf"])
 def test_a_filter_that_has_no_part_in_it(given: str, plain: Path, tmp_path: Path) -> None:
-    result = miner("mine", "--from-candidates", plain, "--output", tmp_path / "out", "--filter", given)
-    assert result.exit_code == 1
-    assert result.stderr.startswith("miner: ") or "unknown --filter" in result.stderr
-    assert len(result.stderr.splitlines()) == 1
+    said = refused("mine", "--from-candidates", plain, "--output", tmp_path / "out", "--filter", given)
+    assert given.partition("=")[0] in said
     assert not (tmp_path / "out").exists()
 
 
@@ -130,7 +122,7 @@ def test_pairs_are_those_of_all_candidates_judged_beforehand(tmp_path: Path) -> 
         lines = (EXAMPLES / f"{name}.txt").read_text(encoding="utf-8").splitlines()[:400]
         (tmp_path / f"{name}.txt").write_text("\n".join(lines), encoding="utf-8")
     sides = (tmp_path / "en.txt", tmp_path / "de.txt", "--source-lang", "en", "--target-lang", "de")
-    mined(*sides, "--output", tmp_path / "all", "--retrieval", "all")
+    told("mine", *sides, "--output", tmp_path / "all", "--retrieval", "all")
     table = pq.read_table(tmp_path / "all/bitext.parquet")
     bounds = {"copies": 0.1, "junk": 0.3, "numbers": 0.0, "length_ratio": 1.3, "hubs": 3.5}
     ids = [table[name].to_numpy() for name in ("source_id", "target_id")]
@@ -144,7 +136,7 @@ def test_pairs_are_those_of_all_candidates_judged_beforehand(tmp_path: Path) -> 
     options = [word for name, bound in bounds.items() for word in ("--filter", f"{name}={bound}")]
     runs = {"decided": ("--from-candidates", tmp_path / "all"), "sharded": (*sides, "--shards", 3)}
     for name, given in runs.items():
-        mined(*given, "--output", tmp_path / name, "--threshold", "0.9", *options)
+        told("mine", *given, "--output", tmp_path / name, "--threshold", "0.9", *options)
         found = pq.read_table(tmp_path / name / "bitext.parquet")
         assert set(zip(found["source_id"].to_pylist(), found["target_id"].to_pylist(), strict=True)) == expected
     one, other = (gzip.decompress((tmp_path / name / "bitext.tsv.gz").read_bytes()) for name in runs)
