@@ -152,6 +152,7 @@ def test_a_stage_survives_the_death_of_a_worker(tmp_path: Path) -> None:
     run_stage(stage, made_from, Squares(tmp_path, list(made_from)[2], "killed once"), PROCESSES)
     assert squares_in(tmp_path) == EXPECTED
     assert (tmp_path / "died").exists()
+    assert os.getpid() not in processes_in(tmp_path)
 
 
 STOPPED = """
