@@ -18,7 +18,7 @@ COMMANDS = {
     "score": "Score the line pairs of a bitext.",
     "train": "Train an encoder.",
     "loop": "Mine, train on what was mined, and mine again.",
-    "eval": "Measure an encoder.",
+    "eval": "Measure an encoder, or what was mined.",
     "run": "Mine many corpora with one another.",
     "plan": "Tell what a run would take.",
     "status": "Tell how far a run is.",
