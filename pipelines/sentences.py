@@ -75,9 +75,9 @@ class _Reading:
             dropped.start()
             for name in dropped.pending(self._made_from(dropped)):
                 storage.remove(stage.path(f"{storage.MARKERS}/{name}.json"))  # to be sifted again
-        if not stage.pending(self._made_from(stage)) and storage.exists(stage.path(storage.MANIFEST)):
-            manifest = storage.read_manifest(stage.folder)
-        else:
+        whole = not stage.pending(self._made_from(stage)) and storage.exists(stage.path(storage.MANIFEST))
+        manifest = storage.read_manifest(stage.folder) if whole else None
+        if manifest is None or dict(manifest.inputs) != stage.inputs:  # as where a part is gone
             manifest = self._read_all()
         if self.config.keep_dropped:
             _, dropped = self._stages(manifest.inputs)

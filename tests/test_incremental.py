@@ -193,12 +193,21 @@ class TestWhatElseMayChange:
         assert one == other != set()
 
     def test_a_file_that_is_gone_takes_its_pairs_with_it(self, nights: Path, toy_encoder: Path) -> None:
+        """First one of the last night, then one of the first."""
+        options = ("--encoder", toy_encoder)
+        mine(nights, nights / "out", *options)
+        mine(nights, nights / "first", *options)
         self.next_night(nights)
-        mine(nights, nights / "out", "--encoder", toy_encoder)
+        mine(nights, nights / "out", *options)
+        for language in ("en", "de"):
+            (nights / language / "night-1.txt").rename(nights / f"{language} later.txt")
+        mine(nights, nights / "out", *options)
+        assert contents(nights / "out") == contents(nights / "first")
+        self.next_night(nights)
         (nights / "en/night-0.txt").unlink()
-        mine(nights, nights / "out", "--encoder", toy_encoder)
-        self.same(nights, "--encoder", toy_encoder)
-        assert "removed" in pq.read_table(nights / "out/deltas/00001.parquet")["change"].to_pylist()
+        mine(nights, nights / "out", *options)
+        self.same(nights, *options)
+        assert "removed" in pq.read_table(nights / "out/deltas/00003.parquet")["change"].to_pylist()
 
     @pytest.mark.slow
     def test_folders_that_grow_and_an_index_of_them(self, nights: Path, toy_encoder: Path) -> None:
