@@ -184,6 +184,7 @@ def test_what_follows_two_dashes_goes_to_beam(text: Path, tmp_path: Path, toy_en
     assert open_corpus(str(tmp_path / "out")).rows == 2
 
 
+@pytest.mark.slow
 def test_worker_processes_make_the_same_and_stay_quiet(tmp_path: Path, toy_encoder: Path) -> None:
     text, out = tmp_path / "text.txt", tmp_path / "out"
     text.write_text("".join(f"one two {n}\n" for n in range(100)))

@@ -134,6 +134,7 @@ def test_errors_of_worker_processes_arrive(tmp_path: Path) -> None:
     assert os.getpid() not in processes_in(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("importable")
 def test_a_process_that_is_killed_again_is_an_error_and_the_next_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failures, "ATTEMPTS", 2)
