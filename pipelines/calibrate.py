@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from miner.config import EmbedConfig, EncoderSettings, SentenceFilters, SentenceSettings
 from miner.corpus import SENTENCES, open_corpus
@@ -26,7 +27,7 @@ from pipelines import embed
 from pipelines.embed import EmbedResult
 from pipelines.search import BLOCK_BYTES
 
-EMBED_SECONDS, SEARCH_SECONDS = 5.0, 1.5  # that are spent on either, or some more
+EMBED_SECONDS, SEARCH_SECONDS = 5.0, 3.0  # that are spent on either, or some more
 ROWS = 2048  # vectors that are compared first
 USUAL = 256  # numbers of a vector, by which `miner.search.choice` was measured: other times than these do not go by this number alone
 TRIED = 32  # sentences by which it is found out how many can be encoded in that time
@@ -157,22 +158,29 @@ def _slope(few: _Embedded, many: _Embedded, stage: str) -> tuple[float, float]:
 
 
 def _search(vectors: Vectors, config: RunConfig) -> float:
-    """Pairs of such vectors (n, dim) a second that exact search compares here; where they are too few, others are made."""
-    device, cores = choose_device(config.device), available_cores()
-    dim, rows = vectors.shape[1], ROWS
+    """Pairs of such vectors (n, dim) a second that exact search compares here; where they are too few, others are made.
+
+    A part of the time goes by vectors instead of pairs, and shows in how much longer twice as many take than twice the time.
+    """
+    device, stretch = choose_device(config.device), _stretch(vectors.shape[1])
     chance = np.random.default_rng(SEED)
-    search_block(_block(vectors, rows, chance), _block(vectors, rows, chance), config.k, str(device))  # what happens once
-    while True:
-        source, target = (_block(vectors[part::2], rows, chance) for part in (0, 1))
-        clock = _Clock()
-        search_block(source, target, config.k, str(device))
-        took = clock.read()
-        # All cores compute all the time, so what other programs take of them shows.
-        seconds = min(took.wall, took.processors / cores) if device.type == "cpu" else took.wall
-        if seconds >= SEARCH_SECONDS or rows >= _stretch(dim):
-            break
-        rows *= 2
-    return rows**2 / seconds
+    rows, before = ROWS, math.nan
+    _compare(vectors, rows, config, device, chance)  # what happens once
+    while (seconds := _compare(vectors, rows, config, device, chance)) < SEARCH_SECONDS and rows < stretch:
+        rows, before = 2 * rows, seconds
+    more = 2 * (seconds - 2 * before) / rows**2  # of each pair
+    by_pair = max(more, seconds / rows**2 / 3) if rows > ROWS else seconds / rows**2
+    return 1 / (by_pair + (seconds - by_pair * rows**2) / rows / stretch)
+
+
+def _compare(vectors: Vectors, rows: int, config: RunConfig, device: torch.device, chance: np.random.Generator) -> float:
+    """Seconds to compare so many of one half of the vectors with as many of the other."""
+    source, target = (_block(vectors[part::2], rows, chance) for part in (0, 1))
+    clock = _Clock()
+    search_block(source, target, config.k, str(device))
+    took = clock.read()
+    # All cores compute all the time, so what other programs take of them shows.
+    return min(took.wall, took.processors / available_cores()) if device.type == "cpu" else took.wall
 
 
 def _block(vectors: Vectors, rows: int, chance: np.random.Generator) -> Block:
