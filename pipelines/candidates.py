@@ -36,7 +36,8 @@ def run(neighbours: str, folder: str, options: Sequence[str] = (), details: Mapp
     stage = Stage(folder, STAGE, {}, inputs)
     sides = _Sides(neighbours, *(found.shards for found in manifests.values()))
     made_from = {storage.shard_name(index, len(sides.sources)): stage.key() for index in range(len(sides.sources))}
-    steps = Steps("joining", f"{folder}.steps", stage.key(), sum(found.rows for found in manifests.values()), options)
+    edges = sum(found.rows * found.config.get("k", 1) for found in manifests.values())
+    steps = Steps("joining", f"{folder}.steps", stage.key(), edges, options)
     if not stage.complete(made_from):
         offers = {exchange.arrow_name(shard.name): shard.name for shard in sides.sources}
         steps.run("offers", list(offers), _Offer(sides, offers, steps.place("offers")))
