@@ -165,6 +165,16 @@ def test_validation_is_a_random_part_that_is_not_learnt(done: Path) -> None:
     assert 0.25 < np.mean(ranks) < 0.75  # the top would be near 0
 
 
+def test_another_loop_is_not_written_over(done: Path, tmp_path: Path) -> None:
+    before = (done / "config.json").read_bytes()
+    path = write(tmp_path, yaml.safe_load((done.parent / "loop.yaml").read_text()))
+    assert "--resume" in loop(path, done).output
+    result = loop(path, done, "--resume", "--set", "mining.k=5")
+    assert result.exit_code == 1
+    assert "begun with another mining" in result.output
+    assert (done / "config.json").read_bytes() == before
+
+
 def test_a_round_that_worsens_is_rolled_back(data: Path, tmp_path: Path) -> None:
     values = config(data, training=recipe(str(data / "seed.parquet"), "{round}/groups.parquet", steps=1), pairs=ONE_PAIR)
     values["start"]["train"]["training"]["steps"] = 40
@@ -310,13 +320,3 @@ def test_what_cannot_work_is_said_in_one_line_before_anything_is_written(fault: 
     changes, told = FAULTS[fault]
     assert told in refused("loop", write(tmp_path, config(data, **changes)), "--output", tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_another_loop_is_not_written_over(done: Path, tmp_path: Path) -> None:
-    before = (done / "config.json").read_bytes()
-    path = write(tmp_path, yaml.safe_load((done.parent / "loop.yaml").read_text()))
-    assert "--resume" in loop(path, done).output
-    result = loop(path, done, "--resume", "--set", "mining.k=5")
-    assert result.exit_code == 1
-    assert "begun with another mining" in result.output
-    assert (done / "config.json").read_bytes() == before
