@@ -10,6 +10,8 @@ from miner.storage import MARKERS
 from pipelines.failures import set_aside_in
 from pipelines.verify import stage_of
 
+TSV = ".tsv.gz"  # the rows of the Parquet file beside it once more
+
 
 @dataclass(frozen=True)
 class StageStatus:
@@ -55,7 +57,9 @@ def _stage(folder: str, place: str, names: list[str]) -> StageStatus:
     shown = place or "."
     try:
         manifest = storage.read_manifest(storage.join(folder, place))
-        return StageStatus(shown, True, len(manifest.shards), len(manifest.shards), manifest.rows, len(set_aside_in(manifest)))
+        shards = [shard for shard in manifest.shards if not shard.name.endswith(TSV)]
+        rows = sum(shard.rows for shard in shards)
+        return StageStatus(shown, True, len(shards), len(shards), rows, len(set_aside_in(manifest)))
     except StorageError:
         made = [name.removeprefix(f"{here}/") for name in names if name.startswith(f"{here}/part-")]
         total = int(made[0].split("-of-")[1].split(".")[0]) if made else None

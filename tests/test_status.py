@@ -73,6 +73,14 @@ def test_what_is_done_is_told(toy_encoder: Path, tmp_path: Path) -> None:
     ]
 
 
+def test_pairs_that_stand_in_two_files_are_counted_once(toy_encoder: Path, tmp_path: Path) -> None:
+    for name, text in (("en.txt", "one\nfour\n"), ("fr.txt", "un\nquatre\n")):
+        (tmp_path / name).write_text(text)
+    sides = (tmp_path / "en.txt", tmp_path / "fr.txt")
+    assert miner("mine", *sides, "--encoder", toy_encoder, "--threshold", 0, "--output", tmp_path / "out").exit_code == 0
+    assert "done   .                    1 shards, 2 rows" in miner("status", tmp_path / "out").stdout.splitlines()
+
+
 def test_a_run_that_has_just_begun_is_told(tmp_path: Path) -> None:
     with lock.held(str(tmp_path / "out")):
         assert miner("status", tmp_path / "out").stdout.startswith("running: ")
