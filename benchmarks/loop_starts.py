@@ -4,7 +4,8 @@
     python benchmarks/loop.py build/loop-starts/thousand --gold build/loop-starts/news/gold
 
 DATA is a folder of collected corpora, as for `make loop-news`. Only the data of the first encoder, and what stands for it in later
-rounds, differ from configs/loop-news.yaml, and a round trains for STEPS steps:
+rounds, differ from configs/loop-news.yaml; and encoders have PIECES pieces, as the text is too little for more, and train for STEPS steps
+a round:
 
 thousand: 1,000 Tatoeba pairs a language, drawn at random
 lexicon:  no pair at all: every language's news, with words replaced by those of MUSE's lexicons (code switching)
@@ -33,7 +34,7 @@ ROOT = Path(__file__).parent.parent
 ENGLISH, UNSEEDED = canonical("en"), canonical("hu")
 PIVOTED = ("de", "fr")
 PAIRS = 1000  # of a language
-STEPS = 180
+STEPS, PIECES = 180, 8000
 SEED = 0
 
 Groups = dict[int, list[dict[str, Any]]]  # group -> its rows of seed.parquet
@@ -114,6 +115,8 @@ def config(start: str, data: Path, output: Path) -> dict[str, Any]:
         {"thousand": thousand, "unseeded": unseeded, "pivot": pivot}[start](news, place.with_suffix(".parquet"))
         sources = [{**values["start"]["train"]["data"][0], "files": [str(place.with_suffix(".parquet"))]}]
     values["start"]["train"]["data"], values["training"]["training"]["steps"] = sources, STEPS
+    for recipe in (values["start"]["train"], values["training"]):
+        recipe["encoder"]["vocabulary"]["size"] = PIECES
     share = sum(source.get("weight", 1) for source in sources)
     mined = values["training"]["data"][1]
     values["training"]["data"] = [*sources, {**mined, "weight": mined["weight"] * share}]
