@@ -20,7 +20,7 @@ from miner.tables import BITEXT
 from pipelines import exchange
 from pipelines.candidates import Searched
 from pipelines.exchange import Numbers, Steps
-from pipelines.matched import Matched
+from pipelines.matched import Matched, best_first
 
 RANGE = 1 << 19  # pairs in one range of margins, about
 SAMPLE = 256  # of the pairs of one element
@@ -195,10 +195,9 @@ class _Sort:
         pass
 
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
-        table = exchange.gather(self.others, self.shards, storage.shard_index(name))
-        margins, sources, targets = (table[column].to_numpy() for column in KEY)
-        table = table.take(pa.array(np.lexsort((targets, sources, -margins))))
+        table = best_first(exchange.gather(self.others, self.shards, storage.shard_index(name)))
         with storage.parquet_writer(storage.join(self.folder, name), table.schema) as writer:
             writer.write_table(table, row_group_size=writers.ROWS)
-        right = sum(pair in self.wanted for pair in zip(sources.tolist(), targets.tolist(), strict=True)) if self.wanted else 0
+        pairs = zip(*(table[column].to_pylist() for column in IDS), strict=True) if self.wanted else ()
+        right = sum(pair in self.wanted for pair in pairs)
         return len(table), {"right": right}
