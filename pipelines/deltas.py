@@ -97,13 +97,14 @@ def end(deltas: Stage) -> None:
 def write(before: str, output: str, deltas: Stage, options: Sequence[str]) -> Delta:
     """Compare the pairs of before with those that are in `output` now, by ranges of their sources, and write what changed."""
     after = storage.join(output, writers.PARQUET)
-    sizes = [_rows(uri) for uri in (before, after)]
+    extents = {uri: _extent(uri) for uri in (before, after)}
+    sizes = [rows for rows, _ in extents.values()]
     key = storage.key([storage.checksum(uri) for uri in (before, after)])
     steps = Steps("comparing", storage.join(output, STEPS), key, sum(sizes), options)
     ranges = exchange.names(max(1, math.ceil(max(sizes) / RANGE)))
     sides = []
     for name, uri in (("before", before), ("after", after)):
-        parts = exchange.names(max(1, math.ceil(_groups(uri) / GROUPS)))
+        parts = exchange.names(max(1, math.ceil(extents[uri][1] / GROUPS)))
         steps.run(name, parts, _Cut(uri, len(ranges), steps.place(name)))
         sides.append((steps.place(name), parts))
     compared = steps.run("compared", ranges, _Compare(sides, steps.place("compared")))
@@ -121,14 +122,10 @@ def write(before: str, output: str, deltas: Stage, options: Sequence[str]) -> De
     return Delta(deltas.path(names[0]), {name: sum(shard.counts[name] for shard in compared.shards) for name in CHANGES})
 
 
-def _rows(uri: str) -> int:
+def _extent(uri: str) -> tuple[int, int]:
+    """The rows and the row groups of a Parquet file."""
     with storage.open_parquet(uri) as file:
-        return int(file.metadata.num_rows)
-
-
-def _groups(uri: str) -> int:
-    with storage.open_parquet(uri) as file:
-        return int(file.num_row_groups)
+        return file.metadata.num_rows, file.num_row_groups
 
 
 class _Cut:

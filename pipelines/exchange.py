@@ -4,9 +4,11 @@ So a step that joins or groups by the id of the other side holds no more than a 
 for each element, with a batch for each range.
 """
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -103,26 +105,25 @@ def together(tables: Sequence[pa.Table]) -> pa.Table:
 
 def read(uri: str, index: int) -> pa.Table:
     """Range `index` of one file."""
-    fs, path = storage.filesystem(uri)
-    try:
-        with fs.open(path, "rb") as handle, pa.ipc.open_file(handle) as reader:
-            return pa.Table.from_batches([reader.get_batch(index)])
-    except (pa.ArrowInvalid, OSError) as error:
-        raise _broken(uri) from error
+    with _opened(uri) as reader:
+        return pa.Table.from_batches([reader.get_batch(index)])
 
 
 def metadata_of(uri: str) -> dict[str, str]:
     """What `scatter` was told to write beside the rows."""
+    with _opened(uri) as reader:
+        return {name.decode(): value.decode() for name, value in (reader.schema.metadata or {}).items()}
+
+
+@contextlib.contextmanager
+def _opened(uri: str) -> Iterator[Any]:
+    """A file that `scatter` wrote; StorageError where it is not whole."""
     fs, path = storage.filesystem(uri)
     try:
         with fs.open(path, "rb") as handle, pa.ipc.open_file(handle) as reader:
-            return {name.decode(): value.decode() for name, value in (reader.schema.metadata or {}).items()}
+            yield reader
     except (pa.ArrowInvalid, OSError) as error:
-        raise _broken(uri) from error
-
-
-def _broken(uri: str) -> StorageError:
-    return StorageError(f"{uri}: not a whole Arrow file; delete it and run the same command again")
+        raise StorageError(f"{uri}: not a whole Arrow file; delete it and run the same command again") from error
 
 
 class ById:
