@@ -18,7 +18,8 @@ GPU_STRIDES = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28, 32)
 
 # Seconds of one core, for one number of one vector.
 EXACT_SECONDS = {"int8": 2.5e-11, "float16": 3.5e-11, "bfloat16": 3.5e-11, "float32": 3.5e-11}  # compared with one of the other side
-COARSE_SECONDS = 1.5e-10  # compared with the centroid of a list
+FLAT_SECONDS = 1.5e-10  # compared with one of an index that compares them all
+COARSE_SECONDS = 5e-11  # compared with the centroid of a list
 SCAN_SECONDS = 3.5e-11  # of a code that is compared, for a number of its vector
 ITERATIONS = 10  # of k-means
 POINTS = 40  # for each list in the training sample
@@ -77,7 +78,7 @@ def training_rows(keys: int) -> int:
 
 def _search_seconds(keys: int, queries: int, dim: int, target_recall: float) -> float:
     if keys <= FLAT_ROWS:
-        return COARSE_SECONDS * dim * keys * queries
+        return FLAT_SECONDS * dim * keys * queries
     return dim * queries * (COARSE_SECONDS * _lists(keys) + SCAN_SECONDS * keys * _share(keys, target_recall))
 
 

@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from miner.errors import ConfigError, StorageError
+from miner.search import centroids
 from miner.search.neighbours import Ids
 
 GPU_LIMIT = 2048  # the greatest k and nprobe there
@@ -33,6 +36,7 @@ class Index:
     most: int  # the greatest effort that makes a difference
     device: str = "cpu"
     original: Any = None  # what `faiss` borrows its quantiser from
+    centroids: Tensor | None = None  # (dim, lists) of an inverted file, where this finds the lists of a query
 
     def propose(self, queries: Vectors, count: int, effort: int) -> Ids:
         """Queries (n, dim) -> (n, count) ids of likely neighbours, best first as far as the index can tell; -1 for none."""
@@ -40,7 +44,12 @@ class Index:
             space = _faiss().ParameterSpace() if self.device == "cpu" else _faiss().GpuParameterSpace()
             space.set_index_parameter(self.faiss, self.effort, effort)
         most = min(count, self.faiss.ntotal, self.faiss.ntotal if self.device == "cpu" else GPU_LIMIT)
-        ids: Ids = self.faiss.search(queries.astype(np.float32), most)[1]
+        ids: Ids
+        if self.centroids is None:
+            ids = self.faiss.search(queries.astype(np.float32), most)[1]
+        else:
+            similarities, lists = centroids.nearest(queries, self.centroids, effort)
+            ids = self.faiss.search_preassigned(queries.astype(np.float32), most, lists, similarities)[1]
         return np.pad(ids, ((0, 0), (0, count - ids.shape[1])), constant_values=-1)
 
 
@@ -76,6 +85,8 @@ def train(factory: str, dim: int, sample: Vectors, seed: int) -> Any:
         if _four_bits(inverted):
             # Codes of the vectors themselves find more than codes of their distance to the centroid, and score sooner.
             inverted.by_residual = False
+    if _compares_centroids(index) and len(sample) >= index.nlist:
+        index.quantizer.add(centroids.train(sample, index.nlist, seed))
     if not index.is_trained:
         try:
             index.train(sample.astype(np.float32))
@@ -102,6 +113,11 @@ def mergeable(trained: Any) -> bool:
 def add(index: Any, ids: Ids, vectors: Vectors) -> None:
     """Put vectors (n, dim) with their ids (n,) into an index; the same bytes each time."""
     faiss = _faiss()
+    if _compares_centroids(index):
+        lists = centroids.nearest(vectors, _centroids(index), 1)[1]
+        given, ids = np.ascontiguousarray(vectors, dtype=np.float32), np.ascontiguousarray(ids, dtype=np.int64)
+        index.add_core(len(ids), faiss.swig_ptr(given), faiss.swig_ptr(ids), faiss.swig_ptr(lists))
+        return
     threads = faiss.omp_get_max_threads()
     if _is_graph(index):
         faiss.omp_set_num_threads(1)  # threads race when they link a graph
@@ -150,10 +166,11 @@ def _tuned_to(index: Any, device: str) -> Index:
         effort, most = None, 1
     if device != "cpu" and (moved := _on_gpus(index, device)) is not None:
         return Index(moved, effort, min(most, GPU_LIMIT), device)
+    known = _centroids(index) if _compares_centroids(index) else None
     if inverted is not None and _four_bits(index):
         # The same codes, laid out so that they are compared in registers.
-        return Index(_faiss().IndexIVFPQFastScan(index), effort, most, original=index)
-    return Index(index, effort, most)
+        return Index(_faiss().IndexIVFPQFastScan(index), effort, most, original=index, centroids=known)
+    return Index(index, effort, most, centroids=known)
 
 
 def _on_gpus(index: Any, device: str) -> Any | None:
@@ -218,6 +235,18 @@ def _inverted(index: Any) -> Any | None:
 def _lists(index: Any) -> int:
     inverted = _inverted(index)
     return int(inverted.nlist) if inverted is not None else 0
+
+
+def _compares_centroids(index: Any) -> bool:
+    """Whether this is an inverted file whose lists can be found outside of it: it compares a vector with every centroid."""
+    faiss = _faiss()
+    kinds = (faiss.IndexIVFFlat, faiss.IndexIVFPQ, faiss.IndexIVFScalarQuantizer)  # the others add in ways of their own
+    return type(index) in kinds and isinstance(faiss.downcast_index(index.quantizer), faiss.IndexFlat)
+
+
+def _centroids(index: Any) -> Tensor:
+    """(dim, lists) float32"""
+    return torch.from_numpy(index.quantizer.reconstruct_n(0, index.nlist)).T.contiguous()
 
 
 def _four_bits(index: Any) -> bool:
