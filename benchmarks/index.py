@@ -18,14 +18,15 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from miner import storage
+from miner import stages, storage
 from miner.config import IndexSettings
 from miner.corpus import EMBEDDINGS, Corpus, open_corpus, write_row_groups
 from miner.search import choice
 from miner.search.exact import Block, search_block
 from miner.search.precision import fastest
 from miner.search.tuning import Setting
-from miner.storage import Shard, available_cores
+from miner.stages import Shard
+from miner.storage import available_cores
 from miner.tables import embeddings_schema, vectors_to_arrow
 from pipelines import index
 from pipelines.indexed import Indexed, draw
@@ -38,7 +39,7 @@ STRETCH = 131_072  # keys that exact search is given at a time, as the pipeline 
 def subset(corpus: Corpus, rows: int, folder: str) -> Corpus:
     """`rows` vectors drawn from a corpus, in one shard of a folder of their own."""
     ids, vectors = draw(corpus, rows, seed=3)
-    name = storage.shard_name(0, 1)
+    name = stages.shard_name(0, 1)
     uri = storage.join(folder, EMBEDDINGS, name)
     schema = embeddings_schema(corpus.dim, corpus.fingerprint)
     with storage.parquet_writer(uri, schema) as writer:

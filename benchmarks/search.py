@@ -27,10 +27,10 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from miner import corpus, storage
+from miner import corpus, stages, storage
 from miner.search.exact import Block, search_block
 from miner.search.neighbours import Neighbours
-from miner.storage import Stage
+from miner.stages import Stage
 from miner.tables import SENTENCES, embeddings_schema, vectors_to_arrow
 
 K = 4
@@ -192,7 +192,7 @@ def write_corpus(folder: Path, rows: int, dim: int, seed: int) -> None:
     ids = np.unique(numbers.integers(limits.min, limits.max, size=rows))
     texts = Stage(str(folder / corpus.SENTENCES), corpus.SENTENCES, {}, {"made": "0"})
     parts = np.array_split(ids, -(-rows // SHARD))
-    names = [storage.shard_name(number, len(parts)) for number in range(len(parts))]
+    names = [stages.shard_name(number, len(parts)) for number in range(len(parts))]
     for name, part in zip(names, parts, strict=True):
         lines = [f"sentence {seed} of {id} that is about as long as they are in the news" for id in part.tolist()]
         columns = [part, lines, np.ones(len(part), np.int32), ["made"] * len(part), np.arange(1, len(part) + 1)]

@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from miner import storage
+from miner import stages, storage
 from miner.errors import DataError, StorageError
-from miner.storage import Manifest, Shard
+from miner.stages import Manifest, Shard
 from miner.tables import SENTENCES as SENTENCES_TABLE
 from miner.tables import Vectors, arrow_to_vectors
 
@@ -163,7 +163,7 @@ def id_span(uri: str) -> Span | None:
 
 def is_corpus(folder: str) -> bool:
     """Whether this is a folder of `miner embed`, finished or not."""
-    return any(storage.exists(storage.join(folder, EMBEDDINGS, name)) for name in (storage.MANIFEST, storage.STARTED))
+    return any(storage.exists(storage.join(folder, EMBEDDINGS, name)) for name in (stages.MANIFEST, stages.STARTED))
 
 
 def open_corpus(folder: str) -> Corpus:
@@ -174,8 +174,8 @@ def open_corpus(folder: str) -> Corpus:
     """
     if not storage.is_folder(folder):
         raise DataError(f"{folder}: not a folder of `miner embed`")
-    embeddings = storage.read_manifest(storage.join(folder, EMBEDDINGS), EMBEDDINGS)
-    sentences = storage.read_manifest(storage.join(folder, SENTENCES), SENTENCES)
+    embeddings = stages.read_manifest(storage.join(folder, EMBEDDINGS), EMBEDDINGS)
+    sentences = stages.read_manifest(storage.join(folder, SENTENCES), SENTENCES)
     config = _config(folder, embeddings)
     if dict(embeddings.inputs) != {shard.name: shard.checksum for shard in sentences.shards}:
         raise DataError(f"{folder}: the sentences are not those that were embedded; run `miner embed` again")

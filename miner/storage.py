@@ -1,9 +1,4 @@
-"""Files: fsspec URIs, atomic writes, and stages that can be stopped and started again.
-
-A stage writes a folder of shards beside a `manifest.json`. Each shard is written aside and renamed, then leaves a marker
-under `_shards/` with its rows, its checksum and a key of what it was made from. A rerun keeps a shard whose marker's key and
-checksum still match and makes the others again. The manifest comes last, so a stage is complete when its manifest is there.
-"""
+"""Files: fsspec URIs, atomic writes, and what goes wrong with them told in one line."""
 
 import contextlib
 import errno
@@ -12,8 +7,7 @@ import logging
 import os
 import posixpath
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,9 +19,6 @@ from fsspec.implementations.local import LocalFileSystem
 
 from miner.errors import StorageError
 
-MANIFEST = "manifest.json"
-STARTED = "manifest.started.json"
-MARKERS = "_shards"
 TEMPORARY = ".tmp"
 
 logger = logging.getLogger(__name__)
@@ -108,15 +99,6 @@ def remove(uri: str) -> None:
     with _clear_errors(uri), contextlib.suppress(FileNotFoundError):
         if fs.exists(path):
             fs.rm(path, recursive=True)
-
-
-def shard_name(index: int, shards: int, suffix: str = ".parquet") -> str:
-    return f"part-{index:05d}-of-{shards:05d}{suffix}"
-
-
-def shard_index(name: str) -> int:
-    """The number in a shard's name, from 0."""
-    return int(name.split("-")[1])
 
 
 @contextlib.contextmanager
@@ -285,159 +267,6 @@ def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
 def read_table(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
     with open_parquet(uri) as file:
         return file.read(columns=list(columns) if columns else None)
-
-
-@dataclass(frozen=True)
-class Shard:
-    """One finished shard: what the manifest says of it."""
-
-    name: str
-    rows: int
-    checksum: str
-    counts: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What a stage did: written last, so that a folder with a manifest is complete."""
-
-    stage: str
-    config: Mapping[str, Any]
-    inputs: Mapping[str, str]  # name of an input -> checksum of it (of its manifest where it is a stage)
-    shards: Sequence[Shard]
-    details: Mapping[str, Any] = field(default_factory=dict)  # counts, timings, fingerprint, recall
-
-    @property
-    def rows(self) -> int:
-        return sum(shard.rows for shard in self.shards)
-
-
-def read_manifest(folder: str, stage: str | None = None) -> Manifest:
-    """The manifest of a complete stage.
-
-    Raises StorageError where there is none, or where it is of another stage than `stage`.
-    """
-    uri = join(folder, MANIFEST)
-    if not exists(uri):
-        raise StorageError(f"{folder}: no {MANIFEST}: what makes {stage or 'this folder'} has not finished here; run the command again")
-    value = read_json(uri)
-    try:
-        manifest = Manifest(**{**value, "shards": [Shard(**shard) for shard in value["shards"]]})
-    except (TypeError, KeyError) as error:
-        raise StorageError(f"{uri}: not a manifest of this program ({error}); delete the folder and run its stage again") from error
-    if stage is not None and manifest.stage != stage:
-        raise StorageError(f"{folder}: holds {manifest.stage}, where {stage} was expected")
-    return manifest
-
-
-class Stage:
-    """A folder of shards being made. Used by the driver (`pending`, `finish`) and by workers (`done`), which share only names.
-
-    `config` is what must not change between runs in one folder; `inputs` is what the shards are made from. `shard_inputs`
-    narrows the inputs to those of one shard, so that a change in one place does not redo everything.
-    """
-
-    def __init__(self, folder: str, stage: str, config: Mapping[str, Any], inputs: Mapping[str, str]) -> None:
-        self.folder = str(folder)
-        self.stage = stage
-        self.config = dict(config)
-        self.inputs = dict(inputs)
-
-    def start(self) -> None:
-        """Claim the folder, or raise StorageError where it holds the work of another configuration."""
-        for name in (MANIFEST, STARTED):
-            uri = join(self.folder, name)
-            if exists(uri):
-                self._check(read_json(uri), uri)
-        if not exists(join(self.folder, MANIFEST)):
-            make_folder(self.folder)
-            write_json(join(self.folder, STARTED), {"stage": self.stage, "config": self.config})
-
-    def _check(self, found: Any, uri: str) -> None:
-        if not isinstance(found, dict):
-            raise StorageError(f"{uri}: not a manifest of this program; delete {self.folder} and run again")
-        if found.get("stage") != self.stage:
-            raise StorageError(f"{uri}: holds {found.get('stage')}, not {self.stage}; choose another --output")
-        theirs, ours = found.get("config", {}), json.loads(json.dumps(self.config))
-        different = [name for name in sorted({*theirs, *ours}) if theirs.get(name) != ours.get(name)]
-        if different:
-            name = different[0]
-            raise StorageError(
-                f"{uri}: made with {name} {theirs.get(name)!r}, now {ours.get(name)!r}; choose another --output, or delete {self.folder}"
-            )
-
-    def path(self, name: str) -> str:
-        return join(self.folder, name)
-
-    def key(self, shard_inputs: Mapping[str, str] | None = None) -> str:
-        return key([self.stage, self.config, dict(self.inputs if shard_inputs is None else shard_inputs)])
-
-    def done(self, name: str, rows: int, made_from: str, counts: Mapping[str, int] | None = None) -> None:
-        """Leave the marker of a shard whose file is in place. `made_from` is `key(...)` of what it was made from."""
-        shard = Shard(name, rows, checksum(self.path(name)), dict(counts or {}))
-        write_json(join(self.folder, MARKERS, name + ".json"), {"key": made_from, **asdict(shard)})
-
-    def finished(self, name: str, made_from: str) -> Shard | None:
-        """The shard, where it is in place, whole, and made from the same things; otherwise None."""
-        shard = self._marked(name, made_from)
-        if shard is None or not exists(self.path(name)) or checksum(self.path(name)) != shard.checksum:
-            return None
-        return shard
-
-    def _marked(self, name: str, made_from: str) -> Shard | None:
-        """What the marker of a shard made from the same things says; None where there is none that can be read."""
-        marker = join(self.folder, MARKERS, name + ".json")
-        if not exists(marker):
-            return None
-        try:
-            value = read_json(marker)
-            return Shard(**value) if value.pop("key") == made_from else None
-        except (StorageError, AttributeError, KeyError, TypeError):
-            return None
-
-    def marked(self) -> set[str]:
-        """The shards that have left a marker: what a progress bar counts, wherever the workers are."""
-        return {name.removesuffix(".json") for name in names_in(join(self.folder, MARKERS)) if not name.startswith(".")}
-
-    def rows_of(self, name: str) -> int:
-        """The rows of a shard that has left a marker."""
-        return int(read_json(join(self.folder, MARKERS, name + ".json"))["rows"])
-
-    def complete(self, made_from: Mapping[str, str]) -> bool:
-        """Whether the manifest is there, and every shard {name: key}."""
-        return exists(self.path(MANIFEST)) and all(self.finished(name, made) is not None for name, made in made_from.items())
-
-    def pending(self, made_from: Mapping[str, str]) -> list[str]:
-        """Of the shards {name: key}, those still to be made. If there are any, takes back the manifest and their markers."""
-        names = [name for name, made in made_from.items() if self.finished(name, made) is None]
-        if names:
-            write_json(join(self.folder, STARTED), {"stage": self.stage, "config": self.config})
-            remove(join(self.folder, MANIFEST))
-            for name in names:
-                remove(join(self.folder, MARKERS, name + ".json"))
-        return names
-
-    def finish(self, made_from: Mapping[str, str], details: Callable[[Sequence[Shard]], Mapping[str, Any]] | None = None) -> Manifest:
-        """Write the manifest of the shards {name: key}, all of which must be finished, and clear away what it does not name."""
-        shards = []
-        for name, made in made_from.items():
-            shard = self._marked(name, made)
-            if shard is None:
-                raise StorageError(f"{self.path(name)}: this shard was not written; run the same command again to go on")
-            shards.append(shard)
-        manifest = Manifest(self.stage, self.config, self.inputs, shards, dict(details(shards)) if details else {})
-        write_json(join(self.folder, MANIFEST), asdict(manifest))
-        self._sweep({shard.name for shard in shards})
-        return manifest
-
-    def _sweep(self, kept: Set[str]) -> None:
-        """Remove what killed workers left half-written, and the shards and markers of an earlier partition."""
-        remove(join(self.folder, STARTED))
-        for folder, suffix in ((self.folder, ""), (join(self.folder, MARKERS), ".json")):
-            for name in names_in(folder):
-                stale = name.startswith("part-") and name.removesuffix(suffix) not in kept
-                if stale or (name.startswith(".") and name.endswith(TEMPORARY)):
-                    remove(join(folder, name))
 
 
 def available_cores() -> int:

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from miner import storage
+from miner import stages, storage
 from miner.corpus import Corpus
 from miner.encoders.transformer_parts import choose_device
 from miner.search.tuning import Setting
-from miner.storage import Manifest, Shard
+from miner.stages import Manifest, Shard
 from miner.tables import neighbours_schema
 from pipelines.indexed import SAMPLE, Indexed, draw
-from pipelines.runner import run_stage
+from pipelines.runner import Work, run_stage
 from pipelines.search import BACKWARD, FORWARD, Search, to_arrow
 
 SEED = 2  # of the sample of queries
@@ -52,7 +52,7 @@ def _one_way(search: Search, name: str, queries: Corpus, keys: Side, target: flo
     made = {shard.name: stage.key({**how, "shard": shard.checksum}) for shard in queries.shards}
     stage.start()
     if stage.complete(made):
-        return storage.read_manifest(stage.folder)
+        return stages.read_manifest(stage.folder)
     setting = _setting(search, queries, keys, target, storage.join(folder, f"{name}.json"))
     work = _SearchShard(queries, keys, setting, search, stage.folder)
     return run_stage(stage, made, work, options, lambda shards: _details(setting, target, keys, shards))
@@ -76,7 +76,7 @@ def _details(setting: Setting, target: float, keys: Side, shards: Sequence[Shard
     return {"factory": keys.factory, "target_recall": target, **asdict(setting), "searched_again": searched_again}
 
 
-class _SearchShard:
+class _SearchShard(Work):
     """One shard of queries -> their neighbours."""
 
     def __init__(self, queries: Corpus, keys: Side, setting: Setting, search: Search, folder: str) -> None:

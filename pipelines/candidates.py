@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from miner import storage
+from miner import stages, storage
 from miner.corpus import Corpus, open_corpus
 from miner.errors import DataError
 from miner.mining import candidates as scoring
 from miner.mining import writers
 from miner.mining.candidates import Edges, Met, Scored
-from miner.storage import Manifest, Shard, Stage
+from miner.stages import Manifest, Shard, Stage
 from pipelines import exchange
 from pipelines.exchange import ById, Steps
-from pipelines.runner import run_stage
+from pipelines.runner import Work, run_stage
 from pipelines.search import BACKWARD, FORWARD, from_arrow, read_neighbours
 
 STAGE = "candidates"  # and its folder's name
@@ -31,11 +31,11 @@ STAGE = "candidates"  # and its folder's name
 
 def run(neighbours: str, folder: str, options: Sequence[str] = (), details: Mapping[str, Any] | None = None) -> Manifest:
     """Fill `folder` from the neighbours of both directions; the manifest gets `details`."""
-    manifests = {direction: storage.read_manifest(storage.join(neighbours, direction)) for direction in (FORWARD, BACKWARD)}
+    manifests = {direction: stages.read_manifest(storage.join(neighbours, direction)) for direction in (FORWARD, BACKWARD)}
     inputs = {f"{direction}/{shard.name}": shard.checksum for direction, found in manifests.items() for shard in found.shards}
     stage = Stage(folder, STAGE, {}, inputs)
     sides = _Sides(neighbours, *(found.shards for found in manifests.values()))
-    made_from = {storage.shard_name(index, len(sides.sources)): stage.key() for index in range(len(sides.sources))}
+    made_from = {stages.shard_name(index, len(sides.sources)): stage.key() for index in range(len(sides.sources))}
     edges = sum(found.rows * found.config.get("k", 1) for found in manifests.values())
     steps = Steps("joining", f"{folder}.steps", stage.key(), edges, options)
     if not stage.complete(made_from):
@@ -58,7 +58,7 @@ class _Sides:
     targets: Sequence[Shard]
 
 
-class _Offer:
+class _Offer(Work):
     """One shard of sources -> its neighbours, by the range of the targets."""
 
     def __init__(self, sides: _Sides, shards: Mapping[str, str], folder: str) -> None:
@@ -67,16 +67,13 @@ class _Offer:
         self.shards = shards
         self.folder = folder
 
-    def setup(self) -> None:
-        pass
-
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
         edges = scoring.forward_edges(*read_neighbours(self.neighbours, self.shards[name]))
         exchange.scatter_by_id(storage.join(self.folder, name), _to_arrow(edges), "target_ids", self.ranges)
         return len(edges.source_ids), {}
 
 
-class _Meet:
+class _Meet(Work):
     """One range of targets -> all pairs they are in, with their means, by the range of the sources."""
 
     def __init__(self, sides: _Sides, offers: str, shards: Sequence[str], folder: str) -> None:
@@ -89,7 +86,7 @@ class _Meet:
         self.backward = ById(storage.join(self.sides.neighbours, BACKWARD), self.sides.targets)
 
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
-        index = storage.shard_index(name)
+        index = stages.shard_index(name)
         offered = exchange.gather(self.offers, self.shards, index)
         own = [from_arrow(table) for table in self.backward.read(index, len(self.sides.targets))]
         edges = [scoring.backward_edges(*part) for part in own]
@@ -102,7 +99,7 @@ class _Meet:
         return len(met.source_ids), {}
 
 
-class _Join:
+class _Join(Work):
     """One range of sources -> its candidates."""
 
     def __init__(self, sides: _Sides, meetings: str, folder: str) -> None:
@@ -114,7 +111,7 @@ class _Join:
         self.forward = ById(storage.join(self.sides.neighbours, FORWARD), self.sides.sources)
 
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
-        index = storage.shard_index(name)
+        index = stages.shard_index(name)
         met = exchange.gather(self.meetings, exchange.names(len(self.sides.targets)), index)
         order = np.lexsort((met["target_ids"].to_numpy(), met["source_ids"].to_numpy()))
         columns = {column: met[column].to_numpy()[order] for column in met.column_names}
@@ -132,7 +129,7 @@ def _to_arrow(rows: Edges | Met) -> pa.Table:
 
 def read(folder: str, margin: str, threshold: float) -> Scored:
     """All candidates of a folder whose margin is above the threshold."""
-    shards = storage.read_manifest(folder, STAGE).shards
+    shards = stages.read_manifest(folder, STAGE).shards
     tables = (storage.read_table(storage.join(folder, shard.name)) for shard in shards)
     return scoring.concat([scoring.score(writers.candidates_from_arrow(table), margin, threshold) for table in tables])
 
@@ -163,7 +160,7 @@ def searched(output: str) -> Searched:
     Raises StorageError where there are no finished candidates or a side is gone, DataError where a side has changed since.
     """
     folder = storage.join(output, STAGE)
-    details = storage.read_manifest(folder, STAGE).details
+    details = stages.read_manifest(folder, STAGE).details
     sides = []
     for side in ("source", "target"):
         place = details[side]["folder"]

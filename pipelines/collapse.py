@@ -8,19 +8,19 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from miner import storage
-from miner.storage import Shard, Stage
+from miner import stages, storage
+from miner.stages import Shard, Stage
 from miner.tables import DROPPED_SENTENCES
 from miner.text import collapse
 from pipelines.gather import DROPPED, Scattered, Sieve, Sifted
-from pipelines.runner import run_stage
+from pipelines.runner import Work, run_stage
 
 NEAR_DUPLICATE = "near_duplicate"
 SUFFIX = ".arrow"
 KEYED, CHANGES = ".keyed", ".changes"
 
 
-class Collapse:
+class Collapse(Work):
     """One id range of the collapsed sentences -> one shard. `prepare` makes what all ranges need of each other."""
 
     def __init__(self, output: str, scattered: Scattered, sifted: Sifted) -> None:
@@ -42,12 +42,9 @@ class Collapse:
         for folder in (self.keyed, self.changes):
             storage.remove(folder)
 
-    def setup(self) -> None:
-        pass
-
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
         told = [storage.join(self.changes, _arrow(other)) for other in self.scattered.names()]
-        index, ranges = storage.shard_index(name), self.scattered.ranges
+        index, ranges = stages.shard_index(name), self.scattered.ranges
         kept, gone = collapse.apply(storage.join(self.keyed, _arrow(name)), told, index, ranges)
         dropped = pa.concat_tables([storage.read_table(storage.join(self.keyed, DROPPED, name)), _told_of(gone)]).unify_dictionaries()
         return len(kept), {**self.sifted.write(name, kept, dropped.combine_chunks()), NEAR_DUPLICATE: len(gone)}
@@ -64,16 +61,13 @@ def _told_of(gone: pa.Table) -> pa.Table:
     return gone.cast(DROPPED_SENTENCES)
 
 
-class _Key:
+class _Key(Work):
     """One id range -> its sentences that passed the filters, by key range; and those that did not."""
 
     def __init__(self, folder: str, scattered: Scattered, sieve: Sieve) -> None:
         self.folder = folder
         self.scattered = scattered
         self.sieve = sieve
-
-    def setup(self) -> None:
-        pass
 
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
         shard = name.removesuffix(SUFFIX) + ".parquet"
@@ -83,15 +77,12 @@ class _Key:
         return len(kept), reasons
 
 
-class _Change:
+class _Change(Work):
     """One key range of all sentences -> what becomes of them, by id range."""
 
     def __init__(self, keyed: str, folder: str, names: Sequence[str]) -> None:
         self.files = [storage.join(keyed, name) for name in names]
         self.folder = folder
 
-    def setup(self) -> None:
-        pass
-
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
-        return collapse.changes(self.files, storage.shard_index(name), storage.join(self.folder, name), len(self.files)), {}
+        return collapse.changes(self.files, stages.shard_index(name), storage.join(self.folder, name), len(self.files)), {}

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from miner import storage
+from miner import stages, storage
 from miner.config import DecideSettings
 from miner.mining import gold as evaluation
 from miner.mining import writers
 from miner.mining.gold import Pairs, Scores
 from miner.mining.margin import THRESHOLDS
 from miner.mining.thresholds import Choice
-from miner.storage import Manifest, Shard
+from miner.stages import Manifest, Shard
 from miner.tables import DROPPED_PAIRS
 from pipelines import deltas, judge, matched, ordered
 from pipelines.candidates import Searched
@@ -37,7 +37,7 @@ Wanted = tuple[Pairs, int]  # gold pairs, and how many more there are that canno
 
 def steps_of(found: Searched, settings: DecideSettings, threshold: float, output: str, options: Sequence[str]) -> Steps:
     """Where the pairs above a threshold are made, under OUTPUT."""
-    manifest = storage.read_manifest(found.folder)
+    manifest = stages.read_manifest(found.folder)
     parts = [shard.checksum for shard in manifest.shards], found.source.key, found.target.key
     key = storage.key([parts, settings.margin, settings.retrieval, settings.pair_filters.bounds(), str(threshold)])
     return Steps("matching", storage.join(output, STEPS), key, manifest.rows, options)
@@ -91,14 +91,14 @@ def write(
     dropped = judged.ordered(steps) if judged is not None and settings.keep_dropped else None
     changes = deltas.stage_of(output, {**_decided(found, settings, threshold), **({"threshold": "auto"} if choice else {})})
     before = deltas.begin(output, changes, _inputs(found))
-    storage.remove(storage.join(output, storage.MANIFEST))  # of what is written over from here on
+    storage.remove(storage.join(output, stages.MANIFEST))  # of what is written over from here on
     examples = _Examples(pairs.rows)
     writers.write_bitext(output, examples.watch(rows.parts()))
     _write_dropped(dropped, settings, output)
     scores = evaluation.scores(sum(shard.counts["right"] for shard in rows.manifest.shards), pairs.rows, *wanted) if wanted else None
     delta = deltas.write(before, output, changes, options) if before else None
     written = Written(pairs.rows, threshold, choice, dict(judged.dropped) if judged else {}, scores, examples.found, delta)
-    storage.write_json(storage.join(output, storage.MANIFEST), asdict(_manifest(found, settings, output, written)))
+    storage.write_json(storage.join(output, stages.MANIFEST), asdict(_manifest(found, settings, output, written)))
     deltas.end(changes)
     steps.remove()
     return written

@@ -15,14 +15,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from miner import storage
+from miner import stages, storage
 from miner.errors import StorageError
 from miner.mining import writers
-from miner.storage import Stage
+from miner.stages import Stage
 from miner.tables import BITEXT, DELTA
 from pipelines import exchange, ordered
 from pipelines.exchange import Steps
 from pipelines.ordered import RANGE
+from pipelines.runner import Work
 
 FOLDER, STEPS = "deltas", ".delta"
 BEFORE = ".before.parquet"
@@ -56,7 +57,7 @@ def begin(output: str, deltas: Stage, inputs: Mapping[str, str]) -> str | None:
 
     `inputs` are the keys of the corpora. Pairs of other settings begin anew: their deltas go.
     """
-    finished = all(storage.exists(storage.join(output, name)) for name in (writers.PARQUET, storage.MANIFEST))
+    finished = all(storage.exists(storage.join(output, name)) for name in (writers.PARQUET, stages.MANIFEST))
     if not finished and not storage.exists(deltas.folder):
         return None
     try:
@@ -67,7 +68,7 @@ def begin(output: str, deltas: Stage, inputs: Mapping[str, str]) -> str | None:
         waiting = [name for name in deltas.marked() if name.endswith(BEFORE)]
         whole = [name for name in waiting if deltas.finished(name, deltas.key()) is not None]
         return deltas.path(whole[0]) if whole else None  # a run that was stopped has put them aside
-    manifest = storage.read_manifest(output)
+    manifest = stages.read_manifest(output)
     decided = {**manifest.config, **({"threshold": "auto"} if "choice" in manifest.details else {})}
     if storage.key(decided) != storage.key(deltas.config):
         storage.remove(deltas.folder)
@@ -85,7 +86,7 @@ def end(deltas: Stage) -> None:
     """Finish the deltas there are, and remove the pairs of before."""
     for name in storage.names_in(deltas.folder):
         if name.endswith(BEFORE):
-            storage.remove(deltas.path(f"{storage.MARKERS}/{name}.json"))
+            storage.remove(deltas.path(f"{stages.MARKERS}/{name}.json"))
             storage.remove(deltas.path(name))
     made = sorted(deltas.marked())
     if made:
@@ -128,7 +129,7 @@ def _extent(uri: str) -> tuple[int, int]:
         return file.metadata.num_rows, file.num_row_groups
 
 
-class _Cut:
+class _Cut(Work):
     """Some row groups of a bitext -> their pairs by the range of the sources."""
 
     def __init__(self, uri: str, ranges: int, folder: str) -> None:
@@ -136,11 +137,8 @@ class _Cut:
         self.ranges = ranges
         self.folder = folder
 
-    def setup(self) -> None:
-        pass
-
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
-        start = storage.shard_index(name) * GROUPS
+        start = stages.shard_index(name) * GROUPS
         with storage.open_parquet(self.uri) as file:
             groups = range(start, min(start + GROUPS, file.num_row_groups))
             table = exchange.together([BITEXT.empty_table(), *(file.read_row_group(group) for group in groups)])
@@ -148,18 +146,15 @@ class _Cut:
         return len(table), {}
 
 
-class _Compare:
+class _Compare(Work):
     """One range of sources -> the pairs of it that changed."""
 
     def __init__(self, sides: Sequence[tuple[str, Sequence[str]]], folder: str) -> None:
         self.sides = sides
         self.folder = folder
 
-    def setup(self) -> None:
-        pass
-
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
-        before, after = (exchange.gather(*side, storage.shard_index(name)) for side in self.sides)
+        before, after = (exchange.gather(*side, stages.shard_index(name)) for side in self.sides)
         changes = compare(before, after)
         counts = {change: pc.sum(pc.equal(changes["change"], change)).as_py() or 0 for change in CHANGES}
         nowhere = np.zeros(len(changes), dtype=np.int64)

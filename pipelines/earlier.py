@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from miner import storage
+from miner import stages, storage
 from miner.corpus import Corpus
 from miner.errors import MinerError, StorageError
 
@@ -84,7 +84,7 @@ def keep(folder: str, source: Corpus, target: Corpus) -> Earlier:
 def _finished(folder: str) -> Earlier | None:
     """The neighbours of both sides, where they are complete and tell among what they were found."""
     try:
-        manifests = {name: storage.read_manifest(storage.join(folder, name)) for name in SIDES}
+        manifests = {name: stages.read_manifest(storage.join(folder, name)) for name in SIDES}
     except MinerError:
         return None
     told = [manifest.details.get("among") for manifest in manifests.values()]

@@ -12,18 +12,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from miner import corpus, languages, storage, tables
+from miner import corpus, languages, stages, storage, tables
 from miner.aside import aside
 from miner.config import EmbedConfig, EncoderSettings
 from miner.encoders import Encoder, load_encoder
 from miner.encoders.base import CountsTokens
 from miner.errors import ModelError
-from miner.storage import Stage
+from miner.stages import Stage
 from miner.text import readers
 from miner.text.sentences import signature
 from pipelines import sentences
 from pipelines.failures import set_aside_in
-from pipelines.runner import run_stage, working_in
+from pipelines.runner import Work, run_stage, working_in
 
 logger = logging.getLogger(__name__)
 
@@ -93,9 +93,9 @@ def run(config: EmbedConfig, options: Sequence[str] = ()) -> EmbedResult:
 def is_done(config: EmbedConfig, fingerprint: str) -> bool:
     """Whether the encoder of that fingerprint embedded all of this already, from inputs as they are now. Looks at manifests only."""
     folders = [storage.join(config.output, name) for name in (corpus.SENTENCES, corpus.EMBEDDINGS)]
-    if not all(storage.exists(storage.join(folder, storage.MANIFEST)) for folder in folders):
+    if not all(storage.exists(storage.join(folder, stages.MANIFEST)) for folder in folders):
         return False
-    texts, embedded = (storage.read_manifest(folder) for folder in folders)
+    texts, embedded = (stages.read_manifest(folder) for folder in folders)
     same = dict(texts.inputs) == {uri: signature(uri) for uri in readers.expand(config.inputs)}
     same &= dict(texts.config) == sentences.made_with(config)
     same &= not set_aside_in(texts) and not set_aside_in(embedded)  # which is to be tried again
@@ -108,7 +108,7 @@ def _stage(output: str, lang: str, encoder: Encoder, inputs: Mapping[str, str]) 
     return Stage(storage.join(output, corpus.EMBEDDINGS), corpus.EMBEDDINGS, made_with, inputs)
 
 
-class _Embed:
+class _Embed(Work):
     """One shard of sentences -> one shard of their vectors."""
 
     def __init__(self, output: str, settings: EncoderSettings, fingerprint: str) -> None:

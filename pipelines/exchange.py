@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from miner import storage
+from miner import stages, storage
 from miner.corpus import id_span
 from miner.errors import MinerError, StorageError
-from miner.storage import Manifest, Shard, Stage
+from miner.stages import Manifest, Shard, Stage
 from miner.text.sentences import range_of
 from pipelines.runner import Work, run_stage
 
@@ -69,7 +69,7 @@ def _run_here(stage: Stage, made_from: Mapping[str, str], work: Work) -> Manifes
 
 def names(ranges: int) -> list[str]:
     """The files of the elements that take one range each."""
-    return [storage.shard_name(index, ranges, SUFFIX) for index in range(ranges)]
+    return [stages.shard_name(index, ranges, SUFFIX) for index in range(ranges)]
 
 
 def arrow_name(shard: str) -> str:

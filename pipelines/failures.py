@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from miner import errors, storage
 from miner.errors import ConfigError, MinerError, ModelError, StorageError
-from miner.storage import Manifest, Stage
+from miner.stages import Manifest, Stage
 
 FAILURE = "_failure.json"  # what ends the stage
 SET_ASIDE = "_set_aside"  # a folder with a file for each shard that was set aside; and what a manifest calls them

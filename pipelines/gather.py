@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from miner import corpus, storage
+from miner import corpus, stages, storage
 from miner.corpus import Span
 from miner.errors import DataError
-from miner.storage import Shard, Stage
+from miner.stages import Shard, Stage
 from miner.text import sentences
 from miner.text.sifting import sift
+from pipelines.runner import Work
 
 DROPPED = "dropped"  # the stage's name and its folder's
 COUNTED = ("unique", "duplicate")  # of every shard; its other counts are reasons
@@ -30,7 +31,7 @@ class Scattered:
     def names(self) -> list[str]:
         """The shards they become."""
         suffix = f".{self.part}.parquet" if self.part else ".parquet"
-        return [storage.shard_name(index, self.ranges, suffix) for index in range(self.ranges)]
+        return [stages.shard_name(index, self.ranges, suffix) for index in range(self.ranges)]
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Sieve:
 
     def gather(self, scattered: Scattered, name: str, known: Mapping[str, Span] | None = None) -> tuple[pa.Table, pa.Table, dict[str, int]]:
         """The sentences of a shard that are not known, those that were dropped, and how many lines were dropped for each reason."""
-        table, _ = sentences.gather(scattered.folder, storage.shard_index(name), scattered.ranges)
+        table, _ = sentences.gather(scattered.folder, stages.shard_index(name), scattered.ranges)
         return sift(Known.leave_out(table, known or {}), self.lang, self.bounds)
 
 
@@ -94,7 +95,7 @@ class Sifted:
         return dict(zip(COUNTED, (len(kept), seen - len(kept)), strict=True))
 
 
-class Gather:
+class Gather(Work):
     """One range -> one shard."""
 
     def __init__(self, scattered: Scattered, sieve: Sieve, sifted: Sifted, known: Known) -> None:

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from miner import corpus, storage
+from miner import corpus, stages, storage
 from miner.config import TextSettings
 from miner.corpus import Corpus
 from miner.errors import ConfigError, DataError
 from miner.mining.gold import Pairs
-from miner.storage import Manifest
+from miner.stages import Manifest
 from miner.text import readers, sentences, streams
 from miner.text.normalise import sentence_ids
 
@@ -54,7 +54,7 @@ def resolve(gold: Gold, source: Corpus, target: Corpus) -> tuple[Pairs, int]:
 
 def _ids_of_lines(gold: Gold, side: Corpus, wanted: set[int]) -> dict[int, int]:
     """Line -> id, without the lines that were dropped."""
-    manifest = storage.read_manifest(storage.join(side.folder, corpus.SENTENCES), corpus.SENTENCES)
+    manifest = stages.read_manifest(storage.join(side.folder, corpus.SENTENCES), corpus.SENTENCES)
     if len(manifest.inputs) != 1:
         raise ConfigError(
             f"{gold.uri}: gold tells lines of one file, and {side.folder} was made from {len(manifest.inputs)}; mine one file a side"

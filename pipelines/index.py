@@ -13,20 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from miner import storage
+from miner import stages, storage
 from miner.config import IndexConfig, IndexSettings
 from miner.corpus import Corpus, open_corpus
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import DataError, StorageError
 from miner.search import choice, faiss_index
 from miner.search.tuning import Setting
-from miner.storage import MANIFEST, Manifest, Stage
+from miner.stages import MANIFEST, Manifest, Stage
 from pipelines.indexed import SAMPLE, VECTORS, Indexed, draw, vectors_name
-from pipelines.runner import run_stage, working_in
+from pipelines.runner import Work, run_stage, working_in
 
 STAGE = "index"
 TRAINED, PARTS = "trained", "parts"  # folders of what the index is made from; gone when it is finished
-FILE = storage.shard_name(0, 1, ".faiss")
+FILE = stages.shard_name(0, 1, ".faiss")
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def build(corpus: Corpus, output: str, settings: IndexSettings, k: int, options:
     stage = Stage(output, STAGE, made_with, {"embeddings": corpus.key, "factory": factory, "seed": str(settings.seed)})
     stage.start()
     made_from = {FILE: stage.key()}
-    before = storage.read_manifest(output, STAGE).details if stage.complete(made_from) else {}
+    before = stages.read_manifest(output, STAGE).details if stage.complete(made_from) else {}
     if stage.finished(FILE, made_from[FILE]) is None:
         _make_parts(plan, options)
     vectors = plan.stage(VECTORS)
@@ -147,17 +147,14 @@ def _make_parts(plan: _Plan, options: Sequence[str]) -> None:
         )
 
 
-class _Work:
+class _Building(Work):
     """What the steps of building share: they are pickled with the plan."""
 
     def __init__(self, plan: _Plan) -> None:
         self.plan = plan
 
-    def setup(self) -> None:
-        pass
 
-
-class _Vectors(_Work):
+class _Vectors(_Building):
     """One shard of embeddings -> one array of its vectors."""
 
     def setup(self) -> None:
@@ -173,7 +170,7 @@ class _Vectors(_Work):
         return shard.rows, {}
 
 
-class _Train(_Work):
+class _Train(_Building):
     """The sample -> the index, trained and empty."""
 
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
@@ -183,7 +180,7 @@ class _Train(_Work):
         return len(sample), {}
 
 
-class _Part(_Work):
+class _Part(_Building):
     """One shard of embeddings -> an index of it."""
 
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
@@ -194,7 +191,7 @@ class _Part(_Work):
         return int(index.ntotal), {}
 
 
-class _Whole(_Work):
+class _Whole(_Building):
     """The parts, or all shards in one go -> the index."""
 
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
@@ -252,7 +249,7 @@ def indexed_corpus(folder: str) -> Corpus:
 
     Raises DataError where its embeddings are not those of the index, StorageError where they are gone.
     """
-    manifest = storage.read_manifest(folder, STAGE)
+    manifest = stages.read_manifest(folder, STAGE)
     place = str(manifest.details["embeddings"])
     if "://" not in place:
         place = posixpath.normpath(storage.join(folder, place))
@@ -264,8 +261,8 @@ def indexed_corpus(folder: str) -> Corpus:
 
 def checked(folder: str) -> Manifest:
     """The manifest of an index that is whole. StorageError where a file is not: mapped into memory, it would end the process."""
-    manifest = storage.read_manifest(folder, STAGE)
-    beside = storage.read_manifest(storage.join(folder, VECTORS)).shards
+    manifest = stages.read_manifest(folder, STAGE)
+    beside = stages.read_manifest(storage.join(folder, VECTORS)).shards
     for shard, place in [*((shard, ()) for shard in manifest.shards), *((shard, (VECTORS,)) for shard in beside)]:
         uri = storage.join(folder, *place, shard.name)
         if not storage.exists(uri) or storage.checksum(uri) != shard.checksum:

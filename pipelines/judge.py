@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from miner import storage
+from miner import stages, storage
 from miner.config import DecideSettings
 from miner.filters import hubs, language
 from miner.filters.pairs import PAIR_FILTERS, Pairs, judge_pairs
@@ -23,6 +23,7 @@ from pipelines.candidates import Searched
 from pipelines.exchange import Steps
 from pipelines.matched import Candidates
 from pipelines.ordered import Ordered
+from pipelines.runner import Work
 
 # By what the best of a source, and of a target, are judged: `all` judges whatever there is, from one side.
 SIDES = {"max": (True, True), "forward": (True, False), "backward": (False, True), "intersection": (True, True), "all": (False, True)}
@@ -107,7 +108,7 @@ class Judged:
 
 def judge(found: Searched, margin: str, threshold: float, by: Judge, steps: Steps) -> Judged:
     """The candidates above the threshold that stay or do not contend."""
-    shards = [shard.name for shard in storage.read_manifest(found.folder).shards]
+    shards = [shard.name for shard in stages.read_manifest(found.folder).shards]
     sources, targets = exchange.names(len(shards)), exchange.names(len(found.target.shards))
     sides = _Sides(found, shards, by)
     steps.run("crowds", sources, _Crowds(sides, steps.place("crowds")))
@@ -136,18 +137,15 @@ class _Sides:
         return len(self.found.target.shards)
 
     def candidates(self, name: str) -> pa.Table:
-        return storage.read_table(storage.join(self.found.folder, self.shards[storage.shard_index(name)]))
+        return storage.read_table(storage.join(self.found.folder, self.shards[stages.shard_index(name)]))
 
 
-class _Crowds:
+class _Crowds(Work):
     """One range of sources -> in how many of its candidates each target is, whatever the margin, by the range of the targets."""
 
     def __init__(self, sides: _Sides, folder: str) -> None:
         self.sides = sides
         self.folder = folder
-
-    def setup(self) -> None:
-        pass
 
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
         times = hubs.times(self.sides.candidates(name)["target_id"].to_numpy())
@@ -156,7 +154,7 @@ class _Crowds:
         return len(table), {}
 
 
-class _Tell:
+class _Tell(Work):
     """One range of sources -> its candidates above the threshold with the sources' texts, by the range of the targets."""
 
     def __init__(self, sides: _Sides, margin: str, threshold: float, folder: str) -> None:
@@ -178,7 +176,7 @@ class _Tell:
         return len(table), {}
 
 
-class _SiftTargets:
+class _SiftTargets(Work):
     """One range of targets -> its candidates with all texts, without those that its targets drop, by the range of the sources."""
 
     def __init__(self, sides: _Sides, at: Mapping[str, str]) -> None:
@@ -189,7 +187,7 @@ class _SiftTargets:
         self.spans = self.sides.found.target.spans()
 
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
-        index, names = storage.shard_index(name), exchange.names(self.sides.sources)
+        index, names = stages.shard_index(name), exchange.names(self.sides.sources)
         crowds = exchange.gather(self.at["crowds"], names, index).group_by("target_id").aggregate([("count", "sum")])
         crowds = crowds.sort_by("target_id")
         table = matched.best_first(exchange.gather(self.at["told"], names, index))
@@ -201,18 +199,15 @@ class _SiftTargets:
         return len(kept), counts
 
 
-class _SiftSources:
+class _SiftSources(Work):
     """One range of sources -> its candidates without those that its sources drop, by the range of the targets."""
 
     def __init__(self, sides: _Sides, at: Mapping[str, str]) -> None:
         self.sides = sides
         self.at = at
 
-    def setup(self) -> None:
-        pass
-
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
-        table = exchange.gather(self.at["sifted"], exchange.names(self.sides.targets), storage.shard_index(name))
+        table = exchange.gather(self.at["sifted"], exchange.names(self.sides.targets), stages.shard_index(name))
         kept, counts = _sifted(self.sides.judge, matched.best_first(table), "source", storage.join(self.at["dropped-2"], name))
         exchange.scatter_by_id(
             storage.join(self.at["judged"], name), matched.offered(matched.from_arrow(kept)), "target_id", self.sides.targets

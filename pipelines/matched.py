@@ -11,12 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from miner import storage
+from miner import stages, storage
 from miner.mining import candidates as scoring
 from miner.mining import matching, writers
 from miner.mining.candidates import Bools, Scored
 from pipelines import exchange
 from pipelines.exchange import Steps
+from pipelines.runner import Work
 
 AT_ONCE = 1 << 22  # candidates that one worker matches: 140 MB of them, and a few times that on the way
 COLUMNS = {
@@ -88,7 +89,7 @@ def _chosen(table: pa.Table) -> Scored:
 
 def score(folder: str, margin: str, threshold: float, targets: int, steps: Steps) -> Candidates:
     """The candidates in `folder` whose margin is above the threshold, for as many ranges of targets."""
-    shards = [shard.name for shard in storage.read_manifest(folder).shards]
+    shards = [shard.name for shard in stages.read_manifest(folder).shards]
     steps.run("scored", exchange.names(len(shards)), _Score(folder, shards, margin, threshold, targets, steps.place("scored")))
     return Candidates(steps, steps.place("scored"), len(shards), targets)
 
@@ -112,7 +113,7 @@ def match(found: Candidates, retrieval: str) -> Matched:
     return Matched([*places, (steps.place("rest"), rest)], found.targets, pairs)
 
 
-class _Score:
+class _Score(Work):
     """One range of sources -> its candidates above the threshold, by the range of the target."""
 
     def __init__(self, candidates: str, shards: Sequence[str], margin: str, threshold: float, ranges: int, folder: str) -> None:
@@ -123,17 +124,14 @@ class _Score:
         self.ranges = ranges
         self.folder = folder
 
-    def setup(self) -> None:
-        pass
-
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
-        table = storage.read_table(storage.join(self.candidates, self.shards[storage.shard_index(name)]))
+        table = storage.read_table(storage.join(self.candidates, self.shards[stages.shard_index(name)]))
         found = matching.rank(scoring.score(writers.candidates_from_arrow(table), self.margin, self.threshold))
         exchange.scatter_by_id(storage.join(self.folder, name), offered(found), "target_id", self.ranges)
         return len(found), {}
 
 
-class _Contend:
+class _Contend(Work):
     """One range of targets -> the candidates that are pairs or, one to one, may be."""
 
     def __init__(self, found: Candidates, retrieval: str, folder: str) -> None:
@@ -141,11 +139,8 @@ class _Contend:
         self.retrieval = retrieval
         self.folder = folder
 
-    def setup(self) -> None:
-        pass
-
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
-        found = best_first(self.found.of_target(storage.shard_index(name)))
+        found = best_first(self.found.of_target(stages.shard_index(name)))
         pairs, forward = from_arrow(found), found["best_of_source"].to_numpy()
         backward = matching.best_of_targets(pairs)
         rows = matching.listed(forward, backward, self.retrieval)
@@ -157,7 +152,7 @@ class _Contend:
         return len(pairs), {}
 
 
-class _Turn:
+class _Turn(Work):
     """A step of a round: one range of what the other side left."""
 
     def __init__(self, others: str, shards: Sequence[str], ranges: int, folder: str) -> None:
@@ -166,12 +161,9 @@ class _Turn:
         self.ranges = ranges
         self.folder = folder
 
-    def setup(self) -> None:
-        pass
-
     def gathered(self, name: str) -> tuple[Scored, Bools]:
         """What is left of the range, best first, and what is chosen of it."""
-        table = best_first(exchange.gather(self.others, self.shards, storage.shard_index(name)))
+        table = best_first(exchange.gather(self.others, self.shards, stages.shard_index(name)))
         return from_arrow(table), table[CHOSEN].to_numpy()
 
 
@@ -197,7 +189,7 @@ class _Leave(_Turn):
         return int(left.sum()), {}
 
 
-class _Rest:
+class _Rest(Work):
     """All that is left -> the pairs among it."""
 
     def __init__(self, others: str, shards: Sequence[str], ranges: tuple[int, int], folder: str) -> None:
@@ -205,9 +197,6 @@ class _Rest:
         self.shards = shards
         self.sources, self.targets = ranges
         self.folder = folder
-
-    def setup(self) -> None:
-        pass
 
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
         tables = [exchange.gather(self.others, self.shards, index) for index in range(self.sources)]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from miner import storage
+from miner import stages, storage
 from miner.config import EngineSettings, FromCandidatesConfig, MineConfig
 from miner.encoders.transformer_parts import choose_device
 from miner.mining import writers
@@ -48,7 +48,7 @@ class MineResult:
     @property
     def files(self) -> list[str]:
         """What was written for others to read."""
-        return [storage.join(self.output, name) for name in (writers.TSV, writers.PARQUET, storage.MANIFEST)]
+        return [storage.join(self.output, name) for name in (writers.TSV, writers.PARQUET, stages.MANIFEST)]
 
     def figures(self) -> dict[str, Any]:
         """What a program wants to know."""
@@ -99,8 +99,8 @@ def _begin(config: PlantConfig) -> Gold | None:
     choose.check(config)
     judge.check(config)
     gold = golds.read(config.gold) if config.gold is not None else None
-    if storage.exists(storage.join(config.output, storage.MANIFEST)):
-        storage.read_manifest(config.output, STAGE)
+    if storage.exists(storage.join(config.output, stages.MANIFEST)):
+        stages.read_manifest(config.output, STAGE)
     return gold
 
 

@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from miner import storage
+from miner import stages, storage
 from miner.config import EngineSettings, IndexSettings
 from miner.corpus import Corpus
 from miner.encoders.transformer_parts import choose_device
 from miner.search import choice, faiss_index, precision
-from miner.storage import Manifest, available_cores
+from miner.stages import Manifest
+from miner.storage import available_cores
 from pipelines import approximate, earlier, index, search
 from pipelines.approximate import Side
 from pipelines.search import Search
@@ -93,7 +94,7 @@ def _given(wanted: Search, places: tuple[str, str]) -> list[Side | None]:
     """The indexes that the user gave; None for a side that is no index, or of which the index is not all."""
     sides: list[Side | None] = []
     for place, corpus in zip(places, (wanted.source, wanted.target), strict=True):
-        whole = storage.is_folder(place) and index.is_index(place) and storage.read_manifest(place).inputs["embeddings"] == corpus.key
+        whole = storage.is_folder(place) and index.is_index(place) and stages.read_manifest(place).inputs["embeddings"] == corpus.key
         sides.append(_side(place, index.checked(place), corpus) if whole else None)
     return sides
 

@@ -11,16 +11,17 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from miner import storage
+from miner import stages, storage
 from miner.corpus import Corpus, Span
 from miner.mining import writers
 from miner.mining.gold import Pairs
-from miner.storage import Manifest
+from miner.stages import Manifest
 from miner.tables import BITEXT
 from pipelines import exchange
 from pipelines.candidates import Searched
 from pipelines.exchange import Numbers, Steps
 from pipelines.matched import Matched, best_first
+from pipelines.runner import Work
 
 RANGE = 1 << 19  # pairs in one range of margins, about
 SAMPLE = 256  # of the pairs of one element
@@ -67,7 +68,7 @@ def order_rows(uris: Sequence[str], rows: int, steps: Steps) -> Ordered:
 
 
 def _sorted(name: str, folder: str, shards: Sequence[str], ranks: "Ranks", wanted: Pairs, steps: Steps) -> Ordered:
-    parts = [storage.shard_name(index, ranks.count) for index in range(ranks.count)]
+    parts = [stages.shard_name(index, ranks.count) for index in range(ranks.count)]
     return Ordered(steps.place(name), steps.run(name, parts, _Sort(folder, shards, wanted, steps.place(name))))
 
 
@@ -124,7 +125,7 @@ def ranks_of(uris: Sequence[str], rows: int) -> Ranks:
     return Ranks(margins[starts].tolist(), sources[starts].tolist(), targets[starts].tolist())
 
 
-class _TargetTexts:
+class _TargetTexts(Work):
     """One range of targets -> its pairs with the targets' texts, by the range of the sources."""
 
     def __init__(self, pairs: Matched, corpus: Corpus, ranges: int, folder: str) -> None:
@@ -137,7 +138,7 @@ class _TargetTexts:
         self.spans = self.corpus.spans()
 
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
-        pairs = self.pairs.of_target(storage.shard_index(name))
+        pairs = self.pairs.of_target(stages.shard_index(name))
         columns = [pairs.source_ids, pairs.target_ids, pairs.margins, pairs.similarities.astype("f4")]
         table = pa.table([pa.array(column) for column in columns], names=[*IDS, "margin", "similarity"])
         table = with_texts(table, "target", self.corpus, self.spans)
@@ -145,7 +146,7 @@ class _TargetTexts:
         return len(table), {}
 
 
-class _SourceTexts:
+class _SourceTexts(Work):
     """One range of sources -> its pairs with all texts, by the range of the margins."""
 
     def __init__(self, others: str, shards: Sequence[str], corpus: Corpus, ranks: Ranks, folder: str) -> None:
@@ -159,13 +160,13 @@ class _SourceTexts:
         self.spans = self.corpus.spans()
 
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
-        table = exchange.gather(self.others, self.shards, storage.shard_index(name))
+        table = exchange.gather(self.others, self.shards, stages.shard_index(name))
         table = with_texts(table, "source", self.corpus, self.spans).select(BITEXT.names)
         exchange.scatter(storage.join(self.folder, name), table, self.ranks.of(table), self.ranks.count)
         return len(table), {}
 
 
-class _Deal:
+class _Deal(Work):
     """Rows in any order -> the same, by the range of the margins."""
 
     def __init__(self, uris: Sequence[str], ranks: Ranks, folder: str) -> None:
@@ -173,16 +174,13 @@ class _Deal:
         self.ranks = ranks
         self.folder = folder
 
-    def setup(self) -> None:
-        pass
-
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
-        table = exchange.read(self.uris[storage.shard_index(name)], 0)
+        table = exchange.read(self.uris[stages.shard_index(name)], 0)
         exchange.scatter(storage.join(self.folder, name), table, self.ranks.of(table), self.ranks.count)
         return len(table), {}
 
 
-class _Sort:
+class _Sort(Work):
     """One range of margins -> its rows, best first."""
 
     def __init__(self, others: str, shards: Sequence[str], wanted: Pairs, folder: str) -> None:
@@ -191,11 +189,8 @@ class _Sort:
         self.wanted = wanted
         self.folder = folder
 
-    def setup(self) -> None:
-        pass
-
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
-        table = best_first(exchange.gather(self.others, self.shards, storage.shard_index(name)))
+        table = best_first(exchange.gather(self.others, self.shards, stages.shard_index(name)))
         with storage.parquet_writer(storage.join(self.folder, name), table.schema) as writer:
             writer.write_table(table, row_group_size=writers.ROWS)
         pairs = zip(*(table[column].to_pylist() for column in IDS), strict=True) if self.wanted else ()

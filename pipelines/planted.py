@@ -19,13 +19,13 @@ from miner.errors import DataError
 from miner.mining.candidates import Ids, Scored
 from miner.mining.margin import Floats
 from miner.mining.thresholds import Planted
-from miner.storage import Stage
+from miner.stages import Stage
 from miner.text import readers
 from miner.text.normalise import sentence_ids
 from miner.text.pairs import read_pairs
 from pipelines import candidates, embed, search
 from pipelines.candidates import Searched
-from pipelines.runner import run_stage
+from pipelines.runner import Work, run_stage
 from pipelines.search import BACKWARD, FORWARD, Search
 
 PlantConfig = MineConfig | FromCandidatesConfig
@@ -145,15 +145,12 @@ def _mix(places: Mapping[str, str], folder: str, direction: str, corpus: Corpus,
     run_stage(stage, made_from, _Mix({name: list(part.values()) for name, part in parts.items()}, folder), options)
 
 
-class _Mix:
+class _Mix(Work):
     """One shard: of the neighbours it has in either search, the nearest."""
 
     def __init__(self, parts: Mapping[str, Sequence[str]], folder: str) -> None:
         self.parts = parts
         self.folder = folder
-
-    def setup(self) -> None:
-        pass
 
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
         (ids, found), (_, others) = (search.from_arrow(storage.read_table(uri)) for uri in self.parts[name])

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from miner import languages, storage
+from miner import languages, stages, storage
 from miner.config import (
     EmbedConfig,
     EncoderSettings,
@@ -193,7 +193,7 @@ class _Job:
             self.mined[pair] = {**report, "kept": True}
             return
         figures = mine.run(self._mine_config(pair, source, target), self.options).figures()
-        made = storage.checksum(storage.join(self.folder(pair), storage.MANIFEST))
+        made = storage.checksum(storage.join(self.folder(pair), stages.MANIFEST))
         storage.write_json(f"{self.folder(pair)}.json", {"key": key, "manifest": made, "figures": figures})
         self.mined[pair] = {**figures, "kept": False}
 
@@ -208,7 +208,7 @@ class _Job:
 
     def _report(self, pair: str, key: str) -> dict[str, Any] | None:
         """The figures of an earlier run, where its manifest is there still and its key is this one."""
-        manifest = storage.join(self.folder(pair), storage.MANIFEST)
+        manifest = storage.join(self.folder(pair), stages.MANIFEST)
         if not storage.exists(f"{self.folder(pair)}.json") or not storage.exists(manifest):
             return None
         try:

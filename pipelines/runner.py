@@ -13,16 +13,17 @@ import logging
 import threading
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
-from miner import lock, storage
+from miner import lock, stages, storage
 from miner.errors import ConfigError, DataError, MinerError
-from miner.storage import Manifest, Shard, Stage
+from miner.stages import Manifest, Shard, Stage
 from pipelines import dask_cluster, failures, telemetry
 from pipelines.local import WorkerDiedError, local_runner, stoppable
 
@@ -32,16 +33,15 @@ ACCELERATED = ("embeddings", "search")  # stages that are done many times as fas
 logger = logging.getLogger(__name__)
 
 
-class Work(Protocol):
+class Work(ABC):
     """What a stage does for one shard. It is pickled to the workers, so it holds names and settings, not models or arrays."""
 
-    def setup(self) -> None:
+    def setup(self) -> None:  # noqa: B027 - most need nothing
         """Load what every shard needs; called once in each worker, before its first shard."""
-        ...
 
+    @abstractmethod
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
         """Write the shard called `name` and return its rows, and counts to record beside them."""
-        ...
 
 
 def run_stage(
@@ -109,7 +109,7 @@ def nothing_left_of_nothing(output: str) -> Iterator[None]:
     except MinerError:
         for name in set(storage.names_in(output)) - set(before):
             fs, path = storage.filesystem(storage.join(output, name))
-            if not any(f"/{storage.MARKERS}/" in str(file) for file in fs.find(path)):
+            if not any(f"/{stages.MARKERS}/" in str(file) for file in fs.find(path)):
                 storage.remove(storage.join(output, name))
         if fresh and not storage.names_in(output):
             storage.remove(output)

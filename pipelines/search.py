@@ -21,11 +21,11 @@ from miner.encoders.transformer_parts import choose_device
 from miner.search import neighbours
 from miner.search.exact import Block, search_block, search_self
 from miner.search.neighbours import Ids, Neighbours
-from miner.storage import Manifest, Stage
+from miner.stages import Manifest, Stage
 from miner.tables import neighbours_schema
 from pipelines import earlier
 from pipelines.earlier import Earlier
-from pipelines.runner import run_stage
+from pipelines.runner import Work, run_stage
 
 BLOCKS, FORWARD, BACKWARD = "blocks", "forward", "backward"  # folders
 logger = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ def _made_from(stage: Stage, queries: Corpus, keys: Corpus) -> dict[str, str]:
     return {shard.name: stage.key({"shard": shard.checksum, "among": keys.key}) for shard in queries.shards}
 
 
-class _SearchBlock:
+class _SearchBlock(Work):
     """One block: the neighbours its sources have among its targets, and the reverse, in one file."""
 
     def __init__(self, search: Search, folder: str) -> None:
@@ -183,7 +183,7 @@ def _join(parts: list[tuple[Ids, np.ndarray]]) -> Block:
     return Block(np.concatenate([ids for ids, _ in parts]), np.concatenate([vectors for _, vectors in parts]))
 
 
-class _MergeBlocks:
+class _MergeBlocks(Work):
     """One shard: of the neighbours it has in each block, the nearest."""
 
     def __init__(self, search: Search, blocks: Mapping[str, tuple[str, str]], known: Earlier, folder: str, direction: str) -> None:
@@ -192,9 +192,6 @@ class _MergeBlocks:
         self.known = known  # before these were searched
         self.folder = folder
         self.direction = direction
-
-    def setup(self) -> None:
-        pass
 
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
         blocks = self.search.parts(name, self.direction, self.blocks)

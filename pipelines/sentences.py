@@ -12,19 +12,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from miner import languages, storage
+from miner import languages, stages, storage
 from miner.config import EmbedConfig, TextSettings
 from miner.corpus import SENTENCES
 from miner.errors import DataError
 from miner.filters import language
-from miner.storage import Manifest, Shard, Stage
+from miner.stages import Manifest, Shard, Stage
 from miner.text import readers, sentences
 from pipelines import parts
 from pipelines.collapse import NEAR_DUPLICATE, Collapse
 from pipelines.failures import set_aside_in
 from pipelines.gather import DROPPED, Gather, Known, Scattered, Sieve, Sifted, reasons
 from pipelines.parts import Part
-from pipelines.runner import run_stage
+from pipelines.runner import Work, run_stage
 
 RANGES = ".ranges"
 STDIN = ".stdin"
@@ -74,9 +74,9 @@ class _Reading:
         if self.config.keep_dropped:
             dropped.start()
             for name in dropped.pending(self._made_from(dropped)):
-                storage.remove(stage.path(f"{storage.MARKERS}/{name}.json"))  # to be sifted again
-        whole = not stage.pending(self._made_from(stage)) and storage.exists(stage.path(storage.MANIFEST))
-        manifest = storage.read_manifest(stage.folder) if whole else None
+                storage.remove(stage.path(f"{stages.MARKERS}/{name}.json"))  # to be sifted again
+        whole = not stage.pending(self._made_from(stage)) and storage.exists(stage.path(stages.MANIFEST))
+        manifest = stages.read_manifest(stage.folder) if whole else None
         if manifest is None or dict(manifest.inputs) != stage.inputs:  # as where a part is gone
             manifest = self._read_all()
         if self.config.keep_dropped:
@@ -206,7 +206,7 @@ def _tally(read: Mapping[str, int], sifted: Sequence[Shard], shards: Sequence[Sh
     return {**read, "kept": kept, **dropped, **near, "duplicate": kept - unique - sum(near.values())}
 
 
-class _Scatter:
+class _Scatter(Work):
     """One input -> one file of sentences in the order of their ranges."""
 
     def __init__(self, scattered: Scattered, places: Mapping[str, str], settings: TextSettings) -> None:
@@ -214,9 +214,6 @@ class _Scatter:
         self.ranges = scattered.ranges
         self.settings = settings
         self.places = {sentences.scattered_name(source): (uri, source) for source, uri in places.items()}
-
-    def setup(self) -> None:
-        pass
 
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
         uri, source = self.places[name]
@@ -232,7 +229,7 @@ def _scatter(work: _Scatter, signatures: Mapping[str, str], options: Sequence[st
     for name in set(storage.names_in(work.folder)) - set(made_from):
         if name.endswith(sentences.SUFFIX):  # of an input that is no longer asked for; gather takes all there are
             storage.remove(stage.path(name))
-            storage.remove(stage.path(f"{storage.MARKERS}/{name}.json"))
+            storage.remove(stage.path(f"{stages.MARKERS}/{name}.json"))
     manifest = run_stage(stage, made_from, work, options, spare=not work.settings.strict)
     counts = Counter(dict.fromkeys(readers.COUNTS, 0))
     for shard in manifest.shards:

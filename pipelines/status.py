@@ -3,10 +3,10 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from miner import lock, storage
+from miner import lock, stages, storage
 from miner.errors import DataError, StorageError
 from miner.lock import Holder
-from miner.storage import MARKERS
+from miner.stages import MARKERS
 from pipelines.failures import set_aside_in
 from pipelines.verify import stage_of
 
@@ -56,7 +56,7 @@ def _stage(folder: str, place: str, names: list[str]) -> StageStatus:
     here = storage.join(place, MARKERS) if place else MARKERS
     shown = place or "."
     try:
-        manifest = storage.read_manifest(storage.join(folder, place))
+        manifest = stages.read_manifest(storage.join(folder, place))
         shards = [shard for shard in manifest.shards if not shard.name.endswith(TSV)]
         rows = sum(shard.rows for shard in shards)
         return StageStatus(shown, True, len(shards), len(shards), rows, len(set_aside_in(manifest)))

@@ -15,7 +15,7 @@ from typing import Any
 from apache_beam.metrics import Metrics
 
 from miner import storage
-from miner.storage import Manifest, Stage
+from miner.stages import Manifest, Stage
 from pipelines.failures import set_aside_in
 
 # What a row is; of the other stages a sentence. Steps on the way to others hand the same pairs on.

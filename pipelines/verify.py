@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from miner import lock, storage
+from miner import lock, stages, storage
 from miner.corpus import EMBEDDINGS, SENTENCES
 from miner.errors import DataError, MinerError, StorageError
-from miner.storage import MANIFEST, MARKERS, STARTED, Manifest, Shard
+from miner.stages import MANIFEST, MARKERS, STARTED, Manifest, Shard
 from pipelines import candidates, decide, index
 from pipelines.failures import set_aside_in
 from pipelines.neighbours import NEIGHBOURS
@@ -69,15 +69,15 @@ def check(folder: str) -> Verified:
     places = sorted({place for name in files if (place := stage_of(name)) is not None})
     if not places:
         raise DataError(f"{folder}: holds nothing that `miner` made; give the --output of a command")
-    stages = [_Stage(storage.join(folder, place).rstrip("/"), _below(place, files)) for place in places]
+    found = [_Stage(storage.join(folder, place).rstrip("/"), _below(place, files)) for place in places]
     faults: list[Fault] = []
-    done, total = 0, sum(len(stage.shards) for stage in stages)
-    for stage in stages:
+    done, total = 0, sum(len(stage.shards) for stage in found)
+    for stage in found:
         faults += stage.faults()
         done += len(stage.shards)
         progress = {"stage": "verify", "done": done, "total": total, "unit": "file"}
         logger.info("verified %d of %d files", done, total, extra={"progress": progress})
-    return Verified(folder, len(stages), total, tuple(faults))
+    return Verified(folder, len(found), total, tuple(faults))
 
 
 def stage_of(name: str) -> str | None:
@@ -104,7 +104,7 @@ class _Stage:
         self.unreadable: Fault | None = None
         if MANIFEST in files:
             try:
-                self.manifest = storage.read_manifest(folder)
+                self.manifest = stages.read_manifest(folder)
             except StorageError as error:
                 what, _, remedy = str(error).removeprefix(f"{self.path(MANIFEST)}: ").partition("; ")
                 self.unreadable = Fault(self.path(MANIFEST), what, remedy)
@@ -196,7 +196,7 @@ def _lineage(folder: str, manifest: Manifest) -> Iterator[Fault]:
         elif manifest.stage == index.STAGE:
             index.indexed_corpus(folder)
         elif manifest.stage == decide.STAGE and storage.exists(storage.join(folder, candidates.STAGE, MANIFEST)):
-            sides = storage.read_manifest(storage.join(folder, candidates.STAGE)).details
+            sides = stages.read_manifest(storage.join(folder, candidates.STAGE)).details
             keys = {side: sides[side]["key"] for side in ("source", "target")}
             yield from _unlike(folder, manifest.inputs, keys, candidates.STAGE)
     except MinerError as error:
@@ -205,7 +205,7 @@ def _lineage(folder: str, manifest: Manifest) -> Iterator[Fault]:
 
 
 def _checksums(folder: str, prefix: str = "") -> dict[str, str]:
-    return {f"{prefix}{shard.name}": shard.checksum for shard in storage.read_manifest(folder).shards}
+    return {f"{prefix}{shard.name}": shard.checksum for shard in stages.read_manifest(folder).shards}
 
 
 def _unlike(folder: str, made_from: Mapping[str, str], there: Mapping[str, str], name: str) -> Iterator[Fault]:

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from miner import storage
+from miner import stages, storage
 from miner.mining import writers
-from miner.storage import Manifest
+from miner.stages import Manifest
 from miner.tables import BITEXT
 from miner.text.normalise import sentence_ids
 
@@ -26,5 +26,5 @@ def write(folder: Path, pairs: Sequence[Pair], languages: tuple[str, str] = ("en
     writers.write_bitext(str(folder), [table])
     details = {"languages": dict(zip(("source", "target"), languages, strict=True))}
     manifest = Manifest("mine", config, {}, [], details)
-    storage.write_json(str(folder / storage.MANIFEST), {name: getattr(manifest, name) for name in Manifest.__dataclass_fields__})
+    storage.write_json(str(folder / stages.MANIFEST), {name: getattr(manifest, name) for name in Manifest.__dataclass_fields__})
     return folder

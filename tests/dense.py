@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from miner import corpus, storage
-from miner.storage import Stage
+from miner import corpus, stages, storage
+from miner.stages import Stage
 from miner.tables import SENTENCES, embeddings_schema, vectors_to_arrow
 
 ROW_GROUP = 32768  # rows that `write_corpus` puts together
@@ -82,7 +82,7 @@ def write_corpus(folder: Path, sentence_ids, vectors, shards=1, fingerprint="tes
     rows = np.array_split(np.arange(len(sentence_ids)), shards)
     texts = Stage(str(folder / corpus.SENTENCES), corpus.SENTENCES, {}, {"test.txt": "0"})
     made_with = {"fingerprint": fingerprint, "dim": vectors.shape[1], "lang": lang}
-    names = [storage.shard_name(index, shards) for index in range(shards)]
+    names = [stages.shard_name(index, shards) for index in range(shards)]
     for name, part in zip(names, rows, strict=True):
         columns = [sentence_ids[part], [f"s{i}" for i in part], np.ones(len(part), np.int32), ["test.txt"] * len(part), part + 1]
         storage.write_table(texts.path(name), pa.table(columns, names=SENTENCES.names).cast(SENTENCES))

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from miner import corpus, encoders, storage, tables
+from miner import corpus, encoders, stages, storage, tables
 from miner.config import EmbedConfig
 from miner.corpus import Corpus, open_corpus
 from miner.encoders import load_encoder
@@ -152,7 +152,7 @@ def test_long_lines_are_held_by_their_bytes(tmp_path: Path, toy_encoder: Path, m
     np.testing.assert_array_equal(opened.read_vectors(opened.shards[0].name)[1], expected)
 
 
-SHARDS = [storage.shard_name(index, 3) for index in range(3)]
+SHARDS = [stages.shard_name(index, 3) for index in range(3)]
 FULL = SHARDS[0]  # holds two of the four sentences
 
 

@@ -15,7 +15,7 @@ import pytest
 from click.testing import Result
 from command import miner
 
-from miner import storage
+from miner import stages
 from miner.search import choice, faiss_index
 from pipelines import index as stage
 
@@ -104,14 +104,14 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(
     whole, details = built("IVF8,PQ8x4", 0), []
     assert (tmp_path / "stopped" / stage.FILE).read_bytes() == (whole / stage.FILE).read_bytes()
     for folder in (whole, tmp_path / "stopped"):
-        details.append({**storage.read_manifest(str(folder)).details, "embeddings": None})  # which is told as seen from the index
+        details.append({**stages.read_manifest(str(folder)).details, "embeddings": None})  # which is told as seen from the index
     assert details[0] == details[1]
 
 
 def test_the_recall_in_the_manifest_is_that_of_a_dense_comparison(sides: tuple[Path, Path], tmp_path: Path) -> None:
     output = tmp_path / "indexed"
     result = miner("index", sides[0], "--output", output, "--factory", "IVF32,Flat", "--target-recall", "0.9")
-    told = storage.read_manifest(str(output), "index").details
+    told = stages.read_manifest(str(output), "index").details
     assert f"recall@4 {told['setting']['recall']:.4f}" in result.stdout
     index = indexed(output)
     index.nprobe = told["setting"]["effort"]
@@ -128,7 +128,7 @@ def test_the_recall_in_the_manifest_is_that_of_a_dense_comparison(sides: tuple[P
 def test_index_and_embeddings_may_move_together(tmp_path: Path) -> None:
     corpus(tmp_path / "here/embedded", 90)
     assert miner("index", tmp_path / "here/embedded", "--output", tmp_path / "here/indexed").exit_code == 0
-    assert str(tmp_path) not in (tmp_path / "here/indexed" / storage.MANIFEST).read_text()
+    assert str(tmp_path) not in (tmp_path / "here/indexed" / stages.MANIFEST).read_text()
     (tmp_path / "here").rename(tmp_path / "there")
     result = miner("mine", *[tmp_path / "there/indexed"] * 2, "--output", tmp_path / "out", "--engine", "faiss")
     assert result.exit_code == 0, result.output
@@ -156,10 +156,10 @@ def test_faiss_finds_what_exact_search_finds(
 
 def test_the_manifest_tells_the_engine_and_why(sides: tuple[Path, Path], exact: Path, tmp_path: Path) -> None:
     assert miner("mine", *sides, "--output", tmp_path / "out").exit_code == 0
-    engine = storage.read_manifest(str(tmp_path / "out/candidates")).details["engine"]
+    engine = stages.read_manifest(str(tmp_path / "out/candidates")).details["engine"]
     assert engine["name"] == "exact"
     assert "600 x 400 vectors x 16 dimensions by exact search in about 0 s, by FAISS at recall 0.98 in" in engine["why"]
-    assert storage.read_manifest(str(exact / "candidates")).details["engine"] == {"name": "exact", "why": "asked for"}
+    assert stages.read_manifest(str(exact / "candidates")).details["engine"] == {"name": "exact", "why": "asked for"}
 
 
 def test_a_run_goes_on_with_the_engine_it_began_with(sides: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +171,7 @@ def test_a_run_goes_on_with_the_engine_it_began_with(sides: tuple[Path, Path], t
     assert (tmp_path / "out/candidates/manifest.json").read_bytes() == before
     assert not (tmp_path / "out/indexes").exists()
     assert miner("mine", *sides, "--output", tmp_path / "other").exit_code == 0
-    assert storage.read_manifest(str(tmp_path / "other/candidates")).details["engine"]["name"] == "faiss"
+    assert stages.read_manifest(str(tmp_path / "other/candidates")).details["engine"]["name"] == "faiss"
 
 
 def test_mining_again_keeps_what_faiss_found_and_gives_the_same_bytes(sides: tuple[Path, Path], tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_mining_again_keeps_what_faiss_found_and_gives_the_same_bytes(sides: tup
     before = {
         path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files if "neighbours" in path.parts and path.suffix == ".parquet"
     }
-    manifests = {path: path.read_bytes() for path in files if path.name == storage.MANIFEST}
+    manifests = {path: path.read_bytes() for path in files if path.name == stages.MANIFEST}
     assert miner(*command).exit_code == 0
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in before} == before
     assert {path: path.read_bytes() for path in manifests} == manifests
@@ -194,7 +194,7 @@ def test_a_row_with_too_few_neighbours_is_searched_again_and_counted(tmp_path: P
     assert miner("index", target, "--output", tmp_path / "indexed", "--factory", "IVF8,Flat", "--target-recall", "0.1").exit_code == 0
     command = ("mine", source, tmp_path / "indexed", "--engine", "faiss", "--target-recall", "0.1", "--output", tmp_path / "out")
     assert miner(*command).exit_code == 0
-    engine = storage.read_manifest(str(tmp_path / "out/candidates")).details["engine"]
+    engine = stages.read_manifest(str(tmp_path / "out/candidates")).details["engine"]
     near = found(tmp_path / "out", "forward")
     assert engine["forward"]["searched_again"] > 0
     assert not np.isnan(list(near.values())).any()

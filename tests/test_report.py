@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from command import miner, refused, told
 
-from miner import storage
+from miner import stages, storage
 from miner.evaluation.judged import Gold
 from miner.mining.margin import MARGINS
 from miner.report import write
@@ -120,7 +120,7 @@ def test_wrong_pairs_are_below_right_ones_in_the_picture_of_margins(tmp_path: Pa
     gold = {tuple(sentence_ids([one, other]).tolist()) for _, one, other in (pairs[0], pairs[2])}
     folder = mined(tmp_path, pairs)
     known = Gold(frozenset(gold), missing=2)
-    assert Mined(str(folder), storage.read_manifest(str(folder))).right(known).tolist() == [True, False, True, False]
+    assert Mined(str(folder), stages.read_manifest(str(folder))).right(known).tolist() == [True, False, True, False]
     page = Page(report(folder, known))
     keys = [text for kind, texts in page.texts.items() if kind.startswith("span.key") for text in texts]
     assert {"right", "wrong", "precision", "recall", "F1"} <= set(keys)
@@ -173,7 +173,7 @@ def test_the_outline_has_the_best_candidate_of_every_source(toy: Path) -> None:
     for row in table.to_pylist():
         margin = MARGINS["ratio"](row["similarity"], (row["source_mean"] + row["target_mean"]) / 2)
         best[row["source_id"]] = max(margin, best.get(row["source_id"], -1))
-    found = Mined(str(toy), storage.read_manifest(str(toy))).nearest()
+    found = Mined(str(toy), stages.read_manifest(str(toy))).nearest()
     assert found is not None
     expected: dict[int, int] = {}
     for margin in best.values():

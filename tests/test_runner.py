@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from miner import storage
+from miner import stages, storage
 from miner.errors import ConfigError, DataError, MinerError, StorageError
-from miner.storage import Stage
+from miner.stages import Stage
 from pipelines import failures
-from pipelines.runner import run_stage
+from pipelines.runner import Work, run_stage
 
 PROCESSES = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
 
 
-class Squares:
+class Squares(Work):
     """Shard i holds the square of i, and the process that made it; one name may be made to fail."""
 
     def __init__(self, folder: Path, failing: str = "", how: str = "") -> None:
@@ -49,13 +49,13 @@ class Squares:
             Path(self.folder, f"started-{name}").touch()
             time.sleep(60)
         assert self.set_up == 1
-        storage.write_json(storage.join(self.folder, name), {"square": storage.shard_index(name) ** 2, "process": os.getpid()})
+        storage.write_json(storage.join(self.folder, name), {"square": stages.shard_index(name) ** 2, "process": os.getpid()})
         return 1, {"seen": 1}
 
 
 def stage_of(folder: Path) -> tuple[Stage, dict[str, str]]:
     stage = Stage(str(folder), "squares", {"of": "numbers"}, {})
-    return stage, {storage.shard_name(index, 6, ".json"): stage.key() for index in range(6)}
+    return stage, {stages.shard_name(index, 6, ".json"): stage.key() for index in range(6)}
 
 
 def squares_in(folder: Path) -> dict[str, int]:
@@ -66,7 +66,7 @@ def processes_in(folder: Path) -> set[int]:
     return {storage.read_json(str(path))["process"] for path in folder.glob("part-*")}
 
 
-EXPECTED = {storage.shard_name(index, 6, ".json"): index**2 for index in range(6)}
+EXPECTED = {stages.shard_name(index, 6, ".json"): index**2 for index in range(6)}
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_every_shard_is_made(tmp_path: Path, options: tuple[str, ...]) -> None:
     manifest = run_stage(stage, made_from, Squares(tmp_path), options, lambda shards: {"shards": len(shards)})
     assert squares_in(tmp_path) == EXPECTED
     assert (manifest.rows, manifest.details) == (6, {"shards": 6})
-    assert storage.read_manifest(str(tmp_path)) == manifest
+    assert stages.read_manifest(str(tmp_path)) == manifest
 
 
 def test_an_error_arrives_as_it_was_raised_and_the_next_run_goes_on(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_process_that_is_killed_again_is_an_error_and_the_next_run_goes_on(tmp
     stage, made_from = stage_of(tmp_path)
     with pytest.raises(MinerError, match=r"return code -9 .* run the same command again to go on"):
         run_stage(stage, made_from, Squares(tmp_path, list(made_from)[2], "killed"), PROCESSES)
-    assert storage.STARTED in [path.name for path in tmp_path.iterdir()]
+    assert stages.STARTED in [path.name for path in tmp_path.iterdir()]
     run_stage(stage, made_from, Squares(tmp_path))
     assert squares_in(tmp_path) == EXPECTED
 

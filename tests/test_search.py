@@ -6,10 +6,10 @@ import dense
 import numpy as np
 import pytest
 
-from miner import storage
+from miner import stages, storage
 from miner.corpus import open_corpus
+from miner.errors import StorageError
 from miner.search import neighbours
-from miner.storage import StorageError
 from pipelines import search
 from pipelines.search import Search, read_neighbours
 
@@ -29,7 +29,7 @@ def vectors() -> np.ndarray:
 
 
 def read(folder: Path) -> tuple[np.ndarray, neighbours.Neighbours]:
-    parts = [read_neighbours(str(folder), shard.name) for shard in storage.read_manifest(str(folder)).shards]
+    parts = [read_neighbours(str(folder), shard.name) for shard in stages.read_manifest(str(folder)).shards]
     return np.concatenate([ids for ids, _ in parts]), neighbours.stack(found for _, found in parts)
 
 

@@ -10,15 +10,15 @@ import pytest
 import yaml
 from command import miner, refused
 
-from miner import storage
+from miner import stages, storage
 from miner.errors import ConfigError, DataError, StorageError
-from miner.storage import Stage
+from miner.stages import Stage
 from pipelines import failures, schedule
 from pipelines.failures import set_aside_in
-from pipelines.runner import run_stage
+from pipelines.runner import Work, run_stage
 from pipelines.schedule import Task
 
-NAMES = [storage.shard_name(index, 24, ".json") for index in range(24)]
+NAMES = [stages.shard_name(index, 24, ".json") for index in range(24)]
 
 
 @pytest.fixture(autouse=True)
@@ -27,28 +27,25 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failures, "WAIT_SECONDS", 0)
 
 
-class Failing:
+class Failing(Work):
     """Shards that hold their number; some fail, the first so many times."""
 
     def __init__(self, folder: Path, failing: Mapping[str, int], error: Exception) -> None:
         self.folder, self.failing, self.error = str(folder), failing, error
-
-    def setup(self) -> None:
-        pass
 
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
         with (Path(self.folder) / "attempts.txt").open("a") as log:
             log.write(f"{name}\n")
         if self.made_before(name) <= self.failing.get(name, 0):
             raise self.error
-        storage.write_json(storage.join(self.folder, name), storage.shard_index(name))
+        storage.write_json(storage.join(self.folder, name), stages.shard_index(name))
         return 1, {}
 
     def made_before(self, name: str) -> int:
         return (Path(self.folder) / "attempts.txt").read_text().splitlines().count(name)
 
 
-def run(folder: Path, failing: Mapping[str, int], error: Exception, spare: bool = True) -> storage.Manifest:
+def run(folder: Path, failing: Mapping[str, int], error: Exception, spare: bool = True) -> stages.Manifest:
     stage = Stage(str(folder), "numbers", {}, {})
     return run_stage(stage, dict.fromkeys(NAMES, stage.key()), Failing(folder, failing, error), spare=spare)
 
@@ -70,7 +67,7 @@ class TestStage:
         manifest = run(tmp_path, {NAMES[3]: 5}, ValueError("no such thing\nmore"))
         assert [shard.name for shard in manifest.shards] == [name for name in NAMES if name != NAMES[3]]
         reason = f"{tmp_path / NAMES[3]}: ValueError: no such thing; see to it, and run the same command again"
-        assert set_aside_in(storage.read_manifest(str(tmp_path))) == {NAMES[3]: reason}
+        assert set_aside_in(stages.read_manifest(str(tmp_path))) == {NAMES[3]: reason}
         assert not (tmp_path / failures.SET_ASIDE).exists()
         again = run(tmp_path, {NAMES[3]: 5}, ValueError("no such thing"))
         assert [shard.name for shard in again.shards] == NAMES
@@ -90,7 +87,7 @@ class TestStage:
     def test_a_stage_that_needs_all_its_shards_ends(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match="broken; mend it"):
             run(tmp_path, {NAMES[3]: 9}, DataError("text: broken; mend it"), spare=False)
-        assert not (tmp_path / storage.MANIFEST).exists()
+        assert not (tmp_path / stages.MANIFEST).exists()
 
     def test_one_shard_at_least_must_be_made(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match="broken; mend it"):

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from command import refused, told
 
-from miner import storage
+from miner import stages
 from miner.config import Filters, PairFilters, SentenceFilters
 from miner.filters.language import _identifier
 from miner.filters.near import skeleton
@@ -74,7 +74,7 @@ def test_what_is_dropped_is_counted_by_reason_and_written_out(inputs: list[Path]
     }  # fmt: skip
     assert found["lines"] == sum(count for name, count in found.items() if name not in ("lines", "duplicate"))
     assert "3 few letters, 1 repetitive" in printed
-    assert storage.read_manifest(str(tmp_path / "dropped"), "dropped").rows == 2
+    assert stages.read_manifest(str(tmp_path / "dropped"), "dropped").rows == 2
     assert {path.name for path in tmp_path.iterdir()} == {"sentences", "embeddings", "dropped"}
 
 

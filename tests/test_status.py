@@ -15,7 +15,7 @@ from miner import lock, storage
 ROOT = Path(__file__).parent.parent
 SLOW = """
 import sys, time
-from miner.storage import Stage
+from miner.stages import Stage
 from pipelines.runner import run_stage, working_in
 from test_runner import Squares, stage_of
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miner import storage
+from miner import stages, storage
 from miner.errors import StorageError
-from miner.storage import Manifest, Shard, Stage
+from miner.stages import Manifest, Shard, Stage
 
 TABLE = pa.table({"id": pa.array([3, 5], pa.int64()), "text": ["three", "five"]})
 
@@ -92,8 +92,8 @@ def test_reading_what_is_not_there_is_an_error_that_names_it(tmp_path: Path, uri
 
 
 def test_names_of_shards_tell_their_number() -> None:
-    assert storage.shard_name(7, 42) == "part-00007-of-00042.parquet"
-    assert storage.shard_index("part-00007-of-00042.parquet") == 7
+    assert stages.shard_name(7, 42) == "part-00007-of-00042.parquet"
+    assert stages.shard_index("part-00007-of-00042.parquet") == 7
 
 
 class Numbers:
@@ -108,7 +108,7 @@ class Numbers:
         self.stage.start()
         pending = self.stage.pending(self.made_from)
         for name in pending if only is None else only:
-            storage.write_json(self.stage.path(name), storage.shard_index(name))
+            storage.write_json(self.stage.path(name), stages.shard_index(name))
             self.stage.done(name, 1, self.made_from[name], {"seen": 2})
         return pending
 
@@ -117,7 +117,7 @@ class Numbers:
 
 
 def enumerate_names(inputs: Sequence[str]) -> list[tuple[str, str]]:
-    return [(storage.shard_name(index, len(inputs), ".json"), made) for index, made in enumerate(inputs)]
+    return [(stages.shard_name(index, len(inputs), ".json"), made) for index, made in enumerate(inputs)]
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -128,26 +128,26 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def test_a_stage_is_complete_when_its_manifest_is_there(folder: str) -> None:
     numbers = Numbers(folder)
     with pytest.raises(StorageError, match="has not finished here"):
-        storage.read_manifest(folder, "numbers")
+        stages.read_manifest(folder, "numbers")
     assert numbers.make() == list(numbers.made_from)
     assert len(numbers.stage.marked()) == 3
     with pytest.raises(StorageError, match="has not finished here"):
-        storage.read_manifest(folder, "numbers")
+        stages.read_manifest(folder, "numbers")
     finished = numbers.finish()
-    assert storage.read_manifest(folder, "numbers") == finished
+    assert stages.read_manifest(folder, "numbers") == finished
     assert (finished.rows, finished.details) == (3, {"seen": 6})
     assert storage.names_in(folder) == ["_shards", "manifest.json", *numbers.made_from]
     with pytest.raises(StorageError, match="holds numbers, where letters was expected"):
-        storage.read_manifest(folder, "letters")
+        stages.read_manifest(folder, "letters")
 
 
 def test_a_second_run_changes_nothing(folder: str) -> None:
     Numbers(folder).make()
     Numbers(folder).finish()
-    before = storage.checksum(storage.join(folder, storage.MANIFEST))
+    before = storage.checksum(storage.join(folder, stages.MANIFEST))
     assert Numbers(folder).make() == []
     Numbers(folder).finish()
-    assert storage.checksum(storage.join(folder, storage.MANIFEST)) == before
+    assert storage.checksum(storage.join(folder, stages.MANIFEST)) == before
 
 
 @given(data=st.data())
@@ -167,13 +167,13 @@ def test_what_is_missing_damaged_or_made_from_something_else_is_made_again(
         elif damage == "truncate":
             (folder / name).write_bytes(b"")
         elif damage.startswith("marker"):
-            (folder / storage.MARKERS / f"{name}.json").write_text(data.draw(st.sampled_from(["", "[]", '{"key": 1}'])))
+            (folder / stages.MARKERS / f"{name}.json").write_text(data.draw(st.sampled_from(["", "[]", '{"key": 1}'])))
         elif damage == "input":
             inputs[index] = "changed"
         if damage != "none":
             expected.append(name)
     assert Numbers(str(folder), inputs=inputs).make() == expected
-    assert (folder / storage.MANIFEST).exists() is (not expected)  # not complete while a shard is to be made again
+    assert (folder / stages.MANIFEST).exists() is (not expected)  # not complete while a shard is to be made again
     assert Numbers(str(folder), inputs=inputs).finish().rows == 4
 
 
@@ -182,14 +182,14 @@ def test_a_run_that_was_killed_goes_on_and_is_cleared_up_after(tmp_path: Path) -
     first, second, third = numbers.made_from
     numbers.make(only=[second])
     (tmp_path / f".{first}.0123.tmp").write_text("half")  # what a killed worker leaves
-    (tmp_path / storage.MARKERS / f".{first}.json.0123.tmp").write_text("half")
+    (tmp_path / stages.MARKERS / f".{first}.json.0123.tmp").write_text("half")
     assert len(numbers.stage.marked()) == 1
     with pytest.raises(StorageError, match=f"{first}: this shard was not written; run the same command again"):
         numbers.finish()
     assert numbers.make() == [first, third]
     numbers.finish()
     assert names(tmp_path) == ["_shards", "manifest.json", first, second, third]
-    assert names(tmp_path / storage.MARKERS) == [f"{name}.json" for name in (first, second, third)]
+    assert names(tmp_path / stages.MARKERS) == [f"{name}.json" for name in (first, second, third)]
 
 
 def test_shards_of_an_earlier_partition_are_cleared_away(tmp_path: Path) -> None:
@@ -214,13 +214,13 @@ def test_another_configuration_is_refused_with_both_sides_and_the_remedy(folder:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"stage": 1}', json.dumps({"stage": "numbers", "shards": [{"name": "x"}]})])
 def test_a_manifest_that_is_none_is_an_error(tmp_path: Path, text: str) -> None:
-    (tmp_path / storage.MANIFEST).write_text(text)
+    (tmp_path / stages.MANIFEST).write_text(text)
     with pytest.raises(StorageError, match=r"manifest\.json: not "):
-        storage.read_manifest(str(tmp_path))
+        stages.read_manifest(str(tmp_path))
 
 
 def test_a_stage_refuses_a_folder_whose_manifest_is_no_mapping(tmp_path: Path) -> None:
-    (tmp_path / storage.MANIFEST).write_text("[]")
+    (tmp_path / stages.MANIFEST).write_text("[]")
     with pytest.raises(StorageError, match="not a manifest of this program; delete"):
         Stage(str(tmp_path), "numbers", {}, {}).start()
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from miner import storage
+from miner import stages, storage
 from miner.config import PairFilters
 from miner.errors import ConfigError, DataError
 from miner.evaluation.judged import Gold, Judgement, Marks
@@ -121,7 +121,7 @@ def evaluate(folder: str, truth: Gold | Marks | None = None) -> Result:
 
     StorageError where it is none, DataError where it holds no pair.
     """
-    manifest = storage.read_manifest(folder, STAGE)
+    manifest = stages.read_manifest(folder, STAGE)
     uri = storage.join(folder, PARQUET)
     languages = tuple(manifest.details["languages"][side] for side in SIDES)
     crowds = read_crowds(folder)
@@ -137,9 +137,9 @@ def evaluate(folder: str, truth: Gold | Marks | None = None) -> Result:
 def read_crowds(folder: str) -> Crowds | None:
     """Of the candidates in a folder of `miner mine`; None where it has none, because it was decided from those of another."""
     place = storage.join(folder, CANDIDATES)
-    if not storage.exists(storage.join(place, storage.MANIFEST)):
+    if not storage.exists(storage.join(place, stages.MANIFEST)):
         return None
-    manifest = storage.read_manifest(place, CANDIDATES)
+    manifest = stages.read_manifest(place, CANDIDATES)
     tables = [storage.read_table(storage.join(place, shard.name), [f"{side}_id" for side in SIDES]) for shard in manifest.shards]
     columns = {side: np.concatenate([table[f"{side}_id"].to_numpy() for table in tables]) for side in SIDES}
     return Crowds({side: hubs.times(ids) for side, ids in columns.items()}, int(manifest.details["k"]))

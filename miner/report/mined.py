@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from miner import storage
+from miner import stages, storage
 from miner.evaluation.bitext import CANDIDATES, SIDES
 from miner.evaluation.curve import Bools
 from miner.evaluation.judged import LEVELS, Gold, Marks
 from miner.filters import hubs
 from miner.mining import candidates as scoring
 from miner.mining.writers import PARQUET, candidates_from_arrow
-from miner.storage import Manifest
+from miner.stages import Manifest
 
 Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
@@ -120,10 +120,10 @@ class Mined:
     def nearest(self) -> Histogram | None:
         """Of each source sentence the largest margin among its candidates; None where the folder has no candidates."""
         folder = storage.join(self.folder, CANDIDATES)
-        if not storage.exists(storage.join(folder, storage.MANIFEST)):
+        if not storage.exists(storage.join(folder, stages.MANIFEST)):
             return None
         found = Histogram()
-        for shard in storage.read_manifest(folder, CANDIDATES).shards:
+        for shard in stages.read_manifest(folder, CANDIDATES).shards:
             pairs = scoring.score(
                 candidates_from_arrow(storage.read_table(storage.join(folder, shard.name))), self.manifest.config["margin"]
             )
@@ -135,9 +135,9 @@ class Mined:
     def crowds(self) -> Crowds | None:
         """None where the folder has no candidates."""
         folder = storage.join(self.folder, CANDIDATES)
-        if not storage.exists(storage.join(folder, storage.MANIFEST)):
+        if not storage.exists(storage.join(folder, stages.MANIFEST)):
             return None
-        manifest = storage.read_manifest(folder, CANDIDATES)
+        manifest = stages.read_manifest(folder, CANDIDATES)
         every = max(1, -(-manifest.rows // HUBS))
         times = {}
         for side in SIDES:

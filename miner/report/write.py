@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from miner import storage
+from miner import stages, storage
 from miner.errors import ConfigError, StorageError
 from miner.evaluation.bitext import STAGE
 from miner.mining.writers import PARQUET
 from miner.report import draw, pairs, rounds, scores, training
 from miner.report.mined import Mined, Truth
 from miner.report.page import Section, page
-from miner.storage import Manifest
+from miner.stages import Manifest
 
 NAME = "report.html"
 
@@ -41,11 +41,11 @@ class Part:
 
 
 def _mined(folder: str, truth: Truth | None, identify: bool) -> Part | None:
-    if not all(storage.exists(storage.join(folder, name)) for name in (storage.MANIFEST, PARQUET)):
+    if not all(storage.exists(storage.join(folder, name)) for name in (stages.MANIFEST, PARQUET)):
         if truth is not None:
             raise ConfigError(f"{folder}: gold is of mined pairs, and there are none; leave it out")
         return None
-    mined = Mined(folder, storage.read_manifest(folder, STAGE))
+    mined = Mined(folder, stages.read_manifest(folder, STAGE))
     try:
         facts = _decided(mined.manifest)
         title = f"{' – '.join(mined.languages)}: {len(mined.margins):,} pairs"
