@@ -25,7 +25,7 @@ STRETCH = 1 << 15  # stored vectors that are held at a time where all of them ar
 SAMPLE = 2000  # vectors that an index is tuned with
 LEAST = 200  # where so many neighbours are wanted of each that a sample takes too much memory
 HELD = 1 << 21  # candidates that are held at a time
-PROBED = 1 << 22  # lists, or steps of a graph, that FAISS notes for all queries before it looks into the first: 50 MB
+PROBED = 1 << 20  # lists, or steps of a graph, that are noted for all queries before the first is looked into: 40 MB
 
 
 @dataclass(frozen=True)

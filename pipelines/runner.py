@@ -69,6 +69,7 @@ def run_stage(
         # Dask makes a DoFn anew for each of its partitions.
         run = uuid.uuid4().hex if dask_cluster.is_asked_for(beam_options) else None
         make = _Make(stage, {name: made_from[name] for name in pending}, work, spare, run)
+        _give_memory_back()
         logger.info("%s: %d of %d shards to make", stage.stage, len(pending), len(made_from), extra={"stage": stage.stage})
         with _reporting(stage, len(made_from)), failures.raised(stage):
             _run(pending, make, beam_options)
@@ -80,12 +81,11 @@ def run_stage(
     made = {name: key for name, key in made_from.items() if name not in set_aside}
     manifest = stage.finish(made, lambda shards: {**(details(shards) if details else {}), **_as_detail(set_aside)})
     telemetry.tell(stage, manifest, set(pending) - set(set_aside), start)
-    _give_memory_back()
     return manifest
 
 
 def _give_memory_back() -> None:
-    """Let the system have what a stage has freed: the allocators would keep it, a few hundred MB, beside what the next stage takes."""
+    """Let the system have what was freed before a stage: the allocators would keep it, some hundred MB, beside what the stage takes."""
     pa.default_memory_pool().release_unused()
     with contextlib.suppress(AttributeError, OSError):  # only the C library of GNU has it
         ctypes.CDLL(None).malloc_trim(0)
