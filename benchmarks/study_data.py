@@ -61,7 +61,7 @@ def prepare(data: Path, folder: Path) -> None:
     sick = list(rows(data / "nli/sick.en-ja-nl.train.tsv.gz"))
     english = [row for row in [*xnli, *sick] if row[0] == "en"]
     write(folder / "nli.en.tsv", "lang premise hypothesis label", english)
-    write(folder / "sick.en.tsv", "lang premise hypothesis label", [row for row in sick if row[0] == "en"])
+    write(folder / "sick.tsv", "lang premise hypothesis label", [row for row in sick if row[0] in ("en", "nl")])
     test = [row for row in rows(data / "nli/sick.en-ja-nl.test.tsv.gz") if row[0] == "nl"]
     write(folder / "sick.nl.tsv", "lang premise hypothesis label", test)
     save_tokenizer(folder / "tokenizer", [text for row in [*words, *pairs] for text in row[1:]] + [row[2] for row in groups])

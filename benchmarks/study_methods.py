@@ -44,7 +44,7 @@ SOFT_NLI = {**ENGLISH_NLI, "hard_negatives": False}
 CROSS_NLI = {"strategy": "cross_lingual_nli", "files": ["DATA/xnli.tsv"], "columns": {"lang": "lang", **NLI}}
 GROUPS = {"strategy": "multi_positive", "files": ["DATA/groups.tsv"], "columns": GROUP}
 RELATION = {"strategy": "labelled_pairs", "name": "relation", "files": ["DATA/nli.en.tsv"], "columns": PAIR, "labels": LABELS}
-SICK = {"strategy": "labelled_pairs", "files": ["DATA/sick.en.tsv"], "columns": PAIR, "labels": LABELS}
+SICK = {"strategy": "labelled_pairs", "files": ["DATA/sick.tsv"], "columns": {"lang": "lang", **PAIR}, "labels": LABELS}
 DUTCH = {"metric": "accuracy", "files": ["DATA/sick.nl.tsv"], "columns": PAIR, "every": 100_000}
 SWITCHED = {**PARALLEL, "view": "same", "code_switch": LEXICONS}
 # Paraphrases and their translations: each row of a pair with its translation, and with that of what it paraphrases.
@@ -69,10 +69,10 @@ def static(count: int) -> Method:
 
 
 def classifier(*more: Values) -> Method:
-    """Relations of English pairs, read as one, with another loss between each pair and its code-switched view."""
+    """Relations of English and Dutch pairs, read as one, with another loss between each pair and its code-switched view."""
     data = [{**SICK, "code_switch": LEXICONS}]
     encoder = {"pooling": "cls", "max_tokens": 36}
-    return Method(data, [{"loss": "classification"}, *more], steps(400, 32, 1e-3), encoder, DUTCH, TRANSLATIONS)
+    return Method(data, [{"loss": "classification"}, *more], steps(1500, 32, 1e-3), encoder, DUTCH, TRANSLATIONS)
 
 
 METHODS = {
