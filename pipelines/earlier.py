@@ -65,12 +65,8 @@ def details(source: Corpus, target: Corpus) -> dict[str, Any]:
 
 def keep(folder: str, source: Corpus, target: Corpus) -> Earlier:
     """Of the neighbours in FOLDER, those of both sides, where they were found before these grew."""
-    uri = storage.join(folder, KNOWN, TOLD)
-    try:
-        found = Earlier(folder, **storage.read_json(uri)) if storage.exists(uri) else _finished(folder)
-    except (StorageError, TypeError, KeyError):
-        found = None
-    if found is None or not within(asdict(found), source, target):
+    uri, found = storage.join(folder, KNOWN, TOLD), _found(folder, source, target)
+    if found is None:
         nothing(folder).remove()
         return nothing(folder)
     if not storage.exists(uri) and (found.source, found.target) == (_shards(source), _shards(target)):
@@ -79,6 +75,22 @@ def keep(folder: str, source: Corpus, target: Corpus) -> Earlier:
         storage.write_json(uri, {name: value for name, value in asdict(found).items() if name != "folder"})
     found.move()
     return found
+
+
+def targets(folder: str, source: Corpus, target: Corpus) -> set[str]:
+    """The shards of targets that neighbours in FOLDER were found among, where both sides have at most grown since."""
+    found = _found(folder, source, target)
+    return set(found.target) if found is not None else set()
+
+
+def _found(folder: str, source: Corpus, target: Corpus) -> Earlier | None:
+    """What was set aside, or else is complete, of these sides before they grew."""
+    uri = storage.join(folder, KNOWN, TOLD)
+    try:
+        found = Earlier(folder, **storage.read_json(uri)) if storage.exists(uri) else _finished(folder)
+    except (StorageError, TypeError, KeyError):
+        return None
+    return found if found is not None and within(asdict(found), source, target) else None
 
 
 def _finished(folder: str) -> Earlier | None:

@@ -3,12 +3,14 @@
 An element is a block, a pair of shards: it is searched once for both directions. Then an element is a shard, whose partial
 results are merged, before anything is made of them. So the neighbours do not depend on how the corpora are sharded.
 
-Where corpora grew by further shards, only blocks with one of these are searched, and merged with what was found before.
+Where corpora grew by further shards, only blocks with one of these are searched, and merged with what was found before. Many
+targets are treated as if they grew, GROUP shards at a time: else the partial results of all blocks would lie on disk at once,
+and there are as many of them for a sentence as the other side has shards.
 """
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -30,6 +32,7 @@ from pipelines.runner import Work, run_stage
 BLOCKS, FORWARD, BACKWARD = "blocks", "forward", "backward"  # folders
 logger = logging.getLogger(__name__)
 
+GROUP = 32  # shards of targets whose partial results are on disk at a time
 BLOCK_BYTES = 32 << 20  # of the float16 vectors of one side that are held at a time
 
 
@@ -48,6 +51,11 @@ class Search:
         config = {"k": self.k, "dim": self.source.dim, "fingerprint": self.source.fingerprint, **({"within": True} if self.within else {})}
         kind = "search" if name == BLOCKS else "neighbours"
         return Stage(storage.join(folder, name), kind, config, {"source": self.source.key, "target": self.target.key})
+
+    def sides(self) -> dict[str, tuple[Corpus, Corpus]]:
+        """Direction -> whose neighbours, among which."""
+        both = {FORWARD: (self.source, self.target), BACKWARD: (self.target, self.source)}
+        return {FORWARD: both[FORWARD]} if self.within else both
 
     def block_names(self) -> dict[str, tuple[str, str]]:
         """Block -> its source shard and target shard. Within one corpus a pair of shards is one block, either way round."""
@@ -71,20 +79,27 @@ def run(search: Search, folder: str, options: Sequence[str] = ()) -> tuple[Manif
 
     What is there already is kept. StorageError where it was found with another k or encoder.
     """
-    sides = {FORWARD: (search.source, search.target), BACKWARD: (search.target, search.source)}
-    forward, backward = _run(search, folder, sides, options)
+    known = earlier.targets(folder, search.source, search.target)
+    new = [shard.name for shard in search.target.shards if shard.name not in known]
+    for end in range(GROUP, len(new), GROUP):
+        wanted = known.union(new[:end])
+        logger.info("search: %d of %d shards of targets", len(wanted), len(search.target.shards))
+        some = tuple(shard for shard in search.target.shards if shard.name in wanted)
+        _grown(replace(search, target=replace(search.target, shards=some)), folder, options)
+    forward, backward = _grown(search, folder, options)
     return forward, backward
 
 
 def run_within(corpus: Corpus, k: int, folder: str, device: str = "auto", options: Sequence[str] = ()) -> Manifest:
     """Fill FOLDER/forward with the neighbours that every sentence of a corpus has among its others."""
     search = Search(corpus, corpus, k, device, within=True)
-    (manifest,) = _run(search, folder, {FORWARD: (corpus, corpus)}, options)
+    (manifest,) = _grown(search, folder, options)
     return manifest
 
 
-def _run(search: Search, folder: str, sides: Mapping[str, tuple[Corpus, Corpus]], options: Sequence[str]) -> list[Manifest]:
-    """Search the blocks, unless all is there, and merge them for each direction {name: whose neighbours, among which}."""
+def _grown(search: Search, folder: str, options: Sequence[str]) -> list[Manifest]:
+    """Search the blocks that were not yet, unless all is there, and merge them for each direction."""
+    sides = search.sides()
     stages = {name: search.stage(folder, name) for name in sides}
     made_from = {name: _made_from(stages[name], *pair) for name, pair in sides.items()}
     for stage in stages.values():

@@ -191,6 +191,8 @@ def test_disk_by_hand() -> None:
     assert sizes.embedding(sized(1000)).disk == 1000 * (8 + 512)
     # Every sentence has an entry for each shard of the other side: an id, four neighbours and their similarities.
     assert sizes.comparing(sized(1000, 3), sized(500, 2), 4).passing == (1000 * 2 + 500 * 3) * 72
+    # 32 of 64 shards of targets at a time: of these, in 3 blocks each, 250 sentences; and what was found before.
+    assert sizes.comparing(sized(1000, 3), sized(500, 64), 4).passing == (1000 * 32 + 250 * 3 + 1500) * 72
 
 
 def test_what_is_said_later_goes_first() -> None:

@@ -1,5 +1,6 @@
 """The search stage over shards and stretches of them: against the whole similarity matrix, and again."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import dense
@@ -7,8 +8,8 @@ import numpy as np
 import pytest
 
 from miner import stages, storage
-from miner.corpus import open_corpus
-from miner.errors import StorageError
+from miner.corpus import Corpus, open_corpus
+from miner.errors import DataError, StorageError
 from miner.search import neighbours
 from pipelines import search
 from pipelines.search import Search, read_neighbours
@@ -70,3 +71,75 @@ def test_a_folder_of_two_sides_is_not_taken_for_one_within(tmp_path: Path) -> No
     search.run(Search(corpus, corpus, 5, "cpu"), str(tmp_path / "found"))
     with pytest.raises(StorageError, match="within"):
         search.run_within(corpus, 5, str(tmp_path / "found"), "cpu")
+
+
+class TestGroups:
+    """More targets than are searched at a time."""
+
+    @pytest.fixture
+    def sides(self, tmp_path: Path) -> tuple[Corpus, Corpus]:
+        x, y = vectors(), dense.unit(100, 16, 1)
+        source = open_corpus(str(dense.write_corpus(tmp_path / "x", dense.ids(len(x), 2), x, 3)))
+        return source, open_corpus(str(dense.write_corpus(tmp_path / "y", dense.ids(len(y), 3), y, 5)))
+
+    @staticmethod
+    def files(folder: Path) -> dict[str, bytes]:
+        return {name: (folder / name).read_bytes() for name in storage.files_below(str(folder))}
+
+    @pytest.fixture
+    def searched(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+        """The blocks that are searched, in order; `self.stops["at"]` is the number of one that fails."""
+        found: list[tuple[str, str]] = []
+        self.stops: dict[str, int] = {}
+        stops, make = self.stops, search._SearchBlock.make
+
+        def noted(work: search._SearchBlock, name: str) -> object:
+            found.append(work.search.block_names()[name])
+            if len(found) == stops.get("at"):
+                raise DataError("stopped; run again")
+            return make(work, name)
+
+        monkeypatch.setattr(search._SearchBlock, "make", noted)
+        return found
+
+    @pytest.mark.parametrize("group", [1, 2, 4, 5])
+    def test_the_same_bytes_in_groups_of_any_size(
+        self, group: int, sides: tuple[Corpus, Corpus], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, searched: list[tuple[str, str]]
+    ) -> None:
+        search.run(Search(*sides, 5, "cpu"), str(tmp_path / "whole"))
+        whole = searched.copy()
+        monkeypatch.setattr(search, "GROUP", group)
+        search.run(Search(*sides, 5, "cpu"), str(tmp_path / "grouped"))
+        assert self.files(tmp_path / "grouped") == self.files(tmp_path / "whole")
+        assert sorted(searched[len(whole) :]) == sorted(whole), "each block once"
+        names = [shard.name for shard in sides[1].shards]
+        groups = [names.index(column) // group for _, column in searched[len(whole) :]]
+        assert groups == sorted(groups), "one group after another"
+        search.run(Search(*sides, 5, "cpu"), str(tmp_path / "grouped"))
+        assert len(searched) == 2 * len(whole), "all is there"
+
+    @pytest.mark.parametrize("stopped", range(1, 16))
+    def test_a_run_that_was_stopped_goes_on(
+        self, stopped: int, sides: tuple[Corpus, Corpus], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, searched: list[tuple[str, str]]
+    ) -> None:
+        search.run(Search(*sides, 5, "cpu"), str(tmp_path / "whole"))
+        monkeypatch.setattr(search, "GROUP", 2)
+        searched.clear()
+        self.stops["at"] = stopped
+        with pytest.raises(DataError):
+            search.run(Search(*sides, 5, "cpu"), str(tmp_path / "grouped"))
+        search.run(Search(*sides, 5, "cpu"), str(tmp_path / "grouped"))
+        assert self.files(tmp_path / "grouped") == self.files(tmp_path / "whole")
+        assert len(searched) == 16, "15 blocks, one of them twice"
+
+    def test_corpora_that_grow_by_many_shards(
+        self, sides: tuple[Corpus, Corpus], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, searched: list[tuple[str, str]]
+    ) -> None:
+        source, target = sides
+        few = replace(source, shards=source.shards[1:]), replace(target, shards=target.shards[2:3])
+        monkeypatch.setattr(search, "GROUP", 2)
+        search.run(Search(*few, 5, "cpu"), str(tmp_path / "grown"))
+        search.run(Search(source, target, 5, "cpu"), str(tmp_path / "grown"))
+        assert len(searched) == len(set(searched)) == 15
+        search.run(Search(source, target, 5, "cpu"), str(tmp_path / "whole"))
+        assert self.files(tmp_path / "grown") == self.files(tmp_path / "whole")

@@ -18,6 +18,7 @@ IN_ORDER = 1 << 19  # pairs with their texts that are sorted at a time
 COPIES_OF_ROWS = 3  # that are held of them
 BITEXT = 80  # of a pair, besides its texts
 SAMPLED = 12  # of a number of a vector that an index is trained with: as float16, as float32, and in k-means
+COMPARED = 32  # shards of targets of which partial results are on disk at a time
 SEARCHING = 0.5e9  # of vectors and candidates in hand, and of their scores
 
 
@@ -67,11 +68,13 @@ def indexing(corpus: Sized, factory: str) -> Need:
 
 
 def comparing(source: Sized, target: Sized, k: int) -> Need:
-    """Exact search: every pair of shards leaves the neighbours of both, which are merged by shard."""
+    """Exact search: every pair of shards leaves the neighbours of both, which are merged with those of the targets before."""
     nearest = _nearest(k)
-    shards = source.shard + target.shard
-    blocks = (source.sentences * target.shards + target.sentences * source.shards) * nearest
-    return Need(PROCESS + BUFFERS + SEARCHING + 3 * shards * nearest, (source.sentences + target.sentences) * nearest, blocks)
+    left, shards = (source.sentences + target.sentences) * nearest, source.shard + target.shard
+    columns = min(COMPARED, target.shards)
+    blocks = (source.sentences * columns + columns * target.shard * source.shards) * nearest
+    before = left if columns < target.shards else 0
+    return Need(PROCESS + BUFFERS + SEARCHING + 3 * shards * nearest, left, blocks + before)
 
 
 def proposing(source: Sized, target: Sized, k: int, factories: tuple[str, str]) -> Need:
