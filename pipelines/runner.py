@@ -152,6 +152,10 @@ class _Make(beam.DoFn):
         gc.freeze()
         gc.set_threshold(100_000)
 
+    def teardown(self) -> None:
+        # Beam's objects hold one another, and what is frozen the collector never takes: what was loaded has to be let go of.
+        vars(self).pop("work", None)
+
     def process(self, name: str) -> None:
         # One shard failed for a reason the user must see to: the others would fail too, or be made for nothing.
         if storage.exists(self.stage.path(failures.FAILURE)):

@@ -6,9 +6,12 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
+import numpy as np
 import pytest
 
 from miner import stages, storage
@@ -83,6 +86,23 @@ def test_every_shard_is_made(tmp_path: Path, options: tuple[str, ...]) -> None:
     assert squares_in(tmp_path) == EXPECTED
     assert (manifest.rows, manifest.details) == (6, {"shards": 6})
     assert stages.read_manifest(str(tmp_path)) == manifest
+
+
+class Loading(Squares):
+    """What it loads is large: an encoder, an index."""
+
+    loaded: ClassVar[list[weakref.ref[np.ndarray]]] = []
+
+    def setup(self) -> None:
+        super().setup()
+        self.large = np.zeros(1000)
+        self.loaded.append(weakref.ref(self.large))
+
+
+def test_what_a_stage_loaded_is_let_go_of(tmp_path: Path) -> None:
+    stage, made_from = stage_of(tmp_path)
+    run_stage(stage, made_from, Loading(tmp_path))
+    assert [loaded() for loaded in Loading.loaded] == [None]
 
 
 def test_an_error_arrives_as_it_was_raised_and_the_next_run_goes_on(tmp_path: Path) -> None:
