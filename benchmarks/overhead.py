@@ -1,7 +1,7 @@
 """What the pipeline costs beyond the library's own calls, and what a second worker gains.
 
     python benchmarks/overhead.py pipeline --data DATA [--sources 980000] [--targets 20000] [--runs 3]
-    python benchmarks/overhead.py workers --data DATA [--sentences 2000000] [--searched 100000] [--runs 3]
+    python benchmarks/overhead.py workers --data DATA [--sentences 4000000] [--searched 200000] [--runs 3]
 
 `pipeline` times `miner embed` and `miner mine`, from text files to pairs, beside a process that does the same with the functions of
 `miner` alone, in memory: nothing is written but the pairs, and no vector is read again. Both are timed from start to end, in turns, on
@@ -44,8 +44,8 @@ def main() -> None:
             command.add_argument("--sources", type=int, default=980_000)
             command.add_argument("--targets", type=int, default=20_000)
         else:
-            command.add_argument("--sentences", type=int, default=2_000_000, help="to embed")
-            command.add_argument("--searched", type=int, default=100_000, help="on each side")
+            command.add_argument("--sentences", type=int, default=4_000_000, help="to embed")
+            command.add_argument("--searched", type=int, default=200_000, help="on each side")
     bare_ = commands.add_parser("bare")
     bare_.add_argument("act_", choices=["embed", "mine"])
     bare_.add_argument("folder", type=Path)
