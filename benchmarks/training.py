@@ -159,7 +159,7 @@ def soak(arguments: argparse.Namespace) -> None:
         began = time.monotonic()
         train(folder, "whole", None)
         whole = time.monotonic() - began
-        while time.monotonic() - began < 60 * arguments.minutes:
+        while not rounds or time.monotonic() - began < 60 * arguments.minutes:
             shutil.rmtree(folder / "killed", ignore_errors=True)
             while not train(folder, "killed", chance.uniform(0.2, 1.0) * whole):
                 kills += 1
