@@ -54,8 +54,8 @@ class Search:
 
     def sides(self) -> dict[str, tuple[Corpus, Corpus]]:
         """Direction -> whose neighbours, among which."""
-        both = {FORWARD: (self.source, self.target), BACKWARD: (self.target, self.source)}
-        return {FORWARD: both[FORWARD]} if self.within else both
+        forward = {FORWARD: (self.source, self.target)}
+        return forward if self.within else {**forward, BACKWARD: (self.target, self.source)}
 
     def block_names(self) -> dict[str, tuple[str, str]]:
         """Block -> its source shard and target shard. Within one corpus a pair of shards is one block, either way round."""

@@ -5,13 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from dense import unit
 
 from miner.search import centroids, faiss_index
-
-
-def unit(rows: int, dim: int, seed: int) -> np.ndarray:
-    vectors = np.random.default_rng(seed).standard_normal((rows, dim))
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def to_torch(vectors: np.ndarray) -> torch.Tensor:
@@ -22,8 +18,8 @@ def to_torch(vectors: np.ndarray) -> torch.Tensor:
 @pytest.mark.parametrize("held", [1, 100, 1 << 24])  # a row at a time, three, and all
 def test_the_nearest_are_those_of_the_whole_product(count: int, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(centroids, "HELD", held)
-    vectors, lists = unit(50, 16, 0).astype(np.float16), unit(33, 16, 1)
-    products = vectors.astype(np.float64) @ lists.T
+    vectors, lists = unit(50, 16, 0), unit(33, 16, 1)
+    products = vectors.astype(np.float64) @ lists.T.astype(np.float64)
     similarities, numbers = centroids.nearest(vectors, to_torch(lists), count)
     assert (numbers == np.argsort(-products, axis=1)[:, :count]).all()
     assert np.allclose(similarities, -np.sort(-products, axis=1)[:, :count], atol=1e-6)
@@ -55,7 +51,7 @@ def test_a_list_without_vectors_takes_one_that_is_far_from_its_centroid() -> Non
 
 def test_the_centroids_are_as_near_as_those_of_faiss() -> None:
     faiss = pytest.importorskip("faiss")
-    sample = (np.repeat(unit(40, 24, 3), 100, axis=0) + 0.5 * unit(4000, 24, 4)).astype(np.float16)
+    sample = np.repeat(unit(40, 24, 3), 100, axis=0) + unit(4000, 24, 4) / 2
     theirs = faiss.Clustering(24, 64)
     theirs.niter, theirs.spherical = centroids.ROUNDS, True
     theirs.train(sample.astype(np.float32), faiss.IndexFlatIP(24))
@@ -70,7 +66,7 @@ def test_the_centroids_are_as_near_as_those_of_faiss() -> None:
 def test_an_index_answers_as_faiss_does_by_itself(factory: str, tmp_path: Path) -> None:
     """FAISS finds the lists of what it adds and is asked for; only vectors between two lists may differ."""
     pytest.importorskip("faiss")
-    vectors, queries = unit(2000, 32, 5).astype(np.float16), unit(100, 32, 6).astype(np.float16)
+    vectors, queries = unit(2000, 32, 5), unit(100, 32, 6)
     ids = np.arange(2000) * 7 - 500
     ours = faiss_index.train(factory, 32, vectors, seed=0)
     theirs = faiss_index.load(faiss_index.dump(ours))

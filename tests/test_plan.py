@@ -28,7 +28,7 @@ from miner.plan.speeds import Encoding, Speeds
 from miner.plan.stages import Asked, Crew
 from miner.search import choice
 from miner.text import streams
-from pipelines import calibrate
+from pipelines import calibrate, matched, ordered, search
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 SPEEDS = Speeds(read=1000.0, embed=500.0, search=1e6, faster=2.0, start=1.0)
@@ -185,6 +185,10 @@ def test_an_index_that_fits_nowhere_is_told() -> None:
     small = Asked(k=4, target_recall=0.98, memory=10**6, precision="int8", cores=2, known=("faiss", "asked for"))
     with pytest.raises(ConfigError, match="--memory"):
         stages.choose(sized(10**6), sized(10**6), small, SPEEDS)
+
+
+def test_what_is_planned_is_what_the_stages_do() -> None:
+    assert (sizes.COMPARED, sizes.AT_ONCE, sizes.IN_ORDER) == (search.GROUP, matched.AT_ONCE, ordered.RANGE)
 
 
 def test_disk_by_hand() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from miner.search.neighbours import Ids
 
 ROUNDS = 10  # of k-means, as FAISS has it for lists
+POINTS = 40  # of the training sample for each list: where FAISS trains, it warns below 39
 HELD = 1 << 24  # similarities that are held at a time: 64 MB
 STRETCH = 1 << 15  # vectors that are summed at a time
 

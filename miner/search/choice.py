@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 
 from miner.errors import ConfigError
+from miner.search.centroids import POINTS, ROUNDS
 
 FLAT_ROWS = 20_000  # below, every vector is compared: training would take longer
 MOST_LISTS = 1 << 18
@@ -21,8 +22,6 @@ EXACT_SECONDS = {"int8": 2.5e-11, "float16": 3.5e-11, "bfloat16": 3.5e-11, "floa
 FLAT_SECONDS = 1.5e-10  # compared with one of an index that compares them all
 COARSE_SECONDS = 5e-11  # compared with the centroid of a list
 SCAN_SECONDS = 3.5e-11  # of a code that is compared, for a number of its vector
-ITERATIONS = 10  # of k-means
-POINTS = 40  # for each list in the training sample
 START_SECONDS = 14.0  # to train the codes of an index, and to tune it
 
 # Lists to look into: so many of MEASURED_ROWS vectors for all but MEASURED_MISSED of the neighbours; of more vectors, and to miss
@@ -62,12 +61,12 @@ def _build_seconds(keys: int, dim: int) -> float:
     """To train an index and add the vectors."""
     if keys <= FLAT_ROWS:
         return 0.0
-    return COARSE_SECONDS * dim * _lists(keys) * (ITERATIONS * training_rows(keys) + keys)
+    return COARSE_SECONDS * dim * _lists(keys) * (ROUNDS * training_rows(keys) + keys)
 
 
 def training_share(keys: int) -> float:
     """Of the time to build an index, that in which it is trained: by one process, while the vectors can be added by many."""
-    trained = ITERATIONS * training_rows(keys)
+    trained = ROUNDS * training_rows(keys)
     return trained / (trained + keys)
 
 

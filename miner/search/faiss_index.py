@@ -18,7 +18,6 @@ from miner.search import centroids
 from miner.search.neighbours import Ids
 
 GPU_LIMIT = 2048  # the greatest k and nprobe there
-POINTS = 40  # of the training sample for each list: FAISS warns below 39
 LEAST_POINTS = 20_000  # a product quantiser of 256 words wants 10,000
 EFFORTS = 4096  # the greatest efSearch that is tried
 
@@ -44,12 +43,13 @@ class Index:
             space = _faiss().ParameterSpace() if self.device == "cpu" else _faiss().GpuParameterSpace()
             space.set_index_parameter(self.faiss, self.effort, effort)
         most = min(count, self.faiss.ntotal, self.faiss.ntotal if self.device == "cpu" else GPU_LIMIT)
+        given = queries.astype(np.float32)
         ids: Ids
         if self.centroids is None:
-            ids = self.faiss.search(queries.astype(np.float32), most)[1]
+            ids = self.faiss.search(given, most)[1]
         else:
-            similarities, lists = centroids.nearest(queries, self.centroids, effort)
-            ids = self.faiss.search_preassigned(queries.astype(np.float32), most, lists, similarities)[1]
+            similarities, lists = centroids.nearest(given, self.centroids, effort)
+            ids = self.faiss.search_preassigned(given, most, lists, similarities)[1]
         return np.pad(ids, ((0, 0), (0, count - ids.shape[1])), constant_values=-1)
 
 
@@ -73,7 +73,7 @@ def training_rows(factory: str, dim: int) -> int:
     ConfigError for an index that cannot be built here.
     """
     index = _empty(factory, dim)
-    return 0 if index.is_trained else max(LEAST_POINTS, POINTS * _lists(index))
+    return 0 if index.is_trained else max(LEAST_POINTS, centroids.POINTS * _lists(index))
 
 
 def train(factory: str, dim: int, sample: Vectors, seed: int) -> Any:
@@ -114,8 +114,8 @@ def add(index: Any, ids: Ids, vectors: Vectors) -> None:
     """Put vectors (n, dim) with their ids (n,) into an index; the same bytes each time."""
     faiss = _faiss()
     if _compares_centroids(index):
-        lists = centroids.nearest(vectors, _centroids(index), 1)[1]
         given, ids = np.ascontiguousarray(vectors, dtype=np.float32), np.ascontiguousarray(ids, dtype=np.int64)
+        lists = centroids.nearest(given, _centroids(index), 1)[1]
         index.add_core(len(ids), faiss.swig_ptr(given), faiss.swig_ptr(ids), faiss.swig_ptr(lists))
         return
     threads = faiss.omp_get_max_threads()
