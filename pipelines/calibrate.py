@@ -30,8 +30,9 @@ from pipelines.search import BLOCK_BYTES
 EMBED_SECONDS, SEARCH_SECONDS = 5.0, 3.0  # that are spent on either, or some more
 ROWS = 2048  # vectors that are compared first
 USUAL = 256  # numbers of a vector, by which `miner.search.choice` was measured: other times than these do not go by this number alone
-TRIED = 32  # sentences by which it is found out how many can be encoded in that time
-FEW = 16  # times fewer sentences in a first run: what it takes longer for the others is not what it takes to start
+TRIED = 32  # sentences by which it is found out how many can be encoded in that time; more, until that takes a TOLD of it
+TOLD = 1 / 20
+FEW = 4  # times fewer sentences in a first run: what it takes longer for the others is neither start nor words not met before
 START_SECONDS = 0.5  # of a stage, where nothing is embedded that would tell
 SEED = 3
 UNFILTERED = {"sentence_filters": SentenceFilters(), "collapse": False}
@@ -97,10 +98,14 @@ def _stretch(dim: int) -> int:
 
 def _sentences_a_second(encoder: Encoder, texts: Sequence[str]) -> float:
     encoder.encode(texts[:1])  # what is loaded when it is first used
-    clock = _Clock()
-    tried = len(encoder.encode(texts[:TRIED]))
-    took = clock.read()
-    return tried / (took.wall * took.share)
+    tried = TRIED
+    while True:
+        clock = _Clock()
+        rows = len(encoder.encode(texts[:tried]))
+        took = clock.read()
+        if took.wall >= TOLD * EMBED_SECONDS or rows == len(texts):
+            return rows / (took.wall * took.share)
+        tried *= 4
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from miner import storage
 from miner.corpus import EMBEDDINGS, Corpus
 from miner.errors import StorageError
 from miner.search import faiss_index, neighbours, rescoring
-from miner.search.exact import Block, search_block
+from miner.search.exact import Block, search_for
 from miner.search.faiss_index import Index
 from miner.search.neighbours import Ids, Neighbours, Similarities
 from miner.search.tuning import Setting, tune
@@ -75,15 +75,17 @@ class Indexed:
         starts = np.cumsum([0, *(len(part) for part in self.stored)])
         shards = np.searchsorted(starts, positions, side="right") - 1
         found = np.empty((len(positions), self.corpus.dim), dtype=np.float16)
-        for shard in np.unique(shards):
-            here = shards == shard
+        order = np.argsort(shards, kind="stable")
+        bounds = np.searchsorted(shards[order], np.arange(len(starts)))
+        for shard in np.flatnonzero(np.diff(bounds)):
+            here = order[bounds[shard] : bounds[shard + 1]]
             found[here] = self.stored[shard][positions[here] - starts[shard]]
         return found
 
     def look(self, queries: Vectors, effort: int, count: int) -> tuple[Ids, Similarities]:
         """Queries (n, dim) -> ids and exact similarities (n, count) of what the index proposes, NaN for none, in its order."""
         proposed = self.index.propose(queries, count, effort)
-        return proposed, rescoring.similarities(queries, rescoring.places(proposed, self.ids), self.gather)
+        return proposed, rescoring.similarities(queries, proposed, self.ids, self.gather)
 
     def search(self, queries: Vectors, k: int, setting: Setting) -> tuple[Neighbours, int]:
         """The k nearest of queries (n, dim), and how many of these had to be compared with every vector to have k."""
@@ -98,8 +100,10 @@ class Indexed:
 
     def search_all(self, queries: Vectors, k: int) -> Neighbours:
         """The k nearest of queries (n, dim), exactly."""
-        block = Block(np.arange(len(queries)), queries)
-        return neighbours.merge_all(search_block(block, stretch, k, self.device)[0] for stretch in self._stretches())
+        block, found = Block(np.arange(len(queries)), queries), neighbours.none(len(queries), k)
+        for stretch in self._stretches():
+            found = search_for(block, stretch, found, self.device)
+        return found
 
     def tune(self, queries: Vectors, k: int, target: float, own: Ids | None = None) -> Setting:
         """How to search for queries (n, dim) with a recall@k of `target`.

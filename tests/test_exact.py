@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miner.search import exact, neighbours
-from miner.search.exact import Block, search_block, search_self
+from miner.search.exact import Block, search_block, search_for, search_self
 from miner.search.neighbours import Neighbours
 from miner.search.parallel import for_each
 from miner.search.precision import PRECISIONS, fastest, tiles
@@ -166,6 +166,17 @@ def test_what_is_known_is_merged() -> None:
         forward, backward = search_block(Block(x_ids, x), Block(y_ids[900:], y[900:]), 4, precision=precision, known=known)
         assert_nearest(forward, x, y, y_ids)
         assert_nearest(backward, y[900:], x, x_ids)
+
+
+@pytest.mark.parametrize("precision", ["int8", "float32"])
+@pytest.mark.parametrize("make", [crowded, nearly_equal, lopsided])
+def test_one_direction_alone_equals_the_whole_matrix_stretch_by_stretch(make, precision: str) -> None:
+    x, y = make()
+    y_ids = dense.ids(len(y), 11)
+    found = neighbours.none(len(x), 5)
+    for stretch in (slice(0, 150), slice(150, 150), slice(150, len(y))):
+        found = search_for(Block(dense.ids(len(x), 10), x), Block(y_ids[stretch], y[stretch]), found, precision=precision)
+    assert_nearest(found, x, y, y_ids)
 
 
 @pytest.mark.parametrize("precision", ["int8", "float32"])

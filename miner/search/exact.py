@@ -74,6 +74,21 @@ def search_block(
         return _finish(x, y, target.ids, rows, forward, plan.name), _finish(y, x, source.ids, columns, backward, plan.name)
 
 
+def search_for(source: Block, target: Block, known: Neighbours, device: str = "cpu", precision: str | None = None) -> Neighbours:
+    """The nearest targets of every source alone, merged with those `known`: for a few sources among many targets.
+
+    Otherwise as `search_block`.
+    """
+    if not len(source.ids) or not len(target.ids):
+        return known
+    with _device_errors(device), full_sums():
+        x, y = _on_device(source, device), _on_device(target, device)
+        plan = _plan(x, y, known.k, precision)
+        rows = _start(plan.x, plan.y, known, plan.precision)
+        scan(rows, plan.y, plan.precision)
+        return _finish(x, y, target.ids, rows, known, plan.name)
+
+
 def search_self(block: Block, k: int, device: str = "cpu", precision: str | None = None) -> Neighbours:
     """The k nearest of every sentence among the others of its block; exact, ties by smaller id. Each product is made once."""
     if not len(block.ids):

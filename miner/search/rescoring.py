@@ -1,14 +1,18 @@
 """What an approximate index proposes, scored exactly."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from miner.search import neighbours
 from miner.search.neighbours import Ids, Neighbours, Similarities
+from miner.search.parallel import for_each
 
-CHUNK = 1 << 21  # numbers of a temporary array: 16 MB of float64
+CPU = torch.device("cpu")
+CHUNK = 1 << 21  # numbers of a temporary array: 16 MB of float64 for each core
 
 Vectors = npt.NDArray[np.float16]
 Gather = Callable[[Ids], Vectors]  # positions (n,) -> vectors (n, dim)
@@ -22,16 +26,22 @@ def places(ids: Ids, known: Ids) -> Ids:
     return np.where((known[found] == ids) & (ids != -1), found, -1)  # -1 may be a hash, but here it says that there is none
 
 
-def similarities(queries: Vectors, positions: Ids, gather: Gather) -> Similarities:
-    """Queries (n, dim) and positions (n, c) -> their dot products (n, c) in float64, where they are exact; NaN at position -1."""
-    scores = np.full(positions.shape, np.nan)
-    step = max(1, CHUNK // max(1, positions.shape[1] * queries.shape[1]))
-    for start in range(0, len(queries), step):
-        rows = slice(start, start + step)
-        some = positions[rows]
-        vectors = gather(some.clip(min=0).ravel()).reshape(*some.shape, queries.shape[1])
+def similarities(queries: Vectors, proposed: Ids, known: Ids, gather: Gather) -> Similarities:
+    """Queries (n, dim) and proposed ids (n, c) -> their dot products (n, c) in float64, where they are exact; NaN for what is not known.
+
+    `known` (m,) are all ids, ascending. Each core has its own queries.
+    """
+    scores = np.full(proposed.shape, np.nan)
+    step = max(1, CHUNK // max(1, proposed.shape[1] * queries.shape[1]))
+
+    def score(number: int) -> None:
+        rows = slice(number * step, (number + 1) * step)
+        positions = places(proposed[rows], known)
+        vectors = gather(positions.clip(min=0).ravel()).reshape(*positions.shape, queries.shape[1])
         exact = np.matmul(vectors.astype(np.float64), queries[rows].astype(np.float64)[:, :, None])[:, :, 0]
-        scores[rows] = np.where(some >= 0, exact, np.nan)
+        scores[rows] = np.where(positions >= 0, exact, np.nan)
+
+    for_each(math.ceil(len(queries) / step), score, CPU)
     return scores
 
 
