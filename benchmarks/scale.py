@@ -37,7 +37,13 @@ PARALLEL = 0.2  # of the lines are translations of each other
 LEAST, MOST = 15, 150  # characters of a real sentence that is taken
 POLL, NOTE = 1.0, 10.0  # seconds from one look at the run to the next, and from one note to the next
 OTHER = "between stages"
-GROUPS = {"read": ("ranges", "sentences"), "embed": ("embeddings",), "index": ("index",), "search": ("search", "neighbours")}
+GROUPS = {
+    "read": ("ranges", "sentences"),
+    "embed": ("embeddings",),
+    "index": ("index",),
+    "search": ("search", "neighbours"),
+    "decide": ("joining", "candidates", "matching", "ordered"),
+}
 MINER = [sys.executable, "-m", "miner.cli.main"]
 
 
@@ -241,7 +247,7 @@ def grouped(stages: dict[str, dict]) -> dict[str, list[dict]]:
     found: dict[str, list[dict]] = defaultdict(list)
     for name, stage in stages.items():
         task, _, kind = name.partition(": ")
-        group = next((group for group, kinds in GROUPS.items() if kind.startswith(kinds)), "decide" if "-" in task else "between stages")
+        group = next((group for group, kinds in GROUPS.items() if kind.startswith(kinds)), OTHER)
         found[f"{group} {task}"].append(stage)
     return found
 

@@ -28,7 +28,7 @@ from miner.plan.speeds import Encoding, Speeds
 from miner.plan.stages import Asked, Crew
 from miner.search import choice
 from miner.text import streams
-from pipelines import calibrate, matched, ordered, search
+from pipelines import calibrate, indexed, matched, ordered, search
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 SPEEDS = Speeds(read=1000.0, embed=500.0, search=1e6, faster=2.0, start=1.0)
@@ -189,6 +189,7 @@ def test_an_index_that_fits_nowhere_is_told() -> None:
 
 def test_what_is_planned_is_what_the_stages_do() -> None:
     assert (sizes.COMPARED, sizes.AT_ONCE, sizes.IN_ORDER) == (search.GROUP, matched.AT_ONCE, ordered.RANGE)
+    assert choice.TUNED == indexed.SAMPLE
 
 
 def test_disk_by_hand() -> None:

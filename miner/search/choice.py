@@ -22,7 +22,8 @@ EXACT_SECONDS = {"int8": 2.5e-11, "float16": 3.5e-11, "bfloat16": 3.5e-11, "floa
 FLAT_SECONDS = 1.5e-10  # compared with one of an index that compares them all
 COARSE_SECONDS = 5e-11  # compared with the centroid of a list
 SCAN_SECONDS = 3.5e-11  # of a code that is compared, for a number of its vector
-START_SECONDS = 14.0  # to train the codes of an index, and to tune it
+START_SECONDS = 14.0  # to train the codes of an index
+TUNED = 2000  # vectors that are compared with all of an index to tune it: when it is built, and for each search
 
 # Lists to look into: so many of MEASURED_ROWS vectors for all but MEASURED_MISSED of the neighbours; of more vectors, and to miss
 # fewer, as many more as these powers tell.
@@ -53,7 +54,8 @@ def estimate(
     exact = rows[0] * rows[1] * dim * EXACT_SECONDS[precision]
     approximate = 0.0
     for keys, queries, ready in ((*rows, built[0]), (*rows[::-1], built[1])):
-        approximate += _search_seconds(keys, queries, dim, target_recall) + (0 if ready else _build_seconds(keys, dim))
+        approximate += _search_seconds(keys, queries, dim, target_recall) + _tuning_seconds(keys, queries, dim, precision)
+        approximate += 0 if ready else _build_seconds(keys, dim) + _tuning_seconds(keys, keys, dim, precision)
     return Estimate(exact / cores, approximate / cores + 2 * START_SECONDS)
 
 
@@ -62,6 +64,10 @@ def _build_seconds(keys: int, dim: int) -> float:
     if keys <= FLAT_ROWS:
         return 0.0
     return COARSE_SECONDS * dim * _lists(keys) * (ROUNDS * training_rows(keys) + keys)
+
+
+def _tuning_seconds(keys: int, queries: int, dim: int, precision: str) -> float:
+    return min(TUNED, queries) * keys * dim * EXACT_SECONDS[precision]
 
 
 def training_share(keys: int) -> float:
