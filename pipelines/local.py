@@ -9,7 +9,9 @@ import threading
 from collections.abc import Iterator
 
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
+from apache_beam.portability import python_urns
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.portability.fn_api_runner.worker_handlers import BeamFnControlServicer, SubprocessSdkWorkerHandler, WorkerHandler
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from miner.errors import MinerError
@@ -26,6 +28,18 @@ def local_runner(options: PipelineOptions) -> FnApiRunner:
     # exec, or the shell reports the death of a worker; -P, or a file of the working directory stands in for a module.
     command = f"exec {shlex.quote(sys.executable)} -P -m pipelines.worker"
     return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(command))
+
+
+@WorkerHandler.register_environment(python_urns.SUBPROCESS_SDK, bytes)
+class _WorkerProcess(SubprocessSdkWorkerHandler):
+    """Beam's, but a process that has not yet called when its run is given up ends when it does.
+
+    Beam tells only those to end that have called, and waits for all.
+    """
+
+    def close(self) -> None:
+        self.control_conn.push(BeamFnControlServicer._DONE_MARKER)
+        super().close()
 
 
 class WorkerDiedError(MinerError):

@@ -23,6 +23,15 @@ from pipelines.runner import Work, run_stage
 PROCESSES = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
 
 
+ONE_DIES_THE_OTHER_IS_SLOW = """
+import os, signal, time
+if name := os.environ.get("WORKER_ID"):
+    if int(name.rpartition("_")[2]) % 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(4)
+"""
+
+
 class Squares(Work):
     """Shard i holds the square of i, and the process that made it; one name may be made to fail."""
 
@@ -152,6 +161,23 @@ def test_errors_of_worker_processes_arrive(tmp_path: Path) -> None:
         run_stage(stage, made_from, Squares(tmp_path, failing, "error"), PROCESSES)
     assert str(caught.value) == f"{failing}: broken [sic]; mend it"
     assert os.getpid() not in processes_in(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_while_the_other_starts_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beam by itself waits for ever for the one that has not called by then."""
+    (tmp_path / "sitecustomize.py").write_text(ONE_DIES_THE_OTHER_IS_SLOW, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(failures, "ATTEMPTS", 2)
+    stage, made_from = stage_of(tmp_path / "squares")
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits for ever"))
+    signal.alarm(90)
+    try:
+        with pytest.raises(MinerError, match="-9: killed"):
+            run_stage(stage, made_from, Squares(tmp_path / "squares"), PROCESSES)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.slow
