@@ -13,7 +13,7 @@ from fsspec.implementations.local import LocalFileSystem
 from miner import storage
 from miner.corpus import EMBEDDINGS, Corpus
 from miner.errors import StorageError
-from miner.search import faiss_index, neighbours, rescoring
+from miner.search import choice, faiss_index, neighbours, rescoring
 from miner.search.exact import Block, search_for
 from miner.search.faiss_index import Index
 from miner.search.neighbours import Ids, Neighbours, Similarities
@@ -22,7 +22,7 @@ from miner.tables import Vectors
 
 VECTORS = "vectors"  # folder
 STRETCH = 1 << 15  # stored vectors that are held at a time where all of them are compared
-SAMPLE = 2000  # vectors that an index is tuned with
+SAMPLE = choice.TUNED  # vectors that an index is tuned with
 LEAST = 200  # where so many neighbours are wanted of each that a sample takes too much memory
 HELD = 1 << 21  # candidates that are held at a time
 PROBED = 1 << 20  # lists, or steps of a graph, that are noted for all queries before the first is looked into: 40 MB
