@@ -85,7 +85,7 @@ def measure(keys: Corpus, queries: np.ndarray, target: float, folder: str) -> st
     checked = independent(every[1], queries[:CHECKED], found.similarities[:CHECKED])
     precisions = {next(iter(fastest(torch.device("cpu"), keys.dim))), "float32"}
     times = {name: seconds_exact(every, queries[:-2000], name) for name in precisions}
-    guesses = {name: choice.estimate((keys.rows, keys.rows), keys.dim, target, name, available_cores()) for name in times}
+    guesses = {name: choice.estimate((keys.rows, keys.rows), keys.dim, K, target, name, available_cores()) for name in times}
     cells = (
         f"{keys.rows:,}",
         manifest.details["factory"],

@@ -55,11 +55,13 @@ def prepare(data: Path, folder: Path) -> None:
     groups = list(sentences(data, tested))
     write(folder / "groups.tsv", "group lang text", groups)
     write(folder / "text.tsv", "lang text", [row[1:] for row in groups])
-    xnli = [row for part in ("dev", "test") for row in rows(data / f"nli/xnli.{part}.tsv.gz") if row[0] in XNLI]
-    write(folder / "xnli.tsv", "lang premise hypothesis label", xnli)
+    xnli = {part: [row for row in rows(data / f"nli/xnli.{part}.tsv.gz") if row[0] in XNLI] for part in ("dev", "test")}
+    write(folder / "xnli.tsv", "lang premise hypothesis label", [*xnli["dev"], *xnli["test"]])
+    for part, lang in (("test", "en"), *(("dev", lang) for lang in XNLI[1:])):  # to classify: the larger part is trained on
+        write(folder / f"xnli.{part}.{lang}.tsv", "lang premise hypothesis label", [row for row in xnli[part] if row[0] == lang])
     write(folder / "paraphrases.tsv", "lang en xx", paraphrases(data))
     sick = list(rows(data / "nli/sick.en-ja-nl.train.tsv.gz"))
-    english = [row for row in [*xnli, *sick] if row[0] == "en"]
+    english = [row for row in [*xnli["dev"], *xnli["test"], *sick] if row[0] == "en"]
     write(folder / "nli.en.tsv", "lang premise hypothesis label", english)
     write(folder / "sick.tsv", "lang premise hypothesis label", [row for row in sick if row[0] in ("en", "nl")])
     test = [row for row in rows(data / "nli/sick.en-ja-nl.test.tsv.gz") if row[0] == "nl"]

@@ -44,8 +44,8 @@ SOFT_NLI = {**ENGLISH_NLI, "hard_negatives": False}
 CROSS_NLI = {"strategy": "cross_lingual_nli", "files": ["DATA/xnli.tsv"], "columns": {"lang": "lang", **NLI}}
 GROUPS = {"strategy": "multi_positive", "files": ["DATA/groups.tsv"], "columns": GROUP}
 RELATION = {"strategy": "labelled_pairs", "name": "relation", "files": ["DATA/nli.en.tsv"], "columns": PAIR, "labels": LABELS}
-SICK = {"strategy": "labelled_pairs", "files": ["DATA/sick.tsv"], "columns": {"lang": "lang", **PAIR}, "labels": LABELS}
-DUTCH = {"metric": "accuracy", "files": ["DATA/sick.nl.tsv"], "columns": PAIR, "every": 100_000}
+LABELLED = {"strategy": "labelled_pairs", "columns": {"lang": "lang", **PAIR}, "labels": LABELS, "code_switch": LEXICONS}
+ACCURACY = {"metric": "accuracy", "columns": PAIR, "every": 100_000}
 SWITCHED = {**PARALLEL, "view": "same", "code_switch": LEXICONS}
 # Paraphrases and their translations: each row of a pair with its translation, and with that of what it paraphrases.
 PARAPHRASES = {**PARALLEL, "name": "paraphrases", "files": ["DATA/paraphrases.tsv"]}
@@ -68,13 +68,29 @@ def static(count: int) -> Method:
     return Method([PARALLEL], [contrast(two_way=True)], steps(count, 256, 8e-3), STATIC, start=NOTHING)
 
 
-def classifier(*more: Values) -> Method:
-    """Relations of English and Dutch pairs, read as one, with another loss between each pair and its code-switched view."""
-    data = [{**SICK, "code_switch": LEXICONS}]
-    encoder = {"pooling": "cls", "max_tokens": 36}
-    return Method(data, [{"loss": "classification"}, *more], steps(1500, 32, 1e-3), encoder, DUTCH, TRANSLATIONS)
+def classifier(trained: str, tested: list[str], max_tokens: int, *more: Values) -> Method:
+    """Relations of pairs, read as one, with another loss between each pair and its code-switched view."""
+    data, evaluation = [{**LABELLED, "files": [trained]}], {**ACCURACY, "files": tested}
+    encoder = {"pooling": "cls", "max_tokens": max_tokens}
+    return Method(data, [{"loss": "classification"}, *more], steps(1500, 32, 1e-3), encoder, evaluation, TRANSLATIONS)
 
 
+def sick(*more: Values) -> Method:
+    """Trained on English and Dutch pairs, tested on Dutch ones."""
+    return classifier("DATA/sick.tsv", ["DATA/sick.nl.tsv"], 36, *more)
+
+
+def xnli(*more: Values) -> Method:
+    """Trained on English pairs, tested on those of other languages."""
+    return classifier("DATA/xnli.test.en.tsv", [f"DATA/xnli.dev.{lang}.tsv" for lang in ("de", "es", "fr")], 64, *more)
+
+
+BESIDE: dict[str, list[Values]] = {
+    "": [],
+    " + contrast": [{"loss": "info_nce", "temperature": 1.0}],
+    " + label contrast": [{"loss": "label_contrast", "temperature": 1.0}],
+    " + alignment": [{"loss": "alignment", "weight": 10}],
+}
 METHODS = {
     WORDS: Method([LEXICON], [contrast(two_way=True)], steps(300, 256, 3e-3), start=RANDOM),
     TRANSLATIONS: Method([PARALLEL], [contrast()], steps()),
@@ -109,8 +125,6 @@ METHODS = {
     ),
     "static, one step": static(1),
     "static": static(STEPS),
-    "classification": classifier(),
-    "classification + contrast": classifier({"loss": "info_nce", "temperature": 1.0}),
-    "classification + label contrast": classifier({"loss": "label_contrast", "temperature": 1.0}),
-    "classification + alignment": classifier({"loss": "alignment", "weight": 10}),
+    **{f"sick, classification{name}": sick(*losses) for name, losses in BESIDE.items()},
+    **{f"xnli, classification{name}": xnli(*losses) for name, losses in BESIDE.items()},
 }

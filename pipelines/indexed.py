@@ -70,16 +70,17 @@ class Indexed:
 
     def gather(self, positions: Ids) -> Vectors:
         """Positions (n,) among all ids -> vectors (n, dim)."""
-        if self.order is not None:
-            positions = self.order[positions]
+        rows = positions if self.order is None else self.order[positions]
+        order = np.argsort(rows)  # in the order of the files
+        rows = rows[order]
         starts = np.cumsum([0, *(len(part) for part in self.stored)])
-        shards = np.searchsorted(starts, positions, side="right") - 1
-        found = np.empty((len(positions), self.corpus.dim), dtype=np.float16)
-        order = np.argsort(shards, kind="stable")
-        bounds = np.searchsorted(shards[order], np.arange(len(starts)))
+        bounds = np.searchsorted(rows, starts)
+        ordered = np.empty((len(rows), self.corpus.dim), dtype=np.float16)
         for shard in np.flatnonzero(np.diff(bounds)):
-            here = order[bounds[shard] : bounds[shard + 1]]
-            found[here] = self.stored[shard][positions[here] - starts[shard]]
+            here = slice(bounds[shard], bounds[shard + 1])
+            np.take(self.stored[shard], rows[here] - starts[shard], axis=0, out=ordered[here], mode="clip")  # checks would copy
+        found = np.empty_like(ordered)
+        found[order] = ordered
         return found
 
     def look(self, queries: Vectors, effort: int, count: int) -> tuple[Ids, Similarities]:

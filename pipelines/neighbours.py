@@ -53,14 +53,14 @@ def choose(wanted: Search, settings: EngineSettings, built: tuple[bool, bool], u
     known = whatever_the_size(settings, device.type)
     if known is not None:
         return known
-    asked = storage.key([wanted.source.key, wanted.target.key, settings.target_recall, *built])
+    asked = storage.key([wanted.source.key, wanted.target.key, wanted.k, settings.target_recall, *built])
     before = storage.read_json(uri) if storage.exists(uri) else None
     before = before if isinstance(before, dict) else {}
     if before.get("asked") == asked:
         return before["engine"], before["why"]
     fastest = next(iter(precision.fastest(device, wanted.source.dim)))
     rows = (wanted.source.rows, wanted.target.rows)
-    seconds = choice.estimate(rows, wanted.source.dim, settings.target_recall, fastest, available_cores(), built)
+    seconds = choice.estimate(rows, wanted.source.dim, wanted.k, settings.target_recall, fastest, available_cores(), built)
     seconds = replace(seconds, exact=seconds.exact * (1 - _searched(wanted, before)))
     sizes = f"{rows[0]:,} x {rows[1]:,} vectors x {wanted.source.dim} dimensions"
     why = f"{sizes} by exact search in about {seconds.exact:.0f} s, by FAISS at recall {settings.target_recall:g} in {seconds.faiss:.0f} s"

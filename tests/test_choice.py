@@ -38,17 +38,20 @@ def test_the_index_fits_the_memory_and_what_a_gpu_has(rows: int, dim: int, memor
 
 
 def test_exact_search_until_it_takes_longer() -> None:
-    engines = [choice.estimate((rows, rows), 256, 0.98, "float32", cores=2).engine for rows in (1000, 10**5, 10**7, 10**8)]
+    engines = [choice.estimate((rows, rows), 256, 4, 0.98, "float32", cores=2).engine for rows in (1000, 10**5, 10**7, 10**8)]
     assert engines == ["exact", "exact", "faiss", "faiss"]
-    assert choice.estimate((10**7, 10**7), 256, 1.0, "float32", cores=2).engine == "exact", "all lists, to find all"
+    assert choice.estimate((10**7, 10**7), 256, 4, 1.0, "float32", cores=2).engine == "exact", "all lists, to find all"
 
 
 def test_faster_arithmetic_and_more_cores_take_less_time() -> None:
-    slow, fast = (choice.estimate((10**6, 10**6), 256, 0.98, name, cores=2) for name in ("float32", "int8"))
+    slow, fast = (choice.estimate((10**6, 10**6), 256, 4, 0.98, name, cores=2) for name in ("float32", "int8"))
     assert fast.exact < slow.exact
     # Four comparisons of 2,000 vectors with a million, 1e-11 s less for each number, by two cores.
     assert slow.faiss - fast.faiss == pytest.approx(4 * 2000 * 10**6 * 256 * 1e-11 / 2)
-    many = choice.estimate((10**6, 10**6), 256, 0.98, "int8", cores=8)
+    # 48 more candidates of each of the two million, scored again in 4e-9 s for each number, by two cores.
+    wide = choice.estimate((10**6, 10**6), 256, 8, 0.98, "int8", cores=2)
+    assert wide.faiss - fast.faiss == pytest.approx(2 * 10**6 * 48 * 256 * 4e-9 / 2)
+    many = choice.estimate((10**6, 10**6), 256, 4, 0.98, "int8", cores=8)
     assert many.exact == pytest.approx(fast.exact / 4)
     assert many.faiss < fast.faiss
 

@@ -164,10 +164,10 @@ def asked(known: tuple[str, str] | None = None, cores: int = 2) -> Asked:
 def test_the_engine_is_the_one_that_a_run_chooses() -> None:
     for rows in (10_000, 10**6):
         chosen = stages.choose(sized(rows), sized(rows), asked(), SPEEDS)
-        assert chosen.engine == choice.estimate((rows, rows), 256, 0.98, "int8", 2).engine
+        assert chosen.engine == choice.estimate((rows, rows), 256, 4, 0.98, "int8", 2).engine
     assert chosen.index == ("IVF4096,PQ128x4", "IVF4096,PQ128x4")
     assert chosen.recall == 0.98
-    together = choice.estimate((rows, rows), 256, 0.98, "int8", 2).faiss / SPEEDS.faster
+    together = choice.estimate((rows, rows), 256, 4, 0.98, "int8", 2).faiss / SPEEDS.faster
     assert chosen.searching + sum(chosen.building) == pytest.approx(together)
     exact = stages.choose(sized(rows), sized(rows), asked(known=("exact", "asked for")), SPEEDS)
     assert (exact.searching, exact.recall, exact.index) == (rows**2 / SPEEDS.search, 1.0, None)

@@ -68,12 +68,12 @@ def choose(source: Sized, target: Sized, asked: Asked, speeds: Speeds) -> Chosen
     rows, dim = (source.sentences, target.sentences), source.dim
 
     def expected(*built: bool) -> float:
-        return choice.estimate(rows, dim, asked.target_recall, asked.precision, asked.cores, (built[0], built[1])).faiss
+        return choice.estimate(rows, dim, asked.k, asked.target_recall, asked.precision, asked.cores, (built[0], built[1])).faiss
 
     exact = rows[0] * rows[1] / speeds.search
     searching = expected(True, True)
     building = expected(False, True) - searching, expected(True, False) - searching
-    estimate = choice.estimate(rows, dim, asked.target_recall, asked.precision, asked.cores)
+    estimate = choice.estimate(rows, dim, asked.k, asked.target_recall, asked.precision, asked.cores)
     faster = speeds.faster
     told = f"exact search in {estimate.exact / faster:,.0f} s, FAISS in {estimate.faiss / faster:,.0f} s, of one machine"
     engine, why = asked.known or (estimate.engine, told)

@@ -22,8 +22,11 @@ EXACT_SECONDS = {"int8": 2.5e-11, "float16": 3.5e-11, "bfloat16": 3.5e-11, "floa
 FLAT_SECONDS = 1.5e-10  # compared with one of an index that compares them all
 COARSE_SECONDS = 5e-11  # compared with the centroid of a list
 SCAN_SECONDS = 3.5e-11  # of a code that is compared, for a number of its vector
+RESCORE_SECONDS = 4e-9  # scored again exactly, for a number of its vector
 START_SECONDS = 14.0  # to train the codes of an index
 TUNED = 2000  # vectors that are compared with all of an index to tune it: when it is built, and for each search
+
+CANDIDATES = 12  # scored again for each neighbour wanted; tuning takes some of 1 to 16
 
 # Lists to look into: so many of MEASURED_ROWS vectors for all but MEASURED_MISSED of the neighbours; of more vectors, and to miss
 # fewer, as many more as these powers tell.
@@ -45,16 +48,17 @@ class Estimate:
 
 
 def estimate(
-    rows: tuple[int, int], dim: int, target_recall: float, precision: str, cores: int, built: tuple[bool, bool] = (False, False)
+    rows: tuple[int, int], dim: int, k: int, target_recall: float, precision: str, cores: int, built: tuple[bool, bool] = (False, False)
 ) -> Estimate:
-    """Of two sides of `rows` vectors; `built` tells which have an index already.
+    """Of the k nearest in two sides of `rows` vectors; `built` tells which have an index already.
 
     `precision` is the arithmetic that is fastest here, of `miner.search.precision`.
     """
     exact = rows[0] * rows[1] * dim * EXACT_SECONDS[precision]
     approximate = 0.0
     for keys, queries, ready in ((*rows, built[0]), (*rows[::-1], built[1])):
-        approximate += _search_seconds(keys, queries, dim, target_recall) + _tuning_seconds(keys, queries, dim, precision)
+        approximate += _search_seconds(keys, queries, dim, target_recall) + RESCORE_SECONDS * dim * queries * CANDIDATES * k
+        approximate += _tuning_seconds(keys, queries, dim, precision)
         approximate += 0 if ready else _build_seconds(keys, dim) + _tuning_seconds(keys, keys, dim, precision)
     return Estimate(exact / cores, approximate / cores + 2 * START_SECONDS)
 

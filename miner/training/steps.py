@@ -1,5 +1,6 @@
 """What the losses of one batch see, and what a loss is to the trainer."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -82,7 +83,7 @@ class Place:
     labels: tuple[str, ...]  # of its sources
 
 
-class Term(nn.Module):
+class Term(nn.Module, ABC):
     """One loss of the sum. `views` names the views it wants, where the batch has them."""
 
     views: tuple[str, ...] = (ANCHOR, POSITIVE)
@@ -91,8 +92,8 @@ class Term(nn.Module):
         super().__init__()
         self.settings = settings
 
-    def forward(self, step: Step) -> Tensor:
-        raise NotImplementedError
+    @abstractmethod
+    def forward(self, step: Step) -> Tensor: ...
 
     def stepped(self, towers: Sequence[nn.Module]) -> None:
         """Called after every step of the optimizer."""
