@@ -235,8 +235,8 @@ def load_yaml(model: type[Model], path: str, changes: Sequence[str] = ()) -> Mod
     except yaml.YAMLError as error:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         raise ConfigError(f"{path}{f':{mark.line + 1}' if mark else ''}: not YAML ({problem or ' '.join(str(error).split())})") from error
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}: expected a mapping of settings at the top")
+    if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
+        raise ConfigError(f"{path}: expected a mapping of settings, each with a name, at the top")
     for change in changes:
         _change(values, change)
     try:

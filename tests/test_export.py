@@ -1,6 +1,7 @@
 """What training leaves: one encoder in `miner`, sentence-transformers and transformers, and the classifiers beside it."""
 
 import json
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,13 @@ import transformers
 from safetensors import safe_open
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Dense, Pooling, Transformer
 from tiny import config
 
 from miner.encoders import load_encoder
+from miner.errors import ConfigError
 from miner.training import run
+from miner.training.batches import tower_of
 from miner.training.settings import TrainConfig
 
 pytestmark = pytest.mark.usefixtures("one_thread")  # what is tiny is done sooner without threads that wait for one another
@@ -95,6 +99,50 @@ def test_a_classifier_comes_out_beside_its_encoder(folder: Path) -> None:
     assert np.mean([labels[place] == row[2] for place, row in zip(found, rows, strict=True)]) == pytest.approx(done.score)
     assert load_file(exported / "nli_head.safetensors")["layers.3.weight"].shape == (2, 256)
     assert load_encoder(str(exported)).dim == tiny.WIDTH
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_training_goes_on_from_the_pooling_and_the_head_of_a_folder(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    values = config(folder, steps=1)
+    values["encoder"] |= {"pooling": "max", "head": "mlp", "keep_head": True}
+    first = Path(run.train(TrainConfig(**values), str(folder / "first")).encoder)
+    values["encoder"] = {"kind": "transformer", "model": str(first), "head": "mlp"}
+    tower = run._prepare(TrainConfig(**values), folder / "second")[0].towers[0]
+    assert tower.pooling == "max"
+    torch.testing.assert_close(tower.head[0].weight.detach(), load_file(first / "2_Dense" / "model.safetensors")["linear.weight"])
+    assert not warnings(caplog)
+    values["encoder"]["head"] = "none"
+    assert run._prepare(TrainConfig(**values), folder / "third")[0].towers[0].head is None
+    assert warnings(caplog) == [f"{first}: its Dense layer is left out; encoder.head mlp goes on from it"]
+
+
+@pytest.mark.parametrize("layers", [[(tiny.WIDTH, 16)], [(tiny.WIDTH, tiny.WIDTH)] * 2])
+def test_a_head_of_another_shape_is_not_gone_on_from(folder: Path, layers: list[tuple[int, int]]) -> None:
+    modules = [Transformer(str(folder / "model")), Pooling(tiny.WIDTH), *(Dense(*sizes) for sizes in layers)]
+    SentenceTransformer(modules=modules, device="cpu").save(str(folder / "given"))
+    values = config(folder, steps=1)
+    values["encoder"] = {"kind": "transformer", "model": str(folder / "given"), "head": "mlp"}
+    with pytest.raises(ConfigError, match="its Dense layers are not one Linear of 32 and a Tanh"):
+        run._prepare(TrainConfig(**values), folder / "out")
+
+
+def test_texts_that_may_differ_go_through_the_encoder_of_the_anchors(folder: Path) -> None:
+    """Two towers are of two languages: what belongs to an anchor is in the other one, the second text of an NLI pair is not."""
+    assert [tower_of(view, 2) for view in ("anchor", "second", "positive", "negative")] == [0, 0, 1, 1]
+    rows = [("one", "two", "yes"), ("three", "four", "no")]
+    source = {"strategy": "labelled_pairs", "labels": ["yes", "no"], "joint": False, "columns": {"first": 1, "second": 2, "label": 3}}
+    values = config(folder, steps=1, batch_size=2)
+    values["encoder"]["towers"] = "pair"
+    values["data"] = [{**source, "files": [str(tiny.write_tsv(folder / "nli.tsv", rows[0], rows[1:]))]}]
+    values["objective"] = [{"loss": "nli_head"}]
+    trainer = run._prepare(TrainConfig(**values), folder / "out")[0]
+    tiny.gradients(trainer)
+    first, second = ([weight.grad is not None for weight in tower.parameters()] for tower in trainer.towers)
+    assert any(first)
+    assert not any(second)
 
 
 def test_two_towers_come_out_as_two_encoders(folder: Path) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -65,13 +66,18 @@ def test_a_killed_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("renamed", [False, True])
 def test_a_folder_survives_a_kill_between_its_two_renames(tmp_path: Path, renamed: bool) -> None:
-    (tmp_path / ".encoder.0123.old").mkdir()
-    (tmp_path / ".encoder.0123.old" / "state").write_text("old")
-    (tmp_path / ".encoder.0123.tmp").mkdir()
-    (tmp_path / ".train.json.4567.tmp").write_text("{")
+    """Of what others left there, nothing is touched."""
+    theirs = [".bashrc.old", ".notes.tmp", ".encoder.0123.old"]
+    for name in theirs:
+        (tmp_path / name).write_text("theirs")
+    aside = f".encoder.{uuid.uuid4().hex}"
+    (tmp_path / f"{aside}.old").mkdir()
+    (tmp_path / f"{aside}.old" / "state").write_text("old")
+    (tmp_path / f"{aside}.tmp").mkdir()
+    (tmp_path / f".train.json.{uuid.uuid4().hex}.tmp").write_text("{")
     if renamed:
         (tmp_path / "encoder").mkdir()
         (tmp_path / "encoder" / "state").write_text("new")
     checkpoints.mend(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["encoder"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["encoder", *theirs])
     assert (tmp_path / "encoder" / "state").read_text() == ("new" if renamed else "old")

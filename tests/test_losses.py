@@ -44,7 +44,8 @@ def negatives_of(i: int, of: Vectors, temperature: float, hard_weight: float = 0
     terms = [math.exp(scale(similarities[p]) / temperature) for p, owner in enumerate(owners) if groups[owner] != groups[i]]
     if of.negatives is not None:
         for j, similarity in enumerate(dots(of.anchors, of.negatives)[i]):
-            if j == i or groups[j] != groups[i]:
+            kin = of.negative_groups is not None and int(of.negative_groups[j]) == groups[i]
+            if j == i or (groups[j] != groups[i] and not kin):
                 terms.append(math.exp(scale(similarity) / temperature + (hard_weight if j == i else 0)))
     return math.fsum(terms)
 
@@ -73,6 +74,7 @@ BATCHES = {
     "groups": batch([0, 0, 1, 2, 1]),
     "groups and hard": batch([0, 0, 1, 2, 1], hard=True),
     "weights": batch([0, 0, 1, 2, 1], weights=[1.0, 0.5, 2.0, 0.0, 1.5], hard=True),
+    "hard negatives that others say": replace(batch([0, 0, 1, 2, 1], hard=True), negative_groups=torch.tensor([-1, 2, 0, 0, 1])),
     "no negatives": batch([7, 7, 7, 7]),
     "one row": batch([0]),
     "one row and hard": batch([0], hard=True),
@@ -91,6 +93,9 @@ RAGGED = {
     "ragged": batch([0, 1, 2, 3], owners=[0, 2, 1, 0, 0, 3, 3]),
     "ragged and hard": batch([0, 1, 2, 3], owners=[0, 2, 1, 0, 0, 3, 3], hard=True),
     "anchors that say the same": batch([5, 1, 5, 3], owners=[0, 2, 1, 0, 0, 3, 3], hard=True),
+    "hard negatives that others say": replace(
+        batch([5, 1, 5, 3], owners=[0, 2, 1, 0, 0, 3, 3], hard=True), negative_groups=torch.tensor([1, 5, -1, 1])
+    ),
     "an anchor without a positive": batch([0, 1, 2, 3], owners=[0, 2, 0, 0, 3, 3]),
     "weights": batch([0, 1, 2, 3], owners=[0, 2, 0, 0, 3, 3], weights=[1.0, 9.0, 0.5, 2.0]),
     "one positive each": batch([0, 1, 2, 3]),
@@ -218,7 +223,7 @@ LOSSES: dict[str, Callable[[Vectors], Tensor]] = {
 
 
 STEEP = {
-    **{case: BATCHES[case] for case in ("weights", "no negatives", "one row", "one row and hard")},
+    **{case: BATCHES[case] for case in ("weights", "hard negatives that others say", "no negatives", "one row", "one row and hard")},
     **{f"{case}, ragged": RAGGED[case] for case in ("anchors that say the same", "an anchor without a positive", "no negatives")},
 }
 

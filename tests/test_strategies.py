@@ -120,6 +120,42 @@ def test_nli_triplets(tmp_path: Path) -> None:
     assert set(texts(batch.views["anchor"])) == {"p1", "p2", "p3"}
 
 
+def test_a_hard_negative_is_known_as_what_another_row_says(tmp_path: Path) -> None:
+    """The contradiction of one premise is entailed by another; a translation of a hypothesis counts as the hypothesis."""
+    rows = [["a", "b", "c"], ["d", "e", "b"], ["f", "g", "a"], ["h", "i", "j"]]
+    path = write_tsv(tmp_path / "a.tsv", ["x", "y", "z"], rows)
+    triplets = source(tmp_path / "t", strategy="triplets", files=[path], columns={"anchor": "x", "positive": "y", "negative": "z"})
+    assert told_of(triplets, 4) == {"c": set(), "b": {"a"}, "a": {"a"}, "j": set()}
+    pairs = [("a", "b", "c"), ("d", "e", "b"), ("h", "i", "j")]
+    cells = [row for p, e, c in pairs for row in ([p, e, "entailment"], [p, c, "contradiction"])]
+    english = write_tsv(tmp_path / "b.tsv", list(NLI), cells)
+    assert told_of(source(tmp_path / "n", strategy="nli", files=[english], columns=NLI), 3) == {"c": set(), "b": {"a"}, "j": set()}
+    both = [[lang, *(lang + cell for cell in row[:2]), row[2]] for lang in ("x", "y") for row in cells]
+    path = write_tsv(tmp_path / "c.tsv", ["lang", *NLI], both)
+    found = told_of(source(tmp_path / "l", strategy="cross_lingual_nli", files=[path], columns={"lang": "lang", **NLI}), 3)
+    assert {negative[1]: {text[1] for text in anchors} for negative, anchors in found.items()} == {"c": set(), "b": {"a"}, "j": set()}
+
+
+def told_of(of: Strategy, size: int) -> dict[str, set[str]]:
+    """Hard negative -> the anchors of the group that has its text."""
+    (batch,) = drawn(of, size)
+    assert batch.negative_groups is not None
+    anchors = texts(batch.views["anchor"])
+    told = zip(texts(batch.views["negative"]), batch.negative_groups, strict=True)
+    return {negative: {anchors[row] for row in np.flatnonzero(batch.groups == group)} for negative, group in told}
+
+
+@pytest.mark.parametrize("most", [95, 120])
+def test_many_rows_that_hang_together_are_told_of(tmp_path: Path, most: int, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [["bank", f"a{number}"] for number in range(most)] + [[f"b{number}", f"c{number}"] for number in range(300)]
+    source(tmp_path, strategy="parallel", files=[write_tsv(tmp_path / "a.tsv", ["en", "fr"], rows)], columns=PAIRS)
+    assert [record.getMessage() for record in caplog.records] == (
+        ["source 'parallel': 120 of 420 rows share texts, directly or through other rows, so they are nobody's negatives among themselves"]
+        if most > 100
+        else []
+    )
+
+
 SHARED = [
     ["p1", "h", "entailment"], ["p2", "h", "entailment"], ["p1", "a", "entailment"], ["p2", "a", "contradiction"],
     ["p3", "b", "entailment"], ["p3", "b", "contradiction"], ["p4", "h", "neutral"], ["p4", "d", "entailment"],

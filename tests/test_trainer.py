@@ -2,6 +2,8 @@
 
 import json
 import os
+import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -18,8 +20,9 @@ from safetensors.torch import load_file
 from tiny import config, gradients, prepared
 
 from miner.encoders import load_encoder
-from miner.errors import DataError, ModelError
+from miner.errors import ConfigError, DataError, ModelError, StorageError
 from miner.training import faults, run
+from miner.training.heads import load_head
 from miner.training.settings import TrainConfig
 from miner.training.trainer import Trainer
 
@@ -97,7 +100,7 @@ for objective in sys.argv[2:]:
 
 @pytest.mark.slow
 def test_two_processes_have_the_gradients_of_one(folder: Path) -> None:
-    objectives = ["info_nce", "momentum"]
+    objectives = ["info_nce", "multi_positive", "label_contrast", "alignment", "momentum"]
     tiny.save_transformer(folder / "model", dropout=0.0)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -206,6 +209,20 @@ def test_scalars_are_written_for_tensorboard(folder: Path) -> None:
         (["evaluation={files: [nowhere.tsv], columns: {source: en, target: de}}"], "nowhere.tsv: no such file"),
         (["evaluation={files: [nowhere.tsv], columns: {first: en}}"], "retrieval wants a column for each of source, target"),
         (["nonsense"], "--set nonsense: not a setting"),
+        (["training.seed=-1"], "training.seed: input should be greater than or equal to 0"),
+        (["training.betas=[1.5,0.9]"], "training.betas.0: input should be less than 1"),
+        (["training={epochs: .inf}"], "training.epochs: input should be a finite number"),
+        (["training.dtype=float16", "training.device=cpu"], "training.dtype float16 is for a GPU"),
+        (["data.0.swap=true", "encoder.towers=pair"], "swap gives either side to either encoder"),
+        (
+            ["data.0.strategy=mined", "data.0.columns={}", "data.0.weigh_by_margin=true", "objective.0={loss: momentum}"],
+            "leave weigh_by_margin out",
+        ),
+        (
+            ["data.0.strategy=nli", "data.0.columns={premise: en, hypothesis: de, label: de}", "objective.0={loss: momentum}"],
+            "use info_nce there",
+        ),
+        (["data.0.strategy=unsupervised", "data.0.columns={lang: en}"], "no column for 'text'"),
     ],
 )
 def test_what_cannot_be_trained_is_one_line(folder: Path, changes: list[str], message: str) -> None:
@@ -228,7 +245,7 @@ def test_a_loss_that_is_no_number_names_step_and_examples(folder: Path) -> None:
 def test_out_of_memory_says_what_to_change(folder: Path) -> None:
     trainer = prepared(folder, "out")
     batch = trainer.streams[0].draw(np.random.default_rng(0))
-    with pytest.raises(ModelError, match=r"step 3: .* 32 examples, 64 texts of up to 32 tokens; set training.gradient_cache"):  # noqa: SIM117
+    with pytest.raises(ModelError, match=r"step 3: .* 31 examples, 62 texts of up to 32 tokens; set training.gradient_cache"):  # noqa: SIM117
         with faults.memory(batch, 3, trainer.towers[0]):
             torch.empty(1 << 50)
 
@@ -253,17 +270,115 @@ def test_a_batch_of_more_than_there_is_says_so(folder: Path) -> None:
 
 def test_other_data_is_not_gone_on_with(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = config(folder, checkpoint_every=5)
+    killed_run(values, folder / "out", monkeypatch)
+    tiny.write_pairs(folder / "pairs.tsv", rows=300)
+    with pytest.raises(DataError, match="files of source 'parallel' changed since the run began"):
+        train(values, folder / "out", resume=True)
+
+
+def test_hard_negatives_count_whichever_other_loss_there_is(folder: Path) -> None:
+    rows = [[tiny.sentence(lang, row) for lang in tiny.NUMBERS] for row in tiny.numbers(40, seed=1)]
+    tiny.write_tsv(folder / "triplets.tsv", ["anchor", "positive", "negative"], rows)
+    values = config(folder, steps=1, log_every=1)
+    columns = {role: role for role in ("anchor", "positive", "negative")}
+    values["data"] = [{"strategy": "triplets", "files": [str(folder / "triplets.tsv")], "columns": columns}]
+    found = []
+    for name, beside in (("alone", []), ("beside", [{"loss": "info_nce", "weight": 1e-9}])):
+        values["objective"] = [{"loss": "label_contrast"}, *beside]
+        train(values, folder / name)
+        found.append(json.loads((folder / name / "log.jsonl").read_text().splitlines()[0])["label_contrast"])
+    assert found[0] == found[1]
+
+
+def test_a_process_without_a_part_of_a_batch_is_refused(folder: Path) -> None:
+    settings = TrainConfig(**config(folder, batch_size=3))
+    run._check_processes(settings, 3)
+    with pytest.raises(ConfigError, match="a batch of 3 for 4 processes; raise batch_size"):
+        run._check_processes(settings, 4)
+
+
+def test_a_full_disk_is_told_of(folder: Path) -> None:
+    """What safetensors raises is no OSError."""
+    trainer = prepared(folder, "out")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        for save in (trainer._save, trainer._export):
+            with pytest.raises(StorageError, match="free some space or choose another --output"):
+                save()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+
+
+def test_a_score_that_is_no_number_is_refused(folder: Path) -> None:
+    tiny.write_tsv(folder / "sts.tsv", ["a", "b", "score"], [["one", "eins", "3"], ["two", "zwei", "nan"]])
+    values = config(folder)
+    values["evaluation"] = {"metric": "sts", "files": [str(folder / "sts.tsv")], "columns": {"first": "a", "second": "b", "score": "score"}}
+    with pytest.raises(DataError, match=r"sts\.tsv: its scores are not all numbers"):
+        train(values, folder / "out")
+
+
+def killed_run(values: dict[str, Any], output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that ends before it writes its encoder."""
 
     def killed(_: Trainer) -> None:
         raise KilledError
 
     monkeypatch.setattr(Trainer, "_export", killed)
     with pytest.raises(KilledError):
-        train(values, folder / "out")
+        train(values, output)
     monkeypatch.undo()
-    tiny.write_pairs(folder / "pairs.tsv", rows=300)
-    with pytest.raises(DataError, match="files of source 'parallel' changed since the run began"):
+
+
+@pytest.mark.parametrize("name", ["dev.tsv", "words.txt"])
+def test_other_lexicons_and_dev_files_are_not_gone_on_with(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a file is missing the run cannot go on; once it is back, it does, and not with another in its place."""
+    tiny.write_pairs(folder / "dev.tsv", rows=20, seed=5)
+    (folder / "words.txt").write_text("one eins\n")
+    values = config(folder, checkpoint_every=5)
+    values["data"][0]["code_switch"] = {"lexicons": [str(folder / "words.txt")]}
+    dev = {"files": [str(folder / "dev.tsv")], "columns": {"source": "en", "target": "de"}, "every": 100}
+    values["evaluation"] = dev
+    killed_run(values, folder / "out", monkeypatch)
+    (folder / name).rename(folder / "away")
+    with pytest.raises(DataError, match=f"{name}: no such file"):
         train(values, folder / "out", resume=True)
+    (folder / name).write_text((folder / "away").read_text() + ("two zwei\n" if name == "words.txt" else "one\teins\n"))
+    with pytest.raises(DataError, match=f"files of {'source .parallel.' if name == 'words.txt' else 'evaluation'} changed since"):
+        train(values, folder / "out", resume=True)
+    (folder / "away").rename(folder / name)
+    assert train(values, folder / "out", resume=True).steps == 12
+
+
+def test_what_fails_before_a_run_goes_on_leaves_it_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = config(folder, checkpoint_every=5)
+    killed_run(values, folder / "out", monkeypatch)
+    (folder / "model").rename(folder / "away")
+    with pytest.raises(ModelError):
+        train(values, folder / "out", resume=True)
+    (folder / "away").rename(folder / "model")
+    assert train(values, folder / "out", resume=True).steps == 12
+
+
+def test_losses_of_other_sources_have_names_of_their_own(folder: Path) -> None:
+    """The one without a number is the first of the config, whose classes are scored, whichever source comes first."""
+    rows = [["one", "two", "yes"], ["three", "four", "no"]] * 8
+    tiny.write_tsv(folder / "labels.tsv", rows[0], rows[1:])
+    labelled = {"files": [str(folder / "labels.tsv")], "columns": {"first": 1, "second": 2, "label": 3}}
+    values = config(folder, steps=1, log_every=1)
+    for name, labels in (("x", ["yes", "no"]), ("y", ["no", "yes"])):
+        values["data"].append({"strategy": "labelled_pairs", "name": name, "labels": labels, **labelled})
+    losses = [("info_nce", "parallel"), ("info_nce", "x"), ("classification", "y"), ("classification", "x")]
+    values["objective"] = [{"loss": loss, "data": [source]} for loss, source in losses]
+    values["evaluation"] = {"metric": "accuracy", "every": 1, **labelled}
+    train(values, folder / "out")
+    line = json.loads((folder / "out" / "log.jsonl").read_text().splitlines()[0])
+    assert line["loss"] == pytest.approx(sum(line[name] for name in ("info_nce", "info_nce_1", "classification", "classification_3")))
+    encoder = folder / "out" / "encoder"
+    told = {name: load_head(encoder / f"{name}.safetensors")[1] for name in ("classification", "classification_3")}
+    assert told == {"classification": ("no", "yes"), "classification_3": ("yes", "no")}
 
 
 def test_a_finished_run_is_not_written_over(folder: Path) -> None:

@@ -74,7 +74,7 @@ def config(folder: Path, **training: Any) -> dict[str, Any]:
 
 
 def prepared(folder: Path, output: str, cache: int | None = None, objective: str = "info_nce") -> Trainer:
-    values = config(folder, gradient_cache=cache)
+    values = config(folder, gradient_cache=cache, batch_size=31)  # which two processes cannot halve
     values["objective"][0]["loss"] = objective
     return run._prepare(TrainConfig(**values), folder / output)[0]
 

@@ -23,9 +23,9 @@ def places(ids: Ids, known: Ids) -> Ids:
     if not len(known):
         return np.full(ids.shape, -1, dtype=np.int64)
     order = np.argsort(ids, axis=None)  # each is found near the one before, which saves most of the misses of the cache
-    found = np.empty(ids.size, dtype=np.int64)
-    found[order] = np.searchsorted(known, ids.ravel()[order]).clip(max=len(known) - 1)
-    found = found.reshape(ids.shape)
+    flat = np.empty(ids.size, dtype=np.int64)
+    flat[order] = np.searchsorted(known, ids.ravel()[order]).clip(max=len(known) - 1)
+    found = flat.reshape(ids.shape)
     return np.where((known[found] == ids) & (ids != -1), found, -1)  # -1 may be a hash, but here it says that there is none
 
 

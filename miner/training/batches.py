@@ -1,7 +1,9 @@
 """What a step learns from: views of examples, and which of them say the same."""
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +13,15 @@ from scipy.sparse.csgraph import connected_components
 from miner.training.augment import partial_translation
 from miner.training.corpora import Texts
 
+MANY, MOST = 100, 0.05  # rows of one group, and their share of a source, above which a word is said of it
+
+logger = logging.getLogger(__name__)
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 Change = Callable[[list[str], np.random.Generator], list[str]]
 
-ANCHOR, POSITIVE, NEGATIVE = "anchor", "positive", "negative"
+ANCHOR, POSITIVE, NEGATIVE, SECOND = "anchor", "positive", "negative", "second"
 
 
 @dataclass(frozen=True)
@@ -60,9 +66,12 @@ class Batch:
     """
 
     source: str
-    views: Mapping[str, View]  # anchor (n), and maybe positive (p) and negative (n)
+    views: Mapping[
+        str, View
+    ]  # anchor (n), and maybe positive (p) and negative (n), or second (n): another text, which may say another thing
     groups: Ints  # (n,)
     owners: Ints  # (p,) the anchor of each positive
+    negative_groups: Ints | None = None  # (n,) the group that has the text of a hard negative, -1 for none; None: there are none
     labels: Ints | None = None  # (n,)
     weights: Floats | None = None  # (n,)
     blocks: tuple[int, ...] = field(default=())  # sizes of the runs of anchors that are contrasted apart; none: all together
@@ -72,17 +81,27 @@ class Batch:
 
 
 def tower_of(view: str, towers: int) -> int:
-    """Which of the encoders a view goes through: anchors have the first, everything else the last."""
-    return 0 if view == ANCHOR else towers - 1
+    """Which of the encoders a view goes through: what belongs to an anchor has the last, everything else the first."""
+    return 0 if view in (ANCHOR, SECOND) else towers - 1
 
 
-def paired(source: str, anchors: View, positives: View, groups: Ints, **more: object) -> Batch:
+def paired(source: str, anchors: View, positives: View, groups: Ints, **more: Any) -> Batch:
     """A batch with one positive for each anchor."""
-    views = {ANCHOR: anchors, POSITIVE: positives}
-    negatives = more.pop("negatives", None)
-    if isinstance(negatives, View):
-        views[NEGATIVE] = negatives
-    return Batch(source, views, groups, np.arange(len(anchors)), **more)  # type: ignore[arg-type]
+    return Batch(source, {ANCHOR: anchors, POSITIVE: positives}, groups, np.arange(len(anchors)), **more)
+
+
+def with_negatives(batch: Batch, negatives: View, known: Sequence[Ints]) -> Batch:
+    """A batch with a hard negative for each anchor; `known` are columns (n,) of the ids of the texts that its groups have."""
+    of = groups_of(negatives.texts.ids[negatives.rows], known, batch.groups)
+    return replace(batch, views={**batch.views, NEGATIVE: negatives}, negative_groups=of)
+
+
+def groups_of(ids: Ints, known: Sequence[Ints], groups: Ints) -> Ints:
+    """Ids (m,) -> (m,) the group of a row that has it in one of its columns `known` (n,); -1 where none has."""
+    every, of = np.concatenate(known), np.tile(groups, len(known))
+    order = np.argsort(every)
+    places = order[np.searchsorted(every, ids, sorter=order).clip(max=len(every) - 1)]
+    return np.where(every[places] == ids, of[places], -1)
 
 
 def connected(*columns: Ints) -> Ints:
@@ -94,4 +113,14 @@ def connected(*columns: Ints) -> Ints:
     begin, end = (np.concatenate(ends) for ends in zip(*edges, strict=True))
     graph = coo_array((np.ones(len(begin), dtype=np.int8), (begin, end)), shape=(count, count))
     groups: Ints = connected_components(graph, directed=False)[1][nodes[0]].astype(np.int64)
+    return groups
+
+
+def kin(title: str, *columns: Ints) -> Ints:
+    """`connected`, of all rows of a source; a warning where many hang together, and are no negatives of each other."""
+    groups = connected(*columns)
+    most = int(np.bincount(groups).max())
+    if most > max(MANY, MOST * len(groups)):
+        told = "source %r: %s of %s rows share texts, directly or through other rows, so they are nobody's negatives among themselves"
+        logger.warning(told, title, f"{most:,}", f"{len(groups):,}")
     return groups

@@ -1,6 +1,7 @@
 """Where a run stands, on disk: weights and the optimizer's moments as safetensors, the rest as JSON; nothing is pickled."""
 
 import json
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from miner.errors import StorageError
 
 WEIGHTS, MOMENTS, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
+ASIDE = re.compile(r"\.(.+)\.[0-9a-f]{32}\.(tmp|old)")  # what is not finished, and what is about to be replaced
 
 
 @contextmanager
@@ -29,8 +31,9 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
         if folder.exists():
             folder.rename(old)
         aside.rename(folder)
-    except OSError as error:
-        raise StorageError(f"{folder}: {error.strerror or error}; free some space or choose another --output") from error
+    except (OSError, SafetensorError) as error:
+        fault = getattr(error, "strerror", None) or error
+        raise StorageError(f"{folder}: {fault}; free some space or choose another --output") from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
@@ -38,12 +41,13 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
 
 def mend(folder: Path) -> None:
     """Clear FOLDER of what a killed process leaves: unfinished files and folders, and a replaced folder once another is in its place."""
-    for left in folder.glob(".*.old"):
-        replaced = folder / left.stem.removeprefix(".").rpartition(".")[0]
-        if not replaced.exists():  # killed between its two renames
-            left.rename(replaced)
-    for left in [*folder.glob(".*.old"), *folder.glob(".*.tmp")]:
-        if left.is_dir():
+    for left in sorted(folder.glob(".*.*.*")):
+        match = ASIDE.fullmatch(left.name)
+        if match is None:
+            continue
+        if match[2] == "old" and not (folder / match[1]).exists():  # killed between its two renames
+            left.rename(folder / match[1])
+        elif left.is_dir():
             shutil.rmtree(left, ignore_errors=True)
         else:
             left.unlink()

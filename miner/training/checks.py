@@ -31,6 +31,8 @@ def check(config: TrainConfig) -> None:
             raise ConfigError(f"data: no loss uses source {title!r}; leave it out, or name it in the data of a loss")
     if isinstance(config.encoder, StaticSettings):
         _check_static(config)
+    elif config.encoder.towers == "pair" and any(getattr(source, "swap", False) for source in config.data):
+        raise ConfigError("data: swap gives either side to either encoder, and encoder.towers is pair; leave one of them out")
     if config.evaluation and config.evaluation.metric == "accuracy" and not any(of.loss == "classification" for of in config.objective):
         raise ConfigError("evaluation.metric accuracy is of a loss classification, and there is none; choose retrieval or sts")
 
@@ -73,6 +75,10 @@ def _misfit(loss: str, source: Any) -> str | None:
         return "its texts are read apart; set joint"
     if loss == "nli_head" and source.joint:
         return "its texts are read as one; set joint to false"
+    if loss == "momentum" and source.strategy in ("nli", "cross_lingual_nli", "triplets"):
+        return "its negatives are queues of translations; use info_nce there, or nli_head on labelled_pairs beside it"
+    if loss in ("momentum", "alignment") and getattr(source, "weigh_by_margin", False):
+        return "it counts all pairs alike; leave weigh_by_margin out, or use info_nce"
     if loss != "info_nce" and source.strategy == "grouped_pairs":
         return "blocks of pairs are for info_nce; use the strategy multi_positive"
     return None

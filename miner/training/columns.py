@@ -31,11 +31,15 @@ def expand(files: Sequence[str]) -> list[str]:
     return found
 
 
-def fingerprint(uri: str) -> tuple[int, str]:
-    """What changes with a file: its size and, where its file system tells, when it was last written."""
-    fs, path = storage.filesystem(uri)
-    told = fs.info(path)
-    return int(told.get("size") or 0), str(told.get("mtime") or told.get("LastModified") or told.get("ETag"))
+def fingerprints(files: Sequence[str]) -> list[tuple[str, int, str]]:
+    """Of each file what changes with it: its name, its size and, where its file system tells, when it was last written."""
+    found = []
+    for uri in expand(files):
+        fs, path = storage.filesystem(uri)
+        told = fs.info(path)
+        when = told.get("mtime") or told.get("LastModified") or told.get("ETag")
+        found.append((uri, int(told.get("size") or 0), str(when)))
+    return found
 
 
 def read_columns(uri: str, columns: Sequence[str]) -> Iterator[Rows]:

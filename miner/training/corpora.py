@@ -15,7 +15,7 @@ import pyarrow as pa
 from miner import storage
 from miner.errors import DataError
 from miner.text.normalise import sentence_ids
-from miner.training.columns import WHOLE_LINE, expand, fingerprint, read_columns
+from miner.training.columns import WHOLE_LINE, expand, fingerprints, read_columns
 from miner.training.settings import MinedSettings, SourceSettings
 
 Ints = npt.NDArray[np.int64]
@@ -77,9 +77,9 @@ def check_source(settings: SourceSettings) -> None:
 
 
 def source_key(settings: SourceSettings) -> str:
-    """A name for what the files of a source hold: another one where they, or how they are read, changed."""
-    seen = [[uri, *fingerprint(uri)] for uri in expand(files_of(settings))]
-    return storage.key([settings.model_dump(mode="json"), seen])
+    """A name for what the files of a source hold, and its lexicons: another one where they, or how they are read, changed."""
+    lexicons = settings.code_switch.lexicons if settings.code_switch else ()
+    return storage.key([settings.model_dump(mode="json"), fingerprints([*files_of(settings), *lexicons])])
 
 
 def read_source(settings: SourceSettings, folder: Path) -> None:

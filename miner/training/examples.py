@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from miner.errors import DataError
-from miner.training.batches import NEGATIVE, Batch, Change, Floats, Ints, View, connected, paired
+from miner.training.batches import ANCHOR, NEGATIVE, POSITIVE, Batch, Change, Floats, Ints, View, kin, paired, with_negatives
 from miner.training.corpora import Corpus
 from miner.training.groups import GroupedPairs, MultiPositive
 from miner.training.languages import CrossLingualNli, LabelledPairs
@@ -41,7 +41,7 @@ class Unsupervised:
 
     def __init__(self, corpus: Corpus, settings: UnsupervisedSettings, seed: int, change: Change | None) -> None:
         self.corpus, self.change = corpus, change
-        self.groups = connected(corpus.texts.ids)
+        self.groups = kin(corpus.title, corpus.texts.ids)
         self.sampler = Sampler(languages(corpus), settings.language_smoothing, seed)
         self.count = len(corpus)
 
@@ -57,7 +57,7 @@ class Pairs:
     def __init__(self, corpus: Corpus, settings: ParallelSettings | MinedSettings, seed: int, change: Change | None) -> None:
         self.corpus, self.change, self.swap, self.view = corpus, change, settings.swap, settings.view
         self.sides = corpus.rows("source"), corpus.rows("target")
-        self.groups = connected(*(corpus.texts.ids[rows] for rows in self.sides))
+        self.groups = kin(corpus.title, *(corpus.texts.ids[rows] for rows in self.sides))
         langs = languages(corpus)
         self.weights: Floats | None = None
         if isinstance(settings, MinedSettings):
@@ -91,8 +91,8 @@ class Triplets:
 
     def __init__(self, corpus: Corpus, settings: TripletSettings, seed: int, change: Change | None) -> None:
         self.corpus, self.change = corpus, change
-        self.roles = [corpus.rows(role) for role in ("anchor", "positive", NEGATIVE)]
-        self.groups = connected(*(corpus.texts.ids[rows] for rows in self.roles[:2]))
+        self.roles = [corpus.rows(role) for role in (ANCHOR, POSITIVE, NEGATIVE)]
+        self.groups = kin(corpus.title, *(corpus.texts.ids[rows] for rows in self.roles[:2]))
         self.sampler = Sampler(languages(corpus), settings.language_smoothing, seed)
         self.count = len(corpus)
 
@@ -100,7 +100,8 @@ class Triplets:
         rows = self.sampler.draw(size, random)
         anchors, positives, negatives = (View(self.corpus.texts, of[rows]) for of in self.roles)
         positives = View(self.corpus.texts, positives.rows, change=self.change)
-        return paired(self.corpus.title, anchors, positives, self.groups[rows], negatives=negatives)
+        batch = paired(self.corpus.title, anchors, positives, self.groups[rows])
+        return with_negatives(batch, negatives, [self.corpus.texts.ids[of[rows]] for of in self.roles[:2]])
 
 
 class Nli:
@@ -123,8 +124,11 @@ class Nli:
         contradicted = self.triplets.contradicted(rows, random)
         texts = self.corpus.texts
         anchors, positives = View(texts, self.premises[rows]), View(texts, self.hypotheses[rows], change=self.change)
-        negatives = None if contradicted is None else View(texts, self.hypotheses[contradicted])
-        return paired(self.corpus.title, anchors, positives, groups, negatives=negatives)
+        batch = paired(self.corpus.title, anchors, positives, groups)
+        if contradicted is None:
+            return batch
+        known = [self.triplets.premises[rows], self.triplets.hypotheses[rows]]
+        return with_negatives(batch, View(texts, self.hypotheses[contradicted]), known)
 
 
 STRATEGIES: dict[str, Callable[[Corpus, Any, int, Change | None], Strategy]] = {

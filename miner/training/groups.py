@@ -3,7 +3,7 @@
 import numpy as np
 
 from miner.errors import DataError
-from miner.training.batches import ANCHOR, POSITIVE, Batch, Change, Ints, View, connected, paired
+from miner.training.batches import ANCHOR, POSITIVE, Batch, Change, Ints, View, kin, paired
 from miner.training.corpora import Corpus
 from miner.training.sampling import Sampler
 from miner.training.settings import GroupedPairsSettings, MultiPositiveSettings
@@ -18,7 +18,7 @@ class Groups:
     def __init__(self, corpus: Corpus) -> None:
         self.lang, self.languages = corpus.codes("lang")
         self.group = corpus.codes("group")[0]
-        self.same = connected(corpus.texts.ids, self.group)
+        self.same = kin(corpus.title, corpus.texts.ids, self.group)
         self.order = np.argsort(self.group, kind="stable")
         self.bounds = np.searchsorted(self.group[self.order], np.arange(int(self.group.max()) + 2))
         self.sizes = np.diff(self.bounds)

@@ -1,5 +1,6 @@
 """Scores on held-out data, by which the best state of a run is found."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,8 +53,8 @@ class HeldOut:
         if self.settings.metric == "accuracy":
             found = classifier.classes(vectors(towers[0], context, first, second)).argmax(dim=1).cpu().numpy()
             return float(np.mean(found == [self.labels.index(label) for label in more[0]]))
-        x = functional.normalize(vectors(towers[0], context, first), dim=1)
-        y = functional.normalize(vectors(towers[-1], context, second), dim=1)
+        of_second = towers[0] if self.settings.metric == "sts" else towers[-1]  # of two encoders, the other is that of translations
+        x, y = (functional.normalize(vectors(tower, context, texts), dim=1) for tower, texts in ((towers[0], first), (of_second, second)))
         if self.settings.metric == "sts":
             found = float(spearmanr((x * y).sum(dim=1).cpu().numpy(), list(map(float, more[0]))).statistic)
             return -1.0 if np.isnan(found) else found  # vectors that are all alike correlate with nothing
@@ -87,7 +88,6 @@ def _whole(uri: str, columns: Sequence[str]) -> Rows:
 
 def _is_number(text: str) -> bool:
     try:
-        float(text)
+        return math.isfinite(float(text))
     except ValueError:
         return False
-    return True

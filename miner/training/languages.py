@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.errors import DataError
-from miner.training.batches import ANCHOR, NEGATIVE, POSITIVE, Batch, Change, Ints, View, connected
+from miner.training.batches import ANCHOR, POSITIVE, SECOND, Batch, Change, Ints, View, connected, with_negatives
 from miner.training.corpora import Corpus
 from miner.training.nli import Triplets, pair_numbers
 from miner.training.sampling import Sampler
@@ -74,17 +74,21 @@ class CrossLingualNli:
         positives = self.hypotheses[self.table[langs, columns[:, None]]].ravel()
         texts = self.corpus.texts
         views = {ANCHOR: View(texts, anchors), POSITIVE: View(texts, positives, change=self.change)}
+        batch = Batch(self.corpus.title, views, groups, np.repeat(np.arange(size), self.positives))
         contradicted = self.triplets.contradicted(self.table[0][columns], random)
-        if contradicted is not None:
-            rows = self.table[random.integers(0, count, size), self.column[contradicted]]
-            views[NEGATIVE] = View(texts, self.hypotheses[rows])
-        return Batch(self.corpus.title, views, groups, np.repeat(np.arange(size), self.positives))
+        if contradicted is None:
+            return batch
+        rows = self.table[random.integers(0, count, size), self.column[contradicted]]
+        return with_negatives(batch, View(texts, self.hypotheses[rows]), self._texts(columns))
 
     def _grouped(self, columns: Ints) -> tuple[Ints, Ints]:
         """Columns (n,) of the table -> those to keep, and their groups: of what shares a text in any of the languages."""
-        texts = [ids[rows[columns]] for ids in (self.triplets.premises, self.triplets.hypotheses) for rows in self.table]
-        kept, groups = self.triplets.grouped(self.table[0][columns], *texts)
+        kept, groups = self.triplets.grouped(self.table[0][columns], *self._texts(columns))
         return columns[kept], groups
+
+    def _texts(self, columns: Ints) -> list[Ints]:
+        """Columns (n,) of the table -> the ids (n,) of premises and of hypotheses in each of the languages."""
+        return [ids[rows[columns]] for ids in (self.triplets.premises, self.triplets.hypotheses) for rows in self.table]
 
 
 class LabelledPairs:
@@ -113,7 +117,7 @@ class LabelledPairs:
         first, second = (side[rows] for side in self.sides)
         texts = self.corpus.texts
         if not self.settings.joint:
-            views = {ANCHOR: View(texts, first), POSITIVE: View(texts, second, change=self.change)}
+            views = {ANCHOR: View(texts, first), SECOND: View(texts, second, change=self.change)}
         else:
             other = self._translations(rows, random)
             keep_first, keep_second = self._kept(size, random)

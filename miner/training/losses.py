@@ -25,7 +25,7 @@ class Vectors:
     """n anchors and what belongs to them: unit rows of d numbers.
 
     Anchors with one number in `groups` are known to say the same. So no anchor has a negative among the positives and hard
-    negatives of its group, but for its own hard negative.
+    negatives of its group, nor in a hard negative of another that is a text of its group; but its own hard negative is one.
     """
 
     anchors: Tensor  # (n, d)
@@ -34,6 +34,7 @@ class Vectors:
     owners: Tensor | None = None  # (p,) the anchor of each positive; None: positive i is anchor i's
     negatives: Tensor | None = None  # (n, d) a hard negative for each anchor
     weights: Tensor | None = None  # (n,) what the anchors count in the mean; None: the same
+    negative_groups: Tensor | None = None  # (n,) the group of which a hard negative is a text, or a number of no group; None: of none
 
     def owned(self) -> Tensor:
         """(p,) the anchor of each positive."""
@@ -156,8 +157,9 @@ def log_sums(
 ) -> tuple[Tensor, Tensor]:
     """Queries (n, d), keys (m, d) and the groups (n,), (m,) of both -> the logarithm of the sum over negatives of exp(s / t).
 
-    Over the keys of each query (n,) and, for `two_way`, over the queries of each key (m,). Negatives are those of another group;
-    where there is none, it is the most negative number instead of minus infinity, whose gradient would not be a number.
+    Over the keys of each query (n,) and, for `two_way`, over the queries of each key (m,). Negatives are those of another group; a key
+    may be of several, (m, s). Where there is none, it is the most negative number instead of minus infinity, whose gradient would
+    not be a number.
     """
     found: tuple[Tensor, Tensor] = LogSums.apply(queries / temperature, keys, *groups, two_way)  # type: ignore[no-untyped-call]
     return found
@@ -172,7 +174,7 @@ class LogSums(torch.autograd.Function):
         rows, columns = queries.new_full((len(queries),), least), queries.new_full((len(keys),), least)
         for part in _parts(len(queries), len(keys)):
             logits = queries[part] @ keys.T
-            logits.masked_fill_(query_groups[part, None] == key_groups, least)
+            logits.masked_fill_(_alike(query_groups[part], key_groups), least)
             rows[part] = _log_sum(logits, dim=1).clamp_min(least)
             if two_way:
                 columns = torch.logaddexp(columns, _log_sum(logits, dim=0))
@@ -191,10 +193,19 @@ class LogSums(torch.autograd.Function):
             shares = (logits - rows[part, None]).exp_().mul_(of_rows[part, None])
             if ctx.two_way:
                 shares += logits.sub_(columns).exp_().mul_(of_columns)
-            shares.masked_fill_(query_groups[part, None] == key_groups, 0)
+            shares.masked_fill_(_alike(query_groups[part], key_groups), 0)
             of_queries[part] = shares @ keys
             of_keys.addmm_(shares.T, queries[part])
         return of_queries, of_keys, None, None, None
+
+
+def _alike(queries: Tensor, keys: Tensor) -> Tensor:
+    """Groups (n,) and (m,) or (m, s) -> (n, m), whether a query is of a group of the key."""
+    first, *others = keys.reshape(len(keys), -1).unbind(1)
+    found = queries[:, None] == first
+    for other in others:
+        found |= queries[:, None] == other
+    return found
 
 
 def _parts(rows: int, columns: int) -> list[slice]:
@@ -221,7 +232,8 @@ def _with_hard(batch: Vectors, sums: Tensor, temperature: float | Tensor, hard_w
     if batch.negatives is None:
         return sums
     own = (batch.anchors * batch.negatives).sum(dim=1) / temperature + hard_weight
-    others, _ = log_sums(batch.anchors, batch.negatives, (batch.groups, batch.groups), temperature)
+    of = batch.groups if batch.negative_groups is None else torch.stack([batch.groups, batch.negative_groups], dim=1)
+    others, _ = log_sums(batch.anchors, batch.negatives, (batch.groups, of), temperature)
     return torch.logaddexp(torch.logaddexp(sums, others), own)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from miner.training import losses, momentum
-from miner.training.batches import ANCHOR, NEGATIVE, POSITIVE
+from miner.training.batches import ANCHOR, NEGATIVE, POSITIVE, SECOND
 from miner.training.heads import FirstTokenHead, NliHead
 from miner.training.mlm import Mlm
 from miner.training.settings import MomentumSettings, NliHeadSettings
@@ -25,6 +25,8 @@ class InfoNce(Term):
         weights = step.tensor(np.ones(len(step.batch), dtype=np.float32) if step.batch.weights is None else step.batch.weights)
         columns = [*step.unit.values(), step.tensor(step.batch.groups), weights]
         names = [*(f"{name}s" for name in step.unit), "groups", "weights"]
+        if NEGATIVE in step.unit:
+            columns, names = [*columns, step.tensor(step.batch.negative_groups)], [*names, "negative_groups"]
         sizes = list(step.batch.blocks) or [len(step.batch)]
         settings = self.settings
         total = torch.zeros((), device=weights.device)
@@ -47,7 +49,9 @@ class MultiPositive(Term):
 
 
 class LabelContrast(Term):
-    """Negatives are the views of another label; where there are no labels, of another group."""
+    """Negatives are the views of another label; where there are no labels, of another group, and hard negatives."""
+
+    views = (ANCHOR, POSITIVE, NEGATIVE)
 
     def forward(self, step: Step) -> Tensor:
         if step.batch.labels is None:
@@ -66,6 +70,8 @@ class Alignment(Term):
 class NliRelation(Term):
     """The relation of two texts from the vectors of both, at length 1."""
 
+    views = (ANCHOR, SECOND)
+
     def __init__(self, settings: NliHeadSettings, place: Place) -> None:
         super().__init__(settings, place)
         self.labels = place.labels
@@ -73,7 +79,7 @@ class NliRelation(Term):
 
     def forward(self, step: Step) -> Tensor:
         unit = step.unit
-        return functional.cross_entropy(self.head(unit[ANCHOR], unit[POSITIVE]), step.tensor(step.batch.labels))
+        return functional.cross_entropy(self.head(unit[ANCHOR], unit[SECOND]), step.tensor(step.batch.labels))
 
 
 class Classification(Term):

@@ -1,5 +1,6 @@
 """Several processes as one: each embeds its part of a batch, all compare the whole of it."""
 
+import os
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -19,6 +20,11 @@ def start(settings: TrainingSettings, device: torch.device) -> Accelerator:
     # One process may train several times, in precisions of its own each time.
     AcceleratorState._reset_state(reset_partial_state=device.type == "cpu" and not torch.distributed.is_initialized())
     return Accelerator(cpu=device.type == "cpu", mixed_precision=PRECISIONS[settings.dtype])
+
+
+def first() -> bool:
+    """Whether this is the only process, or the one that tells of all."""
+    return int(os.environ.get("RANK", 0)) == 0
 
 
 def part(count: int, accelerator: Accelerator) -> slice:

@@ -18,6 +18,7 @@ from miner.errors import ConfigError, DataError, MinerError, StorageError
 from miner.training import checkpoints, checks, processes
 from miner.training.augmentation import change
 from miner.training.bags import Bags
+from miner.training.columns import fingerprints
 from miner.training.corpora import Corpus, check_source, open_corpus, read_source, source_key
 from miner.training.examples import Strategy, strategy
 from miner.training.held_out import HeldOut
@@ -58,7 +59,8 @@ def train(config: TrainConfig, output: str, resume: bool = False) -> Training:
     try:
         trainer, held_out = _prepare(config, folder)
     except MinerError:
-        shutil.rmtree(folder if not there else folder / WORK, ignore_errors=True)
+        if checkpoints.latest(folder / CHECKPOINTS) is None:  # a run that has begun is wanted with its data, once the fault is gone
+            shutil.rmtree(folder if not there else folder / WORK, ignore_errors=True)
         raise
     if trainer.main:
         storage.write_json(str(folder / CONFIG), config.model_dump(mode="json"))
@@ -87,12 +89,20 @@ def _claim(folder: Path, config: TrainConfig, resume: bool) -> Training | None:
         if different := _different(ours, theirs):
             raise ConfigError(f"{folder / CONFIG}: the run was begun with {different}; resume it with its own config")
     if not (folder / RESULT).exists():
-        changed = [source.title for source in config.data if begun and not (folder / WORK / source_key(source)).exists()]
+        changed = [what for what, place in _places(config, folder / WORK).items() if not place.exists()] if begun else []
         if changed:
-            raise DataError(f"{folder}: files of source {changed[0]!r} changed since the run began; delete the folder and train again")
+            raise DataError(f"{folder}: files of {changed[0]} changed since the run began; delete the folder and train again")
         return None
     logger.info("%s: this run has ended", folder)
     return Training(**storage.read_json(str(folder / RESULT)))
+
+
+def _places(config: TrainConfig, work: Path) -> dict[str, Path]:
+    """What is read -> a place in WORK that is there as soon as it was read, and is another where its files are others."""
+    places = {f"source {source.title!r}": work / source_key(source) for source in config.data}
+    if config.evaluation is not None:
+        places["evaluation"] = work / f"evaluation-{storage.key(fingerprints(config.evaluation.files))}"
+    return places
 
 
 def _different(ours: Any, theirs: Any, name: str = "") -> str | None:
@@ -127,9 +137,20 @@ def _prepare(config: TrainConfig, folder: Path) -> tuple[Trainer, HeldOut | None
             for place, (source, corpus) in enumerate(zip(config.data, corpora, strict=True))
         }
         towers = towers or [_bags(config, corpora, folder / WORK)]
+        for place in _places(config, folder / WORK).values():
+            place.mkdir(exist_ok=True)  # of the evaluation, whose files are in memory
+    _check_processes(config, accelerator.num_processes)
     streams = [_stream(config, titles, sources, towers) for titles in checks.streams(config)]
     steps = config.training.steps or _steps(config, streams[0])
     return Trainer(towers, streams, steps, config.training, folder, accelerator), held_out
+
+
+def _check_processes(config: TrainConfig, processes: int) -> None:
+    """ConfigError where a process would have nothing of a batch."""
+    for source in config.data:
+        size = source.batch_size or config.training.batch_size
+        if size < processes:
+            raise ConfigError(f"source {source.title!r}: a batch of {size} for {processes} processes; raise batch_size")
 
 
 def _device(config: TrainConfig) -> torch.device:
@@ -139,7 +160,10 @@ def _device(config: TrainConfig) -> torch.device:
         if name not in ("auto", "cpu"):
             raise ConfigError(f"training.device {name}: a static encoder is trained on the CPU; leave it out")
         return torch.device("cpu")
-    return choose_device(name)
+    device = choose_device(name)
+    if device.type == "cpu" and config.training.dtype == "float16":
+        raise ConfigError("training.dtype float16 is for a GPU, and this runs on the CPU; choose bfloat16 or float32")
+    return device
 
 
 def _corpus(source: Any, work: Path) -> Corpus:
@@ -171,9 +195,10 @@ def _stream(config: TrainConfig, titles: Sequence[str], sources: Mapping[str, St
     chosen = [source for source in config.data if source.title in titles]
     weights = np.array([source.weight for source in chosen])
     terms: dict[str, tuple[float, Term]] = {}
-    for objective in config.objective:
+    for place, objective in enumerate(config.objective):
         if [source.title for source in checks.sources_of(config, objective.data)] == list(titles):
-            name = objective.loss if objective.loss not in terms else f"{objective.loss}_{len(terms)}"
+            earlier = [other.loss for other in config.objective[:place]]
+            name = f"{objective.loss}_{place}" if objective.loss in earlier else objective.loss
             terms[name] = objective.weight, term(objective, Place(towers, checks.labels(config, objective.data)))
     sizes = [source.batch_size or config.training.batch_size for source in chosen]
     for source, size in zip(chosen, sizes, strict=True):

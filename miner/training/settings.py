@@ -6,9 +6,16 @@ from typing import Annotated, ClassVar, Literal, Self
 import pydantic
 from pydantic_core import PydanticCustomError
 
-from miner.config import Settings
+from miner import config
 
 Field = pydantic.Field
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Settings(config.Settings):
+    """Settings without infinite numbers; names, as those of columns and labels, may be written as numbers."""
+
+    model_config = pydantic.ConfigDict(allow_inf_nan=False, coerce_numbers_to_str=True)
 
 
 class VocabularySettings(Settings):
@@ -44,7 +51,7 @@ class TransformerSettings(Settings):
 
     kind: Literal["transformer"]
     model: str  # a folder or a hub id
-    pooling: str = "cls"  # see POOLINGS in miner/training/transformer.py
+    pooling: str | None = None  # see POOLINGS in miner/training/transformer.py; None takes that of the model, or cls
     head: Literal["none", "mlp"] = "none"  # mlp: a Linear and a Tanh after the pooling
     keep_head: bool = False  # whether the encoder that comes out has the head, too
     max_tokens: int = Field(32, ge=2)  # longer texts are cut
@@ -104,6 +111,12 @@ class UnsupervisedSettings(SourceSettings):
 
     MORE_ROLES = ("text", "lang")
     strategy: Literal["unsupervised"]
+
+    @pydantic.model_validator(mode="after")
+    def _check_text(self) -> Self:
+        if self.columns and "text" not in self.columns:
+            raise PydanticCustomError("columns", "no column for 'text'; name it, or leave columns out where every line is a text")
+        return self
 
 
 class ParallelSettings(SourceSettings):
@@ -301,13 +314,13 @@ class TrainingSettings(Settings):
     warmup: float = Field(0, ge=0)  # steps of a linear rise; below 1, a share of all steps
     floor: float = Field(0, ge=0, le=1)  # of the learning rate, that the schedule does not go below
     weight_decay: float = Field(0, ge=0)  # of matrices, not of biases and norms
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Share, Share] = (0.9, 0.999)
     clip: float | None = Field(None, gt=0)  # of the norm of the gradient
     accumulation: int = Field(1, ge=1)  # batches of a step, each with negatives of its own
     gradient_cache: int | None = Field(None, ge=1)  # texts held in memory at once; None holds the whole batch
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"  # of a transformer's arithmetic; weights stay in float32
-    device: str = "auto"  # auto, cpu, cuda
-    seed: int = 0
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    seed: int = Field(0, ge=0, lt=1 << 63)
     checkpoint_every: int = Field(500, ge=1)  # steps
     log_every: int = Field(20, ge=1)  # steps
 

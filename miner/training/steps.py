@@ -37,7 +37,8 @@ class Step:
         unit, batch = self.unit, self.batch
         weights = None if batch.weights is None else self.tensor(batch.weights)
         groups, owners = self.tensor(batch.groups), self.tensor(batch.owners)
-        return losses.Vectors(unit[ANCHOR], unit[POSITIVE], groups, owners, unit.get(NEGATIVE), weights)
+        of_negatives = None if batch.negative_groups is None else self.tensor(batch.negative_groups)
+        return losses.Vectors(unit[ANCHOR], unit[POSITIVE], groups, owners, unit.get(NEGATIVE), weights, of_negatives)
 
     def tensor(self, values: Any) -> Tensor:
         """An array of the batch, where the vectors are."""

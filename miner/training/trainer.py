@@ -28,6 +28,7 @@ from miner.training.settings import TrainingSettings
 from miner.training.steps import Step, Term
 
 CHECKPOINTS, ENCODER = "checkpoints", "encoder"
+CLASSIFICATION = "classification"  # the first such loss of a config; others have a number in their names
 FAR = 1 << 40
 
 
@@ -43,7 +44,9 @@ class Stream:
     def draw(self, random: np.random.Generator) -> Batch:
         chosen = int(random.choice(len(self.sources), p=self.shares))
         batch = self.sources[chosen].draw(self.sizes[chosen], random)
-        return replace(batch, groups=batch.groups + chosen * FAR)  # groups of different sources have different numbers
+        own = chosen * FAR  # groups of different sources have different numbers
+        negatives = None if batch.negative_groups is None else batch.negative_groups + own
+        return replace(batch, groups=batch.groups + own, negative_groups=negatives)
 
 
 class Trainer:
@@ -154,8 +157,7 @@ class Trainer:
         self.root.eval()
         score = torch.zeros(1, dtype=torch.float64, device=self.accelerator.device)
         if self.main:
-            classifier = next((term for term in self.terms if isinstance(term, Classification)), None)
-            score[0] = held_out.score(self.towers, classifier, self.accelerator.autocast)
+            score[0] = held_out.score(self.towers, dict(self._heads()).get(CLASSIFICATION), self.accelerator.autocast)
         value = float(self.accelerator.reduce(score, reduction="sum"))
         if journal:
             journal.write(self.progress.step, {"score": value})

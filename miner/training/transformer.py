@@ -1,6 +1,7 @@
 """The transformer in training: tokens, hidden states, pooling and, if asked for, a head."""
 
 import inspect
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from miner.encoders import hub
 from miner.encoders import transformer_parts as parts
-from miner.encoders.model_folder import TANH, Recipe, read_recipe
+from miner.encoders.model_folder import Recipe, read_recipe
 from miner.encoders.pooling import pooler
 from miner.errors import ConfigError
 from miner.training import export
@@ -25,6 +26,8 @@ SIMCSE = {"cls_before_pooler": "cls", "avg": "mean", "avg_first_last": "first_la
 POOLINGS = ("cls", "mean", "max", "first_last_avg", "avg_top2")
 LAYER = re.compile(r"layer:([1-9]\d*)")
 CHUNK = 64  # texts of one pass on a CPU: few enough to be of like length, enough to keep it busy
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -55,10 +58,11 @@ class Transformer(nn.Module):
         if self.tokenizer.pad_token_id is None:
             raise ConfigError(f"{settings.model}: its tokenizer has no padding token; choose another encoder.model")
         self.longest = parts.token_limit(self.recipe, settings.max_tokens, self.tokenizer, self.model)
-        self.pooling = self._cut(SIMCSE.get(settings.pooling, settings.pooling))
+        wanted = settings.pooling or ("cls" if not self.recipe.pooling else "+".join(self.recipe.pooling))
+        self.pooling = self._cut(SIMCSE.get(wanted, wanted))
         self.pool = pooler(self.pooling)
         self.dim = int(self.model.config.hidden_size)
-        self.head = self._load_head() if settings.head == "mlp" else None
+        self.head = self._load_head()
         self._wanted = tuple(inspect.signature(self.model.forward).parameters)
 
     def _cut(self, pooling: str) -> str:
@@ -76,13 +80,20 @@ class Transformer(nn.Module):
         self.model.config.num_hidden_layers = wanted
         return "mean"
 
-    def _load_head(self) -> nn.Sequential:
-        """Linear and Tanh: the ones the model comes with, where it does (as LaBSE), or new ones."""
-        linear = nn.Linear(self.dim, self.dim)
-        head = nn.Sequential(linear, nn.Tanh())
-        kept = [layer for layer in self.recipe.layers if layer.kind == "Dense"]
-        if kept and kept[0].config.get("activation_function", TANH) == TANH and kept[0].config.get("out_features") == self.dim:
-            head.load_state_dict(parts.load_layer(kept[0], torch.device("cpu")).state_dict())  # type: ignore[attr-defined]
+    def _load_head(self) -> nn.Sequential | None:
+        """Linear and Tanh, if asked for: the ones the model comes with, where it does (as LaBSE), or new ones."""
+        dense = [layer for layer in self.recipe.layers if layer.kind == "Dense"]
+        if self.settings.head == "none":
+            if dense:
+                logger.warning("%s: its Dense layer is left out; encoder.head mlp goes on from it", self.settings.model)
+            return None
+        head = nn.Sequential(nn.Linear(self.dim, self.dim), nn.Tanh())
+        for layer in [parts.load_layer(layer, torch.device("cpu")) for layer in dense]:
+            if len(dense) > 1 or repr(layer) != repr(head):
+                raise ConfigError(
+                    f"{self.settings.model}: its Dense layers are not one Linear of {self.dim} and a Tanh; set encoder.head to none"
+                )
+            head.load_state_dict(layer.state_dict())  # type: ignore[attr-defined]
         return head
 
     def read(self, views: Sequence[View], random: np.random.Generator) -> Tokens:
