@@ -101,6 +101,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(
     monkeypatch.setattr(faiss_index, "train", lambda *_: pytest.fail("trained again"))
     monkeypatch.setattr(faiss_index, "add", lambda *_: pytest.fail("added again"))
     assert miner(*command, tmp_path / "stopped").exit_code == 0
+    monkeypatch.undo()
     whole, details = built("IVF8,PQ8x4", 0), []
     assert (tmp_path / "stopped" / stage.FILE).read_bytes() == (whole / stage.FILE).read_bytes()
     for folder in (whole, tmp_path / "stopped"):
