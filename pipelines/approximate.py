@@ -48,7 +48,8 @@ def run(search: Search, indexes: tuple[Side, Side], target: float, folder: str, 
 
 def _one_way(search: Search, name: str, queries: Corpus, keys: Side, target: float, folder: str, options: Sequence[str]) -> Manifest:
     stage = search.stage(folder, name)
-    how = {"engine": "faiss", "index": keys.checksum, "target_recall": str(target)}
+    # All of the queries say how hard to look, so other queries are searched anew as a whole.
+    how = {"engine": "faiss", "index": keys.checksum, "target_recall": str(target), "queries": queries.key}
     made = {shard.name: stage.key({**how, "shard": shard.checksum}) for shard in queries.shards}
     stage.start()
     if stage.complete(made):

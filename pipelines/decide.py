@@ -35,11 +35,13 @@ EXAMPLES = 10  # pairs in the summary
 Wanted = tuple[Pairs, int]  # gold pairs, and how many more there are that cannot be found
 
 
-def steps_of(found: Searched, settings: DecideSettings, threshold: float, output: str, options: Sequence[str]) -> Steps:
-    """Where the pairs above a threshold are made, under OUTPUT."""
+def steps_of(
+    found: Searched, settings: DecideSettings, threshold: float, output: str, options: Sequence[str], wanted: Pairs = frozenset()
+) -> Steps:
+    """Where the pairs above a threshold are made, and counted that are wanted, under OUTPUT."""
     manifest = stages.read_manifest(found.folder)
     parts = [shard.checksum for shard in manifest.shards], found.source.key, found.target.key
-    key = storage.key([parts, settings.margin, settings.retrieval, settings.pair_filters.bounds(), str(threshold)])
+    key = storage.key([parts, settings.margin, settings.retrieval, settings.pair_filters.bounds(), str(threshold), sorted(wanted)])
     return Steps("matching", storage.join(output, STEPS), key, manifest.rows, options)
 
 
@@ -85,15 +87,18 @@ def write(
     `wanted` is gold, to compare with, and `choice` the threshold, where it was chosen.
     """
     threshold = _threshold(settings, choice)
-    steps = steps_of(found, settings, -np.inf if threshold is None else threshold, output, options)
+    gold = wanted[0] if wanted else frozenset()
+    steps = steps_of(found, settings, -np.inf if threshold is None else threshold, output, options, gold)
     pairs, judged = pairs_above(found, settings, -np.inf if threshold is None else threshold, steps)
-    rows = ordered.order(pairs, found, wanted[0] if wanted else frozenset(), steps)
+    rows = ordered.order(pairs, found, gold, steps)
     dropped = judged.ordered(steps) if judged is not None and settings.keep_dropped else None
     changes = deltas.stage_of(output, {**_decided(found, settings, threshold), **({"threshold": "auto"} if choice else {})})
-    before = deltas.begin(output, changes, _inputs(found))
+    before, known = deltas.begin(output, changes, _inputs(found)), _checksum(output)
     storage.remove(storage.join(output, stages.MANIFEST))  # of what is written over from here on
     examples = _Examples(pairs.rows)
     writers.write_bitext(output, examples.watch(rows.parts()))
+    if not before and known not in (None, storage.checksum(storage.join(output, writers.PARQUET))):
+        storage.remove(changes.folder)  # other pairs of the same text, to which no delta leads
     _write_dropped(dropped, settings, output)
     scores = evaluation.scores(sum(shard.counts["right"] for shard in rows.manifest.shards), pairs.rows, *wanted) if wanted else None
     delta = deltas.write(before, output, changes, options) if before else None
@@ -102,6 +107,13 @@ def write(
     deltas.end(changes)
     steps.remove()
     return written
+
+
+def _checksum(output: str) -> str | None:
+    """That of the pairs in OUTPUT, where a run finished them."""
+    if not storage.exists(storage.join(output, stages.MANIFEST)):
+        return None
+    return next((shard.checksum for shard in stages.read_manifest(output).shards if shard.name == writers.PARQUET), None)
 
 
 def _write_dropped(dropped: Ordered | None, settings: DecideSettings, output: str) -> None:

@@ -62,6 +62,9 @@ def _ids_of_lines(gold: Gold, side: Corpus, wanted: set[int]) -> dict[int, int]:
     ids = _first_places(side, wanted)
     # A sentence is stored with its first line only: its other lines are read again.
     others = wanted - set(ids)
+    if others and manifest.config.get("collapse"):
+        told = f"{gold.uri}: line {min(others)} of {side.folder} stands for another line since --collapse, which gold cannot follow"
+        raise ConfigError(f"{told}; embed without --collapse to compare with gold")
     if others:
         ((uri, signature),) = manifest.inputs.items()
         if uri == readers.STDIN:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from miner import languages, storage
+from miner import languages, lock, storage
 from miner.config import EmbedConfig, EncoderSettings, ScoreConfig, TextSettings
 from miner.corpus import Corpus, open_corpus
 from miner.encoders.transformer_parts import choose_device
@@ -31,6 +31,7 @@ from pipelines.runner import working_in
 from pipelines.search import BACKWARD, FORWARD, Search, read_neighbours
 
 SIDES = ("source", "target")
+WORKED = (*SIDES, "background-", "neighbours", lock.PREFIX)  # how the names begin that lie in the folder of the work
 STRETCH = 128 << 20  # bytes of the vectors of the pairs scored at a time
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -79,6 +80,7 @@ def run(config: ScoreConfig, options: Sequence[str] = ()) -> ScoreResult:
     bitext = _Bitext.of(config)
     lines = bitext.count_lines()  # raises what is wrong with them before the long part
     work = f"{config.output}.work"
+    _check_places(config, bitext, work)
     backgrounds = _open_backgrounds(config)
     seconds: Counter[str] = Counter()
     with working_in(work):
@@ -97,6 +99,16 @@ def run(config: ScoreConfig, options: Sequence[str] = ()) -> ScoreResult:
         seconds["score"] = time.perf_counter() - start
     storage.remove(work)
     return _result(config, lines, scores, corpora, seconds)
+
+
+def _check_places(config: ScoreConfig, bitext: "_Bitext", work: str) -> None:
+    """ConfigError where the output would take the place of what is read, or the folder for the work is of someone else."""
+    inputs = {storage.filesystem(place)[1] for place in (*bitext.places, *config.backgrounds().values())}
+    if storage.filesystem(config.output)[1] in inputs:
+        raise ConfigError(f"{config.output}: both read and written; choose another --output")
+    strange = [name for name in storage.names_in(work) if not name.startswith(WORKED)]
+    if strange:
+        raise ConfigError(f"{work}: holds {strange[0]}, which is none of ours; move it, or choose another --output")
 
 
 @dataclass(frozen=True)

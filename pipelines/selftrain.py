@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from miner import storage
+from miner.config import DecideSettings
 from miner.encoders import find_folder, load_encoder
 from miner.errors import ConfigError
 from miner.evaluation.lines import read_aligned
@@ -26,6 +27,7 @@ from miner.training import checkpoints, checks
 from miner.training import run as training
 from miner.training.columns import expand
 from miner.training.trainer import ENCODER
+from pipelines import choose
 from pipelines import gold as golds
 from pipelines import selftrain_round as rounds
 from pipelines.selftrain_changes import changes
@@ -91,9 +93,14 @@ def check(config: LoopConfig) -> Forbidden:
             expand([uri for source in recipe.data for uri in source.files if "{round}" not in uri])
     for pair in config.mined:
         gold, planted = (rounds.of_pair(name, pair) for name in (config.mining.gold, config.mining.planted))
+        choose.check(config.mining.part(DecideSettings).model_copy(update={"gold": gold, "planted": planted}))
         if gold is not None:
             golds.read(gold)
-        expand([planted] if planted is not None else [])
+            several = [lang for lang in pair if len(readers.expand(config.corpora[lang])) > 1]
+            if several:
+                raise ConfigError(
+                    f"mining.gold tells lines of one file, and corpora.{several[0]} has more; give one file a language, or no gold"
+                )
     if config.start.train is None:
         load_encoder(config.start.encoder, config.start)
     for task in (*config.evaluation.dev.values(), *config.evaluation.test.values()):
@@ -143,7 +150,7 @@ def _round(config: LoopConfig, output: str, number: int, state: State, forbidden
     last, start = (str(Path(output) / _name(of) / ENCODER) for of in (state.latest, -1))
     figures = rounds.run(config, rounds.Places(number, folder, start, last), forbidden, options)
     figures["changes"] = changes(folder, _place(output, number - 1) if number else None)
-    figures["text"] = rounds.signature(config)
+    figures["text"] = storage.read_json(storage.join(folder, rounds.BEGUN))  # what was embedded, and not what came since
     storage.write_json(storage.join(folder, ROUND), figures)
     return figures
 

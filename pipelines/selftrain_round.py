@@ -31,6 +31,7 @@ from pipelines.selftrain_select import GROUPS, PAIRS, SELECTION, VALIDATION, Fou
 
 CORPORA, MINED, EVALUATION, BEGUN, SPENT = "corpora", "mined", "evaluation.json", "begun.json", "seconds.json"
 LEARNT = (PAIRS, GROUPS, VALIDATION, SELECTION, EVALUATION, CHECKPOINTS, training.WORK, training.CONFIG, training.RESULT)
+SPARE = 2  # times as many pairs as are wanted are mined, for those that the selection leaves out
 DRIFT_TEXTS = 4000  # of the dev files, at most, by which encoders are compared
 
 logger = logging.getLogger(__name__)
@@ -113,14 +114,15 @@ def _settings(config: LoopConfig, places: Places, encoder: str) -> EncoderSettin
 
 
 def _mine(config: LoopConfig, pair: Pair, corpora: Mapping[str, str], places: Places, options: Sequence[str]) -> Found:
-    """Mine above the threshold or, where that gives too few, above the floor: the selection then takes the best."""
+    """Mine above the threshold or, where that may leave too few, above the floor: the selection then takes the best."""
     output = storage.join(places.folder, MINED, name_of(pair))
     settings = {name: value for part in (EngineSettings, DecideSettings) for name, value in config.mining.part(part)}
     settings |= {name: of_pair(settings[name], pair) for name in ("gold", "planted")}
     settings |= dict(_settings(config, places, places.last or places.start))  # for planted pairs
     wanted = MineConfig(source=corpora[pair[0]], target=corpora[pair[1]], output=output, k=config.mining.k, **settings)
     pairs, threshold = _above_threshold(wanted, options)
-    if np.isposinf(threshold) or (pairs < config.selection.min_count and threshold > config.selection.floor):
+    # What is forbidden or repeated goes first, so as many as are wanted may not be enough.
+    if np.isposinf(threshold) or (pairs < SPARE * config.selection.min_count and threshold > config.selection.floor):
         mine.run(wanted.model_copy(update={"threshold": config.selection.floor, "planted": None}), options)
     gold = None
     if wanted.gold is not None:

@@ -54,7 +54,8 @@ def select(config: LoopConfig, folder: str, found: Mapping[Pair, Found], forbidd
     sides, langs = _nodes(picked)
     strengths = np.concatenate([of.strengths for of in picked]) if picked else np.zeros(0)
     groups = link(*sides, langs, strengths)
-    held = held_out(groups, config.selection.validation, config.selection.seed)
+    ids = np.concatenate([np.zeros(0, np.int64), *(of.bitext["source_id"].to_numpy() for of in picked)])
+    held = held_out(groups, ids, config.selection.validation, config.selection.seed)
     learnt = ~touching(held, sides)
     for name in (PAIRS, VALIDATION, GROUPS):
         storage.remove(storage.join(folder, name))

@@ -96,3 +96,4 @@ class TestTuning:
     def test_a_corpus_of_fewer_than_k(self) -> None:
         few = neighbours.nearest(np.array([[3, 5]]), np.array([[0.5, 0.4]]), 4)
         assert tuning.found_shares(np.array([[0.5, np.nan, np.nan]]), few) == [0.5]
+        assert tuning.found_shares(np.full((1, 3), np.nan), neighbours.none(1, 4)) == [1.0], "nothing to find, and nothing missed"

@@ -199,6 +199,7 @@ class TestNumbers:
             ("In 1998, 25 people", "1998 waren es 23", 0.5),
             ("7 7 7", "7 8 9", 2 / 3),
             ("In 1990 and 90 more", "1990 und 91", 0.5),
+            ("It costs 1.25 dollars", "Es kostet 25 Dollar", 1),  # four characters, and no year
             ("one", "1", NAN),
             ("no", "nein", NAN),
         ],

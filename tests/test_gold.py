@@ -7,6 +7,7 @@ import pytest
 from command import miner
 
 from miner.errors import DataError
+from miner.mining import writers
 from pipelines import gold
 
 
@@ -61,3 +62,37 @@ def test_a_repeat_in_a_text_that_moved(french: Path, toy_encoder: Path, tmp_path
     result = miner(*arguments, tmp_path / "again")
     assert result.exit_code == 1
     assert "en.txt cannot be looked up: the file moved or changed; embed it again" in result.stderr
+
+
+def test_a_line_that_was_collapsed_cannot_be_followed(toy_encoder: Path, tmp_path: Path) -> None:
+    """Line 2 of the English is line 1 but for its case: the gold pair 2-1 would count as missed, and the right pair as wrong."""
+    (tmp_path / "en.txt").write_text("One two!\none two\nthree four\n")
+    (tmp_path / "fr.txt").write_text("un deux\ntrois quatre\n")
+    (tmp_path / "gold.tsv").write_text("2\t1\n3\t2\n")
+    arguments = ("mine", tmp_path / "en.txt", tmp_path / "fr.txt", "--gold", tmp_path / "gold.tsv", "--encoder", toy_encoder)
+    result = miner(*arguments, "--collapse", "--output", tmp_path / "out")
+    assert result.exit_code == 1
+    assert "stands for another line since --collapse, which gold cannot follow; embed without --collapse" in result.stderr
+    assert miner(*arguments, "--output", tmp_path / "out2").exit_code == 0
+
+
+def test_a_run_that_was_stopped_goes_on_with_other_gold(toy_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "en.txt").write_text("one two\nthree four\n")
+    (tmp_path / "fr.txt").write_text("un deux\ntrois quatre\n")
+    (tmp_path / "gold.tsv").write_text("1\t1\n2\t2\n")
+    embedded = ("mine", tmp_path / "en.txt", tmp_path / "fr.txt", "--encoder", toy_encoder, "--threshold", "-inf")
+    assert miner(*embedded, "--output", tmp_path / "out").exit_code == 0
+    arguments = ("mine", "--from-candidates", tmp_path / "out", "--threshold", "-inf")
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(writers, "write_bitext", stopped)
+        assert miner(*arguments, "--output", tmp_path / "again").exit_code == 130
+    found = []
+    for output in ("again", "whole"):
+        result = miner(*arguments, "--gold", tmp_path / "gold.tsv", "--output", tmp_path / output, "--json", tmp_path / "figures.json")
+        assert result.exit_code == 0, result.output
+        found.append([json.loads((tmp_path / "figures.json").read_text())[name] for name in ("precision", "recall")])
+    assert found[0] == found[1] == [1.0, 1.0]

@@ -312,6 +312,8 @@ FAULTS = {
     "dev": ({"evaluation": {"dev": {"x": {"source": "none.txt", "target": "none.txt"}}}}, "none.txt"),
     "gold": ({"mining": {"gold": "none.{source}-{target}.tsv"}}, "none.eng_Latn-deu_Latn.tsv"),
     "unknown": ({"stop": {"round": 3}}, "unknown setting"),
+    "no threshold": ({"mining": {"threshold": "auto"}}, "--threshold auto needs pairs to choose by"),
+    "one language": ({"corpora": {"eng": ["a.txt"], "eng_Latn": ["b.txt"], "deu": ["c.txt"]}}, "eng and eng_Latn are one language"),
 }
 
 

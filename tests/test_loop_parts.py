@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from miner.errors import DataError
+from miner.errors import ConfigError, DataError
 from miner.loop.decontaminate import EXACT, NEAR, NONE, Forbidden
 from miner.loop.evaluation_texts import sentences
 from miner.loop.figures import drift, jaccard
@@ -54,6 +54,14 @@ def test_the_very_top_is_left_out() -> None:
     assert chosen.left_out["at the top"] == 1
 
 
+def test_the_top_is_that_of_what_is_wanted() -> None:
+    """Eighty good pairs before thousands that are above the floor alone."""
+    margins = [*np.linspace(1.5, 1.2, 80), *np.linspace(1.05, 1.0, 9920)]
+    chosen = choose(mined(margins), 1.06, SelectionSettings(min_count=100, skip_top=0.01, one_way=0.0))
+    assert chosen.rows.tolist() == list(range(1, 101))
+    assert chosen.left_out["at the top"] == 1
+
+
 def test_a_template_is_learnt_from_a_few_times_only() -> None:
     keys = template_keys(["Page 1 of 9", "page 22 of 37!", "Another page", "PAGE 3 OF 3", "123", "456"])
     assert keys[0] == keys[1] == keys[3]
@@ -90,12 +98,23 @@ def test_no_group_has_two_sentences_of_a_language() -> None:
 
 def test_validation_is_drawn_at_random_and_not_from_the_top() -> None:
     groups = np.repeat(np.arange(5000), 2)  # the strongest first
-    held = held_out(groups, 0.1, seed=3)
+    ids = np.random.default_rng(1).integers(-(1 << 63), 1 << 63, size=len(groups))
+    held = held_out(groups, ids, 0.1, seed=3)
     assert held.sum() == 1000
     assert (held[::2] == held[1::2]).all()  # a group goes as a whole
     ranks = np.flatnonzero(held) / len(held)
     assert abs(ranks.mean() - 0.5) < 4 * np.sqrt(1 / 12 / 500)
-    assert not held_out(np.full(9, CONTRADICTED), 0.5, seed=0).any()
+    assert (held_out(groups, ids, 0.1, seed=4) != held).any()
+    assert not held_out(np.full(9, CONTRADICTED), ids[:9], 0.5, seed=0).any()
+
+
+def test_what_is_held_out_is_held_out_again() -> None:
+    """A pair more gives all groups other numbers, and nearly the same ones are drawn."""
+    ids = np.random.default_rng(1).integers(-(1 << 63), 1 << 63, size=10_001)
+    before = held_out(np.arange(10_000), ids[1:], 0.02, seed=0)
+    after = held_out(np.arange(10_001), ids, 0.02, seed=0)
+    assert before.sum() == after.sum() == 200
+    assert (before & after[1:]).sum() >= 199
 
 
 def test_what_touches_a_held_out_sentence_is_not_learnt() -> None:
@@ -138,18 +157,27 @@ def test_sentences_are_read_from_every_kind_of_file(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("One.\tEins.\n...\tZwei\n", encoding="utf-8")
     (tmp_path / "b.jsonl").write_text(json.dumps({"x": "Drei", "deep": ["Vier", 5]}) + "\n")
     pq.write_table(pa.table({"n": [1, 2], "text": ["Fünf", None]}), tmp_path / "c.parquet")
-    found = [list(sentences(str(tmp_path / name))) for name in ("a.tsv", "b.jsonl", "c.parquet")]
-    assert found == [["One.", "Eins.", "Zwei"], ["Drei", "Vier"], ["Fünf"]]
+    deep = {"coded": pa.array(["Sechs"]).dictionary_encode(), "bytes": [b"Sieben"], "both": [{"en": "Eight", "de": ["Acht"]}]}
+    pq.write_table(pa.table(deep), tmp_path / "d.parquet")
+    found = [list(sentences(str(tmp_path / name))) for name in ("a.tsv", "b.jsonl", "c.parquet", "d.parquet")]
+    assert found == [["One.", "Eins.", "Zwei"], ["Drei", "Vier"], ["Fünf"], ["Sechs", "Sieben", "Eight", "Acht"]]
+    (tmp_path / "table.csv").write_text("1,One.\n")
+    with pytest.raises(ConfigError, match=r"table\.csv: \.csv files are not read"):
+        list(sentences(str(tmp_path / "table.csv")))
+    pq.write_table(pa.table({"n": [1]}), tmp_path / "numbers.parquet")
+    with pytest.raises(DataError, match="not one sentence in it"):
+        list(sentences(str(tmp_path / "numbers.parquet")))
     (tmp_path / "bad.txt").write_bytes(b"fine\n\xff\n")
     with pytest.raises(DataError, match=r"bad\.txt:2"):
         list(sentences(str(tmp_path / "bad.txt")))
 
 
-def ran(dev: float | None, same: float | None = 0.5, seconds: float = 60) -> Ran:
+def ran(dev: float, same: float | None = 0.5, seconds: float = 60) -> Ran:
     return Ran(1000, same, dev, seconds)
 
 
 RULES = StopSettings(rounds=4)
+TOO_FEW = Ran(50, None, None, 60)
 ENDS = [
     ([], RULES, -1, -1, None),
     ([ran(0.8)], RULES, 0, 0, None),
@@ -163,7 +191,11 @@ ENDS = [
     ([ran(0.8), ran(0.9), ran(0.91), ran(0.92)], RULES, 3, 3, "all 4 rounds"),
     ([ran(0.8, seconds=1900)], StopSettings(rounds=4, hours=1), 0, 0, "after 1 hours"),
     ([ran(0.8, seconds=1700)], StopSettings(rounds=4, hours=1), 0, 0, None),
-    ([ran(None)], RULES, -1, -1, "too few to learn from"),
+    ([TOO_FEW], RULES, -1, -1, "too few to learn from"),
+    ([TOO_FEW], StopSettings(rounds=4, least_pairs=10), -1, -1, None),  # resumed with another rule
+    ([TOO_FEW, ran(0.8, same=1.0)], StopSettings(rounds=4, least_pairs=10), 1, 1, None),
+    ([ran(0.8), ran(0.75), ran(0.85, same=1.0)], StopSettings(rounds=4, patience=3), 2, 2, None),  # mined by the same encoder
+    ([ran(0.8), ran(0.75), ran(0.85, same=1.0), ran(0.9, same=0.99)], StopSettings(rounds=5, patience=3), 3, 3, "the same pairs"),
 ]
 
 

@@ -123,6 +123,17 @@ class TestCannotBeScored:
         assert "a folder; name a file to write" in command.refused("score", *texts, "--output", tmp_path, "--encoder", toy_encoder)
         assert not tmp_path.with_name(f"{tmp_path.name}.work").exists()
 
+    def test_an_output_that_is_read_or_whose_work_is_of_others(self, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
+        (tmp_path / "pairs.tsv").write_text("one\teins\n")
+        columns = ("--source-column", "1", "--target-column", "2", "--output", tmp_path / "pairs.tsv")
+        assert "both read and written" in command.refused("score", tmp_path / "pairs.tsv", *columns, "--encoder", toy_encoder)
+        assert (tmp_path / "pairs.tsv").read_text() == "one\teins\n"
+        (tmp_path / "out.tsv.work").mkdir()
+        (tmp_path / "out.tsv.work" / "theirs").write_text("x")
+        said = command.refused("score", *texts, "--output", tmp_path / "out.tsv", "--encoder", toy_encoder)
+        assert "holds theirs, which is none of ours" in said
+        assert (tmp_path / "out.tsv.work" / "theirs").read_text() == "x"
+
     def test_several_files_or_standard_input(self, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
         said = self.refused(texts[0].with_name("*.txt"), texts[1], output=tmp_path / "out.tsv", encoder=toy_encoder)
         assert "names 2 files" in said

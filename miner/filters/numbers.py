@@ -47,7 +47,7 @@ def _disagreement(one: Numbers, other: Numbers) -> float:
 
 def _without_years(short: Numbers, full: Numbers) -> tuple[Numbers, Numbers]:
     """Both without the two digits of `short` that end the four of a year of `full`, and without that year."""
-    endings = {year[-2:]: year for year in full if len(year) == YEAR}
+    endings = {year[-2:]: year for year in full if len(year) == YEAR and year.isdigit()}
     found = Counter({digits: min(times, full[endings[digits]]) for digits, times in short.items() if digits in endings})
     return short - found, full - Counter({endings[digits]: times for digits, times in found.items()})
 

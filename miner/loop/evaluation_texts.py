@@ -3,22 +3,29 @@
 import json
 from collections.abc import Iterator
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from miner import storage
-from miner.errors import DataError
+from miner.errors import ConfigError, DataError
 from miner.text import streams
+from miner.text.formats import REFUSED
 
 
 def sentences(uri: str) -> Iterator[str]:
-    """The cells of text and TSV, the string values of JSONL, the string columns of Parquet; those without a letter or figure say nothing.
+    """The cells of text and TSV, the strings in the values of JSONL and Parquet; those without a letter or figure say nothing.
 
-    DataError where the file cannot be read.
+    DataError where the file cannot be read or holds no sentence, ConfigError where it is of a kind that is not read.
     """
     kind, compression = streams.extensions(uri)
-    found = _parquet(uri) if kind == ".parquet" else _lines(uri, compression, kind in (".jsonl", ".ndjson"))
-    yield from (text for text in found if any(map(str.isalnum, text)))
+    if kind in REFUSED:
+        raise ConfigError(f"{uri}: {kind} files are not read; {REFUSED[kind]}")
+    found, empty = _parquet(uri) if kind == ".parquet" else _lines(uri, compression, kind in (".jsonl", ".ndjson")), True
+    for text in found:
+        if any(map(str.isalnum, text)):
+            empty = False
+            yield text
+    if empty:
+        raise DataError(f"{uri}: not one sentence in it to keep from being learnt; check the file")
 
 
 def _lines(uri: str, compression: str, json_lines: bool) -> Iterator[str]:
@@ -35,9 +42,11 @@ def _lines(uri: str, compression: str, json_lines: bool) -> Iterator[str]:
 
 
 def _strings(value: object) -> Iterator[str]:
-    """The strings of a JSON value."""
+    """The strings of a value, however deep."""
     if isinstance(value, str):
         yield value
+    elif isinstance(value, bytes):
+        yield value.decode(errors="replace")
     elif isinstance(value, dict | list):
         for part in value.values() if isinstance(value, dict) else value:
             yield from _strings(part)
@@ -46,7 +55,5 @@ def _strings(value: object) -> Iterator[str]:
 def _parquet(uri: str) -> Iterator[str]:
     fs, path = storage.filesystem(uri)
     with streams.clear_errors(uri, "Parquet"), fs.open(path, "rb") as handle, pq.ParquetFile(handle, pre_buffer=False) as file:
-        columns = [field.name for field in file.schema_arrow if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
-        for batch in file.iter_batches(columns=columns):
-            for column in batch.columns:
-                yield from (text for text in column.to_pylist() if text)
+        for batch in file.iter_batches():
+            yield from _strings(batch.to_pydict())

@@ -42,13 +42,18 @@ def link(first: Ints, second: Ints, langs: Ints, strengths: npt.NDArray[np.float
     return groups
 
 
-def held_out(groups: Ints, share: float, seed: int) -> Bools:
-    """(m,) groups of pairs -> (m,) whether a pair is kept for validation: all pairs of groups drawn at random.
+def held_out(groups: Ints, ids: Ints, share: float, seed: int) -> Bools:
+    """(m,) groups of pairs and an id (m,) of each pair -> (m,) whether it is kept for validation: all pairs of groups drawn at random.
 
-    Drawn from all groups alike, whatever their margins: the best pairs alone would be the easiest.
+    Drawn from all groups alike, whatever their margins: the best pairs alone would be the easiest. What is drawn follows from the
+    ids, which are hashes of sentences, so that a group that is found again in the next round is held out again, and never learnt.
     """
-    known = np.unique(groups[groups != CONTRADICTED])
-    drawn = np.random.default_rng(seed).permutation(known)[: int(share * len(known))]
+    known, places = np.unique(groups[groups != CONTRADICTED], return_inverse=True)
+    least = np.full(len(known), np.iinfo(np.uint64).max, dtype=np.uint64)
+    np.minimum.at(
+        least, places, ids[groups != CONTRADICTED].view(np.uint64) ^ np.random.default_rng(seed).integers(1 << 64, dtype=np.uint64)
+    )
+    drawn = known[np.argsort(least, kind="stable")[: int(share * len(known))]]
     kept: Bools = np.isin(groups, drawn)
     return kept
 

@@ -53,9 +53,10 @@ def choose(mined: Mined, threshold: float, settings: SelectionSettings) -> Chose
     strengths = mined.margins - settings.one_way * ~mined.mutual
     ranked = np.lexsort((np.arange(len(mined)), -strengths))
     fresh = ranked[_first_times(mined.sources[ranked], settings.repeats) & _first_times(mined.targets[ranked], settings.repeats)]
-    below = fresh[math.ceil(settings.skip_top * len(fresh)) :]
-    above = int((strengths[below] > threshold).sum())
-    count = max(above, min(settings.min_count, len(below)))
+    above = int((strengths[fresh] > threshold).sum())
+    skipped = math.ceil(settings.skip_top * max(above, min(settings.min_count, len(fresh))))  # of what is wanted, not of the weak rest
+    below = fresh[skipped:]
+    count = max(above - skipped, min(settings.min_count, len(below)))
     count = count if settings.top is None else min(count, settings.top)
     rows = below[:count]
     left_out = {"repeated": len(ranked) - len(fresh), "at the top": len(fresh) - len(below), "too weak": len(below) - count}

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Mapping
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import pydantic
 from pydantic_core import PydanticCustomError
@@ -99,6 +99,18 @@ class LoopConfig(Settings):
     training: TrainConfig
     evaluation: LoopEvaluation
     stop: StopSettings = StopSettings()
+
+    @pydantic.field_validator("corpora", mode="before")
+    @classmethod
+    def _check_corpora(cls, corpora: Any) -> Any:
+        """Two names of one language would be one key, with the files of the last."""
+        names: dict[str, list[str]] = {}
+        for name in corpora if isinstance(corpora, Mapping) else []:
+            names.setdefault(_code(str(name)), []).append(str(name))
+        for alike in names.values():
+            if len(alike) > 1:
+                raise PydanticCustomError("corpora", f"{' and '.join(alike)} are one language; give all its files under one of them")
+        return corpora
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:

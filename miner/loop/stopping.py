@@ -37,7 +37,7 @@ def judge(start: float, rounds: Sequence[Ran], settings: StopSettings, new_text:
         scores.append(ran.dev if ran.dev is not None else float("-inf"))
         kept.append(scores[-1] >= scores[latest + 1])
         latest = number if kept[-1] else latest
-        without = 0 if scores[-1] > scores[best + 1] + settings.least_gain else without + 1
+        without = 0 if scores[-1] > scores[best + 1] + settings.least_gain else without + (ran.dev is not None)
         best = number if scores[-1] > scores[best + 1] else best
     stop = None if new_text else _idle(rounds, kept, without, settings)
     return State(latest, best, tuple(kept), stop or _spent(rounds, settings))
@@ -48,12 +48,13 @@ def _idle(rounds: Sequence[Ran], kept: Sequence[bool], without: int, settings: S
     if not rounds:
         return None
     last = rounds[-1]
-    if last.dev is None:
+    if last.dev is None and last.pairs < settings.least_pairs:
         return f"mined {last.pairs:,} pairs, too few to learn from (stop.least_pairs is {settings.least_pairs:,})"
     if without >= settings.patience:
         told = "the last was rolled back" if not kept[-1] else "the last did not gain"
         return f"dev is no better for {without} round{'s' * (without > 1)}; {told}"
-    if last.jaccard is not None and last.jaccard >= settings.jaccard:
+    by_another = len(kept) < 2 or kept[-2]  # after a rollback, the same encoder mines the same pairs, and may learn better from them
+    if by_another and last.jaccard is not None and last.jaccard >= settings.jaccard:
         return f"the last two rounds selected the same pairs (Jaccard {last.jaccard:.3f})"
     return None
 

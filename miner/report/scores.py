@@ -87,10 +87,14 @@ def groups(figures: Mapping[str, Any]) -> tuple[Kind | None, dict[str, Group]]:
         return None, {}
     held = figures[kinds[0].place]
     common = {"n": figures["n"]} if "n" in figures else {}
-    rows = (
-        {name: {**common, **row.get("test", row)} for name, row in held.items() if isinstance(row, dict)} if isinstance(held, dict) else {}
-    )
+    rows = {name: {**common, **_tested(row)} for name, row in held.items() if isinstance(row, dict)} if isinstance(held, dict) else {}
     return kinds[0], {name: row for name, row in rows.items() if isinstance(row.get(kinds[0].measure), int | float)}
+
+
+def _tested(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The figures of a test set, where there is one apart."""
+    test = row.get("test")
+    return test if isinstance(test, dict) else row
 
 
 def sections(found: Mapping[str, Mapping[str, Any]]) -> list[Section]:

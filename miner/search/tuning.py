@@ -68,9 +68,9 @@ def measure(similarities: Similarities, truth: Neighbours, effort: int, candidat
 
 
 def found_shares(similarities: Similarities, truth: Neighbours) -> npt.NDArray[np.float64]:
-    """(n, c), n rows of truth -> (n,): of the true nearest of each row, the share that is among the candidates."""
+    """(n, c), n rows of truth -> (n,): of the true nearest of each row, the share that is among the candidates; 1 where there is none."""
     wanted = truth.found.sum(axis=1)
     last = np.where(truth.found, truth.similarities, np.inf).min(axis=1)
     hits = np.nan_to_num(similarities, nan=-np.inf) >= last[:, None]
-    shares: npt.NDArray[np.float64] = np.minimum(hits.sum(axis=1), wanted) / np.maximum(wanted, 1)
+    shares: npt.NDArray[np.float64] = np.where(wanted > 0, np.minimum(hits.sum(axis=1), wanted) / np.maximum(wanted, 1), 1.0)
     return shares
