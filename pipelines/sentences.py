@@ -167,11 +167,12 @@ class _Reading:
         settings = self.config.part(TextSettings)
         inputs = self.parts[number].inputs
         try:
-            return _scatter(_Scatter(scattered, {uri: self.places[uri] for uri in inputs}, settings), inputs, self.options)
+            work = _Scatter(scattered, {uri: self.places[uri] for uri in inputs}, settings)
+            return _scatter(work, inputs, self.options, may_be_empty=number > 0)  # there are the parts before
         except DataError as error:
             if not number or settings.strict:
                 raise
-            return _Read(dict.fromkeys(readers.COUNTS, 0), dict.fromkeys(inputs, str(error)))  # there are the parts before
+            return _Read(dict.fromkeys(readers.COUNTS, 0), dict.fromkeys(inputs, str(error)))
 
     def _details(self, sifted: Sequence[Shard], shards: Sequence[Shard]) -> dict[str, Any]:
         """For the manifest of the sentences; `sifted` count what the filters dropped."""
@@ -221,8 +222,11 @@ class _Scatter(Work):
         return counts["kept"], counts
 
 
-def _scatter(work: _Scatter, signatures: Mapping[str, str], options: Sequence[str]) -> _Read:
-    """Scatter every input that is not scattered yet. One that cannot be read is set aside, unless the settings are strict."""
+def _scatter(work: _Scatter, signatures: Mapping[str, str], options: Sequence[str], may_be_empty: bool) -> _Read:
+    """Scatter every input that is not scattered yet. One that cannot be read is set aside, unless the settings are strict.
+
+    DataError where there is not one sentence, unless there `may_be_empty`.
+    """
     stage = Stage(work.folder, "ranges", {}, signatures)
     how = {"settings": storage.key(work.settings.model_dump()), "ranges": str(work.ranges)}
     made_from = {sentences.scattered_name(source): stage.key({source: signature, **how}) for source, signature in signatures.items()}
@@ -234,7 +238,7 @@ def _scatter(work: _Scatter, signatures: Mapping[str, str], options: Sequence[st
     counts = Counter(dict.fromkeys(readers.COUNTS, 0))
     for shard in manifest.shards:
         counts.update(shard.counts)
-    if not counts["kept"]:
+    if not counts["kept"] and not may_be_empty:
         storage.remove(work.folder)
         reasons = ", ".join(f"{counts[name]} {name.replace('_', ' ')}" for name in readers.COUNTS if name not in ("lines", "kept"))
         raise DataError(f"{', '.join(signatures)}: not one sentence in {counts['lines']} lines ({reasons}); give a text with sentences")

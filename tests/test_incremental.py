@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from miner import storage
+from miner.corpus import open_corpus
 from miner.errors import StorageError
 from miner.mining import writers
 from miner.text import sentences
@@ -292,3 +293,39 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
         mine(folder, folder / "out")
         shutil.copytree(folder / "out", folder / ("first", "second")[night])
     return folder
+
+
+def test_a_new_file_without_a_sentence_is_empty_and_no_fault(toy_encoder: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one two\nthree four\n")
+    (tmp_path / "blank.txt").write_text("\n\n\n")
+    options = ("--lang", "en", "--encoder", toy_encoder, "--output")
+    files = [tmp_path / "a.txt", tmp_path / "blank.txt"]
+    assert miner("embed", *files, *options, tmp_path / "once").exit_code == 0
+    found = []
+    for command in (files[:1], files, files):
+        result = miner("embed", *command, *options, tmp_path / "nightly")
+        assert result.exit_code == 0, result.output
+        found.append(result.stdout)
+    counts = [open_corpus(str(tmp_path / name)).counts for name in ("once", "nightly")]
+    assert counts[0] == counts[1]
+    assert counts[0]["lines"] == 5
+
+
+def test_no_delta_leads_past_pairs_that_changed_without_their_texts(tmp_path: Path) -> None:
+    """The pairs of the same text by another precision: deltas of before would not lead to them."""
+    english, german = lines("en"), lines("de")
+    add(tmp_path, "en", 0, english[:80])
+    add(tmp_path, "de", 0, german[:90])
+    texts = [(EXAMPLES / f"{language}.txt").read_text(encoding="utf-8").splitlines() for language in ("en", "de")]
+    pairs = [line.split("\t") for line in (EXAMPLES / "gold.en-de.tsv").read_text().splitlines()[-60:]]
+    planted = [f"{texts[0][int(one) - 1]}\t{texts[1][int(other) - 1]}\n" for one, other in pairs]
+    (tmp_path / "planted.tsv").write_text("".join(planted), encoding="utf-8")
+    auto = ("--threshold", "auto", "--planted", tmp_path / "planted.tsv", "--precision")
+    mine(tmp_path, tmp_path / "out", *auto, "0.15")
+    add(tmp_path, "en", 1, english[80:85])
+    mine(tmp_path, tmp_path / "out", *auto, "0.15")
+    assert list((tmp_path / "out/deltas").glob("*.parquet"))
+    before = (tmp_path / "out/bitext.parquet").read_bytes()
+    mine(tmp_path, tmp_path / "out", *auto, "0.02")
+    assert (tmp_path / "out/bitext.parquet").read_bytes() != before
+    assert not (tmp_path / "out/deltas").exists()
