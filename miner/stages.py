@@ -112,9 +112,10 @@ class Stage:
     def key(self, shard_inputs: Mapping[str, str] | None = None) -> str:
         return storage.key([self.stage, self.config, dict(self.inputs if shard_inputs is None else shard_inputs)])
 
-    def done(self, name: str, rows: int, made_from: str, counts: Mapping[str, int] | None = None) -> None:
-        """Leave the marker of a shard whose file is in place. `made_from` is `key(...)` of what it was made from."""
-        shard = Shard(name, rows, storage.checksum(self.path(name)), dict(counts or {}))
+    def done(self, name: str, rows: int, made_from: str, counts: Mapping[str, int] | None = None, checksum: str | None = None) -> None:
+        """Leave the marker of a shard whose file is in place, or will be with this `checksum`. `made_from` is `key(...)` of what it was
+        made from."""
+        shard = Shard(name, rows, checksum or storage.checksum(self.path(name)), dict(counts or {}))
         storage.write_json(storage.join(self.folder, MARKERS, name + ".json"), {"key": made_from, **asdict(shard)})
 
     def finished(self, name: str, made_from: str) -> Shard | None:

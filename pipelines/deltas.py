@@ -77,14 +77,15 @@ def begin(output: str, deltas: Stage, inputs: Mapping[str, str]) -> str | None:
     if dict(manifest.inputs) == dict(inputs):
         return None
     place = f"{1 + len(deltas.marked()) // 2:05d}{BEFORE}"
+    checksum = next(shard.checksum for shard in manifest.shards if shard.name == writers.PARQUET)
+    deltas.done(place, manifest.details["pairs"], deltas.key(), checksum=checksum)  # first: what is moved and not known is lost
     storage.move(storage.join(output, writers.PARQUET), deltas.path(place))
-    deltas.done(place, manifest.details["pairs"], deltas.key())
     return deltas.path(place)
 
 
 def end(deltas: Stage) -> None:
     """Finish the deltas there are, and remove the pairs of before."""
-    for name in storage.names_in(deltas.folder):
+    for name in {*storage.names_in(deltas.folder), *deltas.marked()}:
         if name.endswith(BEFORE):
             storage.remove(deltas.path(f"{stages.MARKERS}/{name}.json"))
             storage.remove(deltas.path(name))
