@@ -66,9 +66,7 @@ class Batch:
     """
 
     source: str
-    views: Mapping[
-        str, View
-    ]  # anchor (n), and maybe positive (p) and negative (n), or second (n): another text, which may say another thing
+    views: Mapping[str, View]  # anchor (n), and maybe positive (p) and negative (n), or second (n), which may say something else
     groups: Ints  # (n,)
     owners: Ints  # (p,) the anchor of each positive
     negative_groups: Ints | None = None  # (n,) the group that has the text of a hard negative, -1 for none; None: there are none
