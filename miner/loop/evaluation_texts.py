@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pyarrow.parquet as pq
 
 from miner import storage
-from miner.errors import ConfigError, DataError
+from miner.errors import DataError
 from miner.text import streams
-from miner.text.formats import REFUSED
+from miner.text.formats import refuse
 
 
 def sentences(uri: str) -> Iterator[str]:
@@ -17,10 +17,9 @@ def sentences(uri: str) -> Iterator[str]:
     DataError where the file cannot be read or holds no sentence, ConfigError where it is of a kind that is not read.
     """
     kind, compression = streams.extensions(uri)
-    if kind in REFUSED:
-        raise ConfigError(f"{uri}: {kind} files are not read; {REFUSED[kind]}")
-    found, empty = _parquet(uri) if kind == ".parquet" else _lines(uri, compression, kind in (".jsonl", ".ndjson")), True
-    for text in found:
+    refuse(uri, kind)
+    empty = True
+    for text in _parquet(uri) if kind == ".parquet" else _lines(uri, compression, kind in (".jsonl", ".ndjson")):
         if any(map(str.isalnum, text)):
             empty = False
             yield text

@@ -48,11 +48,11 @@ def held_out(groups: Ints, ids: Ints, share: float, seed: int) -> Bools:
     Drawn from all groups alike, whatever their margins: the best pairs alone would be the easiest. What is drawn follows from the
     ids, which are hashes of sentences, so that a group that is found again in the next round is held out again, and never learnt.
     """
-    known, places = np.unique(groups[groups != CONTRADICTED], return_inverse=True)
+    linked = groups != CONTRADICTED
+    known, places = np.unique(groups[linked], return_inverse=True)
+    lots = ids[linked].view(np.uint64) ^ np.random.default_rng(seed).integers(1 << 64, dtype=np.uint64)
     least = np.full(len(known), np.iinfo(np.uint64).max, dtype=np.uint64)
-    np.minimum.at(
-        least, places, ids[groups != CONTRADICTED].view(np.uint64) ^ np.random.default_rng(seed).integers(1 << 64, dtype=np.uint64)
-    )
+    np.minimum.at(least, places, lots)
     drawn = known[np.argsort(least, kind="stable")[: int(share * len(known))]]
     kept: Bools = np.isin(groups, drawn)
     return kept

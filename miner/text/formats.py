@@ -39,6 +39,12 @@ REFUSED = {
 }
 
 
+def refuse(name: str, kind: str) -> None:
+    """ConfigError where files of a kind, told by the end of their name, are not read."""
+    if kind in REFUSED:
+        raise ConfigError(f"{name}: {kind} files are not read; {REFUSED[kind]}")
+
+
 def read_values(uri: str, settings: TextSettings, name: str) -> Iterator[Run]:
     """The values of one input, by its extension; errors in what it says call it `name`.
 
@@ -50,8 +56,7 @@ def read_values(uri: str, settings: TextSettings, name: str) -> Iterator[Run]:
         if compression:
             raise ConfigError(f"{name}: Parquet is read as it is; decompress the file first")
         return parquet(uri, _needed(name, column))
-    if kind in REFUSED:
-        raise ConfigError(f"{name}: {kind} files are not read; {REFUSED[kind]}")
+    refuse(name, kind)
     if kind in (".jsonl", ".ndjson"):
         return jsonl(_lines(uri, compression, settings), _needed(name, column))
     if column is None and kind != ".tsv":

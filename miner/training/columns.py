@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from miner import storage
-from miner.errors import ConfigError, DataError
+from miner.errors import DataError
 from miner.text import streams
-from miner.text.formats import REFUSED
+from miner.text.formats import refuse
 from miner.text.normalise import clean_all
 
 PARQUET_ROWS = 4096  # read at a time
@@ -49,8 +49,7 @@ def read_columns(uri: str, columns: Sequence[str]) -> Iterator[Rows]:
     are empty are passed over. Raises DataError, with file and line, for a row that is broken or has no text in one of the columns.
     """
     kind, compression = streams.extensions(uri)
-    if kind in REFUSED:
-        raise ConfigError(f"{uri}: {kind} files are not read; {REFUSED[kind]}")
+    refuse(uri, kind)
     read = _parquet(uri, columns) if kind == ".parquet" else _lines(uri, kind, compression, columns)
     for first, cells in read:
         rows = [clean_all(column) for column in cells]

@@ -54,7 +54,8 @@ class HeldOut:
             found = classifier.classes(vectors(towers[0], context, first, second)).argmax(dim=1).cpu().numpy()
             return float(np.mean(found == [self.labels.index(label) for label in more[0]]))
         of_second = towers[0] if self.settings.metric == "sts" else towers[-1]  # of two encoders, the other is that of translations
-        x, y = (functional.normalize(vectors(tower, context, texts), dim=1) for tower, texts in ((towers[0], first), (of_second, second)))
+        x = functional.normalize(vectors(towers[0], context, first), dim=1)
+        y = functional.normalize(vectors(of_second, context, second), dim=1)
         if self.settings.metric == "sts":
             found = float(spearmanr((x * y).sum(dim=1).cpu().numpy(), list(map(float, more[0]))).statistic)
             return -1.0 if np.isnan(found) else found  # vectors that are all alike correlate with nothing

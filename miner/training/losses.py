@@ -5,7 +5,7 @@ what those are. A row's loss for one positive is `-log exp(s / t) / (exp(s / t) 
 computed as `log(1 + exp(N - s / t))` from N, the logarithm of the sum over negatives. Where no negative is left it is 0.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,12 @@ class Vectors:
     def owned(self) -> Tensor:
         """(p,) the anchor of each positive."""
         return torch.arange(len(self.positives), device=self.groups.device) if self.owners is None else self.owners
+
+    def runs(self, sizes: Sequence[int]) -> Iterator["Vectors"]:
+        """Runs of so many anchors, each with one positive, as batches of their own."""
+        columns = {name: torch.split(rows, list(sizes)) for name, rows in vars(self).items() if rows is not None and name != "owners"}
+        for rows in zip(*columns.values(), strict=True):
+            yield Vectors(**dict(zip(columns, rows, strict=True)))
 
 
 def info_nce(batch: Vectors, temperature: float, two_way: bool = False, hard_weight: float = 0.0) -> Tensor:

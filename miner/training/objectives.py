@@ -1,9 +1,9 @@
 """The losses of a config, each with the vectors it is of: what stands between a batch and `losses`."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -22,18 +22,12 @@ class InfoNce(Term):
     views = (ANCHOR, POSITIVE, NEGATIVE)
 
     def forward(self, step: Step) -> Tensor:
-        weights = step.tensor(np.ones(len(step.batch), dtype=np.float32) if step.batch.weights is None else step.batch.weights)
-        columns = [*step.unit.values(), step.tensor(step.batch.groups), weights]
-        names = [*(f"{name}s" for name in step.unit), "groups", "weights"]
-        if NEGATIVE in step.unit:
-            columns, names = [*columns, step.tensor(step.batch.negative_groups)], [*names, "negative_groups"]
-        sizes = list(step.batch.blocks) or [len(step.batch)]
-        settings = self.settings
+        vectors, settings = step.compared(), self.settings
+        weights = torch.ones_like(vectors.anchors[:, 0]) if vectors.weights is None else vectors.weights
         total = torch.zeros((), device=weights.device)
-        for block in zip(*(torch.split(column, sizes) for column in columns), strict=True):
-            vectors = losses.Vectors(**dict(zip(names, block, strict=True)))
-            loss = losses.info_nce(vectors, settings.temperature, settings.two_way, settings.hard_negative_weight)
-            total = total + loss * vectors.weights.sum()  # type: ignore[union-attr]
+        for block in replace(vectors, weights=weights).runs(step.batch.blocks or (len(weights),)):
+            loss = losses.info_nce(block, settings.temperature, settings.two_way, settings.hard_negative_weight)
+            total = total + loss * block.weights.sum()  # type: ignore[union-attr]
         return total / weights.sum()
 
 

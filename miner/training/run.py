@@ -23,7 +23,7 @@ from miner.training.corpora import Corpus, check_source, open_corpus, read_sourc
 from miner.training.examples import Strategy, strategy
 from miner.training.held_out import HeldOut
 from miner.training.objectives import term
-from miner.training.settings import StaticSettings, TrainConfig, TransformerSettings
+from miner.training.settings import EvaluationSettings, StaticSettings, TrainConfig, TransformerSettings
 from miner.training.steps import Place, Term
 from miner.training.trainer import CHECKPOINTS, ENCODER, Stream, Trainer
 from miner.training.transformer import Transformer
@@ -101,8 +101,13 @@ def _places(config: TrainConfig, work: Path) -> dict[str, Path]:
     """What is read -> a place in WORK that is there as soon as it was read, and is another where its files are others."""
     places = {f"source {source.title!r}": work / source_key(source) for source in config.data}
     if config.evaluation is not None:
-        places["evaluation"] = work / f"evaluation-{storage.key(fingerprints(config.evaluation.files))}"
+        places["evaluation"] = _evaluation_place(config.evaluation, work)
     return places
+
+
+def _evaluation_place(evaluation: EvaluationSettings, work: Path) -> Path:
+    """An empty folder: what is read of the evaluation is held in memory."""
+    return work / f"evaluation-{storage.key(fingerprints(evaluation.files))}"
 
 
 def _different(ours: Any, theirs: Any, name: str = "") -> str | None:
@@ -137,8 +142,8 @@ def _prepare(config: TrainConfig, folder: Path) -> tuple[Trainer, HeldOut | None
             for place, (source, corpus) in enumerate(zip(config.data, corpora, strict=True))
         }
         towers = towers or [_bags(config, corpora, folder / WORK)]
-        for place in _places(config, folder / WORK).values():
-            place.mkdir(exist_ok=True)  # of the evaluation, whose files are in memory
+        if config.evaluation is not None:
+            _evaluation_place(config.evaluation, folder / WORK).mkdir(exist_ok=True)
     _check_processes(config, accelerator.num_processes)
     streams = [_stream(config, titles, sources, towers) for titles in checks.streams(config)]
     steps = config.training.steps or _steps(config, streams[0])

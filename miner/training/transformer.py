@@ -58,7 +58,7 @@ class Transformer(nn.Module):
         if self.tokenizer.pad_token_id is None:
             raise ConfigError(f"{settings.model}: its tokenizer has no padding token; choose another encoder.model")
         self.longest = parts.token_limit(self.recipe, settings.max_tokens, self.tokenizer, self.model)
-        wanted = settings.pooling or ("cls" if not self.recipe.pooling else "+".join(self.recipe.pooling))
+        wanted = settings.pooling or "+".join(self.recipe.pooling) or "cls"
         self.pooling = self._cut(SIMCSE.get(wanted, wanted))
         self.pool = pooler(self.pooling)
         self.dim = int(self.model.config.hidden_size)
