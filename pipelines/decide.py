@@ -93,27 +93,22 @@ def write(
     rows = ordered.order(pairs, found, gold, steps)
     dropped = judged.ordered(steps) if judged is not None and settings.keep_dropped else None
     changes = deltas.stage_of(output, {**_decided(found, settings, threshold), **({"threshold": "auto"} if choice else {})})
-    before, known = deltas.begin(output, changes, _inputs(found)), _checksum(output)
-    storage.remove(storage.join(output, stages.MANIFEST))  # of what is written over from here on
+    before, manifest = deltas.begin(output, changes, _inputs(found)), storage.join(output, stages.MANIFEST)
+    known = deltas.pairs_of(stages.read_manifest(output)) if storage.exists(manifest) else None
+    storage.remove(manifest)  # of what is written over from here on
     examples = _Examples(pairs.rows)
     writers.write_bitext(output, examples.watch(rows.parts()))
-    if not before and known not in (None, storage.checksum(storage.join(output, writers.PARQUET))):
-        storage.remove(changes.folder)  # other pairs of the same text, to which no delta leads
     _write_dropped(dropped, settings, output)
     scores = evaluation.scores(sum(shard.counts["right"] for shard in rows.manifest.shards), pairs.rows, *wanted) if wanted else None
     delta = deltas.write(before, output, changes, options) if before else None
     written = Written(pairs.rows, threshold, choice, dict(judged.dropped) if judged else {}, scores, examples.found, delta)
-    storage.write_json(storage.join(output, stages.MANIFEST), asdict(_manifest(found, settings, output, written)))
+    told = _manifest(found, settings, output, written)
+    if not before and known not in (None, deltas.pairs_of(told)):
+        storage.remove(changes.folder)  # other pairs of the same text, to which no delta leads
+    storage.write_json(manifest, asdict(told))
     deltas.end(changes)
     steps.remove()
     return written
-
-
-def _checksum(output: str) -> str | None:
-    """That of the pairs in OUTPUT, where a run finished them."""
-    if not storage.exists(storage.join(output, stages.MANIFEST)):
-        return None
-    return next((shard.checksum for shard in stages.read_manifest(output).shards if shard.name == writers.PARQUET), None)
 
 
 def _write_dropped(dropped: Ordered | None, settings: DecideSettings, output: str) -> None:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from miner import stages, storage
 from miner.errors import StorageError
 from miner.mining import writers
-from miner.stages import Stage
+from miner.stages import Manifest, Stage
 from miner.tables import BITEXT, DELTA
 from pipelines import exchange, ordered
 from pipelines.exchange import Steps
@@ -77,10 +77,14 @@ def begin(output: str, deltas: Stage, inputs: Mapping[str, str]) -> str | None:
     if dict(manifest.inputs) == dict(inputs):
         return None
     place = f"{1 + len(deltas.marked()) // 2:05d}{BEFORE}"
-    checksum = next(shard.checksum for shard in manifest.shards if shard.name == writers.PARQUET)
-    deltas.done(place, manifest.details["pairs"], deltas.key(), checksum=checksum)  # first: what is moved and not known is lost
+    deltas.done(place, manifest.details["pairs"], deltas.key(), checksum=pairs_of(manifest))  # first: what is moved and not known is lost
     storage.move(storage.join(output, writers.PARQUET), deltas.path(place))
     return deltas.path(place)
+
+
+def pairs_of(manifest: Manifest) -> str | None:
+    """The checksum of the pairs that a manifest tells of, if it does."""
+    return next((shard.checksum for shard in manifest.shards if shard.name == writers.PARQUET), None)
 
 
 def end(deltas: Stage) -> None:
