@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow.parquet as pq
 from threshold import PARTS, Pair, pairs_of
 
-from miner.config import FromCandidatesConfig, MineConfig
+from miner.config.commands import FromCandidatesConfig, MineConfig
 from miner.errors import DataError
 from miner.mining.thresholds import from_gold
-from pipelines import mine
+from pipelines.mining import mine
 
 LANGUAGES = ("fra", "ces", "hun", "ita", "spa")  # those with news: the others have too few pairs
 PLANTED = 600

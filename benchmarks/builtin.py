@@ -16,7 +16,7 @@ from statistics import mean
 
 from miner.encoders import Encoder, load_encoder
 from miner.evaluation import tatoeba
-from miner.evaluation.lines import encode
+from miner.evaluation.inputs import encode
 from miner.evaluation.retrieval import accuracy, find, hits
 from miner.evaluation.settings import TatoebaTask
 

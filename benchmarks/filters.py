@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from miner.config import PairFilters, SentenceFilters
+from miner.config.commands import PairFilters, SentenceFilters
 from miner.filters import Verdicts
 from miner.filters.pairs import Pairs, judge_pairs
 from miner.filters.sentences import judge_sentences

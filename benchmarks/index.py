@@ -19,17 +19,17 @@ import pyarrow as pa
 import torch
 
 from miner import stages, storage
-from miner.config import IndexSettings
+from miner.config.commands import IndexSettings
 from miner.corpus import EMBEDDINGS, Corpus, open_corpus, write_row_groups
-from miner.search import choice
+from miner.search import cost_model
 from miner.search.exact import Block, search_block
 from miner.search.precision import fastest
 from miner.search.tuning import Setting
 from miner.stages import Shard
 from miner.storage import available_cores
 from miner.tables import embeddings_schema, vectors_to_arrow
-from pipelines import index
-from pipelines.indexed import Indexed, draw
+from pipelines.search import build_index
+from pipelines.search.open_index import Indexed, draw
 
 K = 4
 CHECKED = 1000  # queries of the independent check
@@ -73,9 +73,9 @@ def seconds() -> float:
 def measure(keys: Corpus, queries: np.ndarray, target: float, folder: str) -> str:
     """One line of the table."""
     start = seconds()
-    manifest = index.build(keys, folder, IndexSettings(target_recall=target), K)
+    manifest = build_index.build(keys, folder, IndexSettings(target_recall=target), K)
     built = seconds() - start
-    indexed = Indexed(folder, index.FILE, keys)
+    indexed = Indexed(folder, build_index.FILE, keys)
     own = Setting(**manifest.details["setting"])
     setting = indexed.tune(queries[-2000:], K, target)  # others than those that are timed and checked
     start = seconds()
@@ -85,7 +85,7 @@ def measure(keys: Corpus, queries: np.ndarray, target: float, folder: str) -> st
     checked = independent(every[1], queries[:CHECKED], found.similarities[:CHECKED])
     precisions = {next(iter(fastest(torch.device("cpu"), keys.dim))), "float32"}
     times = {name: seconds_exact(every, queries[:-2000], name) for name in precisions}
-    guesses = {name: choice.estimate((keys.rows, keys.rows), keys.dim, K, target, name, available_cores()) for name in times}
+    guesses = {name: cost_model.estimate((keys.rows, keys.rows), keys.dim, K, target, name, available_cores()) for name in times}
     cells = (
         f"{keys.rows:,}",
         manifest.details["factory"],

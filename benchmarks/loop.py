@@ -13,8 +13,8 @@ import numpy as np
 
 from miner import storage
 from miner.corpus import open_corpus
-from pipelines import gold as golds
-from pipelines.selftrain_select import ids_of
+from pipelines.loop.select import ids_of
+from pipelines.mining import gold_pairs as golds
 
 THRESHOLDS = (1.06, 1.08, 1.10, 1.12, 1.15, 1.20)
 

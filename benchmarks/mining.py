@@ -25,9 +25,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from miner.config import FromCandidatesConfig, MineConfig, PairFilters, SentenceFilters
+from miner.config.commands import FromCandidatesConfig, MineConfig, PairFilters, SentenceFilters
 from miner.text.normalise import clean_all
-from pipelines import mine
+from pipelines.mining import mine
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 LANGUAGES = ("de", "fr", "ru", "fi", "hi", "zh")

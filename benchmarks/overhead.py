@@ -129,7 +129,7 @@ def embedded(encoder: object, path: Path) -> tuple:
     """Ids (n,) ascending, vectors (n, dim) float16, and the texts by id."""
     import numpy as np
 
-    from miner.config import TextSettings
+    from miner.config.commands import TextSettings
     from miner.text import normalise, readers
 
     by_id: dict[int, str] = {}

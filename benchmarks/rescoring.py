@@ -16,8 +16,8 @@ import torch
 
 from miner.search import rescoring
 from miner.search.parallel import for_each
-from pipelines.index import FILE, indexed_corpus
-from pipelines.indexed import Indexed, draw
+from pipelines.search.build_index import FILE, indexed_corpus
+from pipelines.search.open_index import Indexed, draw
 
 STEP = 64  # queries of a piece, in plain numpy
 

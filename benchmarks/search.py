@@ -162,7 +162,7 @@ def unit(vectors: np.ndarray, noise: float, numbers: np.random.Generator) -> np.
 
 def text_vectors(source: str, target: str, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """The first unique lines of two files, by the built-in encoder."""
-    from miner.config import EncoderSettings
+    from miner.config.commands import EncoderSettings
     from miner.encoders import load_encoder
 
     encoder = load_encoder("builtin", EncoderSettings())

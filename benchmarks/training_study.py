@@ -30,7 +30,7 @@ import study_data
 import torch
 from study_methods import METHODS, NOTHING, RANDOM, Method
 
-from miner.config import EncoderSettings
+from miner.config.commands import EncoderSettings
 from miner.encoders import load_encoder
 from miner.training import run
 from miner.training.settings import TrainConfig

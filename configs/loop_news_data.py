@@ -19,7 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from miner.filters.near import skeleton
+from miner.filters.near_duplicates import skeleton
 from miner.languages import canonical
 
 # Language -> the ISO 639-3 code of its Tatoeba test set.

@@ -23,9 +23,9 @@ class Drive(beam.DoFn):
         self.strict = strict
 
     def process(self, config: str) -> None:
-        from miner.config import load_yaml
-        from miner.run_settings import RunConfig
-        from pipelines import run
+        from miner.config.base import load_yaml
+        from miner.config.runs import RunConfig
+        from pipelines.runs import run
 
         settings = load_yaml(RunConfig, config, ["strict=true"] if self.strict else [])
         result = run.run(settings, settings.runner.options(self.profile))

@@ -85,10 +85,10 @@ def exit_unless_whole(set_aside: Mapping[str, str]) -> None:
 def _say(ctx: click.Context, level: int, text: str, **more: str) -> None:
     """A line on stderr."""
     if _edge(ctx).log_format == "json":
-        from miner.cli import log_lines
+        from miner.cli import json_logs
 
         record = logging.LogRecord("miner", level, "", 0, text.removeprefix("error: "), None, None)
-        click.echo(log_lines.as_json(record, **more), err=True)
+        click.echo(json_logs.as_json(record, **more), err=True)
     else:
         click.echo(f"miner: {text}", err=True)
 
@@ -158,11 +158,11 @@ class Terminal(logging.Handler):
             self.write(record)
 
     def write(self, record: logging.LogRecord) -> None:
-        from miner.cli import log_lines
+        from miner.cli import json_logs
 
         if self.bar is not None:
             self.bar.clear()
-        click.echo(log_lines.as_json(record) if self.edge.log_format == "json" else f"miner: {self.format(record)}", err=True)
+        click.echo(json_logs.as_json(record) if self.edge.log_format == "json" else f"miner: {self.format(record)}", err=True)
 
     def close_bar(self) -> None:
         if self.bar is not None:

@@ -6,7 +6,7 @@ import click
 
 from miner.cli import console, options
 from miner.cli.filters import choose, filter_option, keep_dropped_option
-from miner.config import EmbedConfig, SentenceFilters
+from miner.config.commands import EmbedConfig, SentenceFilters
 
 
 @click.command()
@@ -29,7 +29,7 @@ def command(inputs: tuple[str, ...], filters: tuple[str, ...], json_file: str | 
     Example:
       miner embed news.de.txt.gz --lang de --output embedded/de
     """
-    from pipelines import embed
+    from pipelines.corpus import embed
 
     config = EmbedConfig.check(inputs=inputs, **choose(filters, sentence_filters=SentenceFilters), **settings)
     result = embed.run(config, console.beam_options())

@@ -5,8 +5,10 @@ from typing import Any
 
 import click
 
-from miner.cli import console, eval_options, options, report, truth
-from miner.config import EncoderSettings, load_yaml
+from miner.cli import console, eval_options, options, report
+from miner.cli import gold as gold_module
+from miner.config.base import load_yaml
+from miner.config.commands import EncoderSettings
 from miner.errors import ConfigError
 from miner.evaluation.settings import (
     AlignmentTask,
@@ -227,7 +229,7 @@ def bitext(folder: str, gold: str | None, json_file: str | None, no_report: bool
     """
     from miner.evaluation.bitext import evaluate
 
-    known = None if gold is None else truth.read(folder, gold)
+    known = None if gold is None else gold_module.read(folder, gold)
     _tell(evaluate(folder, known), json_file, no_report=True)
     if not no_report:
         report.leave(folder, known, identify=True)

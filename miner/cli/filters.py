@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from miner.cli.options import Function
-from miner.config import Filters
+from miner.config.commands import Filters
 from miner.errors import ConfigError
 
 RECOMMENDED, OFF = "recommended", "off"

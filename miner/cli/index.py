@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from miner.cli import console, options
-from miner.config import IndexConfig
+from miner.config.commands import IndexConfig
 
 
 @click.command()
@@ -29,7 +29,7 @@ def command(json_file: str | None, **settings: Any) -> None:
     Example:
       miner index embedded/de --output indexed/de
     """
-    from pipelines import index as stage
+    from pipelines.search import build_index as stage
 
     result = stage.run(IndexConfig.check(**settings), console.beam_options())
     console.write_figures(json_file, result.figures())

@@ -8,7 +8,7 @@ import click
 from miner.cli import console, options, report
 
 if TYPE_CHECKING:
-    from pipelines.selftrain import LoopResult
+    from pipelines.loop.loop import LoopResult
 
 COLUMNS = ("round", "dev", "test", "pairs", "precision", "same", "minutes")
 
@@ -27,11 +27,11 @@ def command(config: str, output: str, changes: tuple[str, ...], resume: bool, js
     Example:
       miner loop configs/loop-news.yaml --output build/loop-news
     """
-    from miner.config import load_yaml
+    from miner.config.base import load_yaml
     from miner.loop.settings import LoopConfig
-    from pipelines import selftrain
+    from pipelines.loop import loop
 
-    result = selftrain.run(load_yaml(LoopConfig, config, changes), output, resume, console.beam_options())
+    result = loop.run(load_yaml(LoopConfig, config, changes), output, resume, console.beam_options())
     console.write_figures(json_file, result.figures())
     click.echo(summary(result))
     if not no_report:

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from miner.cli import console, options, report, truth
+from miner.cli import console, gold, options, report
 from miner.cli.filters import choose, filter_option, keep_dropped_option
-from miner.config import DecideSettings, EncoderSettings, FromCandidatesConfig, MineConfig, PairFilters, SentenceFilters
+from miner.config.commands import DecideSettings, EncoderSettings, FromCandidatesConfig, MineConfig, PairFilters, SentenceFilters
 
 if TYPE_CHECKING:
     from miner.mining.thresholds import Choice
-    from pipelines.mine import MineResult
+    from pipelines.mining.mine import MineResult
 
 TEXT_WIDTH = 60  # characters of a sentence in the summary
 
@@ -92,7 +92,7 @@ def command(json_file: str | None, no_report: bool, from_candidates: str | None,
       miner mine --from-candidates mined --retrieval all --output all-candidates
     """
     _check_usage(click.get_current_context(), from_candidates is not None)
-    from pipelines import mine
+    from pipelines.mining import mine
 
     if from_candidates is None:
         chosen = choose(filters, sentence_filters=SentenceFilters, pair_filters=PairFilters)
@@ -107,7 +107,7 @@ def command(json_file: str | None, no_report: bool, from_candidates: str | None,
     files = result.files
     if not no_report:
         whole = settings["gold"] if not settings["gold_sample"] else None  # a sample does not tell which pairs are wrong
-        known = None if whole is None else truth.read(from_candidates or result.output, whole)
+        known = None if whole is None else gold.read(from_candidates or result.output, whole)
         files += filter(None, [report.leave(result.output, known)])
     click.echo(summary(result, files))
     console.exit_unless_whole(result.set_aside)

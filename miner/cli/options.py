@@ -5,7 +5,8 @@ from typing import Any, TypeVar
 
 import click
 
-from miner.config import ApproximateSettings, EmbedConfig, EncoderSettings, SentenceSettings, Settings, TextSettings
+from miner.config.base import Settings
+from miner.config.commands import ApproximateSettings, EmbedConfig, EncoderSettings, SentenceSettings, TextSettings
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

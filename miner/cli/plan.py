@@ -8,7 +8,7 @@ import click
 from miner.cli import console, options
 
 if TYPE_CHECKING:
-    from pipelines.plan import Plan
+    from pipelines.runs.plan import Plan
 
 
 @click.command()
@@ -31,10 +31,10 @@ def command(config: str, changes: tuple[str, ...], rates: str | None, json_file:
       miner plan configs/run.yaml
       miner plan configs/run.yaml --hardware l4 --workers 8 --price 0.7 --set plan.sentences.en=1e9
     """
-    from miner.config import load_yaml
-    from miner.plan.settings import PlanSettings
-    from miner.run_settings import RunConfig
-    from pipelines import plan
+    from miner.config.base import load_yaml
+    from miner.config.planning import PlanSettings
+    from miner.config.runs import RunConfig
+    from pipelines.runs import plan
 
     settings = load_yaml(RunConfig, config, changes)
     asked = PlanSettings.check(**{name: value for name, value in given.items() if value is not None})

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from miner.cli import truth
+from miner.cli import gold as gold_module
 from miner.errors import DataError
 
 if TYPE_CHECKING:
-    from miner.evaluation.judged import Gold, Marks
+    from miner.evaluation.bitext_precision import Gold, Marks
 
 report_option = click.option("--no-report", is_flag=True, help="Leave report.html out.")
 
@@ -25,7 +25,7 @@ def command(folder: str, gold: str | None) -> None:
     Example:
       miner report mined --gold gold.tsv
     """
-    uri = leave(folder, None if gold is None else truth.read(folder, gold), identify=True)
+    uri = leave(folder, None if gold is None else gold_module.read(folder, gold), identify=True)
     if uri is None:
         raise DataError(f"{folder}: nothing to show; name a folder of `miner mine` or `miner train`, or one with figures of `miner eval`")
     click.echo(uri)
@@ -33,6 +33,6 @@ def command(folder: str, gold: str | None) -> None:
 
 def leave(folder: str, known: "Gold | Marks | None" = None, identify: bool = False) -> str | None:
     """Write the report of a folder and tell where it is; None where the folder holds nothing to show."""
-    from miner.report.write import write
+    from miner.report.build import write
 
     return write(folder, known, identify)

@@ -8,7 +8,7 @@ import click
 from miner.cli import console, options, report
 
 if TYPE_CHECKING:
-    from pipelines.run import RunResult, Step
+    from pipelines.runs.run import RunResult, Step
 
 
 @click.command()
@@ -35,9 +35,9 @@ def command(
     from dataclasses import asdict
 
     from miner import storage
-    from miner.config import load_yaml
-    from miner.run_settings import RunConfig
-    from pipelines import run
+    from miner.config.base import load_yaml
+    from miner.config.runs import RunConfig
+    from pipelines.runs import run
 
     settings = load_yaml(RunConfig, config, (*changes, *(["strict=true"] if strict else [])))
     beam_options = (*settings.runner.options(profile), *console.beam_options())

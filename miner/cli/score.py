@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from miner.cli import console, options
-from miner.config import DecideSettings, MineConfig, ScoreConfig
+from miner.config.commands import DecideSettings, MineConfig, ScoreConfig
 
 
 @click.command()
@@ -35,7 +35,7 @@ def command(json_file: str | None, **settings: Any) -> None:
       miner score news.en.txt news.de.txt --output scored.tsv.gz
       miner score pairs.tsv --source-column 1 --target-column 2 --output scored.tsv
     """
-    from pipelines import score
+    from pipelines.mining import score
 
     if settings["target"] is None and (settings["source_column"] is None or settings["target_column"] is None):
         raise click.UsageError("give TARGET, or one file with --source-column and --target-column")

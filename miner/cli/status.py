@@ -7,7 +7,7 @@ import click
 from miner.cli import console, options
 
 if TYPE_CHECKING:
-    from pipelines.status import StageStatus, Status
+    from pipelines.runs.status import StageStatus, Status
 
 
 @click.command()
@@ -20,7 +20,7 @@ def command(folder: str, json_file: str | None) -> None:
     Example:
       miner status build/run
     """
-    from pipelines import status
+    from pipelines.runs import status
 
     found = status.look(folder)
     console.write_figures(json_file, found.figures())

@@ -21,12 +21,12 @@ def command(config: str, output: str, changes: tuple[str, ...], resume: bool, js
     """
     from dataclasses import asdict
 
-    from miner.config import load_yaml
-    from miner.training import processes, run
+    from miner.config.base import load_yaml
+    from miner.training import distributed, run
     from miner.training.settings import TrainConfig
 
     trained = run.train(load_yaml(TrainConfig, config, changes), output, resume)
-    if not processes.first():
+    if not distributed.first():
         return
     console.write_figures(json_file, asdict(trained))
     score = "" if trained.score is None else f", best score {trained.score:.4f}"

@@ -19,7 +19,7 @@ def command(folder: str, json_file: str | None) -> None:
     Example:
       miner verify mined
     """
-    from pipelines import verify
+    from pipelines.runs import verify
 
     found = verify.run(folder)
     console.write_figures(json_file, found.figures())

@@ -5,7 +5,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from miner import storage
-from miner.config import EncoderSettings
+from miner.config.commands import EncoderSettings
 from miner.encoders.base import Encoder
 from miner.errors import ConfigError, ModelError
 

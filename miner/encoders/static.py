@@ -17,7 +17,7 @@ import xxhash
 
 from miner import storage
 from miner.encoders.base import Tally
-from miner.encoders.words import Pieces, Words
+from miner.encoders.word_cache import Pieces, Words
 from miner.errors import ModelError
 
 KIND = "static"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from miner.config import EncoderSettings
+from miner.config.commands import EncoderSettings
 from miner.encoders import hub
 from miner.encoders import transformer_parts as parts
 from miner.encoders.base import Tally

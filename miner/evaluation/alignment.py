@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from miner.encoders import Encoder
 from miner.errors import DataError
-from miner.evaluation.lines import encode, read_aligned
+from miner.evaluation.inputs import encode, read_aligned
 from miner.evaluation.scores import Floats, Score, mean
 from miner.evaluation.settings import AlignmentTask
 

@@ -14,12 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from miner import stages, storage
-from miner.config import PairFilters
+from miner.config.commands import PairFilters
 from miner.errors import ConfigError, DataError
-from miner.evaluation.judged import Gold, Judgement, Marks
+from miner.evaluation.bitext_precision import Gold, Judgement, Marks
 from miner.evaluation.scores import Floats, percent
 from miner.filters import BLOCK, hubs, language
-from miner.filters.near import skeleton_keys
+from miner.filters.near_duplicates import skeleton_keys
 from miner.filters.pairs import PAIR_FILTERS, Pairs, judge_pairs
 from miner.mining.writers import PARQUET
 

@@ -16,8 +16,8 @@ import numpy as np
 from miner import storage
 from miner.encoders import Encoder
 from miner.errors import DataError
-from miner.evaluation.curve import Bools, Curve, curve
-from miner.evaluation.lines import encode, read_lines
+from miner.evaluation.inputs import encode, read_lines
+from miner.evaluation.precision_recall import Bools, Curve, curve
 from miner.evaluation.retrieval import search
 from miner.evaluation.scores import Floats, Items, Score, f1, percent, table
 from miner.evaluation.settings import BuccTask

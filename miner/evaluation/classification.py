@@ -4,7 +4,7 @@ import numpy as np
 
 from miner.encoders import Encoder
 from miner.evaluation import probe
-from miner.evaluation.lines import encode
+from miner.evaluation.inputs import encode
 from miner.evaluation.probe import Result
 from miner.evaluation.settings import ClassificationTask
 

@@ -15,11 +15,11 @@ from miner.encoders.model_folder import read_recipe
 from miner.encoders.static import StaticEncoder
 from miner.encoders.transformer import TransformerEncoder
 from miner.errors import ConfigError
-from miner.evaluation.lines import CHUNK, encode
+from miner.evaluation.inputs import CHUNK, encode
 from miner.training.heads import FirstTokenHead, NliHead, load_head
-from miner.training.held_out import vectors
 from miner.training.settings import TransformerSettings
 from miner.training.transformer import Transformer
+from miner.training.validation import vectors
 
 FILES = ("classification*.safetensors", "nli_head*.safetensors")  # those that read a pair as one come first
 LONGEST = 512  # tokens of a pair, where nothing limits them

@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from miner.config import EncoderSettings
+from miner.config.commands import EncoderSettings
 from miner.encoders import Encoder, load_encoder
 from miner.encoders.transformer import TransformerEncoder
 from miner.errors import ConfigError

@@ -9,7 +9,7 @@ import numpy as np
 from miner.encoders import Encoder
 from miner.errors import DataError
 from miner.evaluation import probe
-from miner.evaluation.lines import encode, read_columns
+from miner.evaluation.inputs import encode, read_columns
 from miner.evaluation.scores import Items, Score, agreement, percent, table
 from miner.evaluation.settings import LanguageProbeTask
 

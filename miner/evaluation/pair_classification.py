@@ -9,7 +9,7 @@ import numpy.typing as npt
 from miner.encoders import Encoder
 from miner.errors import DataError
 from miner.evaluation import probe
-from miner.evaluation.lines import encode
+from miner.evaluation.inputs import encode
 from miner.evaluation.probe import Features, Result, Rows
 from miner.evaluation.settings import PairClassificationTask
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.errors import DataError
-from miner.evaluation.lines import read_columns
+from miner.evaluation.inputs import read_columns
 from miner.evaluation.scores import Items, Score, agreement, macro_f1, percent, table
 from miner.evaluation.settings import ProbeTask
 

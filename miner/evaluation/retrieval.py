@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.encoders import Encoder
-from miner.evaluation.lines import encode, read_aligned
+from miner.evaluation.inputs import encode, read_aligned
 from miner.evaluation.scores import Score, mean, percent, table
 from miner.evaluation.settings import RetrievalTask
 from miner.mining.margin import margins, mean_similarities

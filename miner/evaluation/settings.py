@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self
 import pydantic
 from pydantic_core import PydanticCustomError
 
-from miner.config import Settings
+from miner.config.base import Settings
 
 
 class TaskSettings(Settings):

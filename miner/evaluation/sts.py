@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from miner.encoders import Encoder
 from miner.errors import DataError
-from miner.evaluation.lines import encode, read_columns
+from miner.evaluation.inputs import encode, read_columns
 from miner.evaluation.scores import Floats, Score, pearson, percent, spearman, table
 from miner.evaluation.settings import StsTask
 

@@ -12,7 +12,7 @@ import torch
 from miner import storage
 from miner.encoders import Encoder
 from miner.errors import DataError
-from miner.evaluation.lines import encode, read_lines
+from miner.evaluation.inputs import encode, read_lines
 from miner.evaluation.retrieval import HEADS, Accuracy, Hits, accuracy, by_cosine, hits, search
 from miner.evaluation.scores import Score, mean, table
 from miner.evaluation.settings import TatoebaTask

@@ -8,11 +8,11 @@ import numpy as np
 
 from miner.filters import BLOCK, Filter, Floats, Verdicts, concat, judge
 from miner.filters.characters import Texts
-from miner.filters.copies import likeness
 from miner.filters.junk import junk_share
 from miner.filters.language import likelihood
 from miner.filters.length import length_ratio
 from miner.filters.numbers import disagreement
+from miner.filters.overlap import likeness
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from miner.filters import BLOCK, Filter, Verdicts, concat, judge
 from miner.filters.characters import Texts
 from miner.filters.language import likelihood
 from miner.filters.length import characters, words
-from miner.filters.letters import letter_share, script_share
 from miner.filters.repeats import repeated_share
+from miner.filters.scripts import letter_share, script_share
 
 
 @dataclass(frozen=True)

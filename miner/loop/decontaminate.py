@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from miner.filters.near import skeleton
+from miner.filters.near_duplicates import skeleton
 
 Hashes = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]

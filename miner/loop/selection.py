@@ -8,7 +8,7 @@ import numpy.typing as npt
 import regex
 import xxhash
 
-from miner.filters.near import skeleton
+from miner.filters.near_duplicates import skeleton
 from miner.loop.settings import SelectionSettings
 
 Floats = npt.NDArray[np.float64]

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Self
 import pydantic
 from pydantic_core import PydanticCustomError
 
-from miner.config import DecideSettings, EncoderSettings, EngineSettings, PairFilters, SentenceSettings, Settings, TextSettings
+from miner.config.base import Settings
+from miner.config.commands import DecideSettings, EncoderSettings, EngineSettings, PairFilters, SentenceSettings, TextSettings
 from miner.errors import ConfigError
 from miner.evaluation.settings import RetrievalTask
 from miner.languages import canonical

@@ -7,8 +7,8 @@ share of a peak is reached is an assumption, and told as one: no GPU was at hand
 
 from collections.abc import Mapping
 
+from miner.config.planning import Hardware
 from miner.errors import ConfigError
-from miner.plan.settings import Hardware
 
 HARDWARE: Mapping[str, Hardware] = {
     "cpu8": Hardware(cores=8, memory=32),

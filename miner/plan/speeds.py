@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+from miner.config.planning import Hardware
 from miner.plan import hardware
-from miner.plan.settings import Hardware
 
 
 @dataclass(frozen=True)
@@ -13,7 +13,7 @@ class Speeds:
     read: float | None  # lines a second that are cleaned, counted once, sorted and written
     embed: float | None  # sentences a second that are encoded and written; None for both where there is nothing to embed
     search: float  # pairs of sentences a second that exact search compares
-    faster: float  # times as fast as `miner.search.choice` expects of its cores: what FAISS then is
+    faster: float  # times as fast as `miner.search.cost_model` expects of its cores: what FAISS then is
     start: float  # seconds that it takes to start a stage
 
 

@@ -5,7 +5,7 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from miner import storage
-from miner.report.mined import PER_LEVEL, Mined, sample
+from miner.report.mined_pairs import PER_LEVEL, Mined, sample
 from miner.report.page import Section, element, text
 
 SEED = 0

@@ -8,11 +8,11 @@ import numpy as np
 
 from miner.errors import ConfigError
 from miner.evaluation.bitext import SIDES
-from miner.evaluation.curve import Bools, Curve, curve
-from miner.evaluation.judged import ByMarks, Gold, Marks
+from miner.evaluation.bitext_precision import ByMarks, Gold, Marks
+from miner.evaluation.precision_recall import Bools, Curve, curve
 from miner.filters import language
-from miner.report import draw, marking, thresholds
-from miner.report.mined import SCATTER, STEP, Bins, Crowds, Floats, Histogram, Mined, Rows, Truth
+from miner.report import charts, marking, thresholds
+from miner.report.mined_pairs import SCATTER, STEP, Bins, Crowds, Floats, Histogram, Mined, Rows, Truth
 from miner.report.page import Section, table, text
 
 BINS = 60  # of a picture
@@ -47,17 +47,17 @@ def _margins(mined: Mined, right: Bools | None) -> Section:
     if not both:
         return Section("Margins", "There are no pairs and no candidates to show.", [])
     edges = _edges(both)
-    ax = draw.axes("margin", "pairs")
+    ax = charts.axes("margin", "pairs")
     keys: dict[str, str] = {}
     if nearest is not None:
         keys["best candidate of every source sentence"] = "muted"
         _outline(ax, nearest.by(edges))
     keys |= _filled(ax, mined.margins, right, edges)
     if threshold is not None:
-        draw.upright(ax, threshold)
+        charts.upright(ax, threshold)
     told = "" if threshold is None else f"The dashed line is the threshold, {threshold:g}."
     note = "Right pairs stand apart from wrong ones where the grey outline has two hills; the threshold belongs into the valley."
-    return Section("Margins", note, [draw.figure("margins", ax, told, keys)])
+    return Section("Margins", note, [charts.figure("margins", ax, told, keys)])
 
 
 def _edges(found: Sequence[Histogram]) -> Floats:
@@ -68,18 +68,18 @@ def _edges(found: Sequence[Histogram]) -> Floats:
     return low + STEP * width * np.arange(-(-steps // width) + 1, dtype=np.float64)
 
 
-def _outline(ax: draw.Axes, bins: Bins) -> None:
-    ax.stairs(bins.counts, bins.edges, color=draw.colour("muted"), linewidth=1)
+def _outline(ax: charts.Axes, bins: Bins) -> None:
+    ax.stairs(bins.counts, bins.edges, color=charts.colour("muted"), linewidth=1)
 
 
-def _filled(ax: draw.Axes, margins: Floats, right: Bools | None, edges: Floats) -> dict[str, str]:
+def _filled(ax: charts.Axes, margins: Floats, right: Bools | None, edges: Floats) -> dict[str, str]:
     """Pairs in bins; with gold the wrong ones below, the right ones on them."""
     every = np.histogram(margins, edges)[0]
     wrong = np.zeros_like(every) if right is None else np.histogram(margins[~right], edges)[0]
-    ax.stairs(every, edges, baseline=wrong, fill=True, color=draw.colour("one"))
+    ax.stairs(every, edges, baseline=wrong, fill=True, color=charts.colour("one"))
     if right is None:
         return {"pairs": "one"}
-    ax.stairs(wrong, edges, fill=True, color=draw.colour("two"))
+    ax.stairs(wrong, edges, fill=True, color=charts.colour("two"))
     return {"right": "one", "wrong": "two"}
 
 
@@ -98,12 +98,12 @@ def _by_marks(mined: Mined, marks: Marks) -> Section:
     found = marks.judge(*mined.ids(), mined.margins)
     assert isinstance(found, ByMarks)
     levels = found.figures()["marks"]["levels"]
-    ax = draw.axes("margin", "share right")
+    ax = charts.axes("margin", "share right")
     for level in levels:
         if level["precision"] is not None:
             middle = (level["from"] + level["to"]) / 2
-            ax.plot([middle] * 2, level["interval"], color=draw.colour("one"), linewidth=1.5)
-            ax.plot([level["from"], level["to"]], [level["precision"]] * 2, color=draw.colour("one"))
+            ax.plot([middle] * 2, level["interval"], color=charts.colour("one"), linewidth=1.5)
+            ax.plot([level["from"], level["to"]], [level["precision"]] * 2, color=charts.colour("one"))
     ax.set_ylim(0, 1.02)
     marked = sum(level["judged"] for level in levels)
     note = f"By {marked:,} marks. A level spans its margins; the upright line is the 95 % interval of its share."
@@ -112,18 +112,18 @@ def _by_marks(mined: Mined, marks: Marks) -> Section:
         + ["" if share is None else f"{share:.3f}" for share in (level["precision"], level["precision_above"])]
         for level in levels
     ]
-    figure = draw.figure("marks", ax, "The share of marked pairs that are right, by level of margin.")
+    figure = charts.figure("marks", ax, "The share of marked pairs that are right, by level of margin.")
     return Section("Marks", note, [figure, table(["margins", "pairs", "marked", "right", "right of all above"], rows)])
 
 
 def _yield(margins: Floats) -> Section:
-    ax = draw.axes("threshold", "pairs above")
+    ax = charts.axes("threshold", "pairs above")
     rows = _spread(len(margins))
-    ax.step(margins[rows], rows + 1, where="post", color=draw.colour("one"))
+    ax.step(margins[rows], rows + 1, where="post", color=charts.colour("one"))
     ax.set_ylim(0, None)
     quarter = margins[np.linspace(0, len(margins) - 1, 5).round().astype(int)]
     told = f"Half of the {len(margins):,} pairs lie above {quarter[2]:.4f}, a quarter above {quarter[1]:.4f}."
-    return Section("Yield", "How many pairs a higher threshold would leave.", [draw.figure("yield", ax, told)])
+    return Section("Yield", "How many pairs a higher threshold would leave.", [charts.figure("yield", ax, told)])
 
 
 def _spread(count: int) -> Rows:
@@ -134,33 +134,33 @@ def _spread(count: int) -> Rows:
 def _lengths(mined: Mined, right: Bools | None) -> Section:
     rows = np.unique(np.linspace(0, len(mined.margins) - 1, SCATTER).round().astype(int))
     sizes = [np.array([max(1, len(sentence)) for sentence in side]) for side in mined.texts(rows)]
-    ax = draw.axes(f"characters, {mined.languages[0]}", f"characters, {mined.languages[1]}")
+    ax = charts.axes(f"characters, {mined.languages[0]}", f"characters, {mined.languages[1]}")
     ends = [min(map(min, sizes)), max(map(max, sizes))]
     for axis in ("x", "y"):
-        draw.logarithmic(ax, axis, *ends)
+        charts.logarithmic(ax, axis, *ends)
     kinds = {"pairs": np.ones(len(rows), bool)} if right is None else {"right": right[rows], "wrong": ~right[rows]}
-    for (_, kind), part in zip(kinds.items(), draw.SERIES, strict=False):
-        ax.plot(sizes[0][kind], sizes[1][kind], ".", color=draw.colour(part), markersize=4, alpha=0.5, markeredgewidth=0)
-    ax.plot(ends, ends, color=draw.colour("muted"), linewidth=0.8)
+    for (_, kind), part in zip(kinds.items(), charts.SERIES, strict=False):
+        ax.plot(sizes[0][kind], sizes[1][kind], ".", color=charts.colour(part), markersize=4, alpha=0.5, markeredgewidth=0)
+    ax.plot(ends, ends, color=charts.colour("muted"), linewidth=0.8)
     told = f"{len(rows):,} pairs, evenly spread from the best to the last; on the line both sentences are equally long."
     note = "Translations lie along a line. Pairs far from it are worth a look."
-    return Section("Lengths", note, [draw.figure("lengths", ax, told, dict(zip(kinds, draw.SERIES, strict=False)))])
+    return Section("Lengths", note, [charts.figure("lengths", ax, told, dict(zip(kinds, charts.SERIES, strict=False)))])
 
 
 def _hubs(mined: Mined, crowds: Crowds) -> Section:
-    ax = draw.axes("candidates, by k", "sentences in so many")
+    ax = charts.axes("candidates, by k", "sentences in so many")
     least, most, many = 1.0, 1.0, 1.0
-    for side, part in zip(SIDES, draw.SERIES, strict=False):
+    for side, part in zip(SIDES, charts.SERIES, strict=False):
         values, counts = np.unique(crowds.times[side].counts / crowds.k, return_counts=True)
         above = counts[::-1].cumsum()[::-1] / crowds.share
         least, most, many = min(least, values[0]), max(most, values[-1]), max(many, above[0])
-        ax.step(values, above, where="post", color=draw.colour(part))
-    draw.logarithmic(ax, "x", least, most)
-    draw.logarithmic(ax, "y", 1, many)
-    keys = dict(zip((f"{side} ({lang})" for side, lang in zip(SIDES, mined.languages, strict=True)), draw.SERIES, strict=False))
+        ax.step(values, above, where="post", color=charts.colour(part))
+    charts.logarithmic(ax, "x", least, most)
+    charts.logarithmic(ax, "y", 1, many)
+    keys = dict(zip((f"{side} ({lang})" for side, lang in zip(SIDES, mined.languages, strict=True)), charts.SERIES, strict=False))
     told = "" if crowds.share == 1 else f"Counted for {crowds.share:.2%} of the sentences, drawn by chance."
     note = "Sentences that are neighbours of far too many are short phrases and templates; their pairs are rarely right."
-    figure = draw.figure("hubs", ax, told or "How many sentences stand in so many candidates or more.", keys)
+    figure = charts.figure("hubs", ax, told or "How many sentences stand in so many candidates or more.", keys)
     return Section("Hubs", note, [figure, table(["times k", "side", "sentence of a pair"], _crowded(mined, crowds))])
 
 
@@ -187,15 +187,15 @@ def _languages(mined: Mined) -> list[Section]:
     except ConfigError:
         return []
     bars = []
-    for part, side, seen in zip(draw.SERIES, SIDES, found, strict=False):
+    for part, side, seen in zip(charts.SERIES, SIDES, found, strict=False):
         bars.append((part, {f"{side}: {code}": count / len(rows) for code, count in _most(seen)}))
     labels = [label for _, shares in bars for label in shares]
-    ax = draw.axes("share of pairs", "", height=0.9 + 0.2 * len(labels), labels=labels)
+    ax = charts.axes("share of pairs", "", height=0.9 + 0.2 * len(labels), labels=labels)
     for part, shares in bars:
-        draw.bars(ax, labels, [(part, shares, {})])
+        charts.bars(ax, labels, [(part, shares, {})])
     told = f"Of {len(rows):,} pairs, evenly spread. The sides are told to be {mined.languages[0]} and {mined.languages[1]}."
     note = "As an identifier of languages sees single sentences: it errs, above all on short ones."
-    return [Section("Languages", note, [draw.figure("languages", ax, told)])]
+    return [Section("Languages", note, [charts.figure("languages", ax, told)])]
 
 
 def _most(seen: Counter[str]) -> list[tuple[str, int]]:

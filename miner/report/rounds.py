@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element
 
 from miner import storage
 from miner.errors import DataError
-from miner.report import draw
+from miner.report import charts
 from miner.report.page import Section, table, text
 
 LOOP = "loop.json"
@@ -38,14 +38,14 @@ def _curves(start: Round, rounds: Sequence[Round]) -> Section:
     """Dev by round: every set by itself, and their mean."""
     named = [("seed", start), *((f"{number:02d}", told) for number, told in enumerate(rounds))]
     scored = [(place, name, told["dev"]) for place, (name, told) in enumerate(named) if told.get("dev")]
-    ax = draw.axes("round", "accuracy")
+    ax = charts.axes("round", "accuracy")
     names = list(dict.fromkeys(name for _, _, dev in scored for name in dev))
     for name in names:
         line = [(place, dev[name]) for place, _, dev in scored if name in dev]
-        ax.plot(*zip(*line, strict=True), color=draw.colour("muted"), linewidth=0.8, marker=".")
-    ax.plot([place for place, _, _ in scored], [fmean(dev.values()) for _, _, dev in scored], color=draw.colour("one"), marker=".")
+        ax.plot(*zip(*line, strict=True), color=charts.colour("muted"), linewidth=0.8, marker=".")
+    ax.plot([place for place, _, _ in scored], [fmean(dev.values()) for _, _, dev in scored], color=charts.colour("one"), marker=".")
     ax.set_xticks(range(len(named)), [name for name, _ in named])
-    figure = draw.figure("dev", ax, "Retrieval by ratio margin, both ways.", {"mean": "one", "each dev set": "muted"})
+    figure = charts.figure("dev", ax, "Retrieval by ratio margin, both ways.", {"mean": "one", "each dev set": "muted"})
     rows = [[one, *(f"{dev[one]:.4f}" if one in dev else "" for _, _, dev in scored)] for one in names]
     note = (
         "By these the loop decides which encoder is better. A round that is worse is rolled back: the next starts from the last good one."
@@ -62,12 +62,12 @@ def _tested(start: Round, rounds: Sequence[Round]) -> list[Section]:
             lines[name] = values
     if not lines:
         return []
-    ax = draw.axes("round", "accuracy")
-    keys = dict(zip(lines, draw.SERIES, strict=False))
+    ax = charts.axes("round", "accuracy")
+    keys = dict(zip(lines, charts.SERIES, strict=False))
     for name, values in lines.items():
-        ax.plot(*zip(*values, strict=True), color=draw.colour(keys[name]), marker=".")
+        ax.plot(*zip(*values, strict=True), color=charts.colour(keys[name]), marker=".")
     ax.set_xticks(range(len(rounds) + 1), ["seed", *_numbers(rounds)])
-    return [Section("Test", "Measured alike; it decides nothing.", [draw.figure("test", ax, "The mean of each kind of test.", keys)])]
+    return [Section("Test", "Measured alike; it decides nothing.", [charts.figure("test", ax, "The mean of each kind of test.", keys)])]
 
 
 def _mean(value: Any) -> float:
@@ -81,13 +81,13 @@ def _numbers(rounds: Sequence[Round]) -> list[str]:
 def _pairs(rounds: Sequence[Round]) -> Section:
     """How much each round learnt from, by pair of languages where these are few."""
     labels = _numbers(rounds)
-    ax = draw.axes("round", "pairs")
-    ax.bar(range(len(rounds)), [told["selection"]["learnt"] for told in rounds], color=draw.colour("one"), width=0.6)
+    ax = charts.axes("round", "pairs")
+    ax.bar(range(len(rounds)), [told["selection"]["learnt"] for told in rounds], color=charts.colour("one"), width=0.6)
     ax.set_xticks(range(len(rounds)), labels)
     names = list(dict.fromkeys(name for told in rounds for name in told["selection"]["pairs"]))
     rows = [[name, *(_selected(told["selection"]["pairs"].get(name)) for told in rounds)] for name in names]
     note = "What each round selected to learn from; in the table by pair of languages, with the share that is right where gold tells."
-    return Section("Pairs", note, [draw.figure("pairs", ax, "Pairs learnt from."), table(["", *labels], rows)])
+    return Section("Pairs", note, [charts.figure("pairs", ax, "Pairs learnt from."), table(["", *labels], rows)])
 
 
 def _selected(told: Mapping[str, Any] | None) -> str:
@@ -98,7 +98,7 @@ def _selected(told: Mapping[str, Any] | None) -> str:
 
 def _changes(rounds: Sequence[Round]) -> Section:
     """How a round differs from the one before, and how many of its pairs are right, where that is known."""
-    ax = draw.axes("round", "share")
+    ax = charts.axes("round", "share")
     names = ("pairs that are right", "pairs of the round before (Jaccard)", "drift of the encoder")
     lines: dict[str, list[tuple[int, float]]] = {name: [] for name in names}
     for place, told in enumerate(rounds):
@@ -108,16 +108,16 @@ def _changes(rounds: Sequence[Round]) -> Section:
         for line, value in zip(lines.values(), (right, told["changes"]["jaccard"], told.get("drift")), strict=True):
             if value is not None:
                 line.append((place, value))
-    keys = {name: part for (name, line), part in zip(lines.items(), draw.SERIES, strict=False) if line}
+    keys = {name: part for (name, line), part in zip(lines.items(), charts.SERIES, strict=False) if line}
     for name, part in keys.items():
-        ax.plot(*zip(*lines[name], strict=True), color=draw.colour(part), marker=".")
+        ax.plot(*zip(*lines[name], strict=True), color=charts.colour(part), marker=".")
     ax.set_ylim(0, 1.02)
     ax.set_xticks(range(len(rounds)), _numbers(rounds))
     heads = ["round", "gained", "lost", "kept"]
     rows = [[label, *_counts(told)] for label, told in zip(_numbers(rounds), rounds, strict=True)]
     note = "Rounds that select the same pairs, and an encoder that stays where it is, have nothing more to learn."
     return Section(
-        "Change", note, [draw.figure("change", ax, "Drift is one less linear CKA of the same sentences.", keys), table(heads, rows)]
+        "Change", note, [charts.figure("change", ax, "Drift is one less linear CKA of the same sentences.", keys), table(heads, rows)]
     )
 
 

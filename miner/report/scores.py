@@ -11,7 +11,7 @@ import numpy as np
 
 from miner import storage
 from miner.mining.thresholds import wilson
-from miner.report import draw, maps, thresholds
+from miner.report import charts, maps, thresholds
 from miner.report.page import Section, element, table
 
 LARGEST = 1 << 24  # bytes: no figures are larger
@@ -210,18 +210,18 @@ def _bars(
 ) -> list[Element]:
     """By encoder and label a bar, those of one label side by side, with lines where their ends are known; at most BARS labels a picture."""
     labels = list(dict.fromkeys(label for told in values.values() for label in told))
-    parts = dict(zip(values, draw.SERIES, strict=False))
+    parts = dict(zip(values, charts.SERIES, strict=False))
     reached = [length for told in (values, ends) for one in told.values() for lengths in one.values() for length in np.atleast_1d(lengths)]
     size = -(-len(labels) // -(-len(labels) // BARS)) if labels else 1
     drawn = []
     for start in range(0, len(labels), size):
         shown = labels[start : start + size]
-        ax = draw.axes(LABELS.get(measure, measure), "", height=0.7 + 0.2 * len(shown) * max(1, 0.7 * len(values)), labels=labels)
-        draw.bars(ax, shown, [(part, _of(values[encoder], shown), _of(ends.get(encoder, {}), shown)) for encoder, part in parts.items()])
+        ax = charts.axes(LABELS.get(measure, measure), "", height=0.7 + 0.2 * len(shown) * max(1, 0.7 * len(values)), labels=labels)
+        charts.bars(ax, shown, [(part, _of(values[encoder], shown), _of(ends.get(encoder, {}), shown)) for encoder, part in parts.items()])
         ax.set_xlim(1.05 * min(0.0, *reached), 1.05 * max(0.0, *reached) or 1)  # alike in all pictures
         told = "" if len(labels) <= size else f" {shown[0]} to {shown[-1]}."
         told = f"By encoder.{told}" if len(values) > 1 else f"The largest first.{told}"
-        drawn.append(draw.figure(f"{name}-{start}", ax, told, parts if len(values) > 1 else None))
+        drawn.append(charts.figure(f"{name}-{start}", ax, told, parts if len(values) > 1 else None))
     return drawn
 
 

@@ -7,24 +7,24 @@ from xml.etree.ElementTree import Element
 import numpy as np
 import numpy.typing as npt
 
-from miner.report import draw
+from miner.report import charts
 from miner.report.page import Section
 
 Floats = npt.NDArray[np.float64]
 
 SHARES = {"precision": "precision", "recall": "recall", "f1": "F1"}
-KEYS = dict(zip(SHARES.values(), draw.SERIES, strict=False))
+KEYS = dict(zip(SHARES.values(), charts.SERIES, strict=False))
 
 
 def picture(name: str, thresholds: Floats, shares: Mapping[str, Floats], dashed: float | None, told: str) -> Element:
     """Thresholds (n,) and by share (n,) what lies above each, with a dashed line at one of them."""
-    ax = draw.axes("threshold", "share")
+    ax = charts.axes("threshold", "share")
     for share, label in SHARES.items():
-        ax.plot(thresholds, shares[share], color=draw.colour(KEYS[label]), marker="." if len(thresholds) < 3 else "")
+        ax.plot(thresholds, shares[share], color=charts.colour(KEYS[label]), marker="." if len(thresholds) < 3 else "")
     ax.set_ylim(0, 1.02)
     if dashed is not None:
-        draw.upright(ax, dashed)
-    return draw.figure(name, ax, told, KEYS)
+        charts.upright(ax, dashed)
+    return charts.figure(name, ax, told, KEYS)
 
 
 def sections(name: str, title: str, figures: Mapping[str, Any]) -> list[Section]:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from miner import storage
 from miner.errors import DataError
-from miner.report import draw
+from miner.report import charts
 from miner.report.page import Section
 
 JOURNAL = "log.jsonl"
@@ -64,12 +64,12 @@ def sections(lines: Mapping[str, Line]) -> list[Section]:
 
 
 def _section(name: str, title: str, note: str, lines: Mapping[str, Line]) -> Section:
-    ax = draw.axes("step", title.lower())
-    parts = dict(zip_longest(lines, draw.SERIES[: len(lines)], fillvalue="muted"))
+    ax = charts.axes("step", title.lower())
+    parts = dict(zip_longest(lines, charts.SERIES[: len(lines)], fillvalue="muted"))
     for label, line in lines.items():
         points = thin(line)
-        ax.plot(points[:, 0], points[:, 1], color=draw.colour(parts[label]), marker="." if len(points) < 30 else "")
-    return Section(title, note, [draw.figure(name, ax, f"{title} by step.", parts if len(lines) > 1 else None)])
+        ax.plot(points[:, 0], points[:, 1], color=charts.colour(parts[label]), marker="." if len(points) < 30 else "")
+    return Section(title, note, [charts.figure(name, ax, f"{title} by step.", parts if len(lines) > 1 else None)])
 
 
 def thin(line: Line) -> Line:

@@ -4,7 +4,7 @@ The similarity of two sentences is the dot product of their stored float16 vecto
 multiples of 2^-48, and sums of unit vectors stay far below 2^5, so no bit is ever rounded away and the result is the same in
 every order of summation. Equal vectors therefore tie exactly, on any machine and however the corpora are cut.
 
-Fast arithmetic only proposes candidates, each with an upper bound of its similarity (`miner.search.proposals`). Those that can
+Fast arithmetic only proposes candidates, each with an upper bound of its similarity (`miner.search.prefilter`). Those that can
 matter are scored exactly, and a row is done when its k-th similarity lies above the bound of everything that was let go. The few
 rows for which that cannot be said are searched again in float32, and those with many equal neighbours in float64. So neither the
 precision, which is chosen by what is fastest here, nor the tiles show in the result.
@@ -28,7 +28,7 @@ from miner.search import neighbours
 from miner.search.neighbours import Ids, Neighbours
 from miner.search.parallel import for_each
 from miner.search.precision import PRECISIONS, SLACK, Precision, Tile, fastest, full_sums, tiles
-from miner.search.proposals import Best, Wanted, scan, scan_both, scan_self
+from miner.search.prefilter import Best, Wanted, scan, scan_both, scan_self
 
 TILE = 2048  # rows and columns of a tile on a CPU: it stays in the cache
 DEVICE_TILE = 16384  # at most, on a GPU, where starting an operation takes longer

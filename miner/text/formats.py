@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from miner import storage
-from miner.config import TextSettings
+from miner.config.commands import TextSettings
 from miner.errors import ConfigError, DataError
 from miner.text import streams
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from miner.config import TextSettings
+from miner.config.commands import TextSettings
 from miner.errors import DataError
 from miner.text import readers
 

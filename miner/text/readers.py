@@ -12,7 +12,7 @@ import numpy.typing as npt
 import xxhash
 
 from miner import storage
-from miner.config import TextSettings
+from miner.config.commands import TextSettings
 from miner.errors import DataError
 from miner.text.formats import Fault, Value, read_values
 from miner.text.normalise import clean_all

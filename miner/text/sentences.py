@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from miner import storage
-from miner.aside import aside
-from miner.config import TextSettings
+from miner.background import aside
+from miner.config.commands import TextSettings
 from miner.errors import ConfigError, DataError, StorageError
 from miner.tables import SENTENCES
 from miner.text import readers, streams

@@ -11,7 +11,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from miner.training.augment import partial_translation
-from miner.training.corpora import Texts
+from miner.training.datasets import Texts
 
 MANY, MOST = 100, 0.05  # rows of one group, and their share of a source, above which a word is said of it
 

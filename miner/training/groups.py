@@ -4,7 +4,7 @@ import numpy as np
 
 from miner.errors import DataError
 from miner.training.batches import ANCHOR, POSITIVE, Batch, Change, Ints, View, kin, paired
-from miner.training.corpora import Corpus
+from miner.training.datasets import Corpus
 from miner.training.sampling import Sampler
 from miner.training.settings import GroupedPairsSettings, MultiPositiveSettings
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from miner.errors import DataError
 from miner.training.batches import Ints, connected
-from miner.training.corpora import Corpus
+from miner.training.datasets import Corpus
 
 # Spellings of the labels, SimCSE's and XNLI's numbers among them.
 LABELS = {

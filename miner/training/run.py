@@ -15,18 +15,18 @@ import torch
 from miner import storage
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError, DataError, MinerError, StorageError
-from miner.training import checkpoints, checks, processes
+from miner.training import checkpoints, config_checks, distributed
 from miner.training.augmentation import change
-from miner.training.bags import Bags
 from miner.training.columns import fingerprints
-from miner.training.corpora import Corpus, check_source, open_corpus, read_source, source_key
-from miner.training.examples import Strategy, strategy
-from miner.training.held_out import HeldOut
-from miner.training.objectives import term
+from miner.training.datasets import Corpus, check_source, open_corpus, read_source, source_key
+from miner.training.loss_terms import term
 from miner.training.settings import EvaluationSettings, StaticSettings, TrainConfig, TransformerSettings
+from miner.training.static import Bags
 from miner.training.steps import Place, Term
+from miner.training.strategies import Strategy, strategy
 from miner.training.trainer import CHECKPOINTS, ENCODER, Stream, Trainer
 from miner.training.transformer import Transformer
+from miner.training.validation import HeldOut
 
 WORK, CONFIG, RESULT = "work", "train.json", "result.json"
 MAY_CHANGE = {"checkpoint_every", "log_every"}  # settings of a run that may differ when it is resumed
@@ -50,7 +50,7 @@ def train(config: TrainConfig, output: str, resume: bool = False) -> Training:
 
     Raises a MinerError where config, data or model do not fit each other, and where the loss stops being a number.
     """
-    checks.check(config)
+    config_checks.check(config)
     folder = Path(output)
     finished = _claim(folder, config, resume)
     if finished is not None:
@@ -125,8 +125,8 @@ def _different(ours: Any, theirs: Any, name: str = "") -> str | None:
 
 def _prepare(config: TrainConfig, folder: Path) -> tuple[Trainer, HeldOut | None]:
     """Read data and model, and put together what trains them."""
-    held_out = None if config.evaluation is None else HeldOut(config.evaluation, checks.classes(config))
-    accelerator = processes.start(config.training, _device(config))
+    held_out = None if config.evaluation is None else HeldOut(config.evaluation, config_checks.classes(config))
+    accelerator = distributed.start(config.training, _device(config))
     with accelerator.main_process_first():  # which reads the files; the others find them read
         if accelerator.is_main_process:
             for place in (folder, folder / CHECKPOINTS, folder / WORK):
@@ -145,7 +145,7 @@ def _prepare(config: TrainConfig, folder: Path) -> tuple[Trainer, HeldOut | None
         if config.evaluation is not None:
             _evaluation_place(config.evaluation, folder / WORK).mkdir(exist_ok=True)
     _check_processes(config, accelerator.num_processes)
-    streams = [_stream(config, titles, sources, towers) for titles in checks.streams(config)]
+    streams = [_stream(config, titles, sources, towers) for titles in config_checks.streams(config)]
     steps = config.training.steps or _steps(config, streams[0])
     return Trainer(towers, streams, steps, config.training, folder, accelerator), held_out
 
@@ -201,10 +201,10 @@ def _stream(config: TrainConfig, titles: Sequence[str], sources: Mapping[str, St
     weights = np.array([source.weight for source in chosen])
     terms: dict[str, tuple[float, Term]] = {}
     for place, objective in enumerate(config.objective):
-        if [source.title for source in checks.sources_of(config, objective.data)] == list(titles):
+        if [source.title for source in config_checks.sources_of(config, objective.data)] == list(titles):
             earlier = [other.loss for other in config.objective[:place]]
             name = f"{objective.loss}_{place}" if objective.loss in earlier else objective.loss
-            terms[name] = objective.weight, term(objective, Place(towers, checks.labels(config, objective.data)))
+            terms[name] = objective.weight, term(objective, Place(towers, config_checks.labels(config, objective.data)))
     sizes = [source.batch_size or config.training.batch_size for source in chosen]
     for source, size in zip(chosen, sizes, strict=True):
         if sources[source.title].count < size:

@@ -6,13 +6,13 @@ from typing import Annotated, ClassVar, Literal, Self
 import pydantic
 from pydantic_core import PydanticCustomError
 
-from miner import config
+from miner.config import base
 
 Field = pydantic.Field
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
-class Settings(config.Settings):
+class Settings(base.Settings):
     """Settings without infinite numbers; names, as those of columns and labels, may be written as numbers."""
 
     model_config = pydantic.ConfigDict(allow_inf_nan=False, coerce_numbers_to_str=True)

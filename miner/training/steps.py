@@ -10,9 +10,9 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from miner.training import losses, processes
+from miner.training import distributed, losses
 from miner.training.batches import ANCHOR, NEGATIVE, POSITIVE, Batch, tower_of
-from miner.training.caching import Pass, encode
+from miner.training.grad_cache import Pass, encode
 
 CHUNK = 64  # texts of one pass without a way back
 
@@ -46,7 +46,7 @@ class Step:
 
     def own(self, view: str) -> int:
         """How many rows of a view this process has."""
-        of = processes.part(len(self.batch.views[view]), self.accelerator)
+        of = distributed.part(len(self.batch.views[view]), self.accelerator)
         count: int = of.stop - of.start
         return count
 
@@ -66,14 +66,14 @@ class Step:
         for names, of in self.passes:
             leaves = [self.vectors[name] for name in names]
             gradients = [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in leaves]
-            own = [gradient[processes.part(len(gradient), self.accelerator)] for gradient in gradients]
+            own = [gradient[distributed.part(len(gradient), self.accelerator)] for gradient in gradients]
             of.backward(torch.cat(own) * self.accelerator.num_processes)
 
     def _gathered(self, names: list[str], rows: Tensor) -> dict[str, Tensor]:
         counts = [len(self.batch.views[name]) for name in names]
-        own = [processes.part(count, self.accelerator) for count in counts]
+        own = [distributed.part(count, self.accelerator) for count in counts]
         parts = torch.split(rows, [of.stop - of.start for of in own])
-        return {name: processes.gather(part, count, self.accelerator) for name, part, count in zip(names, parts, counts, strict=True)}
+        return {name: distributed.gather(part, count, self.accelerator) for name, part, count in zip(names, parts, counts, strict=True)}
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,16 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from miner.training import checkpoints, faults, processes
+from miner.training import checkpoints, distributed, errors
 from miner.training.batches import Batch, tower_of
-from miner.training.caching import Pass, reseed
-from miner.training.examples import Strategy
+from miner.training.grad_cache import Pass, reseed
 from miner.training.heads import save_head
-from miner.training.held_out import HeldOut
-from miner.training.journal import Journal, Progress
-from miner.training.objectives import Classification, NliRelation
+from miner.training.loss_terms import Classification, NliRelation
 from miner.training.settings import TrainingSettings
 from miner.training.steps import Step, Term
+from miner.training.strategies import Strategy
+from miner.training.training_log import Journal, Progress
+from miner.training.validation import HeldOut
 
 CHECKPOINTS, ENCODER = "checkpoints", "encoder"
 CLASSIFICATION = "classification"  # the first such loss of a config; others have a number in their names
@@ -64,7 +64,7 @@ class Trainer:
         self.towers, self.streams, self.steps, self.settings, self.output = towers, streams, steps, settings, output
         self.accelerator = accelerator
         self.terms = [term for stream in streams for _, term in stream.terms.values()]
-        with faults.room(self.accelerator.device):
+        with errors.room(self.accelerator.device):
             self.root = nn.ModuleList([*towers, *self.terms]).to(self.accelerator.device)
         self.weights = [weight for weight in self.root.parameters() if weight.requires_grad]
         self.optimizer = self.accelerator.prepare(_adamw(self.weights, settings))
@@ -103,12 +103,12 @@ class Trainer:
             for number, stream in enumerate(self.streams):
                 seed = [self.settings.seed, self.progress.step, part, number]
                 batch = stream.draw(np.random.default_rng(seed))
-                with faults.memory(batch, self.progress.step + 1, self.towers[0]):
+                with errors.memory(batch, self.progress.step + 1, self.towers[0]):
                     losses = self._learn(batch, stream, seed)
                 for name, loss in losses.items():
                     total[name] = total.get(name, 0.0) + loss / self.settings.accumulation
                 self.progress.examples += len(batch)
-        with faults.memory(batch, self.progress.step + 1, self.towers[0]):  # the first step makes room for the moments
+        with errors.memory(batch, self.progress.step + 1, self.towers[0]):  # the first step makes room for the moments
             self._move()
         self.progress.step += 1
         self.progress.loss = total["loss"]
@@ -116,7 +116,7 @@ class Trainer:
 
     def _move(self) -> None:
         """The weights go by their gradients, and what follows them comes after."""
-        processes.average_gradients(self.weights, self.accelerator)
+        distributed.average_gradients(self.weights, self.accelerator)
         if self.settings.clip is not None:
             self.accelerator.clip_grad_norm_(self.weights, self.settings.clip)
         self.optimizer.step()
@@ -133,7 +133,7 @@ class Trainer:
         reseed(_number(seed))  # whatever the losses draw, all processes draw alike
         losses = {name: (weight, term(step)) for name, (weight, term) in stream.terms.items()}
         loss = torch.stack([weight * value for weight, value in losses.values()]).sum()
-        faults.check_loss(loss, step.vectors, batch, self.progress.step + 1)
+        errors.check_loss(loss, step.vectors, batch, self.progress.step + 1)
         self.accelerator.backward(loss / self.settings.accumulation)
         step.backward()
         return {"loss": loss.item(), **{name: value.item() for name, (_, value) in losses.items()}}
@@ -145,7 +145,7 @@ class Trainer:
         passes = []
         for number, tower in enumerate(self.towers):
             names = [name for name in wanted if tower_of(name, len(self.towers)) == number]
-            views = [batch.views[name].part(processes.part(len(batch.views[name]), self.accelerator)) for name in names]
+            views = [batch.views[name].part(distributed.part(len(batch.views[name]), self.accelerator)) for name in names]
             if views:
                 read = tower.read(views, np.random.default_rng([*seed, process, number]))
                 draws = _number([*seed, process, number])
@@ -169,7 +169,7 @@ class Trainer:
 
     def _export(self) -> None:
         """Write the encoders as they are now, and what classifies their vectors beside the first."""
-        faults.check_weights(self.weights, self.progress.step)
+        errors.check_weights(self.weights, self.progress.step)
         for tower, name in zip(self.towers, (ENCODER, f"{ENCODER}-positive"), strict=False):
             if self.main:
                 with checkpoints.atomic_folder(self.output / name) as folder:
@@ -187,7 +187,7 @@ class Trainer:
 
     def _save(self) -> None:
         """Write a checkpoint."""
-        faults.check_weights(self.weights, self.progress.step)
+        errors.check_weights(self.weights, self.progress.step)
         state = asdict(self.progress)
         state["drawn"] = [source.sampler.drawn for stream in self.streams for source in stream.sources]
         state["scaler"] = self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else None

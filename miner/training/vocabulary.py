@@ -8,7 +8,7 @@ import numpy.typing as npt
 import sentencepiece
 
 from miner.errors import ConfigError
-from miner.training.corpora import Corpus
+from miner.training.datasets import Corpus
 from miner.training.sampling import smoothed
 from miner.training.settings import VocabularySettings
 

@@ -1,0 +1,275 @@
+"""The command line: what it prints, where, and with which exit status."""
+
+import contextlib
+import gzip
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import click
+import pytest
+from command import miner, refused
+
+from miner import __version__
+from miner.cli.main import COMMANDS, main
+from miner.config.commands import EmbedConfig
+from miner.corpus import open_corpus
+
+ROOT = Path(__file__).parents[2]
+MINER = [sys.executable, "-c", "from miner.cli.main import main; main()"]
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text("one two\nthree\none two\n")
+    return path
+
+
+def test_embed_prints_what_it_did_and_writes_the_same_as_figures(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
+    out, figures = tmp_path / "out", tmp_path / "figures.json"
+    result = miner("embed", text, "--lang", "en", "--encoder", toy_encoder, "--output", out, "--json", figures)
+    assert (result.exit_code, result.stderr) == (0, "")
+    first, second, _ = result.stdout.splitlines()
+    assert first == "3 lines: 3 kept, 1 duplicate"
+    assert second == f"2 unique sentences (eng_Latn) x 32 dimensions in {out}"
+    values = json.loads(figures.read_text())
+    assert values["counts"] == {"lines": 3, "kept": 3, "empty": 0, "invalid": 0, "too_long": 0, "duplicate": 1}
+    assert (values["unique"], values["lang"], values["dim"]) == (2, "eng_Latn", 32)
+    assert set(values["seconds"]) == {"encoder", "sentences", "embeddings"}
+
+
+def test_embed_reads_standard_input(tmp_path: Path, toy_encoder: Path) -> None:
+    out = tmp_path / "out"
+    arguments = ["embed", "-", "--encoder", toy_encoder, "--output", out]
+    assert miner(*arguments, stdin=b"one two\nthree\n").exit_code == 0
+    opened = open_corpus(str(out))
+    tables = list(opened.sentences(opened.shards[0].name, ["text", "source", "line"]))
+    assert sorted(tables[0].to_pylist(), key=lambda row: row["line"]) == [
+        {"text": "one two", "source": "-", "line": 1},
+        {"text": "three", "source": "-", "line": 2},
+    ]
+    before = (out / "embeddings" / opened.shards[0].name).stat().st_mtime_ns
+    assert miner(*arguments, stdin=b"one two\nthree\n").exit_code == 0
+    assert (out / "embeddings" / opened.shards[0].name).stat().st_mtime_ns == before
+    assert sorted(path.name for path in out.iterdir()) == ["embeddings", "sentences"]
+
+
+def bad_inputs(folder: Path) -> dict[str, Path]:
+    """Files no sentence can be had from, by what is wrong with them."""
+    contents = {
+        "empty.txt": b"",
+        "blank.txt": b"\n \n\t\n",
+        "binary.txt": b"one\n\xff\xfe\x00\ntwo\n",
+        "long.txt": b"one\n" + b"two " * 20 + b"\n",
+        "table.csv": b"a,b\n",
+        "table.tsv": b"text\tlang\none\ten\n",
+        "table.jsonl": b'{"text": "one"}\nnot json\n',
+        "cut.txt.gz": gzip.compress(b"one two three\n" * 99)[:-9],
+        "not.txt.gz": b"one\ntwo\n",
+        "not.txt.zst": b"one\ntwo\n",
+        "not.txt.xz": b"one\ntwo\n",
+        "not.txt.bz2": b"one\ntwo\n",
+        "not.parquet": b"PAR1",
+    }
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    (folder / "folder").mkdir()
+    return {name: folder / name for name in [*contents, "folder", "missing.txt", "*.nothing"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("missing.txt", [], "missing.txt: no such file"),
+        ("*.nothing", [], "no file matches"),
+        ("folder", [], "folder: a folder; name its files"),
+        ("empty.txt", [], "empty.txt: not one sentence in 0 lines"),
+        ("blank.txt", [], "not one sentence in 3 lines (3 empty, 0 invalid, 0 too long)"),
+        ("binary.txt", ["--strict"], "binary.txt:2: not UTF-8"),
+        ("long.txt", ["--strict", "--max-chars", "20"], "long.txt:2: longer than 20 characters"),
+        ("table.csv", [], "table.csv: .csv files are not read"),
+        ("table.tsv", [], "--text-column"),
+        ("table.tsv", ["--text-column", "words"], "table.tsv:1: no column 'words' in the header (text, lang)"),
+        ("table.jsonl", ["--text-column", "text", "--strict"], "table.jsonl:2: not JSON"),
+        ("cut.txt.gz", [], "cut.txt.gz: truncated or not .gz"),
+        ("not.txt.gz", [], "not.txt.gz: truncated or not .gz"),
+        ("not.txt.zst", [], "not.txt.zst: truncated or not .zst"),
+        ("not.txt.xz", [], "not.txt.xz: truncated or not .xz"),
+        ("not.txt.bz2", [], "not.txt.bz2: truncated or not .bz2"),
+        ("not.parquet", ["--text-column", "text"], "not.parquet: truncated or not Parquet"),
+    ],
+)
+def test_bad_text_is_one_line_and_leaves_nothing(tmp_path: Path, toy_encoder: Path, name: str, options: list[str], message: str) -> None:
+    path = bad_inputs(tmp_path)[name]
+    out = tmp_path / "out"
+    assert message in refused("embed", path, "--encoder", toy_encoder, "--output", out, *options)
+    assert not out.exists()
+    out.mkdir()
+    assert message in refused("embed", path, "--encoder", toy_encoder, "--output", out, *options)
+    assert list(out.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--lang", "klingonese"], "unknown language code 'klingonese'"),
+        (["--encoder", "./nowhere"], "nowhere"),
+        (["--pooling", "cls"], "static encoder, whose pooling is always mean"),
+        (["--max-chars", "0"], "max_chars: input should be greater than or equal to 1, not 0"),
+        (["--shards", "-1"], "shards: input should be greater than or equal to 1, not -1"),
+        (["--", "--runner=NoSuchRunner"], "--runner=NoSuchRunner: "),
+        (["--", "--direct_num_workers=many"], "invalid int value: 'many'"),
+    ],
+)
+def test_bad_options_are_one_line_and_leave_nothing(
+    text: Path, tmp_path: Path, toy_encoder: Path, options: list[str], message: str
+) -> None:
+    assert message in refused("embed", text, "--encoder", toy_encoder, "--output", tmp_path / "out", *options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_output_that_cannot_be_is_one_line(text: Path, toy_encoder: Path) -> None:
+    for out in (text, text / "below"):
+        assert "Not a directory; choose another place" in refused("embed", text, "--encoder", toy_encoder, "--output", out)
+    assert text.read_text() == "one two\nthree\none two\n"
+
+
+def test_an_output_of_other_settings_is_one_line(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
+    arguments = ["embed", text, "--encoder", toy_encoder, "--output", tmp_path / "out", "--lang"]
+    assert miner(*arguments, "en").exit_code == 0
+    assert "made with lang 'eng_Latn', now 'deu_Latn'; choose another --output" in refused(*arguments, "de")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mounts a small file system")
+def test_a_full_disk_is_one_line_and_leaves_no_half_file(tmp_path: Path, toy_encoder: Path) -> None:
+    text, disk = tmp_path / "text.txt", tmp_path / "disk"
+    text.write_text("".join(f"one two {n}\n" for n in range(20_000)))
+    disk.mkdir()
+    script = 'mount -t tmpfs -o size=1m tmpfs "$1" || exit 77; shift; "$@"; status=$?; ls -AR "$0"; exit $status'
+    command = ["unshare", "-rm", "sh", "-c", script, disk, disk, *MINER, "embed", text, "--encoder", toy_encoder, "--output", disk / "out"]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
+    except FileNotFoundError:
+        pytest.skip("no unshare here")
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip("may not mount here")
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.startswith("miner: error: ")
+    assert "No space left on device; free some space or choose another place, then run the same command again" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert ".tmp" not in done.stdout
+
+
+def test_debug_shows_where_the_error_comes_from_before_or_behind_the_command(tmp_path: Path) -> None:
+    arguments = ["embed", tmp_path / "missing", "--output", tmp_path / "out"]
+    for given in (["--debug", *arguments], [*arguments, "--debug"]):
+        result = miner(*given)
+        assert result.exit_code == 1
+        assert result.stderr.startswith("Traceback")
+        assert result.stderr.splitlines()[-1].startswith("miner: error: ")
+
+
+def test_what_follows_two_dashes_goes_to_beam(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
+    options = ["--runner=DirectRunner", "--direct_running_mode=in_memory"]
+    assert miner("embed", text, "--encoder", toy_encoder, "--output", tmp_path / "out", "--", *options).exit_code == 0
+    assert open_corpus(str(tmp_path / "out")).rows == 2
+
+
+@pytest.mark.slow
+def test_worker_processes_make_the_same_and_stay_quiet(tmp_path: Path, toy_encoder: Path) -> None:
+    text, out = tmp_path / "text.txt", tmp_path / "out"
+    text.write_text("".join(f"one two {n}\n" for n in range(100)))
+    arguments = ["embed", text, "--encoder", toy_encoder, "--shards", "4", "--output", out]
+    assert miner(*arguments).exit_code == 0
+    alone = open_corpus(str(out))
+    shutil.rmtree(out / "embeddings")
+    processes = ["--", "--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+    done = subprocess.run([*MINER, *arguments, *processes], cwd=ROOT, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr
+    # What takes longer than a moment tells how far it is; nothing else speaks.
+    assert all(re.fullmatch(r"miner: [a-z]+: \d+ of \d+ shards", line) for line in done.stderr.splitlines()), done.stderr
+    assert done.stdout.startswith("100 lines: 100 kept\n")
+    assert open_corpus(str(out)) == alone
+
+
+def test_a_bar_is_drawn_where_there_is_a_terminal(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    command = [*MINER, "embed", text, "--encoder", toy_encoder, "--output", tmp_path / "out"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
+        os.close(theirs)
+        drawn = b""
+        with contextlib.suppress(OSError):  # at the end of what the process writes
+            while part := os.read(ours, 4096):
+                drawn += part
+        os.close(ours)
+        assert process.stdout is not None
+        printed = process.stdout.read()
+    assert process.returncode == 0
+    for stage in ("sentences", "embeddings"):
+        assert re.search(rf"{stage}: +0%.* 0/1 ", drawn.decode())
+    assert printed.startswith("3 lines: 3 kept")
+
+
+def test_ctrl_c_stops_with_one_line(tmp_path: Path, toy_encoder: Path) -> None:
+    command = [*MINER, "embed", "-", "--encoder", toy_encoder, "--output", tmp_path / "out"]
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    started = time.monotonic()
+    while not (tmp_path / "out").exists() and time.monotonic() - started < 120:
+        time.sleep(0.05)  # it waits for standard input then
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=180)
+    assert (process.returncode, out) == (130, "")
+    assert err == "miner: stopped; run the same command again to go on\n"
+    assert not [path for path in (tmp_path / "out").rglob("*") if path.suffix == ".tmp"]
+
+
+def test_a_closed_pipe_is_no_error_to_speak_of() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([*MINER, "--help"], cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, timeout=180)
+    os.close(writer)
+    assert done.stderr == b""
+
+
+@pytest.mark.parametrize("arguments", [["embed"], ["embed", "text.txt"], ["no-such-command"], ["embed", "--no-such-option"]])
+def test_wrong_usage_is_status_2(arguments: list[str]) -> None:
+    result = miner(*arguments)
+    assert result.exit_code == 2
+    assert "Usage: miner" in result.stderr
+
+
+def test_version() -> None:
+    assert miner("--version").stdout == f"miner, version {__version__}\n"
+
+
+def test_help_names_every_command() -> None:
+    for arguments in ([], ["--help"], ["-h"]):
+        shown = miner(*arguments).output
+        assert [line.split()[0] for line in shown.partition("Commands:\n")[2].splitlines()] == list(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_shows_an_example_and_takes_debug(name: str) -> None:
+    command = main.get_command(click.Context(main), name)
+    below = [[name, other] for other in command.commands] if isinstance(command, click.Group) else [[name]]
+    for words in below:
+        result = miner(*words, "--help")
+        assert result.exit_code == 0
+        assert f"  miner {' '.join(words)} " in result.stdout.partition("\n")[2]
+        assert "--debug" in result.stdout
+
+
+def test_the_defaults_shown_are_those_of_the_settings() -> None:
+    shown = " ".join(miner("embed", "--help").stdout.split())
+    assert f"Drop longer lines. [default: {EmbedConfig.model_fields['max_chars'].default}]" in shown
+    assert f"[default: {EmbedConfig.model_fields['encoder'].default}]" in shown

@@ -1,0 +1,170 @@
+"""What is said of a mined bitext: made by hand, and mined."""
+
+import json
+from pathlib import Path
+
+import bitexts
+import numpy as np
+import pytest
+from command import miner
+
+from miner import storage
+from miner.evaluation import bitext
+from miner.evaluation.bitext_precision import Gold, read_marks
+from miner.mining.thresholds import wilson
+from miner.mining.writers import PARQUET
+from miner.text.normalise import sentence_ids
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    result = miner("eval", "bitext", *arguments)
+    return result.exit_code, result.stdout, result.stderr
+
+
+PAIRS = [
+    (1.9, "The house is old.", "Das Haus ist alt."),
+    (1.8, "We met in 1999.", "Wir trafen uns 1998."),
+    (1.7, "the house is OLD", "Das alte Haus steht noch immer da und wird von allen sehr bewundert."),
+    (1.6, "Rhein Main Donau", "Rhein Main Donau"),
+    (1.5, "The cat sleeps.", "Die Katze schläft."),
+    (1.5, "The cat sleeps.", "Die Katze ruht."),
+    (1.4, "one, two, three, four, five, six", "eins, zwei, drei, vier, fünf, sechs"),
+    (1.3, "Where are you going tomorrow morning?", "Where did you go when you left yesterday evening?"),
+]
+
+
+def test_what_a_bitext_looks_like(tmp_path: Path) -> None:
+    figures = bitext.evaluate(str(bitexts.write(tmp_path, PAIRS))).figures()
+    assert figures["pairs"] == 8
+    assert figures["languages"] == {"source": "eng_Latn", "target": "deu_Latn"}
+    margin = figures["margin"]
+    assert (margin["min"], margin["median"], margin["max"], margin["mean"]) == pytest.approx((1.3, 1.55, 1.9, 12.7 / 8))
+    assert sum(figures["histogram"]["counts"]) == 8
+    assert (figures["histogram"]["edges"][0], figures["histogram"]["edges"][-1]) == (1.3, 1.9)
+    # The cat is in two pairs; the house too, but for its spelling.
+    assert figures["repeats"]["same"] == {"source": pytest.approx(1 / 8), "target": 0}
+    assert figures["repeats"]["near"] == {"source": pytest.approx(2 / 8), "target": 0}
+    suspects = {reason: round(found["share"] * found["judged"]) for reason, found in figures["suspects"].items()}
+    expected = {"near_copy": 1, "junk": 1, "numbers_disagree": 1, "length_ratio": 1, "other_language": 1}
+    assert {reason: count for reason, count in suspects.items() if count} == expected
+    assert figures["length_ratio"]["max"] == pytest.approx((68 + 10) / (16 + 10))
+    assert figures["hubs"] is None
+    assert "gold" not in figures
+
+
+def test_languages_are_looked_at_in_a_sample_spread_over_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bitext, "LANGUAGE_SAMPLE", 10)
+    monkeypatch.setattr(bitext, "BLOCK", 7)
+    german = "Wo sind die Bücher, die du gestern gekauft hast?"
+    pairs = [
+        (2.0 - number / 100, f"Where are the {number} books that you bought?", german if number % 6 else "Where are the books?")
+        for number in range(60)
+    ]
+    figures = bitext.evaluate(str(bitexts.write(tmp_path, pairs))).figures()
+    assert figures["suspects"]["other_language"] == {"judged": 10, "share": 1.0}  # every sixth pair, from the first
+    assert figures["suspects"]["length_ratio"]["judged"] == 60
+
+
+def test_gold_by_threshold_by_hand(tmp_path: Path) -> None:
+    folder = bitexts.write(tmp_path, PAIRS)
+    right = {tuple(sentence_ids([source, target]).tolist()) for _, source, target in (PAIRS[0], PAIRS[4], PAIRS[6])}
+    figures = bitext.evaluate(str(folder), Gold(frozenset(right), missing=1)).figures()["gold"]
+    assert figures["pairs"] == 4
+    assert [(point["pairs"], point["precision"], point["recall"]) for point in figures["curve"]] == [
+        (1, 1, 1 / 4),
+        (2, 1 / 2, 1 / 4),
+        (3, 1 / 3, 1 / 4),
+        (4, 1 / 4, 1 / 4),
+        (6, 2 / 6, 2 / 4),  # two of one margin
+        (7, 3 / 7, 3 / 4),
+        (8, 3 / 8, 3 / 4),
+    ]
+    assert figures["best"]["pairs"] == 7
+    assert figures["mined"] == figures["curve"][-1]
+
+
+def test_marks_are_weighed_by_the_pairs_of_their_level(tmp_path: Path) -> None:
+    pairs = [(2 - number / 100, f"source {number}", f"target {number}") for number in range(40)]
+    folder = bitexts.write(tmp_path / "mined", pairs)
+    marks = {0: "right", 1: "right", 2: "wrong", 4: "right", 8: "", 9: "unsure", 12: "wrong"}  # ten levels of four pairs
+    lines = [f"{pairs[number][0]}\t{mark}\t{pairs[number][1]}\t{pairs[number][2]}" for number, mark in marks.items()]
+    lines.append("1.0\tright\tfrom another\tbitext")
+    (tmp_path / "marks.tsv").write_text("\n".join(["margin\tmark\tsource\ttarget", *lines]) + "\n")
+    status, output, errors = run(folder, "--gold", tmp_path / "marks.tsv", "--json", tmp_path / "f.json")
+    assert (status, errors) == (0, "")
+    assert "of all above" in output
+    found = json.loads((tmp_path / "f.json").read_text())["marks"]
+    assert found["elsewhere"] == 1
+    levels = found["levels"]
+    assert [(level["pairs"], level["judged"], level["precision"]) for level in levels[:4]] == [
+        (4, 3, 2 / 3),
+        (4, 1, 1.0),
+        (4, 0, None),
+        (4, 1, 0.0),
+    ]
+    assert [level["precision_above"] for level in levels[:4]] == [pytest.approx(2 / 3), pytest.approx((4 * 2 / 3 + 4) / 8), None, None]
+    low, high = wilson(np.array([2 / 3]), np.array([3.0]))
+    assert levels[0]["interval"] == pytest.approx([low[0], high[0]])
+    assert (levels[0]["from"], levels[0]["to"]) == pytest.approx((1.97, 2.0))
+
+
+ENGLISH = ["one two", "three four", "five", "one two", "seven eight", "nine"]
+FRENCH = ["trois quatre", "un deux", "cinq dix", "neuf", "deux sept huit", "un"]
+
+
+@pytest.fixture(scope="module")
+def mined(toy_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mined")
+    for name, lines in (("en", ENGLISH), ("fr", FRENCH)):
+        (folder / name).write_text("\n".join(lines) + "\n")
+    options = ("--source-lang", "en", "--target-lang", "fr", "--encoder", toy_encoder, "--threshold", "-inf", "--output", folder / "out")
+    assert miner("mine", folder / "en", folder / "fr", *options).exit_code == 0
+    return folder
+
+
+def test_gold_in_lines_as_of_mine(mined: Path, tmp_path: Path) -> None:
+    # Line 4 repeats line 1, so both gold pairs are one; line 6 has its translation in line 4.
+    (tmp_path / "gold.tsv").write_text("1\t2\n4\t2\n2\t1\n6\t4\n5\t6\n")
+    status, output, errors = run(mined / "out", "--gold", tmp_path / "gold.tsv", "--json", tmp_path / "f.json")
+    assert (status, errors) == (0, "")
+    assert "4 gold pairs" in output
+    figures = json.loads((tmp_path / "f.json").read_text())
+    assert figures["gold"]["mined"]["pairs"] == figures["pairs"] == 5
+    assert figures["gold"]["mined"]["precision"] == 3 / 5
+    assert figures["gold"]["mined"]["recall"] == 3 / 4
+
+
+def test_hubs_are_those_in_most_candidates(mined: Path) -> None:
+    figures = bitext.evaluate(str(mined / "out")).figures()
+    candidates = storage.read_table(str(next((mined / "out" / "candidates").glob("*.parquet"))))["target_id"].to_pylist()
+    paired = storage.read_table(str(mined / "out" / PARQUET))["target_text"].to_pylist()
+    times = {text: candidates.count(int(name)) / 4 for text, name in zip(paired, sentence_ids(paired), strict=True)}
+    found = {hub["text"]: hub["times_k"] for hub in figures["hubs"]["target"]}
+    assert found == times
+    assert list(found.values()) == sorted(times.values(), reverse=True)
+    assert len(set(times.values())) > 1
+    assert figures["suspects"]["hub"]["judged"] == 5
+
+
+def test_what_cannot_be_evaluated(mined: Path, tmp_path: Path) -> None:
+    empty = bitexts.write(tmp_path / "empty", [])
+    (tmp_path / "other.tsv").write_text("mark\tsource\ttarget\nright\ta\tb\n")
+    (tmp_path / "none.tsv").write_text("mark\tsource\ttarget\n\ta\tb\n")
+    (tmp_path / "odd.tsv").write_text("source\ttarget\na\tb\n")
+    for arguments, message in (
+        ([tmp_path / "nowhere"], "nowhere"),
+        ([empty], "holds no pairs"),
+        ([mined / "out", "--gold", tmp_path / "other.tsv"], "none of its pairs is in the bitext"),
+        ([mined / "out", "--gold", tmp_path / "none.tsv"], "no row is marked right or wrong"),
+        ([mined / "out", "--gold", tmp_path / "odd.tsv"], "odd.tsv:1: not `source line<TAB>target line`"),
+        ([bitexts.write(tmp_path / "decided", PAIRS), "--gold", mined / "en"], "en:1: not `source line"),
+    ):
+        status, output, errors = run(*arguments, "--json", tmp_path / "f.json")
+        assert (status, output, errors.count("\n")) == (1, "", 1)
+        assert message in errors
+        assert not (tmp_path / "f.json").exists()
+
+
+def test_marks_have_columns_in_any_order_and_are_cleaned(tmp_path: Path) -> None:
+    (tmp_path / "m.tsv").write_text("source\ttarget\tmark\n a  b\tc\twrong\n")
+    assert read_marks(str(tmp_path / "m.tsv")).right == {tuple(sentence_ids(["a b", "c"]).tolist()): False}

@@ -1,0 +1,90 @@
+"""MTEB runs our encoders, and says of the same files what we say."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from miner.encoders import load_encoder
+from miner.evaluation import retrieval, sts
+from miner.evaluation.settings import RetrievalTask, StsTask
+
+mteb = pytest.importorskip("mteb")
+
+from datasets import Dataset, DatasetDict  # noqa: E402  # with mteb
+from mteb.abstasks import AbsTask, AbsTaskBitextMining, AbsTaskSTS  # noqa: E402
+from mteb.abstasks.task_metadata import TaskMetadata  # noqa: E402
+
+from miner.evaluation.mteb_adapter import MtebEncoder  # noqa: E402
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+CLOSE = 1e-4
+
+
+def metadata(name: str, kind: str, score: str) -> TaskMetadata:
+    dataset = {"path": "local", "revision": "local"}
+    return TaskMetadata(
+        dataset=dataset, name=name, description=name, type=kind, eval_langs=["eng-Latn"], main_score=score, eval_splits=["test"]
+    )
+
+
+class LocalBitext(AbsTaskBitextMining):
+    metadata = metadata("LocalBitext", "BitextMining", "f1")
+
+    def load_data(self, **_: Any) -> None:
+        self.data_loaded = True
+
+
+class LocalSts(AbsTaskSTS):
+    metadata = metadata("LocalSts", "STS", "cosine_spearman")
+    load_data = LocalBitext.load_data
+
+
+def run(task: AbsTask, columns: dict[str, list[Any]]) -> dict[str, float]:
+    task.dataset = DatasetDict({"test": Dataset.from_dict(columns)})
+    found = mteb.evaluate(
+        MtebEncoder(load_encoder("builtin"), "test/builtin"), task, cache=None, co2_tracker=False, show_progress_bar=False
+    )
+    (result,) = found.task_results
+    return result.scores["test"][0]
+
+
+@pytest.fixture(scope="module")
+def pairs() -> list[tuple[str, str]]:
+    """Real English sentences, and their German translations."""
+    english, german = ((EXAMPLES / name).read_text(encoding="utf-8").splitlines() for name in ("en.txt", "de.txt"))
+    lines = [line.split("\t") for line in (EXAMPLES / "gold.en-de.tsv").read_text(encoding="utf-8").splitlines()]
+    return [(english[int(one) - 1], german[int(other) - 1]) for one, other in lines]
+
+
+def test_f1_of_bitext_mining_is_theirs(pairs: list[tuple[str, str]], tmp_path: Path) -> None:
+    source, target = ([pair[side] for pair in pairs] for side in (0, 1))
+    theirs = run(LocalBitext(), {"sentence1": source, "sentence2": target})
+    for name, lines in (("source", source), ("target", target)):
+        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    task = RetrievalTask(source=str(tmp_path / "source"), target=str(tmp_path / "target"))
+    ours = retrieval.evaluate(load_encoder("builtin"), task).figures()
+    assert ours["f1"]["cosine"]["forward"] == pytest.approx(theirs["f1"], abs=CLOSE)
+    assert ours["accuracy"]["cosine"]["forward"] == pytest.approx(theirs["accuracy"], abs=CLOSE)
+    assert 0.5 < ours["f1"]["cosine"]["forward"] < ours["accuracy"]["cosine"]["forward"] < 1
+
+
+def test_sts_is_theirs(pairs: list[tuple[str, str]], tmp_path: Path) -> None:
+    chance = np.random.default_rng(0)
+    rows = [(one, pairs[(number + shift) % len(pairs)][1], 5.0 * (not shift)) for number, (one, _) in enumerate(pairs) for shift in (0, 1)]
+    rows = [(one, other, round(min(5, max(0, score + chance.normal())), 1)) for one, other, score in rows]
+    one, other, told = (list(column) for column in zip(*rows, strict=True))
+    theirs = run(LocalSts(), {"sentence1": one, "sentence2": other, "score": told})
+    lines = ["sentence1\tsentence2\tscore", *("\t".join(map(str, row)) for row in rows)]
+    (tmp_path / "sts.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    ours = sts.evaluate(load_encoder("builtin"), StsTask(data=str(tmp_path / "sts.tsv"))).figures()["all"]
+    assert ours["spearman"] == pytest.approx(theirs["cosine_spearman"], abs=CLOSE)
+    assert ours["pearson"] == pytest.approx(theirs["cosine_pearson"], abs=CLOSE)
+    assert ours["spearman"] > 0.5
+
+
+def test_results_are_filed_under_the_fingerprint() -> None:
+    encoder = load_encoder("builtin")
+    meta = MtebEncoder(encoder, "test/builtin").mteb_model_meta
+    assert (meta.name, meta.revision, meta.embed_dim) == ("test/builtin", encoder.fingerprint, encoder.dim)

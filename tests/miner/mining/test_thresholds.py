@@ -1,0 +1,214 @@
+"""A threshold chosen by expected precision: worked by hand, on drawn pairs whose precision is known, and through the command line."""
+
+import gzip
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command import miner
+
+from miner.errors import DataError
+from miner.mining.thresholds import Planted, from_gold, from_planted, wilson
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def test_the_interval_is_wilsons() -> None:
+    """Newcombe, "Two-sided confidence intervals for the single proportion", Statistics in Medicine 17, 1998, table I."""
+    low, high = wilson(np.array([81 / 263, 15 / 148, 0, 1 / 29]), np.array([263.0, 148, 20, 29]))
+    np.testing.assert_allclose(low, [0.2553, 0.0624, 0, 0.0061], atol=5e-5)
+    np.testing.assert_allclose(high, [0.3662, 0.1605, 0.1611, 0.1718], atol=5e-5)
+
+
+class TestGold:
+    MARGINS = np.linspace(2, 1, 201)[:200]
+
+    def test_the_lowest_threshold_of_enough_precision_is_chosen(self) -> None:
+        """All right but the pairs 50, 90 and 101 to 200, counted from 1: 98 of 103 is more than 0.95, 98 of 104 less."""
+        right = np.ones(200, dtype=bool)
+        right[[49, 89, *range(100, 200)]] = False
+        found = from_gold(self.MARGINS, right, true=140, asked=0.95)
+        assert found.threshold == self.MARGINS[103]
+        assert found.precision.value == 98 / 103
+        assert (found.precision.low, found.precision.high) == pytest.approx((0.891, 0.979), abs=5e-4)
+        assert found.recall.value == 98 / 140
+        assert found.evidence == 103
+
+    def test_pairs_of_one_margin_stay_together(self) -> None:
+        margins = np.repeat([3.0, 2, 1], [90, 90, 20])
+        right = np.repeat([True, True, False], [90, 87, 23])
+        found = from_gold(margins, right, true=177, asked=0.95)
+        assert (found.threshold, found.precision.value) == (1.0, 177 / 180)
+        assert from_gold(margins, right, true=177, asked=0.5).threshold < 1
+
+    def test_seventy_three_pairs_are_the_least_for_95_percent(self) -> None:
+        right = np.ones(73, dtype=bool)
+        assert from_gold(self.MARGINS[:73], right, true=73, asked=0.95).precision.value == 1
+        with pytest.raises(DataError, match="72 pairs to judge, where 73 are the least; give more, or a lower --precision"):
+            from_gold(self.MARGINS[:72], right[:72], true=73, asked=0.95)
+        with pytest.raises(DataError, match="0 pairs to judge"):
+            from_gold(np.zeros(0), np.zeros(0, dtype=bool), true=73, asked=0.95)
+
+    def test_a_precision_that_is_not_reached_is_an_error_that_tells_the_best(self) -> None:
+        right = np.arange(200) % 10 != 0
+        with pytest.raises(DataError, match=r"no threshold .* of 0\.95: .* the best has 0\.900 \(where gold is only a random"):
+            from_gold(self.MARGINS, right, true=180, asked=0.95)
+
+    def test_a_sample_of_gold_chooses_as_all_of_it_on_average(self) -> None:
+        """A third of the true pairs: the precision is that of all the pairs, though gold has but a third of them."""
+        chance = np.random.default_rng(0)
+        margins = np.sort(chance.uniform(1, 2, 30_000))[::-1]
+        true = chance.random(30_000) < np.clip((margins - 1) * 2.5, 0, 1)
+        known = true & (chance.random(30_000) < 1 / 3)
+        found = from_gold(margins, known, int(known.sum()), 0.95, sample=True)
+        precision = true[margins > found.threshold].mean()
+        assert precision == pytest.approx(0.95, abs=0.02)
+        assert found.precision.low <= precision <= found.precision.high
+        assert found.recall.value == pytest.approx(true[margins > found.threshold].sum() / true.sum(), abs=0.01)
+
+    def test_what_is_chosen_on_one_half_holds_on_the_other(self) -> None:
+        chance = np.random.default_rng(1)
+        held = []
+        for _ in range(50):
+            margins = np.sort(chance.uniform(1, 2, 4000))[::-1]
+            right = chance.random(4000) < np.clip((margins - 1) * 2.5, 0, 1)
+            half = chance.random(4000) < 0.5
+            found = from_gold(margins[half], right[half], int(right[half].sum()), 0.95)
+            held.append(right[~half & (margins > found.threshold)].mean())
+        assert np.mean(held) == pytest.approx(0.95, abs=0.005)
+
+
+class TestPlanted:
+    def test_wrong_pairs_are_reckoned_from_the_sentences_without_a_translation(self) -> None:
+        """Of 400 planted sources 8 are paired at 1.2, none above: 0.02 (2000 - 500) / 0.98 of 500 pairs are wrong."""
+        margins = np.repeat([2.0, 1.2], [400, 100])
+        planted = Planted(np.array([2.0] * 90 + [-np.inf] * 10), np.array([1.2] * 8 + [-np.inf] * 392), np.full(7, 9.0))
+        low = from_planted(margins, planted, (2000, 50), (1, 0), asked=0.93)
+        assert low.precision.value == pytest.approx(1 - 0.02 * 1500 / 0.98 / 500)
+        assert 1.1 < low.threshold < 1.2
+        high = from_planted(margins, planted, (2000, 50), (1, 0), asked=0.95)
+        assert (high.threshold, high.precision.value, high.recall.value, high.evidence) == (1.2, 1, 0.9, 400)
+        assert high.precision.low == pytest.approx(1 - 3.8415 / 400 * 1600 / 400, abs=1e-3)
+
+    def test_the_expectation_is_right_on_drawn_corpora(self) -> None:
+        """2,000 of 6,000 sources have a translation; the others, planted or not, are paired wrongly at random."""
+        chance = np.random.default_rng(2)
+        wrong = lambda count: np.where(chance.random(count) < 0.5, 1 + chance.exponential(0.06, count), -np.inf)  # noqa: E731
+        true, within = [], []
+        for _ in range(60):
+            drawn = np.concatenate([chance.normal(1.5, 0.15, 2000), wrong(4000)])
+            order = np.argsort(-drawn)[: np.isfinite(drawn).sum()]
+            planted = Planted(chance.normal(1.5, 0.15, 900), wrong(900), wrong(900))
+            found = from_planted(drawn[order], planted, (6000, 6000), (0.5, 0.5), asked=0.95)
+            right = (drawn[:2000] > found.threshold).sum()
+            true.append(right / (right + 4000 * 0.5 * np.exp(-(found.threshold - 1) / 0.06)))
+            within.append(found.precision.low <= true[-1] <= found.precision.high)
+        assert np.mean(true) == pytest.approx(0.95, abs=0.005)
+        assert np.mean(within) >= 0.9
+
+    def test_where_every_sentence_is_paired_in_the_end(self) -> None:
+        """500 of 1,000 sources have a translation, the others are all paired wrongly below: half of the whole list is right, not all."""
+        margins, lone = np.linspace(2, 0, 1000), np.linspace(0.95, 0, 500)
+        planted = Planted(np.full(100, 1.5), lone, np.zeros(0))
+        found = from_planted(margins, planted, (1000, 1000), (1, 0), asked=0.9)
+        assert found.precision.value == pytest.approx(500 / (margins > found.threshold).sum(), abs=0.05)
+
+    def test_too_few_are_an_error(self) -> None:
+        planted = Planted(np.ones(5), np.full(5, -np.inf), np.full(5, -np.inf))
+        with pytest.raises(DataError, match="10 planted sentences without a translation among 50 pairs are too few to tell"):
+            from_planted(np.linspace(2, 1, 50), planted, (1000, 1000), (0.5, 0.5), asked=0.95)
+
+
+@pytest.fixture(scope="module")
+def mined(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the demo corpora all that is needed to decide; the last quarter of gold is left out, to be planted."""
+    folder = tmp_path_factory.mktemp("mined")
+    gold = [line.split("\t") for line in (EXAMPLES / "gold.en-de.tsv").read_text().splitlines()]
+    random.Random(0).shuffle(gold)
+    texts = [(EXAMPLES / f"{name}.txt").read_text().splitlines() for name in ("en", "de")]
+    kept, taken = gold[300:], gold[:300]
+    (folder / "planted.tsv").write_text("".join(f"{texts[0][int(one) - 1]}\t{texts[1][int(other) - 1]}\n" for one, other in taken))
+    for side, name in enumerate(("en", "de")):
+        out = {int(pair[side]) - 1 for pair in taken}
+        (folder / f"{name}.txt").write_text("".join("\n" if at in out else f"{line}\n" for at, line in enumerate(texts[side])))
+    (folder / "gold.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in kept))
+    done = miner("mine", folder / "en.txt", folder / "de.txt", "--output", folder / "out")
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+def decided(mined: Path, output: Path, *options: object) -> dict[str, Any]:
+    figures = output.with_suffix(".json")
+    done = miner("mine", "--from-candidates", mined / "out", "--output", output, "--threshold", "auto", *options, "--json", figures)
+    assert done.exit_code == 0, done.output
+    found = json.loads(figures.read_text())
+    manifest = json.loads((output / "manifest.json").read_text())
+    assert manifest["details"]["choice"] == found["choice"]
+    assert f"expected precision {found['choice']['precision']['value']:.4f}" in done.stdout
+    return found
+
+
+def test_gold_chooses_and_the_pairs_are_those_of_that_threshold(mined: Path, tmp_path: Path) -> None:
+    found = decided(mined, tmp_path / "auto", "--precision", "0.9", "--gold", mined / "gold.tsv")
+    assert found["choice"]["by"] == "gold"
+    assert found["precision"] == found["choice"]["precision"]["value"] >= 0.9
+    options = ("--output", tmp_path / "given", "--threshold", repr(found["threshold"]))
+    assert miner("mine", "--from-candidates", mined / "out", *options).exit_code == 0
+    for name in ("bitext.tsv.gz", "bitext.parquet"):
+        assert (tmp_path / "auto" / name).read_bytes() == (tmp_path / "given" / name).read_bytes()
+
+
+def test_planted_pairs_choose_and_are_not_in_the_result(mined: Path, tmp_path: Path) -> None:
+    found = decided(mined, tmp_path / "auto", "--planted", mined / "planted.tsv", "--precision", "0.9", "--gold", mined / "gold.tsv")
+    choice = found["choice"]
+    assert (choice["by"], choice["evidence"]) == ("planted", 200)
+    assert choice["precision"]["low"] <= found["precision"] <= choice["precision"]["high"]
+    assert choice["recall"]["low"] <= found["recall"] <= choice["recall"]["high"]
+    planted = set((mined / "planted.tsv").read_text().split("\n"))
+    lines = gzip.decompress((tmp_path / "auto" / "bitext.tsv.gz").read_bytes()).decode().splitlines()
+    assert not planted & {line.split("\t", 1)[1] for line in lines}
+    again = decided(mined, tmp_path / "auto", "--planted", mined / "planted.tsv", "--precision", "0.9", "--gold", mined / "gold.tsv")
+    assert again["choice"] == choice
+
+
+class TestCannotBeChosen:
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            (("--threshold", "auto"), "give --gold FILE, or --planted FILE"),
+            (("--planted", "planted.tsv"), "--planted is for --threshold auto"),
+            (("--gold-sample",), "--gold-sample tells of what is in --gold"),
+            (("--threshold", "auto", "--planted", "planted.tsv", "--retrieval", "all"), "cannot tell the precision of --retrieval all"),
+            (("--threshold", "auto", "--planted", "missing.tsv"), "missing.tsv: no such file"),
+            (("--threshold", "auto", "--planted", "known.tsv"), "known.tsv: 0 pairs whose sentences stand in neither corpus"),
+            (("--threshold", "auto", "--gold", "gold.tsv", "--precision", "0.9999"), "are the least; give more, or a lower --precision"),
+            (("--threshold", "auto", "--gold", "gold.tsv", "--precision", "1"), "precision: input should be less than 1"),
+        ],
+    )
+    def test_in_one_line(self, options: tuple[str, ...], said: str, mined: Path, tmp_path: Path) -> None:
+        (mined / "known.tsv").write_text(
+            "".join(f"{line}\tein Satz {at}\n" for at, line in enumerate((EXAMPLES / "en.txt").open()) if at < 9)
+        )
+        given = [mined / option if option.endswith(".tsv") else option for option in options]
+        result = miner("mine", "--from-candidates", mined / "out", *given, "--output", tmp_path / "out")
+        assert result.exit_code == 1, result.output
+        assert said in result.stderr
+        assert (result.stdout, result.stderr.count("\n")) == ("", 1)
+        assert not (tmp_path / "out").exists()
+
+    @pytest.mark.parametrize(("name", "said"), [("missing.tsv", "no such file"), ("one-column.tsv", "not one sentence in column 2")])
+    def test_planted_pairs_before_anything_is_embedded(self, name: str, said: str, mined: Path, tmp_path: Path) -> None:
+        (tmp_path / "one-column.tsv").write_text("one\ntwo\n")
+        texts = (mined / "en.txt", mined / "de.txt")
+        result = miner("mine", *texts, "--threshold", "auto", "--planted", tmp_path / name, "--output", tmp_path / "out")
+        assert result.exit_code == 1, result.output
+        assert said in result.stderr
+        assert not (tmp_path / "out").exists()
+
+    def test_a_threshold_that_is_no_number_is_wrong_usage(self, tmp_path: Path) -> None:
+        result = miner("mine", "a", "b", "--threshold", "high", "--output", tmp_path / "out")
+        assert result.exit_code == 2
+        assert "'high' is neither a number nor `auto`" in result.stderr

@@ -1,0 +1,202 @@
+"""Training the static encoder: the loss by its equation, blocks as drawn by rule, and an encoder that learns."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from command import miner, refused
+from safetensors.torch import load_file
+from tiny import sentence, write_tsv
+
+from miner.config.base import load_yaml
+from miner.encoders import load_encoder
+from miner.training import run
+from miner.training.datasets import open_corpus, read_source
+from miner.training.groups import GroupedPairs
+from miner.training.sampling import smoothed
+from miner.training.settings import GroupedPairsSettings, TrainConfig
+from miner.training.spelling import SparseProduct, ngrams, spelling_matrix
+
+pytestmark = pytest.mark.usefixtures("one_thread")  # what is tiny is done sooner without threads that wait for one another
+
+
+def numbers(rows: int, seed: int) -> list[np.ndarray]:
+    return list(np.random.default_rng(seed).integers(0, 10, size=(rows, 5)))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """1,500 groups: five digits spelled out in English, and in German, Russian or both."""
+    rows = []
+    for group, digits in enumerate(numbers(1500, seed=1)):
+        langs = ["eng_Latn"] + [lang for at, lang in enumerate(("deu_Latn", "rus_Cyrl")) if group % 3 != at]
+        rows += [{"group": group, "lang": lang, "text": sentence(lang, digits)} for lang in langs]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "groups.parquet")
+    return tmp_path / "groups.parquet"
+
+
+def test_smoothing_by_hand() -> None:
+    np.testing.assert_allclose(smoothed(np.array([900, 0, 100]), 0.5), [0.75, 0, 0.25])
+    np.testing.assert_allclose(smoothed(np.array([900, 0, 100]), 0.0), [0.5, 0, 0.5])
+
+
+COLUMNS = {"group": "group", "lang": "lang", "text": "text"}
+
+
+def grouped_pairs(path: Path, folder: Path, **settings: object) -> GroupedPairs:
+    source = GroupedPairsSettings(strategy="grouped_pairs", files=(str(path),), columns=COLUMNS, **settings)
+    read_source(source, folder)
+    return GroupedPairs(open_corpus(source, folder), source, 0, None)
+
+
+def test_blocks_follow_their_rules(data: Path, tmp_path: Path) -> None:
+    drawn = grouped_pairs(data, tmp_path / "work", language_smoothing=0.5, pivot_share=0.5, block_size=200)
+    groups, english = drawn.groups, drawn.groups.languages.index("eng_Latn")
+    random = np.random.default_rng(0)
+    batches = [drawn.draw(800, random) for _ in range(13)]
+    anchors, positives = (np.concatenate([batch.views[view].rows for batch in batches]) for view in ("anchor", "positive"))
+    for batch in batches:
+        bounds = np.cumsum((0, *batch.blocks))
+        assert bounds[-1] == len(batch)
+        for first, last in pairwise(bounds):
+            assert len(set(groups.lang[batch.views["anchor"].rows[first:last]])) == 1
+    np.testing.assert_array_equal(groups.group[anchors], groups.group[positives])
+    assert (groups.lang[anchors] != groups.lang[positives]).all()
+    assert set(anchors) == set(np.flatnonzero(groups.lang != english))
+    assert 0.7 < np.mean(groups.lang[positives] == english) < 0.95
+
+
+def test_a_pair_without_the_pivot_is_used(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"group": [0, 0], "lang": ["fra_Latn", "deu_Latn"], "text": ["un", "eins"]}), tmp_path / "groups.parquet")
+    batch = grouped_pairs(tmp_path / "groups.parquet", tmp_path / "work", pivot_share=1).draw(64, np.random.default_rng(3))
+    assert 0 < len(batch) < 64  # what was drawn against itself is left out
+    assert (batch.views["anchor"].rows != batch.views["positive"].rows).all()
+
+
+def test_like_sounds_share_ngrams_across_scripts() -> None:
+    assert ngrams("▁Путин") == ngrams("▁putin")
+    assert not ngrams("▁one") & ngrams("▁zwei")
+    assert "~ ab" in ngrams("▁ab") & ngrams("ab")
+
+
+def test_spelling_product_equals_the_dense_one() -> None:
+    roomy = spelling_matrix(["▁one", "▁once", "два"], 1 << 20)  # no two n-grams meet in a bucket, so each row has length 1
+    torch.testing.assert_close(torch.sparse.sum(roomy * roomy, dim=1).to_dense(), torch.ones(3))
+    matrix = spelling_matrix(["▁one", "▁once", "два"], 64)
+    table = torch.randn(64, 5, requires_grad=True)
+    weights = torch.randn(3, 5)
+    product = SparseProduct.apply(table, matrix.to_sparse_csr(), matrix.t().coalesce().to_sparse_csr())
+    torch.testing.assert_close(product, matrix.to_dense() @ table)
+    (product * weights).sum().backward()
+    torch.testing.assert_close(table.grad, matrix.to_dense().T @ weights)
+
+
+CONFIG = """
+encoder: {{kind: static, dim: 32, spelling_buckets: 512, vocabulary: {{size: 60, sentences: 2000}}}}
+data: [{{strategy: grouped_pairs, files: [{data}], columns: {{group: group, lang: lang, text: text}}, block_size: 128}}]
+objective: [{{loss: info_nce, two_way: true}}]
+training: {{steps: 60, batch_size: 256, lr: 0.02, warmup: 5, floor: 0.02}}
+"""
+
+
+def test_training_learns_to_translate(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIG.format(data=data))
+    result = miner("train", tmp_path / "config.yaml", "--output", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    encoder = load_encoder(str(tmp_path / "out" / "encoder"))
+    unseen = {tuple(sorted(digits)): digits for digits in numbers(400, seed=2)}.values()  # a bag does not see the order
+    source, target = (encoder.encode([sentence(lang, digits) for digits in unseen]) for lang in ("deu_Latn", "rus_Cyrl"))
+    right = (source @ target.T).argmax(axis=1) == np.arange(len(source))
+    assert right.mean() > 0.95
+
+
+def test_training_again_gives_the_same_bytes(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIG.format(data=data).replace("steps: 60", "steps: 5"))
+    for name in ("a", "b"):
+        result = miner("train", tmp_path / "config.yaml", "--output", tmp_path / name)
+        assert result.exit_code == 0, result.output
+    first, second = (load_encoder(str(tmp_path / name / "encoder")).fingerprint for name in ("a", "b"))
+    assert first == second
+
+
+def test_a_static_encoder_is_gone_on_from(data: Path, tmp_path: Path) -> None:
+    first = CONFIG.format(data=data).replace("steps: 60", "steps: 10")
+    on = first.replace("dim: 32", f"model: {tmp_path / 'first' / 'encoder'}").replace(", vocabulary: {size: 60, sentences: 2000}", "")
+    for name, config in {"first": first, "still": on.replace("lr: 0.02", "lr: 1.0e-9"), "on": on}.items():
+        (tmp_path / "config.yaml").write_text(config)
+        result = miner("train", tmp_path / "config.yaml", "--output", tmp_path / name)
+        assert result.exit_code == 0, result.output
+    encoders = {name: load_encoder(str(tmp_path / name / "encoder")) for name in ("first", "still", "on")}
+    unseen = list({tuple(sorted(digits)): digits for digits in numbers(400, seed=2)}.values())
+    right = {}
+    for name, encoder in encoders.items():
+        source, target = (encoder.encode([sentence(lang, digits) for digits in unseen]) for lang in ("deu_Latn", "rus_Cyrl"))
+        right[name] = ((source @ target.T).argmax(axis=1) == np.arange(len(unseen))).mean()
+    texts = [sentence("deu_Latn", digits) for digits in unseen]
+    np.testing.assert_allclose(encoders["still"].encode(texts), encoders["first"].encode(texts), atol=1e-3)
+    assert right["on"] > right["first"] + 0.05
+
+
+def test_a_static_encoder_learns_by_momentum_contrast(data: Path, tmp_path: Path) -> None:
+    rows = [[sentence(lang, digits) for lang in ("eng_Latn", "deu_Latn")] for digits in numbers(600, seed=1)]
+    pairs = write_tsv(tmp_path / "pairs.tsv", ["en", "de"], rows)
+    source = f"data: [{{{{strategy: parallel, files: [{pairs}], columns: {{{{source: en, target: de}}}}}}}}]\n"
+    lines = [source if line.startswith("data:") else f"{line}\n" for line in CONFIG.splitlines()]
+    changed = "".join(lines).replace("info_nce, two_way: true", "momentum, momentum: 0.9, queue: 512").replace("size: 60", "size: 40")
+    (tmp_path / "config.yaml").write_text(changed.format(data=data))
+    result = miner("train", tmp_path / "config.yaml", "--output", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    encoder = load_encoder(str(tmp_path / "out" / "encoder"))
+    unseen = list({tuple(sorted(digits)): digits for digits in numbers(200, seed=2)}.values())
+    source_, target = (encoder.encode([sentence(lang, digits) for digits in unseen]) for lang in ("eng_Latn", "deu_Latn"))
+    assert ((source_ @ target.T).argmax(axis=1) == np.arange(len(unseen))).mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("size: 60", "size: 9000"), "change vocabulary.size"),
+        (("dim: 32", "dims: 32"), "unknown setting 'encoder.static.dims'"),
+        (("dim: 32", "dim: 0"), "greater than or equal to 1"),
+        (("dim: 32", "dim: 32, model: builtin"), "leave these out"),
+        (("dim: 32, spelling_buckets: 512, vocabulary: {size: 60, sentences: 2000}", "model: ./none"), "./none: no encoder folder there"),
+        (("groups.parquet", "nothing.parquet"), "no such file"),
+        (("lr: 0.02", "lr: 1.0e+38"), "lower training.lr"),
+    ],
+)
+def test_bad_configs_are_one_line(data: Path, tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIG.format(data=data).replace(*change))
+    result = miner("train", tmp_path / "config.yaml", "--output", tmp_path / "out")
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+    assert message in result.stderr
+    assert not (tmp_path / "out" / "encoder").exists()
+
+
+@pytest.mark.parametrize(
+    ("group", "langs", "message"),
+    [
+        ([0, 1], ["eng_Latn", "deu_Latn"], "no group holds two texts"),
+        ([0, 0], ["eng_Latn", "eng_Latn"], "no group holds texts of two languages"),
+        ([0, 0], ["deu_Latn", "deu_Latn"], "no group holds texts of two languages"),
+    ],
+)
+def test_data_without_pairs_is_refused(tmp_path: Path, group: list[int], langs: list[str], message: str) -> None:
+    pq.write_table(pa.table({"group": group, "lang": langs, "text": ["one", "zwei"]}), tmp_path / "groups.parquet")
+    (tmp_path / "config.yaml").write_text(CONFIG.format(data=tmp_path / "groups.parquet"))
+    assert message in refused("train", tmp_path / "config.yaml", "--output", tmp_path / "out")
+
+
+def test_pieces_of_a_run_that_was_killed_are_not_taken_for_others(data: Path, tmp_path: Path) -> None:
+    """Killed before its first checkpoint, a run may be begun again with other settings."""
+    config = CONFIG.format(data=data).replace("steps: 60", "steps: 1")
+    (tmp_path / "config.yaml").write_text(config)
+    run._prepare(load_yaml(TrainConfig, str(tmp_path / "config.yaml")), tmp_path / "out")
+    (tmp_path / "config.yaml").write_text(config.replace("size: 60", "size: 50"))
+    assert miner("train", tmp_path / "config.yaml", "--output", tmp_path / "out").exit_code == 0
+    vectors = load_file(tmp_path / "out" / "encoder" / "vectors.safetensors")
+    assert [len(table) for table in vectors.values()] == [50]

@@ -1,0 +1,153 @@
+"""Inputs and outputs on S3, by its protocol: a server of it on this machine, which also loses connections."""
+
+import contextlib
+import socket
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+from command import miner
+from moto.server import ThreadedMotoServer
+
+from miner import lock, storage
+from miner.errors import StorageError
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[tuple[str, int]]:
+    """Host and port."""
+    started = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    started.start()
+    yield started.get_host_and_port()
+    started.stop()
+
+
+class Proxy:
+    """Passes bytes on to the server; every so many packets of requests, the connection is cut instead."""
+
+    def __init__(self, server: tuple[str, int], every: int) -> None:
+        self.server, self.every, self.count, self.cut = server, every, 0, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return "http://{}:{}".format(*self.listener.getsockname())
+
+    def listen(self) -> None:
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(client,), daemon=True).start()
+
+    def serve(self, client: socket.socket) -> None:
+        upstream = socket.create_connection(self.server)
+        threading.Thread(target=self.copy, args=(upstream, client, False), daemon=True).start()
+        self.copy(client, upstream, True)
+
+    def fails(self) -> bool:
+        self.count += 1
+        fails = self.every > 0 and self.count % self.every == 0
+        self.cut += fails
+        return fails
+
+    def copy(self, source: socket.socket, sink: socket.socket, requests: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                if requests and self.fails():
+                    break
+                sink.sendall(data)
+        for each in (source, sink):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def bucket(server: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Proxy]]:
+    """A bucket of this test alone, and the way to it."""
+    proxy = Proxy(server, 0)
+    for name, value in {
+        "ENDPOINT_URL": proxy.url,
+        "ACCESS_KEY_ID": "key",
+        "SECRET_ACCESS_KEY": "secret",
+        "DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    fsspec.filesystem("s3").clear_instance_cache()
+    name = f"bucket-{uuid.uuid4().hex}"
+    fsspec.filesystem("s3").mkdir(name)
+    yield f"s3://{name}", proxy
+    proxy.listener.close()
+    fsspec.filesystem("s3").clear_instance_cache()
+
+
+def put_texts(uri: str, rows: int = 60) -> list[str]:
+    """Real sentences in English and German."""
+    for lang in ("en", "de"):
+        lines = (EXAMPLES / f"{lang}.txt").read_text(encoding="utf-8").splitlines()[:rows]
+        with fsspec.open(f"{uri}/{lang}.txt", "w", encoding="utf-8") as handle:
+            handle.write("\n".join(lines))
+    return [f"{uri}/en.txt", f"{uri}/de.txt"]
+
+
+def mined(sides: list[str], output: str) -> dict[str, bytes]:
+    options = ("--engine", "exact", "--threshold", 1.05, "--source-lang", "en", "--target-lang", "de")
+    result = miner("mine", *sides, "--output", output, *options)
+    assert result.exit_code == 0, result.output
+    fs, path = storage.filesystem(output)
+    return {name: fs.cat_file(f"{path}/{name}") for name in ("bitext.tsv.gz", "bitext.parquet")}
+
+
+@pytest.mark.slow
+def test_a_bitext_on_s3_is_that_of_a_disk_though_connections_are_lost(bucket: tuple[str, Proxy], tmp_path: Path) -> None:
+    uri, proxy = bucket
+    sides = put_texts(uri)
+    expected = mined(sides, str(tmp_path / "out"))
+    proxy.every = 90
+    assert mined([sides[0], str(tmp_path / "out/target")], f"{uri}/out") == expected
+    assert proxy.cut > 3
+    proxy.every = 0
+    assert [name for name in storage.files_below(f"{uri}/out") if name.endswith(".tmp") or lock.PREFIX in name] == []
+    result = miner("verify", f"{uri}/out")
+    assert result.exit_code == 0, result.output
+
+
+def test_one_run_at_a_time_holds_a_folder_on_s3(bucket: tuple[str, Proxy]) -> None:
+    uri = f"{bucket[0]}/held"
+    with lock.held(uri), pytest.raises(StorageError, match="held by"), lock.held(uri):
+        pass
+    start, let_go, got, refused = threading.Barrier(6), threading.Event(), [], []
+
+    def attempt() -> None:
+        start.wait()
+        try:
+            with lock.held(uri):
+                got.append(1)
+                let_go.wait()
+        except StorageError as error:
+            refused.append(str(error))
+            if len(refused) == 5:
+                let_go.set()
+
+    threads = [threading.Thread(target=attempt) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert (len(got), len(refused)) == (1, 5)
+
+
+@pytest.mark.parametrize("place", ["bucket", "s3://no-such-bucket"])
+def test_a_text_that_is_not_there_is_one_line(place: str, bucket: tuple[str, Proxy], tmp_path: Path) -> None:
+    uri = f"{bucket[0] if place == 'bucket' else place}/missing.txt"
+    result = miner("embed", uri, "--output", tmp_path / "out")
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+    assert result.stderr.startswith(f"miner: error: {uri}: no such file")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,319 @@
+"""Text in, sentences and vectors out: what is there, what is kept by the next run, and what a reader refuses."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from miner import corpus, encoders, stages, storage, tables
+from miner.config.commands import EmbedConfig
+from miner.corpus import Corpus, open_corpus
+from miner.encoders import load_encoder
+from miner.errors import DataError, MinerError, ModelError, StorageError
+from miner.text.normalise import sentence_ids
+from pipelines.corpus import embed
+
+TEXT = "one two\n\n three   four\r\nfive\nunknown word\none two\nfive\nfive"
+UNIQUE = {  # text -> how often, the line of the first
+    "one two": (2, 1),
+    "three four": (1, 3),
+    "five": (3, 4),
+    "unknown word": (1, 5),
+}
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT, newline="")
+    return path
+
+
+@pytest.fixture(scope="module")
+def embedded(tmp_path_factory: pytest.TempPathFactory, toy_encoder: Path) -> tuple[Path, Path]:
+    """The text, and the folder it was embedded in, in three shards. To be copied, not changed."""
+    folder = tmp_path_factory.mktemp("embedded")
+    (folder / "text.txt").write_text(TEXT, newline="")
+    run(folder / "text.txt", folder / "out", toy_encoder, shards=3)
+    return folder / "text.txt", folder / "out"
+
+
+def run(source: Path | Sequence[Path], output: Path | str, encoder: Path, **settings: object) -> Corpus:
+    inputs = [str(path) for path in ([source] if isinstance(source, Path) else source)]
+    embed.run(EmbedConfig.check(inputs=inputs, output=str(output), encoder=str(encoder), **settings))
+    return open_corpus(str(output))
+
+
+def rows_of(opened: Corpus) -> dict[str, tuple[int, str, int, list[float]]]:
+    """text -> count, source, line and vector, checked to be one row each and in the order of the ids."""
+    rows = {}
+    last = np.iinfo(np.int64).min
+    for shard in opened.shards:
+        ids, vectors = opened.read_vectors(shard.name)
+        table = pa.concat_tables(opened.sentences(shard.name)) if shard.rows else tables.SENTENCES.empty_table()
+        assert table["id"].to_pylist() == ids.tolist() == sentence_ids(table["text"].to_pylist()).tolist()
+        for row, vector in zip(table.to_pylist(), vectors, strict=True):
+            assert row["id"] > last, "ids rise from shard to shard"
+            assert row["text"] not in rows
+            last = row["id"]
+            rows[row["text"]] = (row["count"], row["source"], row["line"], vector.tolist())
+    return rows
+
+
+def changed(folder: Path, before: dict[str, int]) -> set[str]:
+    return {name for name, time in times(folder).items() if before.get(name) != time}
+
+
+def times(folder: Path) -> dict[str, int]:
+    """stage/shard -> when it was written."""
+    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in folder.glob("*/part-*.parquet")}
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_sentences_and_vectors_are_those_of_the_text(text: Path, tmp_path: Path, toy_encoder: Path, shards: int) -> None:
+    config = EmbedConfig(inputs=(str(text),), output=str(tmp_path / "out"), encoder=str(toy_encoder), lang="fr", shards=shards)
+    result = embed.run(config)
+    opened = open_corpus(result.output)
+    encoder = load_encoder(str(toy_encoder))
+    vectors = dict(zip(UNIQUE, encoder.encode(list(UNIQUE)).astype(np.float16).tolist(), strict=True))
+    assert rows_of(opened) == {name: (count, str(text), line, vectors[name]) for name, (count, line) in UNIQUE.items()}
+    assert len(opened.shards) == shards
+    assert (opened.lang, opened.dim, opened.fingerprint, opened.rows) == ("fra_Latn", encoder.dim, encoder.fingerprint, 4)
+    counts = {"lines": 8, "kept": 7, "empty": 1, "invalid": 0, "too_long": 0, "duplicate": 3}
+    assert opened.counts == result.counts == counts
+    assert (result.unique, result.lang, set(result.seconds)) == (4, "fra_Latn", {"encoder", "sentences", "embeddings"})
+    assert "8 lines: 7 kept, 1 empty, 3 duplicate" in result.summary()
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["embeddings", "sentences"]
+
+
+def test_the_stored_table_says_what_made_it(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
+    opened = run(text, tmp_path / "out", toy_encoder)
+    uri = storage.join(opened.folder, corpus.EMBEDDINGS, opened.shards[0].name)
+    with storage.open_parquet(uri) as file:
+        schema = file.schema_arrow
+    assert schema.equals(tables.embeddings_schema(opened.dim, opened.fingerprint), check_metadata=True)
+
+
+def test_several_files_make_one_corpus_whatever_their_order(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
+    other = tmp_path / "also.txt"
+    other.write_text("six\none two\n")
+    first = run([text, other], tmp_path / "first", toy_encoder, shards=2)
+    second = run([other, text, other], tmp_path / "second", toy_encoder, shards=2)
+    assert first.key == second.key
+    rows = rows_of(first)
+    assert set(rows) == {*UNIQUE, "six"}
+    assert rows["one two"][:3] == (3, str(other), 2)  # the first source is the first by name
+
+
+def test_sentences_are_found_by_id(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
+    opened = run(text, tmp_path / "out", toy_encoder, shards=3)
+    wanted = ["five", "one two", "five", "unknown word"]
+    found = opened.find(sentence_ids(wanted)).of(sentence_ids(wanted))
+    assert found["text"].to_pylist() == wanted
+    assert found["line"].to_pylist() == [UNIQUE[name][1] for name in wanted]
+    assert found["source"].to_pylist() == [str(text)] * 4
+    nothing = np.zeros(0, np.int64)
+    assert opened.find(nothing).of(nothing).num_rows == 0
+    with pytest.raises(DataError, match="no sentence has the id 12"):
+        opened.find(np.array([12]))
+
+
+def test_a_corpus_can_live_in_any_file_system(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
+    opened = run(text, f"memory://{tmp_path}/out", toy_encoder, shards=2)
+    assert set(rows_of(opened)) == set(UNIQUE)
+
+
+def test_row_groups_stream_in_order(tmp_path: Path, toy_encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus, "ROW_GROUP", 100)
+    text = tmp_path / "many.txt"
+    text.write_text("".join(f"one {'two ' * (n % 7)} {n}\n" for n in range(1050)))
+    opened = run(text, tmp_path / "out", toy_encoder)
+    groups = list(opened.vectors(opened.shards[0].name))
+    assert [len(ids) for ids, _ in groups] == [100] * 10 + [50]
+    texts = [name for table in opened.sentences(opened.shards[0].name, ["text"]) for name in table["text"].to_pylist()]
+    expected = load_encoder(str(toy_encoder)).encode(texts).astype(np.float16)
+    np.testing.assert_array_equal(np.concatenate([vectors for _, vectors in groups]), expected)
+    np.testing.assert_array_equal(opened.read_vectors(opened.shards[0].name)[1], expected)
+
+
+def test_long_lines_are_held_by_their_bytes(tmp_path: Path, toy_encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus, "GROUP_BYTES", 20_000)
+    text = tmp_path / "long.txt"
+    text.write_text("".join(f"{n} {'two three ' * 200}\n" for n in range(100)))
+    opened = run(text, tmp_path / "out", toy_encoder, shards=1)
+    tables = list(opened.sentences(opened.shards[0].name, ["text"]))
+    assert sum(map(len, tables)) == 100
+    assert max(sum(map(len, table["text"].to_pylist())) for table in tables) <= 20_000
+    texts = [text for table in tables for text in table["text"].to_pylist()]
+    expected = load_encoder(str(toy_encoder)).encode(texts).astype(np.float16)
+    np.testing.assert_array_equal(opened.read_vectors(opened.shards[0].name)[1], expected)
+
+
+SHARDS = [stages.shard_name(index, 3) for index in range(3)]
+FULL = SHARDS[0]  # holds two of the four sentences
+
+
+@pytest.mark.parametrize(
+    ("damage", "made_again"),
+    [
+        (lambda _: None, set()),
+        (lambda out: (out / "embeddings" / SHARDS[1]).unlink(), {f"embeddings/{SHARDS[1]}"}),
+        (lambda out: (out / "embeddings" / SHARDS[1]).write_bytes(b"PAR1"), {f"embeddings/{SHARDS[1]}"}),
+        (lambda out: (out / "sentences" / SHARDS[2]).write_bytes(b""), {f"sentences/{SHARDS[2]}"}),
+        (lambda out: (out / "embeddings" / "manifest.json").unlink(), set()),
+        (lambda out: (out / "sentences" / "manifest.json").unlink(), set()),
+        (lambda out: shutil.rmtree(out / "embeddings"), {f"embeddings/{name}" for name in SHARDS}),
+    ],
+    ids=["nothing", "vectors missing", "vectors truncated", "sentences truncated", "no manifest", "no sentences manifest", "no vectors"],
+)
+def test_only_what_is_damaged_is_made_again(
+    embedded: tuple[Path, Path], tmp_path: Path, toy_encoder: Path, damage: Callable[[Path], object], made_again: set[str]
+) -> None:
+    text, made = embedded
+    out = shutil.copytree(made, tmp_path / "out")
+    first, before = open_corpus(str(out)), times(out)
+    damage(out)
+    second = run(text, out, toy_encoder, shards=3)
+    assert second == first
+    assert changed(out, before) == made_again
+
+
+def test_a_changed_text_is_read_again_and_only_its_shards_are_embedded(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
+    out = tmp_path / "out"
+    first = run(text, out, toy_encoder, shards=8)
+    before = times(out)
+    with text.open("a") as handle:
+        handle.write("\nten ten")
+    second = run(text, out, toy_encoder, shards=8)
+    assert set(rows_of(second)) == {*UNIQUE, "ten ten"}
+    new = [shard.name for shard, old in zip(second.shards, first.shards, strict=True) if shard.rows > old.rows]
+    assert {name for name in changed(out, before) if name.startswith("embeddings")} == {f"embeddings/{name}" for name in new}
+    assert len(new) == 1
+    assert second.key != first.key
+
+
+def other_encoder(folder: Path, toy_encoder: Path) -> Path:
+    shutil.copytree(toy_encoder, folder)
+    path = folder / "vectors.safetensors"
+    path.write_bytes(path.read_bytes()[:-2] + b"\x00\x3c")
+    return folder
+
+
+@pytest.mark.parametrize("change", ["encoder", "lang", "max_chars", "strict"])
+def test_other_settings_in_the_same_folder_are_refused(text: Path, tmp_path: Path, toy_encoder: Path, change: str) -> None:
+    out = tmp_path / "out"
+    fingerprint = run(text, out, toy_encoder).fingerprint
+    before = times(out)
+    other = other_encoder(tmp_path / "other", toy_encoder) if change == "encoder" else toy_encoder
+    expected = {
+        "encoder": f"made with fingerprint '{fingerprint}', now '{load_encoder(str(other)).fingerprint}'",
+        "lang": "made with lang 'und', now 'deu_Latn'",
+        "max_chars": "made with max_chars 5000, now 7",
+        "strict": "made with strict False, now True",
+    }
+    settings = {"lang": "de", "max_chars": 7, "strict": True}
+    with pytest.raises(StorageError) as caught:
+        run(text, out, other, **{change: settings[change]} if change in settings else {})
+    assert expected[change] in str(caught.value)
+    assert "choose another --output, or delete" in str(caught.value)
+    assert times(out) == before
+    open_corpus(str(out))  # as whole as it was
+
+
+def test_with_another_encoder_the_sentences_are_kept(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
+    out = tmp_path / "out"
+    run(text, out, toy_encoder)
+    before = times(out)
+    shutil.rmtree(out / "embeddings")  # the remedy that the error names
+    other = run(text, out, other_encoder(tmp_path / "other", toy_encoder))
+    assert changed(out, before) == {f"embeddings/{shard.name}" for shard in other.shards}
+
+
+class BrokenEncoder:
+    """Gives one bad value, or vectors of another shape than it says."""
+
+    fingerprint = "broken"
+    dim = 4
+
+    def __init__(self, value: float | None) -> None:
+        self.value = value
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        if self.value is None:
+            return np.zeros((len(texts), 5), dtype=np.float32)
+        vectors = np.full((len(texts), 4), 0.5, dtype=np.float32)
+        vectors[[text == "five" for text in texts], 2] = self.value
+        return vectors
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.nan, "the vector of 'five' is not finite"),
+        (-np.inf, "the vector of 'five' is not finite"),
+        (1e6, "the vector of 'five' is not finite"),  # in float16, as it is stored
+        (None, r"vectors of shape \(4, 5\) for 4 texts x 4"),
+    ],
+)
+def test_a_broken_encoder_is_named(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float | None, message: str) -> None:
+    folder = tmp_path / "broken-encoder"
+    folder.mkdir()
+    (folder / "miner.json").write_text('{"kind": "broken"}')
+    monkeypatch.setitem(encoders.ENCODERS, "broken", lambda *_: BrokenEncoder(value))
+    with pytest.raises(ModelError, match=f"{folder}.*{message}"):
+        run(text, tmp_path / "out", folder)
+    assert not list((tmp_path / "out" / "embeddings").glob("*part*"))
+    with pytest.raises(StorageError, match="makes embeddings has not finished"):
+        open_corpus(str(tmp_path / "out"))
+
+
+def rewrite(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    storage.write_table(str(path), change(storage.read_table(str(path))))
+
+
+def nan(table: pa.Table) -> pa.Table:
+    vectors = tables.arrow_to_vectors(table["embedding"]).copy()
+    vectors[1, 2] = np.nan
+    return table.set_column(1, table.schema.field(1), tables.vectors_to_arrow(vectors))
+
+
+def narrow(table: pa.Table) -> pa.Table:
+    vectors = tables.arrow_to_vectors(table["embedding"])[:, :8]
+    return pa.table([table["id"], tables.vectors_to_arrow(vectors)], schema=tables.embeddings_schema(8, "f"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda out: shutil.rmtree(out), "out: not a folder of `miner embed`"),
+        (lambda out: shutil.rmtree(out / "embeddings"), "makes embeddings has not finished"),
+        (lambda out: (out / "sentences" / "manifest.json").unlink(), "makes sentences has not finished"),
+        (lambda out: (out / "embeddings" / FULL).unlink(), f"{FULL}: this shard is missing"),
+        (lambda out: (out / "embeddings" / FULL).write_bytes(b"PAR1"), "not a whole Parquet file"),
+        (lambda out: (out / "sentences" / FULL).write_bytes(b"PAR1"), "not a whole Parquet file"),
+        (lambda out: rewrite(out / "embeddings" / FULL, lambda table: table.slice(1)), "1 rows, where its manifest says 2"),
+        (lambda out: rewrite(out / "sentences" / FULL, lambda table: table.slice(1)), "1 rows, where its manifest says 2"),
+        (lambda out: rewrite(out / "embeddings" / FULL, nan), "vectors that are not finite"),
+        (lambda out: rewrite(out / "embeddings" / FULL, narrow), r"vectors of fixed_size_binary\[16\], not of 32 float16"),
+    ],
+)
+def test_a_corpus_that_does_not_hold_together_is_refused(
+    embedded: tuple[Path, Path], tmp_path: Path, damage: Callable[[Path], object], message: str
+) -> None:
+    out = shutil.copytree(embedded[1], tmp_path / "out")
+    rows_of(open_corpus(str(out)))
+    damage(out)
+    with pytest.raises(MinerError, match=message):
+        rows_of(open_corpus(str(out)))
+
+
+def test_sentences_that_changed_after_they_were_embedded_are_refused(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
+    run(text, tmp_path / "out", toy_encoder)
+    run(text, tmp_path / "other", toy_encoder, max_chars=7)
+    shutil.rmtree(tmp_path / "out" / "sentences")
+    shutil.copytree(tmp_path / "other" / "sentences", tmp_path / "out" / "sentences")
+    with pytest.raises(DataError, match="not those that were embedded; run `miner embed` again"):
+        open_corpus(str(tmp_path / "out"))

@@ -1,0 +1,282 @@
+"""The whole way from two sides to pairs: against the dense reference, against gold, again, and with what cannot be mined."""
+
+import gzip
+import itertools
+import json
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import dense
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from command import miner, refused, told
+
+from miner.cli.main import main
+from miner.mining.margin import THRESHOLDS
+from miner.mining.matching import RETRIEVALS
+from pipelines.search import exact
+
+OUTPUTS = ("bitext.tsv.gz", "bitext.parquet", "manifest.json")
+ENGLISH = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+FRENCH = ["un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf", "dix"]
+
+
+def pairs_in(output: Path) -> list[tuple[float, int, int]]:
+    table = pq.read_table(output / "bitext.parquet")
+    return list(zip(*(table[name].to_pylist() for name in ("margin", "source_id", "target_id")), strict=True))
+
+
+def rows_in(output: Path) -> list[list[str]]:
+    data = gzip.decompress((output / "bitext.tsv.gz").read_bytes()).decode()
+    assert data.endswith("\n")
+    return [line.split("\t") for line in data[:-1].split("\n")]
+
+
+def contents(output: Path) -> dict[str, bytes]:
+    return {name: (output / name).read_bytes() for name in OUTPUTS}
+
+
+def random_sides() -> tuple[np.ndarray, np.ndarray]:
+    return dense.unit(130, 16, 0), dense.unit(170, 16, 1)
+
+
+def adversarial_sides() -> tuple[np.ndarray, np.ndarray]:
+    """True pairs, some more than once on one side or both, and sentences without a vector."""
+    x, y = random_sides()
+    y[:60] = x[:60]
+    y[60:80] = x[0]
+    x[100:110] = x[1]
+    x[120:], y[160:] = 0, 0
+    return x, y
+
+
+SIDES = {
+    "random": random_sides,
+    "adversarial": adversarial_sides,
+    "one sentence a side": lambda: (dense.unit(1, 8, 0), dense.unit(1, 8, 0)),
+    "one sentence against many": lambda: (dense.unit(1, 8, 0), dense.unit(9, 8, 1)),
+    "fewer sentences than k": lambda: (dense.unit(3, 8, 0), dense.unit(2, 8, 1)),
+    "nothing but zero vectors": lambda: (np.zeros((5, 8), np.float16), np.zeros((6, 8), np.float16)),
+    "all the same vector": lambda: (np.tile(dense.unit(1, 8, 0), (30, 1)), np.tile(dense.unit(1, 8, 0), (40, 1))),
+}
+
+
+@pytest.mark.parametrize("sides", SIDES)
+def test_pairs_equal_the_dense_reference(sides: str, tmp_path: Path) -> None:
+    x, y = SIDES[sides]()
+    x_ids, y_ids = dense.ids(len(x), 2), dense.ids(len(y), 3)
+    source, target = dense.write_corpus(tmp_path / "x", x_ids, x), dense.write_corpus(tmp_path / "y", y_ids, y)
+    told("mine", source, target, "--output", tmp_path / "out", "--threshold", "-5")
+    assert pairs_in(tmp_path / "out") == dense.mine(x, y, x_ids, y_ids, threshold=-5)
+
+
+@pytest.mark.parametrize("margin", ["ratio", "distance", "absolute"])
+def test_every_margin_and_retrieval_equals_the_dense_reference(margin: str, tmp_path: Path) -> None:
+    """In one output folder: the neighbours are found once, the rest is decided anew. The sides come in several shards."""
+    x, y = adversarial_sides()
+    x_ids, y_ids = dense.ids(len(x), 2), dense.ids(len(y), 3)
+    source, target = dense.write_corpus(tmp_path / "x", x_ids, x, shards=3), dense.write_corpus(tmp_path / "y", y_ids, y, shards=2)
+    for retrieval in RETRIEVALS:
+        options = ("--margin", margin, "--retrieval", retrieval, "--k", 3)
+        told("mine", source, target, "--output", tmp_path / "out", *options)
+        threshold = -np.inf if retrieval == "all" else THRESHOLDS[margin]
+        assert pairs_in(tmp_path / "out") == dense.mine(x, y, x_ids, y_ids, 3, margin, retrieval, threshold)
+
+
+def test_a_shard_may_be_empty_and_searched_in_stretches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(dense, "ROW_GROUP", 7)
+    x, y = adversarial_sides()
+    x_ids, y_ids = dense.ids(len(x), 2), dense.ids(len(y), 3)
+    source = dense.write_corpus(tmp_path / "x", x_ids, x, shards=2)
+    target = dense.write_corpus(tmp_path / "y", y_ids[:3], y[:3], shards=5)
+    told("mine", source, target, "--output", tmp_path / "out", "--threshold", "-5")
+    assert pairs_in(tmp_path / "out") == dense.mine(x, y[:3], x_ids, y_ids[:3], threshold=-5)
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Three of ten number words, in English and in French: 50 true pairs among 60 English and 70 French lines, and gold."""
+    chosen = random.Random(0).sample(list(itertools.combinations(range(10), 3)), 80)
+    shuffled = random.Random(1)
+    english, french = chosen[:60], chosen[:50] + chosen[60:]
+    shuffled.shuffle(english)
+    shuffled.shuffle(french)
+    # The first English sentence with a translation comes again at the end, with other spaces, and gold names the copy alone.
+    first = next(at for at, sentence in enumerate(english) if sentence in french)
+    lines = [" ".join(ENGLISH[word] for word in sentence) for sentence in english]
+    lines.append(f"  {lines[first]}\t")
+    gold = {at: french.index(sentence) for at, sentence in enumerate(english) if sentence in french}
+    gold[len(english)] = gold.pop(first)
+    folder = tmp_path_factory.mktemp("texts")
+    files = {name: folder / name for name in ("en.txt", "fr.txt", "gold.tsv")}
+    files["en.txt"].write_text("".join(f"{line}\n" for line in lines))
+    files["fr.txt"].write_text("".join(" ".join(FRENCH[word] for word in sentence) + "\n" for sentence in french))
+    files["gold.tsv"].write_text("".join(f"{one + 1}\t{other + 1}\n" for one, other in gold.items()))
+    return files
+
+
+@pytest.fixture(scope="module")
+def text_run(texts: dict[str, Path], toy_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], str]:
+    """The output, the figures and the summary of mining these texts."""
+    folder = tmp_path_factory.mktemp("text-run")
+    options = ("--gold", texts["gold.tsv"], "--json", folder / "figures.json", "--source-lang", "en", "--target-lang", "fr")
+    printed = told("mine", texts["en.txt"], texts["fr.txt"], "--output", folder / "out", "--encoder", toy_encoder, *options)
+    return folder / "out", json.loads((folder / "figures.json").read_text()), printed
+
+
+def test_text_with_gold_gives_the_true_pairs_and_the_figures(text_run: tuple[Path, dict[str, Any], str]) -> None:
+    output, found, _ = text_run
+    assert set(found) == {
+        "sentences",
+        "unique",
+        "pairs",
+        "threshold",
+        "dropped",
+        "set_aside",
+        "engine",
+        "seconds",
+        "precision",
+        "recall",
+        "f1",
+    }
+    assert found["sentences"] == {"source": 61, "target": 70}
+    assert found["unique"] == {"source": 60, "target": 70}
+    assert found["threshold"] == THRESHOLDS["ratio"]
+    right = sum([FRENCH[ENGLISH.index(word)] for word in row[1].split()] == row[2].split() for row in rows_in(output))
+    assert right >= 40
+    assert found["recall"] == right / 50
+    assert found["precision"] == right / found["pairs"]
+    assert found["f1"] == pytest.approx(2 * right / (found["pairs"] + 50))
+    assert {"sentences", "embeddings", "search", "mine"} <= set(found["seconds"])
+
+
+def test_the_summary_tells_the_figures_and_shows_pairs_from_the_best_to_the_last(text_run: tuple[Path, dict[str, Any], str]) -> None:
+    output, found, printed = text_run
+    for line in ("source: 61 sentences, 60 unique", f"{found['pairs']} pairs above", f"F1 {found['f1']:.4f}", str(output / OUTPUTS[0])):
+        assert line in printed
+    examples = [float(line.split()[0]) for line in printed.splitlines() if "  |  " in line]
+    assert len(examples) == 10
+    assert examples == sorted(examples, reverse=True)
+    margins = [margin for margin, _, _ in pairs_in(output)]
+    np.testing.assert_allclose([examples[0], examples[-1]], [margins[0], margins[-1]], atol=1e-4)
+
+
+def test_the_written_pairs_are_plain_sorted_and_tell_where_they_come_from(
+    texts: dict[str, Path], text_run: tuple[Path, dict[str, Any], str]
+) -> None:
+    rows, table = rows_in(text_run[0]), pq.read_table(text_run[0] / "bitext.parquet").to_pylist()
+    assert [row[1:] for row in rows] == [[row["source_text"], row["target_text"]] for row in table]
+    np.testing.assert_allclose([float(row[0]) for row in rows], [row["margin"] for row in table], atol=1e-8)
+    order = [(-row["margin"], row["source_id"], row["target_id"]) for row in table]
+    assert order == sorted(order)
+    for side, name in (("source", "en.txt"), ("target", "fr.txt")):
+        lines = texts[name].read_text().splitlines()
+        assert {row[f"{side}_file"] for row in table} == {str(texts[name])}
+        assert all(" ".join(lines[row[f"{side}_line"] - 1].split()) == row[f"{side}_text"] for row in table)
+
+
+def test_a_text_with_quotes_and_tabs_survives(toy_encoder: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text('one "two, ""three\tfour"\none two\n')
+    (tmp_path / "b.txt").write_text("un 'deux trois quatre\nsept huit\n")
+    told("mine", tmp_path / "a.txt", tmp_path / "b.txt", "--output", tmp_path / "out", "--encoder", toy_encoder, "--threshold", "1")
+    assert rows_in(tmp_path / "out")[0][1:] == ['one "two, ""three four"', "un 'deux trois quatre"]
+
+
+def test_a_terminal_without_the_letters_is_no_error(toy_encoder: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one two \N{SNOWMAN}\n", encoding="utf-8")
+    text = str(tmp_path / "a.txt")
+    options = ["--output", str(tmp_path / "out"), "--threshold", "0", "--encoder", str(toy_encoder), "--no-report"]
+    result = CliRunner(charset="latin-1").invoke(main, ["mine", text, text, *options])
+    assert result.exit_code == 0
+    assert "one two ?  |  one two ?" in result.stdout
+
+
+def test_folders_of_embed_and_index_give_the_pairs_of_their_text(
+    texts: dict[str, Path], text_run: tuple[Path, dict[str, Any], str], toy_encoder: Path, tmp_path: Path
+) -> None:
+    embedded, indexed = tmp_path / "embedded", tmp_path / "indexed"
+    assert miner("embed", texts["en.txt"], "--output", embedded, "--encoder", toy_encoder, "--shards", 3).exit_code == 0
+    assert miner("index", text_run[0] / "target", "--output", indexed).exit_code == 0
+    told("mine", embedded, indexed, "--output", tmp_path / "out")
+    assert pairs_in(tmp_path / "out") == pairs_in(text_run[0])
+
+
+def test_standard_input_can_be_a_side(
+    texts: dict[str, Path], text_run: tuple[Path, dict[str, Any], str], toy_encoder: Path, tmp_path: Path
+) -> None:
+    told("mine", "-", text_run[0] / "target", "--output", tmp_path / "out", "--encoder", toy_encoder, stdin=texts["en.txt"].read_bytes())
+    assert pairs_in(tmp_path / "out") == pairs_in(text_run[0])
+
+
+def test_standard_input_cannot_be_both_sides(tmp_path: Path) -> None:
+    assert "both standard input" in refused("mine", "-", "-", "--output", tmp_path / "out")
+
+
+def test_a_corpus_mined_against_itself_finds_itself(tmp_path: Path) -> None:
+    ids = dense.ids(40, 0)
+    corpus = dense.write_corpus(tmp_path / "x", ids, dense.unit(40, 16, 0))
+    told("mine", corpus, corpus, "--output", tmp_path / "out")
+    assert {(source, target) for _, source, target in pairs_in(tmp_path / "out")} == {(one, one) for one in ids.tolist()}
+
+
+class TestAgain:
+    """A second run in the same folder."""
+
+    @pytest.fixture(scope="class")
+    def run(self, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+        """Source, target, and the output of a first run."""
+        folder, vectors = tmp_path_factory.mktemp("first"), zip("xy", adversarial_sides(), strict=True)
+        sides = [dense.write_corpus(folder / name, dense.ids(len(v), i), v, shards=2) for i, (name, v) in enumerate(vectors)]
+        told("mine", *sides, "--output", folder / "out")
+        return sides[0], sides[1], folder / "out"
+
+    @pytest.fixture
+    def first(self, run: tuple[Path, Path, Path], tmp_path: Path) -> tuple[Path, Path, Path]:
+        """The same, with an output for one test."""
+        return *run[:2], shutil.copytree(run[2], tmp_path / "out")
+
+    def test_the_same_gives_the_same_bytes_and_keeps_what_is_there(self, first: tuple[Path, Path, Path], tmp_path: Path) -> None:
+        source, target, output = first
+        before = contents(output)
+        shards = {path: path.stat().st_mtime_ns for path in output.rglob("part-*.parquet")}
+        told("mine", source, target, "--output", output)
+        assert contents(output) == before
+        assert {path: path.stat().st_mtime_ns for path in output.rglob("part-*.parquet")} == shards
+        told("mine", source, target, "--output", tmp_path / "elsewhere")
+        assert contents(tmp_path / "elsewhere") == before
+
+    def test_other_decisions_give_what_a_fresh_run_gives(self, first: tuple[Path, Path, Path], tmp_path: Path) -> None:
+        source, target, output = first
+        options = ("--margin", "distance", "--retrieval", "intersection", "--threshold", "0.01")
+        told("mine", source, target, "--output", output, *options)
+        told("mine", source, target, "--output", tmp_path / "fresh", *options)
+        assert contents(output) == contents(tmp_path / "fresh")
+
+    def test_a_run_that_was_stopped_goes_on(self, first: tuple[Path, Path, Path]) -> None:
+        source, target, output = first
+        before = contents(output)
+        for name in ("manifest.json", "bitext.tsv.gz", "candidates/manifest.json", "neighbours/forward/manifest.json"):
+            (output / name).unlink()
+        for name in ("candidates/part-00001-of-00002.parquet", "neighbours/forward/part-00000-of-00002.parquet"):
+            (output / name).write_bytes((output / name).read_bytes()[:100])
+        told("mine", source, target, "--output", output)
+        assert contents(output) == before
+
+    def test_another_k_is_an_error_that_names_both(self, first: tuple[Path, Path, Path]) -> None:
+        source, target, output = first
+        before = contents(output)
+        assert "k 4, now 5" in refused("mine", source, target, "--output", output, "--k", 5)
+        assert contents(output) == before
+
+    def test_other_sides_are_mined_anew(self, first: tuple[Path, Path, Path], tmp_path: Path) -> None:
+        source, _, output = first
+        y = dense.unit(50, 16, 8)
+        other = dense.write_corpus(tmp_path / "other", dense.ids(50, 9), y)
+        told("mine", source, other, "--output", output, "--threshold", "0.5")
+        x = adversarial_sides()[0]
+        assert pairs_in(output) == dense.mine(x, y, dense.ids(len(x), 0), dense.ids(50, 9), threshold=0.5)

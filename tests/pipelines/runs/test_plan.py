@@ -1,0 +1,345 @@
+"""`miner plan`: lines are counted or estimated, arithmetic is as it says, and what was planned is what a run then takes."""
+
+import bz2
+import gzip
+import json
+import lzma
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tiny
+import yaml
+from command import refused, told
+
+from miner.cli.plan import size, time
+from miner.config.commands import EncoderSettings, TextSettings
+from miner.config.planning import Hardware, PlanSettings
+from miner.encoders import load_encoder
+from miner.errors import ConfigError, DataError
+from miner.plan import corpus_size, hardware, resources, speeds, stage_costs
+from miner.plan.resources import Sized
+from miner.plan.speeds import Encoding, Speeds
+from miner.plan.stage_costs import Asked, Crew
+from miner.search import cost_model
+from miner.text import streams
+from pipelines.mining import match, sort_pairs
+from pipelines.runs import measure_speed
+from pipelines.search import exact as exact_module
+from pipelines.search import open_index
+
+WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+SPEEDS = Speeds(read=1000.0, embed=500.0, search=1e6, faster=2.0, start=1.0)
+
+
+def lines(count: int, seed: int = 0) -> list[str]:
+    """Sentences of one to thirty words, none twice."""
+    chance = random.Random(seed)
+    return [f"{' '.join(chance.choices(WORDS, k=chance.randint(1, 30)))} {number}" for number in range(count)]
+
+
+def write(path: Path, texts: list[str], opener: Callable[..., Any] = open) -> str:
+    with opener(path, "wt", encoding="utf-8") as file:
+        file.writelines(f"{text}\n" for text in texts)
+    return str(path)
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let files of a megabyte be as large as those of which parts are looked at."""
+    for name, value in {"HEAD": 1 << 16, "HEAD_STEP": 1 << 12}.items():
+        monkeypatch.setattr(streams, name, value)
+    for name, value in {"COUNTED": 1 << 16, "WINDOW": 1 << 14, "FILES": 4, "KEPT": 1 << 11}.items():
+        monkeypatch.setattr(corpus_size, name, value)
+
+
+@pytest.mark.parametrize(("name", "opener"), [("a.txt", open), ("a.txt.gz", gzip.open), ("a.jsonl.xz", lzma.open), ("a.bz2", bz2.open)])
+def test_small_text_is_counted(tmp_path: Path, name: str, opener: Callable[..., Any]) -> None:
+    count = corpus_size.count([write(tmp_path / name, lines(1000), opener)])
+    assert (count.lines, count.exact, count.why) == (1000, True, "counted")
+
+
+@pytest.mark.parametrize(("text", "expected"), [("", 0), ("a\nb", 2), ("a\n\n\n", 3), ("\ufeffa\n", 1)])
+def test_lines_without_an_end_and_without_anything(tmp_path: Path, text: str, expected: int) -> None:
+    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+    assert corpus_size.count([str(tmp_path / "a.txt")]).lines == expected
+
+
+@pytest.mark.usefixtures("large")
+def test_parquet_tells_by_its_metadata(tmp_path: Path) -> None:
+    for name, rows in (("a", 70_000), ("b", 5)):
+        pq.write_table(pa.table({"text": [str(number) for number in range(rows)]}), tmp_path / f"{name}.parquet")
+    count = corpus_size.count([str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")])
+    assert (count.lines, count.exact) == (70_005, True)
+    assert corpus_size.sample(count, TextSettings(text_column="text"))[1][-5:] == ["0", "1", "2", "3", "4"]
+
+
+def small_blocks(path: Path, mode: str, encoding: str) -> Any:
+    """bz2 packs 100 kB at a time so, instead of 900."""
+    return bz2.open(path, mode, compresslevel=1, encoding=encoding)
+
+
+@pytest.mark.parametrize(("name", "opener"), [("a.txt", open), ("a.tsv.gz", gzip.open), ("a.txt.xz", lzma.open), ("a.bz2", small_blocks)])
+@pytest.mark.usefixtures("large")
+def test_of_large_text_parts_are_looked_at(tmp_path: Path, name: str, opener: Callable[..., Any]) -> None:
+    first = write(tmp_path / f"0-{name}", lines(12_000), opener)
+    files = [first, *(str(shutil.copy(first, tmp_path / f"{part}-{name}")) for part in range(1, 6))]
+    count = corpus_size.count(files)
+    assert not count.exact
+    assert count.why.startswith("estimated by")
+    assert count.lines == pytest.approx(72_000, rel=0.1)
+    assert sum(look.seen for look in count.looks) < sum(Path(file).stat().st_size for file in files) / 2
+
+
+@pytest.mark.usefixtures("large")
+def test_long_lines_at_the_end_count_as_well(tmp_path: Path) -> None:
+    """By the start of the file alone there were 190,000."""
+    path = write(tmp_path / "a.txt", ["x" * 20] * 95_700 + ["x" * 200] * 10_000)
+    assert corpus_size.count([path]).lines == pytest.approx(105_700, rel=0.05)
+
+
+@pytest.mark.usefixtures("large")
+def test_what_is_kept_is_read_as_the_file_is(tmp_path: Path) -> None:
+    rows = ["lang\ttext", *(f"en\t{text}" for text in lines(12_000)), *["en\t"] * 12_000]
+    count = corpus_size.count([write(tmp_path / "a.tsv", rows)])
+    seen, texts = corpus_size.sample(count, TextSettings(text_column="text"))
+    assert set(texts) <= set(lines(12_000))
+    assert 100 < len(texts) < seen
+
+
+@pytest.mark.usefixtures("large")
+def test_broken_and_missing_files_are_told(tmp_path: Path) -> None:
+    (tmp_path / "a.gz").write_bytes(b"nothing" * 20_000)
+    with pytest.raises(DataError, match=r"a\.gz: truncated or not \.gz"):
+        corpus_size.count([str(tmp_path / "a.gz")])
+    with pytest.raises(DataError, match="no such file"):
+        corpus_size.count([str(tmp_path / "b.txt")])
+
+
+MACHINE = Hardware(cores=8, memory=64, flops=1e12, bandwidth=1e12, efficiency=0.5, reading=1e9)
+
+
+def test_a_gpu_is_as_fast_as_its_data_sheet_lets_one_expect() -> None:
+    # 512 operations at half of 10^12 a second take longer than 8 bytes; 512 bytes are read for each 1000 vectors.
+    assert 1 / hardware.exact_search(MACHINE, 256, 1000) == pytest.approx(512 / 0.5e12 + 512 / 1000 / 1e9)
+    # With eight times the operations, the memory takes longer: 8 bytes at half of 10^12 a second.
+    faster = MACHINE.model_copy(update={"flops": 1e15})
+    assert 1 / hardware.exact_search(faster, 256, 1000) == pytest.approx(8 / 0.5e12 + 512 / 1000 / 1e9)
+    assert hardware.transformer(MACHINE, 1e10) == pytest.approx(50)
+
+
+def test_speeds_go_by_cores_accelerator_and_measurement() -> None:
+    static = Encoding(dim=256, operations=None, stretch=1000)
+    cores = speeds.elsewhere(SPEEDS, 2, Hardware(cores=8, memory=1), static)
+    assert (cores.read, cores.embed, cores.search) == (1000, 2000, 4e6)
+    gpu = speeds.elsewhere(SPEEDS, 2, MACHINE, static)
+    assert (gpu.embed, gpu.search) == (2000, hardware.exact_search(MACHINE, 256, 1000))
+    assert speeds.elsewhere(SPEEDS, 2, MACHINE, Encoding(256, 1e10, 1000)).embed == hardware.transformer(MACHINE, 1e10)
+    measured = MACHINE.model_copy(update={"read": 7.0, "embed": 8.0, "search": 9.0})
+    assert speeds.elsewhere(SPEEDS, 2, measured, static) == Speeds(7.0, 8.0, 9.0, 2.0, 1.0)
+
+
+def test_the_operations_of_a_transformer_by_hand(tmp_path: Path) -> None:
+    encoder = load_encoder(str(tiny.save_transformer(tmp_path / "model")), EncoderSettings(pooling="mean"))
+    attention, feed_forward, norms = 4 * (32 * 32 + 32), 2 * 32 * 48 + 48 + 32, 4 * 32
+    weights = 3 * (attention + feed_forward + norms) + 2 * 32 + (32 * 32 + 32)  # the first norm, and the pooler
+    assert encoder.operations(10) == 2 * weights * 10 + 3 * 4 * 10**2 * 32
+
+
+@pytest.mark.parametrize(("parts", "workers", "share"), [(10, 1, 1.0), (10, 4, 0.3), (10, 5, 0.2), (1, 8, 1.0), (3, 8, 1 / 3)])
+def test_a_part_is_not_shared(parts: int, workers: int, share: float) -> None:
+    assert Crew(workers, SPEEDS).seconds(100, parts) == pytest.approx(100 * share + SPEEDS.start)
+
+
+def sized(sentences: int, shards: int = 4) -> Sized:
+    return Sized(sentences, text=100.0, row=60.0, shards=shards, dim=256)
+
+
+def asked(known: tuple[str, str] | None = None, cores: int = 2) -> Asked:
+    return Asked(k=4, target_recall=0.98, memory=8 * 10**9, precision="int8", cores=cores, known=known)
+
+
+def test_the_engine_is_the_one_that_a_run_chooses() -> None:
+    for rows in (10_000, 10**6):
+        chosen = stage_costs.choose(sized(rows), sized(rows), asked(), SPEEDS)
+        assert chosen.engine == cost_model.estimate((rows, rows), 256, 4, 0.98, "int8", 2).engine
+    assert chosen.index == ("IVF4096,PQ128x4", "IVF4096,PQ128x4")
+    assert chosen.recall == 0.98
+    together = cost_model.estimate((rows, rows), 256, 4, 0.98, "int8", 2).faiss / SPEEDS.faster
+    assert chosen.searching + sum(chosen.building) == pytest.approx(together)
+    exact = stage_costs.choose(sized(rows), sized(rows), asked(known=("exact", "asked for")), SPEEDS)
+    assert (exact.searching, exact.recall, exact.index) == (rows**2 / SPEEDS.search, 1.0, None)
+
+
+def test_an_index_is_trained_by_one_machine() -> None:
+    rows = 10**6
+    share = 10 * 40 * 4096 / (10 * 40 * 4096 + rows)
+    assert cost_model.training_share(rows) == pytest.approx(share)
+    several = stage_costs.of_index("en", sized(rows, shards=4), "IVF4096,PQ128x4", 100.0, Crew(2, SPEEDS))
+    assert several.seconds == pytest.approx(100 * share + 100 * (1 - share) / 2 + 4 * SPEEDS.start)
+
+
+def test_an_index_that_fits_nowhere_is_told() -> None:
+    small = Asked(k=4, target_recall=0.98, memory=10**6, precision="int8", cores=2, known=("faiss", "asked for"))
+    with pytest.raises(ConfigError, match="--memory"):
+        stage_costs.choose(sized(10**6), sized(10**6), small, SPEEDS)
+
+
+def test_what_is_planned_is_what_the_stages_do() -> None:
+    assert (resources.COMPARED, resources.AT_ONCE, resources.IN_ORDER) == (exact_module.GROUP, match.AT_ONCE, sort_pairs.RANGE)
+    assert cost_model.TUNED == open_index.SAMPLE
+
+
+def test_disk_by_hand() -> None:
+    assert resources.embedding(sized(1000)).disk == 1000 * (8 + 512)
+    # Every sentence has an entry for each shard of the other side: an id, four neighbours and their similarities.
+    assert resources.comparing(sized(1000, 3), sized(500, 2), 4).passing == (1000 * 2 + 500 * 3) * 72
+    # 32 of 64 shards of targets at a time: of these, in 3 blocks each, 250 sentences; and what was found before.
+    assert resources.comparing(sized(1000, 3), sized(500, 64), 4).passing == (1000 * 32 + 250 * 3 + 1500) * 72
+
+
+def test_what_is_said_later_goes_first() -> None:
+    section = PlanSettings(price=1, workers=3, sentences={"en": 5}, rates={"a": MACHINE})
+    later = PlanSettings(price=2, sentences={"de": 6}).over(section)
+    assert (later.price, later.workers, later.sentences, later.machine) == (2, 3, {"en": 5, "de": 6}, "a")
+    assert PlanSettings(hardware="here").over(section).machine is None
+    with pytest.raises(ConfigError, match="--hardware"):
+        _ = PlanSettings(rates={"a": MACHINE, "b": MACHINE}).machine
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try the machine out for no longer than it takes."""
+    monkeypatch.setattr(measure_speed, "EMBED_SECONDS", 0.1)
+    monkeypatch.setattr(measure_speed, "SEARCH_SECONDS", 0.001)
+
+
+@pytest.fixture
+def config(tmp_path: Path, toy_encoder: Path) -> Path:
+    """A run of three texts: 2,000 lines, 1,000 of which a fifth are empty, and a Parquet file of 500."""
+    write(tmp_path / "en.txt", lines(2000))
+    write(tmp_path / "fr.txt.gz", [text if number % 5 else "" for number, text in enumerate(lines(1000, 1))], gzip.open)
+    pq.write_table(pa.table({"words": lines(500, 2)}), tmp_path / "de.parquet")
+    corpora = {"en": "en.txt", "fr": "fr.txt.gz", "de": {"files": [str(tmp_path / "de.parquet")], "text_column": "words"}}
+    values = {
+        "output": str(tmp_path / "out"),
+        "encoder": str(toy_encoder),
+        "pairs": ["en-fr", "en-de"],
+        "corpora": {name: place if isinstance(place, dict) else str(tmp_path / place) for name, place in corpora.items()},
+    }
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+    return path
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_plan_before_and_after_the_run(config: Path, tmp_path: Path) -> None:
+    before = set(tmp_path.iterdir())
+    printed = told("plan", config, "--json", tmp_path / "plan.json")
+    assert set(tmp_path.iterdir()) == before | {tmp_path / "plan.json"}, "nothing is left"
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert {name: corpus["sentences"] for name, corpus in plan["corpora"].items()} == {"en": 2000, "fr": 800, "de": 500}
+    names = ["read en", "embed en", "read fr", "embed fr", "read de", "embed de"]
+    names += [f"{act} {pair}" for pair in ("en-fr", "en-de") for act in ("search", "decide")]
+    assert [stage["name"] for stage in plan["stages"]] == names
+    assert all(name in printed for name in names)
+    assert plan["seconds"] == pytest.approx(sum(stage["seconds"] for stage in plan["stages"]))
+    assert plan["money"] is None
+    assert all(chosen["engine"] == "exact" for chosen in plan["pairs"].values())
+    told("run", config)
+    for name, needs in {stage["name"]: stage for stage in plan["stages"]}.items():
+        act, corpus = name.split()
+        if act in ("read", "embed"):
+            place = tmp_path / "out/corpora" / corpus / {"read": "sentences", "embed": "embeddings"}[act]
+            assert needs["disk"] == pytest.approx(sum(path.stat().st_size for path in place.glob("*.parquet")), rel=0.5)
+    after = told("plan", config, "--json", tmp_path / "after.json")
+    plan = json.loads((tmp_path / "after.json").read_text())
+    assert (plan["stages"], plan["seconds"], len(plan["done"])) == ([], 0, 5)
+    assert "embedded already" in after
+    assert "embed en" in after
+
+
+@pytest.mark.usefixtures("quick")
+def test_another_machine_more_of_them_and_money(config: Path, tmp_path: Path) -> None:
+    (tmp_path / "rates.yaml").write_text("price: 3\nrates: {big: {cores: 4, memory: 8, read: 1e3, embed: 1e2, search: 1e4}}\n")
+    told("plan", config, "--rates", tmp_path / "rates.yaml", "--workers", 2, "--json", tmp_path / "plan.json")
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    seconds = {stage["name"]: stage["seconds"] for stage in plan["stages"]}
+    start = plan["calibration"]["speeds"]["start"]
+    assert seconds["read en"] == pytest.approx(2 + 2 * start), "one file: the second machine has nothing to read"
+    assert seconds["embed fr"] == pytest.approx(8 + start)
+    assert (plan["machine"], plan["workers"]) == ("big", 2)
+    assert plan["money"] == pytest.approx(3 * 2 * plan["seconds"] / 3600)
+
+
+@pytest.mark.usefixtures("quick")
+def test_more_sentences_than_there_are_files_for(config: Path, tmp_path: Path) -> None:
+    more = ["--set", "plan.sentences={en: 1e9, fr: 2e8}", "--set", "pairs=[en-fr]", "--hardware", "h100", "--workers", 64]
+    printed = told("plan", config, *more, "--json", tmp_path / "plan.json")
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    corpus = plan["corpora"]["en"]
+    assert corpus["sentences"] == 10**9
+    assert corpus["shards"] == pytest.approx(1e9 * corpus["text"] / 2**25, rel=0.01)
+    exact = hardware.exact_search(hardware.HARDWARE["h100"], 32, 2**25 // 64)
+    assert {stage["name"]: stage["seconds"] for stage in plan["stages"]}["search en-fr"] > 2e17 / exact / 64
+    assert "64 x h100" in printed
+    assert "fewer `shards` leave less" in printed
+
+
+@pytest.mark.usefixtures("quick")
+def test_folders_are_planned_without_their_encoder(config: Path, tmp_path: Path, toy_encoder: Path) -> None:
+    for name, text in (("en", "en.txt"), ("fr", "fr.txt.gz")):
+        told("embed", tmp_path / text, "--lang", name, "--encoder", toy_encoder, "--output", tmp_path / name)
+    folders = ["--set", f"corpora={{en: {tmp_path}/en, fr: {tmp_path}/fr}}", "--set", "pairs=all", "--set", "encoder=./gone"]
+    told("plan", config, *folders, "--json", tmp_path / "plan.json")
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert [stage["name"] for stage in plan["stages"]] == ["search en-fr", "decide en-fr"]
+    assert {name: (corpus["sentences"], corpus["dim"]) for name, corpus in plan["corpora"].items()} == {
+        "en": (2000, 32),
+        "fr": (800, 32),
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--hardware", "abacus"], "no such machine; one of cpu8"),
+        (["--workers", "0"], "workers: input should be greater than or equal to 1"),
+        (["--price", "-1"], "price: input should be greater"),
+        (["--rates", "nowhere.yaml"], "nowhere.yaml: No such file"),
+        (["--set", "plan.sentences.xx=5"], "no corpus is called 'xx'; one of en, fr, de"),
+        (["--set", "plan.sentences.en=-5"], "plan.sentences.en"),
+        (["--set", "plan.speed=5"], "unknown setting 'plan.speed'"),
+        (["--set", "corpora.en=nowhere.txt"], "nowhere.txt: no such file"),
+        (["--set", "corpora.de.text_column=null"], "--text-column"),
+        (["--set", "encoder=./nowhere"], "no encoder folder there"),
+        (["--set", "sentence_filters.min_chars=1000"], "the filters leave none of"),
+        (["--set", "max_chars=1"], "corpora.en: not one sentence in"),
+    ],
+)
+@pytest.mark.usefixtures("quick")
+def test_what_cannot_be_planned_is_one_line(config: Path, tmp_path: Path, arguments: list[str], said: str) -> None:
+    before = set(tmp_path.iterdir())
+    assert said in refused("plan", config, *arguments)
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_a_run_does_without_what_a_plan_is_told(config: Path) -> None:
+    assert "5 of 5 stages to do" in told("run", config, "--dry-run", "--set", "plan.price=2", "--set", "plan.hardware=h100")
+
+
+def test_units() -> None:
+    assert [time(seconds) for seconds in (0.04, 9.96, 59.5, 130, 9000, 400_000)] == [
+        "0.0 s",
+        "10.0 s",
+        "60 s",
+        "2.2 min",
+        "2.5 h",
+        "4.6 days",
+    ]
+    assert [size(amount) for amount in (12, 5e6, 2.5e9, 4e14)] == ["0 kB", "5.0 MB", "2.5 GB", "400.0 TB"]

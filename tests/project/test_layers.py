@@ -1,0 +1,161 @@
+"""Who may import whom. The rooms of the library and their doors are described in docs/architecture.md."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# Room -> the rooms it may import, besides itself. A room is a file or a folder of `miner`, or a folder of `pipelines`.
+ROOMS = {
+    "errors": set(),
+    "background": set(),
+    "tables": {"errors"},
+    "config": {"errors"},
+    "storage": {"errors"},
+    "stages": {"errors", "storage"},
+    "lock": {"errors", "storage"},
+    "languages": {"errors"},
+    "corpus": {"errors", "tables", "storage", "stages"},
+    "text": {"errors", "background", "tables", "config", "storage", "languages", "filters"},
+    "encoders": {"errors", "config", "storage"},
+    "search": {"errors"},
+    "filters": {"errors"},
+    "mining": {"errors", "search"},
+    "plan": {"errors", "config", "storage", "text", "search"},
+    "training": {"errors", "tables", "config", "storage", "languages", "text", "encoders"},
+    "evaluation": {
+        "errors",
+        "tables",
+        "config",
+        "storage",
+        "stages",
+        "languages",
+        "text",
+        "encoders",
+        "search",
+        "filters",
+        "mining",
+        "training",
+    },
+    "report": {"errors", "storage", "stages", "filters", "mining", "evaluation"},
+    "loop": {"errors", "config", "storage", "languages", "text", "filters", "training", "evaluation"},
+}
+LIBRARY = set(ROOMS)
+ROOMS["pipelines"] = set()  # the package itself is empty
+ROOMS["pipelines.beam"] = LIBRARY
+ROOMS["pipelines.corpus"] = LIBRARY | {"pipelines.beam"}
+ROOMS["pipelines.search"] = LIBRARY | {"pipelines.beam"}
+ROOMS["pipelines.mining"] = LIBRARY | {"pipelines.beam", "pipelines.corpus", "pipelines.search"}
+ROOMS["pipelines.runs"] = ROOMS["pipelines.mining"] | {"pipelines.mining"}
+ROOMS["pipelines.loop"] = ROOMS["pipelines.mining"] | {"pipelines.mining"}
+ROOMS["cli"] = set(ROOMS)
+EXTRA_DOORS = {"miner.mining.writers": {"tables", "storage"}}  # the one file of `mining` that writes
+
+# Package -> the modules that may import it, a trailing dot standing for all modules below.
+FENCES = {
+    "apache_beam": ("pipelines.beam.",),
+    "faiss": ("miner.search.faiss_index",),
+    "click": ("miner.cli.",),
+    "matplotlib": ("miner.report.charts.",),
+    "tqdm": ("miner.cli.",),
+}
+
+MATHS = ("miner.search.", "miner.mining.", "miner.training.losses")
+NOT_MATHS = {"os", "io", "pathlib", "shutil", "tempfile", "json", "csv", "gzip", "fsspec", "pyarrow", "pydantic", "yaml"}
+
+LIGHT = {
+    "click",
+    "miner",
+    "miner.errors",
+    "miner.config",
+    "miner.config.base",
+    "miner.config.commands",
+    "miner.evaluation.settings",
+}  # what the modules of miner.cli may import before a command is chosen
+HEAVY = {"torch", "matplotlib", "transformers", "apache_beam", "faiss", "pyarrow", "sentencepiece", "numpy", "huggingface_hub", "fsspec"}
+
+
+def modules() -> dict[str, Path]:
+    """Module name -> file, for all of `miner` and `pipelines`."""
+    files = [path for package in ("miner", "pipelines") for path in sorted((ROOT / package).rglob("*.py"))]
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in files}
+
+
+MODULES = modules()
+
+
+def imports(nodes: Iterator[ast.AST] | list[ast.stmt]) -> Iterator[str]:
+    """The full names imported by these nodes; `from miner import storage` is `miner.storage`."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute here"
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                yield name if name in MODULES else str(node.module)
+
+
+def imports_of(module: str) -> set[str]:
+    """Everything `module` imports, at its top or inside functions."""
+    return set(imports(ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8")))))
+
+
+def room_of(module: str) -> str | None:
+    """`miner.text.streams` -> `text`, `pipelines.beam.runner` -> `pipelines.beam`; `miner` itself and other packages have no room."""
+    parts = module.split(".")
+    if parts[0] == "miner":
+        return parts[1] if len(parts) > 1 else None
+    return ".".join(parts[:2]) if parts[0] == "pipelines" else None
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_only_rooms_below_it(module: str) -> None:
+    room = room_of(module)
+    reached = {name: room_of(name) for name in imports_of(module)}
+    if room is None:
+        assert not any(reached.values()), "the package itself imports nothing of its own"
+        return
+    assert room in ROOMS, f"{room} is new: say in ROOMS what it may import"
+    allowed = ROOMS[room] | EXTRA_DOORS.get(module, set()) | {room, None}
+    assert {name for name, other in reached.items() if other not in allowed} == set()
+
+
+@pytest.mark.parametrize("package", FENCES)
+def test_a_package_behind_a_door_is_imported_only_there(package: str) -> None:
+    users = {module for module in MODULES if package in {name.split(".")[0] for name in imports_of(module)}}
+    assert {user for user in users if not f"{user}.".startswith(FENCES[package])} == set()
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if f"{name}.".startswith(MATHS) and name not in EXTRA_DOORS])
+def test_maths_touches_no_files_and_no_settings(module: str) -> None:
+    assert {name for name in imports_of(module) if name.split(".")[0] in NOT_MATHS} == set()
+    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+    calls = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    assert not calls & {"open", "print"}
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if room_of(name) == "cli"])
+def test_commands_import_what_they_need_when_they_run(module: str) -> None:
+    top = set(imports(ast.parse(MODULES[module].read_text(encoding="utf-8")).body))
+    outside = {name for name in top if name.split(".")[0] not in sys.stdlib_module_names and room_of(name) != "cli"}
+    assert outside <= LIGHT
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import atexit, sys\n"
+        f"atexit.register(lambda: print('loaded', *({HEAVY!r} & set(sys.modules)), file=sys.stderr))\n"
+        "from miner.cli.main import main\n"
+        "sys.argv = ['miner', '--help']\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "mine" in done.stdout
+    assert done.stderr.split() == ["loaded"]
