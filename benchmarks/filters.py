@@ -17,7 +17,7 @@ import numpy as np
 
 from miner.config.commands import PairFilters, SentenceFilters
 from miner.filters import Verdicts
-from miner.filters.pairs import Pairs, judge_pairs
+from miner.filters.pairs import PairTexts, judge_pairs
 from miner.filters.sentences import judge_sentences
 from miner.languages import canonical
 
@@ -78,7 +78,7 @@ def _pair_cost(texts: Mapping[str, Sequence[str]], code: str, name: str, bound: 
     lines = (EXAMPLES / f"gold.en-{code}.tsv").read_text(encoding="utf-8").splitlines()
     gold = [tuple(map(int, line.split("\t"))) for line in lines]
     sides = [texts["en"][one - 1] for one, _ in gold], [texts[code][other - 1] for _, other in gold]
-    pairs = Pairs(*sides, (canonical("en"), canonical(code)), np.ones(len(gold)))
+    pairs = PairTexts(*sides, (canonical("en"), canonical(code)), np.ones(len(gold)))
     return timed(len(gold), lambda: judge_pairs(pairs, {name: bound}))
 
 
@@ -119,7 +119,7 @@ def losses(data: Path) -> None:
 def _lost(kind: str, english: Side, other: Side, bounds: Mapping[str, float]) -> float:
     if kind == "sentences":
         return 1 - float(judge_sentences(other[1], canonical(other[0]), bounds).kept.mean())
-    pairs = Pairs(english[1], other[1], (canonical(english[0]), canonical(other[0])), np.ones(len(english[1])))
+    pairs = PairTexts(english[1], other[1], (canonical(english[0]), canonical(other[0])), np.ones(len(english[1])))
     return 1 - float(judge_pairs(pairs, bounds).kept.mean())
 
 

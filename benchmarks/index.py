@@ -22,14 +22,14 @@ from miner import stages, storage
 from miner.config.commands import IndexSettings
 from miner.corpus import EMBEDDINGS, Corpus, open_corpus, write_row_groups
 from miner.search import cost_model
-from miner.search.exact import Block, search_block
+from miner.search.exact import VectorBlock, search_block
 from miner.search.precision import fastest
 from miner.search.tuning import Setting
 from miner.stages import Shard
 from miner.storage import available_cores
 from miner.tables import embeddings_schema, vectors_to_arrow
 from pipelines.search import build_index
-from pipelines.search.open_index import Indexed, draw
+from pipelines.search.open_index import OpenIndex, draw
 
 K = 4
 CHECKED = 1000  # queries of the independent check
@@ -58,10 +58,10 @@ def independent(keys: np.ndarray, queries: np.ndarray, similarities: np.ndarray)
 
 def seconds_exact(keys: tuple[np.ndarray, np.ndarray], queries: np.ndarray, precision: str) -> float:
     """Of one pass, both directions, with as many queries as keys."""
-    block = Block(np.arange(len(queries)), queries)
+    block = VectorBlock(np.arange(len(queries)), queries)
     start = seconds()
     for row in range(0, len(keys[0]), STRETCH):
-        search_block(block, Block(keys[0][row : row + STRETCH], keys[1][row : row + STRETCH]), K, precision=precision)
+        search_block(block, VectorBlock(keys[0][row : row + STRETCH], keys[1][row : row + STRETCH]), K, precision=precision)
     return (seconds() - start) * len(keys[0]) / len(queries)
 
 
@@ -75,7 +75,7 @@ def measure(keys: Corpus, queries: np.ndarray, target: float, folder: str) -> st
     start = seconds()
     manifest = build_index.build(keys, folder, IndexSettings(target_recall=target), K)
     built = seconds() - start
-    indexed = Indexed(folder, build_index.FILE, keys)
+    indexed = OpenIndex(folder, build_index.FILE, keys)
     own = Setting(**manifest.details["setting"])
     setting = indexed.tune(queries[-2000:], K, target)  # others than those that are timed and checked
     start = seconds()

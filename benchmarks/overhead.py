@@ -144,10 +144,10 @@ def embedded(encoder: object, path: Path) -> tuple:
 def compared(ids: tuple, vectors: tuple) -> tuple:
     """The neighbours of both sides."""
     from miner.search import neighbours
-    from miner.search.exact import Block, search_block
+    from miner.search.exact import VectorBlock, search_block
 
     stretches = [
-        [Block(side[at : at + STRETCH], rows[at : at + STRETCH]) for at in range(0, len(side), STRETCH)]
+        [VectorBlock(side[at : at + STRETCH], rows[at : at + STRETCH]) for at in range(0, len(side), STRETCH)]
         for side, rows in zip(ids, vectors, strict=True)
     ]
     known = [[neighbours.none(len(part.ids), K) for part in side] for side in stretches]

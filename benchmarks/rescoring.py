@@ -17,12 +17,12 @@ import torch
 from miner.search import rescoring
 from miner.search.parallel import for_each
 from pipelines.search.build_index import FILE, indexed_corpus
-from pipelines.search.open_index import Indexed, draw
+from pipelines.search.open_index import OpenIndex, draw
 
 STEP = 64  # queries of a piece, in plain numpy
 
 
-def plain(queries: np.ndarray, proposed: np.ndarray, indexed: Indexed) -> np.ndarray:
+def plain(queries: np.ndarray, proposed: np.ndarray, indexed: OpenIndex) -> np.ndarray:
     """Each step by the first function of numpy that does it."""
     scores = np.empty(proposed.shape)
     starts = np.cumsum([0, *map(len, indexed.stored)])
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--candidates", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    indexed = Indexed(given.index, FILE, indexed_corpus(given.index))
+    indexed = OpenIndex(given.index, FILE, indexed_corpus(given.index))
     queries = draw(indexed.corpus, given.queries, 0)[1]
     proposed = np.random.default_rng(1).choice(indexed.ids, (len(queries), given.candidates))
     ways = {

@@ -28,7 +28,7 @@ import pyarrow as pa
 import torch
 
 from miner import corpus, stages, storage
-from miner.search.exact import Block, search_block
+from miner.search.exact import VectorBlock, search_block
 from miner.search.neighbours import Neighbours
 from miner.stages import Stage
 from miner.tables import SENTENCES, embeddings_schema, vectors_to_arrow
@@ -64,10 +64,10 @@ def speed(given: argparse.Namespace) -> None:
     print(f"{given.rows:,} x {given.rows:,}, k {K}, {given.data}, {torch.get_num_threads()} threads, medians of {given.rounds}")
     for dim in [256] if given.data == "text" else given.dims:
         x, y = text_vectors(*given.text, given.rows) if given.data == "text" else made(given.rows, dim, given.data)
-        sides = Block(np.arange(len(x)), x), Block(np.arange(len(y)), y)
+        sides = VectorBlock(np.arange(len(x)), x), VectorBlock(np.arange(len(y)), y)
         theirs = two_searches(x, y, given.device)
 
-        def ours(sides: tuple[Block, Block] = sides) -> tuple[Neighbours, Neighbours]:
+        def ours(sides: tuple[VectorBlock, VectorBlock] = sides) -> tuple[Neighbours, Neighbours]:
             return search_block(*sides, K, given.device, given.precision)
 
         seconds: dict[str, list[float]] = {"ours": [], "theirs": []}

@@ -21,7 +21,7 @@ from miner.encoders import load_encoder
 from miner.mining import candidates as scoring
 from miner.mining.margin import MARGINS
 from miner.mining.matching import match, rank
-from miner.search.exact import Block, search_block
+from miner.search.exact import VectorBlock, search_block
 from miner.text.normalise import clean_all
 
 TATOEBA = ("ara", "bul", "ces", "cmn", "ell", "fin", "fra", "heb", "hun", "ita", "jpn", "kor", "pol", "spa", "swe", "tur", "ukr", "vie")
@@ -73,7 +73,7 @@ def mine(vectors: Vectors, turn: int, margin: str) -> Found:
         np.arange(len(vectors[0])) + turn
     ) % PARTS  # 0 has both sides; of the others the odd ones have English, the even ones the other
     ids = np.flatnonzero((kinds == 0) | (kinds % 2 == 1)), np.flatnonzero(kinds % 2 == 0)
-    blocks = [Block(rows, side[rows]) for rows, side in zip(ids, vectors, strict=True)]
+    blocks = [VectorBlock(rows, side[rows]) for rows, side in zip(ids, vectors, strict=True)]
     forward, backward = search_block(blocks[0], blocks[1], K)
     sources, targets = scoring.means_of(ids[0], forward), scoring.means_of(ids[1], backward)
     edges = scoring.forward_edges(ids[0], forward), scoring.backward_edges(ids[1], backward)

@@ -100,7 +100,7 @@ class Corpus:
         found = {shard.name: id_span(self.sentences_uri(shard.name)) for shard in self.shards if shard.rows}
         return {name: ends for name, ends in found.items() if ends is not None}
 
-    def find(self, ids: Ids, spans: Mapping[str, Span] | None = None) -> "Sentences":
+    def find(self, ids: Ids, spans: Mapping[str, Span] | None = None) -> "SentenceLookup":
         """The sentences with these ids, each held once. `spans` spare a reader of many few ids the shards that have none of them."""
         wanted = np.unique(ids)
         spans = self.spans() if spans is None else spans
@@ -112,7 +112,7 @@ class Corpus:
         if len(held) != len(wanted):
             missing = np.setdiff1d(wanted, held)
             raise DataError(f"{self.folder}: no sentence has the id {missing[0]}; it changed while it was read, so run again")
-        return Sentences(held, order, table)
+        return SentenceLookup(held, order, table)
 
     def _with_ids(self, name: str, wanted: npt.NDArray[np.int64]) -> pa.Table:
         tables = [group.filter(pa.array(_among(wanted, group["id"].to_numpy()))) for group in self.sentences(name)]
@@ -120,7 +120,7 @@ class Corpus:
 
 
 @dataclass(frozen=True)
-class Sentences:
+class SentenceLookup:
     """Some sentences of a corpus, in memory."""
 
     ids: Ids  # (n,) ascending

@@ -20,7 +20,7 @@ QUIET_SECONDS = 10.0  # without a terminal, progress is told this often, and not
 
 
 @dataclass
-class Edge:
+class ConsoleOptions:
     """What the command line was given besides the command's own options."""
 
     beam_options: tuple[str, ...] = ()
@@ -34,8 +34,8 @@ def beam_options() -> tuple[str, ...]:
     return _edge(click.get_current_context()).beam_options
 
 
-def _edge(ctx: click.Context) -> Edge:
-    return ctx.ensure_object(Edge)
+def _edge(ctx: click.Context) -> ConsoleOptions:
+    return ctx.ensure_object(ConsoleOptions)
 
 
 def add_edge_options(command: click.Command) -> None:
@@ -101,7 +101,7 @@ def write_figures(path: str | None, figures: dict[str, Any]) -> None:
         storage.write_json(path, figures)
 
 
-def configure_logging(edge: Edge) -> None:
+def configure_logging(edge: ConsoleOptions) -> None:
     """Send warnings and progress to stderr, and where `edge.verbose` everything else. Beam's chatter is heard only then."""
     root = logging.getLogger()
     root.handlers = [handler for handler in root.handlers if not isinstance(handler, Terminal)] + [Terminal(edge)]
@@ -114,7 +114,7 @@ def configure_logging(edge: Edge) -> None:
 class Terminal(logging.Handler):
     """Log records -> lines on stderr; those that carry progress -> a bar or, where there is no terminal, a line now and then."""
 
-    def __init__(self, edge: Edge) -> None:
+    def __init__(self, edge: ConsoleOptions) -> None:
         super().__init__()
         self.edge = edge
         self.bar: Any = None

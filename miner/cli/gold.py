@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from miner.evaluation.bitext_precision import Gold, Marks
+    from miner.evaluation.bitext_precision import GoldPairs, ReviewMarks
 
 
-def read(candidates: str, uri: str) -> "Gold | Marks":
+def read(candidates: str, uri: str) -> "GoldPairs | ReviewMarks":
     """Gold in lines, which the folder of the candidates knows by their ids; or marks, whose header says so."""
-    from miner.evaluation.bitext_precision import Gold, is_marks, read_marks
+    from miner.evaluation.bitext_precision import GoldPairs, is_marks, read_marks
 
     if is_marks(uri):
         return read_marks(uri)
@@ -17,4 +17,4 @@ def read(candidates: str, uri: str) -> "Gold | Marks":
 
     lines = golds.read(uri)
     found = stage.searched(candidates)
-    return Gold(*golds.resolve(lines, found.source, found.target))
+    return GoldPairs(*golds.resolve(lines, found.source, found.target))

@@ -32,7 +32,7 @@ class Miner(click.Group):
 
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
         ours, beams = _split(list(sys.argv[1:] if args is None else args))
-        edge = console.Edge(beam_options=tuple(beams))
+        edge = console.ConsoleOptions(beam_options=tuple(beams))
         console.configure_logging(edge)
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")  # sentences are printed, whatever alphabet the terminal lacks

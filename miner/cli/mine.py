@@ -10,7 +10,7 @@ from miner.cli.filters import choose, filter_option, keep_dropped_option
 from miner.config.commands import DecideSettings, EncoderSettings, FromCandidatesConfig, MineConfig, PairFilters, SentenceFilters
 
 if TYPE_CHECKING:
-    from miner.mining.thresholds import Choice
+    from miner.mining.thresholds import ThresholdChoice
     from pipelines.mining.mine import MineResult
 
 TEXT_WIDTH = 60  # characters of a sentence in the summary
@@ -162,7 +162,7 @@ def _searched(engine: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _told(choice: "Choice") -> str:
+def _told(choice: "ThresholdChoice") -> str:
     """How the threshold was chosen, and what it lets expect."""
     estimates = {"precision": choice.precision, "recall": choice.recall}
     shares = [f"{name} {part.value:.4f} ({part.low:.4f}-{part.high:.4f})" for name, part in estimates.items()]

@@ -8,7 +8,7 @@ import click
 from miner.cli import console, options
 
 if TYPE_CHECKING:
-    from pipelines.runs.plan import Plan
+    from pipelines.runs.plan import RunPlan
 
 
 @click.command()
@@ -46,13 +46,13 @@ def command(config: str, changes: tuple[str, ...], rates: str | None, json_file:
     click.echo(summary(found))
 
 
-def summary(plan: "Plan") -> str:
+def summary(plan: "RunPlan") -> str:
     """Corpora, pairs, stages, and what they come to."""
     blocks = [_corpora(plan), _pairs(plan), _stages(plan), [_total(plan), *(f"note: {told}" for told in plan.advice)]]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
-def _corpora(plan: "Plan") -> list[str]:
+def _corpora(plan: "RunPlan") -> list[str]:
     rows = [
         (
             name,
@@ -66,7 +66,7 @@ def _corpora(plan: "Plan") -> list[str]:
     return table(("corpus", "sentences", "text", "shards", "how that is known, duplicates included"), rows, "<>>><")
 
 
-def _pairs(plan: "Plan") -> list[str]:
+def _pairs(plan: "RunPlan") -> list[str]:
     rows = [
         (name, chosen.engine, " and ".join(dict.fromkeys(chosen.index or ("-",))), f"{chosen.recall:g}", chosen.why)
         for name, chosen in plan.pairs.items()
@@ -74,7 +74,7 @@ def _pairs(plan: "Plan") -> list[str]:
     return table(("pair", "engine", "index", "recall", "why"), rows, "<<<><")
 
 
-def _stages(plan: "Plan") -> list[str]:
+def _stages(plan: "RunPlan") -> list[str]:
     rows = [
         (
             stage.name,
@@ -88,7 +88,7 @@ def _stages(plan: "Plan") -> list[str]:
     return table(("stage", "time", "memory", "disk", "for a while"), [*[(name, "done", "", "", "") for name in plan.done], *rows], "<>>>>")
 
 
-def _total(plan: "Plan") -> str:
+def _total(plan: "RunPlan") -> str:
     """The last line."""
     machines = "this machine" if (plan.machine, plan.workers) == ("here", 1) else f"{plan.workers} x {plan.machine}"
     money = "" if plan.money is None else f"; {plan.money:,.2f} at {plan.price:g} an hour of a machine"

@@ -8,7 +8,7 @@ from miner.cli import gold as gold_module
 from miner.errors import DataError
 
 if TYPE_CHECKING:
-    from miner.evaluation.bitext_precision import Gold, Marks
+    from miner.evaluation.bitext_precision import GoldPairs, ReviewMarks
 
 report_option = click.option("--no-report", is_flag=True, help="Leave report.html out.")
 
@@ -31,7 +31,7 @@ def command(folder: str, gold: str | None) -> None:
     click.echo(uri)
 
 
-def leave(folder: str, known: "Gold | Marks | None" = None, identify: bool = False) -> str | None:
+def leave(folder: str, known: "GoldPairs | ReviewMarks | None" = None, identify: bool = False) -> str | None:
     """Write the report of a folder and tell where it is; None where the folder holds nothing to show."""
     from miner.report.build import write
 

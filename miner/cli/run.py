@@ -8,7 +8,7 @@ import click
 from miner.cli import console, options, report
 
 if TYPE_CHECKING:
-    from pipelines.runs.run import RunResult, Step
+    from pipelines.runs.run import RunResult, RunStep
 
 
 @click.command()
@@ -56,7 +56,7 @@ def command(
     console.exit_unless_whole(result.set_aside)
 
 
-def planned(steps: Sequence["Step"], beam_options: Sequence[str]) -> str:
+def planned(steps: Sequence["RunStep"], beam_options: Sequence[str]) -> str:
     """A line for each stage, and where they run."""
     width = max(len(step.name) for step in steps)
     lines = [f"{'done ' if step.done else 'to do'}  {step.name:{width}}  {step.made_from} -> {step.output}" for step in steps]

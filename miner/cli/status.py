@@ -7,7 +7,7 @@ import click
 from miner.cli import console, options
 
 if TYPE_CHECKING:
-    from pipelines.runs.status import StageStatus, Status
+    from pipelines.runs.status import RunStatus, StageStatus
 
 
 @click.command()
@@ -27,7 +27,7 @@ def command(folder: str, json_file: str | None) -> None:
     click.echo(summary(found))
 
 
-def summary(status: "Status") -> str:
+def summary(status: "RunStatus") -> str:
     """Whether it runs, and a line for each stage."""
     if status.run is None:
         lines = ["no run is at work here"]

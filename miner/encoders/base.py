@@ -27,7 +27,7 @@ class Encoder(Protocol):
         ...
 
 
-class Tally(threading.local):
+class EncodeCounts(threading.local):
     """How many tokens a thread has had encoded."""
 
     tokens = 0
@@ -37,4 +37,4 @@ class Tally(threading.local):
 class CountsTokens(Protocol):
     """An encoder that counts its tokens, as those of this library do."""
 
-    tally: Tally
+    tally: EncodeCounts

@@ -46,7 +46,7 @@ TOKENIZER_FILES = ("vocab*", "merges.txt", "*.model", "tokenizer*.json", "specia
 
 
 @dataclass(frozen=True)
-class Layer:
+class DenseLayer:
     """A module after the pooling: `Dense` (with the folder of its weights, and its config) or `Normalize`."""
 
     kind: str
@@ -55,18 +55,18 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ModelRecipe:
     """How a folder turns a sentence into a vector."""
 
     folder: Path  # of the transformer: config, tokenizer and weights
     pooling: tuple[str, ...] = ()  # concatenated; none where the folder does not say
-    layers: tuple[Layer, ...] = ()  # applied to the pooled vector, in this order
+    layers: tuple[DenseLayer, ...] = ()  # applied to the pooled vector, in this order
     max_tokens: int | None = None  # None leaves it to the tokenizer
     lower_case: bool = False  # lower the text before the tokenizer sees it
     prompt: str = ""  # put before every text
 
 
-def read_recipe(folder: Path) -> Recipe:
+def read_recipe(folder: Path) -> ModelRecipe:
     """Read a Hugging Face or sentence-transformers folder; ModelError where it is neither, or asks for what is not supported."""
     if (folder / "adapter_config.json").exists():
         raise ModelError(f"{folder}: an adapter without its model; merge the two with peft's merge_and_unload and save that")
@@ -74,10 +74,10 @@ def read_recipe(folder: Path) -> Recipe:
         return _read_modules(folder)
     if not (folder / CONFIG).exists():
         raise ModelError(f"{folder}: neither {MODULES} nor {CONFIG}, so not the folder of an encoder; check the path")
-    return Recipe(folder)
+    return ModelRecipe(folder)
 
 
-def _read_modules(folder: Path) -> Recipe:
+def _read_modules(folder: Path) -> ModelRecipe:
     modules = [(str(module["type"]).rpartition(".")[2], _inside(folder, module["path"])) for module in _modules(folder)]
     mixture = _mixture(modules.pop(1)[1]) if [kind for kind, _ in modules[1:3]] == ["WeightedLayerPooling", "Pooling"] else None
     kinds = [kind for kind, _ in modules]
@@ -97,7 +97,7 @@ def _read_modules(folder: Path) -> Recipe:
         raise ModelError(f"{folder}: pooling {', '.join(modes)} of a mixture of layers is not supported; choose another encoder")
     transformer = modules[0][1]
     settings = _transformer_settings(transformer)
-    return Recipe(
+    return ModelRecipe(
         transformer,
         pooling=modes if mixture is None else (mixture,),
         layers=tuple(_layer(kind, path) for kind, path in modules[1 + pooled :]),
@@ -171,14 +171,14 @@ def _layer_weights(folder: Path) -> list[float]:
     return weights
 
 
-def _layer(kind: str, folder: Path) -> Layer:
+def _layer(kind: str, folder: Path) -> DenseLayer:
     config = read_json(folder / CONFIG) if (folder / CONFIG).exists() else {}
     for name in ("module_input_name", "module_output_name"):
         if config.get(name) not in (None, "sentence_embedding"):
             raise ModelError(f"{folder / CONFIG}: {kind} layers on {config[name]} are not supported; choose another encoder")
     if config.get("use_residual"):
         raise ModelError(f"{folder / CONFIG}: residual Dense layers are not supported; choose another encoder")
-    return Layer(kind, folder, config)
+    return DenseLayer(kind, folder, config)
 
 
 def _default_prompt(folder: Path) -> str:
@@ -208,7 +208,7 @@ def weight_files(folder: Path) -> list[Path]:
     raise ModelError(f"{folder}: no weights (model.safetensors or pytorch_model.bin); fetch the model again")
 
 
-def fingerprint(recipe: Recipe, max_tokens: int | None) -> str:
+def fingerprint(recipe: ModelRecipe, max_tokens: int | None) -> str:
     """Names the mapping from text to vector of `recipe`, cut at `max_tokens`.
 
     It follows the tensors, the tokenizer, the pooling, the layers, lower-casing and prompt: not the names or number of

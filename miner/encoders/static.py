@@ -16,8 +16,8 @@ import numpy.typing as npt
 import xxhash
 
 from miner import storage
-from miner.encoders.base import Tally
-from miner.encoders.word_cache import Pieces, Words
+from miner.encoders.base import EncodeCounts
+from miner.encoders.word_cache import PieceIds, WordCache
 from miner.errors import ModelError
 
 KIND = "static"
@@ -46,8 +46,8 @@ class StaticEncoder:
         if not isinstance(settings.get("dim"), int) or settings["dim"] < 1:
             raise ModelError(f"{self.folder / SETTINGS}: does not tell the dimension; fetch or train the encoder again")
         self.dim: int = settings["dim"]
-        self.words = Words(self._cut)
-        self.tally = Tally()
+        self.words = WordCache(self._cut)
+        self.tally = EncodeCounts()
 
     @cached_property
     def fingerprint(self) -> str:
@@ -120,16 +120,16 @@ class StaticEncoder:
             self.tally.tokens += sum(pool.map(encode_slice, range(0, len(texts), size)))
         return result
 
-    def pieces_of(self, texts: list[str]) -> Pieces:
+    def pieces_of(self, texts: list[str]) -> PieceIds:
         """The pieces of n texts."""
-        return self.words.pieces_of(texts) if self.by_word else Pieces.of(self._cut(texts))
+        return self.words.pieces_of(texts) if self.by_word else PieceIds.of(self._cut(texts))
 
     def _cut(self, texts: list[str]) -> list[list[int]]:
         ids: list[list[int]] = self.pieces.encode(texts, num_threads=1)
         return ids
 
 
-def bag(vectors: Floats, pieces: Pieces, out: Floats) -> None:
+def bag(vectors: Floats, pieces: PieceIds, out: Floats) -> None:
     """Piece vectors (pieces, dim), and the pieces of n texts -> `out` (n, dim): means of length 1, zero for a text without pieces.
 
     The sum stands for the mean: they differ by a factor, which the length takes away. It is a product of a sparse matrix, a row

@@ -21,8 +21,8 @@ import numpy.typing as npt
 from miner.config.commands import EncoderSettings
 from miner.encoders import hub
 from miner.encoders import transformer_parts as parts
-from miner.encoders.base import Tally
-from miner.encoders.model_folder import Recipe, fingerprint, read_recipe
+from miner.encoders.base import EncodeCounts
+from miner.encoders.model_folder import ModelRecipe, fingerprint, read_recipe
 from miner.encoders.pooling import CHOICES, highest_layer, pooler
 from miner.errors import ConfigError, ModelError
 
@@ -58,7 +58,7 @@ class TransformerEncoder:
     Rows do not depend on what else is encoded with them, beyond the rounding of the arithmetic (1e-5 in float32).
     """
 
-    def __init__(self, folder: Path, recipe: Recipe, settings: EncoderSettings) -> None:
+    def __init__(self, folder: Path, recipe: ModelRecipe, settings: EncoderSettings) -> None:
         self.folder, self.recipe = folder, recipe
         self.batch_tokens = settings.batch_tokens
         self.device = parts.choose_device(settings.device)
@@ -73,7 +73,7 @@ class TransformerEncoder:
         self.fingerprint = fingerprint(recipe, self.max_tokens)
         parts.move(self._model, self.device, self.precision)
         self._inputs = tuple(inspect.signature(self._model.forward).parameters)
-        self.tally = Tally()
+        self.tally = EncodeCounts()
         self._lock = threading.Lock()  # threads take turns: two batches at once would need twice the memory
 
     def encode(self, texts: Sequence[str]) -> Floats:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from miner.encoders.model_folder import CONFIG, TANH, Layer, Recipe, weight_files
+from miner.encoders.model_folder import CONFIG, TANH, DenseLayer, ModelRecipe, weight_files
 from miner.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def load_model(folder: Path) -> Any:
     return model.eval()
 
 
-def load_tokenizer(recipe: Recipe) -> Any:
+def load_tokenizer(recipe: ModelRecipe) -> Any:
     import transformers
 
     with model_errors(recipe.folder):
@@ -111,7 +111,7 @@ def _lower_first(tokenizer: Any) -> None:
     backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *then])
 
 
-def token_limit(recipe: Recipe, wanted: int | None, tokenizer: Any, model: Any) -> int | None:
+def token_limit(recipe: ModelRecipe, wanted: int | None, tokenizer: Any, model: Any) -> int | None:
     """At how many tokens, special ones included, a sentence is cut; None where nothing limits it."""
     positions = _positions(model)
     if wanted is not None and positions is not None and wanted > positions:
@@ -132,7 +132,7 @@ def _positions(model: Any) -> int | None:
     return limit if limit is not None and limit > 0 else None
 
 
-def load_layer(layer: Layer, device: torch.device) -> Callable[[torch.Tensor], torch.Tensor]:
+def load_layer(layer: DenseLayer, device: torch.device) -> Callable[[torch.Tensor], torch.Tensor]:
     """(batch, width) -> (batch, width'): rows to length 1, or a Linear with its activation, in float32."""
     import torch
 

@@ -21,54 +21,54 @@ SMALL = 8  # times fewer words than are kept are cut in less time than it takes 
 
 
 @dataclass(frozen=True)
-class Pieces:
+class PieceIds:
     """The pieces of n texts, one after the other: those of text i are ids[bounds[i] : bounds[i + 1]]."""
 
     bounds: Ints  # (n + 1,)
     ids: Ints
 
     @classmethod
-    def of(cls, cut: list[list[int]]) -> "Pieces":
+    def of(cls, cut: list[list[int]]) -> "PieceIds":
         bounds = np.fromiter(accumulate(map(len, cut), initial=0), dtype=np.int32, count=len(cut) + 1)
         return cls(bounds, np.fromiter(chain.from_iterable(cut), dtype=np.int32, count=int(bounds[-1])))
 
-    def __add__(self, other: "Pieces") -> "Pieces":
+    def __add__(self, other: "PieceIds") -> "PieceIds":
         bounds = np.concatenate([self.bounds, self.bounds[-1] + other.bounds[1:]])
-        return Pieces(bounds, np.concatenate([self.ids, other.ids]))
+        return PieceIds(bounds, np.concatenate([self.ids, other.ids]))
 
-    def take(self, which: Ints) -> "Pieces":
+    def take(self, which: Ints) -> "PieceIds":
         """(m,) texts of these, in any order and any number of times."""
         starts = self.bounds[which]
         lengths = self.bounds[which + 1] - starts
         bounds = np.concatenate([np.zeros(1, np.int32), np.cumsum(lengths, dtype=np.int32)])
         # A text that begins at `starts` here begins at `bounds` there: each of its pieces is as far from the one as from the other.
         moved = np.repeat(starts - bounds[:-1], lengths) + np.arange(bounds[-1], dtype=np.int32)
-        return Pieces(bounds, self.ids[moved])
+        return PieceIds(bounds, self.ids[moved])
 
 
 @dataclass(frozen=True)
 class _Table:
     words: pa.LargeStringArray  # different ones
-    pieces: Pieces
+    pieces: PieceIds
 
 
-NOTHING = _Table(pa.array([], pa.large_string()), Pieces.of([]))
+NOTHING = _Table(pa.array([], pa.large_string()), PieceIds.of([]))
 
 
-class Words:
+class WordCache:
     """Cuts texts by their words, and keeps the pieces of some words for the next texts."""
 
     def __init__(self, cut: Cut) -> None:
         self.cut = cut
         self.known = NOTHING
 
-    def pieces_of(self, texts: list[str]) -> Pieces:
+    def pieces_of(self, texts: list[str]) -> PieceIds:
         """The pieces of n texts; a word is what spaces part."""
         split = pc.split_pattern(pa.array(texts, pa.large_string()), " ")
         words = split.values.dictionary_encode()
         table, places = self._looked_up(words.dictionary)
         pieces = table.pieces.take(places[words.indices.to_numpy()])
-        return Pieces(pieces.bounds[split.offsets.to_numpy()], pieces.ids)
+        return PieceIds(pieces.bounds[split.offsets.to_numpy()], pieces.ids)
 
     def _looked_up(self, words: pa.LargeStringArray) -> tuple[_Table, Ints]:
         """n different words -> a table that has them, and the (n,) places where."""
@@ -78,7 +78,7 @@ class Words:
         new = words.filter(found.is_null())
         places = found.fill_null(0).to_numpy().copy()
         places[found.is_null().to_numpy(zero_copy_only=False)] = len(known.words) + np.arange(len(new), dtype=np.int32)
-        grown = _Table(pa.concat_arrays([known.words, new]), known.pieces + Pieces.of(self.cut(new.to_pylist())))
+        grown = _Table(pa.concat_arrays([known.words, new]), known.pieces + PieceIds.of(self.cut(new.to_pylist())))
         if lasting:  # another thread may do so at the same time: what only one of them has found is found again
             # Where there are too many, those that came up again stay: they are the frequent ones.
             self.known = grown if len(grown.words) <= KNOWN else _taken(known, found.drop_null())

@@ -22,7 +22,7 @@ BLOCK = 1024  # rows compared with all others at a time
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class AlignmentResult:
     """What `miner eval alignment` found. Less is better, of both."""
 
     distances: Floats  # (n,) squared, of each line to its translation
@@ -46,7 +46,7 @@ class Result:
         return {"alignment": Score({"all": self.distances[:, None]}, mean)}
 
 
-def evaluate(encoder: Encoder, task: AlignmentTask) -> Result:
+def evaluate(encoder: Encoder, task: AlignmentTask) -> AlignmentResult:
     """Line-aligned files -> distances between and within them. DataError where fewer than two lines have vectors on both sides."""
     sources, targets = read_aligned(task)
     vectors = encode(encoder, sources + targets, np.float32)
@@ -55,7 +55,7 @@ def evaluate(encoder: Encoder, task: AlignmentTask) -> Result:
     if known.sum() < 2:
         raise DataError(f"{task.source}, {task.target}: fewer than two lines say something on both sides; give more")
     source, target = source[known], target[known]
-    return Result(alignment(source, target), {"source": uniformity(source), "target": uniformity(target)}, int((~known).sum()))
+    return AlignmentResult(alignment(source, target), {"source": uniformity(source), "target": uniformity(target)}, int((~known).sum()))
 
 
 def alignment(source: Vectors, target: Vectors) -> Floats:

@@ -16,11 +16,11 @@ import pyarrow as pa
 from miner import stages, storage
 from miner.config.commands import PairFilters
 from miner.errors import ConfigError, DataError
-from miner.evaluation.bitext_precision import Gold, Judgement, Marks
+from miner.evaluation.bitext_precision import GoldPairs, PrecisionReport, ReviewMarks
 from miner.evaluation.scores import Floats, percent
 from miner.filters import BLOCK, hubs, language
 from miner.filters.near_duplicates import skeleton_keys
-from miner.filters.pairs import PAIR_FILTERS, Pairs, judge_pairs
+from miner.filters.pairs import PAIR_FILTERS, PairTexts, judge_pairs
 from miner.mining.writers import PARQUET
 
 Ids = npt.NDArray[np.int64]
@@ -37,15 +37,15 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Crowds:
+class HubCounts:
     """In how many candidates the sentences of either side are, whatever the margin; and the k of the search."""
 
-    sides: Mapping[str, hubs.Times]
+    sides: Mapping[str, hubs.OccurrenceCounts]
     k: int
 
 
 @dataclass(frozen=True, eq=False)
-class Bitext:
+class BitextPart:
     """The figures of n pairs, best first, and what is wrong with each."""
 
     ids: Mapping[str, Ids]  # by side: (n,)
@@ -75,12 +75,12 @@ class Bitext:
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class BitextResult:
     """What `miner eval bitext` found."""
 
-    bitext: Bitext
+    bitext: BitextPart
     hubs: Mapping[str, list[tuple[float, str]]] | None  # by side the sentences in most candidates, by k; None without candidates
-    judgement: Judgement | None
+    judgement: PrecisionReport | None
 
     def figures(self) -> dict[str, Any]:
         bitext = self.bitext
@@ -116,7 +116,7 @@ def _quantiles(values: Floats) -> dict[str, float]:
     return dict(zip(QUANTILES, np.quantile(values, list(QUANTILES.values())).tolist(), strict=True))
 
 
-def evaluate(folder: str, truth: Gold | Marks | None = None) -> Result:
+def evaluate(folder: str, truth: GoldPairs | ReviewMarks | None = None) -> BitextResult:
     """A folder of `miner mine` -> what its pairs look like and, with gold or marks, how many of them are right.
 
     StorageError where it is none, DataError where it holds no pair.
@@ -129,12 +129,12 @@ def evaluate(folder: str, truth: Gold | Marks | None = None) -> Result:
     if not parts:
         raise DataError(f"{folder}: holds no pairs; mine with a lower --threshold")
     bitext = _concat(parts)
-    bitext = Bitext(bitext.ids, bitext.skeletons, bitext.margins, {**bitext.suspicion, **_languages(uri, bitext)}, bitext.languages)
+    bitext = BitextPart(bitext.ids, bitext.skeletons, bitext.margins, {**bitext.suspicion, **_languages(uri, bitext)}, bitext.languages)
     judgement = truth.judge(bitext.ids["source"], bitext.ids["target"], bitext.margins) if truth else None
-    return Result(bitext, _top_hubs(uri, bitext, crowds) if crowds else None, judgement)
+    return BitextResult(bitext, _top_hubs(uri, bitext, crowds) if crowds else None, judgement)
 
 
-def read_crowds(folder: str) -> Crowds | None:
+def read_crowds(folder: str) -> HubCounts | None:
     """Of the candidates in a folder of `miner mine`; None where it has none, because it was decided from those of another."""
     place = storage.join(folder, CANDIDATES)
     if not storage.exists(storage.join(place, stages.MANIFEST)):
@@ -142,7 +142,7 @@ def read_crowds(folder: str) -> Crowds | None:
     manifest = stages.read_manifest(place, CANDIDATES)
     tables = [storage.read_table(storage.join(place, shard.name), [f"{side}_id" for side in SIDES]) for shard in manifest.shards]
     columns = {side: np.concatenate([table[f"{side}_id"].to_numpy() for table in tables]) for side in SIDES}
-    return Crowds({side: hubs.times(ids) for side, ids in columns.items()}, int(manifest.details["k"]))
+    return HubCounts({side: hubs.times(ids) for side, ids in columns.items()}, int(manifest.details["k"]))
 
 
 def _parts(uri: str) -> Iterator[pa.Table]:
@@ -152,26 +152,26 @@ def _parts(uri: str) -> Iterator[pa.Table]:
                 yield pa.Table.from_batches([batch])
 
 
-def _describe(part: pa.Table, languages: tuple[str, str], crowds: Crowds | None) -> Bitext:
+def _describe(part: pa.Table, languages: tuple[str, str], crowds: HubCounts | None) -> BitextPart:
     ids = {side: part[f"{side}_id"].to_numpy() for side in SIDES}
     texts = {side: part[f"{side}_text"].to_pylist() for side in SIDES}
     crowd = np.full(len(part), np.nan)
     if crowds is not None:
         crowd = np.maximum(*(crowds.sides[side].of(ids[side]) for side in SIDES)) / crowds.k
     bounds = {name: bound for name, bound in PairFilters.USUAL.items() if name != "languages"}
-    verdicts = judge_pairs(Pairs(texts["source"], texts["target"], languages, crowd), bounds)
-    return Bitext(ids, {side: skeleton_keys(texts[side]) for side in SIDES}, part["margin"].to_numpy(), verdicts.scores, languages)
+    verdicts = judge_pairs(PairTexts(texts["source"], texts["target"], languages, crowd), bounds)
+    return BitextPart(ids, {side: skeleton_keys(texts[side]) for side in SIDES}, part["margin"].to_numpy(), verdicts.scores, languages)
 
 
-def _concat(parts: list[Bitext]) -> Bitext:
+def _concat(parts: list[BitextPart]) -> BitextPart:
     def joined(of: str) -> dict[str, Any]:
         return {name: np.concatenate([getattr(part, of)[name] for part in parts]) for name in getattr(parts[0], of)}
 
     margins = np.concatenate([part.margins for part in parts])
-    return Bitext(joined("ids"), joined("skeletons"), margins, joined("suspicion"), parts[0].languages)
+    return BitextPart(joined("ids"), joined("skeletons"), margins, joined("suspicion"), parts[0].languages)
 
 
-def _languages(uri: str, bitext: Bitext) -> dict[str, Floats]:
+def _languages(uri: str, bitext: BitextPart) -> dict[str, Floats]:
     """The scores of the filter of languages, of pairs evenly spread over the bitext; nothing where no identifier is installed."""
     try:
         language.check()
@@ -185,13 +185,13 @@ def _languages(uri: str, bitext: Bitext) -> dict[str, Floats]:
         rows = np.arange(-start % step, len(part), step)
         some = part.take(pa.array(rows))
         sources, targets = (some[f"{side}_text"].to_pylist() for side in SIDES)
-        pairs = Pairs(sources, targets, bitext.languages, np.full(len(rows), np.nan))
+        pairs = PairTexts(sources, targets, bitext.languages, np.full(len(rows), np.nan))
         scores[start + rows] = judge_pairs(pairs, {"languages": PairFilters.USUAL["languages"]}).scores["languages"]
         start += len(part)
     return {"languages": scores}
 
 
-def _top_hubs(uri: str, bitext: Bitext, crowds: Crowds) -> dict[str, list[tuple[float, str]]]:
+def _top_hubs(uri: str, bitext: BitextPart, crowds: HubCounts) -> dict[str, list[tuple[float, str]]]:
     """By side the sentences of the bitext that are in most candidates: how many, by k, and their text."""
     found = {}
     for side in SIDES:

@@ -22,7 +22,7 @@ ROWS = 12  # of a curve on the terminal
 MARKS = {"right": True, "wrong": False}
 
 
-class Judgement(Protocol):
+class PrecisionReport(Protocol):
     """How many pairs are right."""
 
     def figures(self) -> dict[str, Any]: ...
@@ -31,19 +31,19 @@ class Judgement(Protocol):
 
 
 @dataclass(frozen=True)
-class Gold:
+class GoldPairs:
     """All the true pairs of two corpora, as ids; `missing` counts those that cannot be found, as one of their lines was dropped."""
 
     pairs: frozenset[tuple[int, int]]
     missing: int = 0
 
-    def judge(self, source_ids: Ids, target_ids: Ids, margins: Floats) -> Judgement:
+    def judge(self, source_ids: Ids, target_ids: Ids, margins: Floats) -> PrecisionReport:
         right = [pair in self.pairs for pair in zip(source_ids.tolist(), target_ids.tolist(), strict=True)]
-        return ByGold(curve(margins, np.array(right, dtype=bool), len(self.pairs) + self.missing), len(self.pairs) + self.missing)
+        return GoldReport(curve(margins, np.array(right, dtype=bool), len(self.pairs) + self.missing), len(self.pairs) + self.missing)
 
 
 @dataclass(frozen=True, eq=False)
-class ByGold:
+class GoldReport:
     """Precision, recall and F1 by threshold, from that at which the bitext was mined upwards."""
 
     curve: Curve
@@ -75,13 +75,13 @@ def _cells(point: dict[str, float]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Marks:
+class ReviewMarks:
     """What people say of some pairs, by the ids of their texts."""
 
     uri: str
     right: dict[tuple[int, int], bool]
 
-    def judge(self, source_ids: Ids, target_ids: Ids, margins: Floats) -> Judgement:
+    def judge(self, source_ids: Ids, target_ids: Ids, margins: Floats) -> PrecisionReport:
         """DataError where none of the marks is of a pair of the bitext."""
         marks = [self.right.get(pair) for pair in zip(source_ids.tolist(), target_ids.tolist(), strict=True)]
         judged = np.array([mark is not None for mark in marks], dtype=bool)
@@ -89,12 +89,12 @@ class Marks:
             raise DataError(f"{self.uri}: none of its pairs is in the bitext; give the marks of this bitext")
         right = np.array([bool(mark) for mark in marks], dtype=bool)
         order = np.argsort(-margins, kind="stable")
-        levels = [Level(margins[rows], judged[rows], right[rows]) for rows in np.array_split(order, min(LEVELS, len(order)))]
-        return ByMarks(levels, len(self.right) - int(judged.sum()))
+        levels = [ReviewLevel(margins[rows], judged[rows], right[rows]) for rows in np.array_split(order, min(LEVELS, len(order)))]
+        return ReviewReport(levels, len(self.right) - int(judged.sum()))
 
 
 @dataclass(frozen=True, eq=False)
-class Level:
+class ReviewLevel:
     """The pairs of one level of margin, best first."""
 
     margins: Floats
@@ -121,13 +121,13 @@ class Level:
 
 
 @dataclass(frozen=True, eq=False)
-class ByMarks:
+class ReviewReport:
     """Precision by level of margin, and of all pairs from a level upwards.
 
     Levels are weighed by their pairs, so the latter holds however many of each level were marked, if those of a level were drawn by chance.
     """
 
-    levels: Sequence[Level]
+    levels: Sequence[ReviewLevel]
     elsewhere: int  # marks of pairs that the bitext does not have
 
     def precisions_above(self) -> list[float | None]:
@@ -165,7 +165,7 @@ def is_marks(uri: str) -> bool:
     return {"mark", "source", "target"} <= set(first.decode(errors="replace").split())
 
 
-def read_marks(uri: str) -> Marks:
+def read_marks(uri: str) -> ReviewMarks:
     """A table of mark, source and target -> the marks; rows whose mark is neither `right` nor `wrong` say nothing.
 
     DataError where no row is marked.
@@ -175,4 +175,4 @@ def read_marks(uri: str) -> Marks:
     right = {pair: MARKS[mark] for pair, mark in zip(pairs, marks, strict=True) if mark in MARKS}
     if not right:
         raise DataError(f"{uri}: no row is marked {' or '.join(MARKS)}; mark some")
-    return Marks(uri, right)
+    return ReviewMarks(uri, right)

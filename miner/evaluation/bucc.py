@@ -33,7 +33,7 @@ Pair = tuple[str, str]  # ids of a source and a target sentence
 
 
 @dataclass(frozen=True)
-class Side:
+class BuccSide:
     """The sentences of one side of a split; their ids differ, their texts need not."""
 
     ids: Sequence[str]
@@ -41,22 +41,22 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Split:
+class BuccSplit:
     """One split of a language pair, with the pairs to be found."""
 
-    source: Side
-    target: Side
+    source: BuccSide
+    target: BuccSide
     gold: frozenset[Pair]
 
 
 @dataclass(frozen=True, eq=False)
-class Mined:
+class MinedSplit:
     """The pairs that were mined from a split, best first, and which of them are gold."""
 
     pairs: Sequence[Pair]
     margins: Floats  # (n,)
     right: Bools  # (n,)
-    split: Split
+    split: BuccSplit
 
     @property
     def curve(self) -> Curve:
@@ -75,12 +75,12 @@ class Mined:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class BuccPairResult:
     """What was found for one language pair. Without a right pair in the dev split the threshold is infinite."""
 
     threshold: float
-    dev: Mined
-    test: Mined
+    dev: MinedSplit
+    test: MinedSplit
     items: Items  # of the test split, above the threshold
 
     def figures(self) -> dict[str, Any]:
@@ -98,10 +98,10 @@ class Found:
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class BuccResult:
     """What `miner eval bucc` found, by language pair."""
 
-    found: Mapping[str, Found]
+    found: Mapping[str, BuccPairResult]
 
     def scores(self) -> dict[str, Score]:
         return {"F1": Score({name: found.items for name, found in self.found.items()}, f1)}
@@ -122,18 +122,18 @@ class Result:
         )
 
 
-def evaluate(encoder: Encoder, task: BuccTask) -> Result:
+def evaluate(encoder: Encoder, task: BuccTask) -> BuccResult:
     """A folder in the layout of BUCC -> what is mined, against gold. DataError where files are missing or not as they should be."""
     found = {}
     for name, files in find_files(task.data).items():
         dev, test = (mine(encoder, read_split(files[split]), task) for split in SPLITS)
         best = dev.curve.best()
         threshold = np.inf if best is None else float(dev.curve.thresholds[best])
-        found[name] = Found(threshold, dev, test, test.items(threshold))
-    return Result(found)
+        found[name] = BuccPairResult(threshold, dev, test, test.items(threshold))
+    return BuccResult(found)
 
 
-def mine(encoder: Encoder, split: Split, task: BuccTask) -> Mined:
+def mine(encoder: Encoder, split: BuccSplit, task: BuccTask) -> MinedSplit:
     """One to one, by margin, from both directions: retrieval `max` over the k nearest.
 
     Equal texts are one sentence while mining. A text that several ids share belongs to none of them alone, so its pairs are left out.
@@ -149,10 +149,10 @@ def mine(encoder: Encoder, split: Split, task: BuccTask) -> Mined:
     pairs = [(names[0][one], names[1][other]) for one, other in zip(best.source_ids.tolist(), best.target_ids.tolist(), strict=True)]
     kept = np.array([None not in pair for pair in pairs], dtype=bool)
     known = [(one, other) for one, other in pairs if one is not None and other is not None]
-    return Mined(known, best.margins[kept], np.array([pair in split.gold for pair in known], dtype=bool), split)
+    return MinedSplit(known, best.margins[kept], np.array([pair in split.gold for pair in known], dtype=bool), split)
 
 
-def _owners(side: Side) -> dict[str, str | None]:
+def _owners(side: BuccSide) -> dict[str, str | None]:
     """Text -> the one id that has it, or None where several have."""
     owners: dict[str, str | None] = {}
     for name, text in zip(side.ids, side.texts, strict=True):
@@ -185,7 +185,7 @@ def _files(folder: str, places: Mapping[tuple[str, ...], str], pair: str, split:
     raise DataError(f"{folder}: {wanted} is not all there; add the files, or take those of {pair} out")
 
 
-def read_split(files: Sequence[str]) -> Split:
+def read_split(files: Sequence[str]) -> BuccSplit:
     """The files of the source, the target and gold -> the split. Gold of sentences that are missing stays: it cannot be found."""
     source, target = (_read_side(uri) for uri in files[:2])
     gold = frozenset(zip(*(read_lines(files[2], column) for column in "12"), strict=True)) - {("", "")}
@@ -197,14 +197,14 @@ def read_split(files: Sequence[str]) -> Split:
         raise DataError(f"{files[2]}: none of its pairs is of ids in {files[0]} and {files[1]}; write source id<TAB>target id")
     if missing:
         logger.warning("%s: %d of %d pairs are of sentences that are not there; they count as not found", files[2], missing, len(gold))
-    return Split(source, target, gold)
+    return BuccSplit(source, target, gold)
 
 
-def _read_side(uri: str) -> Side:
+def _read_side(uri: str) -> BuccSide:
     ids, texts = (read_lines(uri, column) for column in "12")
     if not any(ids):
         raise DataError(f"{uri}: no lines; check the name")
     again = [name for name, count in Counter(ids).items() if count > 1]
     if again:
         raise DataError(f"{uri}: several sentences have the id {again[0]!r}; give each its own")
-    return Side(ids, texts)
+    return BuccSide(ids, texts)

@@ -20,7 +20,7 @@ STARTS = 10  # of k-means; the best of them by its own measure, the distance to 
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class ClusteringResult:
     """What `miner eval clustering` found: by language, the label and the cluster of each text."""
 
     languages: Mapping[str, Labels]  # (n, 2)
@@ -54,7 +54,7 @@ class Result:
         return table(["texts", "labels", "clusters", "purity", "V-measure"], cells)
 
 
-def evaluate(encoder: Encoder, task: ClusteringTask) -> Result:
+def evaluate(encoder: Encoder, task: ClusteringTask) -> ClusteringResult:
     """A table of texts and labels -> the clusters of k-means, each language by itself.
 
     DataError where a language has fewer than two labels, or fewer different texts than clusters.
@@ -68,7 +68,7 @@ def evaluate(encoder: Encoder, task: ClusteringTask) -> Result:
         _check(task.data, lang, len(np.unique(numbers[where])), clusters[lang], len({texts[row] for row in where}))
     vectors = encode(encoder, texts, np.float32)
     found = {lang: cluster(vectors[where], clusters[lang], task.seed) for lang, where in rows.items()}
-    return Result({lang: np.stack([numbers[where], found[lang]], axis=1) for lang, where in rows.items()})
+    return ClusteringResult({lang: np.stack([numbers[where], found[lang]], axis=1) for lang, where in rows.items()})
 
 
 def _check(uri: str, lang: str, labels: int, clusters: int, texts: int) -> None:

@@ -9,7 +9,7 @@ from miner.encoders.transformer import TransformerEncoder
 from miner.errors import ConfigError
 from miner.evaluation import classifiers
 from miner.evaluation.classifiers import LONGEST, Labels
-from miner.evaluation.probe import Rows
+from miner.evaluation.probe import LabelledRows
 from miner.evaluation.settings import PairClassificationTask
 from miner.training.run import train
 from miner.training.settings import TrainConfig
@@ -19,7 +19,7 @@ WARMUP, CLIP = 0.1, 1.0  # share of the steps; norm of the gradient: without the
 NEVER = 1 << 40  # steps: a run that nobody goes on with needs no checkpoints
 
 
-def predict(encoder: Encoder, task: PairClassificationTask, rows: Rows, test: Rows) -> Labels:
+def predict(encoder: Encoder, task: PairClassificationTask, rows: LabelledRows, test: LabelledRows) -> Labels:
     """Train a copy of the encoder, and a linear layer on it, to label rows -> (n,) the labels it gives the rows to test on.
 
     ConfigError where the encoder is no transformer. The copy is gone afterwards; it takes the room of the model on disk.
@@ -34,7 +34,7 @@ def predict(encoder: Encoder, task: PairClassificationTask, rows: Rows, test: Ro
         return classifiers.beside(load_encoder(done.encoder, settings)).predict(*test.texts)
 
 
-def _config(encoder: TransformerEncoder, task: PairClassificationTask, rows: Rows, path: Path) -> TrainConfig:
+def _config(encoder: TransformerEncoder, task: PairClassificationTask, rows: LabelledRows, path: Path) -> TrainConfig:
     labels = sorted(set(rows.labels))
     return TrainConfig.check(
         encoder={
@@ -56,7 +56,7 @@ def _config(encoder: TransformerEncoder, task: PairClassificationTask, rows: Row
     )
 
 
-def _write(path: Path, rows: Rows) -> None:
+def _write(path: Path, rows: LabelledRows) -> None:
     """Cleaned texts hold no tabs and no line ends."""
     lines = zip(*rows.texts, rows.labels, strict=True)
     with path.open("w", encoding="utf-8", newline="\n") as file:

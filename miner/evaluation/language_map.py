@@ -21,7 +21,7 @@ POINTS = 40  # sentences on the plane, at most
 
 
 @dataclass(frozen=True, eq=False)
-class Plane:
+class Projection:
     """Some sentences in some languages, all of which have all of them, as points."""
 
     languages: Sequence[str]
@@ -32,13 +32,13 @@ class Plane:
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class LanguageMapResult:
     """What `miner eval map` found, of l languages."""
 
     closeness: Mapping[str, Floats]  # by language: (n, 1), the cosine of each sentence with the mean of its translations
     translations: Floats  # (l, l) mean cosine of translations, the languages as in `closeness`; NaN for two without a sentence in common
     others: Floats  # (l, l) of sentences that are none
-    plane: Plane | None  # None where no two languages have three sentences in common
+    plane: Projection | None  # None where no two languages have three sentences in common
 
     def figures(self) -> dict[str, Any]:
         near = {lang: {"n": len(items), "cosine": mean(items)} for lang, items in self.closeness.items()}
@@ -56,7 +56,7 @@ class Result:
         return {"cosine of translations": Score(self.closeness, mean)}
 
 
-def evaluate(encoder: Encoder, task: MapTask) -> Result:
+def evaluate(encoder: Encoder, task: MapTask) -> LanguageMapResult:
     """A table of texts, their languages, and ids that translations share.
 
     DataError where a language has two texts of one id, no id is in two languages, or the encoder knows no text of such.
@@ -74,7 +74,7 @@ def evaluate(encoder: Encoder, task: MapTask) -> Result:
         raise DataError(f"{task.data}: no text has a translation that the encoder knows; name another --encoder")
     used = [lang in closeness for lang in languages]
     vectors, there = vectors[used], there[used]
-    return Result(closeness, *similarities(vectors, there), _plane(task, list(closeness), vectors, there))
+    return LanguageMapResult(closeness, *similarities(vectors, there), _plane(task, list(closeness), vectors, there))
 
 
 def _chosen(task: MapTask, langs: Sequence[str], ids: Sequence[str]) -> list[str]:
@@ -116,7 +116,7 @@ def _closeness(languages: Sequence[str], vectors: Vectors, there: Bools) -> dict
     return found
 
 
-def _plane(task: MapTask, languages: Sequence[str], vectors: Vectors, there: Bools) -> Plane | None:
+def _plane(task: MapTask, languages: Sequence[str], vectors: Vectors, there: Bools) -> Projection | None:
     """By principal components, and by t-SNE, which keeps neighbours together and says nothing by distances."""
     order = np.argsort(-there.sum(axis=1), kind="stable")
     for count in range(min(DRAWN, len(order)), 1, -1):
@@ -126,7 +126,7 @@ def _plane(task: MapTask, languages: Sequence[str], vectors: Vectors, there: Boo
             points = vectors[chosen][:, shared].reshape(count * len(shared), -1)
             shape = (count, len(shared), 2)
             drawn = {name: points.reshape(shape) for name, points in _project(points, task.seed).items()}
-            return Plane([languages[row] for row in chosen], drawn)
+            return Projection([languages[row] for row in chosen], drawn)
     return None
 
 

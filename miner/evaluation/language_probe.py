@@ -15,7 +15,7 @@ from miner.evaluation.settings import LanguageProbeTask
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class LanguageProbeResult:
     """What `miner eval language-probe` found: the language of each text tested, and the predicted one."""
 
     names: Sequence[str]  # of the languages
@@ -45,7 +45,7 @@ class Result:
         return f"{head}\n{table(['tested', 'accuracy'], {**rows, 'all': [str(len(self.items)), percent(figures['accuracy'])]})}"
 
 
-def evaluate(encoder: Encoder, task: LanguageProbeTask) -> Result:
+def evaluate(encoder: Encoder, task: LanguageProbeTask) -> LanguageProbeResult:
     """A table of texts and languages -> how well a probe tells them: half of what is drawn of each is to train on, half to test on.
 
     DataError where a language has one row alone, or there is one language.
@@ -63,4 +63,4 @@ def evaluate(encoder: Encoder, task: LanguageProbeTask) -> Result:
     vectors = encode(encoder, [texts[row] for row in (*train, *test)], np.float32)
     labels = np.array(langs)
     predicted = probe.predict(vectors[: len(train)], labels[train], [vectors[len(train) :]])
-    return Result(*probe.beside(labels[test], predicted), len(train))
+    return LanguageProbeResult(*probe.beside(labels[test], predicted), len(train))

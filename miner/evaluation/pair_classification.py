@@ -10,7 +10,7 @@ from miner.encoders import Encoder
 from miner.errors import DataError
 from miner.evaluation import probe
 from miner.evaluation.inputs import encode
-from miner.evaluation.probe import Features, Result, Rows
+from miner.evaluation.probe import Features, LabelledRows, ProbeResult
 from miner.evaluation.settings import PairClassificationTask
 
 Vectors = npt.NDArray[np.float32]
@@ -18,7 +18,7 @@ Vectors = npt.NDArray[np.float32]
 BLOCK = 8192  # pairs whose features are held at a time
 
 
-def evaluate(encoder: Encoder, task: PairClassificationTask) -> Result:
+def evaluate(encoder: Encoder, task: PairClassificationTask) -> ProbeResult:
     """Tables of pairs and labels -> how the pairs to test on are labelled.
 
     Where there is nothing to train on, by the classifier that the encoder comes with; with `task.fine_tune` by one that is trained
@@ -32,14 +32,14 @@ def evaluate(encoder: Encoder, task: PairClassificationTask) -> Result:
         from miner.evaluation import fine_tuning  # loads all of the training, which takes seconds
 
         predicted = fine_tuning.predict(encoder, task, train, test)
-        return Result(probe.by_language(test, predicted), len(train.labels), len(set(train.labels)))
+        return ProbeResult(probe.by_language(test, predicted), len(train.labels), len(set(train.labels)))
     vectors = (encode(encoder, [*rows.texts[0], *rows.texts[1]], np.float32) for rows in (train, test))
     (u, v), (u_test, v_test) = (np.split(both, 2) for both in vectors)
     blocks = (features(u_test[at : at + BLOCK], v_test[at : at + BLOCK]) for at in range(0, len(u_test), BLOCK))
     return probe.run(features(u, v), blocks, train, test)
 
 
-def _ready(encoder: Encoder, task: PairClassificationTask, test: Rows) -> Result:
+def _ready(encoder: Encoder, task: PairClassificationTask, test: LabelledRows) -> ProbeResult:
     """By the classifier that was trained with the encoder."""
     from miner.evaluation import classifiers  # as above
 
@@ -47,7 +47,7 @@ def _ready(encoder: Encoder, task: PairClassificationTask, test: Rows) -> Result
     if strange := [label for label in test.labels if label not in classifier.labels]:
         known = ", ".join(classifier.labels)
         raise DataError(f"{task.test}: the label {strange[0]!r} is none that the classifier knows ({known}); name another --label-column")
-    return Result(probe.by_language(test, classifier.predict(*test.texts)), None, len(classifier.labels))
+    return ProbeResult(probe.by_language(test, classifier.predict(*test.texts)), None, len(classifier.labels))
 
 
 def features(u: Vectors, v: Vectors) -> Features:

@@ -26,7 +26,7 @@ Labels = npt.NDArray[np.str_]
 
 
 @dataclass(frozen=True)
-class Rows:
+class LabelledRows:
     """Some rows of a table: their texts, column by column, their labels and languages."""
 
     texts: Sequence[Sequence[str]]
@@ -35,7 +35,7 @@ class Rows:
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class ProbeResult:
     """What a probe found: by language of the test rows, the true label and the predicted one."""
 
     languages: Mapping[str, Items]  # (n, 2) labels, as numbers
@@ -74,7 +74,7 @@ def majority(items: Items) -> float:
     return float(np.unique(items[:, 0], return_counts=True)[1].max() / len(items))
 
 
-def read(task: ProbeTask, *text_columns: str) -> tuple[Rows, Rows]:
+def read(task: ProbeTask, *text_columns: str) -> tuple[LabelledRows, LabelledRows]:
     """The rows to train on, in the languages chosen, and all rows to test on. DataError where there are none, or of one label alone."""
     assert task.train is not None
     train, test = _read(task, task.train, TRAIN, text_columns), read_test(task, *text_columns)
@@ -90,14 +90,14 @@ def read(task: ProbeTask, *text_columns: str) -> tuple[Rows, Rows]:
     return train, test
 
 
-def read_test(task: ProbeTask, *text_columns: str) -> Rows:
+def read_test(task: ProbeTask, *text_columns: str) -> LabelledRows:
     """The rows to test on."""
     return _read(task, task.test, TEST, text_columns)
 
 
-def _read(task: ProbeTask, uri: str, split: str, text_columns: Sequence[str]) -> Rows:
+def _read(task: ProbeTask, uri: str, split: str, text_columns: Sequence[str]) -> LabelledRows:
     labels, langs, splits, *texts = read_columns(uri, task.label_column, task.lang_column, task.split_column, *text_columns)
-    rows = Rows(texts, labels, langs)
+    rows = LabelledRows(texts, labels, langs)
     if task.split_column is None:
         return rows
     if split not in splits:
@@ -105,20 +105,20 @@ def _read(task: ProbeTask, uri: str, split: str, text_columns: Sequence[str]) ->
     return _take(rows, [said == split for said in splits])
 
 
-def _take(rows: Rows, keep: Sequence[bool]) -> Rows:
+def _take(rows: LabelledRows, keep: Sequence[bool]) -> LabelledRows:
     def kept(values: Sequence[str]) -> list[str]:
         return [value for value, wanted in zip(values, keep, strict=True) if wanted]
 
-    return Rows([kept(column) for column in rows.texts], kept(rows.labels), kept(rows.langs))
+    return LabelledRows([kept(column) for column in rows.texts], kept(rows.labels), kept(rows.langs))
 
 
-def run(train: Features, test: Iterable[Features], train_rows: Rows, test_rows: Rows) -> Result:
+def run(train: Features, test: Iterable[Features], train_rows: LabelledRows, test_rows: LabelledRows) -> ProbeResult:
     """Features (n, f) of the rows to train on, and those to test on in blocks -> what the probe predicts for the latter."""
     predicted = predict(train, np.array(train_rows.labels), test)
-    return Result(by_language(test_rows, predicted), len(train), len(set(train_rows.labels)))
+    return ProbeResult(by_language(test_rows, predicted), len(train), len(set(train_rows.labels)))
 
 
-def by_language(rows: Rows, predicted: Labels) -> dict[str, Items]:
+def by_language(rows: LabelledRows, predicted: Labels) -> dict[str, Items]:
     """Rows and the label (n,) predicted for each -> by language (n, 2) the true label and the predicted one, as numbers."""
     items = beside(np.array(rows.labels), predicted)[1]
     langs = np.array(rows.langs)

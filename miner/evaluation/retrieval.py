@@ -12,7 +12,7 @@ from miner.evaluation.inputs import encode, read_aligned
 from miner.evaluation.scores import Score, mean, percent, table
 from miner.evaluation.settings import RetrievalTask
 from miner.mining.margin import margins, mean_similarities
-from miner.search.exact import Block, search_block
+from miner.search.exact import VectorBlock, search_block
 from miner.search.neighbours import Neighbours
 
 Vectors = npt.NDArray[np.float16]
@@ -60,7 +60,7 @@ def f1(answers: Answers) -> Accuracy:
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class RetrievalResult:
     """What `miner eval retrieval` found."""
 
     answers: Mapping[str, Answers]  # by cosine, and by ratio margin
@@ -81,14 +81,14 @@ class Result:
         return {f"accuracy, {name}": Score({"all": hits(answers)}, mean) for name, answers in self.answers.items()}
 
 
-def evaluate(encoder: Encoder, task: RetrievalTask) -> Result:
+def evaluate(encoder: Encoder, task: RetrievalTask) -> RetrievalResult:
     """Line-aligned files -> how well the encoder finds line i of one from line i of the other.
 
     Raises DataError for files that cannot be read, hold no lines, or differ in their number of lines.
     """
     sources, targets = read_aligned(task)
     vectors = encode(encoder, sources + targets)
-    return Result(find(vectors[: len(sources)], vectors[len(sources) :], task.k))
+    return RetrievalResult(find(vectors[: len(sources)], vectors[len(sources) :], task.k))
 
 
 def find(source: Vectors, target: Vectors, k: int) -> dict[str, Answers]:
@@ -109,7 +109,7 @@ def by_cosine(forward: Neighbours, backward: Neighbours) -> Answers:
 
 def search(source: Vectors, target: Vectors, k: int) -> tuple[Neighbours, Neighbours]:
     """(n, dim), (m, dim) -> the k nearest of each, by row number, exactly; a zero row has no neighbours and is none."""
-    blocks = [Block(np.flatnonzero(vectors.any(axis=1)), vectors[vectors.any(axis=1)]) for vectors in (source, target)]
+    blocks = [VectorBlock(np.flatnonzero(vectors.any(axis=1)), vectors[vectors.any(axis=1)]) for vectors in (source, target)]
     found = search_block(blocks[0], blocks[1], k)
     return _spread(found[0], blocks[0].ids, len(source)), _spread(found[1], blocks[1].ids, len(target))
 

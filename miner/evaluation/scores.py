@@ -30,7 +30,7 @@ class Score:
         return fmean(self.by_group.values())
 
 
-class Result(Protocol):
+class TaskResult(Protocol):
     """What every evaluation gives."""
 
     def figures(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ COLUMNS = ("sentence1", "sentence2", "score")
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class StsResult:
     """What `miner eval sts` found."""
 
     tracks: Mapping[str, Track]
@@ -53,7 +53,7 @@ class Result:
         return {f"Spearman, {how}": scores["spearman"] for how, scores in self._scores().items() if how == "mean" or len(self.tracks) > 1}
 
 
-def evaluate(encoder: Encoder, task: StsTask) -> Result:
+def evaluate(encoder: Encoder, task: StsTask) -> StsResult:
     """A table of sentence1, sentence2 and score -> cosines beside scores, by track.
 
     DataError where a score is no number, or a track has one score alone.
@@ -67,7 +67,7 @@ def evaluate(encoder: Encoder, task: StsTask) -> Result:
             raise DataError(f"{task.data}: all scores of track {name!r} are {scores[rows[0]]:g}, which ranks nothing; take the track out")
     vectors = encode(encoder, one + other, np.float32)
     pairs = np.stack([scores, cosines(vectors[: len(one)], vectors[len(one) :])], axis=1)
-    return Result({name: pairs[rows] for name, rows in tracks.items()})
+    return StsResult({name: pairs[rows] for name, rows in tracks.items()})
 
 
 def cosines(one: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> Floats:

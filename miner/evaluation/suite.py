@@ -21,11 +21,11 @@ from miner.evaluation import (
     sts,
     tatoeba,
 )
-from miner.evaluation.scores import Result, Score, table
+from miner.evaluation.scores import Score, TaskResult, table
 from miner.evaluation.settings import SuiteConfig, TaskSettings
 from miner.evaluation.significance import Comparison, Interval, compare
 
-TASKS: dict[str, Callable[[Encoder, Any], Result]] = {
+TASKS: dict[str, Callable[[Encoder, Any], TaskResult]] = {
     "retrieval": retrieval.evaluate,
     "tatoeba": tatoeba.evaluate,
     "bucc": bucc.evaluate,
@@ -42,16 +42,16 @@ SURE = 0.05  # a difference with a smaller p is marked
 logger = logging.getLogger(__name__)
 
 
-def evaluate(encoder: Encoder, task: TaskSettings) -> Result:
+def evaluate(encoder: Encoder, task: TaskSettings) -> TaskResult:
     """Run one task. DataError where its files are missing or not as they should be."""
     return TASKS[task.kind](encoder, task)
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class SuiteRun:
     """What one encoder scored."""
 
-    results: Mapping[str, Result]  # by title of the task
+    results: Mapping[str, TaskResult]  # by title of the task
     seconds: Mapping[str, float]
 
     def scores(self) -> dict[str, Score]:
@@ -66,7 +66,7 @@ class Run:
 class SuiteResult:
     """What `miner eval suite` found. `compared` has a comparison for each score where there were two encoders."""
 
-    runs: Mapping[str, Run]  # by name of the encoder
+    runs: Mapping[str, SuiteRun]  # by name of the encoder
     compared: Mapping[str, Comparison]
 
     def figures(self) -> dict[str, Any]:
@@ -123,14 +123,14 @@ def _check(tasks: Sequence[TaskSettings]) -> None:
                 raise DataError(f"{task.title}: no such file or folder as {place}; mend the config, or say by --data where the files are")
 
 
-def _run(encoder: Encoder, tasks: Sequence[TaskSettings]) -> Run:
+def _run(encoder: Encoder, tasks: Sequence[TaskSettings]) -> SuiteRun:
     results, seconds = {}, {}
     for task in tasks:
         start = time.perf_counter()
         logger.info("%s", task.title)
         results[task.title] = evaluate(encoder, task)
         seconds[task.title] = time.perf_counter() - start
-    return Run(results, seconds)
+    return SuiteRun(results, seconds)
 
 
 def _tell(stage: str, done: int, total: int, note: str) -> None:

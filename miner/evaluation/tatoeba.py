@@ -31,7 +31,7 @@ SETS = {
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class TatoebaResult:
     """What `miner eval tatoeba` found: by language, `forward` from it to English and `backward` from English to it."""
 
     hits: Mapping[str, Hits]
@@ -65,7 +65,7 @@ class Result:
         return {f"accuracy, {name}": Score({code: self.hits[code] for code in codes}, mean) for name, codes in self.sets.items()}
 
 
-def evaluate(encoder: Encoder, task: TatoebaTask) -> Result:
+def evaluate(encoder: Encoder, task: TatoebaTask) -> TatoebaResult:
     """A folder of tatoeba.xxx-eng.tsv.gz (xxx<TAB>English, no header) -> accuracy by language.
 
     Raises DataError where there are no such files, or one is empty or not as it should be.
@@ -81,7 +81,7 @@ def evaluate(encoder: Encoder, task: TatoebaTask) -> Result:
         found[codes[number]] = hits(by_cosine(*search(sides[2 * number], sides[2 * number + 1], k=1)))
 
     for_each(len(codes), find, torch.device("cpu"))
-    return Result({code: found[code] for code in codes})
+    return TatoebaResult({code: found[code] for code in codes})
 
 
 def find_files(folder: str) -> dict[str, str]:

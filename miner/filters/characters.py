@@ -48,7 +48,7 @@ def letters_of(script: str) -> str | None:
     return pattern
 
 
-class Texts:
+class CharacterTable:
     """n texts as one array of code points."""
 
     def __init__(self, texts: Sequence[str]) -> None:

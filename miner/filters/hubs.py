@@ -9,7 +9,7 @@ Ids = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Times:
+class OccurrenceCounts:
     """In how many pairs each sentence of one side stands; `ids` ascending."""
 
     ids: Ids
@@ -21,6 +21,6 @@ class Times:
         return counts
 
 
-def times(ids: Ids) -> Times:
+def times(ids: Ids) -> OccurrenceCounts:
     """(n,) the ids of one side of n pairs."""
-    return Times(*np.unique(ids, return_counts=True))
+    return OccurrenceCounts(*np.unique(ids, return_counts=True))

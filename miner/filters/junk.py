@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from miner.filters import Floats
-from miner.filters.characters import LETTERS, Texts, share
+from miner.filters.characters import LETTERS, CharacterTable, share
 from miner.filters.length import weight
 
 ENDINGS = "com|org|net|info|html?|php|pdf|jpe?g|png"
@@ -24,8 +24,8 @@ SEPARATORS = r"[,;|/•·►▶→»›、،]"
 def junk_share(texts: Sequence[str]) -> Floats:
     """n cleaned texts -> (n,) the larger of two, at most 1: what is no letter, or in an address, among all that is no space; and
     separators by words."""
-    prose = Texts([ADDRESS.sub(" ", text) if MAY_HOLD_ONE.search(text) else text for text in texts])
-    whole = Texts(texts).visible
+    prose = CharacterTable([ADDRESS.sub(" ", text) if MAY_HOLD_ONE.search(text) else text for text in texts])
+    whole = CharacterTable(texts).visible
     # Where words are not spaced, two ideographs are one.
     words = prose.runs(WORD) + SLACK + (weight(prose) - prose.lengths) // 4
     return np.fmax(share(whole - prose.count(LETTERS), whole), np.minimum(share(prose.count(SEPARATORS), words), 1))

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from miner.filters import BLOCK, Filter, Floats, Verdicts, concat, judge
-from miner.filters.characters import Texts
+from miner.filters.characters import CharacterTable
 from miner.filters.junk import junk_share
 from miner.filters.language import likelihood
 from miner.filters.length import length_ratio
@@ -16,7 +16,7 @@ from miner.filters.overlap import likeness
 
 
 @dataclass(frozen=True)
-class Pairs:
+class PairTexts:
     """n pairs of cleaned texts; the languages by their canonical codes, such as `deu_Latn` or `und`."""
 
     sources: Sequence[str]
@@ -27,29 +27,29 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.sources)
 
-    def slice(self, start: int, end: int) -> "Pairs":
-        return Pairs(self.sources[start:end], self.targets[start:end], self.languages, self.crowds[start:end])
+    def slice(self, start: int, end: int) -> "PairTexts":
+        return PairTexts(self.sources[start:end], self.targets[start:end], self.languages, self.crowds[start:end])
 
     @cached_property
-    def source_characters(self) -> Texts:
-        return Texts(self.sources)
+    def source_characters(self) -> CharacterTable:
+        return CharacterTable(self.sources)
 
     @cached_property
-    def target_characters(self) -> Texts:
-        return Texts(self.targets)
+    def target_characters(self) -> CharacterTable:
+        return CharacterTable(self.targets)
 
 
-def _junk(pairs: Pairs) -> Floats:
+def _junk(pairs: PairTexts) -> Floats:
     return np.fmax(junk_share(pairs.sources), junk_share(pairs.targets))
 
 
-def _language(pairs: Pairs) -> Floats:
+def _language(pairs: PairTexts) -> Floats:
     """Of the two sides, the one that is less likely to be in its language."""
     return np.fmin(likelihood(pairs.sources, pairs.languages[0]), likelihood(pairs.targets, pairs.languages[1]))
 
 
 # In the order in which they are asked why a pair is dropped: what says most about it first.
-PAIR_FILTERS: dict[str, Filter[Pairs]] = {
+PAIR_FILTERS: dict[str, Filter[PairTexts]] = {
     "copies": Filter("near_copy", lambda pairs: likeness(pairs.sources, pairs.targets), "most"),
     "junk": Filter("junk", _junk, "most"),
     "languages": Filter("other_language", _language, "least"),
@@ -59,7 +59,7 @@ PAIR_FILTERS: dict[str, Filter[Pairs]] = {
 }
 
 
-def judge_pairs(pairs: Pairs, bounds: Mapping[str, float]) -> Verdicts:
+def judge_pairs(pairs: PairTexts, bounds: Mapping[str, float]) -> Verdicts:
     """Which pairs are dropped, by the filters that have a bound."""
     blocks = (pairs.slice(start, start + BLOCK) for start in range(0, max(1, len(pairs)), BLOCK))
     return concat([judge(PAIR_FILTERS, block, len(block), bounds) for block in blocks])

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.filters import Floats
-from miner.filters.characters import Texts, share
+from miner.filters.characters import CharacterTable, share
 
 DOUBLINGS = 3
 LENGTH = 2**DOUBLINGS  # characters of an n-gram; spaces count
@@ -13,7 +13,7 @@ PRIME = np.uint64(0x9E3779B97F4A7C15)  # odd, its bits without a pattern
 Hashes = npt.NDArray[np.uint64]
 
 
-def repeated_share(texts: Texts) -> Floats:
+def repeated_share(texts: CharacterTable) -> Floats:
     """n texts -> (n,) n-grams of characters that stood in the text before, among all; NaN for a text shorter than one."""
     total = np.maximum(texts.lengths - LENGTH + 1, 0)
     if len(texts.codes) < LENGTH:

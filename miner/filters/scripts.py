@@ -3,17 +3,17 @@
 import numpy as np
 
 from miner.filters import Floats
-from miner.filters.characters import LETTERS, Texts, letters_of, share
+from miner.filters.characters import LETTERS, CharacterTable, letters_of, share
 
 OF_NO_SCRIPT = r"(?V1)[[\p{scx=Zyyy}\p{scx=Zinh}]&&[\p{L}\p{M}]]"  # letters and marks that all scripts share
 
 
-def letter_share(texts: Texts) -> Floats:
+def letter_share(texts: CharacterTable) -> Floats:
     """n cleaned texts -> (n,) letters and marks among all that is not a space; a text of spaces has none of either, NaN."""
     return share(texts.count(LETTERS), texts.visible)
 
 
-def script_share(texts: Texts, script: str | None) -> Floats:
+def script_share(texts: CharacterTable, script: str | None) -> Floats:
     """n texts -> (n,) letters of the script with this ISO 15924 code among those of any; NaN without letters, or for no script."""
     pattern = None if script is None else letters_of(script)
     if pattern is None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from miner.filters import BLOCK, Filter, Verdicts, concat, judge
-from miner.filters.characters import Texts
+from miner.filters.characters import CharacterTable
 from miner.filters.language import likelihood
 from miner.filters.length import characters, words
 from miner.filters.repeats import repeated_share
@@ -13,15 +13,15 @@ from miner.filters.scripts import letter_share, script_share
 
 
 @dataclass(frozen=True)
-class Sentences:
+class SentenceTexts:
     """n cleaned texts of one language, by its canonical code, such as `deu_Latn` or `und`."""
 
     texts: Sequence[str]
     lang: str
 
     @cached_property
-    def characters(self) -> Texts:
-        return Texts(self.texts)
+    def characters(self) -> CharacterTable:
+        return CharacterTable(self.texts)
 
     @property
     def script(self) -> str | None:
@@ -29,7 +29,7 @@ class Sentences:
 
 
 # In the order in which they are asked why a sentence is dropped: the cheapest and plainest first.
-SENTENCE_FILTERS: dict[str, Filter[Sentences]] = {
+SENTENCE_FILTERS: dict[str, Filter[SentenceTexts]] = {
     "min_chars": Filter("too_short", lambda rows: characters(rows.characters), "least"),
     "min_words": Filter("few_words", lambda rows: words(rows.characters), "least"),
     "max_words": Filter("many_words", lambda rows: words(rows.characters), "most"),
@@ -43,5 +43,5 @@ SENTENCE_FILTERS: dict[str, Filter[Sentences]] = {
 def judge_sentences(texts: Sequence[str], lang: str, bounds: Mapping[str, float]) -> Verdicts:
     """Which of n cleaned texts are dropped, by the filters that have a bound."""
     starts = range(0, max(1, len(texts)), BLOCK)
-    blocks = (Sentences(texts[start : start + BLOCK], lang) for start in starts)
+    blocks = (SentenceTexts(texts[start : start + BLOCK], lang) for start in starts)
     return concat([judge(SENTENCE_FILTERS, block, len(block.texts), bounds) for block in blocks])

@@ -28,7 +28,7 @@ SLACK = 1e-9  # of a count that a product of floats should have hit
 
 
 @dataclass(frozen=True)
-class Sets:
+class LetterSets:
     """n sets of hashes, that of row i in `hashes[bounds[i] : bounds[i + 1]]`."""
 
     hashes: Hashes
@@ -43,13 +43,13 @@ class Sets:
         """The row of each hash."""
         return np.repeat(np.arange(len(self.bounds) - 1), self.sizes)
 
-    def take(self, rows: Ints) -> "Sets":
+    def take(self, rows: Ints) -> "LetterSets":
         """The sets of some rows, which may repeat."""
         sizes = self.sizes[rows]
-        return Sets(self.hashes[_ranges(self.bounds[rows], sizes)], _bounds(sizes))
+        return LetterSets(self.hashes[_ranges(self.bounds[rows], sizes)], _bounds(sizes))
 
 
-class Forbidden:
+class EvaluationIndex:
     """The sentences of evaluation files; tells which others match them. Holds about a kilobyte for each."""
 
     def __init__(self, texts: Iterable[str], near: float) -> None:
@@ -77,14 +77,14 @@ class Forbidden:
             self._told.update((text, EXACT if text in self.exact else kind) for text, kind in zip(block, near.tolist(), strict=True))
         return np.fromiter((self._told[text] for text in skeletons), dtype=np.int8, count=len(skeletons))
 
-    def _prefixes(self, sets: Sets) -> Sets:
+    def _prefixes(self, sets: LetterSets) -> LetterSets:
         """Of each set the first hashes: the rarest of the evaluation files, and of those alike the lowest."""
         places, there = _find(self._known, sets.hashes)
         counts = np.zeros(len(sets.hashes), dtype=np.int64)
         counts[there] = self._counts[places]
         order = np.lexsort((sets.hashes, counts, sets.rows))
         lengths = sets.sizes - self._least(sets.sizes) + self._shared(sets.sizes)
-        return Sets(sets.hashes[order][_ranges(sets.bounds[:-1], lengths)], _bounds(lengths))
+        return LetterSets(sets.hashes[order][_ranges(sets.bounds[:-1], lengths)], _bounds(lengths))
 
     def _least(self, sizes: Ints) -> Ints:
         """How many of its hashes a set of a size has in common with one that is alike."""
@@ -95,7 +95,7 @@ class Forbidden:
         """How many of those are in the prefix."""
         return np.minimum(SHARED, self._least(sizes))
 
-    def _near(self, sets: Sets) -> Kinds:
+    def _near(self, sets: LetterSets) -> Kinds:
         """n sets -> (n,) NEAR where one of the evaluation files is alike, else NONE."""
         prefixes = self._prefixes(sets)
         places, there = _find(self._met, prefixes.hashes)
@@ -110,7 +110,7 @@ class Forbidden:
             kinds[self._alike(sets, np.repeat(rows[part], counts[part]), owners)] = NEAR
         return kinds
 
-    def _alike(self, sets: Sets, rows: Ints, owners: Ints) -> Ints:
+    def _alike(self, sets: LetterSets, rows: Ints, owners: Ints) -> Ints:
         """m meetings of prefixes -> the rows of `sets` that are alike one they meet."""
         pairs, times = np.unique(rows * len(self) + owners, return_counts=True)
         rows, owners = np.divmod(pairs, max(1, len(self)))
@@ -121,14 +121,14 @@ class Forbidden:
         return rows[common >= self.near * (one.sizes + other.sizes - common) - SLACK]
 
 
-def letter_sets(texts: Sequence[str]) -> Sets:
+def letter_sets(texts: Sequence[str]) -> LetterSets:
     """n skeletons -> the hashes of their different sequences of LENGTH letters, ascending; a shorter one is a sequence itself."""
     blocks = [_letter_sets(texts[start : start + BLOCK]) for start in range(0, len(texts), BLOCK)]
     hashes = np.concatenate([np.zeros(0, np.uint64), *(block.hashes for block in blocks)])
-    return Sets(hashes, _bounds(np.concatenate([np.zeros(0, np.int64), *(block.sizes for block in blocks)])))
+    return LetterSets(hashes, _bounds(np.concatenate([np.zeros(0, np.int64), *(block.sizes for block in blocks)])))
 
 
-def _letter_sets(texts: Sequence[str]) -> Sets:
+def _letter_sets(texts: Sequence[str]) -> LetterSets:
     letters = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype=np.uint32).astype(np.uint64)
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     counts = np.where(lengths > 0, np.maximum(lengths - LENGTH + 1, 1), 0)
@@ -142,10 +142,10 @@ def _letter_sets(texts: Sequence[str]) -> Sets:
     order = np.lexsort((hashes, rows))
     hashes, rows = hashes[order], rows[order]
     different = np.append(True, (hashes[1:] != hashes[:-1]) | (rows[1:] != rows[:-1]))[: len(hashes)]
-    return Sets(hashes[different], _bounds(np.bincount(rows[different], minlength=len(texts))))
+    return LetterSets(hashes[different], _bounds(np.bincount(rows[different], minlength=len(texts))))
 
 
-def _in_common(one: Sets, other: Sets) -> Ints:
+def _in_common(one: LetterSets, other: LetterSets) -> Ints:
     """Two times n sets -> (n,) how many hashes the two of a row share."""
     rows = np.concatenate([one.rows, other.rows])
     hashes = np.concatenate([one.hashes, other.hashes])

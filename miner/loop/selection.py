@@ -20,7 +20,7 @@ FIGURES = regex.compile(r"\p{N}+")
 
 
 @dataclass(frozen=True)
-class Mined:
+class MinedPairs:
     """n pairs of one pair of languages, one sentence of each in a row."""
 
     margins: Floats  # (n,)
@@ -33,7 +33,7 @@ class Mined:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Selection:
     """Rows of what was mined, the strongest first, and how many were left out for which reason."""
 
     rows: Rows
@@ -48,7 +48,7 @@ def template_keys(texts: list[str]) -> Keys:
     return np.fromiter(keys, dtype=np.uint64, count=len(texts)).view(np.int64)
 
 
-def choose(mined: Mined, threshold: float, settings: SelectionSettings) -> Chosen:
+def choose(mined: MinedPairs, threshold: float, settings: SelectionSettings) -> Selection:
     """The pairs above a threshold, `top` of them at most; where they are fewer than `min_count`, more of those that were mined."""
     strengths = mined.margins - settings.one_way * ~mined.mutual
     ranked = np.lexsort((np.arange(len(mined)), -strengths))
@@ -60,7 +60,7 @@ def choose(mined: Mined, threshold: float, settings: SelectionSettings) -> Chose
     count = count if settings.top is None else min(count, settings.top)
     rows = below[:count]
     left_out = {"repeated": len(ranked) - len(fresh), "at the top": len(fresh) - len(below), "too weak": len(below) - count}
-    return Chosen(rows, strengths[rows], left_out)
+    return Selection(rows, strengths[rows], left_out)
 
 
 def _first_times(keys: Keys, times: int) -> Bools:

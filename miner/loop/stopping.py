@@ -7,7 +7,7 @@ from miner.loop.settings import StopSettings
 
 
 @dataclass(frozen=True)
-class Ran:
+class RoundOutcome:
     """What a round came to."""
 
     pairs: int  # selected, of all languages
@@ -17,7 +17,7 @@ class Ran:
 
 
 @dataclass(frozen=True)
-class State:
+class LoopState:
     """Where the loop stands after some rounds. The encoder that is to mine next is `latest`; round -1 is the start."""
 
     latest: int
@@ -26,7 +26,7 @@ class State:
     stop: str | None  # why no other round begins
 
 
-def judge(start: float, rounds: Sequence[Ran], settings: StopSettings, new_text: bool = False) -> State:
+def judge(start: float, rounds: Sequence[RoundOutcome], settings: StopSettings, new_text: bool = False) -> LoopState:
     """The dev score of the first encoder and what each round came to -> which encoders stand, and whether to go on.
 
     A round whose encoder is worse on dev than the one that mined it is rolled back: that one stays in its place. `new_text` says
@@ -40,10 +40,10 @@ def judge(start: float, rounds: Sequence[Ran], settings: StopSettings, new_text:
         without = 0 if scores[-1] > scores[best + 1] + settings.least_gain else without + (ran.dev is not None)
         best = number if scores[-1] > scores[best + 1] else best
     stop = None if new_text else _idle(rounds, kept, without, settings)
-    return State(latest, best, tuple(kept), stop or _spent(rounds, settings))
+    return LoopState(latest, best, tuple(kept), stop or _spent(rounds, settings))
 
 
-def _idle(rounds: Sequence[Ran], kept: Sequence[bool], without: int, settings: StopSettings) -> str | None:
+def _idle(rounds: Sequence[RoundOutcome], kept: Sequence[bool], without: int, settings: StopSettings) -> str | None:
     """Why another round would not gain, if so."""
     if not rounds:
         return None
@@ -59,7 +59,7 @@ def _idle(rounds: Sequence[Ran], kept: Sequence[bool], without: int, settings: S
     return None
 
 
-def _spent(rounds: Sequence[Ran], settings: StopSettings) -> str | None:
+def _spent(rounds: Sequence[RoundOutcome], settings: StopSettings) -> str | None:
     """Why there is no room for another round, if so."""
     if len(rounds) >= settings.rounds:
         return f"all {settings.rounds} rounds are done"

@@ -13,7 +13,7 @@ from miner.search.neighbours import Neighbours
 
 Ids = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-Columns = TypeVar("Columns", "Candidates", "Scored", "Edges", "Means")
+Columns = TypeVar("Columns", "Candidates", "ScoredPairs", "Edges", "NeighbourMeans")
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Candidates:
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredPairs:
     """n different pairs with their margins, none of them NaN."""
 
     source_ids: Ids  # (n,)
@@ -46,17 +46,17 @@ class Scored:
     def __len__(self) -> int:
         return len(self.source_ids)
 
-    def take(self, rows: npt.NDArray[np.intp] | Bools) -> "Scored":
+    def take(self, rows: npt.NDArray[np.intp] | Bools) -> "ScoredPairs":
         """Some of the pairs, by row number or by a mask."""
-        return Scored(**{column.name: getattr(self, column.name)[rows] for column in fields(self)})
+        return ScoredPairs(**{column.name: getattr(self, column.name)[rows] for column in fields(self)})
 
 
-def score(candidates: Candidates, margin: str, threshold: float = -np.inf) -> Scored:
+def score(candidates: Candidates, margin: str, threshold: float = -np.inf) -> ScoredPairs:
     """The candidates whose margin is above the threshold; a pair without a margin is none. ConfigError for an unknown margin."""
     scores = margins(margin, candidates.similarities, candidates.source_means, candidates.target_means)
     columns = {name: getattr(candidates, name) for name in ("source_ids", "target_ids", "similarities", "forward", "backward")}
     above = scores > threshold  # false for NaN
-    return Scored(margins=scores[above], **{name: column[above] for name, column in columns.items()})
+    return ScoredPairs(margins=scores[above], **{name: column[above] for name, column in columns.items()})
 
 
 def concat(parts: Sequence[Columns]) -> Columns:
@@ -66,7 +66,7 @@ def concat(parts: Sequence[Columns]) -> Columns:
 
 
 @dataclass(frozen=True)
-class Means:
+class NeighbourMeans:
     """The mean similarity of each sentence of a side to its neighbours; `ids` (n,) ascending, `means` (n,)."""
 
     ids: Ids
@@ -82,15 +82,15 @@ class Means:
         return means
 
 
-def means_of(ids: Ids, neighbours: Neighbours) -> Means:
-    return Means(ids, mean_similarities(neighbours.similarities))
+def means_of(ids: Ids, neighbours: Neighbours) -> NeighbourMeans:
+    return NeighbourMeans(ids, mean_similarities(neighbours.similarities))
 
 
-def all_means(parts: Sequence[Means]) -> Means:
+def all_means(parts: Sequence[NeighbourMeans]) -> NeighbourMeans:
     """Those of several shards, in any order."""
-    found = concat([Means(np.zeros(0, np.int64), np.zeros(0)), *parts])
+    found = concat([NeighbourMeans(np.zeros(0, np.int64), np.zeros(0)), *parts])
     order = np.argsort(found.ids, kind="stable")
-    return Means(found.ids[order], found.means[order])
+    return NeighbourMeans(found.ids[order], found.means[order])
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def backward_edges(ids: Ids, neighbours: Neighbours) -> Edges:
 
 
 @dataclass(frozen=True)
-class Met:
+class MergedEdges:
     """n different pairs by (source id, target id), and which directions found them."""
 
     source_ids: Ids  # (n,)
@@ -129,7 +129,7 @@ class Met:
     backward: Bools  # (n,)
 
 
-def meet(forward: Edges, backward: Edges) -> Met:
+def meet(forward: Edges, backward: Edges) -> MergedEdges:
     """The edges of both directions, each pair once.
 
     A pair found in both directions has the same similarity in both, because similarities are exact.
@@ -143,10 +143,10 @@ def meet(forward: Edges, backward: Edges) -> Met:
     both = np.append(again[1:], False)
     pairs = ~again
     similarities = edges.similarities[order][pairs]
-    return Met(source_ids[pairs], target_ids[pairs], similarities, ~is_backward[pairs], (is_backward | both)[pairs])
+    return MergedEdges(source_ids[pairs], target_ids[pairs], similarities, ~is_backward[pairs], (is_backward | both)[pairs])
 
 
-def join(forward: Edges, backward: Edges, sources: Means, targets: Means) -> Candidates:
+def join(forward: Edges, backward: Edges, sources: NeighbourMeans, targets: NeighbourMeans) -> Candidates:
     """All edges of some sources -> their candidates, by (source id, target id)."""
     met = meet(forward, backward)
     means = sources.of(met.source_ids), targets.of(met.target_ids)

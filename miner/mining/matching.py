@@ -12,16 +12,16 @@ from collections.abc import Callable
 import numpy as np
 
 from miner.errors import ConfigError
-from miner.mining.candidates import Bools, Ids, Scored
+from miner.mining.candidates import Bools, Ids, ScoredPairs
 from miner.mining.greedy import NOWHERE, greedy
 
 
-def rank(pairs: Scored) -> Scored:
+def rank(pairs: ScoredPairs) -> ScoredPairs:
     """The pairs, best first."""
     return pairs.take(np.lexsort((pairs.target_ids, pairs.source_ids, -pairs.margins)))
 
 
-def match(ranked: Scored, retrieval: str) -> Scored:
+def match(ranked: ScoredPairs, retrieval: str) -> ScoredPairs:
     """Candidates, best first -> the pairs among them, best first. ConfigError for an unknown retrieval.
 
     What a threshold leaves of the pairs is what is found among the candidates above it.
@@ -33,12 +33,12 @@ def match(ranked: Scored, retrieval: str) -> Scored:
     return ranked.take(rows)
 
 
-def best_of_sources(ranked: Scored) -> Bools:
+def best_of_sources(ranked: ScoredPairs) -> Bools:
     """(n,): of each source, the neighbour with the largest margin, which need not be the nearest."""
     return first(ranked.source_ids, ranked.forward)
 
 
-def best_of_targets(ranked: Scored) -> Bools:
+def best_of_targets(ranked: ScoredPairs) -> Bools:
     """(n,): of each target, the same."""
     return first(ranked.target_ids, ranked.backward)
 
@@ -61,19 +61,19 @@ def first(ids: Ids, eligible: Bools) -> Bools:
     return found
 
 
-def take(ranked: Scored, best_of_target: Bools) -> tuple[Bools, Bools]:
+def take(ranked: ScoredPairs, best_of_target: Bools) -> tuple[Bools, Bools]:
     """All that is left of some sources, and which (n,) are the best that is left of their target -> pairs, and what is left then."""
     taken = first(ranked.source_ids, np.ones(len(ranked), dtype=bool)) & best_of_target
     return taken, ~np.isin(ranked.source_ids, ranked.source_ids[taken])
 
 
-def leave(ranked: Scored, taken: Bools) -> tuple[Bools, Bools]:
+def leave(ranked: ScoredPairs, taken: Bools) -> tuple[Bools, Bools]:
     """All that is left of some targets, besides pairs that were taken (n,) -> what is left then, and the best of each target."""
     left = ~taken & ~np.isin(ranked.target_ids, ranked.target_ids[taken])
     return left, first(ranked.target_ids, left)
 
 
-def _greedy(ranked: Scored, forward: Bools, backward: Bools) -> Bools:
+def _greedy(ranked: ScoredPairs, forward: Bools, backward: Bools) -> Bools:
     """One to one: down the list of the best of both directions, a pair is taken when neither side is yet."""
     rows = np.flatnonzero(forward | backward)
     (source_nodes, sources), (target_nodes, targets) = (

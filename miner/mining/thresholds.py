@@ -22,7 +22,7 @@ CERTAIN = 4.0  # standard errors
 
 
 @dataclass(frozen=True)
-class Estimate:
+class PrecisionEstimate:
     """A share of 1, and the ends of its 95 % confidence interval."""
 
     value: float
@@ -31,14 +31,14 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ThresholdChoice:
     """A threshold and what is expected above it."""
 
     by: Literal["gold", "gold sample", "planted"]
     asked: float  # precision
     threshold: float
-    precision: Estimate
-    recall: Estimate
+    precision: PrecisionEstimate
+    recall: PrecisionEstimate
     evidence: int  # pairs that gold judges, gold pairs of a sample that were found, or planted sentences without a translation
 
 
@@ -53,7 +53,7 @@ def wilson(share: Floats, count: Floats, z: float = Z) -> tuple[Floats, Floats]:
     return np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)
 
 
-def from_gold(margins: Floats, right: Bools, true: int, asked: float, sample: bool = False) -> Choice:
+def from_gold(margins: Floats, right: Bools, true: int, asked: float, sample: bool = False) -> ThresholdChoice:
     """Pairs (n,), best first, and whether gold has each of them; `true` is how many pairs gold has.
 
     Where gold is all the true pairs, the precision of some pairs is the share that gold has. Where it is a random `sample` of the true
@@ -75,12 +75,12 @@ def from_gold(margins: Floats, right: Bools, true: int, asked: float, sample: bo
     hint = "" if sample else " (where gold is only a random part of the true pairs, say --gold-sample)"
     row = _lowest(value, supported, asked, short, hint)
     recall = wilson(found[row : row + 1] / true, np.array([float(true)]))
-    return Choice(
+    return ThresholdChoice(
         "gold sample" if sample else "gold",
         asked,
         _threshold(margins, int(cuts[row])),
-        Estimate(float(value[row]), float(low[row]), float(high[row])),
-        Estimate(float(found[row] / true), float(recall[0][0]), float(recall[1][0])),
+        PrecisionEstimate(float(value[row]), float(low[row]), float(high[row])),
+        PrecisionEstimate(float(found[row] / true), float(recall[0][0]), float(recall[1][0])),
         int(seen[row]),
     )
 
@@ -98,7 +98,9 @@ class Planted:
     targets: Floats
 
 
-def from_planted(margins: Floats, planted: Planted, sizes: tuple[float, float], weights: tuple[float, float], asked: float) -> Choice:
+def from_planted(
+    margins: Floats, planted: Planted, sizes: tuple[float, float], weights: tuple[float, float], asked: float
+) -> ThresholdChoice:
     """Pairs (n,), best first, that two corpora of `sizes` sentences gave -> the threshold. NoThresholdError where none will do.
 
     A share p of the sentences without a translation is paired above a threshold. Of N pairs F are wrong, so that all but N - F of the
@@ -124,12 +126,12 @@ def from_planted(margins: Floats, planted: Planted, sizes: tuple[float, float], 
     row = _lowest(value, supported, asked, short)
     recall = _above(planted.whole, bounds[row : row + 1])
     ends = wilson(recall, np.array([float(len(planted.whole))]))
-    return Choice(
+    return ThresholdChoice(
         "planted",
         asked,
         float(bounds[row]),
-        Estimate(float(value[row]), float(low[row]), float(high[row])),
-        Estimate(float(recall[0]), float(ends[0][0]), float(ends[1][0])),
+        PrecisionEstimate(float(value[row]), float(low[row]), float(high[row])),
+        PrecisionEstimate(float(recall[0]), float(ends[0][0]), float(ends[1][0])),
         lone,
     )
 

@@ -24,7 +24,7 @@ TEXTS = 50_000  # sentences of a corpus, for the same
 
 
 @dataclass(frozen=True)
-class Look:
+class FileEstimate:
     """What was seen of one file."""
 
     uri: str
@@ -35,16 +35,16 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Count:
+class LineCount:
     """How many lines a corpus has, and how that is known."""
 
     lines: float
-    looks: tuple[Look, ...]
+    looks: tuple[FileEstimate, ...]
     exact: bool
     why: str  # in a few words
 
 
-def count(uris: Sequence[str]) -> Count:
+def count(uris: Sequence[str]) -> LineCount:
     """The lines of these inputs; DataError for one that cannot be read."""
     sizes = {uri: _size(uri) for uri in uris}
     tables = [_table(uri, size) for uri, size in sizes.items() if streams.extensions(uri)[0] == ".parquet"]
@@ -58,10 +58,10 @@ def count(uris: Sequence[str]) -> Count:
         seen = sum(look.seen for look in found)
         lines += sum(look.lines for look in found) * sum(files.values()) / max(1, seen)
         looks += found
-    return Count(lines, tuple(looks), whole, _why(looks, lines, sum(sizes.values())) if not whole else "counted")
+    return LineCount(lines, tuple(looks), whole, _why(looks, lines, sum(sizes.values())) if not whole else "counted")
 
 
-def _why(looks: Sequence[Look], lines: float, size: int) -> str:
+def _why(looks: Sequence[FileEstimate], lines: float, size: int) -> str:
     seen = sum(look.seen for look in looks)
     return f"estimated by {seen / 1e6:,.0f} of {size / 1e6:,.0f} MB, {size / max(1.0, lines):,.0f} bytes a line"
 
@@ -78,12 +78,12 @@ def _some(uris: list[str], whole: bool) -> list[str]:
     return uris if whole or len(uris) <= FILES else [uris[number * len(uris) // FILES] for number in range(FILES)]
 
 
-def _table(uri: str, size: int) -> Look:
+def _table(uri: str, size: int) -> FileEstimate:
     with storage.open_parquet(uri) as file:
-        return Look(uri, size, size, file.metadata.num_rows, b"")
+        return FileEstimate(uri, size, size, file.metadata.num_rows, b"")
 
 
-def _text(uri: str, size: int, compression: str, whole: bool) -> Look:
+def _text(uri: str, size: int, compression: str, whole: bool) -> FileEstimate:
     """Look at one file: at all of it, or as the module tells."""
     if whole or size <= (streams.HEAD if compression else WINDOWS * WINDOW):
         parts = _all(uri, size, compression)
@@ -94,7 +94,7 @@ def _text(uri: str, size: int, compression: str, whole: bool) -> Look:
         seen += read
         lines += part.count(b"\n") + (part[-1:] not in (b"\n", b""))
         kept.append(part[: part.rfind(b"\n", 0, KEPT) + 1])
-    return Look(uri, size, seen, lines, b"".join(kept))
+    return FileEstimate(uri, size, seen, lines, b"".join(kept))
 
 
 def _all(uri: str, size: int, compression: str) -> Iterator[tuple[int, bytes]]:
@@ -124,7 +124,7 @@ def _head(uri: str, compression: str) -> Iterator[tuple[int, bytes]]:
     yield seen, text[: text.rfind(b"\n") + 1]
 
 
-def sample(found: Count, settings: TextSettings) -> tuple[int, list[str]]:
+def sample(found: LineCount, settings: TextSettings) -> tuple[int, list[str]]:
     """Some lines: how many, and those of them, cleaned, that are sentences. Raises what `readers.read` raises."""
     most = math.ceil(TEXTS / max(1, len(found.looks)))
     lines, texts = 0, []

@@ -23,7 +23,7 @@ SEARCHING = 0.5e9  # of vectors and candidates in hand, and of their scores
 
 
 @dataclass(frozen=True)
-class Sized:
+class CorpusSize:
     """A corpus, as large as it will be."""
 
     sentences: int
@@ -39,7 +39,7 @@ class Sized:
 
 
 @dataclass(frozen=True)
-class Need:
+class ResourceNeed:
     """What a stage takes."""
 
     memory: float  # of one process
@@ -47,47 +47,47 @@ class Need:
     passing: float = 0.0  # of what is gone when it is done
 
 
-def reading(corpus: Sized) -> Need:
+def reading(corpus: CorpusSize) -> ResourceNeed:
     """Text -> sentences; on the way every line lies on disk, uncompressed."""
     scattered = corpus.text + SCATTERED
     held = max(RANGE, corpus.shard * scattered)
-    return Need(PROCESS + BUFFERS + COPIES * held, corpus.sentences * corpus.row, corpus.sentences * scattered)
+    return ResourceNeed(PROCESS + BUFFERS + COPIES * held, corpus.sentences * corpus.row, corpus.sentences * scattered)
 
 
-def embedding(corpus: Sized) -> Need:
+def embedding(corpus: CorpusSize) -> ResourceNeed:
     """Texts and vectors of two row groups, one of which is being written."""
     held = 2 * min(GROUP, corpus.shard) * (corpus.text + (4 + 2) * corpus.dim)
-    return Need(PROCESS + BUFFERS + held, corpus.sentences * (cost_model.ID_BYTES + 2 * corpus.dim))
+    return ResourceNeed(PROCESS + BUFFERS + held, corpus.sentences * (cost_model.ID_BYTES + 2 * corpus.dim))
 
 
-def indexing(corpus: Sized, factory: str) -> Need:
+def indexing(corpus: CorpusSize, factory: str) -> ResourceNeed:
     """Its training sample, or the index and the bytes that are written of it; on disk the vectors once more, and the parts meanwhile."""
     whole = cost_model.index_bytes(factory, corpus.sentences, corpus.dim)
     sample = cost_model.training_rows(corpus.sentences) * SAMPLED * corpus.dim
-    return Need(PROCESS + BUFFERS + max(sample, 3 * whole), whole + corpus.sentences * 2 * corpus.dim, whole)
+    return ResourceNeed(PROCESS + BUFFERS + max(sample, 3 * whole), whole + corpus.sentences * 2 * corpus.dim, whole)
 
 
-def comparing(source: Sized, target: Sized, k: int) -> Need:
+def comparing(source: CorpusSize, target: CorpusSize, k: int) -> ResourceNeed:
     """Exact search: every pair of shards leaves the neighbours of both, which are merged with those of the targets before."""
     nearest = _nearest(k)
     left, shards = (source.sentences + target.sentences) * nearest, source.shard + target.shard
     columns = min(COMPARED, target.shards)
     blocks = (source.sentences * columns + columns * target.shard * source.shards) * nearest
     before = left if columns < target.shards else 0
-    return Need(PROCESS + BUFFERS + SEARCHING + 3 * shards * nearest, left, blocks + before)
+    return ResourceNeed(PROCESS + BUFFERS + SEARCHING + 3 * shards * nearest, left, blocks + before)
 
 
-def proposing(source: Sized, target: Sized, k: int, factories: tuple[str, str]) -> Need:
+def proposing(source: CorpusSize, target: CorpusSize, k: int, factories: tuple[str, str]) -> ResourceNeed:
     """Search by FAISS: the larger index, twice where it is laid out anew, the ids of its corpus, and a shard of neighbours."""
     held = [
         2 * cost_model.index_bytes(name, side.sentences, side.dim) + side.sentences * cost_model.ID_BYTES
         for name, side in zip(factories, (source, target), strict=True)
     ]
     neighbours = max(source.shard, target.shard) * _nearest(k)
-    return Need(PROCESS + BUFFERS + SEARCHING + max(held) + 3 * neighbours, (source.sentences + target.sentences) * _nearest(k))
+    return ResourceNeed(PROCESS + BUFFERS + SEARCHING + max(held) + 3 * neighbours, (source.sentences + target.sentences) * _nearest(k))
 
 
-def deciding(source: Sized, target: Sized, k: int) -> Need:
+def deciding(source: CorpusSize, target: CorpusSize, k: int) -> ResourceNeed:
     """Candidates and pairs, by ranges of ids and of margins.
 
     As many pairs as the smaller side has sentences are the most there can be with the usual retrieval.
@@ -99,7 +99,7 @@ def deciding(source: Sized, target: Sized, k: int) -> Need:
     ordering = COPIES_OF_ROWS * min(pairs, IN_ORDER) * (texts + BITEXT)
     left = candidates * CANDIDATE + pairs * (texts + BITEXT)
     passing = max(2 * candidates * MEETING, pairs * (texts + BITEXT))
-    return Need(PROCESS + BUFFERS + max(joining, matching, ordering), left, passing)
+    return ResourceNeed(PROCESS + BUFFERS + max(joining, matching, ordering), left, passing)
 
 
 def _nearest(k: int) -> int:

@@ -18,7 +18,7 @@ class Speeds:
 
 
 @dataclass(frozen=True)
-class Encoding:
+class EncodingCost:
     """What is encoded, and what that takes."""
 
     dim: int
@@ -26,7 +26,7 @@ class Encoding:
     stretch: int  # vectors that exact search holds at a time
 
 
-def elsewhere(here: Speeds, cores: int, machine: Hardware, encoding: Encoding) -> Speeds:
+def elsewhere(here: Speeds, cores: int, machine: Hardware, encoding: EncodingCost) -> Speeds:
     """The speeds of `machine`, by those of this one, which has so many cores.
 
     Encoding and search are done by all cores, which are taken to be like those here, or by the accelerator. A text is read by one core.

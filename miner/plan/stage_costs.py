@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from miner.plan import resources
-from miner.plan.resources import Need, Sized
+from miner.plan.resources import CorpusSize, ResourceNeed
 from miner.plan.speeds import Speeds
 from miner.search import cost_model
 
@@ -18,16 +18,16 @@ MERGE_SECONDS = 1e-6
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageCost:
     """One line of a plan."""
 
     name: str
     seconds: float  # of `workers` machines side by side
-    need: Need
+    need: ResourceNeed
 
 
 @dataclass(frozen=True)
-class Chosen:
+class EngineChoice:
     """How the neighbours of a pair are found."""
 
     engine: str
@@ -39,7 +39,7 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Crew:
+class WorkerPool:
     """Who does the work: so many machines of one kind."""
 
     workers: int
@@ -52,7 +52,7 @@ class Crew:
 
 
 @dataclass(frozen=True)
-class Asked:
+class EngineRequest:
     """What decides on the search of a pair."""
 
     k: int
@@ -63,7 +63,7 @@ class Asked:
     known: tuple[str, str] | None  # the engine and the reason, where sizes do not matter
 
 
-def choose(source: Sized, target: Sized, asked: Asked, speeds: Speeds) -> Chosen:
+def choose(source: CorpusSize, target: CorpusSize, asked: EngineRequest, speeds: Speeds) -> EngineChoice:
     """The engine that `miner run` will choose, and the time it takes. ConfigError where no index is small enough."""
     rows, dim = (source.sentences, target.sentences), source.dim
 
@@ -78,28 +78,28 @@ def choose(source: Sized, target: Sized, asked: Asked, speeds: Speeds) -> Chosen
     told = f"exact search in {estimate.exact / faster:,.0f} s, FAISS in {estimate.faiss / faster:,.0f} s, of one machine"
     engine, why = asked.known or (estimate.engine, told)
     if engine == "exact":
-        return Chosen(engine, why, None, 1.0, exact, (0.0, 0.0))
+        return EngineChoice(engine, why, None, 1.0, exact, (0.0, 0.0))
     factories = cost_model.factory(rows[0], dim, asked.memory), cost_model.factory(rows[1], dim, asked.memory)
-    return Chosen(engine, why, factories, asked.target_recall, searching / faster, (building[0] / faster, building[1] / faster))
+    return EngineChoice(engine, why, factories, asked.target_recall, searching / faster, (building[0] / faster, building[1] / faster))
 
 
-def of_corpus(name: str, corpus: Sized, lines: float, inputs: int, crew: Crew) -> list[Stage]:
+def of_corpus(name: str, corpus: CorpusSize, lines: float, inputs: int, crew: WorkerPool) -> list[StageCost]:
     """From text to vectors."""
     assert crew.speeds.read is not None
     assert crew.speeds.embed is not None
     read = crew.seconds(lines / crew.speeds.read, inputs, starts=2)
     embed = crew.seconds(corpus.sentences / crew.speeds.embed, corpus.shards)
-    return [Stage(f"read {name}", read, resources.reading(corpus)), Stage(f"embed {name}", embed, resources.embedding(corpus))]
+    return [StageCost(f"read {name}", read, resources.reading(corpus)), StageCost(f"embed {name}", embed, resources.embedding(corpus))]
 
 
-def of_index(name: str, corpus: Sized, factory: str, seconds: float, crew: Crew) -> Stage:
+def of_index(name: str, corpus: CorpusSize, factory: str, seconds: float, crew: WorkerPool) -> StageCost:
     """One index: trained by one machine, filled by as many as there are shards."""
     training = seconds * cost_model.training_share(corpus.sentences)
     building = training + crew.seconds(seconds - training, corpus.shards, starts=4)
-    return Stage(f"index {name}", building, resources.indexing(corpus, factory))
+    return StageCost(f"index {name}", building, resources.indexing(corpus, factory))
 
 
-def of_pair(name: str, sides: Sequence[Sized], chosen: Chosen, k: int, crew: Crew) -> list[Stage]:
+def of_pair(name: str, sides: Sequence[CorpusSize], chosen: EngineChoice, k: int, crew: WorkerPool) -> list[StageCost]:
     """From vectors to pairs."""
     source, target = sides
     both = source.sentences + target.sentences
@@ -112,4 +112,4 @@ def of_pair(name: str, sides: Sequence[Sized], chosen: Chosen, k: int, crew: Cre
         search = crew.seconds(chosen.searching, source.shards + target.shards, starts=2)
         need = resources.proposing(source, target, k, chosen.index)
     decide = crew.seconds(JOIN_SECONDS * both, source.shards) + WRITE_SECONDS * min(source.sentences, target.sentences)
-    return [Stage(f"search {name}", search, need), Stage(f"decide {name}", decide, resources.deciding(source, target, k))]
+    return [StageCost(f"search {name}", search, need), StageCost(f"decide {name}", decide, resources.deciding(source, target, k))]

@@ -8,7 +8,7 @@ from miner.errors import ConfigError, StorageError
 from miner.evaluation.bitext import STAGE
 from miner.mining.writers import PARQUET
 from miner.report import charts, pairs, rounds, scores, training
-from miner.report.mined_pairs import Mined, Truth
+from miner.report.mined_pairs import MinedBitext, Truth
 from miner.report.page import Section, page
 from miner.stages import Manifest
 
@@ -45,7 +45,7 @@ def _mined(folder: str, truth: Truth | None, identify: bool) -> Part | None:
         if truth is not None:
             raise ConfigError(f"{folder}: gold is of mined pairs, and there are none; leave it out")
         return None
-    mined = Mined(folder, stages.read_manifest(folder, STAGE))
+    mined = MinedBitext(folder, stages.read_manifest(folder, STAGE))
     try:
         facts = _decided(mined.manifest)
         title = f"{' – '.join(mined.languages)}: {len(mined.margins):,} pairs"

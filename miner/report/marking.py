@@ -5,14 +5,14 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from miner import storage
-from miner.report.mined_pairs import PER_LEVEL, Mined, sample
+from miner.report.mined_pairs import PER_LEVEL, MinedBitext, sample
 from miner.report.page import Section, element, text
 
 SEED = 0
 CHOICES = ("right", "wrong", "")  # what a mark says; the last that the reader cannot tell
 
 
-def section(mined: Mined) -> Section:
+def section(mined: MinedBitext) -> Section:
     levels = sample(len(mined.margins), SEED)
     rows = np.concatenate(levels)
     shown = list(zip(mined.margins[rows].tolist(), *mined.texts(rows), strict=True))

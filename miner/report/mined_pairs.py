@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from miner import stages, storage
 from miner.evaluation.bitext import CANDIDATES, SIDES
-from miner.evaluation.bitext_precision import LEVELS, Gold, Marks
+from miner.evaluation.bitext_precision import LEVELS, GoldPairs, ReviewMarks
 from miner.evaluation.precision_recall import Bools
 from miner.filters import hubs
 from miner.mining import candidates as scoring
@@ -29,11 +29,11 @@ SCATTER = 1000  # pairs, at most, whose lengths are shown
 STEP = 0.002  # of margin: the finest bins
 HUBS = 1 << 22  # candidates, at most, that hubs are counted in: of more, those of a random part of the sentences
 
-Truth = Gold | Marks
+Truth = GoldPairs | ReviewMarks
 
 
 @dataclass(frozen=True)
-class Bins:
+class MarginBins:
     """How many margins lie in each bin [edges[i], edges[i + 1])."""
 
     edges: Floats  # (n + 1,)
@@ -55,23 +55,25 @@ class Histogram:
         """Between which all margins lie."""
         return min(self.bins) * STEP, (max(self.bins) + 1) * STEP
 
-    def by(self, edges: Floats) -> Bins:
+    def by(self, edges: Floats) -> MarginBins:
         """In these bins, a fine bin counting where its middle lies."""
         middles = (np.array(list(self.bins), dtype=np.float64) + 0.5) * STEP
-        return Bins(edges, np.histogram(middles, edges, weights=np.array(list(self.bins.values()), dtype=np.int64))[0].astype(np.int64))
+        return MarginBins(
+            edges, np.histogram(middles, edges, weights=np.array(list(self.bins.values()), dtype=np.int64))[0].astype(np.int64)
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class Crowds:
+class NeighbourCounts:
     """In how many candidates, by k, sentences are: all of either side or, by `share`, a random part of them."""
 
-    times: Mapping[str, hubs.Times]
+    times: Mapping[str, hubs.OccurrenceCounts]
     k: int
     share: float
 
 
 @dataclass(frozen=True, eq=False)
-class Mined:
+class MinedBitext:
     """A folder of `miner mine`."""
 
     folder: str
@@ -113,7 +115,7 @@ class Mined:
         table = pa.concat_tables(found)
         return table["source_text"].to_pylist(), table["target_text"].to_pylist()
 
-    def right(self, gold: Gold) -> Bools:
+    def right(self, gold: GoldPairs) -> Bools:
         """(n,) which pairs gold has."""
         return np.array([pair in gold.pairs for pair in zip(*(ids.tolist() for ids in self.ids()), strict=True)], dtype=bool)
 
@@ -132,7 +134,7 @@ class Mined:
                 found.add(np.maximum.reduceat(pairs.margins, starts))
         return found if found.bins else None
 
-    def crowds(self) -> Crowds | None:
+    def crowds(self) -> NeighbourCounts | None:
         """None where the folder has no candidates."""
         folder = storage.join(self.folder, CANDIDATES)
         if not storage.exists(storage.join(folder, stages.MANIFEST)):
@@ -144,7 +146,7 @@ class Mined:
             columns = (storage.read_table(storage.join(folder, shard.name), [f"{side}_id"])[f"{side}_id"] for shard in manifest.shards)
             kept = [ids[ids % every == 0] for ids in (column.to_numpy() for column in columns)]  # ids are hashes: as good as drawn
             times[side] = hubs.times(np.concatenate([np.zeros(0, np.int64), *kept]))
-        return Crowds(times, int(manifest.details["k"]), 1 / every)
+        return NeighbourCounts(times, int(manifest.details["k"]), 1 / every)
 
 
 def sample(pairs: int, seed: int) -> list[Rows]:

@@ -8,11 +8,11 @@ import numpy as np
 
 from miner.errors import ConfigError
 from miner.evaluation.bitext import SIDES
-from miner.evaluation.bitext_precision import ByMarks, Gold, Marks
+from miner.evaluation.bitext_precision import GoldPairs, ReviewMarks, ReviewReport
 from miner.evaluation.precision_recall import Bools, Curve, curve
 from miner.filters import language
 from miner.report import charts, marking, thresholds
-from miner.report.mined_pairs import SCATTER, STEP, Bins, Crowds, Floats, Histogram, Mined, Rows, Truth
+from miner.report.mined_pairs import SCATTER, STEP, Floats, Histogram, MarginBins, MinedBitext, NeighbourCounts, Rows, Truth
 from miner.report.page import Section, table, text
 
 BINS = 60  # of a picture
@@ -20,14 +20,14 @@ LINE = 400  # points, at most
 TOP = 5  # hubs told of each side, and languages
 
 
-def sections(mined: Mined, truth: Truth | None, identify: bool) -> list[Section]:
+def sections(mined: MinedBitext, truth: Truth | None, identify: bool) -> list[Section]:
     """All of them. `identify` tells to look at the languages of some pairs, which takes a second to begin."""
-    right = mined.right(truth) if isinstance(truth, Gold) else None
+    right = mined.right(truth) if isinstance(truth, GoldPairs) else None
     found = [_margins(mined, right)]
     if len(mined.margins):
-        if isinstance(truth, Gold) and right is not None:
+        if isinstance(truth, GoldPairs) and right is not None:
             found.append(_by_gold(curve(mined.margins, right, len(truth.pairs) + truth.missing), truth))
-        if isinstance(truth, Marks):
+        if isinstance(truth, ReviewMarks):
             found.append(_by_marks(mined, truth))
         found += [_yield(mined.margins), _lengths(mined, right)]
     crowds = mined.crowds()
@@ -38,7 +38,7 @@ def sections(mined: Mined, truth: Truth | None, identify: bool) -> list[Section]
     return [*found, marking.section(mined)] if len(mined.margins) else found
 
 
-def _margins(mined: Mined, right: Bools | None) -> Section:
+def _margins(mined: MinedBitext, right: Bools | None) -> Section:
     """Where the pairs lie, with the threshold, above what the best candidates of all sources have."""
     pairs, nearest = Histogram(), mined.nearest()
     pairs.add(mined.margins)
@@ -68,7 +68,7 @@ def _edges(found: Sequence[Histogram]) -> Floats:
     return low + STEP * width * np.arange(-(-steps // width) + 1, dtype=np.float64)
 
 
-def _outline(ax: charts.Axes, bins: Bins) -> None:
+def _outline(ax: charts.Axes, bins: MarginBins) -> None:
     ax.stairs(bins.counts, bins.edges, color=charts.colour("muted"), linewidth=1)
 
 
@@ -83,7 +83,7 @@ def _filled(ax: charts.Axes, margins: Floats, right: Bools | None, edges: Floats
     return {"right": "one", "wrong": "two"}
 
 
-def _by_gold(found: Curve, gold: Gold) -> Section:
+def _by_gold(found: Curve, gold: GoldPairs) -> Section:
     rows = _spread(len(found.pairs))
     shares = {"precision": found.precision[rows], "recall": found.recall[rows], "f1": found.f1[rows]}
     best, told = found.best(), "No pair is right."
@@ -94,9 +94,9 @@ def _by_gold(found: Curve, gold: Gold) -> Section:
     return Section("Precision and recall", note, [thresholds.picture("gold", found.thresholds[rows], shares, dashed, told)])
 
 
-def _by_marks(mined: Mined, marks: Marks) -> Section:
+def _by_marks(mined: MinedBitext, marks: ReviewMarks) -> Section:
     found = marks.judge(*mined.ids(), mined.margins)
-    assert isinstance(found, ByMarks)
+    assert isinstance(found, ReviewReport)
     levels = found.figures()["marks"]["levels"]
     ax = charts.axes("margin", "share right")
     for level in levels:
@@ -113,7 +113,7 @@ def _by_marks(mined: Mined, marks: Marks) -> Section:
         for level in levels
     ]
     figure = charts.figure("marks", ax, "The share of marked pairs that are right, by level of margin.")
-    return Section("Marks", note, [figure, table(["margins", "pairs", "marked", "right", "right of all above"], rows)])
+    return Section("ReviewMarks", note, [figure, table(["margins", "pairs", "marked", "right", "right of all above"], rows)])
 
 
 def _yield(margins: Floats) -> Section:
@@ -131,7 +131,7 @@ def _spread(count: int) -> Rows:
     return np.unique(np.linspace(0, count - 1, min(count, LINE)).round().astype(int))
 
 
-def _lengths(mined: Mined, right: Bools | None) -> Section:
+def _lengths(mined: MinedBitext, right: Bools | None) -> Section:
     rows = np.unique(np.linspace(0, len(mined.margins) - 1, SCATTER).round().astype(int))
     sizes = [np.array([max(1, len(sentence)) for sentence in side]) for side in mined.texts(rows)]
     ax = charts.axes(f"characters, {mined.languages[0]}", f"characters, {mined.languages[1]}")
@@ -147,7 +147,7 @@ def _lengths(mined: Mined, right: Bools | None) -> Section:
     return Section("Lengths", note, [charts.figure("lengths", ax, told, dict(zip(kinds, charts.SERIES, strict=False)))])
 
 
-def _hubs(mined: Mined, crowds: Crowds) -> Section:
+def _hubs(mined: MinedBitext, crowds: NeighbourCounts) -> Section:
     ax = charts.axes("candidates, by k", "sentences in so many")
     least, most, many = 1.0, 1.0, 1.0
     for side, part in zip(SIDES, charts.SERIES, strict=False):
@@ -164,7 +164,7 @@ def _hubs(mined: Mined, crowds: Crowds) -> Section:
     return Section("Hubs", note, [figure, table(["times k", "side", "sentence of a pair"], _crowded(mined, crowds))])
 
 
-def _crowded(mined: Mined, crowds: Crowds) -> list[list[str | Element]]:
+def _crowded(mined: MinedBitext, crowds: NeighbourCounts) -> list[list[str | Element]]:
     """The sentences of pairs that are in most candidates."""
     rows: list[list[str | Element]] = []
     for number, ids in enumerate(mined.ids()):
@@ -179,7 +179,7 @@ def _crowded(mined: Mined, crowds: Crowds) -> list[list[str | Element]]:
     return rows
 
 
-def _languages(mined: Mined) -> list[Section]:
+def _languages(mined: MinedBitext) -> list[Section]:
     """What language the sentences of some pairs seem to be in; nothing where no identifier is installed."""
     rows = np.unique(np.linspace(0, len(mined.margins) - 1, SCATTER).round().astype(int))
     try:

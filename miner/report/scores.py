@@ -20,7 +20,7 @@ LABELS = {"mean": "accuracy", "f1": "F1", "spearman": "Spearman's correlation"} 
 
 
 @dataclass(frozen=True)
-class Kind:
+class ScoreChart:
     """Where an evaluation tells of its groups, such as languages; of them the one measure that is drawn, and what it is."""
 
     place: str
@@ -31,17 +31,19 @@ class Kind:
 
 BOTH_WAYS = "accuracy, the mean of both directions"  # its interval is that of one direction, which is the wider
 KINDS = {  # by the figures they have
-    frozenset({"languages", "average"}): Kind("languages", "mean", BOTH_WAYS, share=True),
-    frozenset({"n", "accuracy", "f1", "xsim"}): Kind("accuracy", "mean", BOTH_WAYS, share=True),
-    frozenset({"tracks", "mean", "all"}): Kind("tracks", "spearman", "Spearman's correlation with what people say"),
-    frozenset({"trained_on", "classes", "languages", "mean"}): Kind("languages", "accuracy", "accuracy", share=True),
-    frozenset({"trained_on", "n", "accuracy", "chance", "languages"}): Kind(
+    frozenset({"languages", "average"}): ScoreChart("languages", "mean", BOTH_WAYS, share=True),
+    frozenset({"n", "accuracy", "f1", "xsim"}): ScoreChart("accuracy", "mean", BOTH_WAYS, share=True),
+    frozenset({"tracks", "mean", "all"}): ScoreChart("tracks", "spearman", "Spearman's correlation with what people say"),
+    frozenset({"trained_on", "classes", "languages", "mean"}): ScoreChart("languages", "accuracy", "accuracy", share=True),
+    frozenset({"trained_on", "n", "accuracy", "chance", "languages"}): ScoreChart(
         "languages", "accuracy", "share of the texts whose language is told", share=True
     ),
-    frozenset({"languages", "mean"}): Kind("languages", "purity", "purity of the clusters"),
-    frozenset({"languages", "translations", "others", "map"}): Kind("languages", "cosine", "mean cosine with the mean of the translations"),
-    frozenset({"pairs", "mean"}): Kind("pairs", "f1", "F1 on the test split, above the threshold chosen on the dev split"),
-    frozenset({"suspects", "histogram", "repeats"}): Kind("suspects", "share", "share of the pairs that look wrong", share=True),
+    frozenset({"languages", "mean"}): ScoreChart("languages", "purity", "purity of the clusters"),
+    frozenset({"languages", "translations", "others", "map"}): ScoreChart(
+        "languages", "cosine", "mean cosine with the mean of the translations"
+    ),
+    frozenset({"pairs", "mean"}): ScoreChart("pairs", "f1", "F1 on the test split, above the threshold chosen on the dev split"),
+    frozenset({"suspects", "histogram", "repeats"}): ScoreChart("suspects", "share", "share of the pairs that look wrong", share=True),
 }
 SPREAD = frozenset({"n", "left_out", "alignment", "uniformity"})  # the figures of `miner eval alignment`, which has no groups
 
@@ -79,7 +81,7 @@ def _is_suite(figures: Mapping[str, Any]) -> bool:
     return known and isinstance(figures.get("names"), list)
 
 
-def groups(figures: Mapping[str, Any]) -> tuple[Kind | None, dict[str, Group]]:
+def groups(figures: Mapping[str, Any]) -> tuple[ScoreChart | None, dict[str, Group]]:
     """What kind of evaluation these figures are of, and by group its figures; none where they are of no kind that has groups."""
     told = figures.keys() - {"seconds"}
     kinds = [kind for names, kind in KINDS.items() if names == told or (names <= told and "suspects" in names)]
@@ -174,7 +176,7 @@ def _difference(found: Mapping[str, Any] | None) -> list[str]:
     return [f"{difference['value']:+.4f} [{difference['low']:+.4f}, {difference['high']:+.4f}]", f"{found['p']:.3f}"]
 
 
-def _groups(name: str, title: str, kind: Kind, told: Mapping[str, Mapping[str, Group]]) -> Section:
+def _groups(name: str, title: str, kind: ScoreChart, told: Mapping[str, Mapping[str, Group]]) -> Section:
     """The measure of every group, the best of the first encoder first; all figures in a table below."""
     measure, first = kind.measure, next(iter(told.values()))
     order = sorted(first, key=lambda group: (-first[group][measure], group))
@@ -186,7 +188,7 @@ def _groups(name: str, title: str, kind: Kind, told: Mapping[str, Mapping[str, G
     return Section(title, note, [*_bars(name, measure, values, known), _numbers(told, order)])
 
 
-def _interval(row: Group, kind: Kind) -> tuple[float, float] | None:
+def _interval(row: Group, kind: ScoreChart) -> tuple[float, float] | None:
     count = row.get("n", row.get("judged"))
     if not kind.share or not isinstance(count, int):
         return None

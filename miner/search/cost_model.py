@@ -35,7 +35,7 @@ GROWTH, STEEPNESS = 0.16, 1.4
 
 
 @dataclass(frozen=True)
-class Estimate:
+class SearchEstimate:
     """What a search of both directions would take here, in seconds."""
 
     exact: float
@@ -49,7 +49,7 @@ class Estimate:
 
 def estimate(
     rows: tuple[int, int], dim: int, k: int, target_recall: float, precision: str, cores: int, built: tuple[bool, bool] = (False, False)
-) -> Estimate:
+) -> SearchEstimate:
     """Of the k nearest in two sides of `rows` vectors; `built` tells which have an index already.
 
     `precision` is the arithmetic that is fastest here, of `miner.search.precision`.
@@ -60,7 +60,7 @@ def estimate(
         approximate += _search_seconds(keys, queries, dim, target_recall) + RESCORE_SECONDS * dim * queries * CANDIDATES * k
         approximate += _tuning_seconds(keys, queries, dim, precision)
         approximate += 0 if ready else _build_seconds(keys, dim) + _tuning_seconds(keys, keys, dim, precision)
-    return Estimate(exact / cores, approximate / cores + 2 * START_SECONDS)
+    return SearchEstimate(exact / cores, approximate / cores + 2 * START_SECONDS)
 
 
 def _build_seconds(keys: int, dim: int) -> float:

@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Block:
+class VectorBlock:
     """A stretch of a corpus: ids (n,) ascending, and vectors (n, dim) float16, finite and of length 1 or 0."""
 
     ids: Ids
@@ -51,8 +51,8 @@ class Block:
 
 
 def search_block(
-    source: Block,
-    target: Block,
+    source: VectorBlock,
+    target: VectorBlock,
     k: int,
     device: str = "cpu",
     precision: str | None = None,
@@ -74,7 +74,9 @@ def search_block(
         return _finish(x, y, target.ids, rows, forward, plan.name), _finish(y, x, source.ids, columns, backward, plan.name)
 
 
-def search_for(source: Block, target: Block, known: Neighbours, device: str = "cpu", precision: str | None = None) -> Neighbours:
+def search_for(
+    source: VectorBlock, target: VectorBlock, known: Neighbours, device: str = "cpu", precision: str | None = None
+) -> Neighbours:
     """The nearest targets of every source alone, merged with those `known`: for a few sources among many targets.
 
     Otherwise as `search_block`.
@@ -89,7 +91,7 @@ def search_for(source: Block, target: Block, known: Neighbours, device: str = "c
         return _finish(x, y, target.ids, rows, known, plan.name)
 
 
-def search_self(block: Block, k: int, device: str = "cpu", precision: str | None = None) -> Neighbours:
+def search_self(block: VectorBlock, k: int, device: str = "cpu", precision: str | None = None) -> Neighbours:
     """The k nearest of every sentence among the others of its block; exact, ties by smaller id. Each product is made once."""
     if not len(block.ids):
         return neighbours.none(0, k)
@@ -103,7 +105,7 @@ def search_self(block: Block, k: int, device: str = "cpu", precision: str | None
     return found.without(block.ids)
 
 
-def _on_device(block: Block, device: str) -> Tensor:
+def _on_device(block: VectorBlock, device: str) -> Tensor:
     # Arrow's buffers are read-only, which torch warns about: they are copied.
     return torch.from_numpy(np.require(block.vectors, requirements="W")).to(device)
 

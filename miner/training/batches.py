@@ -11,7 +11,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from miner.training.augment import partial_translation
-from miner.training.datasets import Texts
+from miner.training.datasets import TextColumn
 
 MANY, MOST = 100, 0.05  # rows of one group, and their share of a source, above which a word is said of it
 
@@ -28,7 +28,7 @@ ANCHOR, POSITIVE, NEGATIVE, SECOND = "anchor", "positive", "negative", "second"
 class View:
     """n texts, or pairs of texts to be read as one sequence; `spans` and `change` come into play when they are read."""
 
-    texts: Texts
+    texts: TextColumn
     rows: Ints  # (n,)
     partners: Ints | None = None  # (n,) the second of each pair
     spans: Ints | None = None  # (n,) their translations, of which a span replaces one of the text

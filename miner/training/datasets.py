@@ -24,7 +24,7 @@ TEXT_ROLES = {"text", "source", "target", "anchor", "positive", "negative", "pre
 MINED = {"source": "source_text", "target": "target_text", "margin": "margin"}
 
 
-class Texts:
+class TextColumn:
     """m texts and their ids, in a memory-mapped file."""
 
     def __init__(self, path: Path) -> None:
@@ -49,11 +49,11 @@ class Texts:
 
 
 @dataclass(frozen=True)
-class Corpus:
+class Dataset:
     """What the files of one source hold: n rows of t texts each, text `role` of row i being `texts` row i * t + place of the role."""
 
     title: str
-    texts: Texts
+    texts: TextColumn
     roles: tuple[str, ...]  # t
     marks: pa.Table  # n rows: the other columns, as strings
 
@@ -108,11 +108,11 @@ def read_source(settings: SourceSettings, folder: Path) -> None:
         raise DataError(f"{settings.files[0]}: not one example; check the files of source {settings.title!r}")
 
 
-def open_corpus(settings: SourceSettings, folder: Path) -> Corpus:
+def open_corpus(settings: SourceSettings, folder: Path) -> Dataset:
     """What `read_source` wrote to FOLDER."""
     roles = tuple(role for role in _columns(settings) if role in TEXT_ROLES)
     marks = pa.ipc.open_file(pa.memory_map(str(folder / "marks.arrow"))).read_all()
-    return Corpus(settings.title, Texts(folder / "texts.arrow"), roles, marks)
+    return Dataset(settings.title, TextColumn(folder / "texts.arrow"), roles, marks)
 
 
 def files_of(settings: SourceSettings) -> Sequence[str]:

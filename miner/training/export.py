@@ -9,7 +9,7 @@ from torch import nn
 from transformers.utils.logging import disable_progress_bar
 
 from miner import storage
-from miner.encoders.model_folder import CONFIG, MODULES, TANH, Recipe
+from miner.encoders.model_folder import CONFIG, MODULES, TANH, ModelRecipe
 
 PACKAGE = "sentence_transformers.models"
 LAYER_WEIGHTS = "layer_weights"
@@ -18,7 +18,7 @@ LAYER_WEIGHTS = "layer_weights"
 MIXTURES = {"first_last_avg": 1, "avg_top2": -2}
 
 
-def save(recipe: Recipe, model: Any, tokenizer: Any, pooling: str, head: nn.Linear | None) -> None:
+def save(recipe: ModelRecipe, model: Any, tokenizer: Any, pooling: str, head: nn.Linear | None) -> None:
     """Write weights, tokenizer, pooling and, where there is one, the head (followed by a Tanh) to the folder of the recipe."""
     folder, width = recipe.folder, int(model.config.hidden_size)
     model.config.output_hidden_states = pooling in MIXTURES

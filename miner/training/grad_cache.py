@@ -24,7 +24,7 @@ def reseed(number: int) -> None:
         torch.cuda.manual_seed_all(number)
 
 
-class Reader(Protocol):
+class BatchReader(Protocol):
     """An encoder in training: what was read, in chunks of rows, to vectors."""
 
     dim: int
@@ -34,10 +34,10 @@ class Reader(Protocol):
     def __call__(self, read: Any, rows: Ints) -> Tensor: ...
 
 
-class Pass:
+class EncodingPass:
     """The vectors (n, d) of what an encoder has read, cut off from their past; `backward` goes there."""
 
-    def __init__(self, encoder: Reader, read: Any, cache: int | None, seed: int, context: Context) -> None:
+    def __init__(self, encoder: BatchReader, read: Any, cache: int | None, seed: int, context: Context) -> None:
         """`cache` is the number of texts whose activations are held at once; None holds all. Dropout is drawn from `seed`."""
         self.encoder, self.read, self.seed, self.context = encoder, read, seed, context
         self.cached = cache is not None
@@ -63,7 +63,7 @@ class Pass:
             part.backward(gradient[torch.from_numpy(rows)].to(part.dtype))  # type: ignore[no-untyped-call]
 
 
-def encode(encoder: Reader, read: Any, cache: int | None, context: Context) -> Tensor:
+def encode(encoder: BatchReader, read: Any, cache: int | None, context: Context) -> Tensor:
     """The vectors (n, d) of what an encoder has read, without a way back."""
     with torch.no_grad():
-        return Pass(encoder, read, cache, 0, context).vectors
+        return EncodingPass(encoder, read, cache, 0, context).vectors

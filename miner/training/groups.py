@@ -4,18 +4,18 @@ import numpy as np
 
 from miner.errors import DataError
 from miner.training.batches import ANCHOR, POSITIVE, Batch, Change, Ints, View, kin, paired
-from miner.training.datasets import Corpus
+from miner.training.datasets import Dataset
 from miner.training.sampling import Sampler
 from miner.training.settings import GroupedPairsSettings, MultiPositiveSettings
 
 
-class Groups:
+class TranslationGroups:
     """Rows by group: `group` (n,) numbers from 0, and the rows of group g are `order[bounds[g]:bounds[g + 1]]`.
 
     `same` (n,) numbers what says the same: groups that share a text, directly or through others, do.
     """
 
-    def __init__(self, corpus: Corpus) -> None:
+    def __init__(self, corpus: Dataset) -> None:
         self.lang, self.languages = corpus.codes("lang")
         self.group = corpus.codes("group")[0]
         self.same = kin(corpus.title, corpus.texts.ids, self.group)
@@ -29,12 +29,12 @@ class Groups:
         return self.order[self.bounds[group] : self.bounds[group + 1]]
 
 
-class MultiPositive:
+class MultiPositiveStrategy:
     """One text of a group is the anchor, every language equally likely; the others, or some, are its positives (Zhao et al. 2024)."""
 
-    def __init__(self, corpus: Corpus, settings: MultiPositiveSettings, seed: int, change: Change | None) -> None:
+    def __init__(self, corpus: Dataset, settings: MultiPositiveSettings, seed: int, change: Change | None) -> None:
         self.corpus, self.settings, self.change = corpus, settings, change
-        self.groups = Groups(corpus)
+        self.groups = TranslationGroups(corpus)
         self.same = self.groups.same[self.groups.order[self.groups.bounds[:-1]]]
         self.sampler = Sampler(np.where(self.groups.sizes > 1, 0, -1), 1.0, seed)
         self.count = int((self.groups.sizes > 1).sum())
@@ -56,16 +56,16 @@ class MultiPositive:
         return int(anchor), others[: self.settings.positives]
 
 
-class GroupedPairs:
+class GroupedPairsStrategy:
     """Pairs of which the anchors of a block are all of one language, so that negatives are told apart by what they say.
 
     Languages are drawn with probability count ** smoothing. The positive is the group's pivot text (English, mostly) or, for
     `1 - pivot_share` of the anchors, a text of the group in any other language. The pivot itself is never the anchor.
     """
 
-    def __init__(self, corpus: Corpus, settings: GroupedPairsSettings, seed: int, change: Change | None) -> None:
+    def __init__(self, corpus: Dataset, settings: GroupedPairsSettings, seed: int, change: Change | None) -> None:
         self.corpus, self.settings, self.change = corpus, settings, change
-        self.groups = groups = Groups(corpus)
+        self.groups = groups = TranslationGroups(corpus)
         pivot = groups.languages.index(settings.pivot) if settings.pivot in groups.languages else -1
         self.pivots = np.full(len(groups.sizes), -1, dtype=np.int64)
         rows = np.flatnonzero(groups.lang == pivot)

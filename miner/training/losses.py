@@ -21,7 +21,7 @@ LEAST_ROWS = 128  # of a part, however many columns it has: shorter ones waste t
 
 
 @dataclass(frozen=True)
-class Vectors:
+class EmbeddingBatch:
     """n anchors and what belongs to them: unit rows of d numbers.
 
     Anchors with one number in `groups` are known to say the same. So no anchor has a negative among the positives and hard
@@ -40,14 +40,14 @@ class Vectors:
         """(p,) the anchor of each positive."""
         return torch.arange(len(self.positives), device=self.groups.device) if self.owners is None else self.owners
 
-    def runs(self, sizes: Sequence[int]) -> Iterator["Vectors"]:
+    def runs(self, sizes: Sequence[int]) -> Iterator["EmbeddingBatch"]:
         """Runs of so many anchors, each with one positive, as batches of their own."""
         columns = {name: torch.split(rows, list(sizes)) for name, rows in vars(self).items() if rows is not None and name != "owners"}
         for rows in zip(*columns.values(), strict=True):
-            yield Vectors(**dict(zip(columns, rows, strict=True)))
+            yield EmbeddingBatch(**dict(zip(columns, rows, strict=True)))
 
 
-def info_nce(batch: Vectors, temperature: float, two_way: bool = False, hard_weight: float = 0.0) -> Tensor:
+def info_nce(batch: EmbeddingBatch, temperature: float, two_way: bool = False, hard_weight: float = 0.0) -> Tensor:
     """One positive for each anchor -> the weighted mean over anchors of their losses.
 
     The loss of anchor i is `-log exp(s_ii / t) / (sum_j exp(s_ij / t) + sum_j exp(r_ij / t + w [i = j]))`, s its similarity to the
@@ -63,7 +63,7 @@ def info_nce(batch: Vectors, temperature: float, two_way: bool = False, hard_wei
     return _mean(losses, batch.weights)
 
 
-def multi_positive(batch: Vectors, temperature: float | Tensor, form: str = "out", siblings: bool = True) -> Tensor:
+def multi_positive(batch: EmbeddingBatch, temperature: float | Tensor, form: str = "out", siblings: bool = True) -> Tensor:
     """Any number of positives for each anchor -> the weighted mean over the anchors that have some.
 
     With q_ip = exp(s_ip / t) / D_ip, the loss of anchor i is `-mean_p log q_ip` over its positives P_i in the form "out", and
@@ -83,7 +83,7 @@ def multi_positive(batch: Vectors, temperature: float | Tensor, form: str = "out
     return _mean_over_positives(FORMS[form](owners, terms, count), owners, batch.weights)
 
 
-def rescaled(batch: Vectors, temperature: float) -> Tensor:
+def rescaled(batch: EmbeddingBatch, temperature: float) -> Tensor:
     """The temperature, a scalar, at which similarities act as they do at `temperature` once they are rescaled to 0..1.
 
     Rescaling is (s - least) / (largest - least), over all similarities of anchors to positives and hard negatives (Zhao et al. 2024).
@@ -107,7 +107,7 @@ def label_contrast(anchors: Tensor, views: Tensor, labels: Tensor, temperature: 
     return _mean(softplus(negatives - right), None)
 
 
-def retrieval_contrast(batch: Vectors, temperature: float) -> Tensor:
+def retrieval_contrast(batch: EmbeddingBatch, temperature: float) -> Tensor:
     """Label-aware contrast for retrieval, the groups being the labels (Wang et al. 2022, as above) -> the mean over anchors.
 
     Translations and translated paraphrases are positives: all those in an anchor's group, whichever anchor they belong to. The
@@ -228,12 +228,12 @@ def _log_sum(logits: Tensor, dim: int) -> Tensor:
     return (logits - top).exp_().sum(dim=dim).log_().add_(top.squeeze(dim))
 
 
-def _log_sums_to_positives(batch: Vectors, temperature: float | Tensor) -> Tensor:
+def _log_sums_to_positives(batch: EmbeddingBatch, temperature: float | Tensor) -> Tensor:
     sums, _ = log_sums(batch.anchors, batch.positives, (batch.groups, batch.groups[batch.owned()]), temperature)
     return sums
 
 
-def _with_hard(batch: Vectors, sums: Tensor, temperature: float | Tensor, hard_weight: float = 0.0) -> Tensor:
+def _with_hard(batch: EmbeddingBatch, sums: Tensor, temperature: float | Tensor, hard_weight: float = 0.0) -> Tensor:
     """(n,) log-sums over negatives -> the same with the hard negatives, of which an anchor's own is never left out."""
     if batch.negatives is None:
         return sums

@@ -11,24 +11,24 @@ from miner.errors import ConfigError
 from miner.training.batches import ANCHOR, Ints
 from miner.training.masking import IGNORED, mask_tokens, mlm_loss
 from miner.training.settings import MlmSettings
-from miner.training.steps import Place, Step, Term
+from miner.training.steps import LossContext, LossTerm, TrainingStep
 
 HEADS = ("lm_head", "cls", "predictions")  # what models call the layers from token vectors to the vocabulary
 
 
-class Mlm(Term):
+class MlmTerm(LossTerm):
     """Guesses masked tokens of the anchors by the model's own language modelling head, where it comes with one."""
 
     views = (ANCHOR,)
 
-    def __init__(self, settings: MlmSettings, place: Place) -> None:
+    def __init__(self, settings: MlmSettings, place: LossContext) -> None:
         super().__init__(settings, place)
         tower = place.towers[0]
         if tower.tokenizer.mask_token_id is None:
             raise ConfigError(f"{tower.settings.model}: its tokenizer has no mask token, so leave out the loss mlm")
         self.head = _head(tower)
 
-    def forward(self, step: Step) -> Tensor:
+    def forward(self, step: TrainingStep) -> Tensor:
         """The mean over the masked tokens of this process's anchors."""
         of = next(of for names, of in step.passes if ANCHOR in names)
         tower: Any = of.encoder

@@ -5,15 +5,15 @@ import numpy.typing as npt
 
 from miner.errors import DataError
 from miner.training.batches import ANCHOR, POSITIVE, SECOND, Batch, Change, Ints, View, connected, with_negatives
-from miner.training.datasets import Corpus
-from miner.training.nli import Triplets, pair_numbers
+from miner.training.datasets import Dataset
+from miner.training.nli import NliTriplets, pair_numbers
 from miner.training.sampling import Sampler
 from miner.training.settings import CrossLingualNliSettings, LabelledPairsSettings
 
 Mask = npt.NDArray[np.bool_]
 
 
-def aligned(corpus: Corpus, pool: tuple[str, ...] = ()) -> tuple[Ints, tuple[str, ...]]:
+def aligned(corpus: Dataset, pool: tuple[str, ...] = ()) -> tuple[Ints, tuple[str, ...]]:
     """A table (languages, n) of rows that are translations of one another, column by column, and the languages.
 
     Raises DataError where languages differ in their rows or labels, or one of the pool is missing.
@@ -31,14 +31,14 @@ def aligned(corpus: Corpus, pool: tuple[str, ...] = ()) -> tuple[Ints, tuple[str
     return np.stack(rows), languages
 
 
-def _check_pool(corpus: Corpus, pool: tuple[str, ...]) -> None:
+def _check_pool(corpus: Dataset, pool: tuple[str, ...]) -> None:
     """DataError where no row of a corpus is in one of the languages of a pool."""
     known = corpus.codes("lang")[1] if pool else ()
     if missing := [lang for lang in pool if lang not in known]:
         raise DataError(f"source {corpus.title!r}: no row in language {missing[0]!r}; its languages are {', '.join(known)}")
 
 
-def _parallel(corpus: Corpus) -> Ints | None:
+def _parallel(corpus: Dataset) -> Ints | None:
     """The table of `aligned`, or None where the rows of the languages, if it has several, are not translations of one another."""
     if "lang" not in corpus.marks.column_names:
         return None
@@ -48,10 +48,10 @@ def _parallel(corpus: Corpus) -> Ints | None:
         return None
 
 
-class CrossLingualNli:
+class CrossLingualNliStrategy:
     """NLI triplets; the languages of anchor, positives and negative are drawn independently (Wang et al. 2022, section 3.3)."""
 
-    def __init__(self, corpus: Corpus, settings: CrossLingualNliSettings, seed: int, change: Change | None) -> None:
+    def __init__(self, corpus: Dataset, settings: CrossLingualNliSettings, seed: int, change: Change | None) -> None:
         self.corpus, self.change, self.positives = corpus, change, settings.positives
         self.table, languages = aligned(corpus, settings.languages)
         if settings.positives > len(languages):
@@ -60,7 +60,7 @@ class CrossLingualNli:
         self.column = np.full(len(corpus), -1)
         self.column[self.table[0]] = np.arange(self.table.shape[1])
         ids = corpus.texts.ids
-        self.triplets = Triplets(ids[self.premises], ids[self.hypotheses], corpus, settings.hard_negatives, self.table[0])
+        self.triplets = NliTriplets(ids[self.premises], ids[self.hypotheses], corpus, settings.hard_negatives, self.table[0])
         examples = np.full(self.table.shape[1], -1)
         examples[self.column[self.triplets.entailed]] = 0
         self.sampler = Sampler(examples, 1.0, seed)
@@ -91,10 +91,10 @@ class CrossLingualNli:
         return [ids[rows[columns]] for ids in (self.triplets.premises, self.triplets.hypotheses) for rows in self.table]
 
 
-class LabelledPairs:
+class LabelledPairsStrategy:
     """Two texts and a label; the positive view of a row is the row itself, or a translation of both texts or of one of them."""
 
-    def __init__(self, corpus: Corpus, settings: LabelledPairsSettings, seed: int, change: Change | None) -> None:
+    def __init__(self, corpus: Dataset, settings: LabelledPairsSettings, seed: int, change: Change | None) -> None:
         self.corpus, self.settings, self.change = corpus, settings, change
         codes, values = corpus.codes("label")
         if strange := [value for value in values if value not in settings.labels]:

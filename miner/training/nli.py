@@ -4,7 +4,7 @@ import numpy as np
 
 from miner.errors import DataError
 from miner.training.batches import Ints, connected
-from miner.training.datasets import Corpus
+from miner.training.datasets import Dataset
 
 # Spellings of the labels, SimCSE's and XNLI's numbers among them.
 LABELS = {
@@ -14,7 +14,7 @@ LABELS = {
 ENTAILMENT, CONTRADICTION = 0, 2
 
 
-def nli_labels(corpus: Corpus) -> Ints:
+def nli_labels(corpus: Dataset) -> Ints:
     """(n,) 0 entailment, 1 neutral, 2 contradiction; DataError where a label is something else."""
     codes, values = corpus.codes("label")
     strange = [value for value in values if value.lower() not in LABELS]
@@ -29,14 +29,14 @@ def pair_numbers(first: Ints, second: Ints) -> Ints:
     return numbers
 
 
-class Triplets:
+class NliTriplets:
     """Rows that are entailed, and for each the rows that contradict the same premise.
 
     What one premise entails, another may contradict. So rows do not say the same for sharing a hypothesis with a third; only
     within a batch are those with a text in common taken together, and none of them with a row it is known to contradict.
     """
 
-    def __init__(self, premises: Ints, hypotheses: Ints, corpus: Corpus, hard_negatives: bool, rows: Ints | None = None) -> None:
+    def __init__(self, premises: Ints, hypotheses: Ints, corpus: Dataset, hard_negatives: bool, rows: Ints | None = None) -> None:
         """`premises` and `hypotheses` (n,) are ids of the texts of a corpus; only `rows` of it count, where given.
 
         A pair that is labelled as both entailed and contradicted is neither.

@@ -18,15 +18,15 @@ from miner.errors import ConfigError, DataError, MinerError, StorageError
 from miner.training import checkpoints, config_checks, distributed
 from miner.training.augmentation import change
 from miner.training.columns import fingerprints
-from miner.training.datasets import Corpus, check_source, open_corpus, read_source, source_key
+from miner.training.datasets import Dataset, check_source, open_corpus, read_source, source_key
 from miner.training.loss_terms import term
 from miner.training.settings import EvaluationSettings, StaticSettings, TrainConfig, TransformerSettings
-from miner.training.static import Bags
-from miner.training.steps import Place, Term
+from miner.training.static import StaticModel
+from miner.training.steps import LossContext, LossTerm
 from miner.training.strategies import Strategy, strategy
 from miner.training.trainer import CHECKPOINTS, ENCODER, Stream, Trainer
 from miner.training.transformer import Transformer
-from miner.training.validation import HeldOut
+from miner.training.validation import ValidationSet
 
 WORK, CONFIG, RESULT = "work", "train.json", "result.json"
 MAY_CHANGE = {"checkpoint_every", "log_every"}  # settings of a run that may differ when it is resumed
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Training:
+class PreparedRun:
     """What a training run came to."""
 
     encoder: str  # its folder
@@ -45,7 +45,7 @@ class Training:
     score: float | None  # the best on held-out data
 
 
-def train(config: TrainConfig, output: str, resume: bool = False) -> Training:
+def train(config: TrainConfig, output: str, resume: bool = False) -> PreparedRun:
     """Train by `config` and write OUTPUT/encoder, OUTPUT/train.json and OUTPUT/log.jsonl.
 
     Raises a MinerError where config, data or model do not fit each other, and where the loss stops being a number.
@@ -67,7 +67,7 @@ def train(config: TrainConfig, output: str, resume: bool = False) -> Training:
     if resume:
         trainer.resume()
     progress = trainer.run(held_out)
-    done = Training(str(folder / ENCODER), progress.step, progress.examples, progress.loss, progress.best)
+    done = PreparedRun(str(folder / ENCODER), progress.step, progress.examples, progress.loss, progress.best)
     if trainer.main:
         storage.write_json(str(folder / RESULT), asdict(done))
         for left in (WORK, CHECKPOINTS):
@@ -75,7 +75,7 @@ def train(config: TrainConfig, output: str, resume: bool = False) -> Training:
     return done
 
 
-def _claim(folder: Path, config: TrainConfig, resume: bool) -> Training | None:
+def _claim(folder: Path, config: TrainConfig, resume: bool) -> PreparedRun | None:
     """What the folder's run came to, where it is to be resumed and had ended; ConfigError where it holds another, or is not to be."""
     if folder.exists() and not folder.is_dir():
         raise StorageError(f"{folder}: not a folder; choose another --output")
@@ -94,7 +94,7 @@ def _claim(folder: Path, config: TrainConfig, resume: bool) -> Training | None:
             raise DataError(f"{folder}: files of {changed[0]} changed since the run began; delete the folder and train again")
         return None
     logger.info("%s: this run has ended", folder)
-    return Training(**storage.read_json(str(folder / RESULT)))
+    return PreparedRun(**storage.read_json(str(folder / RESULT)))
 
 
 def _places(config: TrainConfig, work: Path) -> dict[str, Path]:
@@ -123,9 +123,9 @@ def _different(ours: Any, theirs: Any, name: str = "") -> str | None:
     return next((difference for difference in found if difference), None)
 
 
-def _prepare(config: TrainConfig, folder: Path) -> tuple[Trainer, HeldOut | None]:
+def _prepare(config: TrainConfig, folder: Path) -> tuple[Trainer, ValidationSet | None]:
     """Read data and model, and put together what trains them."""
-    held_out = None if config.evaluation is None else HeldOut(config.evaluation, config_checks.classes(config))
+    held_out = None if config.evaluation is None else ValidationSet(config.evaluation, config_checks.classes(config))
     accelerator = distributed.start(config.training, _device(config))
     with accelerator.main_process_first():  # which reads the files; the others find them read
         if accelerator.is_main_process:
@@ -171,7 +171,7 @@ def _device(config: TrainConfig) -> torch.device:
     return device
 
 
-def _corpus(source: Any, work: Path) -> Corpus:
+def _corpus(source: Any, work: Path) -> Dataset:
     """The texts of a source; files that did not change since they were read are not read again."""
     folder = work / source_key(source)
     if not folder.exists():
@@ -188,23 +188,23 @@ def _transformers(settings: StaticSettings | TransformerSettings) -> list[Any]:
     return [Transformer(settings) for _ in range(2 if settings.towers == "pair" else 1)]
 
 
-def _bags(config: TrainConfig, corpora: Sequence[Corpus], work: Path) -> Bags:
+def _bags(config: TrainConfig, corpora: Sequence[Dataset], work: Path) -> StaticModel:
     """The static encoder. Its pieces are kept under a name of what they are learned from, for a run that is killed and begun again."""
     settings: Any = config.encoder
     told = [settings.vocabulary.model_dump(), config.training.seed, *map(source_key, config.data)]
-    return Bags(corpora, settings, config.training.seed, work / storage.key(told))
+    return StaticModel(corpora, settings, config.training.seed, work / storage.key(told))
 
 
 def _stream(config: TrainConfig, titles: Sequence[str], sources: Mapping[str, Strategy], towers: Sequence[Any]) -> Stream:
     """The sources of these titles, with the losses that are of just them."""
     chosen = [source for source in config.data if source.title in titles]
     weights = np.array([source.weight for source in chosen])
-    terms: dict[str, tuple[float, Term]] = {}
+    terms: dict[str, tuple[float, LossTerm]] = {}
     for place, objective in enumerate(config.objective):
         if [source.title for source in config_checks.sources_of(config, objective.data)] == list(titles):
             earlier = [other.loss for other in config.objective[:place]]
             name = f"{objective.loss}_{place}" if objective.loss in earlier else objective.loss
-            terms[name] = objective.weight, term(objective, Place(towers, config_checks.labels(config, objective.data)))
+            terms[name] = objective.weight, term(objective, LossContext(towers, config_checks.labels(config, objective.data)))
     sizes = [source.batch_size or config.training.batch_size for source in chosen]
     for source, size in zip(chosen, sizes, strict=True):
         if sources[source.title].count < size:

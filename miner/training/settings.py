@@ -12,13 +12,13 @@ Field = pydantic.Field
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
-class Settings(base.Settings):
+class TrainSettings(base.Settings):
     """Settings without infinite numbers; names, as those of columns and labels, may be written as numbers."""
 
     model_config = pydantic.ConfigDict(allow_inf_nan=False, coerce_numbers_to_str=True)
 
 
-class VocabularySettings(Settings):
+class VocabularySettings(TrainSettings):
     """The SentencePiece model of a static encoder."""
 
     size: int = Field(32000, ge=2)  # pieces
@@ -28,7 +28,7 @@ class VocabularySettings(Settings):
     normalisation: Literal["nmt_nfkc_cf", "nmt_nfkc", "nfkc_cf", "nfkc", "identity"] = "nmt_nfkc_cf"  # _cf folds case
 
 
-class StaticSettings(Settings):
+class StaticSettings(TrainSettings):
     """A static encoder, pieces and a vector for each: made from nothing, or gone on from."""
 
     kind: Literal["static"]
@@ -46,7 +46,7 @@ class StaticSettings(Settings):
         return self
 
 
-class TransformerSettings(Settings):
+class TransformerSettings(TrainSettings):
     """A transformer to go on from."""
 
     kind: Literal["transformer"]
@@ -64,14 +64,14 @@ class TransformerSettings(Settings):
         return self
 
 
-class CodeSwitchSettings(Settings):
+class CodeSwitchSettings(TrainSettings):
     """Words of the positives replaced by a translation."""
 
     lexicons: tuple[str, ...] = Field(min_length=1)  # files of `word translation` lines, each of one pair of languages
     ratio: float = Field(0.5, ge=0, le=1)  # probability for a word that a lexicon has
 
 
-class SourceSettings(Settings):
+class SourceSettings(TrainSettings):
     """What every source of examples has. `columns` tells which column of the files plays which role."""
 
     ROLES: ClassVar[tuple[str, ...]] = ()  # that must be named
@@ -224,7 +224,7 @@ DataSettings = Annotated[
 ]
 
 
-class ObjectiveSettings(Settings):
+class ObjectiveSettings(TrainSettings):
     """What every loss has."""
 
     weight: float = Field(1.0, gt=0)  # in the sum
@@ -303,7 +303,7 @@ LossSettings = Annotated[
 ]
 
 
-class TrainingSettings(Settings):
+class TrainingSettings(TrainSettings):
     """How the steps are taken."""
 
     lr: float = Field(1e-5, gt=0)  # the highest learning rate, of AdamW
@@ -331,7 +331,7 @@ class TrainingSettings(Settings):
         return self
 
 
-class EvaluationSettings(Settings):
+class EvaluationSettings(TrainSettings):
     """How the best state is found: by a score on held-out data."""
 
     metric: Literal["retrieval", "sts", "accuracy"] = "retrieval"
@@ -341,7 +341,7 @@ class EvaluationSettings(Settings):
     patience: int | None = Field(None, ge=1)  # stop after so many scores without a better one
 
 
-class TrainConfig(Settings):
+class TrainConfig(TrainSettings):
     """`miner train`: a config file -> an encoder."""
 
     encoder: Annotated[StaticSettings | TransformerSettings, Field(discriminator="kind")]

@@ -20,7 +20,7 @@ from miner import storage
 from miner.encoders import load_encoder, static
 from miner.errors import ModelError
 from miner.training.batches import Ints, View
-from miner.training.datasets import Corpus
+from miner.training.datasets import Dataset
 from miner.training.settings import StaticSettings
 from miner.training.spelling import SparseProduct, spelling_matrix
 from miner.training.vocabulary import train_pieces
@@ -29,34 +29,34 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Pieces:
+class PieceBags:
     """n tokenised texts: text i is `flat[bounds[i]:bounds[i + 1]]`."""
 
     flat: npt.NDArray[np.int32]
     bounds: Ints
 
     @classmethod
-    def of(cls, ids: Sequence[Sequence[int]], longest: int) -> "Pieces":
+    def of(cls, ids: Sequence[Sequence[int]], longest: int) -> "PieceBags":
         lengths = np.fromiter((min(len(pieces), longest) for pieces in ids), dtype=np.int64, count=len(ids))
         flat = np.fromiter(chain.from_iterable(pieces[:longest] for pieces in ids), dtype=np.int32, count=int(lengths.sum()))
         return cls(flat, np.concatenate([[0], np.cumsum(lengths)]))
 
     @classmethod
-    def joined(cls, parts: Sequence["Pieces"]) -> "Pieces":
+    def joined(cls, parts: Sequence["PieceBags"]) -> "PieceBags":
         lengths = np.concatenate([np.diff(part.bounds) for part in parts])
         return cls(np.concatenate([part.flat for part in parts]), np.concatenate([[0], np.cumsum(lengths)]))
 
-    def take(self, rows: Ints) -> "Pieces":
+    def take(self, rows: Ints) -> "PieceBags":
         lengths = self.bounds[rows + 1] - self.bounds[rows]
         ends = np.cumsum(lengths)
-        return Pieces(
+        return PieceBags(
             self.flat[np.repeat(self.bounds[rows] - ends + lengths, lengths) + np.arange(lengths.sum())], np.concatenate([[0], ends])
         )
 
-    def thinned(self, dropout: float, random: np.random.Generator) -> "Pieces":
+    def thinned(self, dropout: float, random: np.random.Generator) -> "PieceBags":
         """Every piece is left out with probability `dropout`."""
         kept = random.random(len(self.flat)) >= dropout
-        return Pieces(self.flat[kept], np.concatenate([[0], np.cumsum(kept)])[self.bounds])
+        return PieceBags(self.flat[kept], np.concatenate([[0], np.cumsum(kept)])[self.bounds])
 
 
 class PieceVectors(nn.Module):
@@ -95,7 +95,7 @@ def _begun(name: str) -> static.StaticEncoder:
     return encoder
 
 
-def _pieces_model(corpora: Sequence[Corpus], settings: StaticSettings, seed: int, path: Path) -> bytes:
+def _pieces_model(corpora: Sequence[Dataset], settings: StaticSettings, seed: int, path: Path) -> bytes:
     if not path.exists():
         logger.info("training %d pieces", settings.vocabulary.size)
         with storage.atomic(str(path)) as handle:
@@ -103,12 +103,12 @@ def _pieces_model(corpora: Sequence[Corpus], settings: StaticSettings, seed: int
     return path.read_bytes()
 
 
-class Bags(nn.Module):
+class StaticModel(nn.Module):
     """Texts -> the sums of their pieces' vectors. The pieces come from the texts it is trained on, which it reads once."""
 
     SMALLER = "lower training.batch_size, encoder.dim or encoder.spelling_buckets"  # what makes a step need less memory
 
-    def __init__(self, corpora: Sequence[Corpus], settings: StaticSettings, seed: int, folder: Path) -> None:
+    def __init__(self, corpora: Sequence[Dataset], settings: StaticSettings, seed: int, folder: Path) -> None:
         """Pieces that stand in FOLDER from an earlier start are taken from there.
 
         Raises ConfigError where the texts are too few for the vocabulary, ModelError where `settings.model` is no static encoder.
@@ -128,26 +128,26 @@ class Bags(nn.Module):
         drawn = _drawn(len(pieces), settings) if begun is None else (torch.tensor(begun.vectors), torch.zeros(buckets, self.dim))
         self.vectors = PieceVectors(pieces, buckets, *drawn)
 
-    def _read_all(self, corpus: Corpus) -> Pieces:
-        return Pieces.joined([self._pieces(part) for part in corpus.texts.parts()])
+    def _read_all(self, corpus: Dataset) -> PieceBags:
+        return PieceBags.joined([self._pieces(part) for part in corpus.texts.parts()])
 
-    def _pieces(self, texts: list[str]) -> Pieces:
-        return Pieces.of(self.processor.encode(texts, num_threads=storage.available_cores()), self.settings.max_pieces)
+    def _pieces(self, texts: list[str]) -> PieceBags:
+        return PieceBags.of(self.processor.encode(texts, num_threads=storage.available_cores()), self.settings.max_pieces)
 
-    def read(self, views: Sequence[View], random: np.random.Generator) -> Pieces:
+    def read(self, views: Sequence[View], random: np.random.Generator) -> PieceBags:
         """Texts in numbers: those of all views, one after another. What is read as it stands in a corpus is known already."""
         parts = [self.known[id(view.texts)].take(view.rows) if view.as_it_stands else self._pieces(view.read(random)[0]) for view in views]
-        return Pieces.joined(parts).thinned(self.settings.piece_dropout, random)
+        return PieceBags.joined(parts).thinned(self.settings.piece_dropout, random)
 
-    def numbers(self, texts: Sequence[str]) -> Pieces:
+    def numbers(self, texts: Sequence[str]) -> PieceBags:
         """Texts in numbers, as the finished encoder reads them."""
         return self._pieces(list(texts))
 
-    def chunks(self, read: Pieces, size: int | None) -> list[Ints]:  # noqa: ARG002
+    def chunks(self, read: PieceBags, size: int | None) -> list[Ints]:  # noqa: ARG002
         """All texts at once: the sum over spellings, which every chunk would repeat, takes longer than the texts."""
         return [np.arange(len(read.bounds) - 1)]
 
-    def forward(self, read: Pieces, rows: Ints) -> Tensor:
+    def forward(self, read: PieceBags, rows: Ints) -> Tensor:
         """Rows (n,) of what was read -> (n, dim) sums."""
         if len(rows) != len(read.bounds) - 1:
             read = read.take(rows)
@@ -155,7 +155,7 @@ class Bags(nn.Module):
         table = self.vectors()
         return functional.embedding_bag(flat.to(table.device), table, offsets.to(table.device), mode="sum")
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Bags":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "StaticModel":
         """A copy with vectors of its own; what it knows of texts and pieces does not change and is shared."""
         memo |= {id(shared): shared for shared in (self.known, self.processor, self.vectors.matrix, self.vectors.transposed)}
         twin = type(self).__new__(type(self))

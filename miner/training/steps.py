@@ -12,15 +12,15 @@ from torch.nn import functional
 
 from miner.training import distributed, losses
 from miner.training.batches import ANCHOR, NEGATIVE, POSITIVE, Batch, tower_of
-from miner.training.grad_cache import Pass, encode
+from miner.training.grad_cache import EncodingPass, encode
 
 CHUNK = 64  # texts of one pass without a way back
 
 
-class Step:
+class TrainingStep:
     """What the losses of one batch see: `vectors`, view -> (n, d) leaves, not of length 1, of the batches of all processes."""
 
-    def __init__(self, batch: Batch, passes: Sequence[tuple[list[str], Pass]], accelerator: Accelerator) -> None:
+    def __init__(self, batch: Batch, passes: Sequence[tuple[list[str], EncodingPass]], accelerator: Accelerator) -> None:
         """`passes` are this process's part of the views, some of them through each tower."""
         self.batch, self.passes, self.accelerator = batch, passes, accelerator
         self.vectors: dict[str, Tensor] = {}
@@ -32,13 +32,13 @@ class Step:
         """The vectors at length 1."""
         return {name: functional.normalize(rows, dim=1) for name, rows in self.vectors.items()}
 
-    def compared(self) -> losses.Vectors:
+    def compared(self) -> losses.EmbeddingBatch:
         """The vectors at length 1 with all that belongs to them, as the contrastive losses want them."""
         unit, batch = self.unit, self.batch
         weights = None if batch.weights is None else self.tensor(batch.weights)
         groups, owners = self.tensor(batch.groups), self.tensor(batch.owners)
         of_negatives = None if batch.negative_groups is None else self.tensor(batch.negative_groups)
-        return losses.Vectors(unit[ANCHOR], unit[POSITIVE], groups, owners, unit.get(NEGATIVE), weights, of_negatives)
+        return losses.EmbeddingBatch(unit[ANCHOR], unit[POSITIVE], groups, owners, unit.get(NEGATIVE), weights, of_negatives)
 
     def tensor(self, values: Any) -> Tensor:
         """An array of the batch, where the vectors are."""
@@ -77,24 +77,24 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Place:
+class LossContext:
     """What a loss may ask for when it is made."""
 
     towers: Sequence[Any]  # the encoders
     labels: tuple[str, ...]  # of its sources
 
 
-class Term(nn.Module, ABC):
+class LossTerm(nn.Module, ABC):
     """One loss of the sum. `views` names the views it wants, where the batch has them."""
 
     views: tuple[str, ...] = (ANCHOR, POSITIVE)
 
-    def __init__(self, settings: Any, place: Place) -> None:  # noqa: ARG002
+    def __init__(self, settings: Any, place: LossContext) -> None:  # noqa: ARG002
         super().__init__()
         self.settings = settings
 
     @abstractmethod
-    def forward(self, step: Step) -> Tensor: ...
+    def forward(self, step: TrainingStep) -> Tensor: ...
 
     def stepped(self, towers: Sequence[nn.Module]) -> None:
         """Called after every step of the optimizer."""

@@ -7,10 +7,10 @@ import numpy as np
 
 from miner.errors import DataError
 from miner.training.batches import ANCHOR, NEGATIVE, POSITIVE, Batch, Change, Floats, Ints, View, kin, paired, with_negatives
-from miner.training.datasets import Corpus
-from miner.training.groups import GroupedPairs, MultiPositive
-from miner.training.multilingual import CrossLingualNli, LabelledPairs
-from miner.training.nli import Triplets as NliTriplets
+from miner.training.datasets import Dataset
+from miner.training.groups import GroupedPairsStrategy, MultiPositiveStrategy
+from miner.training.multilingual import CrossLingualNliStrategy, LabelledPairsStrategy
+from miner.training.nli import NliTriplets as NliTriplets
 from miner.training.sampling import Sampler
 from miner.training.settings import (
     MinedSettings,
@@ -31,15 +31,15 @@ class Strategy(Protocol):
     def draw(self, size: int, random: np.random.Generator) -> Batch: ...
 
 
-def languages(corpus: Corpus) -> Ints:
+def languages(corpus: Dataset) -> Ints:
     """(n,) the language of each row of a corpus; all alike where no column tells."""
     return corpus.codes("lang")[0] if "lang" in corpus.marks.column_names else np.zeros(len(corpus), dtype=np.int64)
 
 
-class Unsupervised:
+class UnsupervisedStrategy:
     """A text is its own positive: two passes, two dropout masks (Gao et al. 2021, section 3)."""
 
-    def __init__(self, corpus: Corpus, settings: UnsupervisedSettings, seed: int, change: Change | None) -> None:
+    def __init__(self, corpus: Dataset, settings: UnsupervisedSettings, seed: int, change: Change | None) -> None:
         self.corpus, self.change = corpus, change
         self.groups = kin(corpus.title, corpus.texts.ids)
         self.sampler = Sampler(languages(corpus), settings.language_smoothing, seed)
@@ -51,10 +51,10 @@ class Unsupervised:
         return paired(self.corpus.title, View(texts, rows), View(texts, rows, change=self.change), self.groups[rows])
 
 
-class Pairs:
+class PairStrategy:
     """A translation is the positive; of mined pairs those above a margin, weighted by it if asked."""
 
-    def __init__(self, corpus: Corpus, settings: ParallelSettings | MinedSettings, seed: int, change: Change | None) -> None:
+    def __init__(self, corpus: Dataset, settings: ParallelSettings | MinedSettings, seed: int, change: Change | None) -> None:
         self.corpus, self.change, self.swap, self.view = corpus, change, settings.swap, settings.view
         self.sides = corpus.rows("source"), corpus.rows("target")
         self.groups = kin(corpus.title, *(corpus.texts.ids[rows] for rows in self.sides))
@@ -86,10 +86,10 @@ class Pairs:
         return View(self.corpus.texts, anchors, spans=spans, change=self.change)
 
 
-class Triplets:
+class TripletStrategy:
     """Anchor, positive and hard negative as the rows have them."""
 
-    def __init__(self, corpus: Corpus, settings: TripletSettings, seed: int, change: Change | None) -> None:
+    def __init__(self, corpus: Dataset, settings: TripletSettings, seed: int, change: Change | None) -> None:
         self.corpus, self.change = corpus, change
         self.roles = [corpus.rows(role) for role in (ANCHOR, POSITIVE, NEGATIVE)]
         self.groups = kin(corpus.title, *(corpus.texts.ids[rows] for rows in self.roles[:2]))
@@ -104,10 +104,10 @@ class Triplets:
         return with_negatives(batch, negatives, [self.corpus.texts.ids[of[rows]] for of in self.roles[:2]])
 
 
-class Nli:
+class NliStrategy:
     """A premise, a hypothesis it entails and, of those it contradicts, one drawn anew each time (Gao et al. 2021, section 4)."""
 
-    def __init__(self, corpus: Corpus, settings: NliSettings, seed: int, change: Change | None) -> None:
+    def __init__(self, corpus: Dataset, settings: NliSettings, seed: int, change: Change | None) -> None:
         self.corpus, self.change = corpus, change
         self.premises, self.hypotheses = corpus.rows("premise"), corpus.rows("hypothesis")
         ids = corpus.texts.ids
@@ -131,19 +131,19 @@ class Nli:
         return with_negatives(batch, View(texts, self.hypotheses[contradicted]), known)
 
 
-STRATEGIES: dict[str, Callable[[Corpus, Any, int, Change | None], Strategy]] = {
-    "unsupervised": Unsupervised,
-    "parallel": Pairs,
-    "mined": Pairs,
-    "triplets": Triplets,
-    "nli": Nli,
-    "cross_lingual_nli": CrossLingualNli,
-    "multi_positive": MultiPositive,
-    "grouped_pairs": GroupedPairs,
-    "labelled_pairs": LabelledPairs,
+STRATEGIES: dict[str, Callable[[Dataset, Any, int, Change | None], Strategy]] = {
+    "unsupervised": UnsupervisedStrategy,
+    "parallel": PairStrategy,
+    "mined": PairStrategy,
+    "triplets": TripletStrategy,
+    "nli": NliStrategy,
+    "cross_lingual_nli": CrossLingualNliStrategy,
+    "multi_positive": MultiPositiveStrategy,
+    "grouped_pairs": GroupedPairsStrategy,
+    "labelled_pairs": LabelledPairsStrategy,
 }
 
 
-def strategy(corpus: Corpus, settings: SourceSettings, seed: int, change: Change | None) -> Strategy:
+def strategy(corpus: Dataset, settings: SourceSettings, seed: int, change: Change | None) -> Strategy:
     """The strategy a source asks for, on what its files hold; `change` is done to positives."""
     return STRATEGIES[str(getattr(settings, "strategy", ""))](corpus, settings, seed, change)

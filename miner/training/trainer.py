@@ -18,14 +18,14 @@ from torch import Tensor, nn
 
 from miner.training import checkpoints, distributed, errors
 from miner.training.batches import Batch, tower_of
-from miner.training.grad_cache import Pass, reseed
+from miner.training.grad_cache import EncodingPass, reseed
 from miner.training.heads import save_head
-from miner.training.loss_terms import Classification, NliRelation
+from miner.training.loss_terms import ClassificationTerm, NliHeadTerm
 from miner.training.settings import TrainingSettings
-from miner.training.steps import Step, Term
+from miner.training.steps import LossTerm, TrainingStep
 from miner.training.strategies import Strategy
-from miner.training.training_log import Journal, Progress
-from miner.training.validation import HeldOut
+from miner.training.training_log import TrainingLog, TrainingProgress
+from miner.training.validation import ValidationSet
 
 CHECKPOINTS, ENCODER = "checkpoints", "encoder"
 CLASSIFICATION = "classification"  # the first such loss of a config; others have a number in their names
@@ -39,7 +39,7 @@ class Stream:
     sources: Sequence[Strategy]
     shares: npt.NDArray[np.float64]
     sizes: Sequence[int]  # examples in a batch, by source
-    terms: Mapping[str, tuple[float, Term]]  # name -> weight, loss
+    terms: Mapping[str, tuple[float, LossTerm]]  # name -> weight, loss
 
     def draw(self, random: np.random.Generator) -> Batch:
         chosen = int(random.choice(len(self.sources), p=self.shares))
@@ -68,11 +68,11 @@ class Trainer:
             self.root = nn.ModuleList([*towers, *self.terms]).to(self.accelerator.device)
         self.weights = [weight for weight in self.root.parameters() if weight.requires_grad]
         self.optimizer = self.accelerator.prepare(_adamw(self.weights, settings))
-        self.progress = Progress()
+        self.progress = TrainingProgress()
 
-    def run(self, held_out: HeldOut | None) -> Progress:
+    def run(self, held_out: ValidationSet | None) -> TrainingProgress:
         """Take the steps that are left. OUTPUT/encoder is then the best state by held_out, or the last."""
-        journal = Journal(self.output, self.progress, self.steps, self.settings.log_every) if self.main else None
+        journal = TrainingLog(self.output, self.progress, self.steps, self.settings.log_every) if self.main else None
         while self.progress.step < self.steps and not _patience_lost(self.progress, held_out):
             rate = learning_rate(self.progress.step, self.steps, self.settings)
             losses = self._step(rate)
@@ -129,7 +129,7 @@ class Trainer:
         Every process embeds its part of the batch and knows the vectors of all of it as leaves, so that the losses are those of
         the whole batch in every process. What they say of the leaves that are its own, each sends back through its encoder.
         """
-        step = Step(batch, self._passes(batch, stream, seed), self.accelerator)
+        step = TrainingStep(batch, self._passes(batch, stream, seed), self.accelerator)
         reseed(_number(seed))  # whatever the losses draw, all processes draw alike
         losses = {name: (weight, term(step)) for name, (weight, term) in stream.terms.items()}
         loss = torch.stack([weight * value for weight, value in losses.values()]).sum()
@@ -138,7 +138,7 @@ class Trainer:
         step.backward()
         return {"loss": loss.item(), **{name: value.item() for name, (_, value) in losses.items()}}
 
-    def _passes(self, batch: Batch, stream: Stream, seed: list[int]) -> list[tuple[list[str], Pass]]:
+    def _passes(self, batch: Batch, stream: Stream, seed: list[int]) -> list[tuple[list[str], EncodingPass]]:
         """This process's part of the views that the losses want, through the tower of each."""
         wanted = [name for name in batch.views if any(name in term.views for _, term in stream.terms.values())]
         process = self.accelerator.process_index
@@ -149,10 +149,10 @@ class Trainer:
             if views:
                 read = tower.read(views, np.random.default_rng([*seed, process, number]))
                 draws = _number([*seed, process, number])
-                passes.append((names, Pass(tower, read, self.settings.gradient_cache, draws, self.accelerator.autocast)))
+                passes.append((names, EncodingPass(tower, read, self.settings.gradient_cache, draws, self.accelerator.autocast)))
         return passes
 
-    def _score(self, held_out: HeldOut, journal: Journal | None) -> None:
+    def _score(self, held_out: ValidationSet, journal: TrainingLog | None) -> None:
         """Score, and keep the encoder where it is the best so far."""
         self.root.eval()
         score = torch.zeros(1, dtype=torch.float64, device=self.accelerator.device)
@@ -182,7 +182,7 @@ class Trainer:
         """The classifiers, by the names of their losses."""
         for stream in self.streams:
             for name, (_, term) in stream.terms.items():
-                if isinstance(term, Classification | NliRelation):
+                if isinstance(term, ClassificationTerm | NliHeadTerm):
                     yield name, term
 
     def _save(self) -> None:
@@ -206,10 +206,10 @@ class Trainer:
             self.accelerator.scaler.load_state_dict(scaler)
         for source, numbers in zip((source for stream in self.streams for source in stream.sources), drawn, strict=True):
             source.sampler.drawn = numbers
-        self.progress = Progress(**state)
+        self.progress = TrainingProgress(**state)
 
 
-def _patience_lost(progress: Progress, held_out: HeldOut | None) -> bool:
+def _patience_lost(progress: TrainingProgress, held_out: ValidationSet | None) -> bool:
     """Whether so many scores came since the best that it is time to stop."""
     patience = held_out.settings.patience if held_out else None
     return patience is not None and progress.worse >= patience

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class Progress:
+class TrainingProgress:
     """How far a run has come."""
 
     step: int = 0
@@ -28,10 +28,10 @@ class Progress:
     worse: int = 0  # scores since the best
 
 
-class Journal:
+class TrainingLog:
     """Writes FOLDER/log.jsonl and, where TensorBoard is installed, FOLDER/tensorboard. Goes on from where a run is."""
 
-    def __init__(self, folder: Path, progress: Progress, total: int, every: int) -> None:
+    def __init__(self, folder: Path, progress: TrainingProgress, total: int, every: int) -> None:
         step = progress.step
         self.path, self.total, self.every = folder / "log.jsonl", total, every
         folder.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ class Journal:
         self.began, self.first = time.perf_counter(), replace(progress)
         self.recent: dict[str, list[float]] = defaultdict(list)
 
-    def step(self, progress: Progress, lr: float, losses: Mapping[str, float]) -> None:
+    def step(self, progress: TrainingProgress, lr: float, losses: Mapping[str, float]) -> None:
         """After a step: how far the run is, the learning rate of the step and its losses, `loss` the sum of them."""
         for name, loss in losses.items():
             self.recent[name].append(loss)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from miner.encoders import hub
 from miner.encoders import transformer_parts as parts
-from miner.encoders.model_folder import Recipe, read_recipe
+from miner.encoders.model_folder import ModelRecipe, read_recipe
 from miner.encoders.pooling import pooler
 from miner.errors import ConfigError
 from miner.training import export
@@ -144,5 +144,5 @@ class Transformer(nn.Module):
     def save(self, folder: Path) -> None:
         """Write the encoder as `miner`, sentence-transformers and transformers load it."""
         head: Any = self.head[0] if self.head is not None and self.settings.keep_head else None
-        recipe = Recipe(folder, max_tokens=self.longest, lower_case=self.recipe.lower_case, prompt=self.recipe.prompt)
+        recipe = ModelRecipe(folder, max_tokens=self.longest, lower_case=self.recipe.lower_case, prompt=self.recipe.prompt)
         export.save(recipe, self.model, self.tokenizer, self.pooling, head)

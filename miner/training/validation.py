@@ -20,7 +20,7 @@ WINDOW = 4096  # texts encoded, and similarities held, at a time
 ROLES = {"retrieval": ("source", "target"), "sts": ("first", "second", "score"), "accuracy": ("first", "second", "label")}
 
 
-class HeldOut:
+class ValidationSet:
     """The files of an evaluation, read, and the score of an encoder on them: the mean over the files, higher is better."""
 
     def __init__(self, settings: EvaluationSettings, labels: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import sentencepiece
 
 from miner.errors import ConfigError
-from miner.training.datasets import Corpus
+from miner.training.datasets import Dataset
 from miner.training.sampling import smoothed
 from miner.training.settings import VocabularySettings
 
@@ -16,7 +16,7 @@ LONGEST = 4000  # bytes; SentencePiece skips longer sentences
 TAKEN = 8192  # texts read at a time
 
 
-def train_pieces(corpora: Sequence[Corpus], settings: VocabularySettings, seed: int, threads: int) -> bytes:
+def train_pieces(corpora: Sequence[Dataset], settings: VocabularySettings, seed: int, threads: int) -> bytes:
     """Train on a sample of the texts, languages smoothed; the serialised model. ConfigError where the texts are too few for its size."""
     model = io.BytesIO()
     try:
@@ -40,7 +40,7 @@ def train_pieces(corpora: Sequence[Corpus], settings: VocabularySettings, seed: 
     return model.getvalue()
 
 
-def _sample(corpora: Sequence[Corpus], settings: VocabularySettings, seed: int) -> Iterator[str]:
+def _sample(corpora: Sequence[Dataset], settings: VocabularySettings, seed: int) -> Iterator[str]:
     """At most `settings.sentences` texts; a small language's may come up to three times. Sources that tell no language are one each."""
     random = np.random.default_rng(seed)
     rows = [(corpus, of) for corpus in corpora for of in _by_language(corpus)]
@@ -52,7 +52,7 @@ def _sample(corpora: Sequence[Corpus], settings: VocabularySettings, seed: int) 
             yield from corpus.texts.take(repeated[start : start + TAKEN])
 
 
-def _by_language(corpus: Corpus) -> Iterator[npt.NDArray[np.int64]]:
+def _by_language(corpus: Dataset) -> Iterator[npt.NDArray[np.int64]]:
     """The rows of the texts of each language."""
     rows = np.arange(len(corpus.texts))
     if "lang" not in corpus.marks.column_names or len(corpus.roles) > 1:  # a language of a pair is not that of both its texts

@@ -35,7 +35,7 @@ ACCELERATED = ("embeddings", "search")  # stages that are done many times as fas
 logger = logging.getLogger(__name__)
 
 
-class Work(ABC):
+class ShardTask(ABC):
     """What a stage does for one shard. It is pickled to the workers, so it holds names and settings, not models or arrays."""
 
     def setup(self) -> None:  # noqa: B027 - most need nothing
@@ -49,7 +49,7 @@ class Work(ABC):
 def run_stage(
     stage: Stage,
     made_from: Mapping[str, str],
-    work: Work,
+    work: ShardTask,
     options: Sequence[str] = (),
     details: Callable[[Sequence[Shard]], Mapping[str, Any]] | None = None,
     spare: bool = False,
@@ -132,7 +132,7 @@ _loaded = threading.local()  # what the last DoFn of a worker's thread has set u
 class _Make(beam.DoFn):
     """Shard name -> nothing; the shard and its marker, or the record of what went wrong, are left in the stage's folder."""
 
-    def __init__(self, stage: Stage, made_from: Mapping[str, str], work: Work, spare: bool = False, run: str | None = None) -> None:
+    def __init__(self, stage: Stage, made_from: Mapping[str, str], work: ShardTask, spare: bool = False, run: str | None = None) -> None:
         self.stage = stage
         self.made_from = made_from
         self.work = work

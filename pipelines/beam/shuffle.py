@@ -19,7 +19,7 @@ from miner.corpus import id_span
 from miner.errors import MinerError, StorageError
 from miner.stages import Manifest, Shard, Stage
 from miner.text.sentences import range_of
-from pipelines.beam.runner import Work, run_stage
+from pipelines.beam.runner import ShardTask, run_stage
 
 SUFFIX = ".arrow"
 SMALL = 1 << 23  # rows to begin with, for which the steps take less time here, one after the other, than pipelines to start
@@ -28,7 +28,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Steps:
+class ShuffleSteps:
     """Steps that lead from one stage to another. They lie in `folder` until it is done; a run that was stopped goes on from there."""
 
     kind: str  # what they are called in reports
@@ -37,7 +37,7 @@ class Steps:
     rows: int  # to begin with
     options: Sequence[str] = ()
 
-    def run(self, name: str, shards: Sequence[str], work: Work) -> Manifest:
+    def run(self, name: str, shards: Sequence[str], work: ShardTask) -> Manifest:
         """Make FOLDER/name, whose shards are made by `work`."""
         stage = Stage(self.place(name), self.kind, {}, {"made from": self.key})
         made_from = dict.fromkeys(shards, stage.key())
@@ -56,7 +56,7 @@ class Steps:
         storage.remove(self.folder)
 
 
-def _run_here(stage: Stage, made_from: Mapping[str, str], work: Work) -> Manifest:
+def _run_here(stage: Stage, made_from: Mapping[str, str], work: ShardTask) -> Manifest:
     stage.start()
     pending = stage.pending(made_from)
     if pending:
@@ -126,7 +126,7 @@ def _opened(uri: str) -> Iterator[Any]:
         raise StorageError(f"{uri}: not a whole Arrow file; delete it and run the same command again") from error
 
 
-class ById:
+class TextsById:
     """Tables in shards that are sorted by id, read by id range. Opened in each worker: reads the ends of the files."""
 
     def __init__(self, folder: str, shards: Sequence[Shard]) -> None:

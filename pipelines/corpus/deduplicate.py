@@ -14,14 +14,14 @@ from miner.errors import DataError
 from miner.stages import Shard, Stage
 from miner.text import sentences
 from miner.text.filtering import sift
-from pipelines.beam.runner import Work
+from pipelines.beam.runner import ShardTask
 
 DROPPED = "dropped"  # the stage's name and its folder's
 COUNTED = ("unique", "duplicate")  # of every shard; its other counts are reasons
 
 
 @dataclass(frozen=True)
-class Scattered:
+class ScatteredFiles:
     """Where the sentences of the inputs of one part lie, and in how many id ranges."""
 
     folder: str
@@ -35,7 +35,7 @@ class Scattered:
 
 
 @dataclass(frozen=True)
-class Known:
+class PreviousSentences:
     """The sentences of the parts before."""
 
     uris: Sequence[str] = ()
@@ -64,20 +64,22 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Sieve:
+class SentenceFilter:
     """What a sentence must be."""
 
     lang: str  # its canonical code
     bounds: Mapping[str, float]  # by filter
 
-    def gather(self, scattered: Scattered, name: str, known: Mapping[str, Span] | None = None) -> tuple[pa.Table, pa.Table, dict[str, int]]:
+    def gather(
+        self, scattered: ScatteredFiles, name: str, known: Mapping[str, Span] | None = None
+    ) -> tuple[pa.Table, pa.Table, dict[str, int]]:
         """The sentences of a shard that are not known, those that were dropped, and how many lines were dropped for each reason."""
         table, _ = sentences.gather(scattered.folder, stages.shard_index(name), scattered.ranges)
-        return sift(Known.leave_out(table, known or {}), self.lang, self.bounds)
+        return sift(PreviousSentences.leave_out(table, known or {}), self.lang, self.bounds)
 
 
 @dataclass(frozen=True)
-class Sifted:
+class FilteredSentences:
     """Where the sentences of a shard are written, and those that were dropped, where they are kept at all."""
 
     folder: str
@@ -95,10 +97,10 @@ class Sifted:
         return dict(zip(COUNTED, (len(kept), seen - len(kept)), strict=True))
 
 
-class Gather(Work):
+class DeduplicateTask(ShardTask):
     """One range -> one shard."""
 
-    def __init__(self, scattered: Scattered, sieve: Sieve, sifted: Sifted, known: Known) -> None:
+    def __init__(self, scattered: ScatteredFiles, sieve: SentenceFilter, sifted: FilteredSentences, known: PreviousSentences) -> None:
         self.scattered = scattered
         self.sieve = sieve
         self.sifted = sifted

@@ -22,7 +22,7 @@ from miner.stages import Stage
 from miner.text import readers
 from miner.text.sentences import signature
 from pipelines.beam.retry import set_aside_in
-from pipelines.beam.runner import Work, run_stage, working_in
+from pipelines.beam.runner import ShardTask, run_stage, working_in
 from pipelines.corpus import ingest
 
 logger = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ def _stage(output: str, lang: str, encoder: Encoder, inputs: Mapping[str, str]) 
     return Stage(storage.join(output, corpus.EMBEDDINGS), corpus.EMBEDDINGS, made_with, inputs)
 
 
-class _Embed(Work):
+class _Embed(ShardTask):
     """One shard of sentences -> one shard of their vectors."""
 
     def __init__(self, output: str, settings: EncoderSettings, fingerprint: str) -> None:

@@ -10,7 +10,7 @@ Signatures = Mapping[str, str]  # input -> what changes when it does
 
 
 @dataclass(frozen=True)
-class Part:
+class CorpusIncrement:
     """Inputs that were read together."""
 
     inputs: Signatures
@@ -18,17 +18,17 @@ class Part:
     counts: Mapping[str, int] | None = None  # of the lines, once they are read
 
 
-def inputs(parts: Sequence[Part]) -> dict[str, str]:
+def inputs(parts: Sequence[CorpusIncrement]) -> dict[str, str]:
     """Those of several parts."""
     return {uri: signature for part in parts for uri, signature in part.inputs.items()}
 
 
-def planned(uri: str, signatures: Signatures, whole: bool) -> list[Part]:
+def planned(uri: str, signatures: Signatures, whole: bool) -> list[CorpusIncrement]:
     """The parts that the file `uri` tells of, and one more of what is not in them.
 
     A part counts as long as all that it and those before were read from is there, and as it was. `whole` leaves it at one part.
     """
-    parts: list[Part] = []
+    parts: list[CorpusIncrement] = []
     for part in _told(uri):
         if any(signatures.get(name) != told for name, told in part.inputs.items()):
             break
@@ -36,12 +36,12 @@ def planned(uri: str, signatures: Signatures, whole: bool) -> list[Part]:
     known = inputs(parts)
     rest = {name: told for name, told in signatures.items() if name not in known}
     if rest and whole:
-        return [Part(signatures)]
-    return [*parts, Part(rest)] if rest else parts
+        return [CorpusIncrement(signatures)]
+    return [*parts, CorpusIncrement(rest)] if rest else parts
 
 
-def _told(uri: str) -> list[Part]:
+def _told(uri: str) -> list[CorpusIncrement]:
     try:
-        return [Part(**part) for part in storage.read_json(uri)] if storage.exists(uri) else []
+        return [CorpusIncrement(**part) for part in storage.read_json(uri)] if storage.exists(uri) else []
     except (StorageError, TypeError):
         return []

@@ -20,11 +20,19 @@ from miner.filters import language
 from miner.stages import Manifest, Shard, Stage
 from miner.text import readers, sentences
 from pipelines.beam.retry import set_aside_in
-from pipelines.beam.runner import Work, run_stage
+from pipelines.beam.runner import ShardTask, run_stage
 from pipelines.corpus import increments
-from pipelines.corpus.deduplicate import DROPPED, Gather, Known, Scattered, Sieve, Sifted, reasons
-from pipelines.corpus.increments import Part
-from pipelines.corpus.near_duplicates import NEAR_DUPLICATE, Collapse
+from pipelines.corpus.deduplicate import (
+    DROPPED,
+    DeduplicateTask,
+    FilteredSentences,
+    PreviousSentences,
+    ScatteredFiles,
+    SentenceFilter,
+    reasons,
+)
+from pipelines.corpus.increments import CorpusIncrement
+from pipelines.corpus.near_duplicates import NEAR_DUPLICATE, NearDuplicateCollapse
 
 RANGES = ".ranges"
 STDIN = ".stdin"
@@ -62,7 +70,7 @@ class _Reading:
         self.config = config
         self.places = places  # input -> where it is read
         self.options = options
-        self.parts: list[Part] = []
+        self.parts: list[CorpusIncrement] = []
         self.set_aside: dict[str, str] = {}  # input -> why it could not be read
 
     def run(self, signatures: Mapping[str, str]) -> Manifest:
@@ -113,7 +121,7 @@ class _Reading:
             made_from |= dict.fromkeys(self._scattered(number).names(), key)
         return made_from
 
-    def _scattered(self, number: int) -> Scattered:
+    def _scattered(self, number: int) -> ScatteredFiles:
         folder, part = storage.join(self.config.output, RANGES), self.parts[number]
         if part.ranges is None:
             places = [self.places[uri] for uri in part.inputs]
@@ -122,7 +130,7 @@ class _Reading:
             ranges = sentences.ranges_for(places, settings.model_copy(update={"shards": None}) if number else settings)
             part = self.parts[number] = replace(part, ranges=ranges)
         assert part.ranges is not None
-        return Scattered(folder, part.ranges, number)
+        return ScatteredFiles(folder, part.ranges, number)
 
     def _read(self, number: int) -> Manifest | None:
         """Make the shards of one part that are not there, None where all are. Those of the parts before are."""
@@ -141,7 +149,7 @@ class _Reading:
         self._write_parts()
         return self._sift(scattered, number)
 
-    def _sift(self, scattered: Scattered, number: int) -> Manifest:
+    def _sift(self, scattered: ScatteredFiles, number: int) -> Manifest:
         """What was scattered -> the sentences of a part, and those that were dropped."""
         stage, dropped = self._stages(increments.inputs(self.parts))
         made_from = self._made_from(stage)
@@ -150,20 +158,20 @@ class _Reading:
                 del made_from[name]  # comes in its turn
         if not self.config.keep_dropped:
             storage.remove(dropped.folder)  # of other inputs than these
-        sieve = Sieve(languages.canonical(self.config.lang), self.config.sentence_filters.bounds())
+        sieve = SentenceFilter(languages.canonical(self.config.lang), self.config.sentence_filters.bounds())
         key = dropped.key(increments.inputs(self.parts[: number + 1]))
-        sifted = Sifted(stage.folder, (dropped, key) if self.config.keep_dropped else None)
+        sifted = FilteredSentences(stage.folder, (dropped, key) if self.config.keep_dropped else None)
         if not self.config.collapse:
-            known = Known([stage.path(name) for before in range(number) for name in self._scattered(before).names()])
-            work = Gather(scattered, sieve, sifted, known)
+            known = PreviousSentences([stage.path(name) for before in range(number) for name in self._scattered(before).names()])
+            work = DeduplicateTask(scattered, sieve, sifted, known)
             return run_stage(stage, made_from, work, self.options, lambda shards: self._details(shards, shards))
-        collapse = Collapse(self.config.output, scattered, sifted)
+        collapse = NearDuplicateCollapse(self.config.output, scattered, sifted)
         before = collapse.prepare(sieve, stage.key(), self.options)
         manifest = run_stage(stage, made_from, collapse, self.options, lambda shards: self._details(before, shards))
         collapse.remove()
         return manifest
 
-    def _scatter(self, scattered: Scattered, number: int) -> "_Read":
+    def _scatter(self, scattered: ScatteredFiles, number: int) -> "_Read":
         settings = self.config.part(TextSettings)
         inputs = self.parts[number].inputs
         try:
@@ -207,10 +215,10 @@ def _tally(read: Mapping[str, int], sifted: Sequence[Shard], shards: Sequence[Sh
     return {**read, "kept": kept, **dropped, **near, "duplicate": kept - unique - sum(near.values())}
 
 
-class _Scatter(Work):
+class _Scatter(ShardTask):
     """One input -> one file of sentences in the order of their ranges."""
 
-    def __init__(self, scattered: Scattered, places: Mapping[str, str], settings: TextSettings) -> None:
+    def __init__(self, scattered: ScatteredFiles, places: Mapping[str, str], settings: TextSettings) -> None:
         self.folder = scattered.folder
         self.ranges = scattered.ranges
         self.settings = settings

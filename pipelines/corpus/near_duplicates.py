@@ -12,23 +12,23 @@ from miner import stages, storage
 from miner.stages import Shard, Stage
 from miner.tables import DROPPED_SENTENCES
 from miner.text import near_duplicates
-from pipelines.beam.runner import Work, run_stage
-from pipelines.corpus.deduplicate import DROPPED, Scattered, Sieve, Sifted
+from pipelines.beam.runner import ShardTask, run_stage
+from pipelines.corpus.deduplicate import DROPPED, FilteredSentences, ScatteredFiles, SentenceFilter
 
 NEAR_DUPLICATE = "near_duplicate"
 SUFFIX = ".arrow"
 KEYED, CHANGES = ".keyed", ".changes"
 
 
-class Collapse(Work):
+class NearDuplicateCollapse(ShardTask):
     """One id range of the collapsed sentences -> one shard. `prepare` makes what all ranges need of each other."""
 
-    def __init__(self, output: str, scattered: Scattered, sifted: Sifted) -> None:
+    def __init__(self, output: str, scattered: ScatteredFiles, sifted: FilteredSentences) -> None:
         self.keyed, self.changes = storage.join(output, KEYED), storage.join(output, CHANGES)
         self.scattered = scattered
         self.sifted = sifted
 
-    def prepare(self, sieve: Sieve, made_from: str, options: Sequence[str]) -> Sequence[Shard]:
+    def prepare(self, sieve: SentenceFilter, made_from: str, options: Sequence[str]) -> Sequence[Shard]:
         """Gather and sift every range, and compare the keys of all; returns the shards that were sifted."""
         names = [_arrow(name) for name in self.scattered.names()]
         keyed = Stage(self.keyed, "keyed", {}, {"sentences": made_from})
@@ -61,10 +61,10 @@ def _told_of(gone: pa.Table) -> pa.Table:
     return gone.cast(DROPPED_SENTENCES)
 
 
-class _Key(Work):
+class _Key(ShardTask):
     """One id range -> its sentences that passed the filters, by key range; and those that did not."""
 
-    def __init__(self, folder: str, scattered: Scattered, sieve: Sieve) -> None:
+    def __init__(self, folder: str, scattered: ScatteredFiles, sieve: SentenceFilter) -> None:
         self.folder = folder
         self.scattered = scattered
         self.sieve = sieve
@@ -77,7 +77,7 @@ class _Key(Work):
         return len(kept), reasons
 
 
-class _Change(Work):
+class _Change(ShardTask):
     """One key range of all sentences -> what becomes of them, by id range."""
 
     def __init__(self, keyed: str, folder: str, names: Sequence[str]) -> None:

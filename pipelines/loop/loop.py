@@ -18,10 +18,10 @@ from miner.encoders import find_folder, load_encoder
 from miner.errors import ConfigError
 from miner.evaluation.inputs import read_aligned
 from miner.evaluation.tatoeba import find_files
-from miner.loop.decontaminate import Forbidden
+from miner.loop.decontaminate import EvaluationIndex
 from miner.loop.evaluation_texts import sentences
 from miner.loop.settings import LoopConfig
-from miner.loop.stopping import Ran, State, judge
+from miner.loop.stopping import LoopState, RoundOutcome, judge
 from miner.text import readers
 from miner.training import checkpoints, config_checks
 from miner.training import run as training
@@ -45,7 +45,7 @@ class LoopResult:
     output: str
     start: Mapping[str, Any]  # of the first encoder: dev, test, tatoeba
     rounds: Sequence[Mapping[str, Any]]  # of each round: selection, dev, test, drift, seconds, kept
-    state: State
+    state: LoopState
 
     @property
     def encoder(self) -> str:
@@ -83,7 +83,7 @@ def run(config: LoopConfig, output: str, resume: bool = False, options: Sequence
         done.append(_round(config, output, len(done), state, forbidden, options))
 
 
-def check(config: LoopConfig) -> Forbidden:
+def check(config: LoopConfig) -> EvaluationIndex:
     """See that files and encoder are there, and read what may not be learnt from; raises the MinerError of what is not."""
     for files in config.corpora.values():
         readers.expand(files)
@@ -105,7 +105,7 @@ def check(config: LoopConfig) -> Forbidden:
         load_encoder(config.start.encoder, config.start)
     for task in (*config.evaluation.dev.values(), *config.evaluation.test.values()):
         read_aligned(task)
-    return Forbidden(_evaluation_texts(config), config.evaluation.near)
+    return EvaluationIndex(_evaluation_texts(config), config.evaluation.near)
 
 
 def _evaluation_texts(config: LoopConfig) -> Iterable[str]:
@@ -141,31 +141,33 @@ def _start(config: LoopConfig, output: str) -> dict[str, Any]:
     elif not (seed / ENCODER).exists():
         with checkpoints.atomic_folder(seed / ENCODER) as aside:
             shutil.copytree(find_folder(config.start.encoder), aside, dirs_exist_ok=True)
-    return rounds.evaluate(config, rounds.Places(-1, str(seed), str(seed / ENCODER)))
+    return rounds.evaluate(config, rounds.RoundFolder(-1, str(seed), str(seed / ENCODER)))
 
 
-def _round(config: LoopConfig, output: str, number: int, state: State, forbidden: Forbidden, options: Sequence[str]) -> dict[str, Any]:
+def _round(
+    config: LoopConfig, output: str, number: int, state: LoopState, forbidden: EvaluationIndex, options: Sequence[str]
+) -> dict[str, Any]:
     """Run a round and write down what it came to."""
     folder = _place(output, number)
     last, start = (str(Path(output) / _name(of) / ENCODER) for of in (state.latest, -1))
-    figures = rounds.run(config, rounds.Places(number, folder, start, last), forbidden, options)
+    figures = rounds.run(config, rounds.RoundFolder(number, folder, start, last), forbidden, options)
     figures["changes"] = changes(folder, _place(output, number - 1) if number else None)
     figures["text"] = storage.read_json(storage.join(folder, rounds.BEGUN))  # what was embedded, and not what came since
     storage.write_json(storage.join(folder, ROUND), figures)
     return figures
 
 
-def _judge(config: LoopConfig, start: Mapping[str, Any], done: Sequence[Mapping[str, Any]]) -> State:
+def _judge(config: LoopConfig, start: Mapping[str, Any], done: Sequence[Mapping[str, Any]]) -> LoopState:
     new_text = bool(done) and done[-1]["text"] != rounds.signature(config)
     return judge(fmean(start["dev"].values()), [_ran(figures) for figures in done], config.stop, new_text)
 
 
-def _ran(figures: Mapping[str, Any]) -> Ran:
+def _ran(figures: Mapping[str, Any]) -> RoundOutcome:
     dev = fmean(figures["dev"].values()) if "dev" in figures else None
-    return Ran(figures["selection"]["learnt"], figures["changes"]["jaccard"], dev, sum(figures["seconds"].values()))
+    return RoundOutcome(figures["selection"]["learnt"], figures["changes"]["jaccard"], dev, sum(figures["seconds"].values()))
 
 
-def _point(folder: Path, state: State) -> None:
+def _point(folder: Path, state: LoopState) -> None:
     """Turn `latest` and `best` to their rounds."""
     for name, number in ((LATEST, state.latest), (BEST, state.best)):
         aside = folder / f".{name}.tmp"

@@ -18,7 +18,7 @@ from miner.errors import NoThresholdError
 from miner.evaluation import retrieval, tatoeba
 from miner.evaluation.inputs import encode, read_aligned
 from miner.evaluation.settings import RetrievalTask, TatoebaTask
-from miner.loop.decontaminate import Forbidden
+from miner.loop.decontaminate import EvaluationIndex
 from miner.loop.figures import drift
 from miner.loop.settings import LoopConfig
 from miner.text import readers, sentences
@@ -26,7 +26,7 @@ from miner.training import run as training
 from miner.training.settings import TrainConfig
 from miner.training.trainer import CHECKPOINTS, ENCODER
 from pipelines.corpus import embed
-from pipelines.loop.select import GROUPS, PAIRS, SELECTION, VALIDATION, Found, Pair, name_of, select
+from pipelines.loop.select import GROUPS, PAIRS, SELECTION, VALIDATION, MinedFolder, Pair, name_of, select
 from pipelines.mining import gold_pairs as golds
 from pipelines.mining import mine
 
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Places:
+class RoundFolder:
     """Where a round stands."""
 
     number: int  # -1 for the start
@@ -53,7 +53,7 @@ class Places:
         return storage.join(self.folder, ENCODER)
 
 
-def run(config: LoopConfig, places: Places, forbidden: Forbidden, options: Sequence[str] = ()) -> dict[str, Any]:
+def run(config: LoopConfig, places: RoundFolder, forbidden: EvaluationIndex, options: Sequence[str] = ()) -> dict[str, Any]:
     """Run a round, or what is left of it, and tell its figures; without `dev` where too little was mined to train on."""
     folder = places.folder
     _begin(config, folder)
@@ -100,7 +100,7 @@ def _timed(folder: str, stage: str) -> Iterator[None]:
     storage.write_json(spent, seconds)
 
 
-def _embed(config: LoopConfig, lang: str, places: Places, options: Sequence[str]) -> str:
+def _embed(config: LoopConfig, lang: str, places: RoundFolder, options: Sequence[str]) -> str:
     output = storage.join(places.folder, CORPORA, lang)
     settings = {name: value for part in (TextSettings, SentenceSettings) for name, value in config.reading.part(part)}
     settings |= dict(_settings(config, places, places.last or places.start))
@@ -108,13 +108,13 @@ def _embed(config: LoopConfig, lang: str, places: Places, options: Sequence[str]
     return output
 
 
-def _settings(config: LoopConfig, places: Places, encoder: str) -> EncoderSettings:
+def _settings(config: LoopConfig, places: RoundFolder, encoder: str) -> EncoderSettings:
     """How an encoder of the loop runs: as the first one, but a trained one knows its own pooling."""
     changes = {"encoder": encoder, **({} if encoder == places.start else {"pooling": None})}
     return config.start.part(EncoderSettings).model_copy(update=changes)
 
 
-def _mine(config: LoopConfig, pair: Pair, corpora: Mapping[str, str], places: Places, options: Sequence[str]) -> Found:
+def _mine(config: LoopConfig, pair: Pair, corpora: Mapping[str, str], places: RoundFolder, options: Sequence[str]) -> MinedFolder:
     """Mine above the threshold or, where that may leave too few, above the floor: the selection then takes the best."""
     output = storage.join(places.folder, MINED, name_of(pair))
     settings = {name: value for part in (EngineSettings, DecideSettings) for name, value in config.mining.part(part)}
@@ -128,7 +128,7 @@ def _mine(config: LoopConfig, pair: Pair, corpora: Mapping[str, str], places: Pl
     gold = None
     if wanted.gold is not None:
         gold = golds.resolve(golds.read(wanted.gold), *(open_corpus(corpora[lang]) for lang in pair))[0]
-    return Found(output, threshold, gold)
+    return MinedFolder(output, threshold, gold)
 
 
 def _above_threshold(wanted: MineConfig, options: Sequence[str]) -> tuple[int, float]:
@@ -146,7 +146,7 @@ def of_pair(name: str | None, pair: Pair) -> str | None:
     return name and name.replace("{source}", pair[0]).replace("{target}", pair[1])
 
 
-def recipe(config: TrainConfig, places: Places) -> TrainConfig:
+def recipe(config: TrainConfig, places: RoundFolder) -> TrainConfig:
     """The training of a round: names filled in, and a seed of its own for each round."""
     names = {"{round}": places.folder, "{last}": places.last or places.start, "{start}": places.start}
 
@@ -164,7 +164,7 @@ def recipe(config: TrainConfig, places: Places) -> TrainConfig:
     return TrainConfig.check(**values)
 
 
-def evaluate(config: LoopConfig, places: Places) -> dict[str, Any]:
+def evaluate(config: LoopConfig, places: RoundFolder) -> dict[str, Any]:
     """How good the round's encoder is, and how far from the one before, if there was one; kept in `FOLDER/evaluation.json`."""
     uri = storage.join(places.folder, EVALUATION)
     if not storage.exists(uri):

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from miner import storage
-from miner.loop.decontaminate import EXACT, NEAR, Forbidden
+from miner.loop.decontaminate import EXACT, NEAR, EvaluationIndex
 from miner.loop.groups import CONTRADICTED, held_out, link, touching
-from miner.loop.selection import Bools, Mined, choose, template_keys
+from miner.loop.selection import Bools, MinedPairs, choose, template_keys
 from miner.loop.settings import LoopConfig
 from miner.mining import matching, writers
 from miner.mining.gold import Pairs
@@ -30,7 +30,7 @@ Pair = tuple[str, str]  # of languages
 
 
 @dataclass(frozen=True)
-class Found:
+class MinedFolder:
     """What one pair of languages gave."""
 
     folder: str  # of `miner mine`
@@ -39,7 +39,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Picked:
+class SelectedPairs:
     """The pairs of one pair of languages that were chosen."""
 
     pair: Pair
@@ -48,7 +48,7 @@ class Picked:
     figures: dict[str, Any]
 
 
-def select(config: LoopConfig, folder: str, found: Mapping[Pair, Found], forbidden: Forbidden) -> dict[str, Any]:
+def select(config: LoopConfig, folder: str, found: Mapping[Pair, MinedFolder], forbidden: EvaluationIndex) -> dict[str, Any]:
     """Choose, group, split and write; the figures, which also go to `FOLDER/selection.json` when all else is there."""
     picked = [_pick(config, pair, of, forbidden) for pair, of in found.items()]
     sides, langs = _nodes(picked)
@@ -80,7 +80,7 @@ def name_of(pair: Pair) -> str:
     return "-".join(pair)
 
 
-def _pick(config: LoopConfig, pair: Pair, found: Found, forbidden: Forbidden) -> Picked:
+def _pick(config: LoopConfig, pair: Pair, found: MinedFolder, forbidden: EvaluationIndex) -> SelectedPairs:
     """What is clean, and strong enough."""
     bitext = storage.read_table(storage.join(found.folder, writers.PARQUET))
     texts = [bitext[f"{side}_text"].to_pylist() for side in ("source", "target")]
@@ -88,7 +88,7 @@ def _pick(config: LoopConfig, pair: Pair, found: Found, forbidden: Forbidden) ->
     clean = np.flatnonzero(kinds == 0)
     bitext = bitext.take(pa.array(clean))
     keys = [template_keys([side[row] for row in clean]) for side in texts]
-    mined = Mined(bitext["margin"].to_numpy(), _mutual(config, found.folder, bitext), *keys)
+    mined = MinedPairs(bitext["margin"].to_numpy(), _mutual(config, found.folder, bitext), *keys)
     chosen = choose(mined, found.threshold, config.selection)
     figures = {
         "mined": len(kinds),
@@ -102,7 +102,7 @@ def _pick(config: LoopConfig, pair: Pair, found: Found, forbidden: Forbidden) ->
     if found.gold is not None:
         right = sum(pair in found.gold for pair in ids_of(kept))
         figures |= {"precision": right / max(1, len(kept)), "recall": right / len(found.gold)}
-    return Picked(pair, kept, chosen.strengths, figures)
+    return SelectedPairs(pair, kept, chosen.strengths, figures)
 
 
 def ids_of(bitext: pa.Table) -> list[tuple[int, int]]:
@@ -118,7 +118,7 @@ def _mutual(config: LoopConfig, folder: str, bitext: pa.Table) -> Bools:
     return np.fromiter((pair in known for pair in ids_of(bitext)), dtype=bool, count=len(bitext))
 
 
-def _nodes(picked: Sequence[Picked]) -> tuple[tuple[Ints, Ints], Ints]:
+def _nodes(picked: Sequence[SelectedPairs]) -> tuple[tuple[Ints, Ints], Ints]:
     """The sentences of all pairs, numbered: those of either side (m,), and the language of each number."""
     codes = sorted({lang for of in picked for lang in of.pair})
     kind = np.dtype([("lang", np.int64), ("id", np.int64)])
@@ -134,7 +134,7 @@ def _nodes(picked: Sequence[Picked]) -> tuple[tuple[Ints, Ints], Ints]:
     return (numbers[: len(sides[0])], numbers[len(sides[0]) :]), nodes["lang"]
 
 
-def _write_pairs(folder: str, picked: Picked, learnt: Bools, held: Bools) -> None:
+def _write_pairs(folder: str, picked: SelectedPairs, learnt: Bools, held: Bools) -> None:
     """A bitext to learn from, and a table of source and target to validate on; none where it would be empty."""
     name = name_of(picked.pair)
     if learnt.any():
@@ -149,7 +149,7 @@ def _write_pairs(folder: str, picked: Picked, learnt: Bools, held: Bools) -> Non
             file.writelines(f"{one}\t{other}\n" for one, other in [("source", "target"), *rows])
 
 
-def _write_groups(folder: str, picked: Sequence[Picked], groups: Ints, learnt: Bools) -> None:
+def _write_groups(folder: str, picked: Sequence[SelectedPairs], groups: Ints, learnt: Bools) -> None:
     """A row for each sentence of each group, by group and language."""
     rows: set[tuple[int, str, str]] = set()
     start = 0

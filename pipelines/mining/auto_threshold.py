@@ -9,13 +9,13 @@ from miner.config.commands import DecideSettings
 from miner.corpus import Corpus
 from miner.errors import ConfigError
 from miner.mining import thresholds
-from miner.mining.candidates import Scored
+from miner.mining.candidates import ScoredPairs
 from miner.mining.gold import are_right
-from miner.mining.thresholds import Choice
+from miner.mining.thresholds import ThresholdChoice
 from pipelines.mining import inputs, planted_pairs, select_pairs
-from pipelines.mining.candidates import Searched
-from pipelines.mining.planted_pairs import PlantConfig, Seeds
-from pipelines.mining.select_pairs import Wanted
+from pipelines.mining.candidates import SearchResult
+from pipelines.mining.planted_pairs import PlantConfig, PlantedPairs
+from pipelines.mining.select_pairs import MatchedCount
 
 # What the sentences of each side count that are paired wrongly: where each has one pair at most, either side tells of all the pairs.
 WEIGHTS = {"max": (0.5, 0.5), "intersection": (0.5, 0.5), "forward": (1.0, 0.0), "backward": (0.0, 1.0)}
@@ -40,14 +40,14 @@ def check(settings: DecideSettings) -> None:
 
 
 @dataclass(frozen=True)
-class Chooser:
+class ThresholdChooser:
     """Chooses the threshold of a run; made by `prepare`, before the long part."""
 
     config: PlantConfig
-    wanted: Wanted | None
-    seeds: Seeds | None
+    wanted: MatchedCount | None
+    seeds: PlantedPairs | None
 
-    def choose(self, found: Searched, neighbours: str, options: Sequence[str] = ()) -> Choice | None:
+    def choose(self, found: SearchResult, neighbours: str, options: Sequence[str] = ()) -> ThresholdChoice | None:
         """None where the threshold is not to be chosen. `neighbours` are those of both sides; DataError where no threshold will do."""
         config = self.config
         if config.threshold != "auto":
@@ -64,15 +64,15 @@ class Chooser:
         return thresholds.from_gold(pairs.margins, right, len(gold) + missing, config.precision, config.gold_sample)
 
 
-def prepare(config: PlantConfig, source: Corpus, target: Corpus, wanted: Wanted | None) -> Chooser:
+def prepare(config: PlantConfig, source: Corpus, target: Corpus, wanted: MatchedCount | None) -> ThresholdChooser:
     """Read the planted pairs, if there are any, and see that they can be embedded as the sides were."""
     if config.planted is None:
-        return Chooser(config, wanted, None)
+        return ThresholdChooser(config, wanted, None)
     inputs.check_encoder(source, config)
-    return Chooser(config, wanted, planted_pairs.read(config.planted, source, target))
+    return ThresholdChooser(config, wanted, planted_pairs.read(config.planted, source, target))
 
 
-def _all_pairs(found: Searched, config: PlantConfig, options: Sequence[str]) -> Scored:
+def _all_pairs(found: SearchResult, config: PlantConfig, options: Sequence[str]) -> ScoredPairs:
     """All pairs whatever their margin, as numbers: one process compares them with what is known."""
     steps = select_pairs.steps_of(found, config, -np.inf, config.output, options)
     pairs, _ = select_pairs.pairs_above(found, config, -np.inf, steps)

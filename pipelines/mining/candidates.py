@@ -19,11 +19,11 @@ from miner.corpus import Corpus, open_corpus
 from miner.errors import DataError
 from miner.mining import candidates as scoring
 from miner.mining import writers
-from miner.mining.candidates import Edges, Met, Scored
+from miner.mining.candidates import Edges, MergedEdges, ScoredPairs
 from miner.stages import Manifest, Shard, Stage
 from pipelines.beam import shuffle
-from pipelines.beam.runner import Work, run_stage
-from pipelines.beam.shuffle import ById, Steps
+from pipelines.beam.runner import ShardTask, run_stage
+from pipelines.beam.shuffle import ShuffleSteps, TextsById
 from pipelines.search.exact import BACKWARD, FORWARD, from_arrow, read_neighbours
 
 STAGE = "candidates"  # and its folder's name
@@ -37,7 +37,7 @@ def run(neighbours: str, folder: str, options: Sequence[str] = (), details: Mapp
     sides = _Sides(neighbours, *(found.shards for found in manifests.values()))
     made_from = {stages.shard_name(index, len(sides.sources)): stage.key() for index in range(len(sides.sources))}
     edges = sum(found.rows * found.config.get("k", 1) for found in manifests.values())
-    steps = Steps("joining", f"{folder}.steps", stage.key(), edges, options)
+    steps = ShuffleSteps("joining", f"{folder}.steps", stage.key(), edges, options)
     if not stage.complete(made_from):
         offers = {shuffle.arrow_name(shard.name): shard.name for shard in sides.sources}
         steps.run("offers", list(offers), _Offer(sides, offers, steps.place("offers")))
@@ -58,7 +58,7 @@ class _Sides:
     targets: Sequence[Shard]
 
 
-class _Offer(Work):
+class _Offer(ShardTask):
     """One shard of sources -> its neighbours, by the range of the targets."""
 
     def __init__(self, sides: _Sides, shards: Mapping[str, str], folder: str) -> None:
@@ -73,7 +73,7 @@ class _Offer(Work):
         return len(edges.source_ids), {}
 
 
-class _Meet(Work):
+class _Meet(ShardTask):
     """One range of targets -> all pairs they are in, with their means, by the range of the sources."""
 
     def __init__(self, sides: _Sides, offers: str, shards: Sequence[str], folder: str) -> None:
@@ -83,7 +83,7 @@ class _Meet(Work):
         self.folder = folder
 
     def setup(self) -> None:
-        self.backward = ById(storage.join(self.sides.neighbours, BACKWARD), self.sides.targets)
+        self.backward = TextsById(storage.join(self.sides.neighbours, BACKWARD), self.sides.targets)
 
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
         index = stages.shard_index(name)
@@ -99,7 +99,7 @@ class _Meet(Work):
         return len(met.source_ids), {}
 
 
-class _Join(Work):
+class _Join(ShardTask):
     """One range of sources -> its candidates."""
 
     def __init__(self, sides: _Sides, meetings: str, folder: str) -> None:
@@ -108,7 +108,7 @@ class _Join(Work):
         self.folder = folder
 
     def setup(self) -> None:
-        self.forward = ById(storage.join(self.sides.neighbours, FORWARD), self.sides.sources)
+        self.forward = TextsById(storage.join(self.sides.neighbours, FORWARD), self.sides.sources)
 
     def make(self, name: str) -> tuple[int, Mapping[str, int]]:
         index = stages.shard_index(name)
@@ -123,11 +123,11 @@ class _Join(Work):
         return len(found), {}
 
 
-def _to_arrow(rows: Edges | Met) -> pa.Table:
+def _to_arrow(rows: Edges | MergedEdges) -> pa.Table:
     return pa.table({column.name: pa.array(getattr(rows, column.name)) for column in fields(rows)})
 
 
-def read(folder: str, margin: str, threshold: float) -> Scored:
+def read(folder: str, margin: str, threshold: float) -> ScoredPairs:
     """All candidates of a folder whose margin is above the threshold."""
     shards = stages.read_manifest(folder, STAGE).shards
     tables = (storage.read_table(storage.join(folder, shard.name)) for shard in shards)
@@ -135,7 +135,7 @@ def read(folder: str, margin: str, threshold: float) -> Scored:
 
 
 @dataclass(frozen=True)
-class Searched:
+class SearchResult:
     """Two sides and the candidates that were found between them: what is decided on."""
 
     source: Corpus
@@ -154,7 +154,7 @@ class Searched:
         }
 
 
-def searched(output: str) -> Searched:
+def searched(output: str) -> SearchResult:
     """What an earlier `miner mine` into `output` searched.
 
     Raises StorageError where there are no finished candidates or a side is gone, DataError where a side has changed since.
@@ -168,7 +168,7 @@ def searched(output: str) -> Searched:
         if corpus.key != details[side]["key"]:
             raise DataError(f"{corpus.folder}: not what the candidates in {folder} were found in; run `miner mine` on it again")
         sides.append(corpus)
-    return Searched(*sides, folder, details["k"], details["engine"])
+    return SearchResult(*sides, folder, details["k"], details["engine"])
 
 
 def _place(folder: str, output: str) -> str:

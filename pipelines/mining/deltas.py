@@ -21,8 +21,8 @@ from miner.mining import writers
 from miner.stages import Manifest, Stage
 from miner.tables import BITEXT, DELTA
 from pipelines.beam import shuffle
-from pipelines.beam.runner import Work
-from pipelines.beam.shuffle import Steps
+from pipelines.beam.runner import ShardTask
+from pipelines.beam.shuffle import ShuffleSteps
 from pipelines.mining import sort_pairs
 from pipelines.mining.sort_pairs import RANGE
 
@@ -37,7 +37,7 @@ Rows = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
-class Delta:
+class BitextDelta:
     """What a run changed."""
 
     file: str
@@ -101,13 +101,13 @@ def end(deltas: Stage) -> None:
         storage.remove(deltas.folder)
 
 
-def write(before: str, output: str, deltas: Stage, options: Sequence[str]) -> Delta:
+def write(before: str, output: str, deltas: Stage, options: Sequence[str]) -> BitextDelta:
     """Compare the pairs of before with those that are in `output` now, by ranges of their sources, and write what changed."""
     after = storage.join(output, writers.PARQUET)
     extents = {uri: _extent(uri) for uri in (before, after)}
     sizes = [rows for rows, _ in extents.values()]
     key = storage.key([storage.checksum(uri) for uri in (before, after)])
-    steps = Steps("comparing", storage.join(output, STEPS), key, sum(sizes), options)
+    steps = ShuffleSteps("comparing", storage.join(output, STEPS), key, sum(sizes), options)
     ranges = shuffle.names(max(1, math.ceil(max(sizes) / RANGE)))
     sides = []
     for name, uri in (("before", before), ("after", after)):
@@ -126,7 +126,7 @@ def write(before: str, output: str, deltas: Stage, options: Sequence[str]) -> De
     for name in names:
         deltas.done(name, compared.rows, deltas.key())
     steps.remove()
-    return Delta(deltas.path(names[0]), {name: sum(shard.counts[name] for shard in compared.shards) for name in CHANGES})
+    return BitextDelta(deltas.path(names[0]), {name: sum(shard.counts[name] for shard in compared.shards) for name in CHANGES})
 
 
 def _extent(uri: str) -> tuple[int, int]:
@@ -135,7 +135,7 @@ def _extent(uri: str) -> tuple[int, int]:
         return file.metadata.num_rows, file.num_row_groups
 
 
-class _Cut(Work):
+class _Cut(ShardTask):
     """Some row groups of a bitext -> their pairs by the range of the sources."""
 
     def __init__(self, uri: str, ranges: int, folder: str) -> None:
@@ -152,7 +152,7 @@ class _Cut(Work):
         return len(table), {}
 
 
-class _Compare(Work):
+class _Compare(ShardTask):
     """One range of sources -> the pairs of it that changed."""
 
     def __init__(self, sides: Sequence[tuple[str, Sequence[str]]], folder: str) -> None:

@@ -14,17 +14,17 @@ import pyarrow as pa
 from miner import stages, storage
 from miner.config.commands import DecideSettings
 from miner.filters import hubs, language
-from miner.filters.pairs import PAIR_FILTERS, Pairs, judge_pairs
+from miner.filters.pairs import PAIR_FILTERS, PairTexts, judge_pairs
 from miner.mining import candidates as scoring
 from miner.mining import matching, writers
 from miner.tables import DROPPED_PAIRS
 from pipelines.beam import shuffle
-from pipelines.beam.runner import Work
-from pipelines.beam.shuffle import Steps
+from pipelines.beam.runner import ShardTask
+from pipelines.beam.shuffle import ShuffleSteps
 from pipelines.mining import match, sort_pairs
-from pipelines.mining.candidates import Searched
-from pipelines.mining.match import Candidates
-from pipelines.mining.sort_pairs import Ordered
+from pipelines.mining.candidates import SearchResult
+from pipelines.mining.match import RankedCandidates
+from pipelines.mining.sort_pairs import SortedPairs
 
 # By what the best of a source, and of a target, are judged: `all` judges whatever there is, from one side.
 SIDES = {"max": (True, True), "forward": (True, False), "backward": (False, True), "intersection": (True, True), "all": (False, True)}
@@ -39,7 +39,7 @@ def check(settings: DecideSettings) -> None:
 
 
 @dataclass(frozen=True)
-class Judge:
+class PairFilter:
     """What a pair must be."""
 
     bounds: Mapping[str, float]
@@ -77,37 +77,37 @@ class Judge:
     def _next(self, ids: npt.NDArray[np.int64], eligible: Bools, alive: Bools) -> Bools:
         return alive if self.retrieval == "all" else matching.first(ids, eligible)
 
-    def _pairs(self, table: pa.Table) -> Pairs:
+    def _pairs(self, table: pa.Table) -> PairTexts:
         texts = (table[f"{side}_text"].to_pylist() for side in ("source", "target"))
-        return Pairs(*texts, self.languages, np.maximum(*(table[f"{side}_crowd"].to_numpy() for side in ("source", "target"))) / self.k)
+        return PairTexts(*texts, self.languages, np.maximum(*(table[f"{side}_crowd"].to_numpy() for side in ("source", "target"))) / self.k)
 
 
 def _none_dropped(found: pa.Table) -> pa.Table:
     return found.slice(0, 0).append_column("reason", pa.array([], pa.string())).append_column("score", pa.array([], pa.float64()))
 
 
-def judge_of(found: Searched, settings: DecideSettings) -> Judge | None:
+def judge_of(found: SearchResult, settings: DecideSettings) -> PairFilter | None:
     """The judge of these settings, None where no filter is on."""
     bounds = settings.pair_filters.bounds()
-    return Judge(bounds, (found.source.lang, found.target.lang), found.k, settings.retrieval) if bounds else None
+    return PairFilter(bounds, (found.source.lang, found.target.lang), found.k, settings.retrieval) if bounds else None
 
 
 @dataclass(frozen=True)
-class Judged:
+class FilteredPairs:
     """What the filters left, and what they dropped."""
 
-    candidates: Candidates
+    candidates: RankedCandidates
     dropped: Mapping[str, int]  # by reason
     record: Sequence[str]  # folders of what was dropped, by range of targets and of sources
 
-    def ordered(self, steps: Steps) -> Ordered:
+    def ordered(self, steps: ShuffleSteps) -> SortedPairs:
         """What was dropped, of the schema DROPPED_PAIRS, best first."""
         sources, targets = self.candidates.sources, self.candidates.targets
         places = [(self.record[0], name) for name in shuffle.names(targets)] + [(self.record[1], name) for name in shuffle.names(sources)]
         return sort_pairs.order_rows([storage.join(*place) for place in places], sum(self.dropped.values()), steps)
 
 
-def judge(found: Searched, margin: str, threshold: float, by: Judge, steps: Steps) -> Judged:
+def judge(found: SearchResult, margin: str, threshold: float, by: PairFilter, steps: ShuffleSteps) -> FilteredPairs:
     """The candidates above the threshold that stay or do not contend."""
     shards = [shard.name for shard in stages.read_manifest(found.folder).shards]
     sources, targets = shuffle.names(len(shards)), shuffle.names(len(found.target.shards))
@@ -118,16 +118,16 @@ def judge(found: Searched, margin: str, threshold: float, by: Judge, steps: Step
     first = steps.run("sifted", targets, _SiftTargets(sides, at)).shards
     second = steps.run("judged", sources, _SiftSources(sides, at)).shards
     dropped = {reason: sum(shard.counts[reason] for shard in (*first, *second)) for reason in by.reasons()}
-    return Judged(Candidates(steps, at["judged"], len(sources), len(targets)), dropped, (at["dropped-1"], at["dropped-2"]))
+    return FilteredPairs(RankedCandidates(steps, at["judged"], len(sources), len(targets)), dropped, (at["dropped-1"], at["dropped-2"]))
 
 
 @dataclass(frozen=True)
 class _Sides:
     """What is judged: the candidates of both sides, in shards, and by whom."""
 
-    found: Searched
+    found: SearchResult
     shards: Sequence[str]
-    judge: Judge
+    judge: PairFilter
 
     @property
     def sources(self) -> int:
@@ -141,7 +141,7 @@ class _Sides:
         return storage.read_table(storage.join(self.found.folder, self.shards[stages.shard_index(name)]))
 
 
-class _Crowds(Work):
+class _Crowds(ShardTask):
     """One range of sources -> in how many of its candidates each target is, whatever the margin, by the range of the targets."""
 
     def __init__(self, sides: _Sides, folder: str) -> None:
@@ -155,7 +155,7 @@ class _Crowds(Work):
         return len(table), {}
 
 
-class _Tell(Work):
+class _Tell(ShardTask):
     """One range of sources -> its candidates above the threshold with the sources' texts, by the range of the targets."""
 
     def __init__(self, sides: _Sides, margin: str, threshold: float, folder: str) -> None:
@@ -177,7 +177,7 @@ class _Tell(Work):
         return len(table), {}
 
 
-class _SiftTargets(Work):
+class _SiftTargets(ShardTask):
     """One range of targets -> its candidates with all texts, without those that its targets drop, by the range of the sources."""
 
     def __init__(self, sides: _Sides, at: Mapping[str, str]) -> None:
@@ -192,7 +192,7 @@ class _SiftTargets(Work):
         crowds = shuffle.gather(self.at["crowds"], names, index).group_by("target_id").aggregate([("count", "sum")])
         crowds = crowds.sort_by("target_id")
         table = match.best_first(shuffle.gather(self.at["told"], names, index))
-        times = hubs.Times(crowds["target_id"].to_numpy(), crowds["count_sum"].to_numpy())
+        times = hubs.OccurrenceCounts(crowds["target_id"].to_numpy(), crowds["count_sum"].to_numpy())
         table = table.append_column("target_crowd", pa.array(times.of(table["target_id"].to_numpy())))
         table = sort_pairs.with_texts(table, "target", self.sides.found.target, self.spans)
         kept, counts = _sifted(self.sides.judge, table, "target", storage.join(self.at["dropped-1"], name))
@@ -200,7 +200,7 @@ class _SiftTargets(Work):
         return len(kept), counts
 
 
-class _SiftSources(Work):
+class _SiftSources(ShardTask):
     """One range of sources -> its candidates without those that its sources drop, by the range of the targets."""
 
     def __init__(self, sides: _Sides, at: Mapping[str, str]) -> None:
@@ -214,7 +214,7 @@ class _SiftSources(Work):
         return len(kept), counts
 
 
-def _sifted(judge: Judge, table: pa.Table, side: str, record: str) -> tuple[pa.Table, dict[str, int]]:
+def _sifted(judge: PairFilter, table: pa.Table, side: str, record: str) -> tuple[pa.Table, dict[str, int]]:
     """What stays for a side, and the counts of what does not, which is written to `record`."""
     kept, dropped, counts = judge.sift(table, side) if SIDES[judge.retrieval][side == "target"] else (table, _none_dropped(table), {})
     dropped = dropped.set_column(dropped.schema.get_field_index("similarity"), "similarity", dropped["similarity"].cast(pa.float32()))

@@ -17,14 +17,14 @@ DIGITS = 18  # of a line number: what fits in 64 bits
 
 
 @dataclass(frozen=True)
-class Gold:
+class GoldFile:
     """Pairs of lines as a gold file tells them."""
 
     uri: str
     lines: tuple[tuple[int, int], ...]
 
 
-def read(uri: str) -> Gold:
+def read(uri: str) -> GoldFile:
     """A file of `source line<TAB>target line`, from 1. DataError for anything else, and where there is no pair."""
     with streams.open_bytes(uri, streams.extensions(uri)[1]) as handle:
         data = handle.read()
@@ -38,10 +38,10 @@ def read(uri: str) -> Gold:
         pairs.append((int(cells[0]), int(cells[1])))
     if not pairs:
         raise DataError(f"{uri}: no pair of lines in it; check the name")
-    return Gold(uri, tuple(dict.fromkeys(pairs)))
+    return GoldFile(uri, tuple(dict.fromkeys(pairs)))
 
 
-def resolve(gold: Gold, source: Corpus, target: Corpus) -> tuple[Pairs, int]:
+def resolve(gold: GoldFile, source: Corpus, target: Corpus) -> tuple[Pairs, int]:
     """The sentence ids of the gold pairs, and how many pairs have a line that holds no sentence.
 
     Lines that repeat a sentence have its id, so their pairs are one. DataError for a line beyond the end.
@@ -52,7 +52,7 @@ def resolve(gold: Gold, source: Corpus, target: Corpus) -> tuple[Pairs, int]:
     return frozenset(known), len(gold.lines) - len(known)
 
 
-def _ids_of_lines(gold: Gold, side: Corpus, wanted: set[int]) -> dict[int, int]:
+def _ids_of_lines(gold: GoldFile, side: Corpus, wanted: set[int]) -> dict[int, int]:
     """Line -> id, without the lines that were dropped."""
     manifest = stages.read_manifest(storage.join(side.folder, corpus.SENTENCES), corpus.SENTENCES)
     if len(manifest.inputs) != 1:
@@ -89,7 +89,7 @@ def _first_places(side: Corpus, wanted: set[int]) -> dict[int, int]:
     return ids
 
 
-def _read_again(gold: Gold, uri: str, settings: TextSettings, wanted: set[int]) -> dict[int, int]:
+def _read_again(gold: GoldFile, uri: str, settings: TextSettings, wanted: set[int]) -> dict[int, int]:
     lines = np.fromiter(wanted, dtype=np.int64)
     ids: dict[int, int] = {}
     end = 0

@@ -15,7 +15,7 @@ from pipelines.search import build_index
 
 
 @dataclass(frozen=True)
-class Sides:
+class CorpusPair:
     """Both sides, embedded."""
 
     source: Corpus
@@ -23,7 +23,7 @@ class Sides:
     seconds: Counter[str]  # what embedding took, by stage; empty where nothing had to be embedded
 
 
-def open_sides(config: MineConfig, options: Sequence[str] = ()) -> Sides:
+def open_sides(config: MineConfig, options: Sequence[str] = ()) -> CorpusPair:
     """Embed the sides that are text under OUTPUT/source and OUTPUT/target, and open the others where they are.
 
     Both are looked into before anything is written. DataError where there is no sentence, or the encoders differ.
@@ -44,7 +44,7 @@ def open_sides(config: MineConfig, options: Sequence[str] = ()) -> Sides:
     for side in sorted(texts, key=lambda side: texts[side] != readers.STDIN):
         sides[side] = _embed(config, side, seconds, options)
     check_pair(sides["source"], sides["target"])
-    return Sides(sides["source"], sides["target"], seconds)
+    return CorpusPair(sides["source"], sides["target"], seconds)
 
 
 def is_folder(place: str) -> bool:

@@ -14,10 +14,10 @@ import pyarrow as pa
 from miner import stages, storage
 from miner.mining import candidates as scoring
 from miner.mining import matching, writers
-from miner.mining.candidates import Bools, Scored
+from miner.mining.candidates import Bools, ScoredPairs
 from pipelines.beam import shuffle
-from pipelines.beam.runner import Work
-from pipelines.beam.shuffle import Steps
+from pipelines.beam.runner import ShardTask
+from pipelines.beam.shuffle import ShuffleSteps
 
 AT_ONCE = 1 << 22  # candidates that one worker matches: 140 MB of them, and a few times that on the way
 COLUMNS = {
@@ -32,10 +32,10 @@ CHOSEN = "chosen"  # column: going to sources, the best of its target; going to 
 
 
 @dataclass(frozen=True)
-class Candidates:
+class RankedCandidates:
     """Candidates with their margins on the way: in the ranges of their sources, cut by those of their targets."""
 
-    steps: Steps
+    steps: ShuffleSteps
     folder: str
     sources: int  # ranges
     targets: int
@@ -45,34 +45,34 @@ class Candidates:
 
 
 @dataclass(frozen=True)
-class Matched:
+class MatchedPairs:
     """Pairs, in the ranges of their targets, as several steps chose them."""
 
     places: Sequence[tuple[str, Sequence[str]]]  # folder, shards
     targets: int  # ranges
     rows: int
 
-    def of_target(self, index: int) -> Scored:
+    def of_target(self, index: int) -> ScoredPairs:
         """Those of one range, best first."""
         tables = [shuffle.gather(folder, shards, index) for folder, shards in self.places]
         return matching.rank(scoring.concat([_chosen(table) for table in tables]))
 
-    def read(self) -> Scored:
+    def read(self) -> ScoredPairs:
         """All of them in memory, best first: 34 bytes each."""
         return matching.rank(scoring.concat([self.of_target(index) for index in range(self.targets)]))
 
 
-def to_arrow(pairs: Scored, **more: Bools) -> pa.Table:
+def to_arrow(pairs: ScoredPairs, **more: Bools) -> pa.Table:
     """Pairs (n,), and other columns (n,) of them -> a table."""
     columns = {column: getattr(pairs, name) for name, column in COLUMNS.items()} | more
     return pa.table({name: pa.array(column) for name, column in columns.items()})
 
 
-def from_arrow(table: pa.Table) -> Scored:
-    return Scored(**{name: table[column].to_numpy() for name, column in COLUMNS.items()})
+def from_arrow(table: pa.Table) -> ScoredPairs:
+    return ScoredPairs(**{name: table[column].to_numpy() for name, column in COLUMNS.items()})
 
 
-def offered(ranked: Scored) -> pa.Table:
+def offered(ranked: ScoredPairs) -> pa.Table:
     """Candidates of a range of sources as the targets are to see them."""
     return to_arrow(ranked, best_of_source=matching.best_of_sources(ranked))
 
@@ -83,23 +83,23 @@ def best_first(table: pa.Table) -> pa.Table:
     return table.take(pa.array(np.lexsort((targets, sources, -margins))))
 
 
-def _chosen(table: pa.Table) -> Scored:
+def _chosen(table: pa.Table) -> ScoredPairs:
     return from_arrow(table.filter(table[CHOSEN]))
 
 
-def score(folder: str, margin: str, threshold: float, targets: int, steps: Steps) -> Candidates:
+def score(folder: str, margin: str, threshold: float, targets: int, steps: ShuffleSteps) -> RankedCandidates:
     """The candidates in `folder` whose margin is above the threshold, for as many ranges of targets."""
     shards = [shard.name for shard in stages.read_manifest(folder).shards]
     steps.run("scored", shuffle.names(len(shards)), _Score(folder, shards, margin, threshold, targets, steps.place("scored")))
-    return Candidates(steps, steps.place("scored"), len(shards), targets)
+    return RankedCandidates(steps, steps.place("scored"), len(shards), targets)
 
 
-def match(found: Candidates, retrieval: str) -> Matched:
+def match(found: RankedCandidates, retrieval: str) -> MatchedPairs:
     """The pairs among candidates, of which only those need be there that are the best of their source, or `backward`."""
     steps, to_sources, to_targets = found.steps, shuffle.names(found.targets), shuffle.names(found.sources)
     contenders = steps.run("contenders", to_sources, _Contend(found, retrieval, steps.place("contenders")))
     if retrieval != "max":
-        return Matched([(steps.place("contenders"), to_sources)], found.targets, contenders.rows)
+        return MatchedPairs([(steps.place("contenders"), to_sources)], found.targets, contenders.rows)
     places, pairs, left, folder = [], 0, contenders.rows, steps.place("contenders")
     while left > AT_ONCE:
         number = len(places) + 1
@@ -110,10 +110,10 @@ def match(found: Candidates, retrieval: str) -> Matched:
         left = steps.run(f"left-{number}", to_sources, _Leave(took, to_targets, found.sources, folder)).rows
     rest = shuffle.names(1)
     pairs += steps.run("rest", rest, _Rest(folder, to_sources, (found.sources, found.targets), steps.place("rest"))).rows
-    return Matched([*places, (steps.place("rest"), rest)], found.targets, pairs)
+    return MatchedPairs([*places, (steps.place("rest"), rest)], found.targets, pairs)
 
 
-class _Score(Work):
+class _Score(ShardTask):
     """One range of sources -> its candidates above the threshold, by the range of the target."""
 
     def __init__(self, candidates: str, shards: Sequence[str], margin: str, threshold: float, ranges: int, folder: str) -> None:
@@ -131,10 +131,10 @@ class _Score(Work):
         return len(found), {}
 
 
-class _Contend(Work):
+class _Contend(ShardTask):
     """One range of targets -> the candidates that are pairs or, one to one, may be."""
 
-    def __init__(self, found: Candidates, retrieval: str, folder: str) -> None:
+    def __init__(self, found: RankedCandidates, retrieval: str, folder: str) -> None:
         self.found = found
         self.retrieval = retrieval
         self.folder = folder
@@ -144,7 +144,7 @@ class _Contend(Work):
         pairs, forward = from_arrow(found), found["best_of_source"].to_numpy()
         backward = matching.best_of_targets(pairs)
         rows = matching.listed(forward, backward, self.retrieval)
-        pairs = Scored(pairs.source_ids, pairs.target_ids, pairs.similarities, pairs.margins, forward, backward).take(rows)
+        pairs = ScoredPairs(pairs.source_ids, pairs.target_ids, pairs.similarities, pairs.margins, forward, backward).take(rows)
         one_to_one = self.retrieval == "max"
         chosen = matching.first(pairs.target_ids, np.ones(len(pairs), dtype=bool)) if one_to_one else np.ones(len(pairs), dtype=bool)
         column, ranges = ("source_id", self.found.sources) if one_to_one else ("target_id", self.found.targets)
@@ -152,7 +152,7 @@ class _Contend(Work):
         return len(pairs), {}
 
 
-class _Turn(Work):
+class _Turn(ShardTask):
     """A step of a round: one range of what the other side left."""
 
     def __init__(self, others: str, shards: Sequence[str], ranges: int, folder: str) -> None:
@@ -161,7 +161,7 @@ class _Turn(Work):
         self.ranges = ranges
         self.folder = folder
 
-    def gathered(self, name: str) -> tuple[Scored, Bools]:
+    def gathered(self, name: str) -> tuple[ScoredPairs, Bools]:
         """What is left of the range, best first, and what is chosen of it."""
         table = best_first(shuffle.gather(self.others, self.shards, stages.shard_index(name)))
         return from_arrow(table), table[CHOSEN].to_numpy()
@@ -189,7 +189,7 @@ class _Leave(_Turn):
         return int(left.sum()), {}
 
 
-class _Rest(Work):
+class _Rest(ShardTask):
     """All that is left -> the pairs among it."""
 
     def __init__(self, others: str, shards: Sequence[str], ranges: tuple[int, int], folder: str) -> None:

@@ -12,20 +12,20 @@ from miner import stages, storage
 from miner.config.commands import EngineSettings, FromCandidatesConfig, MineConfig
 from miner.encoders.transformer_parts import choose_device
 from miner.mining import writers
-from miner.mining.gold import Scores
-from miner.mining.thresholds import Choice
+from miner.mining.gold import GoldScores
+from miner.mining.thresholds import ThresholdChoice
 from pipelines.beam.runner import working_in
 from pipelines.mining import auto_threshold, candidates, filter_pairs, select_pairs
 from pipelines.mining import gold_pairs as golds
-from pipelines.mining.candidates import Searched
-from pipelines.mining.deltas import Delta
-from pipelines.mining.gold_pairs import Gold
-from pipelines.mining.inputs import Sides, open_sides
+from pipelines.mining.candidates import SearchResult
+from pipelines.mining.deltas import BitextDelta
+from pipelines.mining.gold_pairs import GoldFile
+from pipelines.mining.inputs import CorpusPair, open_sides
 from pipelines.mining.planted_pairs import PlantConfig
-from pipelines.mining.select_pairs import STAGE, Written
+from pipelines.mining.select_pairs import STAGE, WrittenBitext
 from pipelines.search import engine as engine_module
 from pipelines.search.engine import NEIGHBOURS
-from pipelines.search.exact import Search
+from pipelines.search.exact import SearchRequest
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,13 @@ class MineResult:
     unique: Mapping[str, int]
     pairs: int
     threshold: float | None  # None where there is no bound
-    choice: Choice | None  # of the threshold, with `auto`
+    choice: ThresholdChoice | None  # of the threshold, with `auto`
     dropped: Mapping[str, int]  # by the filter's reason: candidates above the threshold
     seconds: Mapping[str, float]  # by stage
-    scores: Scores | None  # with gold
+    scores: GoldScores | None  # with gold
     engine: Mapping[str, Any]  # of the search, and why
     set_aside: Mapping[str, str]  # of the sides: file or shard -> why it is left out
-    delta: Delta | None  # where corpora changed since the run before
+    delta: BitextDelta | None  # where corpora changed since the run before
     examples: Sequence[tuple[float, str, str]]  # margin, source, target: from the best pair to the last
 
     @property
@@ -95,7 +95,7 @@ def run_from_candidates(config: FromCandidatesConfig, options: Sequence[str] = (
     return _result(config.output, found, written, {"mine": time.perf_counter() - start})
 
 
-def _begin(config: PlantConfig) -> Gold | None:
+def _begin(config: PlantConfig) -> GoldFile | None:
     """The gold; raises what is wrong with the settings, gold, and a folder where another stage has its own."""
     auto_threshold.check(config)
     filter_pairs.check(config)
@@ -105,16 +105,16 @@ def _begin(config: PlantConfig) -> Gold | None:
     return gold
 
 
-def _search(config: MineConfig, sides: Sides, options: Sequence[str]) -> Searched:
+def _search(config: MineConfig, sides: CorpusPair, options: Sequence[str]) -> SearchResult:
     """Fill OUTPUT/neighbours and OUTPUT/candidates."""
-    wanted = Search(sides.source, sides.target, config.k, config.device)
+    wanted = SearchRequest(sides.source, sides.target, config.k, config.device)
     engine = engine_module.find(wanted, (config.source, config.target), config.part(EngineSettings), config.output, options)
-    found = Searched(sides.source, sides.target, storage.join(config.output, candidates.STAGE), config.k, engine)
+    found = SearchResult(sides.source, sides.target, storage.join(config.output, candidates.STAGE), config.k, engine)
     candidates.run(storage.join(config.output, NEIGHBOURS), found.folder, options, found.details(config.output))
     return found
 
 
-def _result(output: str, found: Searched, written: Written, seconds: Mapping[str, float]) -> MineResult:
+def _result(output: str, found: SearchResult, written: WrittenBitext, seconds: Mapping[str, float]) -> MineResult:
     sentences, unique = select_pairs.sizes(found)
     rounded = {name: round(value, 3) for name, value in seconds.items()}
     return MineResult(

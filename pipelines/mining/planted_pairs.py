@@ -16,19 +16,19 @@ from miner import storage
 from miner.config.commands import EmbedConfig, EncoderSettings, FromCandidatesConfig, MineConfig, TextSettings
 from miner.corpus import Corpus, open_corpus
 from miner.errors import DataError
-from miner.mining.candidates import Ids, Scored
+from miner.mining.candidates import Ids, ScoredPairs
 from miner.mining.margin import Floats
 from miner.mining.thresholds import Planted
 from miner.stages import Stage
 from miner.text import readers
 from miner.text.normalise import sentence_ids
 from miner.text.pairs import read_pairs
-from pipelines.beam.runner import Work, run_stage
+from pipelines.beam.runner import ShardTask, run_stage
 from pipelines.corpus import embed
 from pipelines.mining import candidates
-from pipelines.mining.candidates import Searched
+from pipelines.mining.candidates import SearchResult
 from pipelines.search import exact
-from pipelines.search.exact import BACKWARD, FORWARD, Search
+from pipelines.search.exact import BACKWARD, FORWARD, SearchRequest
 
 PlantConfig = MineConfig | FromCandidatesConfig
 
@@ -39,7 +39,7 @@ COLUMNS = TextSettings(text_column="1"), TextSettings(text_column="2")
 
 
 @dataclass(frozen=True)
-class Seeds:
+class PlantedPairs:
     """Planted pairs: ids (n,) of the two sides, each once and in neither corpus, and what is planted of each (n,)."""
 
     sources: Ids
@@ -59,7 +59,7 @@ def check(uri: str) -> None:
             raise DataError(f"{uri}: not one sentence in column {number}; give lines of `source<TAB>target`")
 
 
-def read(uri: str, source: Corpus, target: Corpus) -> Seeds:
+def read(uri: str, source: Corpus, target: Corpus) -> PlantedPairs:
     """A TSV of `source<TAB>target` without a header. Pairs with a sentence that a corpus or an earlier pair has are left out.
 
     DataError where fewer than three are left, so that nothing could be learnt of one kind.
@@ -75,7 +75,7 @@ def read(uri: str, source: Corpus, target: Corpus) -> Seeds:
     rows = np.flatnonzero(fresh)
     if len(rows) < 3:
         raise DataError(f"{uri}: {len(rows)} pairs whose sentences stand in neither corpus; plant hundreds of other ones")
-    return Seeds(ids[0][rows], ids[1][rows], np.arange(len(rows)) % 3, [pairs[row] for row in rows])
+    return PlantedPairs(ids[0][rows], ids[1][rows], np.arange(len(rows)) % 3, [pairs[row] for row in rows])
 
 
 def _held(among: Corpus, ids: Ids) -> npt.NDArray[np.bool_]:
@@ -88,7 +88,7 @@ def _held(among: Corpus, ids: Ids) -> npt.NDArray[np.bool_]:
 
 
 @dataclass(frozen=True)
-class Mixed(Corpus):
+class MixedCorpus(Corpus):
     """A side with what was planted in it, whose shards have names that begin with NEW."""
 
     planted: Corpus
@@ -99,12 +99,12 @@ class Mixed(Corpus):
         return super().sentences_uri(name)
 
 
-def _mixed(real: Corpus, planted: Corpus) -> Mixed:
+def _mixed(real: Corpus, planted: Corpus) -> MixedCorpus:
     new = tuple(replace(shard, name=NEW + shard.name) for shard in planted.shards)
-    return Mixed(**{**vars(real), "shards": real.shards + new}, planted=planted)
+    return MixedCorpus(**{**vars(real), "shards": real.shards + new}, planted=planted)
 
 
-def sow(seeds: Seeds, found: Searched, config: PlantConfig, neighbours: str, options: Sequence[str] = ()) -> Searched:
+def sow(seeds: PlantedPairs, found: SearchResult, config: PlantConfig, neighbours: str, options: Sequence[str] = ()) -> SearchResult:
     """Both sides with the seeds among them, their neighbours and candidates, under OUTPUT/planted.
 
     `neighbours` are those of the sides without them: only what the seeds add is searched for.
@@ -113,7 +113,7 @@ def sow(seeds: Seeds, found: Searched, config: PlantConfig, neighbours: str, opt
     planted = [_embed(seeds, side, real, config, options) for side, real in enumerate((found.source, found.target))]
     blocks = {"old-new": (found.source, planted[1]), "new-old": (planted[0], found.target), "new-new": (planted[0], planted[1])}
     for name, sides in blocks.items():
-        exact.run(Search(*sides, found.k, config.device), storage.join(folder, name), options)
+        exact.run(SearchRequest(*sides, found.k, config.device), storage.join(folder, name), options)
     places = {"old-old": neighbours, **{name: storage.join(folder, name) for name in blocks}}
     sides = _mixed(found.source, planted[0]), _mixed(found.target, planted[1])
     mixed = storage.join(folder, "neighbours")
@@ -121,10 +121,10 @@ def sow(seeds: Seeds, found: Searched, config: PlantConfig, neighbours: str, opt
         _mix(places, storage.join(mixed, direction), direction, corpus, options)
     scored = storage.join(folder, candidates.STAGE)
     candidates.run(mixed, scored, options)
-    return Searched(*sides, scored, found.k, found.engine)
+    return SearchResult(*sides, scored, found.k, found.engine)
 
 
-def _embed(seeds: Seeds, side: int, real: Corpus, config: PlantConfig, options: Sequence[str]) -> Corpus:
+def _embed(seeds: PlantedPairs, side: int, real: Corpus, config: PlantConfig, options: Sequence[str]) -> Corpus:
     place = storage.join(config.output, FOLDER, ("source", "target")[side])
     text = storage.join(place, "planted.txt")
     with storage.atomic(text) as handle:
@@ -147,7 +147,7 @@ def _mix(places: Mapping[str, str], folder: str, direction: str, corpus: Corpus,
     run_stage(stage, made_from, _Mix({name: list(part.values()) for name, part in parts.items()}, folder), options)
 
 
-class _Mix(Work):
+class _Mix(ShardTask):
     """One shard: of the neighbours it has in either search, the nearest."""
 
     def __init__(self, parts: Mapping[str, Sequence[str]], folder: str) -> None:
@@ -160,7 +160,7 @@ class _Mix(Work):
         return len(ids), {}
 
 
-def harvest(pairs: Scored, seeds: Seeds) -> Planted:
+def harvest(pairs: ScoredPairs, seeds: PlantedPairs) -> Planted:
     """What became of the seeds among the pairs of both sides."""
     lone_sources, lone_targets = seeds.sources[seeds.kinds == SOURCE_ONLY], seeds.targets[seeds.kinds == TARGET_ONLY]
     whole = seeds.kinds == WHOLE

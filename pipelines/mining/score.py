@@ -20,7 +20,7 @@ from miner.corpus import Corpus, open_corpus
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError, DataError
 from miner.mining import writers
-from miner.mining.candidates import Ids, Means, all_means, means_of
+from miner.mining.candidates import Ids, NeighbourMeans, all_means, means_of
 from miner.mining.margin import Floats, margins
 from miner.search.neighbours import Neighbours
 from miner.text import readers
@@ -30,7 +30,7 @@ from pipelines.beam.runner import working_in
 from pipelines.corpus import embed
 from pipelines.mining import inputs as inputs_module
 from pipelines.search import exact
-from pipelines.search.exact import BACKWARD, FORWARD, Search, read_neighbours
+from pipelines.search.exact import BACKWARD, FORWARD, SearchRequest, read_neighbours
 
 SIDES = ("source", "target")
 WORKED = (*SIDES, "background-", "neighbours", lock.PREFIX)  # how the names begin that lie in the folder of the work
@@ -185,7 +185,7 @@ class _Embedding:
 
 def _means(
     corpora: Sequence[Corpus], backgrounds: Mapping[str, Corpus], config: ScoreConfig, work: str, options: Sequence[str]
-) -> tuple[Means, Means]:
+) -> tuple[NeighbourMeans, NeighbourMeans]:
     """The mean similarity of every source to its nearest targets, and of every target to its nearest sources."""
     source, target = corpora
     searches = {"neighbours": (source, target)}
@@ -194,7 +194,7 @@ def _means(
     if "source" in backgrounds:
         searches["neighbours-in-source"] = (backgrounds["source"], target)
     for name, pair in searches.items():
-        exact.run(Search(*pair, config.k, config.device), storage.join(work, name), options)
+        exact.run(SearchRequest(*pair, config.k, config.device), storage.join(work, name), options)
     found = []
     for direction, corpus, other in ((FORWARD, source, "target"), (BACKWARD, target, "source")):
         folders = [storage.join(work, name, direction) for name in ("neighbours", f"neighbours-in-{other}") if name in searches]
@@ -202,7 +202,7 @@ def _means(
     return found[0], found[1]
 
 
-def _means_of_shard(folders: Sequence[str], name: str) -> Means:
+def _means_of_shard(folders: Sequence[str], name: str) -> NeighbourMeans:
     ids, found = read_neighbours(folders[0], name)
     for folder in folders[1:]:
         found = _union(found, read_neighbours(folder, name)[1])
@@ -215,7 +215,9 @@ def _union(found: Neighbours, others: Neighbours) -> Neighbours:
     return found.merge(replace(others, similarities=np.where(same.any(axis=2), np.nan, others.similarities)))
 
 
-def _write(config: ScoreConfig, bitext: _Bitext, corpora: Sequence[Corpus], means: tuple[Means, Means], lines: int) -> Floats:
+def _write(
+    config: ScoreConfig, bitext: _Bitext, corpora: Sequence[Corpus], means: tuple[NeighbourMeans, NeighbourMeans], lines: int
+) -> Floats:
     """Write the output; returns the margin of each line, NaN where there is none, and infinite where the line was dropped."""
     count = max(1, STRETCH // (4 * corpora[0].dim))
     scores = []

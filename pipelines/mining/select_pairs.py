@@ -14,38 +14,40 @@ from miner import stages, storage
 from miner.config.commands import DecideSettings
 from miner.mining import gold as evaluation
 from miner.mining import writers
-from miner.mining.gold import Pairs, Scores
+from miner.mining.gold import GoldScores, Pairs
 from miner.mining.margin import THRESHOLDS
-from miner.mining.thresholds import Choice
+from miner.mining.thresholds import ThresholdChoice
 from miner.stages import Manifest, Shard
 from miner.tables import DROPPED_PAIRS
-from pipelines.beam.shuffle import Steps
+from pipelines.beam.shuffle import ShuffleSteps
 from pipelines.mining import deltas, filter_pairs, match, sort_pairs
-from pipelines.mining.candidates import Searched
-from pipelines.mining.deltas import Delta
-from pipelines.mining.filter_pairs import Judged
-from pipelines.mining.match import Matched
-from pipelines.mining.sort_pairs import Ordered
+from pipelines.mining.candidates import SearchResult
+from pipelines.mining.deltas import BitextDelta
+from pipelines.mining.filter_pairs import FilteredPairs
+from pipelines.mining.match import MatchedPairs
+from pipelines.mining.sort_pairs import SortedPairs
 
 STAGE = "mine"
 STEPS = ".pairs"  # folder of what is on its way
 DROPPED = "dropped.parquet"
 EXAMPLES = 10  # pairs in the summary
 
-Wanted = tuple[Pairs, int]  # gold pairs, and how many more there are that cannot be found
+MatchedCount = tuple[Pairs, int]  # gold pairs, and how many more there are that cannot be found
 
 
 def steps_of(
-    found: Searched, settings: DecideSettings, threshold: float, output: str, options: Sequence[str], wanted: Pairs = frozenset()
-) -> Steps:
+    found: SearchResult, settings: DecideSettings, threshold: float, output: str, options: Sequence[str], wanted: Pairs = frozenset()
+) -> ShuffleSteps:
     """Where the pairs above a threshold are made, and counted that are wanted, under OUTPUT."""
     manifest = stages.read_manifest(found.folder)
     parts = [shard.checksum for shard in manifest.shards], found.source.key, found.target.key
     key = storage.key([parts, settings.margin, settings.retrieval, settings.pair_filters.bounds(), str(threshold), sorted(wanted)])
-    return Steps("matching", storage.join(output, STEPS), key, manifest.rows, options)
+    return ShuffleSteps("matching", storage.join(output, STEPS), key, manifest.rows, options)
 
 
-def pairs_above(found: Searched, settings: DecideSettings, threshold: float, steps: Steps) -> tuple[Matched, Judged | None]:
+def pairs_above(
+    found: SearchResult, settings: DecideSettings, threshold: float, steps: ShuffleSteps
+) -> tuple[MatchedPairs, FilteredPairs | None]:
     """The pairs above a threshold, by margin, retrieval and the judge of their texts, and what he said of the others.
 
     They are the first of those above any lower threshold.
@@ -58,7 +60,7 @@ def pairs_above(found: Searched, settings: DecideSettings, threshold: float, ste
     return match.match(judged.candidates, settings.retrieval), judged
 
 
-def _threshold(settings: DecideSettings, choice: Choice | None) -> float | None:
+def _threshold(settings: DecideSettings, choice: ThresholdChoice | None) -> float | None:
     if choice is not None:
         return choice.threshold
     if settings.threshold is not None:
@@ -67,21 +69,26 @@ def _threshold(settings: DecideSettings, choice: Choice | None) -> float | None:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenBitext:
     """What came of a decision."""
 
     pairs: int
     threshold: float | None
-    choice: Choice | None  # of the threshold, with `auto`
+    choice: ThresholdChoice | None  # of the threshold, with `auto`
     dropped: Mapping[str, int]  # reason -> candidates
-    scores: Scores | None  # with gold
+    scores: GoldScores | None  # with gold
     examples: list[tuple[float, str, str]]  # margin, source, target: from the best pair to the last
-    delta: Delta | None  # where corpora changed since the run before
+    delta: BitextDelta | None  # where corpora changed since the run before
 
 
 def write(
-    found: Searched, settings: DecideSettings, output: str, wanted: Wanted | None, choice: Choice | None = None, options: Sequence[str] = ()
-) -> Written:
+    found: SearchResult,
+    settings: DecideSettings,
+    output: str,
+    wanted: MatchedCount | None,
+    choice: ThresholdChoice | None = None,
+    options: Sequence[str] = (),
+) -> WrittenBitext:
     """Decide, and write the pairs and, last, the manifest. It tells no times and no places, so that a rerun gives the same bytes.
 
     `wanted` is gold, to compare with, and `choice` the threshold, where it was chosen.
@@ -101,7 +108,7 @@ def write(
     _write_dropped(dropped, settings, output)
     scores = evaluation.scores(sum(shard.counts["right"] for shard in rows.manifest.shards), pairs.rows, *wanted) if wanted else None
     delta = deltas.write(before, output, changes, options) if before else None
-    written = Written(pairs.rows, threshold, choice, dict(judged.dropped) if judged else {}, scores, examples.found, delta)
+    written = WrittenBitext(pairs.rows, threshold, choice, dict(judged.dropped) if judged else {}, scores, examples.found, delta)
     told = _manifest(found, settings, output, written)
     if not before and known not in (None, deltas.pairs_of(told)):
         storage.remove(changes.folder)  # other pairs of the same text, to which no delta leads
@@ -111,7 +118,7 @@ def write(
     return written
 
 
-def _write_dropped(dropped: Ordered | None, settings: DecideSettings, output: str) -> None:
+def _write_dropped(dropped: SortedPairs | None, settings: DecideSettings, output: str) -> None:
     """OUTPUT/dropped.parquet, where it is to be kept; one of another decision is removed."""
     if not settings.keep_dropped:
         storage.remove(storage.join(output, DROPPED))
@@ -121,7 +128,7 @@ def _write_dropped(dropped: Ordered | None, settings: DecideSettings, output: st
             writer.write_table(writers.same_bytes(part, DROPPED_PAIRS))
 
 
-def _manifest(found: Searched, settings: DecideSettings, output: str, written: Written) -> Manifest:
+def _manifest(found: SearchResult, settings: DecideSettings, output: str, written: WrittenBitext) -> Manifest:
     rows = {writers.TSV: written.pairs, writers.PARQUET: written.pairs}
     if settings.keep_dropped:
         rows[DROPPED] = sum(written.dropped.values())
@@ -138,16 +145,16 @@ def _manifest(found: Searched, settings: DecideSettings, output: str, written: W
     return Manifest(STAGE, _decided(found, settings, written.threshold), _inputs(found), files, details)
 
 
-def _decided(found: Searched, settings: DecideSettings, threshold: float | None) -> dict[str, Any]:
+def _decided(found: SearchResult, settings: DecideSettings, threshold: float | None) -> dict[str, Any]:
     filters = settings.pair_filters.bounds()
     return {"k": found.k, "margin": settings.margin, "retrieval": settings.retrieval, "threshold": threshold, "filters": filters}
 
 
-def _inputs(found: Searched) -> dict[str, str]:
+def _inputs(found: SearchResult) -> dict[str, str]:
     return {"source": found.source.key, "target": found.target.key}
 
 
-def sizes(found: Searched) -> tuple[dict[str, int], dict[str, int]]:
+def sizes(found: SearchResult) -> tuple[dict[str, int], dict[str, int]]:
     """The lines kept and the unique sentences of each side."""
     corpora = {"source": found.source, "target": found.target}
     return {side: corpus.counts["kept"] for side, corpus in corpora.items()}, {side: corpus.rows for side, corpus in corpora.items()}

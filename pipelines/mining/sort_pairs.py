@@ -18,10 +18,10 @@ from miner.mining.gold import Pairs
 from miner.stages import Manifest
 from miner.tables import BITEXT
 from pipelines.beam import shuffle
-from pipelines.beam.runner import Work
-from pipelines.beam.shuffle import Numbers, Steps
-from pipelines.mining.candidates import Searched
-from pipelines.mining.match import Matched, best_first
+from pipelines.beam.runner import ShardTask
+from pipelines.beam.shuffle import Numbers, ShuffleSteps
+from pipelines.mining.candidates import SearchResult
+from pipelines.mining.match import MatchedPairs, best_first
 
 RANGE = 1 << 19  # pairs in one range of margins, about
 SAMPLE = 256  # of the pairs of one element
@@ -30,7 +30,7 @@ IDS = ("source_id", "target_id")
 
 
 @dataclass(frozen=True)
-class Ordered:
+class SortedPairs:
     """Rows of the schema BITEXT, or of one that begins so, best first in the order of the shards."""
 
     folder: str
@@ -51,7 +51,7 @@ class Ordered:
         yield pa.concat_tables(held)
 
 
-def order(pairs: Matched, found: Searched, wanted: Pairs, steps: Steps) -> Ordered:
+def order(pairs: MatchedPairs, found: SearchResult, wanted: Pairs, steps: ShuffleSteps) -> SortedPairs:
     """The pairs with their texts. The shards count under `right` which of them are wanted."""
     targets, sources = shuffle.names(pairs.targets), shuffle.names(len(found.source.shards))
     steps.run("targets", targets, _TargetTexts(pairs, found.target, len(sources), steps.place("targets")))
@@ -60,16 +60,16 @@ def order(pairs: Matched, found: Searched, wanted: Pairs, steps: Steps) -> Order
     return _sorted("pairs", steps.place("sources"), sources, ranks, wanted, steps)
 
 
-def order_rows(uris: Sequence[str], rows: int, steps: Steps) -> Ordered:
+def order_rows(uris: Sequence[str], rows: int, steps: ShuffleSteps) -> SortedPairs:
     """Rows that have their texts, of files of one batch that `exchange.scatter` wrote with a `sample`."""
     ranks, names = ranks_of(uris, rows), shuffle.names(len(uris))
     steps.run("dealt", names, _Deal(uris, ranks, steps.place("dealt")))
     return _sorted("ordered", steps.place("dealt"), names, ranks, frozenset(), steps)
 
 
-def _sorted(name: str, folder: str, shards: Sequence[str], ranks: "Ranks", wanted: Pairs, steps: Steps) -> Ordered:
+def _sorted(name: str, folder: str, shards: Sequence[str], ranks: "MarginRanges", wanted: Pairs, steps: ShuffleSteps) -> SortedPairs:
     parts = [stages.shard_name(index, ranks.count) for index in range(ranks.count)]
-    return Ordered(steps.place(name), steps.run(name, parts, _Sort(folder, shards, wanted, steps.place(name))))
+    return SortedPairs(steps.place(name), steps.run(name, parts, _Sort(folder, shards, wanted, steps.place(name))))
 
 
 def with_texts(table: pa.Table, side: str, corpus: Corpus, spans: Mapping[str, Span]) -> pa.Table:
@@ -89,7 +89,7 @@ def sample(table: pa.Table) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Ranks:
+class MarginRanges:
     """Where each range of the order but the first begins: margins, source ids and target ids (n,)."""
 
     margins: Sequence[float]
@@ -113,7 +113,7 @@ class Ranks:
         return numbers[len(self.margins) :]
 
 
-def ranks_of(uris: Sequence[str], rows: int) -> Ranks:
+def ranks_of(uris: Sequence[str], rows: int) -> MarginRanges:
     """Ranges of about RANGE rows, by the samples in files that hold so many."""
     samples = [json.loads(shuffle.metadata_of(uri)["sample"]) for uri in uris]
     margins, sources, targets = (
@@ -122,13 +122,13 @@ def ranks_of(uris: Sequence[str], rows: int) -> Ranks:
     order = np.lexsort((targets, sources, -margins))
     count = min(math.ceil(rows / RANGE), len(order) + 1)
     starts = order[np.arange(1, count) * len(order) // max(1, count)]
-    return Ranks(margins[starts].tolist(), sources[starts].tolist(), targets[starts].tolist())
+    return MarginRanges(margins[starts].tolist(), sources[starts].tolist(), targets[starts].tolist())
 
 
-class _TargetTexts(Work):
+class _TargetTexts(ShardTask):
     """One range of targets -> its pairs with the targets' texts, by the range of the sources."""
 
-    def __init__(self, pairs: Matched, corpus: Corpus, ranges: int, folder: str) -> None:
+    def __init__(self, pairs: MatchedPairs, corpus: Corpus, ranges: int, folder: str) -> None:
         self.pairs = pairs
         self.corpus = corpus
         self.ranges = ranges
@@ -146,10 +146,10 @@ class _TargetTexts(Work):
         return len(table), {}
 
 
-class _SourceTexts(Work):
+class _SourceTexts(ShardTask):
     """One range of sources -> its pairs with all texts, by the range of the margins."""
 
-    def __init__(self, others: str, shards: Sequence[str], corpus: Corpus, ranks: Ranks, folder: str) -> None:
+    def __init__(self, others: str, shards: Sequence[str], corpus: Corpus, ranks: MarginRanges, folder: str) -> None:
         self.others = others
         self.shards = shards
         self.corpus = corpus
@@ -166,10 +166,10 @@ class _SourceTexts(Work):
         return len(table), {}
 
 
-class _Deal(Work):
+class _Deal(ShardTask):
     """Rows in any order -> the same, by the range of the margins."""
 
-    def __init__(self, uris: Sequence[str], ranks: Ranks, folder: str) -> None:
+    def __init__(self, uris: Sequence[str], ranks: MarginRanges, folder: str) -> None:
         self.uris = uris
         self.ranks = ranks
         self.folder = folder
@@ -180,7 +180,7 @@ class _Deal(Work):
         return len(table), {}
 
 
-class _Sort(Work):
+class _Sort(ShardTask):
     """One range of margins -> its rows, best first."""
 
     def __init__(self, others: str, shards: Sequence[str], wanted: Pairs, folder: str) -> None:

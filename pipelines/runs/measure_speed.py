@@ -18,9 +18,9 @@ from miner.encoders import Encoder, load_encoder
 from miner.encoders.transformer import TransformerEncoder
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import DataError
-from miner.plan.speeds import Encoding, Speeds
+from miner.plan.speeds import EncodingCost, Speeds
 from miner.search import cost_model, precision
-from miner.search.exact import Block, search_block
+from miner.search.exact import VectorBlock, search_block
 from miner.storage import available_cores
 from miner.tables import Vectors
 from pipelines.corpus import embed
@@ -45,7 +45,7 @@ class Calibration:
     """What was found out here."""
 
     speeds: Speeds
-    encoding: Encoding
+    encoding: EncodingCost
     passed: float  # share of the sentences that the filters keep
     packed: float  # bytes on disk for each byte of a sentence
     seconds: float  # that it took
@@ -88,7 +88,7 @@ def compare(vectors: Vectors, config: RunConfig) -> Calibration:
     fastest = next(iter(precision.fastest(choose_device(config.device), USUAL)))
     faster = usual * USUAL * cost_model.EXACT_SECONDS[fastest] / available_cores()
     speeds = Speeds(read=None, embed=None, search=pairs, faster=faster, start=START_SECONDS)
-    return Calibration(speeds, Encoding(dim, None, _stretch(dim)), 1.0, 0.0, time.perf_counter() - start)
+    return Calibration(speeds, EncodingCost(dim, None, _stretch(dim)), 1.0, 0.0, time.perf_counter() - start)
 
 
 def _stretch(dim: int) -> int:
@@ -188,9 +188,9 @@ def _compare(vectors: Vectors, rows: int, config: RunConfig, device: torch.devic
     return min(took.wall, took.processors / available_cores()) if device.type == "cpu" else took.wall
 
 
-def _block(vectors: Vectors, rows: int, chance: np.random.Generator) -> Block:
+def _block(vectors: Vectors, rows: int, chance: np.random.Generator) -> VectorBlock:
     """`rows` vectors, and where there are not so many, others of the same length."""
     missing = max(0, rows - len(vectors))
     made = chance.normal(size=(missing, vectors.shape[1]))
     made /= np.linalg.norm(made, axis=1, keepdims=True)
-    return Block(np.arange(rows), np.concatenate([vectors[:rows], made.astype(np.float16)]))
+    return VectorBlock(np.arange(rows), np.concatenate([vectors[:rows], made.astype(np.float16)]))

@@ -17,9 +17,9 @@ from miner.corpus import Corpus
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError, DataError
 from miner.plan import corpus_size, hardware, speeds, stage_costs
-from miner.plan.resources import Sized
+from miner.plan.resources import CorpusSize
 from miner.plan.speeds import Speeds
-from miner.plan.stage_costs import Asked, Chosen, Crew, Stage
+from miner.plan.stage_costs import EngineChoice, EngineRequest, StageCost, WorkerPool
 from miner.search import precision
 from miner.storage import available_cores
 from miner.text import readers
@@ -35,7 +35,7 @@ SEED = 4
 
 
 @dataclass(frozen=True)
-class Found:
+class CorpusSample:
     """What is known of a corpus before its sentences are."""
 
     lines: float  # that are to be read, or the sentences of one that is embedded
@@ -54,14 +54,14 @@ class Found:
 class PlannedCorpus:
     """A corpus as large as it will be, and how that is known."""
 
-    sized: Sized
+    sized: CorpusSize
     why: str
     lines: float  # to read
     inputs: int  # files that hold them; of a corpus whose size is only said, as many as shards; none where it is embedded
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """What `miner plan` tells."""
 
     machine: str
@@ -69,8 +69,8 @@ class Plan:
     speeds: Speeds
     calibration: Calibration
     corpora: Mapping[str, PlannedCorpus]
-    pairs: Mapping[str, Chosen]
-    stages: Sequence[Stage]
+    pairs: Mapping[str, EngineChoice]
+    stages: Sequence[StageCost]
     done: Sequence[str]  # what is complete, and no stage any more
     price: float | None  # of an hour of one machine
     room: float  # bytes of memory of one machine
@@ -135,7 +135,7 @@ class Plan:
         return most
 
 
-def make(config: RunConfig) -> Plan:
+def make(config: RunConfig) -> RunPlan:
     """Look into the corpora, try out some of their sentences, and reckon.
 
     Raises what `run.run` raises before it begins, ConfigError for a machine that is not known, and where no index fits its memory.
@@ -153,14 +153,14 @@ def make(config: RunConfig) -> Plan:
     told = calibration.speeds
     if machine is not None:
         told = speeds.elsewhere(told, available_cores(), machine, calibration.encoding)
-    crew = Crew(config.plan.workers, told)
+    crew = WorkerPool(config.plan.workers, told)
     asked = _asked(config, machine, calibration.encoding.dim)
     pairs = {
         name: stage_costs.choose(corpora[source].sized, corpora[target].sized, asked, told)
         for name, (source, target) in config.named_pairs().items()
         if f"mine {name}" not in done
     }
-    return Plan(
+    return RunPlan(
         machine=config.plan.machine or HERE,
         workers=crew.workers,
         speeds=told,
@@ -187,7 +187,7 @@ def _check_names(config: RunConfig) -> None:
             raise ConfigError(f"plan.sentences: no corpus is called {name!r}; one of {', '.join(config.corpora)}")
 
 
-def _look(config: RunConfig, name: str, place: str | None) -> Found:
+def _look(config: RunConfig, name: str, place: str | None) -> CorpusSample:
     """Look into a corpus; `place` is where it is embedded, if a run has done that."""
     told = config.corpora[name]
     if place is None and len(told.files) == 1 and inputs_module.is_folder(told.files[0]):
@@ -196,7 +196,7 @@ def _look(config: RunConfig, name: str, place: str | None) -> Found:
         corpus = inputs_module.open_folder(place)
         shard = next(shard for shard in corpus.shards if shard.rows)
         texts = next(corpus.sentences(shard.name, ["text"]))["text"].to_pylist()
-        return Found(
+        return CorpusSample(
             corpus.rows,
             "embedded already",
             corpus.lang,
@@ -215,7 +215,7 @@ def _look(config: RunConfig, name: str, place: str | None) -> Found:
     if not texts:
         raise DataError(f"corpora.{name}: not one sentence in {lines:,} lines that were looked at; give a text with sentences")
     kept = len(texts) / lines
-    return Found(count.lines, count.why, told.lang or name, kept, _bytes(texts), texts, ranges_for(inputs, settings), len(inputs))
+    return CorpusSample(count.lines, count.why, told.lang or name, kept, _bytes(texts), texts, ranges_for(inputs, settings), len(inputs))
 
 
 def _bytes(texts: Sequence[str]) -> float:
@@ -223,7 +223,7 @@ def _bytes(texts: Sequence[str]) -> float:
     return sum(len(text.encode()) for text in texts) / max(1, len(texts))
 
 
-def _calibrate(found: Mapping[str, Found], config: RunConfig) -> Calibration:
+def _calibrate(found: Mapping[str, CorpusSample], config: RunConfig) -> Calibration:
     """With texts of all corpora that are to be embedded, of each as large a share as of the lines; or with vectors that are there."""
     left = [each for each in found.values() if each.inputs]
     if not left:
@@ -235,28 +235,32 @@ def _calibrate(found: Mapping[str, Found], config: RunConfig) -> Calibration:
     return measure_speed.calibrate(texts, max(left, key=lambda each: each.lines).lang, config)
 
 
-def _planned(config: RunConfig, name: str, found: Found, calibration: Calibration) -> PlannedCorpus:
+def _planned(config: RunConfig, name: str, found: CorpusSample, calibration: Calibration) -> PlannedCorpus:
     given, dim, row = config.plan.sentences.get(name), calibration.encoding.dim, calibration.packed * found.text
     if given is None:
         sentences = max(1, round(found.lines * found.kept * (calibration.passed if found.inputs else 1.0)))
-        return PlannedCorpus(Sized(sentences, found.text, row, found.shards, dim), found.why, found.lines, found.inputs)
+        return PlannedCorpus(CorpusSize(sentences, found.text, row, found.shards, dim), found.why, found.lines, found.inputs)
     shards = config.shards or min(MAX_RANGES, math.ceil(given * found.text / RANGE_BYTES))
-    return PlannedCorpus(Sized(given, found.text, row, shards, dim), "as you said", given, shards if found.inputs else 0)
+    return PlannedCorpus(CorpusSize(given, found.text, row, shards, dim), "as you said", given, shards if found.inputs else 0)
 
 
-def _asked(config: RunConfig, machine: Hardware | None, dim: int) -> Asked:
+def _asked(config: RunConfig, machine: Hardware | None, dim: int) -> EngineRequest:
     device = choose_device(config.device).type if machine is None else "cpu" if machine.flops is None else "a GPU"
     fastest = next(iter(precision.fastest(torch.device("cpu"), dim)))
     cores = available_cores() if machine is None else machine.cores
     known = engine.whatever_the_size(config.part(EngineSettings), device)
-    return Asked(config.k, config.target_recall, config.memory_bytes, fastest, cores, known)
+    return EngineRequest(config.k, config.target_recall, config.memory_bytes, fastest, cores, known)
 
 
 def _stages(
-    config: RunConfig, found: Mapping[str, Found], corpora: Mapping[str, PlannedCorpus], pairs: Mapping[str, Chosen], crew: Crew
-) -> list[Stage]:
+    config: RunConfig,
+    found: Mapping[str, CorpusSample],
+    corpora: Mapping[str, PlannedCorpus],
+    pairs: Mapping[str, EngineChoice],
+    crew: WorkerPool,
+) -> list[StageCost]:
     """Every corpus is read and embedded once, and indexed when the first pair wants it."""
-    made: list[Stage] = []
+    made: list[StageCost] = []
     ready = {name for name, each in found.items() if each.indexed}
     for name, corpus in corpora.items():
         if corpus.inputs:

@@ -33,10 +33,10 @@ from pipelines.beam.runner import in_local_processes, working_in
 from pipelines.corpus import embed
 from pipelines.mining import inputs, mine
 from pipelines.runs import scheduler, verify
-from pipelines.runs.scheduler import Task
+from pipelines.runs.scheduler import ScheduledTask
 from pipelines.search import build_index
 from pipelines.search import engine as engine_module
-from pipelines.search.exact import Search
+from pipelines.search.exact import SearchRequest
 
 CORPORA, INDEXES, PAIRS = "corpora", "indexes", "pairs"  # folders
 SUMMARY = "run.json"
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Step:
+class RunStep:
     """One stage of a plan."""
 
     name: str
@@ -71,14 +71,14 @@ class RunResult:
         return asdict(self)
 
 
-def plan(config: RunConfig) -> list[Step]:
+def plan(config: RunConfig) -> list[RunStep]:
     """What `run` would do, in the order of the config. Raises what `run` raises before it begins."""
     job = _Job(config, ())
     steps = [
-        Step(f"embed {name}", f"{len(readers.expand(made.inputs))} files", made.output, job.is_embedded(name))
+        RunStep(f"embed {name}", f"{len(readers.expand(made.inputs))} files", made.output, job.is_embedded(name))
         for name, made in job.texts.items()
     ]
-    return steps + [Step(f"mine {name}", " and ".join(pair), job.folder(name), job.is_mined(name)) for name, pair in job.pairs.items()]
+    return steps + [RunStep(f"mine {name}", " and ".join(pair), job.folder(name), job.is_mined(name)) for name, pair in job.pairs.items()]
 
 
 def run(config: RunConfig, options: Sequence[str] = ()) -> RunResult:
@@ -165,13 +165,13 @@ class _Job:
     def folder(self, pair: str) -> str:
         return storage.join(self.config.output, PAIRS, pair)
 
-    def tasks(self) -> list[Task]:
+    def tasks(self) -> list[ScheduledTask]:
         """Pairs come first, so that one is mined before the next corpus is embedded."""
         pairs = [
-            Task(f"mine {name}", functools.partial(self.mine, name), tuple(f"embed {side}" for side in pair if side in self.texts))
+            ScheduledTask(f"mine {name}", functools.partial(self.mine, name), tuple(f"embed {side}" for side in pair if side in self.texts))
             for name, pair in self.pairs.items()
         ]
-        return pairs + [Task(f"embed {name}", functools.partial(self.embed, name)) for name in self.texts]
+        return pairs + [ScheduledTask(f"embed {name}", functools.partial(self.embed, name)) for name in self.texts]
 
     def is_embedded(self, name: str) -> bool:
         return name not in self.texts or embed.is_done(self.texts[name], self.fingerprint)
@@ -225,7 +225,7 @@ class _Job:
     def _mine_config(self, pair: str, source: Corpus, target: Corpus) -> MineConfig:
         """An index is built of a corpus when the first pair wants it."""
         config = self.config
-        search = Search(source, target, config.k, config.device)
+        search = SearchRequest(source, target, config.k, config.device)
         engine, _ = engine_module.choose(search, config.part(EngineSettings), (False, False), f"{self.folder(pair)}.engine.json")
         places = [self._indexed(name) if engine == "faiss" else self.places[name] for name in self.pairs[pair]]
         parts = (EncoderSettings, EngineSettings, MatchSettings)

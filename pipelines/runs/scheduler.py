@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Task:
+class ScheduledTask:
     """Something to do, after the tasks it needs."""
 
     name: str
@@ -22,7 +22,7 @@ class Task:
     needs: tuple[str, ...] = ()
 
 
-def run(tasks: Sequence[Task], at_once: int = 1, spare: bool = False) -> dict[str, DataError]:
+def run(tasks: Sequence[ScheduledTask], at_once: int = 1, spare: bool = False) -> dict[str, DataError]:
     """Do all tasks, up to `at_once` side by side; of those that could begin, the one that comes first in `tasks`.
 
     One at a time, they run in the thread that calls, which alone notices signals. Where a task fails no other is begun, those that
@@ -52,7 +52,7 @@ def run(tasks: Sequence[Task], at_once: int = 1, spare: bool = False) -> dict[st
     return failed
 
 
-def _begin(task: Task, failed: Container[str], aside: bool, results: Results) -> None:
+def _begin(task: ScheduledTask, failed: Container[str], aside: bool, results: Results) -> None:
     """Do a task, in a thread of its own or in this one, unless something that it needs failed."""
     lacking = [name for name in task.needs if name in failed]
     if lacking:
@@ -64,7 +64,7 @@ def _begin(task: Task, failed: Container[str], aside: bool, results: Results) ->
         _act(task, results)
 
 
-def _act(task: Task, results: Results) -> None:
+def _act(task: ScheduledTask, results: Results) -> None:
     try:
         task.act()
     except BaseException as error:

@@ -26,7 +26,7 @@ class StageStatus:
 
 
 @dataclass(frozen=True)
-class Status:
+class RunStatus:
     """What `miner status` found."""
 
     folder: str
@@ -39,7 +39,7 @@ class Status:
         return asdict(self)
 
 
-def look(folder: str) -> Status:
+def look(folder: str) -> RunStatus:
     """DataError where nothing was made in `folder`, and nothing is being made."""
     if not storage.is_folder(folder):
         raise DataError(f"{folder}: no such folder; give the --output of a command")
@@ -49,7 +49,7 @@ def look(folder: str) -> Status:
     if holder is None and not places:
         raise DataError(f"{folder}: nothing was made here, and nothing is being made; give the --output of a command")
     stages = tuple(_stage(folder, place, names) for place in places)
-    return Status(folder, holder, holder is not None and holder.alive, stages)
+    return RunStatus(folder, holder, holder is not None and holder.alive, stages)
 
 
 def _stage(folder: str, place: str, names: list[str]) -> StageStatus:

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Fault:
+class DamageReport:
     """What is wrong, where, and what mends it."""
 
     place: str
@@ -38,20 +38,20 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Verified:
+class VerifyResult:
     """What `miner verify` looked at, and what it found."""
 
     folder: str
     stages: int
     files: int
-    faults: tuple[Fault, ...]
+    faults: tuple[DamageReport, ...]
 
     def figures(self) -> dict[str, Any]:
         """The same for a program."""
         return asdict(self)
 
 
-def run(folder: str) -> Verified:
+def run(folder: str) -> VerifyResult:
     """Look at all that was made in `folder`.
 
     StorageError while a run works there, DataError where nothing was ever made there.
@@ -64,21 +64,21 @@ def run(folder: str) -> Verified:
     return check(folder)
 
 
-def check(folder: str) -> Verified:
+def check(folder: str) -> VerifyResult:
     """The same of a folder that this run may hold itself."""
     files = storage.files_below(folder)
     places = sorted({place for name in files if (place := stage_of(name)) is not None})
     if not places:
         raise DataError(f"{folder}: holds nothing that `miner` made; give the --output of a command")
     found = [_Stage(storage.join(folder, place).rstrip("/"), _below(place, files)) for place in places]
-    faults: list[Fault] = []
+    faults: list[DamageReport] = []
     done, total = 0, sum(len(stage.shards) for stage in found)
     for stage in found:
         faults += stage.faults()
         done += len(stage.shards)
         progress = {"stage": "verify", "done": done, "total": total, "unit": "file"}
         logger.info("verified %d of %d files", done, total, extra={"progress": progress})
-    return Verified(folder, len(found), total, tuple(faults))
+    return VerifyResult(folder, len(found), total, tuple(faults))
 
 
 def stage_of(name: str) -> str | None:
@@ -102,13 +102,13 @@ class _Stage:
         self.folder = folder
         self.files = files  # relative to the folder
         self.manifest: Manifest | None = None
-        self.unreadable: Fault | None = None
+        self.unreadable: DamageReport | None = None
         if MANIFEST in files:
             try:
                 self.manifest = stages.read_manifest(folder)
             except StorageError as error:
                 what, _, remedy = str(error).removeprefix(f"{self.path(MANIFEST)}: ").partition("; ")
-                self.unreadable = Fault(self.path(MANIFEST), what, remedy)
+                self.unreadable = DamageReport(self.path(MANIFEST), what, remedy)
 
     @property
     def shards(self) -> list[Shard]:
@@ -117,12 +117,12 @@ class _Stage:
     def path(self, *names: str) -> str:
         return storage.join(self.folder, *names)
 
-    def faults(self) -> Iterator[Fault]:
+    def faults(self) -> Iterator[DamageReport]:
         if self.unreadable is not None:
             yield self.unreadable
         elif self.manifest is None:
             made = sum(name.startswith(f"{MARKERS}/") for name in self.files)
-            yield Fault(self.path(MANIFEST), f"not there, so this is not finished; {made} shards are made", AGAIN)
+            yield DamageReport(self.path(MANIFEST), f"not there, so this is not finished; {made} shards are made", AGAIN)
         elif (foreign := self.foreign(self.manifest)) is not None:
             yield foreign
         else:
@@ -130,14 +130,14 @@ class _Stage:
                 yield from self.of_shard(shard)
             for name in sorted(self.files - {shard.name for shard in self.manifest.shards}):
                 if name.startswith("part-") and "/" not in name:
-                    yield Fault(self.path(name), f"not in {MANIFEST}", f"delete it, or {AGAIN}")
+                    yield DamageReport(self.path(name), f"not in {MANIFEST}", f"delete it, or {AGAIN}")
             for reason in set_aside_in(self.manifest).values():
                 place, _, rest = reason.partition(": ")
                 what, _, remedy = rest.partition("; ")
-                yield Fault(place, f"set aside: {what}", remedy or AGAIN)
+                yield DamageReport(place, f"set aside: {what}", remedy or AGAIN)
             yield from _lineage(self.folder, self.manifest)
 
-    def foreign(self, manifest: Manifest) -> Fault | None:
+    def foreign(self, manifest: Manifest) -> DamageReport | None:
         """A manifest of embeddings that tells another encoder than the vectors do."""
         told = manifest.config.get("fingerprint")
         for name in sorted(self.files) if manifest.stage == EMBEDDINGS else ():
@@ -149,20 +149,20 @@ class _Stage:
                     continue  # told with the shard
                 if made != told:
                     what = f"of the encoder {told}, and the vectors of {name} are of {made}"
-                    return Fault(self.path(MANIFEST), what, ANEW.format(self.folder))
+                    return DamageReport(self.path(MANIFEST), what, ANEW.format(self.folder))
         return None
 
-    def of_shard(self, shard: Shard) -> Iterator[Fault]:
+    def of_shard(self, shard: Shard) -> Iterator[DamageReport]:
         """What is wrong with a file, or with the marker that lets the next run keep it."""
         uri, marker = self.path(shard.name), f"{MARKERS}/{shard.name}.json"
         if shard.name not in self.files:
-            yield Fault(uri, "missing", AGAIN)
+            yield DamageReport(uri, "missing", AGAIN)
             return
         found = storage.checksum(uri)
         if found != shard.checksum:
-            yield Fault(uri, self.damage(uri, shard, found), AGAIN)
+            yield DamageReport(uri, self.damage(uri, shard, found), AGAIN)
         if marker in self.files and not _says(self.path(marker), shard):
-            yield Fault(self.path(marker), "does not tell of its shard what the manifest does", AGAIN)
+            yield DamageReport(self.path(marker), "does not tell of its shard what the manifest does", AGAIN)
 
     def damage(self, uri: str, shard: Shard, found: str) -> str:
         if uri.endswith(".parquet"):
@@ -183,7 +183,7 @@ def _says(uri: str, shard: Shard) -> bool:
     return isinstance(told, dict) and {**told, "key": None} == {**asdict(shard), "key": None}
 
 
-def _lineage(folder: str, manifest: Manifest) -> Iterator[Fault]:
+def _lineage(folder: str, manifest: Manifest) -> Iterator[DamageReport]:
     """Where a stage was made from something else than what is now there."""
     parent = posixpath.dirname(folder) if "://" in folder else posixpath.normpath(storage.join(folder, ".."))
     try:
@@ -202,16 +202,16 @@ def _lineage(folder: str, manifest: Manifest) -> Iterator[Fault]:
             yield from _unlike(folder, manifest.inputs, keys, candidates.STAGE)
     except MinerError as error:
         what, _, remedy = str(error).rpartition("; ")
-        yield Fault(storage.join(folder, MANIFEST), f"made from what is no longer there: {what}", remedy)
+        yield DamageReport(storage.join(folder, MANIFEST), f"made from what is no longer there: {what}", remedy)
 
 
 def _checksums(folder: str, prefix: str = "") -> dict[str, str]:
     return {f"{prefix}{shard.name}": shard.checksum for shard in stages.read_manifest(folder).shards}
 
 
-def _unlike(folder: str, made_from: Mapping[str, str], there: Mapping[str, str], name: str) -> Iterator[Fault]:
+def _unlike(folder: str, made_from: Mapping[str, str], there: Mapping[str, str], name: str) -> Iterator[DamageReport]:
     """A fault where a stage was made from other things than those that are there."""
     different = sorted(part for part in {*made_from, *there} if made_from.get(part) != there.get(part))
     if different:
         what = f"made from other {name} than are beside it ({different[0]}{' and more' if len(different) > 1 else ''})"
-        yield Fault(storage.join(folder, MANIFEST), what, AGAIN)
+        yield DamageReport(storage.join(folder, MANIFEST), what, AGAIN)

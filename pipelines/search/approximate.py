@@ -15,15 +15,15 @@ from miner.encoders.transformer_parts import choose_device
 from miner.search.tuning import Setting
 from miner.stages import Manifest, Shard
 from miner.tables import neighbours_schema
-from pipelines.beam.runner import Work, run_stage
-from pipelines.search.exact import BACKWARD, FORWARD, Search, to_arrow
-from pipelines.search.open_index import SAMPLE, Indexed, draw
+from pipelines.beam.runner import ShardTask, run_stage
+from pipelines.search.exact import BACKWARD, FORWARD, SearchRequest, to_arrow
+from pipelines.search.open_index import SAMPLE, OpenIndex, draw
 
 SEED = 2  # of the sample of queries
 
 
 @dataclass(frozen=True)
-class Side:
+class IndexedSide:
     """The index of one side, and what it is known by."""
 
     folder: str
@@ -32,11 +32,13 @@ class Side:
     factory: str
     corpus: Corpus
 
-    def opened(self, device: str) -> Indexed:
-        return Indexed(self.folder, self.file, self.corpus, device)
+    def opened(self, device: str) -> OpenIndex:
+        return OpenIndex(self.folder, self.file, self.corpus, device)
 
 
-def run(search: Search, indexes: tuple[Side, Side], target: float, folder: str, options: Sequence[str] = ()) -> tuple[Manifest, Manifest]:
+def run(
+    search: SearchRequest, indexes: tuple[IndexedSide, IndexedSide], target: float, folder: str, options: Sequence[str] = ()
+) -> tuple[Manifest, Manifest]:
     """Fill FOLDER/forward and FOLDER/backward by the indexes of the sources and of the targets, at a recall of `target`.
 
     What is there already is kept. The manifests tell the recall of each direction.
@@ -46,7 +48,9 @@ def run(search: Search, indexes: tuple[Side, Side], target: float, folder: str, 
     return found[0], found[1]
 
 
-def _one_way(search: Search, name: str, queries: Corpus, keys: Side, target: float, folder: str, options: Sequence[str]) -> Manifest:
+def _one_way(
+    search: SearchRequest, name: str, queries: Corpus, keys: IndexedSide, target: float, folder: str, options: Sequence[str]
+) -> Manifest:
     stage = search.stage(folder, name)
     # All of the queries say how hard to look, so other queries are searched anew as a whole.
     how = {"engine": "faiss", "index": keys.checksum, "target_recall": str(target), "queries": queries.key}
@@ -59,7 +63,7 @@ def _one_way(search: Search, name: str, queries: Corpus, keys: Side, target: flo
     return run_stage(stage, made, work, options, lambda shards: _details(setting, target, keys, shards))
 
 
-def _setting(search: Search, queries: Corpus, keys: Side, target: float, uri: str) -> Setting:
+def _setting(search: SearchRequest, queries: Corpus, keys: IndexedSide, target: float, uri: str) -> Setting:
     """How to search for `queries`: tuned once and written down, so that a run that was stopped goes on as it began."""
     asked = storage.key([search.k, target, queries.key, keys.checksum])
     if storage.exists(uri):
@@ -72,15 +76,15 @@ def _setting(search: Search, queries: Corpus, keys: Side, target: float, uri: st
     return setting
 
 
-def _details(setting: Setting, target: float, keys: Side, shards: Sequence[Shard]) -> dict[str, Any]:
+def _details(setting: Setting, target: float, keys: IndexedSide, shards: Sequence[Shard]) -> dict[str, Any]:
     searched_again = sum(shard.counts.get("searched_again", 0) for shard in shards)
     return {"factory": keys.factory, "target_recall": target, **asdict(setting), "searched_again": searched_again}
 
 
-class _SearchShard(Work):
+class _SearchShard(ShardTask):
     """One shard of queries -> their neighbours."""
 
-    def __init__(self, queries: Corpus, keys: Side, setting: Setting, search: Search, folder: str) -> None:
+    def __init__(self, queries: Corpus, keys: IndexedSide, setting: Setting, search: SearchRequest, folder: str) -> None:
         self.queries = queries
         self.keys = keys
         self.setting = setting

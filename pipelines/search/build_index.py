@@ -21,8 +21,8 @@ from miner.errors import DataError, StorageError
 from miner.search import cost_model, faiss_index
 from miner.search.tuning import Setting
 from miner.stages import MANIFEST, Manifest, Stage
-from pipelines.beam.runner import Work, run_stage, working_in
-from pipelines.search.open_index import SAMPLE, VECTORS, Indexed, draw, vectors_name
+from pipelines.beam.runner import ShardTask, run_stage, working_in
+from pipelines.search.open_index import SAMPLE, VECTORS, OpenIndex, draw, vectors_name
 
 STAGE = "index"
 TRAINED, PARTS = "trained", "parts"  # folders of what the index is made from; gone when it is finished
@@ -147,7 +147,7 @@ def _make_parts(plan: _Plan, options: Sequence[str]) -> None:
         )
 
 
-class _Building(Work):
+class _Building(ShardTask):
     """What the steps of building share: they are pickled with the plan."""
 
     def __init__(self, plan: _Plan) -> None:
@@ -211,7 +211,7 @@ class _Whole(_Building):
 
 def _tuned(plan: _Plan, device: str, k: int, settings: IndexSettings) -> Mapping[str, Any]:
     """How to search the index, tuned with a sample of its own vectors, and what that finds."""
-    indexed = Indexed(plan.output, FILE, plan.corpus, device)
+    indexed = OpenIndex(plan.output, FILE, plan.corpus, device)
     own, queries = draw(plan.corpus, SAMPLE, settings.seed + 1)  # others than it was trained with
     setting = indexed.tune(queries, k, settings.target_recall, own)
     return {"effort": indexed.index.effort, "setting": asdict(setting)}

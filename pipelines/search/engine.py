@@ -13,8 +13,8 @@ from miner.search import cost_model, faiss_index, precision
 from miner.stages import Manifest
 from miner.storage import available_cores
 from pipelines.search import approximate, build_index, exact, reuse
-from pipelines.search.approximate import Side
-from pipelines.search.exact import Search
+from pipelines.search.approximate import IndexedSide
+from pipelines.search.exact import SearchRequest
 
 NEIGHBOURS, INDEXES = "neighbours", "indexes"  # folders
 CHOSEN = "engine.json"
@@ -22,7 +22,9 @@ CHOSEN = "engine.json"
 logger = logging.getLogger(__name__)
 
 
-def find(wanted: Search, places: tuple[str, str], settings: EngineSettings, output: str, options: Sequence[str] = ()) -> Mapping[str, Any]:
+def find(
+    wanted: SearchRequest, places: tuple[str, str], settings: EngineSettings, output: str, options: Sequence[str] = ()
+) -> Mapping[str, Any]:
     """Fill OUTPUT/neighbours/forward and OUTPUT/neighbours/backward, and tell by which engine and why.
 
     `places` are the source and target as the user gave them: a folder of `miner index` is searched as it is, for the other
@@ -43,7 +45,7 @@ def find(wanted: Search, places: tuple[str, str], settings: EngineSettings, outp
     return {"name": engine, "why": why, exact.FORWARD: forward.details, exact.BACKWARD: backward.details}
 
 
-def choose(wanted: Search, settings: EngineSettings, built: tuple[bool, bool], uri: str) -> tuple[str, str]:
+def choose(wanted: SearchRequest, settings: EngineSettings, built: tuple[bool, bool], uri: str) -> tuple[str, str]:
     """The engine and the reason for it; `built` tells which sides have an index already.
 
     What was estimated is written down in `uri`: which arithmetic is the fastest is measured, and a busy hour may tell otherwise,
@@ -69,7 +71,7 @@ def choose(wanted: Search, settings: EngineSettings, built: tuple[bool, bool], u
     return seconds.engine, why
 
 
-def _searched(wanted: Search, before: Mapping[str, Any]) -> float:
+def _searched(wanted: SearchRequest, before: Mapping[str, Any]) -> float:
     """The share of the work that exact search did before the corpora grew."""
     if before.get("engine") != "exact" or not reuse.within(before.get("among", {}), wanted.source, wanted.target):
         return 0.0
@@ -90,22 +92,22 @@ def whatever_the_size(settings: EngineSettings, device: str) -> tuple[str, str] 
     return None if device == "cpu" else ("exact", f"one pass on {device} takes less time than building an index")
 
 
-def _given(wanted: Search, places: tuple[str, str]) -> list[Side | None]:
+def _given(wanted: SearchRequest, places: tuple[str, str]) -> list[IndexedSide | None]:
     """The indexes that the user gave; None for a side that is no index, or of which the index is not all."""
-    sides: list[Side | None] = []
+    sides: list[IndexedSide | None] = []
     for place, corpus in zip(places, (wanted.source, wanted.target), strict=True):
         whole = storage.is_folder(place) and build_index.is_index(place) and stages.read_manifest(place).inputs["embeddings"] == corpus.key
         sides.append(_side(place, build_index.checked(place), corpus) if whole else None)
     return sides
 
 
-def _built(corpus: Corpus, name: str, wanted: Search, settings: EngineSettings, output: str, options: Sequence[str]) -> Side:
+def _built(corpus: Corpus, name: str, wanted: SearchRequest, settings: EngineSettings, output: str, options: Sequence[str]) -> IndexedSide:
     """The index of a side, built under OUTPUT."""
     folder = storage.join(output, INDEXES, name)
     build = IndexSettings(memory=settings.memory, target_recall=settings.target_recall, device=wanted.device)
     return _side(folder, build_index.build(corpus, folder, build, wanted.k, options), corpus)
 
 
-def _side(folder: str, manifest: Manifest, corpus: Corpus) -> Side:
+def _side(folder: str, manifest: Manifest, corpus: Corpus) -> IndexedSide:
     (file,) = manifest.shards
-    return Side(folder, file.name, file.checksum, manifest.details["factory"], corpus)
+    return IndexedSide(folder, file.name, file.checksum, manifest.details["factory"], corpus)

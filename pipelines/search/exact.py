@@ -21,13 +21,13 @@ from miner import storage
 from miner.corpus import EMBEDDINGS, Corpus
 from miner.encoders.transformer_parts import choose_device
 from miner.search import neighbours
-from miner.search.exact import Block, search_block, search_self
+from miner.search.exact import VectorBlock, search_block, search_self
 from miner.search.neighbours import Ids, Neighbours
 from miner.stages import Manifest, Stage
 from miner.tables import neighbours_schema
-from pipelines.beam.runner import Work, run_stage
+from pipelines.beam.runner import ShardTask, run_stage
 from pipelines.search import reuse
-from pipelines.search.reuse import Earlier
+from pipelines.search.reuse import PreviousNeighbours
 
 BLOCKS, FORWARD, BACKWARD = "blocks", "forward", "backward"  # folders
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ BLOCK_BYTES = 32 << 20  # of the float16 vectors of one side that are held at a 
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchRequest:
     """What is searched, and how."""
 
     source: Corpus
@@ -74,7 +74,7 @@ class Search:
         return found
 
 
-def run(search: Search, folder: str, options: Sequence[str] = ()) -> tuple[Manifest, Manifest]:
+def run(search: SearchRequest, folder: str, options: Sequence[str] = ()) -> tuple[Manifest, Manifest]:
     """Fill FOLDER/forward with the neighbours of the source shards, and FOLDER/backward with those of the target shards.
 
     What is there already is kept. StorageError where it was found with another k or encoder.
@@ -92,12 +92,12 @@ def run(search: Search, folder: str, options: Sequence[str] = ()) -> tuple[Manif
 
 def run_within(corpus: Corpus, k: int, folder: str, device: str = "auto", options: Sequence[str] = ()) -> Manifest:
     """Fill FOLDER/forward with the neighbours that every sentence of a corpus has among its others."""
-    search = Search(corpus, corpus, k, device, within=True)
+    search = SearchRequest(corpus, corpus, k, device, within=True)
     (manifest,) = _grown(search, folder, options)
     return manifest
 
 
-def _grown(search: Search, folder: str, options: Sequence[str]) -> list[Manifest]:
+def _grown(search: SearchRequest, folder: str, options: Sequence[str]) -> list[Manifest]:
     """Search the blocks that were not yet, unless all is there, and merge them for each direction."""
     sides = search.sides()
     stages = {name: search.stage(folder, name) for name in sides}
@@ -116,7 +116,7 @@ def _grown(search: Search, folder: str, options: Sequence[str]) -> list[Manifest
     return merged
 
 
-def _search(search: Search, wanted: Mapping[str, tuple[str, str]], folder: str, options: Sequence[str]) -> None:
+def _search(search: SearchRequest, wanted: Mapping[str, tuple[str, str]], folder: str, options: Sequence[str]) -> None:
     """Search some blocks into FOLDER/blocks."""
     blocks = search.stage(folder, BLOCKS)
     sources, targets = ({shard.name: shard.checksum for shard in corpus.shards} for corpus in (search.source, search.target))
@@ -132,10 +132,10 @@ def _made_from(stage: Stage, queries: Corpus, keys: Corpus) -> dict[str, str]:
     return {shard.name: stage.key({"shard": shard.checksum, "among": keys.key}) for shard in queries.shards}
 
 
-class _SearchBlock(Work):
+class _SearchBlock(ShardTask):
     """One block: the neighbours its sources have among its targets, and the reverse, in one file."""
 
-    def __init__(self, search: Search, folder: str) -> None:
+    def __init__(self, search: SearchRequest, folder: str) -> None:
         self.search = search
         self.folder = folder
 
@@ -180,7 +180,7 @@ class _SearchBlock(Work):
         return neighbours.stack(found)
 
 
-def _stretches(corpus: Corpus, name: str) -> Iterator[Block]:
+def _stretches(corpus: Corpus, name: str) -> Iterator[VectorBlock]:
     """A shard in stretches of about BLOCK_BYTES; an empty one for an empty shard."""
     held: list[tuple[Ids, np.ndarray]] = []
     given = False
@@ -194,14 +194,16 @@ def _stretches(corpus: Corpus, name: str) -> Iterator[Block]:
         yield block
 
 
-def _join(parts: list[tuple[Ids, np.ndarray]]) -> Block:
-    return Block(np.concatenate([ids for ids, _ in parts]), np.concatenate([vectors for _, vectors in parts]))
+def _join(parts: list[tuple[Ids, np.ndarray]]) -> VectorBlock:
+    return VectorBlock(np.concatenate([ids for ids, _ in parts]), np.concatenate([vectors for _, vectors in parts]))
 
 
-class _MergeBlocks(Work):
+class _MergeBlocks(ShardTask):
     """One shard: of the neighbours it has in each block, the nearest."""
 
-    def __init__(self, search: Search, blocks: Mapping[str, tuple[str, str]], known: Earlier, folder: str, direction: str) -> None:
+    def __init__(
+        self, search: SearchRequest, blocks: Mapping[str, tuple[str, str]], known: PreviousNeighbours, folder: str, direction: str
+    ) -> None:
         self.search = search
         self.blocks = blocks
         self.known = known  # before these were searched

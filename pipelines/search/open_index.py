@@ -14,7 +14,7 @@ from miner import storage
 from miner.corpus import EMBEDDINGS, Corpus
 from miner.errors import StorageError
 from miner.search import cost_model, faiss_index, neighbours, rescoring
-from miner.search.exact import Block, search_for
+from miner.search.exact import VectorBlock, search_for
 from miner.search.faiss_index import Index
 from miner.search.neighbours import Ids, Neighbours, Similarities
 from miner.search.tuning import Setting, tune
@@ -29,7 +29,7 @@ PROBED = 1 << 20  # lists, or steps of a graph, that are noted for all queries b
 
 
 @dataclass(frozen=True)
-class Indexed:
+class OpenIndex:
     """An index and the corpus it was made from. Opened in each worker: files are mapped into memory, which workers share."""
 
     folder: str
@@ -101,7 +101,7 @@ class Indexed:
 
     def search_all(self, queries: Vectors, k: int) -> Neighbours:
         """The k nearest of queries (n, dim), exactly."""
-        block, found = Block(np.arange(len(queries)), queries), neighbours.none(len(queries), k)
+        block, found = VectorBlock(np.arange(len(queries)), queries), neighbours.none(len(queries), k)
         for stretch in self._stretches():
             found = search_for(block, stretch, found, self.device)
         return found
@@ -123,12 +123,12 @@ class Indexed:
 
         return tune(look, truth, self.index.most, target)
 
-    def _stretches(self) -> Iterator[Block]:
+    def _stretches(self) -> Iterator[VectorBlock]:
         start = 0
         for part in self.stored:
             for row in range(0, len(part), STRETCH):
                 vectors = np.asarray(part[row : row + STRETCH])
-                yield Block(self.stored_ids[start + row : start + row + len(vectors)], vectors)
+                yield VectorBlock(self.stored_ids[start + row : start + row + len(vectors)], vectors)
             start += len(part)
 
 

@@ -20,7 +20,7 @@ Shards = Mapping[str, str]  # name -> checksum
 
 
 @dataclass(frozen=True)
-class Earlier:
+class PreviousNeighbours:
     """Neighbours by direction and shard, in FOLDER/known, among all shards of the other side."""
 
     folder: str
@@ -54,8 +54,8 @@ class Earlier:
         storage.remove(storage.join(self.folder, KNOWN))
 
 
-def nothing(folder: str) -> Earlier:
-    return Earlier(folder, {}, {}, {})
+def nothing(folder: str) -> PreviousNeighbours:
+    return PreviousNeighbours(folder, {}, {}, {})
 
 
 def details(source: Corpus, target: Corpus) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def details(source: Corpus, target: Corpus) -> dict[str, Any]:
     return {"among": {"source": _shards(source), "target": _shards(target)}}
 
 
-def keep(folder: str, source: Corpus, target: Corpus) -> Earlier:
+def keep(folder: str, source: Corpus, target: Corpus) -> PreviousNeighbours:
     """Of the neighbours in FOLDER, those of both sides, where they were found before these grew."""
     uri, found = storage.join(folder, KNOWN, TOLD), _found(folder, source, target)
     if found is None:
@@ -83,17 +83,17 @@ def targets(folder: str, source: Corpus, target: Corpus) -> set[str]:
     return set(found.target) if found is not None else set()
 
 
-def _found(folder: str, source: Corpus, target: Corpus) -> Earlier | None:
+def _found(folder: str, source: Corpus, target: Corpus) -> PreviousNeighbours | None:
     """What was set aside, or else is complete, of these sides before they grew."""
     uri = storage.join(folder, KNOWN, TOLD)
     try:
-        found = Earlier(folder, **storage.read_json(uri)) if storage.exists(uri) else _finished(folder)
+        found = PreviousNeighbours(folder, **storage.read_json(uri)) if storage.exists(uri) else _finished(folder)
     except (StorageError, TypeError, KeyError):
         return None
     return found if found is not None and within(asdict(found), source, target) else None
 
 
-def _finished(folder: str) -> Earlier | None:
+def _finished(folder: str) -> PreviousNeighbours | None:
     """The neighbours of both sides, where they are complete and tell among what they were found."""
     try:
         manifests = {name: stages.read_manifest(storage.join(folder, name)) for name in SIDES}
@@ -103,7 +103,7 @@ def _finished(folder: str) -> Earlier | None:
     if told[0] is None or told[0] != told[1]:
         return None
     files = {f"{name}/{shard.name}": shard.checksum for name, manifest in manifests.items() for shard in manifest.shards}
-    return Earlier(folder, told[0]["source"], told[0]["target"], files)
+    return PreviousNeighbours(folder, told[0]["source"], told[0]["target"], files)
 
 
 def within(found: Mapping[str, Shards], source: Corpus, target: Corpus) -> bool:

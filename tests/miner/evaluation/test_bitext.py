@@ -10,7 +10,7 @@ from command import miner
 
 from miner import storage
 from miner.evaluation import bitext
-from miner.evaluation.bitext_precision import Gold, read_marks
+from miner.evaluation.bitext_precision import GoldPairs, read_marks
 from miner.mining.thresholds import wilson
 from miner.mining.writers import PARQUET
 from miner.text.normalise import sentence_ids
@@ -68,7 +68,7 @@ def test_languages_are_looked_at_in_a_sample_spread_over_all(tmp_path: Path, mon
 def test_gold_by_threshold_by_hand(tmp_path: Path) -> None:
     folder = bitexts.write(tmp_path, PAIRS)
     right = {tuple(sentence_ids([source, target]).tolist()) for _, source, target in (PAIRS[0], PAIRS[4], PAIRS[6])}
-    figures = bitext.evaluate(str(folder), Gold(frozenset(right), missing=1)).figures()["gold"]
+    figures = bitext.evaluate(str(folder), GoldPairs(frozenset(right), missing=1)).figures()["gold"]
     assert figures["pairs"] == 4
     assert [(point["pairs"], point["precision"], point["recall"]) for point in figures["curve"]] == [
         (1, 1, 1 / 4),

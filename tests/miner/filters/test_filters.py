@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from miner.filters import BLOCK, Filter, judge
-from miner.filters.characters import Texts
+from miner.filters.characters import CharacterTable
 from miner.filters.hubs import times
 from miner.filters.junk import junk_share
 from miner.filters.language import likelihood
@@ -14,7 +14,7 @@ from miner.filters.length import SLACK, characters, length_ratio, words
 from miner.filters.near_duplicates import skeleton, skeleton_keys
 from miner.filters.numbers import disagreement, numbers
 from miner.filters.overlap import likeness
-from miner.filters.pairs import PAIR_FILTERS, Pairs, judge_pairs
+from miner.filters.pairs import PAIR_FILTERS, PairTexts, judge_pairs
 from miner.filters.repeats import LENGTH, repeated_share
 from miner.filters.scripts import letter_share, script_share
 from miner.filters.sentences import SENTENCE_FILTERS, judge_sentences
@@ -29,24 +29,24 @@ NAN = float("nan")
 
 class TestLength:
     def test_characters_are_code_points_and_words_lie_between_spaces(self) -> None:
-        texts = Texts(["Ein Satz.", "नमस्ते", "我们", "😀 ok", ""])
+        texts = CharacterTable(["Ein Satz.", "नमस्ते", "我们", "😀 ok", ""])
         assert characters(texts).tolist() == [9, 6, 2, 4, 0]
         assert words(texts).tolist() == [2, 1, 1, 2, 1]
 
     def test_ratio_is_of_the_longer_side_whichever_it_is(self) -> None:
         short, long = "a" * 10, "b" * (3 * (10 + SLACK) - SLACK)
-        assert length_ratio(Texts([short, long, short]), Texts([long, short, short])).tolist() == [3, 3, 1]
+        assert length_ratio(CharacterTable([short, long, short]), CharacterTable([long, short, short])).tolist() == [3, 3, 1]
 
     def test_ideographs_weigh_as_much_as_the_letters_they_stand_for(self) -> None:
-        assert length_ratio(Texts(["我们今天去学校。"]), Texts(["We went to school today"])).item() < 1.3
-        assert length_ratio(Texts(["明日は行きますか"]), Texts(["Will you go tomorrow?"])).item() < 1.3
+        assert length_ratio(CharacterTable(["我们今天去学校。"]), CharacterTable(["We went to school today"])).item() < 1.3
+        assert length_ratio(CharacterTable(["明日は行きますか"]), CharacterTable(["Will you go tomorrow?"])).item() < 1.3
 
 
 class TestCharacters:
     def test_runs_end_where_texts_do(self) -> None:
-        assert Texts(["one two", "", "three", " four, five-six", "1"]).runs(r"\p{L}").tolist() == [2, 0, 1, 3, 0]
-        assert Texts(["", ""]).runs(r"\p{L}").tolist() == [0, 0]
-        assert Texts([]).runs(r"\p{L}").tolist() == []
+        assert CharacterTable(["one two", "", "three", " four, five-six", "1"]).runs(r"\p{L}").tolist() == [2, 0, 1, 3, 0]
+        assert CharacterTable(["", ""]).runs(r"\p{L}").tolist() == [0, 0]
+        assert CharacterTable([]).runs(r"\p{L}").tolist() == []
 
 
 class TestLetters:
@@ -65,7 +65,7 @@ class TestLetters:
         ],
     )
     def test_share(self, text: str, share: float) -> None:
-        assert letter_share(Texts([text])).tolist() == near(share)
+        assert letter_share(CharacterTable([text])).tolist() == near(share)
 
     @pytest.mark.parametrize(
         ("text", "script", "share"),
@@ -88,10 +88,10 @@ class TestLetters:
         ],
     )
     def test_share_of_a_script(self, text: str, script: str | None, share: float) -> None:
-        assert script_share(Texts([text]), script).tolist() == near(share)
+        assert script_share(CharacterTable([text]), script).tolist() == near(share)
 
     def test_texts_do_not_mix(self) -> None:
-        texts = Texts(["", "1", "ab", "", "a1", ""])
+        texts = CharacterTable(["", "1", "ab", "", "a1", ""])
         assert letter_share(texts).tolist() == near(NAN, 0, 1, NAN, 0.5, NAN)
 
 
@@ -101,18 +101,18 @@ class TestRepeats:
         twice = once + once
         total = len(twice) - LENGTH + 1
         again = len(once) - LENGTH + 1
-        assert repeated_share(Texts([once, twice, "a" * 100])).tolist() == near(0, again / total, 92 / 93)
+        assert repeated_share(CharacterTable([once, twice, "a" * 100])).tolist() == near(0, again / total, 92 / 93)
 
     def test_what_another_text_says_is_no_repetition(self) -> None:
-        assert repeated_share(Texts(["to be or not to be"] * 3)).tolist() == [0, 0, 0]
+        assert repeated_share(CharacterTable(["to be or not to be"] * 3)).tolist() == [0, 0, 0]
 
     def test_a_text_shorter_than_an_n_gram_cannot_be_told(self) -> None:
-        assert repeated_share(Texts(["a" * (LENGTH - 1), "", "a" * LENGTH])).tolist() == near(NAN, NAN, 0)
-        assert repeated_share(Texts(["", "a"])).tolist() == near(NAN, NAN)
+        assert repeated_share(CharacterTable(["a" * (LENGTH - 1), "", "a" * LENGTH])).tolist() == near(NAN, NAN, 0)
+        assert repeated_share(CharacterTable(["", "a"])).tolist() == near(NAN, NAN)
 
     def test_menus_and_broken_models(self) -> None:
         said = ["buy now buy now buy now buy now", "ha ha ha ha ha ha ha ha ha", "Как купить Как купить Как купить Как купить"]
-        assert (repeated_share(Texts(said)) > 0.5).all()
+        assert (repeated_share(CharacterTable(said)) > 0.5).all()
 
 
 class TestLanguage:
@@ -326,7 +326,7 @@ class TestDecision:
             ("That is a good idea.", "Das ist eine gute Idee.", 3, None),
         ]
         sources, targets, crowd, reasons = zip(*rows, strict=True)
-        pairs = Pairs(sources, targets, ("eng_Latn", "deu_Latn"), np.array(crowd, dtype=float))
+        pairs = PairTexts(sources, targets, ("eng_Latn", "deu_Latn"), np.array(crowd, dtype=float))
         verdicts = judge_pairs(pairs, bounds)
         assert verdicts.why()[0] == [reason for reason in reasons if reason]
         assert list(verdicts.counts()) == [known.reason for known in PAIR_FILTERS.values()]

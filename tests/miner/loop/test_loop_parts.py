@@ -10,21 +10,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from miner.errors import ConfigError, DataError
-from miner.loop.decontaminate import EXACT, NEAR, NONE, Forbidden
+from miner.loop.decontaminate import EXACT, NEAR, NONE, EvaluationIndex
 from miner.loop.evaluation_texts import sentences
 from miner.loop.figures import drift, jaccard
 from miner.loop.groups import CONTRADICTED, held_out, link, touching
-from miner.loop.selection import Mined, choose, template_keys
+from miner.loop.selection import MinedPairs, choose, template_keys
 from miner.loop.settings import SelectionSettings, StopSettings
-from miner.loop.stopping import Ran, judge
+from miner.loop.stopping import RoundOutcome, judge
 
 PLAIN = {"skip_top": 0.0, "one_way": 0.0}
 
 
-def mined(margins: list[float], mutual: list[bool] | None = None, sources: list[int] | None = None) -> Mined:
+def mined(margins: list[float], mutual: list[bool] | None = None, sources: list[int] | None = None) -> MinedPairs:
     count = len(margins)
     own = np.arange(count)
-    return Mined(
+    return MinedPairs(
         np.array(margins), np.array(mutual or [True] * count), np.array(sources) if sources else own.astype(np.int64), own.astype(np.int64)
     )
 
@@ -141,14 +141,14 @@ def test_near_matches_are_those_of_the_definition() -> None:
         changed[draw.randrange(len(changed))] = draw.choice(words)
         texts.append(" ".join(changed))
     for near in (0.5, 0.7, 0.9):
-        kinds = Forbidden(held, near).matches(texts)
+        kinds = EvaluationIndex(held, near).matches(texts)
         wanted = [max(overlap(text, other) for other in held) >= near for text in texts]
         assert (kinds > NONE).tolist() == wanted
         assert 20 < sum(wanted) < len(texts)
 
 
 def test_case_punctuation_and_width_do_not_hide_a_sentence() -> None:
-    forbidden = Forbidden(["The vote was on Monday.", "2013年、東京で会議が開かれた。"], near=0.7)
+    forbidden = EvaluationIndex(["The vote was on Monday.", "2013年、東京で会議が開かれた。"], near=0.7)
     texts = ["the vote — was on Monday!", "２０１３年 東京で会議が開かれた", "The vote was on Monday night.", "Something else", "..."]
     assert forbidden.matches(texts).tolist() == [EXACT, EXACT, NEAR, NONE, NONE]
 
@@ -172,12 +172,12 @@ def test_sentences_are_read_from_every_kind_of_file(tmp_path: Path) -> None:
         list(sentences(str(tmp_path / "bad.txt")))
 
 
-def ran(dev: float, same: float | None = 0.5, seconds: float = 60) -> Ran:
-    return Ran(1000, same, dev, seconds)
+def ran(dev: float, same: float | None = 0.5, seconds: float = 60) -> RoundOutcome:
+    return RoundOutcome(1000, same, dev, seconds)
 
 
 RULES = StopSettings(rounds=4)
-TOO_FEW = Ran(50, None, None, 60)
+TOO_FEW = RoundOutcome(50, None, None, 60)
 ENDS = [
     ([], RULES, -1, -1, None),
     ([ran(0.8)], RULES, 0, 0, None),
@@ -200,7 +200,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("rounds", "rules", "latest", "best", "stop"), ENDS, ids=range(len(ENDS)))
-def test_the_loop_ends_by_its_rules(rounds: list[Ran], rules: StopSettings, latest: int, best: int, stop: str | None) -> None:
+def test_the_loop_ends_by_its_rules(rounds: list[RoundOutcome], rules: StopSettings, latest: int, best: int, stop: str | None) -> None:
     state = judge(0.7, rounds, rules)
     assert (state.latest, state.best) == (latest, best)
     assert state.stop is None if stop is None else stop in str(state.stop)

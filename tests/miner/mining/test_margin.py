@@ -5,7 +5,7 @@ import pytest
 
 from miner.errors import ConfigError, DataError
 from miner.mining import candidates as scoring
-from miner.mining.candidates import Means
+from miner.mining.candidates import NeighbourMeans
 from miner.mining.margin import MARGINS, THRESHOLDS, margins, mean_similarities
 from miner.search.neighbours import Neighbours
 
@@ -67,5 +67,5 @@ def test_a_pair_without_a_margin_is_no_candidate() -> None:
 
 def test_a_mean_that_is_missing_is_an_error() -> None:
     with pytest.raises(DataError, match="sentence 4 has no neighbours"):
-        Means(np.array([3, 5]), np.array([0.1, 0.2])).of(np.array([5, 4]))
-    assert Means(np.array([3, 5]), np.array([0.1, 0.2])).of(np.array([5, 3])).tolist() == [0.2, 0.1]
+        NeighbourMeans(np.array([3, 5]), np.array([0.1, 0.2])).of(np.array([5, 4]))
+    assert NeighbourMeans(np.array([3, 5]), np.array([0.1, 0.2])).of(np.array([5, 3])).tolist() == [0.2, 0.1]

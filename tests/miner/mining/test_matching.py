@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from miner.errors import ConfigError
 from miner.mining import matching
-from miner.mining.candidates import Scored, concat
+from miner.mining.candidates import ScoredPairs, concat
 from miner.mining.gold import are_right, scores
 from miner.mining.matching import RETRIEVALS, match, rank
 
@@ -24,12 +24,12 @@ GRAPHS = st.dictionaries(
 )
 
 
-def as_candidates(graph: Graph) -> Scored:
+def as_candidates(graph: Graph) -> ScoredPairs:
     pairs = np.array(list(graph), dtype=np.int64).reshape(-1, 2)
     margins = np.array([margin for margin, _ in graph.values()], dtype=float)
     directions = [direction for _, direction in graph.values()]
     forward, backward = (np.array([name in (own, "both") for name in directions], dtype=bool) for own in ("forward", "backward"))
-    return Scored(pairs[:, 0], pairs[:, 1], margins / 2, margins, forward, backward)
+    return ScoredPairs(pairs[:, 0], pairs[:, 1], margins / 2, margins, forward, backward)
 
 
 def defined(graph: Graph, retrieval: str) -> list[Edge]:
@@ -51,7 +51,7 @@ def targets(graph: Graph) -> set[int]:
     return {pair[1] for pair, (_, direction) in graph.items() if direction != "forward"}
 
 
-def pairs_of(found: Scored) -> list[Edge]:
+def pairs_of(found: ScoredPairs) -> list[Edge]:
     return list(zip(found.source_ids.tolist(), found.target_ids.tolist(), strict=True))
 
 
@@ -62,7 +62,7 @@ def test_matching_is_what_its_definition_says(retrieval: str, graph: Graph) -> N
     assert pairs_of(match(rank(as_candidates(graph)), retrieval)) == defined(graph, retrieval)
 
 
-def in_rounds(ranked: Scored) -> Scored:
+def in_rounds(ranked: ScoredPairs) -> ScoredPairs:
     """The contenders matched by rounds of pairs that are the best of both their sentences."""
     forward, backward = matching.best_of_sources(ranked), matching.best_of_targets(ranked)
     left = ranked.take(matching.listed(forward, backward, "max"))
@@ -95,7 +95,7 @@ def test_a_threshold_cuts_pairs_as_it_cuts_candidates(retrieval: str, graph: Gra
 
 def test_the_best_neighbour_is_that_of_the_largest_margin() -> None:
     """The nearest neighbour of 1 is 7, which is near to everything; 8 has the larger margin."""
-    found = Scored(
+    found = ScoredPairs(
         np.array([1, 1]), np.array([7, 8]), np.array([0.9, 0.8]), np.array([1.0, 1.2]), np.array([True, True]), np.array([False, False])
     )
     assert pairs_of(match(rank(found), "forward")) == [(1, 8)]

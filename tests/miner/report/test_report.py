@@ -15,10 +15,10 @@ import pytest
 from command import miner, refused, told
 
 from miner import stages, storage
-from miner.evaluation.bitext_precision import Gold
+from miner.evaluation.bitext_precision import GoldPairs
 from miner.mining.margin import MARGINS
 from miner.report import build
-from miner.report.mined_pairs import STEP, Histogram, Mined, sample
+from miner.report.mined_pairs import STEP, Histogram, MinedBitext, sample
 from miner.text.normalise import clean, sentence_ids
 
 HOSTILE = [
@@ -37,7 +37,7 @@ def mined(folder: Path, pairs: Sequence[bitexts.Pair]) -> Path:
     return bitexts.write(folder, pairs, margin="ratio", threshold=1.0)
 
 
-def report(folder: Path, known: Gold | None = None) -> Path:
+def report(folder: Path, known: GoldPairs | None = None) -> Path:
     uri = build.write(str(folder), known)
     assert uri == f"{folder}/report.html"
     return Path(uri)
@@ -119,8 +119,8 @@ def test_wrong_pairs_are_below_right_ones_in_the_picture_of_margins(tmp_path: Pa
     pairs = [(1.9, "a", "A"), (1.8, "b", "B"), (1.5, "c", "C"), (1.2, "d", "D")]
     gold = {tuple(sentence_ids([one, other]).tolist()) for _, one, other in (pairs[0], pairs[2])}
     folder = mined(tmp_path, pairs)
-    known = Gold(frozenset(gold), missing=2)
-    assert Mined(str(folder), stages.read_manifest(str(folder))).right(known).tolist() == [True, False, True, False]
+    known = GoldPairs(frozenset(gold), missing=2)
+    assert MinedBitext(str(folder), stages.read_manifest(str(folder))).right(known).tolist() == [True, False, True, False]
     page = Page(report(folder, known))
     keys = [text for kind, texts in page.texts.items() if kind.startswith("span.key") for text in texts]
     assert {"right", "wrong", "precision", "recall", "F1"} <= set(keys)
@@ -173,7 +173,7 @@ def test_the_outline_has_the_best_candidate_of_every_source(toy: Path) -> None:
     for row in table.to_pylist():
         margin = MARGINS["ratio"](row["similarity"], (row["source_mean"] + row["target_mean"]) / 2)
         best[row["source_id"]] = max(margin, best.get(row["source_id"], -1))
-    found = Mined(str(toy), stages.read_manifest(str(toy))).nearest()
+    found = MinedBitext(str(toy), stages.read_manifest(str(toy))).nearest()
     assert found is not None
     expected: dict[int, int] = {}
     for margin in best.values():
@@ -196,7 +196,7 @@ def test_a_folder_without_pairs_has_a_report(tmp_path: Path) -> None:
 
 
 def test_one_pair_has_every_picture(tmp_path: Path) -> None:
-    known = Gold(frozenset([tuple(sentence_ids(["a", "b"]).tolist())]))
+    known = GoldPairs(frozenset([tuple(sentence_ids(["a", "b"]).tolist())]))
     titles = Page(report(mined(tmp_path, [(1.25, "a", "b")]), known)).texts["h2"]
     assert titles == ["Margins", "Precision and recall", "Yield", "Lengths", "Right or wrong?"]
 

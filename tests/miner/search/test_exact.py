@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miner.search import exact, neighbours
-from miner.search.exact import Block, search_block, search_for, search_self
+from miner.search.exact import VectorBlock, search_block, search_for, search_self
 from miner.search.neighbours import Neighbours
 from miner.search.parallel import for_each
 from miner.search.precision import PRECISIONS, fastest, tiles
@@ -42,7 +42,7 @@ def assert_nearest(found: Neighbours, x: np.ndarray, y: np.ndarray, y_ids: np.nd
 
 def assert_exact(x: np.ndarray, y: np.ndarray, k: int, device: str = "cpu", precision: str | None = None) -> None:
     x_ids, y_ids = dense.ids(len(x), 10), dense.ids(len(y), 11)
-    forward, backward = search_block(Block(x_ids, x), Block(y_ids, y), k, device, precision)
+    forward, backward = search_block(VectorBlock(x_ids, x), VectorBlock(y_ids, y), k, device, precision)
     assert_nearest(forward, x, y, y_ids)
     assert_nearest(backward, y, x, x_ids)
 
@@ -161,9 +161,9 @@ def test_what_is_known_is_merged() -> None:
     x, y = crowded()
     x_ids, y_ids = dense.ids(len(x), 10), dense.ids(len(y), 11)
     for precision in ("int8", "float32"):
-        forward, _ = search_block(Block(x_ids, x), Block(y_ids[:900], y[:900]), 4)
+        forward, _ = search_block(VectorBlock(x_ids, x), VectorBlock(y_ids[:900], y[:900]), 4)
         known = forward, neighbours.none(600, 4)
-        forward, backward = search_block(Block(x_ids, x), Block(y_ids[900:], y[900:]), 4, precision=precision, known=known)
+        forward, backward = search_block(VectorBlock(x_ids, x), VectorBlock(y_ids[900:], y[900:]), 4, precision=precision, known=known)
         assert_nearest(forward, x, y, y_ids)
         assert_nearest(backward, y[900:], x, x_ids)
 
@@ -175,7 +175,7 @@ def test_one_direction_alone_equals_the_whole_matrix_stretch_by_stretch(make, pr
     y_ids = dense.ids(len(y), 11)
     found = neighbours.none(len(x), 5)
     for stretch in (slice(0, 150), slice(150, 150), slice(150, len(y))):
-        found = search_for(Block(dense.ids(len(x), 10), x), Block(y_ids[stretch], y[stretch]), found, precision=precision)
+        found = search_for(VectorBlock(dense.ids(len(x), 10), x), VectorBlock(y_ids[stretch], y[stretch]), found, precision=precision)
     assert_nearest(found, x, y, y_ids)
 
 
@@ -187,7 +187,7 @@ def test_self_search_equals_the_whole_matrix_without_its_diagonal(make, precisio
     monkeypatch.setattr(exact, "TILE", 256)
     for x in make():
         ids = dense.ids(len(x), 12)
-        found = search_self(Block(ids, x), 4, precision=precision)
+        found = search_self(VectorBlock(ids, x), 4, precision=precision)
         similarities = x.astype(np.float64) @ x.astype(np.float64).T
         np.fill_diagonal(similarities, np.nan)
         wanted = neighbours.nearest(np.tile(ids, (len(x), 1)), similarities, 4)
@@ -196,8 +196,8 @@ def test_self_search_equals_the_whole_matrix_without_its_diagonal(make, precisio
 
 
 def test_an_empty_block_has_no_neighbours() -> None:
-    nothing = Block(np.zeros(0, dtype=np.int64), np.zeros((0, 8), dtype=np.float16))
-    forward, backward = search_block(Block(dense.ids(3, 0), dense.unit(3, 8, 0)), nothing, 2)
+    nothing = VectorBlock(np.zeros(0, dtype=np.int64), np.zeros((0, 8), dtype=np.float16))
+    forward, backward = search_block(VectorBlock(dense.ids(3, 0), dense.unit(3, 8, 0)), nothing, 2)
     assert forward.ids.tolist() == [[-1, -1]] * 3
     assert np.isnan(forward.similarities).all()
     assert backward.ids.shape == (0, 2)
@@ -234,7 +234,10 @@ def test_the_result_does_not_depend_on_how_the_corpora_are_cut(data: st.DataObje
     forward, backward = neighbours.none(len(x), k), neighbours.none(len(y), k)
     blocks = itertools.product(*([slice(*ends) for ends in itertools.pairwise(cut)] for cut in cuts))
     for rows, columns in data.draw(st.permutations(list(blocks))):
-        sides, precision = (Block(x_ids[rows], x[rows]), Block(y_ids[columns], y[columns])), data.draw(st.sampled_from(list(PRECISIONS)))
+        sides, precision = (
+            (VectorBlock(x_ids[rows], x[rows]), VectorBlock(y_ids[columns], y[columns])),
+            data.draw(st.sampled_from(list(PRECISIONS))),
+        )
         for whole, part, at in zip((forward, backward), search_block(*sides, k, precision=precision), (rows, columns), strict=True):
             merged = Neighbours(whole.ids[at], whole.similarities[at]).merge(part)
             whole.ids[at], whole.similarities[at] = merged.ids, merged.similarities

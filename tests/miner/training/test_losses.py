@@ -11,7 +11,16 @@ from torch import Tensor
 
 from miner.errors import ConfigError
 from miner.training import losses
-from miner.training.losses import DISTANCES, Vectors, alignment, info_nce, label_contrast, multi_positive, rescaled, retrieval_contrast
+from miner.training.losses import (
+    DISTANCES,
+    EmbeddingBatch,
+    alignment,
+    info_nce,
+    label_contrast,
+    multi_positive,
+    rescaled,
+    retrieval_contrast,
+)
 
 Rows = list[list[float]]
 
@@ -21,8 +30,8 @@ def unit(count: int, dim: int = 3, seed: int = 0) -> Tensor:
     return torch.nn.functional.normalize(rows, dim=1)
 
 
-def batch(groups: list[int], owners: list[int] | None = None, hard: bool = False, weights: list[float] | None = None) -> Vectors:
-    return Vectors(
+def batch(groups: list[int], owners: list[int] | None = None, hard: bool = False, weights: list[float] | None = None) -> EmbeddingBatch:
+    return EmbeddingBatch(
         unit(len(groups), seed=1),
         unit(len(groups if owners is None else owners), seed=2),
         torch.tensor(groups),
@@ -36,7 +45,9 @@ def dots(first: Tensor, second: Tensor) -> Rows:
     return [[math.fsum(a * b for a, b in zip(x, y, strict=True)) for y in second.tolist()] for x in first.tolist()]
 
 
-def negatives_of(i: int, of: Vectors, temperature: float, hard_weight: float = 0.0, scale: Callable[[float], float] = float) -> float:
+def negatives_of(
+    i: int, of: EmbeddingBatch, temperature: float, hard_weight: float = 0.0, scale: Callable[[float], float] = float
+) -> float:
     """The sum over the negatives of anchor i of exp(s / t)."""
     groups = of.groups.tolist()
     owners = list(range(len(groups))) if of.owners is None else of.owners.tolist()
@@ -55,7 +66,7 @@ def mean(values: list[float], weights: list[float] | None) -> float:
     return math.fsum(v * w for v, w in zip(values, weights, strict=True)) / math.fsum(weights)
 
 
-def reference_info_nce(of: Vectors, temperature: float, two_way: bool, hard_weight: float) -> float:
+def reference_info_nce(of: EmbeddingBatch, temperature: float, two_way: bool, hard_weight: float) -> float:
     similarities, groups = dots(of.anchors, of.positives), of.groups.tolist()
     values = []
     for i in range(len(groups)):
@@ -105,7 +116,9 @@ RAGGED = {
 }
 
 
-def reference_multi_positive(of: Vectors, temperature: float, form: str, siblings: bool, scale: Callable[[float], float] = float) -> float:
+def reference_multi_positive(
+    of: EmbeddingBatch, temperature: float, form: str, siblings: bool, scale: Callable[[float], float] = float
+) -> float:
     similarities, count = dots(of.anchors, of.positives), len(of.anchors)
     owners = list(range(count)) if of.owners is None else of.owners.tolist()
     values, weights = [], []
@@ -146,7 +159,7 @@ def test_one_positive_each_is_info_nce() -> None:
 
 
 def test_no_positive_at_all_is_no_loss() -> None:
-    none = Vectors(unit(3).requires_grad_(), unit(0), torch.arange(3), torch.zeros(0, dtype=torch.int64))
+    none = EmbeddingBatch(unit(3).requires_grad_(), unit(0), torch.arange(3), torch.zeros(0, dtype=torch.int64))
     loss = multi_positive(none, 0.1)
     loss.backward()
     assert loss.item() == 0
@@ -205,13 +218,13 @@ def test_alignment_is_its_equation(distance: str, count: int) -> None:
     assert alignment(x, x, distance).item() == pytest.approx(0, abs=1e-12)
 
 
-def gradients_are_right(loss: Callable[[Vectors], Tensor], of: Vectors) -> bool:
+def gradients_are_right(loss: Callable[[EmbeddingBatch], Tensor], of: EmbeddingBatch) -> bool:
     names = [name for name in ("anchors", "positives", "negatives") if getattr(of, name) is not None]
     inputs = [getattr(of, name).clone().requires_grad_() for name in names]
     return torch.autograd.gradcheck(lambda *vectors: loss(replace(of, **dict(zip(names, vectors, strict=True)))), inputs)
 
 
-LOSSES: dict[str, Callable[[Vectors], Tensor]] = {
+LOSSES: dict[str, Callable[[EmbeddingBatch], Tensor]] = {
     "info_nce": lambda of: info_nce(of, 0.5, hard_weight=0.7) if of.owners is None else multi_positive(of, 0.5),
     "two-way": lambda of: info_nce(of, 0.5, two_way=True) if of.owners is None else multi_positive(of, 0.5, siblings=False),
     "in": lambda of: multi_positive(of, 0.5, "in"),
@@ -242,7 +255,7 @@ def test_gradients_of_alignments(distance: str) -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_batch_in_parts_is_the_batch(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    of = Vectors(unit(23, seed=1), unit(23, seed=2), torch.arange(23) % 9, negatives=unit(23, seed=3))
+    of = EmbeddingBatch(unit(23, seed=1), unit(23, seed=2), torch.arange(23) % 9, negatives=unit(23, seed=3))
     found = []
     for part in (losses.PART, 5 * 23):
         monkeypatch.setattr(losses, "PART", part)
@@ -257,7 +270,7 @@ def test_a_batch_in_parts_is_the_batch(loss: str, monkeypatch: pytest.MonkeyPatc
 def test_equal_rows_and_sharp_temperatures_stay_finite(loss: str) -> None:
     for rows in (unit(1).expand(4, -1).float(), -unit(4, seed=1).float()):
         anchors = (rows * 40).clone().requires_grad_()  # logits of 1600 / 0.5, whose exponentials no float holds
-        of = Vectors(anchors, 40 * unit(4, seed=1).float() if rows.std() else anchors, torch.arange(4))
+        of = EmbeddingBatch(anchors, 40 * unit(4, seed=1).float() if rows.std() else anchors, torch.arange(4))
         value = LOSSES[loss](of)
         (gradient,) = torch.autograd.grad(value, anchors)
         assert value.isfinite()

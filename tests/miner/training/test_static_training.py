@@ -16,7 +16,7 @@ from miner.config.base import load_yaml
 from miner.encoders import load_encoder
 from miner.training import run
 from miner.training.datasets import open_corpus, read_source
-from miner.training.groups import GroupedPairs
+from miner.training.groups import GroupedPairsStrategy
 from miner.training.sampling import smoothed
 from miner.training.settings import GroupedPairsSettings, TrainConfig
 from miner.training.spelling import SparseProduct, ngrams, spelling_matrix
@@ -47,10 +47,10 @@ def test_smoothing_by_hand() -> None:
 COLUMNS = {"group": "group", "lang": "lang", "text": "text"}
 
 
-def grouped_pairs(path: Path, folder: Path, **settings: object) -> GroupedPairs:
+def grouped_pairs(path: Path, folder: Path, **settings: object) -> GroupedPairsStrategy:
     source = GroupedPairsSettings(strategy="grouped_pairs", files=(str(path),), columns=COLUMNS, **settings)
     read_source(source, folder)
-    return GroupedPairs(open_corpus(source, folder), source, 0, None)
+    return GroupedPairsStrategy(open_corpus(source, folder), source, 0, None)
 
 
 def test_blocks_follow_their_rules(data: Path, tmp_path: Path) -> None:

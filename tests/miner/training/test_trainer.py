@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.usefixtures("one_thread")  # what is tiny is done sooner without threads that wait for one another
 
 
-def train(values: dict[str, Any], output: Path, resume: bool = False) -> run.Training:
+def train(values: dict[str, Any], output: Path, resume: bool = False) -> run.PreparedRun:
     return run.train(TrainConfig(**values), str(output), resume)
 
 

@@ -15,9 +15,9 @@ from miner.errors import ConfigError, DataError, StorageError
 from miner.stages import Stage
 from pipelines.beam import retry
 from pipelines.beam.retry import set_aside_in
-from pipelines.beam.runner import Work, run_stage
+from pipelines.beam.runner import ShardTask, run_stage
 from pipelines.runs import scheduler
-from pipelines.runs.scheduler import Task
+from pipelines.runs.scheduler import ScheduledTask
 
 NAMES = [stages.shard_name(index, 24, ".json") for index in range(24)]
 
@@ -28,7 +28,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "WAIT_SECONDS", 0)
 
 
-class Failing(Work):
+class Failing(ShardTask):
     """Shards that hold their number; some fail, the first so many times."""
 
     def __init__(self, folder: Path, failing: Mapping[str, int], error: Exception) -> None:
@@ -141,7 +141,7 @@ def test_tasks_that_need_one_that_failed_are_left_out(at_once: int) -> None:
         raise DataError("broken")
 
     needs = {"a": (), "b": (), "ab": ("a", "b"), "bc": ("b", "c"), "c": (), "abc": ("ab", "c")}
-    tasks = [Task(name, fail if name == "a" else lambda name=name: made.append(name), wanted) for name, wanted in needs.items()]
+    tasks = [ScheduledTask(name, fail if name == "a" else lambda name=name: made.append(name), wanted) for name, wanted in needs.items()]
     failed = scheduler.run(tasks, at_once, spare=True)
     assert {name: str(error) for name, error in failed.items()} == {
         "a": "broken",

@@ -18,7 +18,7 @@ from miner import stages, storage
 from miner.errors import ConfigError, DataError, MinerError, StorageError
 from miner.stages import Stage
 from pipelines.beam import retry
-from pipelines.beam.runner import Work, run_stage
+from pipelines.beam.runner import ShardTask, run_stage
 
 PROCESSES = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
 
@@ -32,7 +32,7 @@ if name := os.environ.get("WORKER_ID"):
 """
 
 
-class Squares(Work):
+class Squares(ShardTask):
     """Shard i holds the square of i, and the process that made it; one name may be made to fail."""
 
     def __init__(self, folder: Path, failing: str = "", how: str = "") -> None:

@@ -23,9 +23,9 @@ from miner.config.planning import Hardware, PlanSettings
 from miner.encoders import load_encoder
 from miner.errors import ConfigError, DataError
 from miner.plan import corpus_size, hardware, resources, speeds, stage_costs
-from miner.plan.resources import Sized
-from miner.plan.speeds import Encoding, Speeds
-from miner.plan.stage_costs import Asked, Crew
+from miner.plan.resources import CorpusSize
+from miner.plan.speeds import EncodingCost, Speeds
+from miner.plan.stage_costs import EngineRequest, WorkerPool
 from miner.search import cost_model
 from miner.text import streams
 from pipelines.mining import match, sort_pairs
@@ -134,12 +134,12 @@ def test_a_gpu_is_as_fast_as_its_data_sheet_lets_one_expect() -> None:
 
 
 def test_speeds_go_by_cores_accelerator_and_measurement() -> None:
-    static = Encoding(dim=256, operations=None, stretch=1000)
+    static = EncodingCost(dim=256, operations=None, stretch=1000)
     cores = speeds.elsewhere(SPEEDS, 2, Hardware(cores=8, memory=1), static)
     assert (cores.read, cores.embed, cores.search) == (1000, 2000, 4e6)
     gpu = speeds.elsewhere(SPEEDS, 2, MACHINE, static)
     assert (gpu.embed, gpu.search) == (2000, hardware.exact_search(MACHINE, 256, 1000))
-    assert speeds.elsewhere(SPEEDS, 2, MACHINE, Encoding(256, 1e10, 1000)).embed == hardware.transformer(MACHINE, 1e10)
+    assert speeds.elsewhere(SPEEDS, 2, MACHINE, EncodingCost(256, 1e10, 1000)).embed == hardware.transformer(MACHINE, 1e10)
     measured = MACHINE.model_copy(update={"read": 7.0, "embed": 8.0, "search": 9.0})
     assert speeds.elsewhere(SPEEDS, 2, measured, static) == Speeds(7.0, 8.0, 9.0, 2.0, 1.0)
 
@@ -153,15 +153,15 @@ def test_the_operations_of_a_transformer_by_hand(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("parts", "workers", "share"), [(10, 1, 1.0), (10, 4, 0.3), (10, 5, 0.2), (1, 8, 1.0), (3, 8, 1 / 3)])
 def test_a_part_is_not_shared(parts: int, workers: int, share: float) -> None:
-    assert Crew(workers, SPEEDS).seconds(100, parts) == pytest.approx(100 * share + SPEEDS.start)
+    assert WorkerPool(workers, SPEEDS).seconds(100, parts) == pytest.approx(100 * share + SPEEDS.start)
 
 
-def sized(sentences: int, shards: int = 4) -> Sized:
-    return Sized(sentences, text=100.0, row=60.0, shards=shards, dim=256)
+def sized(sentences: int, shards: int = 4) -> CorpusSize:
+    return CorpusSize(sentences, text=100.0, row=60.0, shards=shards, dim=256)
 
 
-def asked(known: tuple[str, str] | None = None, cores: int = 2) -> Asked:
-    return Asked(k=4, target_recall=0.98, memory=8 * 10**9, precision="int8", cores=cores, known=known)
+def asked(known: tuple[str, str] | None = None, cores: int = 2) -> EngineRequest:
+    return EngineRequest(k=4, target_recall=0.98, memory=8 * 10**9, precision="int8", cores=cores, known=known)
 
 
 def test_the_engine_is_the_one_that_a_run_chooses() -> None:
@@ -180,12 +180,12 @@ def test_an_index_is_trained_by_one_machine() -> None:
     rows = 10**6
     share = 10 * 40 * 4096 / (10 * 40 * 4096 + rows)
     assert cost_model.training_share(rows) == pytest.approx(share)
-    several = stage_costs.of_index("en", sized(rows, shards=4), "IVF4096,PQ128x4", 100.0, Crew(2, SPEEDS))
+    several = stage_costs.of_index("en", sized(rows, shards=4), "IVF4096,PQ128x4", 100.0, WorkerPool(2, SPEEDS))
     assert several.seconds == pytest.approx(100 * share + 100 * (1 - share) / 2 + 4 * SPEEDS.start)
 
 
 def test_an_index_that_fits_nowhere_is_told() -> None:
-    small = Asked(k=4, target_recall=0.98, memory=10**6, precision="int8", cores=2, known=("faiss", "asked for"))
+    small = EngineRequest(k=4, target_recall=0.98, memory=10**6, precision="int8", cores=2, known=("faiss", "asked for"))
     with pytest.raises(ConfigError, match="--memory"):
         stage_costs.choose(sized(10**6), sized(10**6), small, SPEEDS)
 

@@ -15,7 +15,7 @@ from miner.config.base import load_yaml
 from miner.config.runs import RunConfig
 from miner.errors import ConfigError, DataError
 from pipelines.runs import scheduler
-from pipelines.runs.scheduler import Task
+from pipelines.runs.scheduler import ScheduledTask
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 LANGUAGES = ("de", "en", "hi")
@@ -219,7 +219,7 @@ class TestSchedule:
     def test_one_at_a_time_in_order_of_what_is_ready(self) -> None:
         done: list[str] = []
         names = {"ab": ("a", "b"), "ac": ("a", "c"), "a": (), "b": (), "c": ()}
-        scheduler.run([Task(name, lambda name=name: done.append(name), needs) for name, needs in names.items()])
+        scheduler.run([ScheduledTask(name, lambda name=name: done.append(name), needs) for name, needs in names.items()])
         assert done == ["a", "b", "ab", "c", "ac"]
 
     def test_side_by_side_no_more_than_asked_and_none_before_what_it_needs(self) -> None:
@@ -236,7 +236,7 @@ class TestSchedule:
                 done.append(name)
 
         names = {"ab": ("a", "b"), "ac": ("a", "c"), "bc": ("b", "c"), "a": (), "b": (), "c": ()}
-        scheduler.run([Task(name, lambda name=name, needs=needs: act(name, needs), needs) for name, needs in names.items()], 2)
+        scheduler.run([ScheduledTask(name, lambda name=name, needs=needs: act(name, needs), needs) for name, needs in names.items()], 2)
         assert sorted(done) == sorted(names)
         assert max(most) == 2
 
@@ -248,7 +248,7 @@ class TestSchedule:
             raise DataError("broken")
 
         with pytest.raises(DataError, match="broken"):
-            scheduler.run([Task("a", fail), Task("b", lambda: done.append("b"), ("a",))], at_once)
+            scheduler.run([ScheduledTask("a", fail), ScheduledTask("b", lambda: done.append("b"), ("a",))], at_once)
         assert done == []
 
 

@@ -12,7 +12,7 @@ from miner.corpus import Corpus, open_corpus
 from miner.errors import DataError, StorageError
 from miner.search import neighbours
 from pipelines.search import exact
-from pipelines.search.exact import Search, read_neighbours
+from pipelines.search.exact import SearchRequest, read_neighbours
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def test_both_directions_equal_the_whole_matrix(shards: int, targets: int, tmp_p
     x_ids, y_ids = dense.ids(len(x), 2), dense.ids(len(y), 3)
     source = open_corpus(str(dense.write_corpus(tmp_path / "x", x_ids, x, shards)))
     target = open_corpus(str(dense.write_corpus(tmp_path / "y", y_ids, y, targets)))
-    exact.run(Search(source, target, 5, "cpu"), str(tmp_path / "found"))
+    exact.run(SearchRequest(source, target, 5, "cpu"), str(tmp_path / "found"))
     for direction, own, ours, theirs, others in (("forward", x_ids, x, y, y_ids), ("backward", y_ids, y, x, x_ids)):
         ids, found = read(tmp_path / "found" / direction)
         order, similarities = dense.neighbours(ours, theirs, others, 5)
@@ -68,7 +68,7 @@ def test_a_corpus_is_searched_within_itself(shards: int, tmp_path: Path) -> None
 def test_a_folder_of_two_sides_is_not_taken_for_one_within(tmp_path: Path) -> None:
     x = vectors()
     corpus = open_corpus(str(dense.write_corpus(tmp_path / "x", dense.ids(len(x), 2), x)))
-    exact.run(Search(corpus, corpus, 5, "cpu"), str(tmp_path / "found"))
+    exact.run(SearchRequest(corpus, corpus, 5, "cpu"), str(tmp_path / "found"))
     with pytest.raises(StorageError, match="within"):
         exact.run_within(corpus, 5, str(tmp_path / "found"), "cpu")
 
@@ -106,29 +106,29 @@ class TestGroups:
     def test_the_same_bytes_in_groups_of_any_size(
         self, group: int, sides: tuple[Corpus, Corpus], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, searched: list[tuple[str, str]]
     ) -> None:
-        exact.run(Search(*sides, 5, "cpu"), str(tmp_path / "whole"))
+        exact.run(SearchRequest(*sides, 5, "cpu"), str(tmp_path / "whole"))
         whole = searched.copy()
         monkeypatch.setattr(exact, "GROUP", group)
-        exact.run(Search(*sides, 5, "cpu"), str(tmp_path / "grouped"))
+        exact.run(SearchRequest(*sides, 5, "cpu"), str(tmp_path / "grouped"))
         assert self.files(tmp_path / "grouped") == self.files(tmp_path / "whole")
         assert sorted(searched[len(whole) :]) == sorted(whole), "each block once"
         names = [shard.name for shard in sides[1].shards]
         groups = [names.index(column) // group for _, column in searched[len(whole) :]]
         assert groups == sorted(groups), "one group after another"
-        exact.run(Search(*sides, 5, "cpu"), str(tmp_path / "grouped"))
+        exact.run(SearchRequest(*sides, 5, "cpu"), str(tmp_path / "grouped"))
         assert len(searched) == 2 * len(whole), "all is there"
 
     @pytest.mark.parametrize("stopped", range(1, 16))
     def test_a_run_that_was_stopped_goes_on(
         self, stopped: int, sides: tuple[Corpus, Corpus], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, searched: list[tuple[str, str]]
     ) -> None:
-        exact.run(Search(*sides, 5, "cpu"), str(tmp_path / "whole"))
+        exact.run(SearchRequest(*sides, 5, "cpu"), str(tmp_path / "whole"))
         monkeypatch.setattr(exact, "GROUP", 2)
         searched.clear()
         self.stops["at"] = stopped
         with pytest.raises(DataError):
-            exact.run(Search(*sides, 5, "cpu"), str(tmp_path / "grouped"))
-        exact.run(Search(*sides, 5, "cpu"), str(tmp_path / "grouped"))
+            exact.run(SearchRequest(*sides, 5, "cpu"), str(tmp_path / "grouped"))
+        exact.run(SearchRequest(*sides, 5, "cpu"), str(tmp_path / "grouped"))
         assert self.files(tmp_path / "grouped") == self.files(tmp_path / "whole")
         assert len(searched) == 16, "15 blocks, one of them twice"
 
@@ -138,8 +138,8 @@ class TestGroups:
         source, target = sides
         few = replace(source, shards=source.shards[1:]), replace(target, shards=target.shards[2:3])
         monkeypatch.setattr(exact, "GROUP", 2)
-        exact.run(Search(*few, 5, "cpu"), str(tmp_path / "grown"))
-        exact.run(Search(source, target, 5, "cpu"), str(tmp_path / "grown"))
+        exact.run(SearchRequest(*few, 5, "cpu"), str(tmp_path / "grown"))
+        exact.run(SearchRequest(source, target, 5, "cpu"), str(tmp_path / "grown"))
         assert len(searched) == len(set(searched)) == 15
-        exact.run(Search(source, target, 5, "cpu"), str(tmp_path / "whole"))
+        exact.run(SearchRequest(source, target, 5, "cpu"), str(tmp_path / "whole"))
         assert self.files(tmp_path / "grown") == self.files(tmp_path / "whole")

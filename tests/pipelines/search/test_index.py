@@ -167,7 +167,7 @@ def test_a_run_goes_on_with_the_engine_it_began_with(sides: tuple[Path, Path], t
     """What is estimated follows the speed that is measured, which is another in another hour."""
     assert miner("mine", *sides, "--output", tmp_path / "out").exit_code == 0
     before = (tmp_path / "out/candidates/manifest.json").read_bytes()
-    monkeypatch.setattr(cost_model, "estimate", lambda *_: cost_model.Estimate(exact=2.0, faiss=1.0))
+    monkeypatch.setattr(cost_model, "estimate", lambda *_: cost_model.SearchEstimate(exact=2.0, faiss=1.0))
     assert miner("mine", *sides, "--output", tmp_path / "out").exit_code == 0
     assert (tmp_path / "out/candidates/manifest.json").read_bytes() == before
     assert not (tmp_path / "out/indexes").exists()
