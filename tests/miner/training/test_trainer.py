@@ -87,7 +87,7 @@ def test_gradient_caching_drops_out_the_same_numbers_twice(folder: Path) -> None
 GRADIENTS = """
 import sys, torch
 from pathlib import Path
-sys.path.insert(0, "tests")
+sys.path.insert(0, "tests/support")
 from tiny import gradients, prepared
 from miner.training import processes
 for objective in sys.argv[2:]:

@@ -85,7 +85,7 @@ EXPECTED = {stages.shard_name(index, 6, ".json"): index**2 for index in range(6)
 def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let worker processes import this file and the project."""
     here = Path(__file__).parent
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, [here, here.parents[1], here.parents[2]])))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, [here, here.parents[1] / "support", here.parents[2]])))
 
 
 @pytest.mark.parametrize("options", [(), ("--runner=DirectRunner",), ("--direct_running_mode=multi_threading", "--direct_num_workers=2")])

@@ -21,7 +21,7 @@ def cluster() -> Iterator[str]:
     """The address of a cluster of two worker processes, which can import this project and its tests."""
     here = Path(__file__).parent
     before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, [here, here.parents[1], here.parents[2]]))
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, [here, here.parents[1] / "support", here.parents[2]]))
     try:
         with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, protocol="tcp://", dashboard_address=None) as started:
             yield started.scheduler_address

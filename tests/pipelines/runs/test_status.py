@@ -40,7 +40,7 @@ with working_in(str(folder)):
 
 def test_a_run_is_watched_from_elsewhere_and_its_death_is_told(tmp_path: Path) -> None:
     folder = tmp_path / "out"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), str(ROOT)])}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests/pipelines/beam"), str(ROOT)])}
     command = [sys.executable, "-c", SLOW, str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment) as process:
         assert process.stdout is not None
