@@ -8,9 +8,9 @@ import contextlib
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from apache_beam.metrics import Metrics
 
@@ -18,30 +18,33 @@ from miner import storage
 from miner.stages import Manifest, Stage
 from pipelines.beam.retry import set_aside_in
 
-# What a row is; of the other stages a sentence. Steps on the way to others hand the same pairs on.
-ROWS = {"search": None, "candidates": "pairs", "joining": None, "matching": None, "comparing": None}
-KEPT = ("lines", "kept", "unique", "tokens", "right")  # counts of a shard that are not of what was skipped
-
 logger = logging.getLogger(__name__)
 
 
-def counters(stage: str, rows: int, counts: Mapping[str, int], size: int) -> Counter[str]:
+class CountedTask(Protocol):
+    """How a task names what it counts (`pipelines.beam.runner.ShardTask`)."""
+
+    row_unit: ClassVar[str | None]
+    shard_unit: ClassVar[str | None]
+    processed_counts: ClassVar[Set[str]]
+
+
+def counters(work: CountedTask, rows: int, counts: Mapping[str, int], size: int) -> Counter[str]:
     """What a shard adds to the counters: sentences or pairs, tokens, blocks, bytes, and lines or sentences that were skipped."""
-    found = Counter({"shards": 1, "bytes": size})
-    if (name := ROWS.get(stage, "sentences")) is not None:
-        found[name] = rows
-    if stage == "search":
-        found["blocks"] = 1
+    counted = Counter({"shards": 1, "bytes": size})
+    if work.row_unit is not None:
+        counted[work.row_unit] = rows
+    if work.shard_unit is not None:
+        counted[work.shard_unit] = 1
     if "tokens" in counts:
-        found["tokens"] = counts["tokens"]
-    found["skipped"] = sum(count for name, count in counts.items() if name not in KEPT)
-    return found
+        counted["tokens"] = counts["tokens"]
+    counted["skipped"] = sum(count for name, count in counts.items() if name not in work.processed_counts)
+    return counted
 
 
-def rate(stage: str, rows: int, seconds: float) -> str:
-    """How fast rows are made, in words; nothing where that tells nothing."""
-    name = ROWS.get(stage, "sentences")
-    return f"{rows / seconds:,.0f} {name}/s" if rows and name is not None else ""
+def rate(unit: str | None, rows: int, seconds: float) -> str:
+    """Format rows per second; an empty string where there is nothing to show."""
+    return f"{rows / seconds:,.0f} {unit}/s" if rows and unit is not None else ""
 
 
 def count(stage: str, found: Mapping[str, int]) -> None:
@@ -89,13 +92,13 @@ def totals(records: Sequence[StageRecord]) -> dict[str, dict[str, int]]:
     return {stage: dict(counted) for stage, counted in found.items()}
 
 
-def tell(stage: Stage, manifest: Manifest, made: set[str], start: float) -> None:
+def tell(stage: Stage, work: CountedTask, manifest: Manifest, made: set[str], start: float) -> None:
     """Log what a stage did that was begun at `start`, and add it to the lists that are open. `made` are its shards of this run."""
     sizes = storage.sizes(stage.folder) if made else {}
     new = [shard for shard in manifest.shards if shard.name in made]
     found: Counter[str] = Counter()
     for shard in new:
-        found.update(counters(stage.stage, shard.rows, shard.counts, sizes.get(shard.name, 0)))
+        found.update(counters(work, shard.rows, shard.counts, sizes.get(shard.name, 0)))
     seconds = round(time.perf_counter() - start, 3)
     left_out = dict(set_aside_in(manifest))
     record = StageRecord(stage.stage, stage.folder, seconds, len(manifest.shards), len(new), dict(found), left_out)

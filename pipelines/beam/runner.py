@@ -15,8 +15,8 @@ import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from typing import Any, ClassVar
 
 import apache_beam as beam
 import pyarrow as pa
@@ -30,20 +30,24 @@ from pipelines.beam import dask, metrics, retry
 from pipelines.beam.local_runner import WorkerDiedError, local_runner, stoppable
 
 POLL_SECONDS = 0.25
-ACCELERATED = ("embeddings", "search")  # stages that are done many times as fast by a GPU
 
 logger = logging.getLogger(__name__)
 
 
 class ShardTask(ABC):
-    """What a stage does for one shard. It is pickled to the workers, so it holds names and settings, not models or arrays."""
+    """Process one shard of a stage. The task is pickled to the workers, so it holds names and settings, not models or arrays."""
 
-    def setup(self) -> None:  # noqa: B027 - most need nothing
-        """Load what every shard needs; called once in each worker, before its first shard."""
+    uses_accelerator: ClassVar[bool] = False  # whether to request the accelerator that Beam's options name
+    row_unit: ClassVar[str | None] = "sentences"  # the counter of rows; None: an intermediate step, whose rows are not counted
+    shard_unit: ClassVar[str | None] = None  # a second counter of shards
+    processed_counts: ClassVar[Set[str]] = frozenset()  # the counts of `write_shard` that do not count skipped input
+
+    def setup(self) -> None:  # noqa: B027 - most tasks load nothing
+        """Load what every shard needs. Called once per worker, before its first shard."""
 
     @abstractmethod
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
-        """Write the shard called `name` and return its rows, and counts to record beside them."""
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
+        """Write the shard called `name`. Return its number of rows, and counts to store in its marker."""
 
 
 def run_stage(
@@ -71,7 +75,7 @@ def run_stage(
         make = _Make(stage, {name: made_from[name] for name in pending}, work, spare, run)
         _give_memory_back()
         logger.info("%s: %d of %d shards to make", stage.stage, len(pending), len(made_from), extra={"stage": stage.stage})
-        with _reporting(stage, len(made_from)), retry.raised(stage):
+        with _reporting(stage, len(made_from), work.row_unit), retry.raised(stage):
             _run(pending, make, beam_options)
     set_aside = retry.take_set_aside(stage)
     if set_aside and len(set_aside) == len(made_from):
@@ -80,7 +84,7 @@ def run_stage(
         logger.info("%s: set aside: %s", stage.stage, reason, extra={"stage": stage.stage, "shard": name})
     made = {name: key for name, key in made_from.items() if name not in set_aside}
     manifest = stage.finish(made, lambda shards: {**(details(shards) if details else {}), **_as_detail(set_aside)})
-    metrics.tell(stage, manifest, set(pending) - set(set_aside), start)
+    metrics.tell(stage, work, manifest, set(pending) - set(set_aside), start)
     return manifest
 
 
@@ -161,10 +165,10 @@ class _Make(beam.DoFn):
         if storage.exists(self.stage.path(retry.FAILURE)):
             return
         with retry.recorded(self.stage, name if self.spare else None):
-            rows, counts = retry.retried(lambda: self.work.make(name), self.stage.stage, name)
+            rows, counts = retry.retried(lambda: self.work.write_shard(name), self.stage.stage, name)
             self.stage.done(name, rows, self.made_from[name], counts)
             size = storage.size(self.stage.path(name))
-            metrics.count(self.stage.stage, metrics.counters(self.stage.stage, rows, counts, size))
+            metrics.count(self.stage.stage, metrics.counters(self.work, rows, counts, size))
 
 
 def build(names: Sequence[str], make: _Make, options: PipelineOptions) -> beam.Pipeline:
@@ -181,7 +185,7 @@ def build(names: Sequence[str], make: _Make, options: PipelineOptions) -> beam.P
     pipeline = beam.Pipeline(runner=_runner(options), options=options)
     shards = pipeline | "Shards" >> beam.Create(list(names), reshuffle=spread).with_output_types(str)
     step = beam.ParDo(make)
-    if asked and make.stage.stage in ACCELERATED:
+    if asked and make.work.uses_accelerator:
         step = step.with_resource_hints(accelerator=asked[-1].removeprefix("accelerator="))
     _ = shards | "Make" >> step
     return pipeline
@@ -256,7 +260,7 @@ def _runner(options: PipelineOptions) -> PipelineRunner:
 
 
 @contextlib.contextmanager
-def _reporting(stage: Stage, total: int) -> Iterator[None]:
+def _reporting(stage: Stage, total: int, row_unit: str | None) -> Iterator[None]:
     """Log which shards are made, while they are: the command line draws its bars from these records."""
     stop, seen, start = threading.Event(), stage.marked(), time.perf_counter()
     rows = 0
@@ -268,7 +272,7 @@ def _reporting(stage: Stage, total: int) -> Iterator[None]:
             rows += stage.rows_of(name)
             logger.info("%s: %s is made", stage.stage, name, extra={"stage": stage.stage, "shard": name})
         seen.update(new)
-        note = metrics.rate(stage.stage, rows, time.perf_counter() - start)
+        note = metrics.rate(row_unit, rows, time.perf_counter() - start)
         progress = {"stage": stage.stage, "done": len(seen), "total": total, "note": note}
         logger.info("%s: %d of %d shards", stage.stage, len(seen), total, extra={"progress": progress})
 

@@ -62,7 +62,7 @@ def _run_here(stage: Stage, made_from: Mapping[str, str], work: ShardTask) -> Ma
     if pending:
         work.setup()
     for name in pending:
-        rows, counts = work.make(name)
+        rows, counts = work.write_shard(name)
         stage.done(name, rows, made_from[name], counts)
     return stage.finish(made_from)
 

@@ -100,6 +100,8 @@ class FilteredSentences:
 class DeduplicateTask(ShardTask):
     """One range -> one shard."""
 
+    processed_counts = frozenset({"unique"})
+
     def __init__(self, scattered: ScatteredFiles, sieve: SentenceFilter, sifted: FilteredSentences, known: PreviousSentences) -> None:
         self.scattered = scattered
         self.sieve = sieve
@@ -109,7 +111,7 @@ class DeduplicateTask(ShardTask):
     def setup(self) -> None:
         self.spans = self.known.spans()
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         kept, dropped, reasons = self.sieve.gather(self.scattered, name, self.spans)
         return len(kept), {**self.sifted.write(name, kept, dropped), **reasons}
 

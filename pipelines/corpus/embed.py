@@ -111,6 +111,9 @@ def _stage(output: str, lang: str, encoder: Encoder, inputs: Mapping[str, str]) 
 class _Embed(ShardTask):
     """One shard of sentences -> one shard of their vectors."""
 
+    uses_accelerator = True
+    processed_counts = frozenset({"tokens"})
+
     def __init__(self, output: str, settings: EncoderSettings, fingerprint: str) -> None:
         self.output = output
         self.settings = settings
@@ -119,7 +122,7 @@ class _Embed(ShardTask):
     def setup(self) -> None:
         self.encoder = _loaded(self.settings, self.fingerprint)
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         schema = tables.embeddings_schema(self.encoder.dim, self.fingerprint)
         texts = storage.open_parquet(storage.join(self.output, corpus.SENTENCES, name))
         vectors = storage.parquet_writer(storage.join(self.output, corpus.EMBEDDINGS, name), schema)

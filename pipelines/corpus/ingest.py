@@ -218,13 +218,15 @@ def _tally(read: Mapping[str, int], sifted: Sequence[Shard], shards: Sequence[Sh
 class _Scatter(ShardTask):
     """One input -> one file of sentences in the order of their ranges."""
 
+    processed_counts = frozenset({"lines", "kept"})
+
     def __init__(self, scattered: ScatteredFiles, places: Mapping[str, str], settings: TextSettings) -> None:
         self.folder = scattered.folder
         self.ranges = scattered.ranges
         self.settings = settings
         self.places = {sentences.scattered_name(source): (uri, source) for source, uri in places.items()}
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         uri, source = self.places[name]
         counts = sentences.scatter(uri, self.folder, self.ranges, self.settings, source)
         return counts["kept"], counts

@@ -23,6 +23,8 @@ KEYED, CHANGES = ".keyed", ".changes"
 class NearDuplicateCollapse(ShardTask):
     """One id range of the collapsed sentences -> one shard. `prepare` makes what all ranges need of each other."""
 
+    processed_counts = frozenset({"unique"})
+
     def __init__(self, output: str, scattered: ScatteredFiles, sifted: FilteredSentences) -> None:
         self.keyed, self.changes = storage.join(output, KEYED), storage.join(output, CHANGES)
         self.scattered = scattered
@@ -42,7 +44,7 @@ class NearDuplicateCollapse(ShardTask):
         for folder in (self.keyed, self.changes):
             storage.remove(folder)
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         told = [storage.join(self.changes, _arrow(other)) for other in self.scattered.names()]
         index, ranges = stages.shard_index(name), self.scattered.ranges
         kept, gone = near_duplicates.apply(storage.join(self.keyed, _arrow(name)), told, index, ranges)
@@ -69,7 +71,7 @@ class _Key(ShardTask):
         self.scattered = scattered
         self.sieve = sieve
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         shard = name.removesuffix(SUFFIX) + ".parquet"
         kept, dropped, reasons = self.sieve.gather(self.scattered, shard)
         storage.write_table(storage.join(self.folder, DROPPED, shard), dropped)
@@ -84,5 +86,5 @@ class _Change(ShardTask):
         self.files = [storage.join(keyed, name) for name in names]
         self.folder = folder
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         return near_duplicates.changes(self.files, stages.shard_index(name), storage.join(self.folder, name), len(self.files)), {}

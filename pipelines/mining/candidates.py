@@ -61,13 +61,15 @@ class _Sides:
 class _Offer(ShardTask):
     """One shard of sources -> its neighbours, by the range of the targets."""
 
+    row_unit = None
+
     def __init__(self, sides: _Sides, shards: Mapping[str, str], folder: str) -> None:
         self.neighbours = storage.join(sides.neighbours, FORWARD)
         self.ranges = len(sides.targets)
         self.shards = shards
         self.folder = folder
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         edges = scoring.forward_edges(*read_neighbours(self.neighbours, self.shards[name]))
         shuffle.scatter_by_id(storage.join(self.folder, name), _to_arrow(edges), "target_ids", self.ranges)
         return len(edges.source_ids), {}
@@ -75,6 +77,8 @@ class _Offer(ShardTask):
 
 class _Meet(ShardTask):
     """One range of targets -> all pairs they are in, with their means, by the range of the sources."""
+
+    row_unit = None
 
     def __init__(self, sides: _Sides, offers: str, shards: Sequence[str], folder: str) -> None:
         self.sides = sides
@@ -85,7 +89,7 @@ class _Meet(ShardTask):
     def setup(self) -> None:
         self.backward = TextsById(storage.join(self.sides.neighbours, BACKWARD), self.sides.targets)
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         index = stages.shard_index(name)
         offered = shuffle.gather(self.offers, self.shards, index)
         own = [from_arrow(table) for table in self.backward.read(index, len(self.sides.targets))]
@@ -102,6 +106,8 @@ class _Meet(ShardTask):
 class _Join(ShardTask):
     """One range of sources -> its candidates."""
 
+    row_unit = "pairs"
+
     def __init__(self, sides: _Sides, meetings: str, folder: str) -> None:
         self.sides = sides
         self.meetings = meetings
@@ -110,7 +116,7 @@ class _Join(ShardTask):
     def setup(self) -> None:
         self.forward = TextsById(storage.join(self.sides.neighbours, FORWARD), self.sides.sources)
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         index = stages.shard_index(name)
         met = shuffle.gather(self.meetings, shuffle.names(len(self.sides.targets)), index)
         order = np.lexsort((met["target_ids"].to_numpy(), met["source_ids"].to_numpy()))

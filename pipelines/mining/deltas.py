@@ -138,12 +138,14 @@ def _extent(uri: str) -> tuple[int, int]:
 class _Cut(ShardTask):
     """Some row groups of a bitext -> their pairs by the range of the sources."""
 
+    row_unit = None
+
     def __init__(self, uri: str, ranges: int, folder: str) -> None:
         self.uri = uri
         self.ranges = ranges
         self.folder = folder
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         start = stages.shard_index(name) * GROUPS
         with storage.open_parquet(self.uri) as file:
             groups = range(start, min(start + GROUPS, file.num_row_groups))
@@ -155,11 +157,13 @@ class _Cut(ShardTask):
 class _Compare(ShardTask):
     """One range of sources -> the pairs of it that changed."""
 
+    row_unit = None
+
     def __init__(self, sides: Sequence[tuple[str, Sequence[str]]], folder: str) -> None:
         self.sides = sides
         self.folder = folder
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         before, after = (shuffle.gather(*side, stages.shard_index(name)) for side in self.sides)
         changes = compare(before, after)
         counts = {change: pc.sum(pc.equal(changes["change"], change)).as_py() or 0 for change in CHANGES}

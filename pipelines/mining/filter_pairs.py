@@ -144,11 +144,13 @@ class _Sides:
 class _Crowds(ShardTask):
     """One range of sources -> in how many of its candidates each target is, whatever the margin, by the range of the targets."""
 
+    row_unit = None
+
     def __init__(self, sides: _Sides, folder: str) -> None:
         self.sides = sides
         self.folder = folder
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         times = hubs.times(self.sides.candidates(name)["target_id"].to_numpy())
         table = pa.table({"target_id": pa.array(times.ids), "count": pa.array(times.counts)})
         shuffle.scatter_by_id(storage.join(self.folder, name), table, "target_id", self.sides.targets)
@@ -157,6 +159,8 @@ class _Crowds(ShardTask):
 
 class _Tell(ShardTask):
     """One range of sources -> its candidates above the threshold with the sources' texts, by the range of the targets."""
+
+    row_unit = None
 
     def __init__(self, sides: _Sides, margin: str, threshold: float, folder: str) -> None:
         self.sides = sides
@@ -167,7 +171,7 @@ class _Tell(ShardTask):
     def setup(self) -> None:
         self.spans = self.sides.found.source.spans()
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         held = self.sides.candidates(name)
         found = scoring.score(writers.candidates_from_arrow(held), self.margin, self.threshold)
         crowd = hubs.times(held["source_id"].to_numpy()).of(found.source_ids)
@@ -180,6 +184,8 @@ class _Tell(ShardTask):
 class _SiftTargets(ShardTask):
     """One range of targets -> its candidates with all texts, without those that its targets drop, by the range of the sources."""
 
+    row_unit = None
+
     def __init__(self, sides: _Sides, at: Mapping[str, str]) -> None:
         self.sides = sides
         self.at = at
@@ -187,7 +193,7 @@ class _SiftTargets(ShardTask):
     def setup(self) -> None:
         self.spans = self.sides.found.target.spans()
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         index, names = stages.shard_index(name), shuffle.names(self.sides.sources)
         crowds = shuffle.gather(self.at["crowds"], names, index).group_by("target_id").aggregate([("count", "sum")])
         crowds = crowds.sort_by("target_id")
@@ -203,11 +209,13 @@ class _SiftTargets(ShardTask):
 class _SiftSources(ShardTask):
     """One range of sources -> its candidates without those that its sources drop, by the range of the targets."""
 
+    row_unit = None
+
     def __init__(self, sides: _Sides, at: Mapping[str, str]) -> None:
         self.sides = sides
         self.at = at
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         table = shuffle.gather(self.at["sifted"], shuffle.names(self.sides.targets), stages.shard_index(name))
         kept, counts = _sifted(self.sides.judge, match.best_first(table), "source", storage.join(self.at["dropped-2"], name))
         shuffle.scatter_by_id(storage.join(self.at["judged"], name), match.offered(match.from_arrow(kept)), "target_id", self.sides.targets)

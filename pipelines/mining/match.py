@@ -116,6 +116,8 @@ def match(found: RankedCandidates, retrieval: str) -> MatchedPairs:
 class _Score(ShardTask):
     """One range of sources -> its candidates above the threshold, by the range of the target."""
 
+    row_unit = None
+
     def __init__(self, candidates: str, shards: Sequence[str], margin: str, threshold: float, ranges: int, folder: str) -> None:
         self.candidates = candidates
         self.shards = shards
@@ -124,7 +126,7 @@ class _Score(ShardTask):
         self.ranges = ranges
         self.folder = folder
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         table = storage.read_table(storage.join(self.candidates, self.shards[stages.shard_index(name)]))
         found = matching.rank(scoring.score(writers.candidates_from_arrow(table), self.margin, self.threshold))
         shuffle.scatter_by_id(storage.join(self.folder, name), offered(found), "target_id", self.ranges)
@@ -134,12 +136,14 @@ class _Score(ShardTask):
 class _Contend(ShardTask):
     """One range of targets -> the candidates that are pairs or, one to one, may be."""
 
+    row_unit = None
+
     def __init__(self, found: RankedCandidates, retrieval: str, folder: str) -> None:
         self.found = found
         self.retrieval = retrieval
         self.folder = folder
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         found = best_first(self.found.of_target(stages.shard_index(name)))
         pairs, forward = from_arrow(found), found["best_of_source"].to_numpy()
         backward = matching.best_of_targets(pairs)
@@ -154,6 +158,8 @@ class _Contend(ShardTask):
 
 class _Turn(ShardTask):
     """A step of a round: one range of what the other side left."""
+
+    row_unit = None
 
     def __init__(self, others: str, shards: Sequence[str], ranges: int, folder: str) -> None:
         self.others = others
@@ -170,7 +176,7 @@ class _Turn(ShardTask):
 class _Take(_Turn):
     """One range of sources -> the pairs that are the best of both, and what they leave of the sources."""
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         found, best = self.gathered(name)
         taken, left = matching.take(found, best)
         rows = to_arrow(found.take(taken | left), chosen=taken[taken | left])
@@ -181,7 +187,7 @@ class _Take(_Turn):
 class _Leave(_Turn):
     """One range of targets -> what the pairs leave of them."""
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         found, taken = self.gathered(name)
         left, best = matching.leave(found, taken)
         rows = to_arrow(found.take(left), chosen=best[left])
@@ -192,13 +198,15 @@ class _Leave(_Turn):
 class _Rest(ShardTask):
     """All that is left -> the pairs among it."""
 
+    row_unit = None
+
     def __init__(self, others: str, shards: Sequence[str], ranges: tuple[int, int], folder: str) -> None:
         self.others = others
         self.shards = shards
         self.sources, self.targets = ranges
         self.folder = folder
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         tables = [shuffle.gather(self.others, self.shards, index) for index in range(self.sources)]
         pairs = matching.match(matching.rank(from_arrow(shuffle.together(tables))), "max")
         rows = to_arrow(pairs, chosen=np.ones(len(pairs), dtype=bool))

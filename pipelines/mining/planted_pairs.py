@@ -154,7 +154,7 @@ class _Mix(ShardTask):
         self.parts = parts
         self.folder = folder
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         (ids, found), (_, others) = (exact.from_arrow(storage.read_table(uri)) for uri in self.parts[name])
         storage.write_table(storage.join(self.folder, name), exact.to_arrow(ids, found.merge(others)))
         return len(ids), {}

@@ -128,6 +128,8 @@ def ranks_of(uris: Sequence[str], rows: int) -> MarginRanges:
 class _TargetTexts(ShardTask):
     """One range of targets -> its pairs with the targets' texts, by the range of the sources."""
 
+    row_unit = None
+
     def __init__(self, pairs: MatchedPairs, corpus: Corpus, ranges: int, folder: str) -> None:
         self.pairs = pairs
         self.corpus = corpus
@@ -137,7 +139,7 @@ class _TargetTexts(ShardTask):
     def setup(self) -> None:
         self.spans = self.corpus.spans()
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         pairs = self.pairs.of_target(stages.shard_index(name))
         columns = [pairs.source_ids, pairs.target_ids, pairs.margins, pairs.similarities.astype("f4")]
         table = pa.table([pa.array(column) for column in columns], names=[*IDS, "margin", "similarity"])
@@ -149,6 +151,8 @@ class _TargetTexts(ShardTask):
 class _SourceTexts(ShardTask):
     """One range of sources -> its pairs with all texts, by the range of the margins."""
 
+    row_unit = None
+
     def __init__(self, others: str, shards: Sequence[str], corpus: Corpus, ranks: MarginRanges, folder: str) -> None:
         self.others = others
         self.shards = shards
@@ -159,7 +163,7 @@ class _SourceTexts(ShardTask):
     def setup(self) -> None:
         self.spans = self.corpus.spans()
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         table = shuffle.gather(self.others, self.shards, stages.shard_index(name))
         table = with_texts(table, "source", self.corpus, self.spans).select(BITEXT.names)
         shuffle.scatter(storage.join(self.folder, name), table, self.ranks.of(table), self.ranks.count)
@@ -169,12 +173,14 @@ class _SourceTexts(ShardTask):
 class _Deal(ShardTask):
     """Rows in any order -> the same, by the range of the margins."""
 
+    row_unit = None
+
     def __init__(self, uris: Sequence[str], ranks: MarginRanges, folder: str) -> None:
         self.uris = uris
         self.ranks = ranks
         self.folder = folder
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         table = shuffle.read(self.uris[stages.shard_index(name)], 0)
         shuffle.scatter(storage.join(self.folder, name), table, self.ranks.of(table), self.ranks.count)
         return len(table), {}
@@ -183,13 +189,16 @@ class _Deal(ShardTask):
 class _Sort(ShardTask):
     """One range of margins -> its rows, best first."""
 
+    row_unit = None
+    processed_counts = frozenset({"right"})
+
     def __init__(self, others: str, shards: Sequence[str], wanted: Pairs, folder: str) -> None:
         self.others = others
         self.shards = shards
         self.wanted = wanted
         self.folder = folder
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         table = best_first(shuffle.gather(self.others, self.shards, stages.shard_index(name)))
         with storage.parquet_writer(storage.join(self.folder, name), table.schema) as writer:
             writer.write_table(table, row_group_size=writers.ROWS)

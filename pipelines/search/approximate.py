@@ -95,7 +95,7 @@ class _SearchShard(ShardTask):
     def setup(self) -> None:
         self.index = self.keys.opened(str(choose_device(self.device)))  # of the worker, which may have what the driver lacks
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         rows = again = 0
         schema = neighbours_schema(self.k)
         with storage.parquet_writer(storage.join(self.folder, name), schema) as writer:

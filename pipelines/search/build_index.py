@@ -160,7 +160,7 @@ class _Vectors(_Building):
     def setup(self) -> None:
         self.shards = {vectors_name(shard.name): shard for shard in self.plan.corpus.shards}
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         shard = self.shards[name]
         with storage.atomic(storage.join(self.plan.output, VECTORS, name)) as handle:
             header = {"descr": "<f2", "fortran_order": False, "shape": (shard.rows, self.plan.corpus.dim)}
@@ -173,7 +173,7 @@ class _Vectors(_Building):
 class _Train(_Building):
     """The sample -> the index, trained and empty."""
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         sample = draw(self.plan.corpus, self.plan.sample, self.plan.seed)[1]
         index = faiss_index.train(self.plan.factory, self.plan.corpus.dim, sample, self.plan.seed)
         _write(index, storage.join(self.plan.output, TRAINED, name))
@@ -183,7 +183,7 @@ class _Train(_Building):
 class _Part(_Building):
     """One shard of embeddings -> an index of it."""
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         index = self.plan.trained()
         for ids, vectors in self.plan.corpus.vectors(self.plan.shards()[name]):
             faiss_index.add(index, ids, vectors)
@@ -194,7 +194,7 @@ class _Part(_Building):
 class _Whole(_Building):
     """The parts, or all shards in one go -> the index."""
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         index = self.plan.trained()
         if faiss_index.mergeable(index):
             for part in self.plan.shards():

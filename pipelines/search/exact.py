@@ -135,6 +135,10 @@ def _made_from(stage: Stage, queries: Corpus, keys: Corpus) -> dict[str, str]:
 class _SearchBlock(ShardTask):
     """One block: the neighbours its sources have among its targets, and the reverse, in one file."""
 
+    uses_accelerator = True
+    row_unit = None
+    shard_unit = "blocks"
+
     def __init__(self, search: SearchRequest, folder: str) -> None:
         self.search = search
         self.folder = folder
@@ -143,7 +147,7 @@ class _SearchBlock(ShardTask):
         self.shards = self.search.block_names()
         self.device = str(choose_device(self.search.device))  # of the worker, which may have what the driver lacks
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         row, column = self.shards[name]
         parts = [(self.search.source, row), (self.search.target, column)]
         if self.search.within and row == column:
@@ -210,7 +214,7 @@ class _MergeBlocks(ShardTask):
         self.folder = folder
         self.direction = direction
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         blocks = self.search.parts(name, self.direction, self.blocks)
         known = self.known.file(self.direction, name)
         parts = chain(

@@ -34,7 +34,7 @@ class Failing(ShardTask):
     def __init__(self, folder: Path, failing: Mapping[str, int], error: Exception) -> None:
         self.folder, self.failing, self.error = str(folder), failing, error
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         with (Path(self.folder) / "attempts.txt").open("a") as log:
             log.write(f"{name}\n")
         if self.made_before(name) <= self.failing.get(name, 0):

@@ -46,7 +46,7 @@ class Squares(ShardTask):
         if self.failing == "setup":
             raise DataError("setup: cannot be done; do something else")
 
-    def make(self, name: str) -> tuple[int, Mapping[str, int]]:
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         if name == self.failing and self.how == "error":
             raise DataError(f"{name}: broken [sic]; mend it")
         if name == self.failing and self.how == "full":
