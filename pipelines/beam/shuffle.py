@@ -5,10 +5,10 @@ for each element, with a batch for each range.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Concatenate, Generic, ParamSpec
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,11 @@ from miner.text.sentences import range_of
 from pipelines.beam.runner import ShardTask, run_stage
 
 SUFFIX = ".arrow"
-SMALL = 1 << 23  # rows to begin with, for which the steps take less time here, one after the other, than pipelines to start
+IN_PROCESS_ROWS = 1 << 23  # input rows up to which running the steps in this process takes less time than starting pipelines
 
 Numbers = npt.NDArray[np.int64]
+Parameters = ParamSpec("Parameters")
+WriteShard = Callable[Concatenate[int, str, Parameters], tuple[int, Mapping[str, int]]]  # shard index and URI -> rows and counts
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,19 @@ class ShuffleSteps:
     key: str  # of all they are made from
     rows: int  # to begin with
     options: Sequence[str] = ()
+    in_process_rows: int = IN_PROCESS_ROWS  # with more rows, the steps run as Beam pipelines
+
+    def apply(
+        self, name: str, shards: Sequence[str], function: WriteShard[Parameters], *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> Manifest:
+        """Make FOLDER/name, each of whose shards `function(index, uri, ...)` writes, which returns its rows and counts."""
+        return self.run(name, shards, ShuffleTask(self.place(name), function, *args, **kwargs))
 
     def run(self, name: str, shards: Sequence[str], work: ShardTask) -> Manifest:
         """Make FOLDER/name, whose shards are made by `work`."""
         stage = Stage(self.place(name), self.kind, {}, {"made from": self.key})
         made_from = dict.fromkeys(shards, stage.key())
-        if self.rows > SMALL:
+        if self.rows > self.in_process_rows:
             return run_stage(stage, made_from, work, self.options)
         try:
             return _run_here(stage, made_from, work)
@@ -54,6 +63,21 @@ class ShuffleSteps:
 
     def remove(self) -> None:
         storage.remove(self.folder)
+
+
+class ShuffleTask(ShardTask, Generic[Parameters]):
+    """Write each shard of a step by calling a function. The function and its arguments are pickled to the workers."""
+
+    row_unit = None
+
+    def __init__(self, folder: str, function: WriteShard[Parameters], *args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
+        self.folder = folder
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
+        return self.function(stages.shard_index(name), storage.join(self.folder, name), *self.args, **self.kwargs)
 
 
 def _run_here(stage: Stage, made_from: Mapping[str, str], work: ShardTask) -> Manifest:

@@ -83,7 +83,7 @@ class TestInSteps:
     def test_every_step_may_be_a_pipeline(
         self, sides: tuple[Path, Path], tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(shuffle, "SMALL", -1)
+        monkeypatch.setattr(shuffle.ShuffleSteps.__init__, "__defaults__", ((), -1))
         self.same((*sides, "--k", 3, "--threshold", "0.1", "--filter", "hubs=1.5"), tmp_path, request)
 
     def test_filters_from_both_sides_and_ties(self, tmp_path: Path, request: pytest.FixtureRequest) -> None:
