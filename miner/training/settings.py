@@ -1,4 +1,4 @@
-"""The config of `miner train`: which encoder, on which data, by which losses, in how many steps. docs/training.md explains it."""
+"""The config of `miner train`: encoder, data sources, losses, optimisation and evaluation. docs/training.md explains it."""
 
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, Self
@@ -13,7 +13,7 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class TrainSettings(base.Settings):
-    """Settings without infinite numbers; names, as those of columns and labels, may be written as numbers."""
+    """Base of all training settings: rejects infinities and NaN, and accepts numbers as names of columns and labels."""
 
     model_config = pydantic.ConfigDict(allow_inf_nan=False, coerce_numbers_to_str=True)
 
@@ -21,93 +21,93 @@ class TrainSettings(base.Settings):
 class VocabularySettings(TrainSettings):
     """The SentencePiece model of a static encoder."""
 
-    size: int = Field(32000, ge=2)  # pieces
-    sentences: int = Field(700_000, ge=1)  # how many texts it is trained on, at most
-    language_smoothing: float = Field(0.5, ge=0, le=1)  # a language's share is its count to this power
-    character_coverage: float = Field(0.9995, gt=0, le=1)
-    normalisation: Literal["nmt_nfkc_cf", "nmt_nfkc", "nfkc_cf", "nfkc", "identity"] = "nmt_nfkc_cf"  # _cf folds case
+    size: int = Field(32000, ge=2)  # number of pieces
+    sentences: int = Field(700_000, ge=1)  # maximum number of training texts
+    language_smoothing: float = Field(0.5, ge=0, le=1)  # exponent: a language is sampled in proportion to count ** language_smoothing
+    character_coverage: float = Field(0.9995, gt=0, le=1)  # share of characters that get a piece; the rest become unknown
+    normalisation: Literal["nmt_nfkc_cf", "nmt_nfkc", "nfkc_cf", "nfkc", "identity"] = "nmt_nfkc_cf"  # _cf variants fold case
 
 
 class StaticSettings(TrainSettings):
-    """A static encoder, pieces and a vector for each: made from nothing, or gone on from."""
+    """A static encoder, which is one vector per SentencePiece piece: trained from scratch, or continued from `model`."""
 
     kind: Literal["static"]
-    model: str | None = None  # `builtin` or the folder of a static encoder, whose pieces and vectors to begin with
-    dim: int = Field(256, ge=1)
-    spelling_buckets: int = Field(131072, ge=0)  # hashed n-grams that spellings share in training; 0 for none
-    piece_dropout: float = Field(0.1, ge=0, lt=1)  # share of the pieces left out of a sentence, anew each time
-    max_pieces: int = Field(100, ge=1)  # of a sentence, in training
+    model: str | None = None  # `builtin` or the directory of a static encoder to continue from
+    dim: int = Field(256, ge=1)  # dimensions of an embedding
+    spelling_buckets: int = Field(131072, ge=0)  # hash buckets of the character n-grams that pieces share in training; 0 disables sharing
+    piece_dropout: float = Field(0.1, ge=0, lt=1)  # probability that a piece is dropped from a training sentence
+    max_pieces: int = Field(100, ge=1)  # longer sentences are truncated in training
     vocabulary: VocabularySettings = VocabularySettings()
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
         if self.model is not None and (self.dim, self.vocabulary) != (256, VocabularySettings()):
-            raise PydanticCustomError("model", "encoder.model has a dim and a vocabulary of its own; leave these out")
+            raise PydanticCustomError("model", "encoder.model comes with its own dim and vocabulary; remove both settings")
         return self
 
 
 class TransformerSettings(TrainSettings):
-    """A transformer to go on from."""
+    """A transformer to fine-tune."""
 
     kind: Literal["transformer"]
-    model: str  # a folder or a hub id
-    pooling: str | None = None  # see POOLINGS in miner/training/transformer.py; None takes that of the model, or cls
-    head: Literal["none", "mlp"] = "none"  # mlp: a Linear and a Tanh after the pooling
-    keep_head: bool = False  # whether the encoder that comes out has the head, too
-    max_tokens: int = Field(32, ge=2)  # longer texts are cut
-    towers: Literal["shared", "pair"] = "shared"  # pair: an encoder of their own for the positives
+    model: str  # directory or Hugging Face hub id
+    pooling: str | None = None  # one of POOLINGS in miner/training/transformer.py; None: the pooling of the model, or cls
+    head: Literal["none", "mlp"] = "none"  # mlp: a linear layer and tanh after pooling
+    keep_head: bool = False  # save the head with the encoder
+    max_tokens: int = Field(32, ge=2)  # longer texts are truncated
+    towers: Literal["shared", "pair"] = "shared"  # pair: a second encoder for the positives
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
         if self.keep_head and self.head == "none":
-            raise PydanticCustomError("head", "keep_head wants a head; set encoder.head to mlp")
+            raise PydanticCustomError("head", "keep_head needs a head; set encoder.head to mlp")
         return self
 
 
 class CodeSwitchSettings(TrainSettings):
-    """Words of the positives replaced by a translation."""
+    """Code switching: replace words of the positives by translations from lexicons."""
 
-    lexicons: tuple[str, ...] = Field(min_length=1)  # files of `word translation` lines, each of one pair of languages
-    ratio: float = Field(0.5, ge=0, le=1)  # probability for a word that a lexicon has
+    lexicons: tuple[str, ...] = Field(min_length=1)  # files of `word translation` lines, one language pair per file
+    ratio: float = Field(0.5, ge=0, le=1)  # probability of replacing a word that is in a lexicon
 
 
 class SourceSettings(TrainSettings):
-    """What every source of examples has. `columns` tells which column of the files plays which role."""
+    """Settings of every data source. `columns` maps the roles of the strategy to columns of the files."""
 
-    ROLES: ClassVar[tuple[str, ...]] = ()  # that must be named
-    MORE_ROLES: ClassVar[tuple[str, ...]] = ("lang",)  # that may be named
-    SMOOTHED: ClassVar[bool] = True  # whether languages can be drawn by language_smoothing
+    ROLES: ClassVar[tuple[str, ...]] = ()  # required keys of `columns`
+    MORE_ROLES: ClassVar[tuple[str, ...]] = ("lang",)  # optional keys of `columns`
+    SMOOTHED: ClassVar[bool] = True  # whether the strategy supports language_smoothing
 
-    name: str = ""  # what objectives call it; without it, its strategy
-    files: tuple[str, ...] = Field(min_length=1)  # .tsv, .jsonl, .parquet, also compressed; globs and URIs
-    columns: Mapping[str, str] = Field(default_factory=dict)  # role -> a column's name, or its number from 1 in a file without a header
-    weight: float = Field(1.0, gt=0)  # its share of the batches
-    batch_size: int | None = Field(None, ge=1)  # None takes training.batch_size
-    language_smoothing: float = Field(1.0, ge=0, le=1)  # languages are drawn by count ** this (1 / temperature): 0 draws all alike
-
+    name: str = ""  # name for `objective.data`; default: the strategy
+    files: tuple[str, ...] = Field(min_length=1)  # .tsv, .jsonl or .parquet, optionally compressed; globs and URIs
+    columns: Mapping[str, str] = Field(default_factory=dict)  # role -> column name, or column number from 1 in a file without header
+    weight: float = Field(1.0, gt=0)  # relative frequency of its batches
+    batch_size: int | None = Field(None, ge=1)  # None: training.batch_size
+    language_smoothing: float = Field(1.0, ge=0, le=1)  # languages are sampled in proportion to count ** language_smoothing; 0: uniformly
     code_switch: CodeSwitchSettings | None = None
 
     @pydantic.model_validator(mode="after")
     def _check_columns(self) -> Self:
-        known = (*self.ROLES, *self.MORE_ROLES)
+        roles = (*self.ROLES, *self.MORE_ROLES)
         missing = [role for role in self.ROLES if role not in self.columns]
-        strange = [role for role in self.columns if role not in known]
-        if missing or strange:
-            fault = f"no column for {missing[0]!r}" if missing else f"no use for {strange[0]!r}"
-            raise PydanticCustomError("columns", f"{fault}; columns says which column holds {', '.join(known)}")
+        unknown = [role for role in self.columns if role not in roles]
+        if missing or unknown:
+            problem = f"no column for {missing[0]!r}" if missing else f"unknown role {unknown[0]!r}"
+            raise PydanticCustomError("columns", f"{problem}; columns maps {', '.join(roles)} to columns of the files")
         if self.language_smoothing < 1 and not self.SMOOTHED:
-            raise PydanticCustomError("smoothing", "language_smoothing is not for this strategy; leave it out")
+            raise PydanticCustomError("smoothing", "language_smoothing is not supported by this strategy; remove it")
         if self.language_smoothing < 1 and "lang" not in self.columns:
-            raise PydanticCustomError("columns", "language_smoothing wants a column for 'lang'")
+            raise PydanticCustomError("columns", "language_smoothing needs a column for 'lang'")
         return self
 
     @property
     def title(self) -> str:
+        """The name of the source in messages and in `objective.data`."""
         return self.name or str(getattr(self, "strategy", ""))
 
 
 class UnsupervisedSettings(SourceSettings):
-    """Every text is its own positive, under another dropout (SimCSE). Without columns, every line is a text."""
+    """SimCSE: the positive of a text is the text itself under another dropout mask. Without `columns`, every line is a text."""
 
     MORE_ROLES = ("text", "lang")
     strategy: Literal["unsupervised"]
@@ -115,98 +115,101 @@ class UnsupervisedSettings(SourceSettings):
     @pydantic.model_validator(mode="after")
     def _check_text(self) -> Self:
         if self.columns and "text" not in self.columns:
-            raise PydanticCustomError("columns", "no column for 'text'; name it, or leave columns out where every line is a text")
+            raise PydanticCustomError("columns", "no column for 'text'; add it, or remove columns if every line is a text")
         return self
 
 
 class ParallelSettings(SourceSettings):
-    """A translation is the positive, or the text itself with a span of it translated, or as it is (for code switching)."""
+    """Translation pairs. `view` selects the positive: the translation, the text with a span translated, or the unchanged text.
+
+    The unchanged text (`same`) is meant for code switching.
+    """
 
     ROLES = ("source", "target")
     strategy: Literal["parallel"]
     view: Literal["full_translation", "partial_translation", "same"] = "full_translation"
-    swap: bool = False  # either side may be the anchor, drawn anew each time
+    swap: bool = False  # draw the anchor side at random for every example
 
 
 class MinedSettings(SourceSettings):
-    """Pairs of `miner mine`; `files` are its output folders."""
+    """Mined pairs; `files` are output directories of `miner mine`."""
 
     MORE_ROLES = ()
     SMOOTHED = False
     strategy: Literal["mined"]
-    least_margin: float | None = None  # leave out pairs that score less
-    weigh_by_margin: bool = False  # a pair counts by its margin, on average 1
-    swap: bool = False
-    view: Literal["full_translation", "partial_translation", "same"] = "full_translation"
+    least_margin: float | None = None  # drop pairs below this margin
+    weigh_by_margin: bool = False  # weight pairs by margin, normalised to a mean of 1
+    swap: bool = False  # as for `parallel`
+    view: Literal["full_translation", "partial_translation", "same"] = "full_translation"  # as for `parallel`
 
 
 class TripletSettings(SourceSettings):
-    """Anchor, positive and hard negative, ready made."""
+    """Triplets of anchor, positive and hard negative, one per row."""
 
     ROLES = ("anchor", "positive", "negative")
     strategy: Literal["triplets"]
 
 
 class NliSettings(SourceSettings):
-    """A premise, a hypothesis it entails and, for a hard negative, one it contradicts."""
+    """NLI: the premise is the anchor, an entailed hypothesis the positive, a contradicting one the hard negative."""
 
     ROLES = ("premise", "hypothesis", "label")
     strategy: Literal["nli"]
-    hard_negatives: bool = True
+    hard_negatives: bool = True  # use contradictions as hard negatives
 
 
 class CrossLingualNliSettings(SourceSettings):
-    """NLI in several languages, the rows of each in the same order; the language of every text of a triplet is drawn apart."""
+    """NLI in several languages with parallel rows; the language of each text of a triplet is drawn independently."""
 
     ROLES = ("lang", "premise", "hypothesis", "label")
     MORE_ROLES = ()
     SMOOTHED = False
     strategy: Literal["cross_lingual_nli"]
-    languages: tuple[str, ...] = ()  # the pool, as the column has them; without it, all there are
-    hard_negatives: bool = True
-    positives: int = Field(1, ge=1)  # languages of the positive drawn for each anchor
+    languages: tuple[str, ...] = ()  # languages to draw from, as spelled in the column; default: all
+    hard_negatives: bool = True  # use contradictions as hard negatives
+    positives: int = Field(1, ge=1)  # positives per anchor, each in another language
 
 
 class GroupSettings(SourceSettings):
-    """What both strategies of groups have: the rows of a group say the same."""
+    """Base of both group strategies: the texts of a group are translations or paraphrases of each other."""
 
     ROLES = ("group", "lang", "text")
     MORE_ROLES = ()
 
 
 class MultiPositiveSettings(GroupSettings):
-    """One text of a group is the anchor, every language equally likely, others are its positives (MPCL)."""
+    """MPCL: one text of a group is the anchor, its language drawn uniformly; other texts of the group are positives."""
 
     SMOOTHED = False
     strategy: Literal["multi_positive"]
-    positives: int | None = Field(None, ge=1)  # at most so many, drawn anew each time; None takes all
+    positives: int | None = Field(None, ge=1)  # maximum number of positives per anchor, drawn at random; None: all
 
 
 class GroupedPairsSettings(GroupSettings):
-    """Pairs drawn from groups; the anchors of a block are of one language and negatives come from the block."""
+    """Pairs drawn from groups, in blocks: the anchors of a block share one language, and negatives come from the same block."""
 
     strategy: Literal["grouped_pairs"]
-    pivot: str = "eng_Latn"  # the language most pairs have on one side
-    pivot_share: float = Field(0.75, ge=0, le=1)  # of the pairs whose group holds the pivot
-    block_size: int = Field(1024, ge=2)  # pairs contrasted with one another
+    pivot: str = "eng_Latn"  # preferred language of the positives
+    pivot_share: float = Field(0.75, ge=0, le=1)  # share of pairs with a pivot positive, where the group has one
+    block_size: int = Field(1024, ge=2)  # pairs per block
 
 
 class LabelledPairsSettings(SourceSettings):
-    """Two texts and a label. With `languages`, rows of the languages are parallel, and a translation of a row is its other view."""
+    """Labelled text pairs. With a `lang` column and a translation as `view`, the rows of all languages must be parallel."""
 
     ROLES = ("first", "second", "label")
     strategy: Literal["labelled_pairs"]
-    labels: tuple[str, ...] = Field(min_length=2)  # all there may be, in the order of the classes
-    joint: bool = True  # the two are read as one sequence; otherwise each has its vector
-    languages: tuple[str, ...] = ()  # train on these; without it, on all rows
-    view: Literal["same", "full_translation", "partial_translation"] = "same"  # the other view, before code switching
+    labels: tuple[str, ...] = Field(min_length=2)  # all labels, in the order of the classes
+    joint: bool = True  # encode both texts as one sequence; false: separately
+    languages: tuple[str, ...] = ()  # training languages; default: all
+    view: Literal["same", "full_translation", "partial_translation"] = "same"  # the positive view, before code switching
 
     @pydantic.model_validator(mode="after")
     def _check_view(self) -> Self:
         if "lang" not in self.columns and (self.languages or self.view != "same"):
-            raise PydanticCustomError("columns", "languages, and views that are translations, want a column for 'lang'")
+            raise PydanticCustomError("columns", "languages and views of translations need a column for 'lang'")
         if not self.joint and self.view != "same":
-            raise PydanticCustomError("view", "view is of two texts that are read as one; set joint, or leave view out")
+            raise PydanticCustomError("view", "view needs texts that are encoded as one sequence; set joint to true, or remove view")
         return self
 
 
@@ -225,67 +228,73 @@ DataSettings = Annotated[
 
 
 class ObjectiveSettings(TrainSettings):
-    """What every loss has."""
+    """Settings of every loss."""
 
-    weight: float = Field(1.0, gt=0)  # in the sum
-    data: tuple[str, ...] = ()  # the sources it is for; without it, all
+    weight: float = Field(1.0, gt=0)  # factor in the sum of losses
+    data: tuple[str, ...] = ()  # names of its data sources; default: all
 
 
 class InfoNceSettings(ObjectiveSettings):
+    """InfoNCE with in-batch negatives."""
+
     loss: Literal["info_nce"]
     temperature: float = Field(0.05, gt=0)
-    two_way: bool = False  # positives look for their anchors, too
-    hard_negative_weight: float = 0.0  # added to the logit of a row's own hard negative (SimCSE)
+    two_way: bool = False  # add the loss of the opposite direction, positives to anchors
+    hard_negative_weight: float = 0.0  # added to the logit of an anchor's own hard negative (SimCSE)
 
 
 class MultiPositiveLossSettings(ObjectiveSettings):
+    """Contrastive loss with several positives per anchor (MPCL)."""
+
     loss: Literal["multi_positive"]
     temperature: float = Field(0.05, gt=0)
-    form: Literal["out", "in"] = "out"  # the mean over positives outside or inside the logarithm
-    siblings: bool = True  # other positives of an anchor stand in the denominator of each
-    rescale: bool = False  # similarities to 0..1 by the smallest and largest of the batch
+    form: Literal["out", "in"] = "out"  # mean over positives outside or inside the logarithm
+    siblings: bool = True  # keep an anchor's other positives in the denominator
+    rescale: bool = False  # min-max scale the similarities of a batch to 0..1
 
 
 class LabelContrastSettings(ObjectiveSettings):
-    """Negatives are only rows of another label (SCL)."""
+    """Contrastive loss whose negatives are the rows of other labels (SCL)."""
 
     loss: Literal["label_contrast"]
     temperature: float = Field(1.0, gt=0)
 
 
 class AlignmentSettings(ObjectiveSettings):
-    """The two views of a row come to agree, without negatives (MVA)."""
+    """Distance between the two views of a row, without negatives (MVA)."""
 
     loss: Literal["alignment"]
     distance: Literal["cosine", "mse", "kl", "symmetric_kl"] = "cosine"
 
 
 class MomentumSettings(ObjectiveSettings):
-    """Dual momentum contrast: keys from slow copies, negatives from queues of keys."""
+    """Dual momentum contrast: keys come from momentum encoders, negatives from queues of keys."""
 
     loss: Literal["momentum"]
     temperature: float = Field(0.04, gt=0)
-    momentum: float = Field(0.999, ge=0, lt=1)  # of the slow copies; 0 copies the encoder at every step
-    queue: int = Field(409_600, ge=1)  # keys on each side
+    momentum: float = Field(0.999, ge=0, lt=1)  # decay of the momentum encoders; 0: copy the encoder at every step
+    queue: int = Field(409_600, ge=1)  # keys per side
 
 
 class MlmSettings(ObjectiveSettings):
+    """Masked language modelling."""
+
     loss: Literal["mlm"]
     weight: float = Field(0.1, gt=0)
-    probability: float = Field(0.15, gt=0, lt=1)  # of a token to be masked
+    probability: float = Field(0.15, gt=0, lt=1)  # probability that a token is masked
 
 
 class NliHeadSettings(ObjectiveSettings):
-    """Classes from the vectors of two texts: [u, v, |u - v|], a hidden layer, a label."""
+    """Classification of two separately encoded texts: [u, v, |u - v|], one hidden layer, cross-entropy."""
 
     loss: Literal["nli_head"]
     weight: float = Field(0.1, gt=0)
-    hidden: int = Field(256, ge=1)
+    hidden: int = Field(256, ge=1)  # units of the hidden layer
     dropout: float = Field(0.1, ge=0, lt=1)
 
 
 class ClassificationSettings(ObjectiveSettings):
-    """Classes from the vector of a joint sequence, by a linear layer."""
+    """Classification of a joint sequence by a linear layer."""
 
     loss: Literal["classification"]
 
@@ -304,25 +313,25 @@ LossSettings = Annotated[
 
 
 class TrainingSettings(TrainSettings):
-    """How the steps are taken."""
+    """Optimisation: batches, steps, learning rate, precision."""
 
-    lr: float = Field(1e-5, gt=0)  # the highest learning rate, of AdamW
-    batch_size: int = Field(128, ge=1)  # examples of a batch, over all processes
-    epochs: float | None = Field(None, gt=0)  # either this or steps; one epoch draws as many examples as there are
-    steps: int | None = Field(None, ge=1)
+    lr: float = Field(1e-5, gt=0)  # peak learning rate of AdamW
+    batch_size: int = Field(128, ge=1)  # examples per batch, over all processes
+    epochs: float | None = Field(None, gt=0)  # alternative to steps; an epoch draws as many examples as the sources have
+    steps: int | None = Field(None, ge=1)  # optimiser steps
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    warmup: float = Field(0, ge=0)  # steps of a linear rise; below 1, a share of all steps
-    floor: float = Field(0, ge=0, le=1)  # of the learning rate, that the schedule does not go below
-    weight_decay: float = Field(0, ge=0)  # of matrices, not of biases and norms
-    betas: tuple[Share, Share] = (0.9, 0.999)
-    clip: float | None = Field(None, gt=0)  # of the norm of the gradient
-    accumulation: int = Field(1, ge=1)  # batches of a step, each with negatives of its own
-    gradient_cache: int | None = Field(None, ge=1)  # texts held in memory at once; None holds the whole batch
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"  # of a transformer's arithmetic; weights stay in float32
+    warmup: float = Field(0, ge=0)  # steps of linear warm-up; below 1: a share of all steps
+    floor: float = Field(0, ge=0, le=1)  # minimum of the schedule, as a share of lr
+    weight_decay: float = Field(0, ge=0)  # applies to matrices, not to biases and norms
+    betas: tuple[Share, Share] = (0.9, 0.999)  # of AdamW
+    clip: float | None = Field(None, gt=0)  # maximum gradient norm
+    accumulation: int = Field(1, ge=1)  # batches per optimiser step; negatives are not shared between them
+    gradient_cache: int | None = Field(None, ge=1)  # texts encoded at once (GradCache); None: the whole batch
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"  # precision of a transformer's forward pass; weights stay float32
     device: Literal["auto", "cpu", "cuda"] = "auto"
     seed: int = Field(0, ge=0, lt=1 << 63)
-    checkpoint_every: int = Field(500, ge=1)  # steps
-    log_every: int = Field(20, ge=1)  # steps
+    checkpoint_every: int = Field(500, ge=1)  # steps between checkpoints
+    log_every: int = Field(20, ge=1)  # steps between log lines
 
     @pydantic.model_validator(mode="after")
     def _check_length(self) -> Self:
@@ -332,17 +341,17 @@ class TrainingSettings(TrainSettings):
 
 
 class EvaluationSettings(TrainSettings):
-    """How the best state is found: by a score on held-out data."""
+    """Evaluation on held-out data during training; the checkpoint with the best score becomes the encoder."""
 
     metric: Literal["retrieval", "sts", "accuracy"] = "retrieval"
     files: tuple[str, ...] = Field(min_length=1)
     columns: Mapping[str, str]  # retrieval: source, target; sts: first, second, score; accuracy: first, second, label
-    every: int = Field(125, ge=1)  # steps
-    patience: int | None = Field(None, ge=1)  # stop after so many scores without a better one
+    every: int = Field(125, ge=1)  # steps between evaluations
+    patience: int | None = Field(None, ge=1)  # stop after this number of evaluations without improvement
 
 
 class TrainConfig(TrainSettings):
-    """`miner train`: a config file -> an encoder."""
+    """The config file of `miner train`."""
 
     encoder: Annotated[StaticSettings | TransformerSettings, Field(discriminator="kind")]
     data: tuple[DataSettings, ...] = Field(min_length=1)

@@ -234,9 +234,9 @@ RELATED = {"files": ["a.tsv"], "columns": {"first": "a", "second": "b", "label":
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"strategy": "multi_positive", **COMMON, "language_smoothing": 0.5}, "language_smoothing is not for this strategy"),
-        ({"strategy": "labelled_pairs", **RELATED, "view": "full_translation"}, "want a column for 'lang'"),
-        ({"strategy": "labelled_pairs", **RELATED, "languages": ["en"]}, "want a column for 'lang'"),
+        ({"strategy": "multi_positive", **COMMON, "language_smoothing": 0.5}, "language_smoothing is not supported by this strategy"),
+        ({"strategy": "labelled_pairs", **RELATED, "view": "full_translation"}, "need a column for 'lang'"),
+        ({"strategy": "labelled_pairs", **RELATED, "languages": ["en"]}, "need a column for 'lang'"),
         (
             {
                 "strategy": "labelled_pairs",
@@ -245,7 +245,7 @@ RELATED = {"files": ["a.tsv"], "columns": {"first": "a", "second": "b", "label":
                 "joint": False,
                 "view": "full_translation",
             },
-            "view is of two texts that are read as one",
+            "view needs texts that are encoded as one sequence",
         ),
     ],
 )

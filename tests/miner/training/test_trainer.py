@@ -197,7 +197,7 @@ def test_scalars_are_written_for_tensorboard(folder: Path) -> None:
         (["data.0.files=[nowhere.tsv]"], "nowhere.tsv: no such file"),
         (["data.0.columns.target=fr"], "no column 'fr' in the header (en, de)"),
         (["data.0.columns={source: en}"], "no column for 'target'"),
-        (["data.0.language_smoothing=0.5"], "language_smoothing wants a column for 'lang'"),
+        (["data.0.language_smoothing=0.5"], "language_smoothing needs a column for 'lang'"),
         (["data.0.code_switch={lexicons: [nowhere.txt]}"], "nowhere.txt: no such file"),
         (["encoder.pooling=middle"], "unknown encoder.pooling 'middle'"),
         (["encoder.pooling=layer:9"], "has layers 1 to 3"),
