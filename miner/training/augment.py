@@ -1,7 +1,6 @@
-"""Other views of a text: some of its words in other languages, or a span of it in one (Qin et al. 2020; Wang et al. 2022).
+"""Augmentation of positives: code switching and partial translation (Qin et al. 2020; Wang et al. 2022).
 
-Code switching takes translations of words from bilingual lexicons, partial translation those of spans from parallel data. Whole
-translations need no code: they are rows of the data.
+Code switching translates words with bilingual lexicons; partial translation takes a span from a parallel sentence.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,39 +12,41 @@ import regex
 from miner.errors import DataError
 from miner.text.normalise import clean
 from miner.text.streams import MAX_LINE, extensions, line_blocks, open_bytes
+from miner.training.columns import expand_globs
+from miner.training.settings import SourceSettings
 
-Lexicon = Mapping[str, Sequence[str]]  # word in lower case -> its translations, each once, in the order of the file
+Lexicon = Mapping[str, Sequence[str]]  # lower-case word -> its distinct translations, in file order
 
-# Letters with their marks; an apostrophe or a hyphen between letters does not end a word, for half of "don't" means something else.
-# What touches a digit or an underscore is part of a name.
+# Letters with their marks. Apostrophes and hyphens between letters do not end a word: half of "don't" has another meaning.
+# Letters next to a digit or underscore are skipped as part of a name.
 WORD = regex.compile(r"(?<!\w)\p{L}[\p{L}\p{M}]*(?:['’-]\p{L}[\p{L}\p{M}]*)*(?!\w)")
 
-# Words with the space behind them; where a script sets none between words, characters with their marks.
+# Words with their trailing space; in scripts without spaces, characters with their marks.
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
 UNIT = regex.compile(rf"(?:[{UNSPACED}]\p{{M}}*|[^\s{UNSPACED}]+)\s*")
 
 
 def read_lexicon(uri: str) -> Lexicon:
-    """The lexicon in a file of lines `word translation`, as MUSE has them, or `word<TAB>translation`; a word may have several lines.
+    """Read a lexicon with lines `word translation`, as in MUSE, or `word<TAB>translation`; a word may have several lines.
 
-    With a tab, both sides may be of several words. Lines that are empty are passed over. The file may be compressed (.gz, .zst, .xz,
-    .bz2). Raises DataError, with file and line, for one that cannot be read, that is not of two columns, or that is empty.
+    With a tab, both sides may have several words. Empty lines are skipped. The file may be compressed (.gz, .zst, .xz, .bz2). Raises
+    DataError with file and line if it cannot be read, a line does not have two columns, or the file is empty.
     """
     lexicon: dict[str, dict[str, None]] = {}
     for number, line in _lines(uri):
         cells = line.split("\t") if "\t" in line else line.split()
         word, *translations = (clean(cell) for cell in cells)
         if len(translations) != 1 or not word or not translations[0]:
-            what = f"{len(cells)} columns" if len(cells) != 2 else "an empty column"
-            raise DataError(f"{uri}:{number}: {what} where a word and its translation are wanted; mend the line or drop it")
+            problem = f"{len(cells)} columns" if len(cells) != 2 else "an empty column"
+            raise DataError(f"{uri}:{number}: {problem}, expected a word and its translation; fix the line or delete it")
         lexicon.setdefault(word.lower(), {})[translations[0]] = None
     if not lexicon:
-        raise DataError(f"{uri}: not one word; give a lexicon of lines `word translation`")
+        raise DataError(f"{uri}: no words; give a lexicon of lines `word translation`")
     return {word: tuple(translations) for word, translations in lexicon.items()}
 
 
 def _lines(uri: str) -> Iterator[tuple[int, str]]:
-    """The lines that are not empty, with their numbers from 1."""
+    """Yield the non-empty lines with their numbers from 1."""
     compression = extensions(uri)[1]
     number = 1
     with open_bytes(uri, compression) as handle:
@@ -64,59 +65,65 @@ def _lines(uri: str) -> Iterator[tuple[int, str]]:
 
 @dataclass(frozen=True)
 class CodeSwitch:
-    """Replaces every word that a lexicon has with probability `ratio` by one of its translations.
+    """Replace each word that is in a lexicon by one of its translations with probability `ratio`.
 
-    The lexicon is drawn first, of those that have the word, so every language has the same chance however many translations it
-    offers. A word that begins with a capital, or is all capitals, hands that on.
+    The lexicon is drawn first, among those with the word, so languages are equally likely whatever their number of translations.
+    The translation takes over an initial capital or all capitals.
     """
 
     lexicons: Sequence[Lexicon]
     ratio: float
 
     def __call__(self, texts: Sequence[str], random: np.random.Generator) -> list[str]:
-        """n texts -> n texts; the same for the same texts and state of `random`."""
+        """Return n code-switched texts; they depend only on the texts and the state of `random`."""
 
         def switch(match: "regex.Match[str]") -> str:
             word: str = match[0]
-            having = [lexicon for lexicon in self.lexicons if word.lower() in lexicon]
-            if not having or random.random() >= self.ratio:
+            lexicons = [lexicon for lexicon in self.lexicons if word.lower() in lexicon]
+            if not lexicons or random.random() >= self.ratio:
                 return word
-            translations = having[int(random.integers(len(having)))][word.lower()]
-            return _cased_like(word, translations[int(random.integers(len(translations)))])
+            translations = lexicons[int(random.integers(len(lexicons)))][word.lower()]
+            return _copy_case(word, translations[int(random.integers(len(translations)))])
 
         return [WORD.sub(switch, text) for text in texts]
 
 
-def _cased_like(word: str, translation: str) -> str:
+def _copy_case(word: str, translation: str) -> str:
     if len(word) > 1 and word.isupper():
         return translation.upper()
     return translation[0].upper() + translation[1:] if word[0].isupper() else translation
 
 
 def partial_translation(texts: Sequence[str], translations: Sequence[str], random: np.random.Generator) -> list[str]:
-    """n texts and their translations -> n texts, a span of each being replaced by what stands in the same place of its translation.
+    """Replace in each of n texts a random span by the span at the same relative position of its translation.
 
-    A place is a share of the words (characters, in scripts that set no space between words), for nothing says which translate which.
-    The span is drawn from all that are neither empty nor the whole; a text of one word, or with a translation of one, stays as it is.
+    Positions are counted in words, or in characters for scripts without spaces, since no word alignment is available. Spans are neither
+    empty nor the whole text; a text of one word, or with a translation of one word, is returned unchanged.
     """
-    return [_spliced(text, other, random) for text, other in zip(texts, translations, strict=True)]
+    return [_replace_span(text, translation, random) for text, translation in zip(texts, translations, strict=True)]
 
 
-def _spliced(text: str, translation: str, random: np.random.Generator) -> str:
-    first, second = UNIT.findall(text), UNIT.findall(translation)
-    if min(len(first), len(second)) < 2:
+def _replace_span(text: str, translation: str, random: np.random.Generator) -> str:
+    text_units, translation_units = UNIT.findall(text), UNIT.findall(translation)
+    if min(len(text_units), len(translation_units)) < 2:
         return text
-    start, end = _span(len(first), random)
-    scale = len(second) / len(first)
-    begin = min(round(start * scale), len(second) - 1)
-    middle = second[begin : max(round(end * scale), begin + 1)]
-    parts = ["".join(units).strip() for units in (first[:start], middle, first[end:])]
+    start, end = _draw_span(len(text_units), random)
+    scale = len(translation_units) / len(text_units)
+    translation_start = min(round(start * scale), len(translation_units) - 1)
+    span = translation_units[translation_start : max(round(end * scale), translation_start + 1)]
+    parts = ["".join(units).strip() for units in (text_units[:start], span, text_units[end:])]
     return " ".join(part for part in parts if part)
 
 
-def _span(count: int, random: np.random.Generator) -> tuple[int, int]:
-    """Start and end of a run of `count` units: not empty, not all, each equally likely."""
+def _draw_span(num_units: int, random: np.random.Generator) -> tuple[int, int]:
+    """Draw start and end of a span uniformly from all spans that are neither empty nor the whole."""
     while True:
-        start, end = sorted(random.choice(count + 1, size=2, replace=False).tolist())
-        if end - start < count:
+        start, end = sorted(random.choice(num_units + 1, size=2, replace=False).tolist())
+        if end - start < num_units:
             return start, end
+
+
+def load_code_switch(source: SourceSettings) -> CodeSwitch | None:
+    """Return the code switching of a source, if any. Raises DataError if a lexicon cannot be read."""
+    settings = source.code_switch
+    return None if settings is None else CodeSwitch([read_lexicon(uri) for uri in expand_globs(settings.lexicons)], settings.ratio)

@@ -1,4 +1,4 @@
-"""What a step learns from: views of examples, and which of them say the same."""
+"""Training batches: views of examples, and groups of examples with the same meaning, which are not negatives of each other."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -13,112 +13,114 @@ from scipy.sparse.csgraph import connected_components
 from miner.training.augment import partial_translation
 from miner.training.datasets import TextColumn
 
-MANY, MOST = 100, 0.05  # rows of one group, and their share of a source, above which a word is said of it
+# Group size, in rows and as a share of a source, above which a warning is logged.
+LARGE_GROUP_ROWS, LARGE_GROUP_SHARE = 100, 0.05
 
 logger = logging.getLogger(__name__)
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
-Change = Callable[[list[str], np.random.Generator], list[str]]
+Augmentation = Callable[[list[str], np.random.Generator], list[str]]
 
 ANCHOR, POSITIVE, NEGATIVE, SECOND = "anchor", "positive", "negative", "second"
 
 
 @dataclass(frozen=True)
 class View:
-    """n texts, or pairs of texts to be read as one sequence; `spans` and `change` come into play when they are read."""
+    """n texts, or n pairs of texts to encode as one sequence. Augmentation happens on `read`."""
 
     texts: TextColumn
     rows: Ints  # (n,)
-    partners: Ints | None = None  # (n,) the second of each pair
-    spans: Ints | None = None  # (n,) their translations, of which a span replaces one of the text
-    change: Change | None = None
+    partners: Ints | None = None  # (n,) rows of the second texts of pairs
+    translations: Ints | None = None  # (n,) rows of translations, from which a span replaces part of the text
+    augmentation: Augmentation | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def part(self, of: slice) -> "View":
-        parts = {name: rows[of] for name in ("rows", "partners", "spans") if (rows := getattr(self, name)) is not None}
-        return replace(self, **parts)
+    def select(self, rows: slice) -> "View":
+        """Return a part of the view."""
+        partners = None if self.partners is None else self.partners[rows]
+        translations = None if self.translations is None else self.translations[rows]
+        return replace(self, rows=self.rows[rows], partners=partners, translations=translations)
 
     @property
-    def as_it_stands(self) -> bool:
-        """Whether what is read is what the rows hold."""
-        return self.change is None and self.spans is None
+    def is_augmented(self) -> bool:
+        return self.augmentation is not None or self.translations is not None
 
     def read(self, random: np.random.Generator) -> tuple[list[str], list[str] | None]:
-        """The texts and, of pairs, the second texts."""
+        """Return the texts and, for pairs, the second texts."""
         first = self.texts.take(self.rows)
         second = None if self.partners is None else self.texts.take(self.partners)
-        if self.spans is not None:
-            first = partial_translation(first, self.texts.take(self.spans), random)
-        if self.change is not None:
-            first = self.change(first, random)
-            second = None if second is None else self.change(second, random)
+        if self.translations is not None:
+            first = partial_translation(first, self.texts.take(self.translations), random)
+        if self.augmentation is not None:
+            first = self.augmentation(first, random)
+            second = None if second is None else self.augmentation(second, random)
         return first, second
 
 
 @dataclass(frozen=True)
 class Batch:
-    """n anchors with what belongs to them.
+    """n anchors with their positives and hard negatives.
 
-    Anchors with one number in `groups` are known to say the same: neither they nor what belongs to them are negatives of each other.
+    Anchors with the same number in `groups` have the same meaning: neither they nor their positives are negatives of each other.
     """
 
     source: str
-    views: Mapping[str, View]  # anchor (n), and maybe positive (p) and negative (n), or second (n), which may say something else
+    views: Mapping[str, View]  # anchor (n); optional: positive (p), negative (n), second (n), a text of another meaning
     groups: Ints  # (n,)
     owners: Ints  # (p,) the anchor of each positive
-    negative_groups: Ints | None = None  # (n,) the group that has the text of a hard negative, -1 for none; None: there are none
+    negative_groups: Ints | None = None  # (n,) group that contains the text of each hard negative, or -1; None: no hard negatives
     labels: Ints | None = None  # (n,)
     weights: Floats | None = None  # (n,)
-    blocks: tuple[int, ...] = field(default=())  # sizes of the runs of anchors that are contrasted apart; none: all together
+    blocks: tuple[int, ...] = field(default=())  # sizes of runs of anchors that are contrasted separately; empty: one block
 
     def __len__(self) -> int:
         return len(self.groups)
 
 
-def tower_of(view: str, towers: int) -> int:
-    """Which of the encoders a view goes through: what belongs to an anchor has the last, everything else the first."""
-    return 0 if view in (ANCHOR, SECOND) else towers - 1
+def tower_index(view: str, num_towers: int) -> int:
+    """Return the index of the encoder of a view: the first for anchors and second texts, the last for positives and negatives."""
+    return 0 if view in (ANCHOR, SECOND) else num_towers - 1
 
 
-def paired(source: str, anchors: View, positives: View, groups: Ints, **more: Any) -> Batch:
-    """A batch with one positive for each anchor."""
-    return Batch(source, {ANCHOR: anchors, POSITIVE: positives}, groups, np.arange(len(anchors)), **more)
+def build_pair_batch(source: str, anchors: View, positives: View, groups: Ints, **fields: Any) -> Batch:
+    """Build a batch with one positive per anchor."""
+    return Batch(source, {ANCHOR: anchors, POSITIVE: positives}, groups, np.arange(len(anchors)), **fields)
 
 
-def with_negatives(batch: Batch, negatives: View, known: Sequence[Ints]) -> Batch:
-    """A batch with a hard negative for each anchor; `known` are columns (n,) of the ids of the texts that its groups have."""
-    of = groups_of(negatives.texts.ids[negatives.rows], known, batch.groups)
-    return replace(batch, views={**batch.views, NEGATIVE: negatives}, negative_groups=of)
+def add_hard_negatives(batch: Batch, negatives: View, id_columns: Sequence[Ints]) -> Batch:
+    """Add one hard negative per anchor. `id_columns` (n,) hold the ids of the texts of each anchor's group."""
+    negative_groups = find_groups(negatives.texts.ids[negatives.rows], id_columns, batch.groups)
+    return replace(batch, views={**batch.views, NEGATIVE: negatives}, negative_groups=negative_groups)
 
 
-def groups_of(ids: Ints, known: Sequence[Ints], groups: Ints) -> Ints:
-    """Ids (m,) -> (m,) the group of a row that has it in one of its columns `known` (n,); -1 where none has."""
-    every, of = np.concatenate(known), np.tile(groups, len(known))
-    order = np.argsort(every)
-    places = order[np.searchsorted(every, ids, sorter=order).clip(max=len(every) - 1)]
-    return np.where(every[places] == ids, of[places], -1)
+def find_groups(ids: Ints, id_columns: Sequence[Ints], groups: Ints) -> Ints:
+    """Return for ids (m,) the group (m,) of a row with that id in any of the columns (n,), or -1."""
+    column_ids, column_groups = np.concatenate(id_columns), np.tile(groups, len(id_columns))
+    order = np.argsort(column_ids)
+    positions = order[np.searchsorted(column_ids, ids, sorter=order).clip(max=len(column_ids) - 1)]
+    return np.where(column_ids[positions] == ids, column_groups[positions], -1)
 
 
-def connected(*columns: Ints) -> Ints:
-    """Columns (n,) of ids -> (n,) numbers of groups: rows that share an id, directly or through other rows, are one group."""
-    _, places = np.unique(np.concatenate(columns), return_inverse=True)
-    nodes = places.reshape(len(columns), -1)
-    count = int(places.max()) + 1
-    edges = [(nodes[0], other) for other in nodes[1:]] or [(nodes[0], nodes[0])]
-    begin, end = (np.concatenate(ends) for ends in zip(*edges, strict=True))
-    graph = coo_array((np.ones(len(begin), dtype=np.int8), (begin, end)), shape=(count, count))
-    groups: Ints = connected_components(graph, directed=False)[1][nodes[0]].astype(np.int64)
+def group_connected_rows(*id_columns: Ints) -> Ints:
+    """Return group numbers (n,) from id columns (n,): rows that share an id, directly or through other rows, form a group."""
+    _, nodes = np.unique(np.concatenate(id_columns), return_inverse=True)
+    columns = nodes.reshape(len(id_columns), -1)
+    num_nodes = int(nodes.max()) + 1
+    edges = [(columns[0], column) for column in columns[1:]] or [(columns[0], columns[0])]
+    starts, ends = (np.concatenate(endpoints) for endpoints in zip(*edges, strict=True))
+    graph = coo_array((np.ones(len(starts), dtype=np.int8), (starts, ends)), shape=(num_nodes, num_nodes))
+    groups: Ints = connected_components(graph, directed=False)[1][columns[0]].astype(np.int64)
     return groups
 
 
-def kin(title: str, *columns: Ints) -> Ints:
-    """`connected`, of all rows of a source; a warning where many hang together, and are no negatives of each other."""
-    groups = connected(*columns)
-    most = int(np.bincount(groups).max())
-    if most > max(MANY, MOST * len(groups)):
-        told = "source %r: %s of %s rows share texts, directly or through other rows, so they are nobody's negatives among themselves"
-        logger.warning(told, title, f"{most:,}", f"{len(groups):,}")
+def group_source_rows(title: str, *id_columns: Ints) -> Ints:
+    """Group all rows of a source as `group_connected_rows`, and warn about large groups, which have no negatives among themselves."""
+    groups = group_connected_rows(*id_columns)
+    largest = int(np.bincount(groups).max())
+    if largest > max(LARGE_GROUP_ROWS, LARGE_GROUP_SHARE * len(groups)):
+        message = "source %r: %s of %s rows share texts, directly or through other rows, so they are not negatives of each other"
+        logger.warning(message, title, f"{largest:,}", f"{len(groups):,}")
     return groups

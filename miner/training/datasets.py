@@ -1,6 +1,6 @@
-"""Training data on disk: every source is read once into Arrow files, which are then mapped into memory and read by row.
+"""Training data on disk: each source is converted once into memory-mapped Arrow files and read by row.
 
-So the memory of a run does not grow with its texts, only by a few numbers for each example.
+Memory therefore does not grow with the texts, only by a few numbers per example.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,113 +15,122 @@ import pyarrow as pa
 from miner import storage
 from miner.errors import DataError
 from miner.text.normalise import sentence_ids
-from miner.training.columns import WHOLE_LINE, expand, fingerprints, read_columns
+from miner.training.columns import WHOLE_LINE, expand_globs, file_fingerprints, read_columns
 from miner.training.settings import MinedSettings, SourceSettings
 
 Ints = npt.NDArray[np.int64]
 
 TEXT_ROLES = {"text", "source", "target", "anchor", "positive", "negative", "premise", "hypothesis", "first", "second"}
-MINED = {"source": "source_text", "target": "target_text", "margin": "margin"}
+MINED_COLUMNS = {"source": "source_text", "target": "target_text", "margin": "margin"}
+TEXT_FILE, METADATA_FILE = "texts.arrow", "marks.arrow"
 
 
 class TextColumn:
-    """m texts and their ids, in a memory-mapped file."""
+    """m texts and their ids in a memory-mapped Arrow file."""
 
     def __init__(self, path: Path) -> None:
-        table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-        self.chunks = table["text"].chunks
+        table = _open_arrow(path)
+        self._chunks = table["text"].chunks
+        self._chunk_ends = np.cumsum([len(chunk) for chunk in self._chunks])
         self.ids: Ints = table["id"].to_numpy()
-        self._ends = np.cumsum([len(chunk) for chunk in self.chunks])
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def take(self, rows: Ints) -> list[str]:
-        """Rows (n,) -> their texts."""
-        which = np.searchsorted(self._ends, rows, side="right")
-        starts = np.concatenate([[0], self._ends])[which]
-        return [self.chunks[chunk][int(at)].as_py() for chunk, at in zip(which, rows - starts, strict=True)]
+        """Return the texts of rows (n,)."""
+        chunks = np.searchsorted(self._chunk_ends, rows, side="right")
+        offsets = rows - np.concatenate([[0], self._chunk_ends])[chunks]
+        return [self._chunks[chunk][int(offset)].as_py() for chunk, offset in zip(chunks, offsets, strict=True)]
 
-    def parts(self) -> Iterator[list[str]]:
-        """All of them, in order, a few thousand at a time."""
-        for chunk in self.chunks:
+    def iter_chunks(self) -> Iterator[list[str]]:
+        """Yield all texts in order, a few thousand at a time."""
+        for chunk in self._chunks:
             yield chunk.to_pylist()
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """What the files of one source hold: n rows of t texts each, text `role` of row i being `texts` row i * t + place of the role."""
+    """The examples of one source: n rows of t texts. The text of row i in role number r is row i * t + r of `texts`."""
 
     title: str
     texts: TextColumn
     roles: tuple[str, ...]  # t
-    marks: pa.Table  # n rows: the other columns, as strings
+    metadata: pa.Table  # n rows: the columns that are not texts, as strings
 
     def __len__(self) -> int:
         return len(self.texts) // len(self.roles)
 
-    def rows(self, role: str) -> Ints:
-        """(n,) where the texts of a role stand."""
+    def text_rows(self, role: str) -> Ints:
+        """Return the rows (n,) of `texts` that hold a role."""
         return np.arange(len(self), dtype=np.int64) * len(self.roles) + self.roles.index(role)
 
-    def codes(self, name: str) -> tuple[Ints, tuple[str, ...]]:
-        """A column of marks as (n,) numbers into its values, which are sorted."""
-        values, codes = np.unique(self.marks[name].to_numpy(), return_inverse=True)
+    def encode_column(self, name: str) -> tuple[Ints, tuple[str, ...]]:
+        """Return a metadata column as codes (n,) and the sorted values that they index."""
+        values, codes = np.unique(self.metadata[name].to_numpy(), return_inverse=True)
         return codes.astype(np.int64), tuple(values.tolist())
+
+    def languages(self) -> Ints:
+        """Return the language code (n,) of each row: zeros if there is no column `lang`."""
+        return self.encode_column("lang")[0] if "lang" in self.metadata.column_names else np.zeros(len(self), dtype=np.int64)
 
 
 def check_source(settings: SourceSettings) -> None:
-    """Raise DataError where a file of a source is missing, lacks a column or begins with what cannot be read: before anything long."""
-    for uri in expand(files_of(settings)):
-        next(read_columns(uri, list(_columns(settings).values())), None)
+    """Raise DataError if a file of a source is missing, lacks a column or starts with invalid rows. Reads only the first rows."""
+    for uri in expand_globs(source_files(settings)):
+        next(read_columns(uri, list(_role_columns(settings).values())), None)
 
 
 def source_key(settings: SourceSettings) -> str:
-    """A name for what the files of a source hold, and its lexicons: another one where they, or how they are read, changed."""
+    """Return a cache key that changes with the settings of a source and with its files and lexicons."""
     lexicons = settings.code_switch.lexicons if settings.code_switch else ()
-    return storage.key([settings.model_dump(mode="json"), fingerprints([*files_of(settings), *lexicons])])
+    return storage.key([settings.model_dump(mode="json"), file_fingerprints([*source_files(settings), *lexicons])])
 
 
 def read_source(settings: SourceSettings, folder: Path) -> None:
-    """Read the files of a source into FOLDER, a pair of Arrow files; DataError where one cannot be read or holds nothing."""
-    columns = _columns(settings)
-    texts = [role for role in columns if role in TEXT_ROLES]
-    marks = [role for role in columns if role not in TEXT_ROLES]
+    """Convert the files of a source into two Arrow files in FOLDER. Raises DataError if a file is invalid or all are empty."""
+    columns = _role_columns(settings)
+    text_roles = [role for role in columns if role in TEXT_ROLES]
+    metadata_roles = [role for role in columns if role not in TEXT_ROLES]
     folder.mkdir(parents=True, exist_ok=True)
-    schemas = pa.schema([("text", pa.string()), ("id", pa.int64())]), pa.schema([(role, pa.string()) for role in marks])
-    count = 0
+    text_schema = pa.schema([("text", pa.string()), ("id", pa.int64())])
+    metadata_schema = pa.schema([(role, pa.string()) for role in metadata_roles])
+    num_texts = 0
     with (
-        pa.OSFile(str(folder / "texts.arrow"), "wb") as text_file,
-        pa.OSFile(str(folder / "marks.arrow"), "wb") as mark_file,
-        pa.ipc.new_file(text_file, schemas[0]) as text_writer,
-        pa.ipc.new_file(mark_file, schemas[1]) as mark_writer,
+        pa.OSFile(str(folder / TEXT_FILE), "wb") as text_file,
+        pa.OSFile(str(folder / METADATA_FILE), "wb") as metadata_file,
+        pa.ipc.new_file(text_file, text_schema) as text_writer,
+        pa.ipc.new_file(metadata_file, metadata_schema) as metadata_writer,
     ):
-        for uri in expand(files_of(settings)):
-            for rows in read_columns(uri, list(columns.values())):
-                cells = dict(zip(columns, rows, strict=True))
-                together = list(chain.from_iterable(zip(*(cells[role] for role in texts), strict=True)))
-                text_writer.write_batch(pa.record_batch([together, sentence_ids(together)], schema=schemas[0]))
-                if marks:
-                    mark_writer.write_batch(pa.record_batch([cells[role] for role in marks], schema=schemas[1]))
-                count += len(together)
-    if not count:
-        raise DataError(f"{settings.files[0]}: not one example; check the files of source {settings.title!r}")
+        for uri in expand_globs(source_files(settings)):
+            for block in read_columns(uri, list(columns.values())):
+                cells = dict(zip(columns, block, strict=True))
+                texts = list(chain.from_iterable(zip(*(cells[role] for role in text_roles), strict=True)))
+                text_writer.write_batch(pa.record_batch([texts, sentence_ids(texts)], schema=text_schema))
+                if metadata_roles:
+                    metadata_writer.write_batch(pa.record_batch([cells[role] for role in metadata_roles], schema=metadata_schema))
+                num_texts += len(texts)
+    if not num_texts:
+        raise DataError(f"{settings.files[0]}: no examples; check the files of source {settings.title!r}")
 
 
-def open_corpus(settings: SourceSettings, folder: Path) -> Dataset:
-    """What `read_source` wrote to FOLDER."""
-    roles = tuple(role for role in _columns(settings) if role in TEXT_ROLES)
-    marks = pa.ipc.open_file(pa.memory_map(str(folder / "marks.arrow"))).read_all()
-    return Dataset(settings.title, TextColumn(folder / "texts.arrow"), roles, marks)
+def open_dataset(settings: SourceSettings, folder: Path) -> Dataset:
+    """Open what `read_source` wrote to FOLDER."""
+    roles = tuple(role for role in _role_columns(settings) if role in TEXT_ROLES)
+    return Dataset(settings.title, TextColumn(folder / TEXT_FILE), roles, _open_arrow(folder / METADATA_FILE))
 
 
-def files_of(settings: SourceSettings) -> Sequence[str]:
-    """The files a source is read from."""
+def source_files(settings: SourceSettings) -> Sequence[str]:
+    """Return the files that a source reads: for mined pairs, the bitext of each directory."""
     return [storage.join(name, "bitext.parquet") for name in settings.files] if isinstance(settings, MinedSettings) else settings.files
 
 
-def _columns(settings: SourceSettings) -> dict[str, str]:
-    """Role -> column."""
+def _role_columns(settings: SourceSettings) -> dict[str, str]:
+    """Return role -> column."""
     if isinstance(settings, MinedSettings):
-        return MINED
+        return MINED_COLUMNS
     return dict(settings.columns) or {"text": WHOLE_LINE}
+
+
+def _open_arrow(path: Path) -> pa.Table:
+    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()

@@ -23,8 +23,8 @@ def memory(batch: Batch, step: int, tower: Any) -> Iterator[None]:
             raise
         texts = sum(map(len, batch.views.values()))
         raise ModelError(
-            f"step {step}: out of memory on a batch of {len(batch)} examples, {texts} texts of up to {tower.longest} tokens;"
-            f" {tower.SMALLER}"
+            f"step {step}: out of memory on a batch of {len(batch)} examples, {texts} texts of up to {tower.max_length} tokens;"
+            f" {tower.MEMORY_ADVICE}"
         ) from error
 
 

@@ -29,7 +29,7 @@ class BatchReader(Protocol):
 
     dim: int
 
-    def chunks(self, read: Any, size: int | None) -> list[Ints]: ...
+    def split_chunks(self, read: Any, size: int | None) -> list[Ints]: ...
 
     def __call__(self, read: Any, rows: Ints) -> Tensor: ...
 
@@ -41,7 +41,7 @@ class EncodingPass:
         """`cache` is the number of texts whose activations are held at once; None holds all. Dropout is drawn from `seed`."""
         self.encoder, self.read, self.seed, self.context = encoder, read, seed, context
         self.cached = cache is not None
-        self.rows = encoder.chunks(read, cache)
+        self.rows = encoder.split_chunks(read, cache)
         with torch.set_grad_enabled(not self.cached):
             self.parts = [self._forward(number) for number in range(len(self.rows))]
         count = sum(map(len, self.rows))

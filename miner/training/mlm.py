@@ -53,7 +53,7 @@ class MlmTerm(LossTerm):
 
     def _masked(self, tower: Any, read: Any, rows: Ints, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Ids to read, labels to guess, and attention mask, (n, l) each."""
-        inputs = tower.padded(read, rows)
+        inputs = tower.pad(read, rows)
         ids = inputs["input_ids"].cpu()
         special = torch.isin(ids, torch.tensor(tower.tokenizer.all_special_ids)) | (inputs["attention_mask"].cpu() == 0)
         masked, labels = mask_tokens(

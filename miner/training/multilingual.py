@@ -1,49 +1,50 @@
-"""Strategies over labelled data in several languages, the rows of each language standing in the same order."""
+"""Strategies over labelled data in several languages whose rows are parallel: row i of each language is the same example."""
 
 import numpy as np
 import numpy.typing as npt
 
 from miner.errors import DataError
-from miner.training.batches import ANCHOR, POSITIVE, SECOND, Batch, Change, Ints, View, connected, with_negatives
+from miner.training.batches import ANCHOR, POSITIVE, SECOND, Augmentation, Batch, Ints, View, add_hard_negatives, group_connected_rows
 from miner.training.datasets import Dataset
-from miner.training.nli import NliTriplets, pair_numbers
+from miner.training.nli import NliTriplets, pair_keys
 from miner.training.sampling import Sampler
 from miner.training.settings import CrossLingualNliSettings, LabelledPairsSettings
 
 Mask = npt.NDArray[np.bool_]
 
 
-def aligned(corpus: Dataset, pool: tuple[str, ...] = ()) -> tuple[Ints, tuple[str, ...]]:
-    """A table (languages, n) of rows that are translations of one another, column by column, and the languages.
+def align_languages(dataset: Dataset, pool: tuple[str, ...] = ()) -> Ints:
+    """Return a table (languages, n) of rows; a column holds the translations of one example.
 
-    Raises DataError where languages differ in their rows or labels, or one of the pool is missing.
+    Raises DataError if languages differ in their number of rows or labels, or if one of the pool is missing.
     """
-    codes, known = corpus.codes("lang")
-    labels, _ = corpus.codes("label")
-    languages = pool or known
-    _check_pool(corpus, pool)
-    rows = [np.flatnonzero(codes == known.index(lang)) for lang in languages]
-    for lang, of in zip(languages, rows, strict=True):
-        if len(of) != len(rows[0]) or (labels[of] != labels[rows[0]]).any():
+    codes, values = dataset.encode_column("lang")
+    labels, _ = dataset.encode_column("label")
+    languages = pool or values
+    _check_pool(dataset, pool)
+    table = [np.flatnonzero(codes == values.index(lang)) for lang in languages]
+    for lang, rows in zip(languages, table, strict=True):
+        if len(rows) != len(table[0]) or (labels[rows] != labels[table[0]]).any():
             raise DataError(
-                f"source {corpus.title!r}: {lang} has other rows or labels than {languages[0]}; give all the same rows in one order"
+                f"source {dataset.title!r}: {lang} has other rows or labels than {languages[0]};"
+                " give the same rows in the same order for each language"
             )
-    return np.stack(rows), languages
+    return np.stack(table)
 
 
-def _check_pool(corpus: Dataset, pool: tuple[str, ...]) -> None:
-    """DataError where no row of a corpus is in one of the languages of a pool."""
-    known = corpus.codes("lang")[1] if pool else ()
-    if missing := [lang for lang in pool if lang not in known]:
-        raise DataError(f"source {corpus.title!r}: no row in language {missing[0]!r}; its languages are {', '.join(known)}")
+def _check_pool(dataset: Dataset, pool: tuple[str, ...]) -> None:
+    """Raise DataError if the dataset has no row in a language of the pool."""
+    languages = dataset.encode_column("lang")[1] if pool else ()
+    if missing := [lang for lang in pool if lang not in languages]:
+        raise DataError(f"source {dataset.title!r}: no row in language {missing[0]!r}; its languages are {', '.join(languages)}")
 
 
-def _parallel(corpus: Dataset) -> Ints | None:
-    """The table of `aligned`, or None where the rows of the languages, if it has several, are not translations of one another."""
-    if "lang" not in corpus.marks.column_names:
+def _align_if_parallel(dataset: Dataset) -> Ints | None:
+    """Return the table of `align_languages`, or None if the dataset has no languages or they are not parallel."""
+    if "lang" not in dataset.metadata.column_names:
         return None
     try:
-        return aligned(corpus)[0]
+        return align_languages(dataset)
     except DataError:
         return None
 
@@ -51,96 +52,99 @@ def _parallel(corpus: Dataset) -> Ints | None:
 class CrossLingualNliStrategy:
     """NLI triplets; the languages of anchor, positives and negative are drawn independently (Wang et al. 2022, section 3.3)."""
 
-    def __init__(self, corpus: Dataset, settings: CrossLingualNliSettings, seed: int, change: Change | None) -> None:
-        self.corpus, self.change, self.positives = corpus, change, settings.positives
-        self.table, languages = aligned(corpus, settings.languages)
-        if settings.positives > len(languages):
-            raise DataError(f"source {corpus.title!r}: {settings.positives} positives of {len(languages)} languages; lower positives")
-        self.premises, self.hypotheses = corpus.rows("premise"), corpus.rows("hypothesis")
-        self.column = np.full(len(corpus), -1)
-        self.column[self.table[0]] = np.arange(self.table.shape[1])
-        ids = corpus.texts.ids
-        self.triplets = NliTriplets(ids[self.premises], ids[self.hypotheses], corpus, settings.hard_negatives, self.table[0])
+    def __init__(self, dataset: Dataset, settings: CrossLingualNliSettings, seed: int, augmentation: Augmentation | None) -> None:
+        self.dataset, self.augmentation, self.num_positives = dataset, augmentation, settings.positives
+        self.table = align_languages(dataset, settings.languages)
+        if settings.positives > len(self.table):
+            raise DataError(f"source {dataset.title!r}: {settings.positives} positives from {len(self.table)} languages; lower positives")
+        self.premises, self.hypotheses = dataset.text_rows("premise"), dataset.text_rows("hypothesis")
+        self.columns = np.full(len(dataset), -1)  # row of the first language -> column of the table
+        self.columns[self.table[0]] = np.arange(self.table.shape[1])
+        ids = dataset.texts.ids
+        self.triplets = NliTriplets(ids[self.premises], ids[self.hypotheses], dataset, settings.hard_negatives, self.table[0])
         examples = np.full(self.table.shape[1], -1)
-        examples[self.column[self.triplets.entailed]] = 0
+        examples[self.columns[self.triplets.entailed]] = 0
         self.sampler = Sampler(examples, 1.0, seed)
-        self.count = len(self.triplets.entailed)
+        self.num_examples = len(self.triplets.entailed)
 
     def draw(self, size: int, random: np.random.Generator) -> Batch:
-        columns, groups = self._grouped(self.sampler.draw(size, random))
-        count, size = len(self.table), len(columns)
-        anchors = self.premises[self.table[random.integers(0, count, size), columns]]
-        langs = np.argsort(random.random((size, count)), axis=1)[:, : self.positives]
+        columns, groups = self._group_columns(self.sampler.draw(size, random))
+        num_languages, size = len(self.table), len(columns)
+        anchors = self.premises[self.table[random.integers(0, num_languages, size), columns]]
+        langs = np.argsort(random.random((size, num_languages)), axis=1)[:, : self.num_positives]
         positives = self.hypotheses[self.table[langs, columns[:, None]]].ravel()
-        texts = self.corpus.texts
-        views = {ANCHOR: View(texts, anchors), POSITIVE: View(texts, positives, change=self.change)}
-        batch = Batch(self.corpus.title, views, groups, np.repeat(np.arange(size), self.positives))
-        contradicted = self.triplets.contradicted(self.table[0][columns], random)
-        if contradicted is None:
+        texts = self.dataset.texts
+        views = {ANCHOR: View(texts, anchors), POSITIVE: View(texts, positives, augmentation=self.augmentation)}
+        batch = Batch(self.dataset.title, views, groups, np.repeat(np.arange(size), self.num_positives))
+        contradictions = self.triplets.draw_contradictions(self.table[0][columns], random)
+        if contradictions is None:
             return batch
-        rows = self.table[random.integers(0, count, size), self.column[contradicted]]
-        return with_negatives(batch, View(texts, self.hypotheses[rows]), self._texts(columns))
+        rows = self.table[random.integers(0, num_languages, size), self.columns[contradictions]]
+        return add_hard_negatives(batch, View(texts, self.hypotheses[rows]), self._text_ids(columns))
 
-    def _grouped(self, columns: Ints) -> tuple[Ints, Ints]:
-        """Columns (n,) of the table -> those to keep, and their groups: of what shares a text in any of the languages."""
-        kept, groups = self.triplets.grouped(self.table[0][columns], *self._texts(columns))
+    def _group_columns(self, columns: Ints) -> tuple[Ints, Ints]:
+        """Return the columns (m,) of the table to keep from columns (n,), and their groups: those that share a text in any language."""
+        kept, groups = self.triplets.group_rows(self.table[0][columns], *self._text_ids(columns))
         return columns[kept], groups
 
-    def _texts(self, columns: Ints) -> list[Ints]:
-        """Columns (n,) of the table -> the ids (n,) of premises and of hypotheses in each of the languages."""
+    def _text_ids(self, columns: Ints) -> list[Ints]:
+        """Return the ids (n,) of premises and hypotheses of columns (n,) in each language."""
         return [ids[rows[columns]] for ids in (self.triplets.premises, self.triplets.hypotheses) for rows in self.table]
 
 
 class LabelledPairsStrategy:
     """Two texts and a label; the positive view of a row is the row itself, or a translation of both texts or of one of them."""
 
-    def __init__(self, corpus: Dataset, settings: LabelledPairsSettings, seed: int, change: Change | None) -> None:
-        self.corpus, self.settings, self.change = corpus, settings, change
-        codes, values = corpus.codes("label")
-        if strange := [value for value in values if value not in settings.labels]:
-            raise DataError(f"source {corpus.title!r}: label {strange[0]!r} is not among labels ({', '.join(settings.labels)})")
+    def __init__(self, dataset: Dataset, settings: LabelledPairsSettings, seed: int, augmentation: Augmentation | None) -> None:
+        self.dataset, self.settings, self.augmentation = dataset, settings, augmentation
+        codes, values = dataset.encode_column("label")
+        if unknown := [value for value in values if value not in settings.labels]:
+            raise DataError(f"source {dataset.title!r}: label {unknown[0]!r} is not among labels ({', '.join(settings.labels)})")
         self.labels = np.array([settings.labels.index(value) for value in values])[codes]
-        self.sides = corpus.rows("first"), corpus.rows("second")
-        langs = corpus.codes("lang")[0] if "lang" in corpus.marks.column_names else np.zeros(len(corpus), dtype=np.int64)
-        self.table = aligned(corpus)[0] if settings.view != "same" else _parallel(corpus)
-        self.column = None if self.table is None else np.argsort(self.table.ravel()) % self.table.shape[1]
-        self.groups = self._groups()
+        self.first_rows, self.second_rows = dataset.text_rows("first"), dataset.text_rows("second")
+        self.table = align_languages(dataset) if settings.view != "same" else _align_if_parallel(dataset)
+        self.columns = None if self.table is None else np.argsort(self.table.ravel()) % self.table.shape[1]  # row -> column of the table
+        self.groups = self._group_rows()
+        langs = dataset.languages()
         if settings.languages:
-            _check_pool(corpus, settings.languages)
-            known = corpus.codes("lang")[1]
-            langs = np.where(np.isin(langs, [place for place, lang in enumerate(known) if lang in settings.languages]), langs, -1)
+            _check_pool(dataset, settings.languages)
+            languages = dataset.encode_column("lang")[1]
+            pool = [code for code, lang in enumerate(languages) if lang in settings.languages]
+            langs = np.where(np.isin(langs, pool), langs, -1)
         self.sampler = Sampler(langs, settings.language_smoothing, seed)
-        self.count = int((langs >= 0).sum())
+        self.num_examples = int((langs >= 0).sum())
 
     def draw(self, size: int, random: np.random.Generator) -> Batch:
         rows = self.sampler.draw(size, random)
-        first, second = (side[rows] for side in self.sides)
-        texts = self.corpus.texts
+        first, second = self.first_rows[rows], self.second_rows[rows]
+        texts = self.dataset.texts
         if not self.settings.joint:
-            views = {ANCHOR: View(texts, first), SECOND: View(texts, second, change=self.change)}
+            views = {ANCHOR: View(texts, first), SECOND: View(texts, second, augmentation=self.augmentation)}
         else:
-            other = self._translations(rows, random)
-            keep_first, keep_second = self._kept(size, random)
-            view_rows = np.where(keep_first, first, self.sides[0][other]), np.where(keep_second, second, self.sides[1][other])
-            views = {ANCHOR: View(texts, first, second), POSITIVE: View(texts, view_rows[0], view_rows[1], change=self.change)}
-        return Batch(self.corpus.title, views, self.groups[rows], np.arange(size), labels=self.labels[rows])
+            translations = self._draw_translations(rows, random)
+            keep_first, keep_second = self._draw_untranslated(size, random)
+            positive_first = np.where(keep_first, first, self.first_rows[translations])
+            positive_second = np.where(keep_second, second, self.second_rows[translations])
+            positives = View(texts, positive_first, positive_second, augmentation=self.augmentation)
+            views = {ANCHOR: View(texts, first, second), POSITIVE: positives}
+        return Batch(self.dataset.title, views, self.groups[rows], np.arange(size), labels=self.labels[rows])
 
-    def _groups(self) -> Ints:
-        """(n,) numbers of the rows: the same for the same two texts, and for translations of them."""
-        ids = self.corpus.texts.ids
-        pairs = pair_numbers(ids[self.sides[0]], ids[self.sides[1]])
-        return connected(pairs) if self.column is None else connected(pairs, self.column)
+    def _group_rows(self) -> Ints:
+        """Group the rows (n,) of the dataset: equal pairs of texts and translations of each other are one group."""
+        ids = self.dataset.texts.ids
+        keys = pair_keys(ids[self.first_rows], ids[self.second_rows])
+        return group_connected_rows(keys) if self.columns is None else group_connected_rows(keys, self.columns)
 
-    def _translations(self, rows: Ints, random: np.random.Generator) -> Ints:
-        """Rows (n,) -> the same rows in any of the languages."""
-        if self.settings.view == "same" or self.table is None or self.column is None:
+    def _draw_translations(self, rows: Ints, random: np.random.Generator) -> Ints:
+        """Draw for each row (n,) the row of the same example in any language; with the view `same`, return the rows unchanged."""
+        if self.settings.view == "same" or self.table is None or self.columns is None:
             return rows
-        translations: Ints = self.table[random.integers(0, len(self.table), len(rows)), self.column[rows]]
+        translations: Ints = self.table[random.integers(0, len(self.table), len(rows)), self.columns[rows]]
         return translations
 
-    def _kept(self, size: int, random: np.random.Generator) -> tuple[Mask, Mask]:
-        """Which of the two texts stay as they are in the other view: of a partial translation, one."""
+    def _draw_untranslated(self, size: int, random: np.random.Generator) -> tuple[Mask, Mask]:
+        """Draw which of the two texts are not translated in the positive view: one of them for a partial translation, else none."""
         if self.settings.view != "partial_translation":
             return np.zeros(size, dtype=bool), np.zeros(size, dtype=bool)
-        first = random.random(size) < 0.5
-        return first, ~first
+        keep_first = random.random(size) < 0.5
+        return keep_first, ~keep_first

@@ -1,86 +1,92 @@
-"""Natural language inference: its labels, and triplets made of them."""
+"""Natural language inference: labels, and triplets of premise, entailed hypothesis and contradicting hypothesis."""
 
 import numpy as np
 
 from miner.errors import DataError
-from miner.training.batches import Ints, connected
+from miner.training.batches import Ints, group_connected_rows
 from miner.training.datasets import Dataset
 
-# Spellings of the labels, SimCSE's and XNLI's numbers among them.
+# Accepted spellings, including the numbers of SimCSE and XNLI.
 LABELS = {
     "entailment": 0, "neutral": 1, "contradiction": 2, "contradictory": 2, "entailed": 0,
     "0": 0, "1": 1, "2": 2, "e": 0, "n": 1, "c": 2,
 }  # fmt: skip
 ENTAILMENT, CONTRADICTION = 0, 2
+HASH_MULTIPLIER = np.int64(6364136223846793005)
 
 
-def nli_labels(corpus: Dataset) -> Ints:
-    """(n,) 0 entailment, 1 neutral, 2 contradiction; DataError where a label is something else."""
-    codes, values = corpus.codes("label")
-    strange = [value for value in values if value.lower() not in LABELS]
-    if strange:
-        raise DataError(f"source {corpus.title!r}: label {strange[0]!r}; labels are entailment, neutral and contradiction, or 0, 1 and 2")
+def encode_nli_labels(dataset: Dataset) -> Ints:
+    """Return labels (n,): 0 entailment, 1 neutral, 2 contradiction. Raises DataError for an unknown label."""
+    codes, values = dataset.encode_column("label")
+    unknown = [value for value in values if value.lower() not in LABELS]
+    if unknown:
+        raise DataError(
+            f"source {dataset.title!r}: unknown label {unknown[0]!r}; labels are entailment, neutral and contradiction, or 0, 1 and 2"
+        )
     return np.array([LABELS[value.lower()] for value in values])[codes]
 
 
-def pair_numbers(first: Ints, second: Ints) -> Ints:
-    """Ids (n,) and (n,) -> (n,) numbers that tell pairs apart."""
-    numbers: Ints = first * np.int64(6364136223846793005) + second
-    return numbers
+def pair_keys(first: Ints, second: Ints) -> Ints:
+    """Return one hash (n,) per pair of ids (n,) and (n,)."""
+    keys: Ints = first * HASH_MULTIPLIER + second
+    return keys
 
 
 class NliTriplets:
-    """Rows that are entailed, and for each the rows that contradict the same premise.
+    """Entailed rows, and for each the rows that contradict the same premise.
 
-    What one premise entails, another may contradict. So rows do not say the same for sharing a hypothesis with a third; only
-    within a batch are those with a text in common taken together, and none of them with a row it is known to contradict.
+    One premise may entail what another contradicts, so two rows do not have the same meaning because both share a hypothesis with a
+    third. Rows are grouped by shared texts only within a batch, and never with a row that they are known to contradict.
     """
 
-    def __init__(self, premises: Ints, hypotheses: Ints, corpus: Dataset, hard_negatives: bool, rows: Ints | None = None) -> None:
-        """`premises` and `hypotheses` (n,) are ids of the texts of a corpus; only `rows` of it count, where given.
+    def __init__(self, premises: Ints, hypotheses: Ints, dataset: Dataset, hard_negatives: bool, rows: Ints | None = None) -> None:
+        """`premises` and `hypotheses` (n,) are text ids of the dataset; `rows` restricts it to a subset.
 
-        A pair that is labelled as both entailed and contradicted is neither.
+        A pair that is labelled both as entailed and as contradicted is used as neither.
         """
-        labels = nli_labels(corpus)
+        labels = encode_nli_labels(dataset)
         rows = np.arange(len(labels)) if rows is None else rows
         self.premises, self.hypotheses = premises, hypotheses
-        self.numbers = np.unique(premises, return_inverse=True)[1]
+        self.premise_numbers = np.unique(premises, return_inverse=True)[1]
         self.hard_negatives = hard_negatives
-        entailed, against = rows[labels[rows] == ENTAILMENT], rows[labels[rows] == CONTRADICTION]
-        pairs = [pair_numbers(premises[of], hypotheses[of]) for of in (entailed, against)]
-        entailed, against = entailed[~np.isin(pairs[0], pairs[1])], against[~np.isin(pairs[1], pairs[0])]
-        self.against = np.sort(pair_numbers(premises[against], hypotheses[against]))
-        self.contradictions = against[np.argsort(premises[against], kind="stable")]
-        self._keys = premises[self.contradictions]
-        first, last = self._bounds(entailed)
-        self.entailed = entailed[last > first] if hard_negatives else entailed
+        entailed, contradicted = rows[labels[rows] == ENTAILMENT], rows[labels[rows] == CONTRADICTION]
+        entailed_keys, contradicted_keys = (pair_keys(premises[subset], hypotheses[subset]) for subset in (entailed, contradicted))
+        entailed = entailed[~np.isin(entailed_keys, contradicted_keys)]
+        contradicted = contradicted[~np.isin(contradicted_keys, entailed_keys)]
+        self.contradicted_keys = np.sort(pair_keys(premises[contradicted], hypotheses[contradicted]))
+        self.contradictions = contradicted[np.argsort(premises[contradicted], kind="stable")]  # rows by premise
+        self._contradiction_premises = premises[self.contradictions]
+        starts, ends = self._contradiction_bounds(entailed)
+        self.entailed = entailed[ends > starts] if hard_negatives else entailed
         if not len(self.entailed):
-            what = "is both entailing and contradicting something" if hard_negatives else "entails anything"
-            raise DataError(f"source {corpus.title!r}: no premise {what}, so there is nothing to learn from; check its labels")
+            lacking = "both an entailed and a contradicting hypothesis" if hard_negatives else "an entailed hypothesis"
+            raise DataError(f"source {dataset.title!r}: no premise has {lacking}, so there are no examples; check its labels")
 
-    def grouped(self, rows: Ints, *columns: Ints) -> tuple[Ints, Ints]:
-        """Entailed rows (n,) of a batch, and columns (n,) of the ids of their texts -> the rows to keep (m,) of n, and their groups.
+    def group_rows(self, rows: Ints, *id_columns: Ints) -> tuple[Ints, Ints]:
+        """Group the entailed rows (n,) of a batch by shared texts; `id_columns` (n,) hold the text ids of each row.
 
-        Groups are of rows that share a text; their numbers are the same in every batch where premises are. Of two rows in a group, one
-        of which contradicts what the other entails, the later is left out.
+        Returns the positions (m,) of the rows to keep and their groups (m,). Group numbers are derived from premises and are the same in
+        every batch. If one row of a group contradicts what another entails, the later one is dropped.
         """
-        groups = connected(*columns)
-        sharing = np.flatnonzero(np.bincount(groups)[groups] > 1)
-        first, second = (sharing[of] for of in np.nonzero(groups[sharing, None] == groups[sharing]))
-        contradicting = np.isin(pair_numbers(self.premises[rows[first]], self.hypotheses[rows[second]]), self.against)
+        groups = group_connected_rows(*id_columns)
+        grouped = np.flatnonzero(np.bincount(groups)[groups] > 1)
+        first, second = (grouped[positions] for positions in np.nonzero(groups[grouped, None] == groups[grouped]))
+        contradicting = np.isin(pair_keys(self.premises[rows[first]], self.hypotheses[rows[second]]), self.contradicted_keys)
         kept = np.setdiff1d(np.arange(len(rows)), np.maximum(first, second)[contradicting])
-        least = np.full(len(rows), len(self.premises))
-        np.minimum.at(least, groups[kept], self.numbers[rows[kept]])
-        return kept, least[groups[kept]]
+        numbers = np.full(len(rows), len(self.premises))
+        np.minimum.at(numbers, groups[kept], self.premise_numbers[rows[kept]])
+        return kept, numbers[groups[kept]]
 
-    def _bounds(self, rows: Ints) -> tuple[Ints, Ints]:
-        keys = self.premises[rows]
-        return np.searchsorted(self._keys, keys, side="left"), np.searchsorted(self._keys, keys, side="right")
-
-    def contradicted(self, rows: Ints, random: np.random.Generator) -> Ints | None:
-        """Entailed rows (n,) -> (n,) rows that contradict the same premises, each drawn of all there are; None where not wanted."""
+    def draw_contradictions(self, rows: Ints, random: np.random.Generator) -> Ints | None:
+        """Draw for each entailed row (n,) a row that contradicts the same premise; None without hard negatives."""
         if not self.hard_negatives:
             return None
-        first, last = self._bounds(rows)
-        drawn: Ints = self.contradictions[random.integers(first, last)]
-        return drawn
+        starts, ends = self._contradiction_bounds(rows)
+        contradictions: Ints = self.contradictions[random.integers(starts, ends)]
+        return contradictions
+
+    def _contradiction_bounds(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Return the ranges of `contradictions` (n,), (n,) with the premises of rows (n,)."""
+        premises = self.premises[rows]
+        starts = np.searchsorted(self._contradiction_premises, premises, side="left")
+        return starts, np.searchsorted(self._contradiction_premises, premises, side="right")

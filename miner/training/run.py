@@ -16,14 +16,14 @@ from miner import storage
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError, DataError, MinerError, StorageError
 from miner.training import checkpoints, config_checks, distributed
-from miner.training.augmentation import change
-from miner.training.columns import fingerprints
-from miner.training.datasets import Dataset, check_source, open_corpus, read_source, source_key
+from miner.training.augment import load_code_switch
+from miner.training.columns import file_fingerprints
+from miner.training.datasets import Dataset, check_source, open_dataset, read_source, source_key
 from miner.training.loss_terms import term
 from miner.training.settings import EvaluationSettings, StaticSettings, TrainConfig, TransformerSettings
 from miner.training.static import StaticModel
 from miner.training.steps import LossContext, LossTerm
-from miner.training.strategies import Strategy, strategy
+from miner.training.strategies import Strategy, build_strategy
 from miner.training.trainer import CHECKPOINTS, ENCODER, Stream, Trainer
 from miner.training.transformer import Transformer
 from miner.training.validation import ValidationSet
@@ -107,7 +107,7 @@ def _places(config: TrainConfig, work: Path) -> dict[str, Path]:
 
 def _evaluation_place(evaluation: EvaluationSettings, work: Path) -> Path:
     """An empty folder: what is read of the evaluation is held in memory."""
-    return work / f"evaluation-{storage.key(fingerprints(evaluation.files))}"
+    return work / f"evaluation-{storage.key(file_fingerprints(evaluation.files))}"
 
 
 def _different(ours: Any, theirs: Any, name: str = "") -> str | None:
@@ -133,12 +133,12 @@ def _prepare(config: TrainConfig, folder: Path) -> tuple[Trainer, ValidationSet 
                 checkpoints.mend(place)
         for source in config.data:
             check_source(source)
-        changes = [change(source) for source in config.data]
+        changes = [load_code_switch(source) for source in config.data]
         torch.manual_seed(config.training.seed)
         towers = _transformers(config.encoder)
         corpora = [_corpus(source, folder / WORK) for source in config.data]
         sources = {
-            source.title: strategy(corpus, source, config.training.seed + place, changes[place])
+            source.title: build_strategy(corpus, source, config.training.seed + place, changes[place])
             for place, (source, corpus) in enumerate(zip(config.data, corpora, strict=True))
         }
         towers = towers or [_bags(config, corpora, folder / WORK)]
@@ -178,7 +178,7 @@ def _corpus(source: Any, work: Path) -> Dataset:
         logger.info("reading source %s", source.title)
         with checkpoints.atomic_folder(folder) as aside:
             read_source(source, aside)
-    return open_corpus(source, folder)
+    return open_dataset(source, folder)
 
 
 def _transformers(settings: StaticSettings | TransformerSettings) -> list[Any]:
@@ -207,14 +207,14 @@ def _stream(config: TrainConfig, titles: Sequence[str], sources: Mapping[str, St
             terms[name] = objective.weight, term(objective, LossContext(towers, config_checks.labels(config, objective.data)))
     sizes = [source.batch_size or config.training.batch_size for source in chosen]
     for source, size in zip(chosen, sizes, strict=True):
-        if sources[source.title].count < size:
+        if sources[source.title].num_examples < size:
             few = "source %r: fewer examples (%d) than a batch takes (%d), so that it holds some twice; lower batch_size"
-            logger.warning(few, source.title, sources[source.title].count, size)
+            logger.warning(few, source.title, sources[source.title].num_examples, size)
     return Stream([sources[title] for title in titles], weights / weights.sum(), sizes, terms)
 
 
 def _steps(config: TrainConfig, stream: Stream) -> int:
     """How many steps draw as many examples as the epochs of the first stream's sources have."""
-    examples = sum(source.count for source in stream.sources)
+    examples = sum(source.num_examples for source in stream.sources)
     drawn = float(np.dot(stream.shares, stream.sizes)) * config.training.accumulation
     return max(1, math.ceil((config.training.epochs or 1) * examples / drawn))

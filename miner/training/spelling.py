@@ -1,8 +1,8 @@
-"""What pieces share by their spelling: pieces of a like sound start from like vectors, whatever their script.
+"""Subword sharing: pieces with similar spelling share n-gram vectors during training, across scripts.
 
-A piece is written in Latin letters ("Путин" and "putin" alike), cut into n-grams, and its vector is its own row plus the sum of
-its n-grams' rows, as in fastText (Bojanowski et al. 2017, eq. 2 and section 3.2). Rare pieces, names and cognates then learn from
-their relatives. The sum is taken once when training ends, so the encoder that ships knows nothing of it.
+A piece is transliterated to Latin letters ("Путин" and "putin" become equal) and split into character n-grams. Its vector is its own
+row plus the sum of the rows of its n-grams, as in fastText (Bojanowski et al. 2017, eq. 2 and section 3.2), so rare pieces, names and
+cognates learn from similar pieces. The sums are computed once at the end of training; the exported encoder does not contain n-grams.
 """
 
 import zlib
@@ -13,34 +13,34 @@ import anyascii
 import torch
 from torch import Tensor
 
-LENGTHS = (3, 4, 5)
-LONGEST = 24  # letters of a piece that count
+NGRAM_LENGTHS = (3, 4, 5)
+MAX_PIECE_LETTERS = 24  # longer pieces are truncated
 
 
-def ngrams(piece: str) -> set[str]:
-    """The n-grams of a SentencePiece piece in Latin letters; `<` and `>` bound it, `_` starts a word."""
-    latin = anyascii.anyascii(piece.replace("▁", "_")).lower().replace(" ", "")[:LONGEST]
+def spelling_ngrams(piece: str) -> set[str]:
+    """Return the n-grams of a transliterated SentencePiece piece; `<` and `>` are its boundaries, `_` starts a word."""
+    latin = anyascii.anyascii(piece.replace("▁", "_")).lower().replace(" ", "")[:MAX_PIECE_LETTERS]
     bounded = f"<{latin}>"
-    parts = {bounded[at : at + length] for length in LENGTHS for at in range(len(bounded) - length + 1)}
-    # Two longer names: the piece as it is, and without regard to where in a word it stands.
-    return parts | {f"= {bounded}", f"~ {latin.replace('_', '')}"}
+    grams = {bounded[start : start + length] for length in NGRAM_LENGTHS for start in range(len(bounded) - length + 1)}
+    # Two features of the whole piece: with and without its position in a word.
+    return grams | {f"= {bounded}", f"~ {latin.replace('_', '')}"}
 
 
-def spelling_matrix(pieces: Sequence[str], buckets: int) -> Tensor:
-    """p pieces -> (p, buckets) sparse COO; row i holds 1 / sqrt(n) at the buckets of its n n-grams."""
+def build_spelling_matrix(pieces: Sequence[str], buckets: int) -> Tensor:
+    """Return a sparse COO matrix (pieces, buckets); row i holds 1 / sqrt(n) in the buckets of the n n-grams of piece i."""
     rows: list[int] = []
     columns: list[int] = []
     values: list[float] = []
     for row, piece in enumerate(pieces):
-        parts = sorted(ngrams(piece))
-        rows += [row] * len(parts)
-        columns += [zlib.crc32(part.encode()) % buckets for part in parts]
-        values += [len(parts) ** -0.5] * len(parts)
+        grams = sorted(spelling_ngrams(piece))
+        rows += [row] * len(grams)
+        columns += [zlib.crc32(gram.encode()) % buckets for gram in grams]
+        values += [len(grams) ** -0.5] * len(grams)
     return torch.sparse_coo_tensor(torch.tensor([rows, columns]), torch.tensor(values), (len(pieces), buckets)).coalesce()
 
 
 class SparseProduct(torch.autograd.Function):
-    """matrix @ dense with a constant sparse matrix, whose transpose is kept in CSR too: the backward pass is then as fast."""
+    """Product matrix @ dense with a constant sparse matrix. Its transpose is passed in CSR too, for a fast backward pass."""
 
     @staticmethod
     def forward(ctx: Any, dense: Tensor, matrix: Tensor, transposed: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The static encoder in training: pieces with shared spelling, summed."""
+"""The static encoder in training: the embedding of a text is the sum of the vectors of its pieces."""
 
 import copy
 import logging
@@ -22,7 +22,7 @@ from miner.errors import ModelError
 from miner.training.batches import Ints, View
 from miner.training.datasets import Dataset
 from miner.training.settings import StaticSettings
-from miner.training.spelling import SparseProduct, spelling_matrix
+from miner.training.spelling import SparseProduct, build_spelling_matrix
 from miner.training.vocabulary import train_pieces
 
 logger = logging.getLogger(__name__)
@@ -30,46 +30,50 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PieceBags:
-    """n tokenised texts: text i is `flat[bounds[i]:bounds[i + 1]]`."""
+    """n tokenised texts: the pieces of text i are `flat[bounds[i]:bounds[i + 1]]`."""
 
     flat: npt.NDArray[np.int32]
-    bounds: Ints
+    bounds: Ints  # (n + 1,)
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
 
     @classmethod
-    def of(cls, ids: Sequence[Sequence[int]], longest: int) -> "PieceBags":
-        lengths = np.fromiter((min(len(pieces), longest) for pieces in ids), dtype=np.int64, count=len(ids))
-        flat = np.fromiter(chain.from_iterable(pieces[:longest] for pieces in ids), dtype=np.int32, count=int(lengths.sum()))
+    def from_lists(cls, pieces: Sequence[Sequence[int]], max_pieces: int) -> "PieceBags":
+        """Concatenate lists of pieces, each truncated to `max_pieces`."""
+        lengths = np.fromiter((min(len(ids), max_pieces) for ids in pieces), dtype=np.int64, count=len(pieces))
+        flat = np.fromiter(chain.from_iterable(ids[:max_pieces] for ids in pieces), dtype=np.int32, count=int(lengths.sum()))
         return cls(flat, np.concatenate([[0], np.cumsum(lengths)]))
 
     @classmethod
-    def joined(cls, parts: Sequence["PieceBags"]) -> "PieceBags":
-        lengths = np.concatenate([np.diff(part.bounds) for part in parts])
-        return cls(np.concatenate([part.flat for part in parts]), np.concatenate([[0], np.cumsum(lengths)]))
+    def concatenate(cls, bags: Sequence["PieceBags"]) -> "PieceBags":
+        lengths = np.concatenate([np.diff(part.bounds) for part in bags])
+        return cls(np.concatenate([part.flat for part in bags]), np.concatenate([[0], np.cumsum(lengths)]))
 
     def take(self, rows: Ints) -> "PieceBags":
-        lengths = self.bounds[rows + 1] - self.bounds[rows]
-        ends = np.cumsum(lengths)
-        return PieceBags(
-            self.flat[np.repeat(self.bounds[rows] - ends + lengths, lengths) + np.arange(lengths.sum())], np.concatenate([[0], ends])
-        )
+        """Return the texts of rows (m,)."""
+        starts = self.bounds[rows]
+        lengths = self.bounds[rows + 1] - starts
+        bounds = np.concatenate([[0], np.cumsum(lengths)])
+        return PieceBags(self.flat[np.repeat(starts - bounds[:-1], lengths) + np.arange(lengths.sum())], bounds)
 
-    def thinned(self, dropout: float, random: np.random.Generator) -> "PieceBags":
-        """Every piece is left out with probability `dropout`."""
+    def drop_pieces(self, dropout: float, random: np.random.Generator) -> "PieceBags":
+        """Drop every piece with probability `dropout`."""
         kept = random.random(len(self.flat)) >= dropout
         return PieceBags(self.flat[kept], np.concatenate([[0], np.cumsum(kept)])[self.bounds])
 
 
 class PieceVectors(nn.Module):
-    """(pieces, dim) vectors: a row of its own for each piece, plus what its spelling shares with others."""
+    """Vectors (pieces, dim): a row of its own per piece, plus rows shared with pieces of similar spelling."""
 
     def __init__(self, pieces: list[str], buckets: int, own: Tensor, shared: Tensor) -> None:
-        """`own` (pieces, dim) and `shared` (buckets, dim) are what to begin with; without buckets, nothing is shared."""
+        """`own` (pieces, dim) and `shared` (buckets, dim) are initial values; with 0 buckets, nothing is shared."""
         super().__init__()
         self.own = nn.Parameter(own)
         self.shared = nn.Parameter(shared) if buckets else None
         self.matrix = self.transposed = None
         if buckets:
-            matrix = spelling_matrix(pieces, buckets)
+            matrix = build_spelling_matrix(pieces, buckets)
             self.transposed = matrix.t().coalesce().to_sparse_csr()
             self.matrix = matrix.to_sparse_csr()
 
@@ -80,92 +84,95 @@ class PieceVectors(nn.Module):
         return self.own + shared
 
 
-def _drawn(pieces: int, settings: StaticSettings) -> tuple[Tensor, Tensor]:
-    """Random vectors to begin with: more of them in what spellings share, if they share."""
+def _draw_vectors(num_pieces: int, settings: StaticSettings) -> tuple[Tensor, Tensor]:
+    """Draw initial own and shared vectors. With sharing, most of the norm is in the shared vectors."""
     scale = 1.6 / math.sqrt(settings.dim)
-    own = torch.randn(pieces, settings.dim) * (0.3 * scale if settings.spelling_buckets else scale)
+    own = torch.randn(num_pieces, settings.dim) * (0.3 * scale if settings.spelling_buckets else scale)
     return own, torch.randn(settings.spelling_buckets, settings.dim) * scale
 
 
-def _begun(name: str) -> static.StaticEncoder:
-    """The static encoder to go on from; ModelError where it is none."""
+def _load_base(name: str) -> static.StaticEncoder:
+    """Load the static encoder to continue from. Raises ModelError for another kind of encoder."""
     encoder = load_encoder(name)
     if not isinstance(encoder, static.StaticEncoder):
         raise ModelError(f"{name}: not a static encoder; set encoder.kind to transformer")
     return encoder
 
 
-def _pieces_model(corpora: Sequence[Dataset], settings: StaticSettings, seed: int, path: Path) -> bytes:
+def _train_or_load_pieces(datasets: Sequence[Dataset], settings: StaticSettings, seed: int, path: Path) -> bytes:
     if not path.exists():
         logger.info("training %d pieces", settings.vocabulary.size)
         with storage.atomic(str(path)) as handle:
-            handle.write(train_pieces(corpora, settings.vocabulary, seed, storage.available_cores()))
+            handle.write(train_pieces(datasets, settings.vocabulary, seed, storage.available_cores()))
     return path.read_bytes()
 
 
 class StaticModel(nn.Module):
-    """Texts -> the sums of their pieces' vectors. The pieces come from the texts it is trained on, which it reads once."""
+    """Texts -> sums of piece vectors, not normalised. All training texts are tokenised once, on construction."""
 
-    SMALLER = "lower training.batch_size, encoder.dim or encoder.spelling_buckets"  # what makes a step need less memory
+    MEMORY_ADVICE = "lower training.batch_size, encoder.dim or encoder.spelling_buckets"  # ends the out-of-memory error
 
-    def __init__(self, corpora: Sequence[Dataset], settings: StaticSettings, seed: int, folder: Path) -> None:
-        """Pieces that stand in FOLDER from an earlier start are taken from there.
+    def __init__(self, datasets: Sequence[Dataset], settings: StaticSettings, seed: int, folder: Path) -> None:
+        """Reuse the SentencePiece model in FOLDER if an earlier run trained it.
 
-        Raises ConfigError where the texts are too few for the vocabulary, ModelError where `settings.model` is no static encoder.
+        Raises ConfigError if there are too few texts for the vocabulary, ModelError if `settings.model` is not a static encoder.
         """
         super().__init__()
         self.settings = settings
-        begun = None if settings.model is None else _begun(settings.model)
-        self.dim, self.longest = settings.dim if begun is None else begun.dim, settings.max_pieces
-        if begun is None:
-            self.model = _pieces_model(corpora, settings, seed, folder / static.PIECES)
+        base = None if settings.model is None else _load_base(settings.model)
+        self.dim, self.max_length = settings.dim if base is None else base.dim, settings.max_pieces
+        if base is None:
+            self.pieces_model = _train_or_load_pieces(datasets, settings, seed, folder / static.PIECES)
         else:
-            self.model = begun.pieces.serialized_model_proto()
-        self.processor = sentencepiece.SentencePieceProcessor(model_proto=self.model)
-        self.known = {id(corpus.texts): self._read_all(corpus) for corpus in corpora}
+            self.pieces_model = base.pieces.serialized_model_proto()
+        self.processor = sentencepiece.SentencePieceProcessor(model_proto=self.pieces_model)
+        self.tokenized = {id(dataset.texts): self._tokenize_dataset(dataset) for dataset in datasets}
         pieces = [self.processor.id_to_piece(piece) for piece in range(self.processor.get_piece_size())]
         buckets = settings.spelling_buckets
-        drawn = _drawn(len(pieces), settings) if begun is None else (torch.tensor(begun.vectors), torch.zeros(buckets, self.dim))
-        self.vectors = PieceVectors(pieces, buckets, *drawn)
+        if base is None:
+            own, shared = _draw_vectors(len(pieces), settings)
+        else:
+            own, shared = torch.tensor(base.vectors), torch.zeros(buckets, self.dim)
+        self.vectors = PieceVectors(pieces, buckets, own, shared)
 
-    def _read_all(self, corpus: Dataset) -> PieceBags:
-        return PieceBags.joined([self._pieces(part) for part in corpus.texts.parts()])
+    def _tokenize_dataset(self, dataset: Dataset) -> PieceBags:
+        return PieceBags.concatenate([self.tokenize(texts) for texts in dataset.texts.iter_chunks()])
 
-    def _pieces(self, texts: list[str]) -> PieceBags:
-        return PieceBags.of(self.processor.encode(texts, num_threads=storage.available_cores()), self.settings.max_pieces)
+    def tokenize(self, texts: Sequence[str]) -> PieceBags:
+        """Tokenise texts without piece dropout, as the exported encoder does."""
+        pieces = self.processor.encode(list(texts), num_threads=storage.available_cores())
+        return PieceBags.from_lists(pieces, self.settings.max_pieces)
 
-    def read(self, views: Sequence[View], random: np.random.Generator) -> PieceBags:
-        """Texts in numbers: those of all views, one after another. What is read as it stands in a corpus is known already."""
-        parts = [self.known[id(view.texts)].take(view.rows) if view.as_it_stands else self._pieces(view.read(random)[0]) for view in views]
-        return PieceBags.joined(parts).thinned(self.settings.piece_dropout, random)
+    def tokenize_views(self, views: Sequence[View], random: np.random.Generator) -> PieceBags:
+        """Tokenise the texts of all views, concatenated, with piece dropout. Texts without augmentation were tokenised before."""
+        bags = [
+            self.tokenize(view.read(random)[0]) if view.is_augmented else self.tokenized[id(view.texts)].take(view.rows) for view in views
+        ]
+        return PieceBags.concatenate(bags).drop_pieces(self.settings.piece_dropout, random)
 
-    def numbers(self, texts: Sequence[str]) -> PieceBags:
-        """Texts in numbers, as the finished encoder reads them."""
-        return self._pieces(list(texts))
+    def split_chunks(self, bags: PieceBags, size: int | None) -> list[Ints]:  # noqa: ARG002
+        """Return all texts as one chunk: every chunk would repeat the spelling product, which costs more than the texts."""
+        return [np.arange(len(bags))]
 
-    def chunks(self, read: PieceBags, size: int | None) -> list[Ints]:  # noqa: ARG002
-        """All texts at once: the sum over spellings, which every chunk would repeat, takes longer than the texts."""
-        return [np.arange(len(read.bounds) - 1)]
-
-    def forward(self, read: PieceBags, rows: Ints) -> Tensor:
-        """Rows (n,) of what was read -> (n, dim) sums."""
-        if len(rows) != len(read.bounds) - 1:
-            read = read.take(rows)
-        flat, offsets = torch.from_numpy(read.flat.astype(np.int64)), torch.from_numpy(read.bounds[:-1])
+    def forward(self, bags: PieceBags, rows: Ints) -> Tensor:
+        """Return the sums (n, dim) of rows (n,)."""
+        if len(rows) != len(bags):
+            bags = bags.take(rows)
+        flat, offsets = torch.from_numpy(bags.flat.astype(np.int64)), torch.from_numpy(bags.bounds[:-1])
         table = self.vectors()
         return functional.embedding_bag(flat.to(table.device), table, offsets.to(table.device), mode="sum")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "StaticModel":
-        """A copy with vectors of its own; what it knows of texts and pieces does not change and is shared."""
-        memo |= {id(shared): shared for shared in (self.known, self.processor, self.vectors.matrix, self.vectors.transposed)}
+        """Copy the parameters; share the tokenised texts, the tokeniser and the spelling matrices, which never change."""
+        memo |= {id(shared): shared for shared in (self.tokenized, self.processor, self.vectors.matrix, self.vectors.transposed)}
         twin = type(self).__new__(type(self))
         memo[id(self)] = twin
         twin.__dict__.update({name: copy.deepcopy(value, memo) for name, value in self.__dict__.items()})
         return twin
 
     def save(self, folder: Path) -> None:
-        """Write the encoder as `miner` loads it."""
+        """Write the encoder in the format that `load_encoder` reads."""
         with torch.no_grad():
             table = self.vectors().cpu().numpy()
-        table[self.processor.unk_id()] = 0  # characters never seen say nothing
-        static.save(folder, table, self.model)
+        table[self.processor.unk_id()] = 0  # the unknown piece carries no meaning
+        static.save(folder, table, self.pieces_model)

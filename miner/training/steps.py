@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from miner.training import distributed, losses
-from miner.training.batches import ANCHOR, NEGATIVE, POSITIVE, Batch, tower_of
+from miner.training.batches import ANCHOR, NEGATIVE, POSITIVE, Batch, tower_index
 from miner.training.grad_cache import EncodingPass, encode
 
 CHUNK = 64  # texts of one pass without a way back
@@ -54,7 +54,7 @@ class TrainingStep:
         """The vectors of the same texts by other encoders, without a way back."""
         found: dict[str, Tensor] = {}
         for names, of in self.passes:
-            tower = towers[tower_of(names[0], len(towers))]
+            tower = towers[tower_index(names[0], len(towers))]
             found |= self._gathered(names, encode(tower, of.read, CHUNK, self.accelerator.autocast))
         return found
 

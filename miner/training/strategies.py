@@ -1,4 +1,4 @@
-"""The strategies: how each turns the rows of a source into batches of anchors, positives and negatives."""
+"""Strategies: how the rows of a source become batches of anchors, positives and negatives."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -6,11 +6,23 @@ from typing import Any, Protocol
 import numpy as np
 
 from miner.errors import DataError
-from miner.training.batches import ANCHOR, NEGATIVE, POSITIVE, Batch, Change, Floats, Ints, View, kin, paired, with_negatives
+from miner.training.batches import (
+    ANCHOR,
+    NEGATIVE,
+    POSITIVE,
+    Augmentation,
+    Batch,
+    Floats,
+    Ints,
+    View,
+    add_hard_negatives,
+    build_pair_batch,
+    group_source_rows,
+)
 from miner.training.datasets import Dataset
 from miner.training.groups import GroupedPairsStrategy, MultiPositiveStrategy
 from miner.training.multilingual import CrossLingualNliStrategy, LabelledPairsStrategy
-from miner.training.nli import NliTriplets as NliTriplets
+from miner.training.nli import NliTriplets
 from miner.training.sampling import Sampler
 from miner.training.settings import (
     MinedSettings,
@@ -23,45 +35,40 @@ from miner.training.settings import (
 
 
 class Strategy(Protocol):
-    """Examples of one source. `sampler` holds all that changes as they are drawn."""
+    """Draws batches from one source. `sampler` holds its whole state."""
 
-    count: int  # examples in an epoch
+    num_examples: int  # per epoch
     sampler: Sampler
 
     def draw(self, size: int, random: np.random.Generator) -> Batch: ...
 
 
-def languages(corpus: Dataset) -> Ints:
-    """(n,) the language of each row of a corpus; all alike where no column tells."""
-    return corpus.codes("lang")[0] if "lang" in corpus.marks.column_names else np.zeros(len(corpus), dtype=np.int64)
-
-
 class UnsupervisedStrategy:
     """A text is its own positive: two passes, two dropout masks (Gao et al. 2021, section 3)."""
 
-    def __init__(self, corpus: Dataset, settings: UnsupervisedSettings, seed: int, change: Change | None) -> None:
-        self.corpus, self.change = corpus, change
-        self.groups = kin(corpus.title, corpus.texts.ids)
-        self.sampler = Sampler(languages(corpus), settings.language_smoothing, seed)
-        self.count = len(corpus)
+    def __init__(self, dataset: Dataset, settings: UnsupervisedSettings, seed: int, augmentation: Augmentation | None) -> None:
+        self.dataset, self.augmentation = dataset, augmentation
+        self.groups = group_source_rows(dataset.title, dataset.texts.ids)
+        self.sampler = Sampler(dataset.languages(), settings.language_smoothing, seed)
+        self.num_examples = len(dataset)
 
     def draw(self, size: int, random: np.random.Generator) -> Batch:
         rows = self.sampler.draw(size, random)
-        texts = self.corpus.texts
-        return paired(self.corpus.title, View(texts, rows), View(texts, rows, change=self.change), self.groups[rows])
+        texts = self.dataset.texts
+        return build_pair_batch(self.dataset.title, View(texts, rows), View(texts, rows, augmentation=self.augmentation), self.groups[rows])
 
 
 class PairStrategy:
-    """A translation is the positive; of mined pairs those above a margin, weighted by it if asked."""
+    """The translation is the positive. Mined pairs are filtered by margin and, if `weigh_by_margin` is set, weighted by it."""
 
-    def __init__(self, corpus: Dataset, settings: ParallelSettings | MinedSettings, seed: int, change: Change | None) -> None:
-        self.corpus, self.change, self.swap, self.view = corpus, change, settings.swap, settings.view
-        self.sides = corpus.rows("source"), corpus.rows("target")
-        self.groups = kin(corpus.title, *(corpus.texts.ids[rows] for rows in self.sides))
-        langs = languages(corpus)
+    def __init__(self, dataset: Dataset, settings: ParallelSettings | MinedSettings, seed: int, augmentation: Augmentation | None) -> None:
+        self.dataset, self.settings, self.augmentation = dataset, settings, augmentation
+        self.sources, self.targets = dataset.text_rows("source"), dataset.text_rows("target")
+        self.groups = group_source_rows(dataset.title, *(dataset.texts.ids[rows] for rows in (self.sources, self.targets)))
+        langs = dataset.languages()
         self.weights: Floats | None = None
         if isinstance(settings, MinedSettings):
-            margins = corpus.marks["margin"].cast("float64").to_numpy()
+            margins = dataset.metadata["margin"].cast("float64").to_numpy()
             kept = margins >= (-np.inf if settings.least_margin is None else settings.least_margin)
             if not kept.any():
                 raise DataError(f"{settings.files[0]}: no pair has a margin of {settings.least_margin}; lower least_margin")
@@ -69,69 +76,71 @@ class PairStrategy:
             if settings.weigh_by_margin:
                 self.weights = (margins / margins[kept].mean()).astype(np.float32)
         self.sampler = Sampler(langs, settings.language_smoothing, seed)
-        self.count = int((langs >= 0).sum())
+        self.num_examples = int((langs >= 0).sum())
 
     def draw(self, size: int, random: np.random.Generator) -> Batch:
         rows = self.sampler.draw(size, random)
-        swapped = random.random(len(rows)) < (0.5 if self.swap else 0)
-        anchors, others = (np.where(swapped, a[rows], b[rows]) for a, b in (self.sides[::-1], self.sides))
+        sources, targets = self.sources[rows], self.targets[rows]
+        is_swapped = random.random(len(rows)) < (0.5 if self.settings.swap else 0)
+        anchors, translations = np.where(is_swapped, targets, sources), np.where(is_swapped, sources, targets)
         weights = None if self.weights is None else self.weights[rows]
-        return paired(self.corpus.title, View(self.corpus.texts, anchors), self._view(anchors, others), self.groups[rows], weights=weights)
+        anchor_view, positive_view = View(self.dataset.texts, anchors), self._positive_view(anchors, translations)
+        return build_pair_batch(self.dataset.title, anchor_view, positive_view, self.groups[rows], weights=weights)
 
-    def _view(self, anchors: Ints, translations: Ints) -> View:
-        """The positives of anchors."""
-        if self.view == "full_translation":
-            return View(self.corpus.texts, translations, change=self.change)
-        spans = translations if self.view == "partial_translation" else None
-        return View(self.corpus.texts, anchors, spans=spans, change=self.change)
+    def _positive_view(self, anchors: Ints, translations: Ints) -> View:
+        if self.settings.view == "full_translation":
+            return View(self.dataset.texts, translations, augmentation=self.augmentation)
+        spans = translations if self.settings.view == "partial_translation" else None
+        return View(self.dataset.texts, anchors, translations=spans, augmentation=self.augmentation)
 
 
 class TripletStrategy:
-    """Anchor, positive and hard negative as the rows have them."""
+    """Anchor, positive and hard negative from the columns of a row."""
 
-    def __init__(self, corpus: Dataset, settings: TripletSettings, seed: int, change: Change | None) -> None:
-        self.corpus, self.change = corpus, change
-        self.roles = [corpus.rows(role) for role in (ANCHOR, POSITIVE, NEGATIVE)]
-        self.groups = kin(corpus.title, *(corpus.texts.ids[rows] for rows in self.roles[:2]))
-        self.sampler = Sampler(languages(corpus), settings.language_smoothing, seed)
-        self.count = len(corpus)
+    def __init__(self, dataset: Dataset, settings: TripletSettings, seed: int, augmentation: Augmentation | None) -> None:
+        self.dataset, self.augmentation = dataset, augmentation
+        self.role_rows = [dataset.text_rows(role) for role in (ANCHOR, POSITIVE, NEGATIVE)]
+        self.groups = group_source_rows(dataset.title, *(dataset.texts.ids[rows] for rows in self.role_rows[:2]))
+        self.sampler = Sampler(dataset.languages(), settings.language_smoothing, seed)
+        self.num_examples = len(dataset)
 
     def draw(self, size: int, random: np.random.Generator) -> Batch:
         rows = self.sampler.draw(size, random)
-        anchors, positives, negatives = (View(self.corpus.texts, of[rows]) for of in self.roles)
-        positives = View(self.corpus.texts, positives.rows, change=self.change)
-        batch = paired(self.corpus.title, anchors, positives, self.groups[rows])
-        return with_negatives(batch, negatives, [self.corpus.texts.ids[of[rows]] for of in self.roles[:2]])
+        texts = self.dataset.texts
+        anchors, positives, negatives = (role_rows[rows] for role_rows in self.role_rows)
+        views = View(texts, anchors), View(texts, positives, augmentation=self.augmentation)
+        batch = build_pair_batch(self.dataset.title, *views, self.groups[rows])
+        return add_hard_negatives(batch, View(texts, negatives), [texts.ids[anchors], texts.ids[positives]])
 
 
 class NliStrategy:
-    """A premise, a hypothesis it entails and, of those it contradicts, one drawn anew each time (Gao et al. 2021, section 4)."""
+    """A premise, a hypothesis that it entails and one that it contradicts, drawn at random (Gao et al. 2021, section 4)."""
 
-    def __init__(self, corpus: Dataset, settings: NliSettings, seed: int, change: Change | None) -> None:
-        self.corpus, self.change = corpus, change
-        self.premises, self.hypotheses = corpus.rows("premise"), corpus.rows("hypothesis")
-        ids = corpus.texts.ids
-        self.triplets = NliTriplets(ids[self.premises], ids[self.hypotheses], corpus, settings.hard_negatives)
-        langs = np.full(len(corpus), -1)
-        langs[self.triplets.entailed] = languages(corpus)[self.triplets.entailed]
+    def __init__(self, dataset: Dataset, settings: NliSettings, seed: int, augmentation: Augmentation | None) -> None:
+        self.dataset, self.augmentation = dataset, augmentation
+        self.premises, self.hypotheses = dataset.text_rows("premise"), dataset.text_rows("hypothesis")
+        ids = dataset.texts.ids
+        self.triplets = NliTriplets(ids[self.premises], ids[self.hypotheses], dataset, settings.hard_negatives)
+        langs = np.full(len(dataset), -1)
+        langs[self.triplets.entailed] = dataset.languages()[self.triplets.entailed]
         self.sampler = Sampler(langs, settings.language_smoothing, seed)
-        self.count = len(self.triplets.entailed)
+        self.num_examples = len(self.triplets.entailed)
 
     def draw(self, size: int, random: np.random.Generator) -> Batch:
         rows = self.sampler.draw(size, random)
-        kept, groups = self.triplets.grouped(rows, self.triplets.premises[rows], self.triplets.hypotheses[rows])
+        kept, groups = self.triplets.group_rows(rows, self.triplets.premises[rows], self.triplets.hypotheses[rows])
         rows = rows[kept]
-        contradicted = self.triplets.contradicted(rows, random)
-        texts = self.corpus.texts
-        anchors, positives = View(texts, self.premises[rows]), View(texts, self.hypotheses[rows], change=self.change)
-        batch = paired(self.corpus.title, anchors, positives, groups)
-        if contradicted is None:
+        contradictions = self.triplets.draw_contradictions(rows, random)
+        texts = self.dataset.texts
+        views = View(texts, self.premises[rows]), View(texts, self.hypotheses[rows], augmentation=self.augmentation)
+        batch = build_pair_batch(self.dataset.title, *views, groups)
+        if contradictions is None:
             return batch
-        known = [self.triplets.premises[rows], self.triplets.hypotheses[rows]]
-        return with_negatives(batch, View(texts, self.hypotheses[contradicted]), known)
+        id_columns = [self.triplets.premises[rows], self.triplets.hypotheses[rows]]
+        return add_hard_negatives(batch, View(texts, self.hypotheses[contradictions]), id_columns)
 
 
-STRATEGIES: dict[str, Callable[[Dataset, Any, int, Change | None], Strategy]] = {
+STRATEGIES: dict[str, Callable[[Dataset, Any, int, Augmentation | None], Strategy]] = {
     "unsupervised": UnsupervisedStrategy,
     "parallel": PairStrategy,
     "mined": PairStrategy,
@@ -144,6 +153,6 @@ STRATEGIES: dict[str, Callable[[Dataset, Any, int, Change | None], Strategy]] = 
 }
 
 
-def strategy(corpus: Dataset, settings: SourceSettings, seed: int, change: Change | None) -> Strategy:
-    """The strategy a source asks for, on what its files hold; `change` is done to positives."""
-    return STRATEGIES[str(getattr(settings, "strategy", ""))](corpus, settings, seed, change)
+def build_strategy(dataset: Dataset, settings: SourceSettings, seed: int, augmentation: Augmentation | None) -> Strategy:
+    """Build the strategy of a source. `augmentation` is applied to positives."""
+    return STRATEGIES[str(getattr(settings, "strategy", ""))](dataset, settings, seed, augmentation)

@@ -17,7 +17,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from miner.training import checkpoints, distributed, errors
-from miner.training.batches import Batch, tower_of
+from miner.training.batches import Batch, tower_index
 from miner.training.grad_cache import EncodingPass, reseed
 from miner.training.heads import save_head
 from miner.training.loss_terms import ClassificationTerm, NliHeadTerm
@@ -144,10 +144,10 @@ class Trainer:
         process = self.accelerator.process_index
         passes = []
         for number, tower in enumerate(self.towers):
-            names = [name for name in wanted if tower_of(name, len(self.towers)) == number]
-            views = [batch.views[name].part(distributed.part(len(batch.views[name]), self.accelerator)) for name in names]
+            names = [name for name in wanted if tower_index(name, len(self.towers)) == number]
+            views = [batch.views[name].select(distributed.part(len(batch.views[name]), self.accelerator)) for name in names]
             if views:
-                read = tower.read(views, np.random.default_rng([*seed, process, number]))
+                read = tower.tokenize_views(views, np.random.default_rng([*seed, process, number]))
                 draws = _number([*seed, process, number])
                 passes.append((names, EncodingPass(tower, read, self.settings.gradient_cache, draws, self.accelerator.autocast)))
         return passes

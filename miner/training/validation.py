@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from miner.errors import ConfigError, DataError
-from miner.training.columns import Rows, expand, read_columns
+from miner.training.columns import Cells, expand_globs, read_columns
 from miner.training.grad_cache import Context, encode
 from miner.training.settings import EvaluationSettings
 
@@ -30,12 +30,12 @@ class ValidationSet:
         if set(settings.columns) != set(roles):
             raise ConfigError(f"evaluation.columns: {settings.metric} wants a column for each of {', '.join(roles)}, and no other")
         self.files = []
-        for uri in expand(settings.files):
+        for uri in expand_globs(settings.files):
             columns = _whole(uri, [settings.columns[role] for role in roles])
             self._check(uri, columns)
             self.files.append(columns)
 
-    def _check(self, uri: str, columns: Rows) -> None:
+    def _check(self, uri: str, columns: Cells) -> None:
         if not columns:
             raise DataError(f"{uri}: no lines; choose another file for evaluation.files")
         strange = [label for label in columns[2] if label not in self.labels] if self.settings.metric == "accuracy" else []
@@ -48,7 +48,7 @@ class ValidationSet:
         """`towers` give vectors, `classifier` those of pairs read as one their classes."""
         return float(np.mean([self._score(columns, towers, classifier, context) for columns in self.files]))
 
-    def _score(self, columns: Rows, towers: Sequence[Any], classifier: Any, context: Context) -> float:
+    def _score(self, columns: Cells, towers: Sequence[Any], classifier: Any, context: Context) -> float:
         first, second, *more = columns
         if self.settings.metric == "accuracy":
             found = classifier.classes(vectors(towers[0], context, first, second)).argmax(dim=1).cpu().numpy()
@@ -67,7 +67,7 @@ def vectors(tower: Any, context: Context, texts: list[str], partners: list[str] 
     parts = []
     for start in range(0, len(texts), WINDOW):
         of = slice(start, start + WINDOW)
-        read = tower.numbers(texts[of]) if partners is None else tower.numbers(texts[of], partners[of])
+        read = tower.tokenize(texts[of]) if partners is None else tower.tokenize(texts[of], partners[of])
         parts.append(encode(tower, read, CHUNK, context))
     return torch.cat(parts)
 
@@ -81,7 +81,7 @@ def retrieved(queries: Tensor, keys: Tensor) -> float:
     return right / len(queries)
 
 
-def _whole(uri: str, columns: Sequence[str]) -> Rows:
+def _whole(uri: str, columns: Sequence[str]) -> Cells:
     """The columns of a whole file; none of an empty one."""
     parts = list(read_columns(uri, columns))
     return [[cell for part in parts for cell in part[place]] for place in range(len(columns))] if parts else []

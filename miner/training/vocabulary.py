@@ -1,4 +1,4 @@
-"""The pieces of a static encoder: a SentencePiece model in which small languages have their share."""
+"""The vocabulary of a static encoder: a SentencePiece model trained on a language-smoothed sample."""
 
 import io
 from collections.abc import Iterator, Sequence
@@ -9,30 +9,31 @@ import sentencepiece
 
 from miner.errors import ConfigError
 from miner.training.datasets import Dataset
-from miner.training.sampling import smoothed
+from miner.training.sampling import smooth_shares
 from miner.training.settings import VocabularySettings
 
-LONGEST = 4000  # bytes; SentencePiece skips longer sentences
-TAKEN = 8192  # texts read at a time
+MAX_SENTENCE_BYTES = 4000  # SentencePiece skips longer sentences
+MAX_REPEATS = 3  # of a text, to raise the share of a small language
+READ_TEXTS = 8192  # texts per read
 
 
-def train_pieces(corpora: Sequence[Dataset], settings: VocabularySettings, seed: int, threads: int) -> bytes:
-    """Train on a sample of the texts, languages smoothed; the serialised model. ConfigError where the texts are too few for its size."""
+def train_pieces(datasets: Sequence[Dataset], settings: VocabularySettings, seed: int, num_threads: int) -> bytes:
+    """Train a SentencePiece model and return it serialised. Raises ConfigError if there are too few texts for its size."""
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_sample(corpora, settings, seed),
+            sentence_iterator=_sample_texts(datasets, settings, seed),
             model_writer=model,
             vocab_size=settings.size,
             model_type="unigram",
             character_coverage=settings.character_coverage,
             normalization_rule_name=settings.normalisation,
             max_sentencepiece_length=20,
-            max_sentence_length=LONGEST,
+            max_sentence_length=MAX_SENTENCE_BYTES,
             bos_id=-1,
             eos_id=-1,
             unk_id=0,
-            num_threads=threads,
+            num_threads=num_threads,
             minloglevel=2,
         )
     except RuntimeError as error:
@@ -40,24 +41,25 @@ def train_pieces(corpora: Sequence[Dataset], settings: VocabularySettings, seed:
     return model.getvalue()
 
 
-def _sample(corpora: Sequence[Dataset], settings: VocabularySettings, seed: int) -> Iterator[str]:
-    """At most `settings.sentences` texts; a small language's may come up to three times. Sources that tell no language are one each."""
+def _sample_texts(datasets: Sequence[Dataset], settings: VocabularySettings, seed: int) -> Iterator[str]:
+    """Yield at most `settings.sentences` texts, languages smoothed. A source without a language column counts as one language."""
     random = np.random.default_rng(seed)
-    rows = [(corpus, of) for corpus in corpora for of in _by_language(corpus)]
-    shares = smoothed(np.array([len(of) for _, of in rows]), settings.language_smoothing)
-    for (corpus, of), share in zip(rows, shares, strict=True):
-        wanted = int(settings.sentences * share)
-        repeated = np.concatenate([random.permutation(of) for _ in range(3)])[:wanted]
-        for start in range(0, len(repeated), TAKEN):
-            yield from corpus.texts.take(repeated[start : start + TAKEN])
+    parts = [(dataset, rows) for dataset in datasets for rows in _rows_by_language(dataset)]
+    shares = smooth_shares(np.array([len(rows) for _, rows in parts]), settings.language_smoothing)
+    for (dataset, rows), share in zip(parts, shares, strict=True):
+        sample_size = int(settings.sentences * share)
+        sample = np.concatenate([random.permutation(rows) for _ in range(MAX_REPEATS)])[:sample_size]
+        for start in range(0, len(sample), READ_TEXTS):
+            yield from dataset.texts.take(sample[start : start + READ_TEXTS])
 
 
-def _by_language(corpus: Dataset) -> Iterator[npt.NDArray[np.int64]]:
-    """The rows of the texts of each language."""
-    rows = np.arange(len(corpus.texts))
-    if "lang" not in corpus.marks.column_names or len(corpus.roles) > 1:  # a language of a pair is not that of both its texts
+def _rows_by_language(dataset: Dataset) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield the rows of the texts of each language."""
+    rows = np.arange(len(dataset.texts))
+    # In rows with several texts, the language column does not apply to each of them.
+    if "lang" not in dataset.metadata.column_names or len(dataset.roles) > 1:
         yield rows
         return
-    codes, languages = corpus.codes("lang")
-    for lang in range(len(languages)):
-        yield rows[codes == lang]
+    codes, languages = dataset.encode_column("lang")
+    for code in range(len(languages)):
+        yield rows[codes == code]

@@ -25,7 +25,7 @@ from miner.loop.stopping import LoopState, RoundOutcome, judge
 from miner.text import readers
 from miner.training import checkpoints, config_checks
 from miner.training import run as training
-from miner.training.columns import expand
+from miner.training.columns import expand_globs
 from miner.training.trainer import ENCODER
 from pipelines.loop import round as rounds
 from pipelines.loop.overlap import changes
@@ -90,7 +90,7 @@ def check(config: LoopConfig) -> EvaluationIndex:
     for recipe in (config.training, config.start.train):
         if recipe is not None:
             config_checks.check(recipe)
-            expand([uri for source in recipe.data for uri in source.files if "{round}" not in uri])
+            expand_globs([uri for source in recipe.data for uri in source.files if "{round}" not in uri])
     for pair in config.mined:
         gold, planted = (rounds.of_pair(name, pair) for name in (config.mining.gold, config.mining.planted))
         auto_threshold.check(config.mining.part(DecideSettings).model_copy(update={"gold": gold, "planted": planted}))
@@ -113,7 +113,7 @@ def _evaluation_texts(config: LoopConfig) -> Iterable[str]:
     evaluation = config.evaluation
     files = {place for tasks in (evaluation.dev, evaluation.test) for task in tasks.values() for place in task.places()}
     files |= set(find_files(evaluation.tatoeba).values()) if evaluation.tatoeba is not None else set()
-    for uri in sorted({*files, *expand(evaluation.decontaminate)}):
+    for uri in sorted({*files, *expand_globs(evaluation.decontaminate)}):
         yield from sentences(uri)
 
 

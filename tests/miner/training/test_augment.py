@@ -80,13 +80,13 @@ def test_a_lexicon_is_read_as_muse_writes_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("a.txt", b"dog Hund\none two three\n", "a.txt:2: 3 columns where a word and its translation"),
-        ("a.txt", b"dog Hund\n\nhouse\n", "a.txt:3: 1 columns where a word and its translation"),
+        ("a.txt", b"dog Hund\none two three\n", "a.txt:2: 3 columns, expected a word and its translation"),
+        ("a.txt", b"dog Hund\n\nhouse\n", "a.txt:3: 1 columns, expected a word and its translation"),
         ("a.tsv", b"lang\ten\txx\nde\tdog\tHund\n", "a.tsv:1: 3 columns"),
         ("a.txt", b"dog\t \n", "a.txt:1: an empty column"),
         ("a.txt", b"dog Hund\nhouse Ha\xfcs\n", "a.txt:2: not UTF-8; convert the file"),
-        ("a.txt", b"\n \n", "a.txt: not one word"),
-        ("a.txt", b"", "a.txt: not one word"),
+        ("a.txt", b"\n \n", "a.txt: no words"),
+        ("a.txt", b"", "a.txt: no words"),
         ("a.txt", b"x" * 3_000_000, "a.txt:1: longer than"),
         ("a.txt.bz2", bz2.compress(b"dog Hund\n")[:-5], "a.txt.bz2: truncated or not .bz2"),
     ],

@@ -18,7 +18,7 @@ from tiny import config
 from miner.encoders import load_encoder
 from miner.errors import ConfigError
 from miner.training import run
-from miner.training.batches import tower_of
+from miner.training.batches import tower_index
 from miner.training.settings import TrainConfig
 
 pytestmark = pytest.mark.usefixtures("one_thread")  # what is tiny is done sooner without threads that wait for one another
@@ -64,7 +64,7 @@ def test_what_comes_out_is_one_encoder_everywhere(folder: Path, pooling: str, he
     if head == "dropped":
         tower.head = None
     with torch.no_grad():
-        trained = torch.nn.functional.normalize(tower(tower.numbers(texts), np.arange(len(texts))), dim=1).numpy()
+        trained = torch.nn.functional.normalize(tower(tower.tokenize(texts), np.arange(len(texts))), dim=1).numpy()
     exported = folder / "out" / "encoder"
     ours = load_encoder(str(exported)).encode(texts)
     theirs = SentenceTransformer(str(exported), device="cpu").encode(texts, normalize_embeddings=True)
@@ -116,7 +116,7 @@ def test_training_goes_on_from_the_pooling_and_the_head_of_a_folder(folder: Path
     assert not warnings(caplog)
     values["encoder"]["head"] = "none"
     assert run._prepare(TrainConfig(**values), folder / "third")[0].towers[0].head is None
-    assert warnings(caplog) == [f"{first}: its Dense layer is left out; encoder.head mlp goes on from it"]
+    assert warnings(caplog) == [f"{first}: its Dense layer is not used; set encoder.head to mlp to continue from it"]
 
 
 @pytest.mark.parametrize("layers", [[(tiny.WIDTH, 16)], [(tiny.WIDTH, tiny.WIDTH)] * 2])
@@ -131,7 +131,7 @@ def test_a_head_of_another_shape_is_not_gone_on_from(folder: Path, layers: list[
 
 def test_texts_that_may_differ_go_through_the_encoder_of_the_anchors(folder: Path) -> None:
     """Two towers are of two languages: what belongs to an anchor is in the other one, the second text of an NLI pair is not."""
-    assert [tower_of(view, 2) for view in ("anchor", "second", "positive", "negative")] == [0, 0, 1, 1]
+    assert [tower_index(view, 2) for view in ("anchor", "second", "positive", "negative")] == [0, 0, 1, 1]
     rows = [("one", "two", "yes"), ("three", "four", "no")]
     source = {"strategy": "labelled_pairs", "labels": ["yes", "no"], "joint": False, "columns": {"first": 1, "second": 2, "label": 3}}
     values = config(folder, steps=1, batch_size=2)

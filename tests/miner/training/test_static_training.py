@@ -15,11 +15,11 @@ from tiny import sentence, write_tsv
 from miner.config.base import load_yaml
 from miner.encoders import load_encoder
 from miner.training import run
-from miner.training.datasets import open_corpus, read_source
+from miner.training.datasets import open_dataset, read_source
 from miner.training.groups import GroupedPairsStrategy
-from miner.training.sampling import smoothed
+from miner.training.sampling import smooth_shares
 from miner.training.settings import GroupedPairsSettings, TrainConfig
-from miner.training.spelling import SparseProduct, ngrams, spelling_matrix
+from miner.training.spelling import SparseProduct, build_spelling_matrix, spelling_ngrams
 
 pytestmark = pytest.mark.usefixtures("one_thread")  # what is tiny is done sooner without threads that wait for one another
 
@@ -40,8 +40,8 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_smoothing_by_hand() -> None:
-    np.testing.assert_allclose(smoothed(np.array([900, 0, 100]), 0.5), [0.75, 0, 0.25])
-    np.testing.assert_allclose(smoothed(np.array([900, 0, 100]), 0.0), [0.5, 0, 0.5])
+    np.testing.assert_allclose(smooth_shares(np.array([900, 0, 100]), 0.5), [0.75, 0, 0.25])
+    np.testing.assert_allclose(smooth_shares(np.array([900, 0, 100]), 0.0), [0.5, 0, 0.5])
 
 
 COLUMNS = {"group": "group", "lang": "lang", "text": "text"}
@@ -50,7 +50,7 @@ COLUMNS = {"group": "group", "lang": "lang", "text": "text"}
 def grouped_pairs(path: Path, folder: Path, **settings: object) -> GroupedPairsStrategy:
     source = GroupedPairsSettings(strategy="grouped_pairs", files=(str(path),), columns=COLUMNS, **settings)
     read_source(source, folder)
-    return GroupedPairsStrategy(open_corpus(source, folder), source, 0, None)
+    return GroupedPairsStrategy(open_dataset(source, folder), source, 0, None)
 
 
 def test_blocks_follow_their_rules(data: Path, tmp_path: Path) -> None:
@@ -78,15 +78,15 @@ def test_a_pair_without_the_pivot_is_used(tmp_path: Path) -> None:
 
 
 def test_like_sounds_share_ngrams_across_scripts() -> None:
-    assert ngrams("▁Путин") == ngrams("▁putin")
-    assert not ngrams("▁one") & ngrams("▁zwei")
-    assert "~ ab" in ngrams("▁ab") & ngrams("ab")
+    assert spelling_ngrams("▁Путин") == spelling_ngrams("▁putin")
+    assert not spelling_ngrams("▁one") & spelling_ngrams("▁zwei")
+    assert "~ ab" in spelling_ngrams("▁ab") & spelling_ngrams("ab")
 
 
 def test_spelling_product_equals_the_dense_one() -> None:
-    roomy = spelling_matrix(["▁one", "▁once", "два"], 1 << 20)  # no two n-grams meet in a bucket, so each row has length 1
+    roomy = build_spelling_matrix(["▁one", "▁once", "два"], 1 << 20)  # no two n-grams meet in a bucket, so each row has length 1
     torch.testing.assert_close(torch.sparse.sum(roomy * roomy, dim=1).to_dense(), torch.ones(3))
-    matrix = spelling_matrix(["▁one", "▁once", "два"], 64)
+    matrix = build_spelling_matrix(["▁one", "▁once", "два"], 64)
     table = torch.randn(64, 5, requires_grad=True)
     weights = torch.randn(3, 5)
     product = SparseProduct.apply(table, matrix.to_sparse_csr(), matrix.t().coalesce().to_sparse_csr())
@@ -180,9 +180,9 @@ def test_bad_configs_are_one_line(data: Path, tmp_path: Path, change: tuple[str,
 @pytest.mark.parametrize(
     ("group", "langs", "message"),
     [
-        ([0, 1], ["eng_Latn", "deu_Latn"], "no group holds two texts"),
-        ([0, 0], ["eng_Latn", "eng_Latn"], "no group holds texts of two languages"),
-        ([0, 0], ["deu_Latn", "deu_Latn"], "no group holds texts of two languages"),
+        ([0, 1], ["eng_Latn", "deu_Latn"], "no group has two texts"),
+        ([0, 0], ["eng_Latn", "eng_Latn"], "no group has texts in two languages"),
+        ([0, 0], ["deu_Latn", "deu_Latn"], "no group has texts in two languages"),
     ],
 )
 def test_data_without_pairs_is_refused(tmp_path: Path, group: list[int], langs: list[str], message: str) -> None:

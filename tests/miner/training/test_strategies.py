@@ -13,12 +13,12 @@ import pytest
 from tiny import write_tsv
 
 from miner.errors import DataError
-from miner.training.augmentation import change
-from miner.training.batches import Batch, View, connected
-from miner.training.datasets import open_corpus, read_source
+from miner.training.augment import load_code_switch
+from miner.training.batches import Batch, View, group_connected_rows
+from miner.training.datasets import open_dataset, read_source
 from miner.training.sampling import Sampler
 from miner.training.settings import DataSettings
-from miner.training.strategies import Strategy, strategy
+from miner.training.strategies import Strategy, build_strategy
 
 PAIRS = {"source": "en", "target": "fr"}
 NLI = {"premise": "premise", "hypothesis": "hypothesis", "label": "label"}
@@ -27,7 +27,7 @@ NLI = {"premise": "premise", "hypothesis": "hypothesis", "label": "label"}
 def source(folder: Path, **values: Any) -> Strategy:
     settings = pydantic.TypeAdapter(DataSettings).validate_python({**values, "files": list(map(str, values["files"]))})
     read_source(settings, folder / "work")
-    return strategy(open_corpus(settings, folder / "work"), settings, 0, change(settings))
+    return build_strategy(open_dataset(settings, folder / "work"), settings, 0, load_code_switch(settings))
 
 
 def texts(view: View, seed: int = 0) -> list[str]:
@@ -60,7 +60,7 @@ def test_translations_of_a_text_are_one_group(tmp_path: Path) -> None:
 
 
 def test_connected_by_hand() -> None:
-    groups = connected(np.array([1, 2, 3, 4]), np.array([10, 11, 10, 12]), np.array([20, 21, 22, 21]))
+    groups = group_connected_rows(np.array([1, 2, 3, 4]), np.array([10, 11, 10, 12]), np.array([20, 21, 22, 21]))
     assert groups[0] == groups[2]
     assert groups[1] == groups[3]
     assert groups[0] != groups[1]
@@ -150,7 +150,7 @@ def test_many_rows_that_hang_together_are_told_of(tmp_path: Path, most: int, cap
     rows = [["bank", f"a{number}"] for number in range(most)] + [[f"b{number}", f"c{number}"] for number in range(300)]
     source(tmp_path, strategy="parallel", files=[write_tsv(tmp_path / "a.tsv", ["en", "fr"], rows)], columns=PAIRS)
     assert [record.getMessage() for record in caplog.records] == (
-        ["source 'parallel': 120 of 420 rows share texts, directly or through other rows, so they are nobody's negatives among themselves"]
+        ["source 'parallel': 120 of 420 rows share texts, directly or through other rows, so they are not negatives of each other"]
         if most > 100
         else []
     )
@@ -219,7 +219,7 @@ def test_languages_of_other_rows_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("label", ["maybe", "3"])
 def test_a_strange_label_is_named(tmp_path: Path, label: str) -> None:
     path = write_tsv(tmp_path / "a.tsv", list(NLI), [*NLI_ROWS, ["p9", "e9", label]])
-    with pytest.raises(DataError, match=f"label '{label}'; labels are entailment"):
+    with pytest.raises(DataError, match=f"unknown label '{label}'; labels are entailment"):
         source(tmp_path / "a", strategy="nli", files=[path], columns=NLI)
     columns = {"first": "premise", "second": "hypothesis", "label": "label"}
     labels = ["entailment", "neutral", "contradiction"]
@@ -324,8 +324,8 @@ def test_a_sampler_goes_on_from_its_counts_and_shows_all_before_one_returns() ->
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.tsv", "en\tfr\none\tun\ntwo\n", "a.tsv:3: 1 columns where column 2 is wanted"),
-        ("a.tsv", "en\tfr\n", "not one example"),
+        ("a.tsv", "en\tfr\none\tun\ntwo\n", "a.tsv:3: 1 columns, expected at least 2"),
+        ("a.tsv", "en\tfr\n", "no examples"),
         ("a.tsv", "en\tfr\none\t \n", "has nothing in column 'fr'"),
         ("a.jsonl", '{"en": "one", "fr": "un"}\n{"en": "one"}\n', "a.jsonl:2: no key 'fr'"),
         ("a.jsonl", "nonsense\n", "a.jsonl:1: not JSON"),
