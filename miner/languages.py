@@ -32,3 +32,11 @@ def canonical(code: str) -> str:
     if script is None and language.language in LIKELY_SUBTAGS:  # for others langcodes answers as for English
         script = language.maximize().script
     return name if script is None else f"{name}_{script}"
+
+
+def bcp47(code: str) -> str:
+    """Return the BCP 47 tag of a language code, without a script that is usual: `deu_Latn` -> `de`, `zho_Hant` -> `zh-Hant`.
+
+    Raises ConfigError for a code that is not registered.
+    """
+    return Language.get(canonical(code)).simplify_script().to_tag()

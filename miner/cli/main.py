@@ -15,6 +15,7 @@ COMMANDS = {
     "embed": "Clean, deduplicate and embed text.",
     "index": "Build an index over embeddings.",
     "mine": "Find the translations of one text in another.",
+    "export": "Export a bitext to other formats.",
     "score": "Score the line pairs of a bitext.",
     "train": "Train an encoder.",
     "loop": "Mine, train on what was mined, and mine again.",

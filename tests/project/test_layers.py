@@ -26,6 +26,7 @@ ROOMS = {
     "search": {"errors"},
     "filters": {"errors"},
     "mining": {"errors", "search"},
+    "export": {"errors", "config", "languages", "lock", "mining", "stages", "storage", "tables"},
     "plan": {"errors", "config", "storage", "text", "search"},
     "training": {"errors", "tables", "config", "storage", "languages", "text", "encoders"},
     "evaluation": {
@@ -76,6 +77,7 @@ LIGHT = {
     "miner.config.base",
     "miner.config.commands",
     "miner.evaluation.settings",
+    "miner.export.settings",
 }  # what the modules of miner.cli may import before a command is chosen
 HEAVY = {"torch", "matplotlib", "transformers", "apache_beam", "faiss", "pyarrow", "sentencepiece", "numpy", "huggingface_hub", "fsspec"}
 

@@ -1,0 +1,1 @@
+"""Export of a mined bitext to the formats of other tools."""

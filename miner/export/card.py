@@ -1,0 +1,84 @@
+"""The dataset card of an export: front matter for the Hugging Face hub, and how the pairs were mined."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from miner.export.settings import ExportConfig
+from miner.export.source import MinedPairsFile
+
+SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"), (10_000_000, "1M<n<10M"))
+
+
+def dataset_card(pairs: MinedPairsFile, config: ExportConfig, rows: Mapping[str, int], examples: Sequence[tuple[str, str]]) -> str:
+    """Return README.md: YAML front matter, sizes of the splits, provenance and settings, and example pairs."""
+    source, target = pairs.source_lang, pairs.target_lang
+    lines = [
+        "---",
+        yaml.safe_dump(_front_matter(pairs, config, rows), sort_keys=False, allow_unicode=True).rstrip(),
+        "---",
+        "",
+        f"# Mined translation pairs: {source}-{target}",
+        "",
+        "Sentence pairs mined from monolingual text by bitext-miner. They were not checked by hand. Each pair has a margin, its score.",
+        "",
+        "| Split | Pairs |",
+        "|---|---|",
+        *(f"| {split} | {count:,} |" for split, count in rows.items()),
+        "",
+        "## How the pairs were mined",
+        "",
+        *_provenance(pairs, config),
+        "",
+        "## Licence",
+        "",
+        "The licence is that of the texts the sentences come from. State it in `license` above before you publish the dataset.",
+    ]
+    if examples:
+        lines += ["", "## Examples", "", f"| {source} | {target} |", "|---|---|"]
+        lines += [f"| {_cell(first)} | {_cell(second)} |" for first, second in examples]
+    return "\n".join(lines) + "\n"
+
+
+def _front_matter(pairs: MinedPairsFile, config: ExportConfig, rows: Mapping[str, int]) -> dict[str, Any]:
+    total = sum(rows.values())
+    size = next((name for limit, name in SIZES if total < limit), "n>10M")
+    matter: dict[str, Any] = {
+        "language": sorted({tag.split("-")[0] for tag in (pairs.source_lang, pairs.target_lang)}),
+        "multilinguality": ["translation"],
+        "task_categories": ["translation"],
+        "size_categories": [size],
+        "license": "unknown",
+    }
+    if config.format == "huggingface":
+        files = [{"split": split if split != "dev" else "validation", "path": f"data/{split}.parquet"} for split in rows]
+        matter["configs"] = [{"config_name": "default", "data_files": files}]
+    return matter
+
+
+def _provenance(pairs: MinedPairsFile, config: ExportConfig) -> list[str]:
+    chosen = {name: getattr(config, name) for name in ("threshold", "min_probability", "top", "max_chars")}
+    bounds = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in chosen.items() if value is not None)
+    lines = [f"- Selection in this export: {bounds or 'all mined pairs'}"]
+    if pairs.manifest is None:
+        return [*lines, "- The settings of the mining run are not known: the bitext had no manifest."]
+    settings, details = pairs.manifest.config, pairs.manifest.details
+    lines.append(f"- Encoder: `{details.get('fingerprint', 'unknown')}`")
+    lines.append(f"- Margin: {settings.get('margin')}, k = {settings.get('k')}, retrieval: {settings.get('retrieval')}")
+    lines.append(f"- Threshold of the mining run: {settings.get('threshold')}; filters: {settings.get('filters') or 'none'}")
+    sentences = details.get("sentences", {})
+    if sentences:
+        lines.append(
+            f"- Sentences searched: {sentences.get('source', 0):,} {pairs.source_lang}, {sentences.get('target', 0):,} {pairs.target_lang}"
+        )
+    scores = [f"{name} {details[name]:.3f}" for name in ("precision", "recall", "f1") if isinstance(details.get(name), float)]
+    return [*lines, f"- Against gold pairs, before the selection of this export: {', '.join(scores)}"] if scores else lines
+
+
+def _cell(text: str) -> str:
+    """Return a text that is one cell of a Markdown table."""
+    shown = " ".join(text.split())[:120]
+    for character in "\\|<>`*_[]":
+        shown = shown.replace(character, f"\\{character}")
+    return shown

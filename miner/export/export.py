@@ -1,0 +1,133 @@
+"""`miner export`: a mined bitext -> Moses, TMX, JSONL, TSV, Parquet or a Hugging Face dataset.
+
+Pairs are streamed in batches. Memory is bounded, except for splits, which need about 100 bytes per pair for the ids.
+"""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from miner import lock, storage
+from miner.errors import DataError
+from miner.export.card import dataset_card
+from miner.export.formats import WRITERS, SplitTarget
+from miner.export.settings import ExportConfig
+from miner.export.source import MinedPairsFile, open_pairs
+from miner.export.splits import SPLITS, assign_splits
+
+RECORD, CARD = "export.json", "README.md"
+EXAMPLES = 5
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """What was written: pairs by split, and the files."""
+
+    output: str
+    languages: tuple[str, str]
+    pairs: dict[str, int]
+    files: tuple[str, ...]
+
+    def figures(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def summary(self) -> str:
+        counts = ", ".join(f"{count:,} {split}" for split, count in self.pairs.items())
+        return f"{'-'.join(self.languages)}: {counts} pairs\nfiles: {', '.join(storage.join(self.output, name) for name in self.files)}"
+
+
+def run(config: ExportConfig) -> ExportResult:
+    """Export a bitext. DataError if nothing is left to export, or if the output holds files that are not those of an export."""
+    pairs = open_pairs(config)
+    previous_files = _check_output(config)
+    with _working_in(config.output):
+        result, examples = _write(config, pairs)
+        card = dataset_card(pairs, config, result.pairs, examples)
+        with storage.atomic(storage.join(config.output, CARD)) as handle:
+            handle.write(card.encode())
+        storage.write_json(storage.join(config.output, RECORD), {"settings": config.model_dump(), **result.figures()})
+        for name in set(previous_files) - {*result.files, CARD}:
+            storage.remove(storage.join(config.output, name))
+    return result
+
+
+@contextlib.contextmanager
+def _working_in(output: str) -> Iterator[None]:
+    """Lock the output directory; remove it if it is new and the export fails before it writes a file."""
+    is_new = not storage.exists(output)
+    try:
+        with lock.held(output):
+            yield
+    finally:
+        if is_new and storage.exists(output) and not storage.files_below(output):
+            storage.remove(output)
+
+
+def _check_output(config: ExportConfig) -> list[str]:
+    """Return the files of the export that is in the output already. DataError if the directory holds anything else."""
+    names = [name for name in storage.names_in(config.output) if not name.startswith(lock.PREFIX)] if storage.exists(config.output) else []
+    if RECORD in names:
+        record = storage.read_json(storage.join(config.output, RECORD))
+        files = record.get("files") if isinstance(record, dict) else None
+        if not isinstance(files, list) or not all(isinstance(name, str) and ".." not in name for name in files):
+            raise DataError(f"{storage.join(config.output, RECORD)}: not the record of an export; delete {config.output} and run again")
+        return files
+    if names:
+        raise DataError(f"{config.output}: not empty, and not an export of miner; choose another --output")
+    return []
+
+
+def _write(config: ExportConfig, pairs: MinedPairsFile) -> tuple[ExportResult, list[tuple[str, str]]]:
+    """Write the pairs of every split; return the result, and examples for the card."""
+    storage.make_folder(config.output)
+    splits = _splits(config, pairs)
+    names = [name for name in SPLITS if name == "train" or getattr(config, name)]
+    counts = dict.fromkeys(names, 0)
+    examples: list[tuple[str, str]] = []
+    with contextlib.ExitStack() as stack, storage.open_parquet(pairs.uri) as file:
+        targets = {
+            name: SplitTarget(config.output, name, (pairs.source_lang, pairs.target_lang), file.schema_arrow, stack) for name in names
+        }
+        writers = {name: WRITERS[config.format](target) for name, target in targets.items()}
+        for batch, rows in _batches_with_splits(pairs, config, splits):
+            for name, writer in writers.items():
+                part = batch if rows is None else batch.filter(pa.array(rows == SPLITS.index(name)))
+                if len(part):
+                    writer.write(part)
+                    counts[name] += len(part)
+            if len(examples) < EXAMPLES:
+                head = batch.slice(0, EXAMPLES - len(examples))
+                examples += zip(head["source_text"].to_pylist(), head["target_text"].to_pylist(), strict=True)
+        if not sum(counts.values()):
+            raise DataError(f"{pairs.uri}: no pair passes the bounds of this export; lower --threshold, or raise --max-chars")
+    files = tuple(file for writer in writers.values() for file in writer.files)
+    return ExportResult(config.output, (pairs.source_lang, pairs.target_lang), counts, files), examples
+
+
+def _splits(config: ExportConfig, pairs: MinedPairsFile) -> npt.NDArray[np.int8] | None:
+    """Return the split of every pair that is exported; None if there is only one."""
+    if not config.dev and not config.test:
+        return None
+    columns: dict[str, list[npt.NDArray[np.int64]]] = {"source_id": [], "target_id": []}
+    for batch in pairs.batches(config):
+        for name, parts in columns.items():
+            parts.append(batch[name].to_numpy())
+    source_ids, target_ids = (np.concatenate(parts) if parts else np.zeros(0, np.int64) for parts in columns.values())
+    return assign_splits(source_ids, target_ids, (config.dev, config.test), config.seed)
+
+
+def _batches_with_splits(
+    pairs: MinedPairsFile, config: ExportConfig, splits: npt.NDArray[np.int8] | None
+) -> Iterator[tuple[pa.Table, npt.NDArray[np.int8] | None]]:
+    start = 0
+    for batch in pairs.batches(config):
+        yield batch, None if splits is None else splits[start : start + len(batch)]
+        start += len(batch)

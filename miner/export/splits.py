@@ -1,0 +1,50 @@
+"""Train, dev and test splits that keep sentences together."""
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from miner.errors import ConfigError
+
+Ids = npt.NDArray[np.int64]
+SPLITS = ("train", "dev", "test")
+
+
+def assign_splits(source_ids: Ids, target_ids: Ids, sizes: tuple[int, int], seed: int) -> npt.NDArray[np.int8]:
+    """Return the split (n,) of n pairs: 0 train, 1 dev, 2 test. Memory: about 80 bytes per pair.
+
+    Pairs that share a sentence, directly or through other pairs, are in one split. `sizes` are the numbers of pairs in dev and
+    test; groups are added in random order while they fit, so a split can be smaller by a few pairs. ConfigError if no pair
+    is left to train on.
+    """
+    if sum(sizes) >= len(source_ids):
+        raise ConfigError(f"--dev and --test take {sum(sizes):,} of {len(source_ids):,} pairs; leave some for training")
+    splits = np.zeros(len(source_ids), dtype=np.int8)
+    groups = _groups(source_ids, target_ids)
+    group_sizes = np.bincount(groups)
+    order = np.random.default_rng(seed).permutation(len(group_sizes))
+    group_splits = np.zeros(len(group_sizes), dtype=np.int8)
+    start = 0
+    for split, size in enumerate(sizes, start=1):
+        chosen, start = _fill(group_sizes, order, start, size)
+        group_splits[chosen] = split
+    splits[:] = group_splits[groups]
+    return splits
+
+
+def _groups(source_ids: Ids, target_ids: Ids) -> npt.NDArray[np.int32]:
+    """Return the connected component (n,) of each pair, sources and targets being the nodes."""
+    sources, rows = np.unique(source_ids, return_inverse=True)
+    targets, columns = np.unique(target_ids, return_inverse=True)
+    nodes = len(sources) + len(targets)
+    edges = csr_array((np.ones(len(rows), dtype=np.int8), (rows, columns + len(sources))), shape=(nodes, nodes))
+    components: npt.NDArray[np.int32] = connected_components(edges, directed=False)[1]
+    return components[rows]
+
+
+def _fill(group_sizes: Ids, order: Ids, start: int, size: int) -> tuple[Ids, int]:
+    """Return groups of order[start:] that hold at most `size` pairs together, and the position after them."""
+    totals = np.cumsum(group_sizes[order[start:]])
+    end = start + int(np.searchsorted(totals, size, side="right"))
+    return order[start:end], end

@@ -1,0 +1,175 @@
+"""`miner export`: every format is read back by the tool its users have."""
+
+import gzip
+import json
+from pathlib import Path
+
+import bitexts
+import pyarrow.parquet as pq
+import pytest
+from command import miner, refused, told
+from hypothesis import given
+from hypothesis import strategies as st
+
+from miner.errors import ConfigError
+from miner.export.splits import assign_splits
+from miner.languages import bcp47
+
+PAIRS = [
+    (1.5, 'She said "yes" & <left>.', "Sie sagte „ja“ & <ging>."),
+    (1.4, "one\u2028two\x0bthree", "eins zwei drei"),
+    (1.3, "tab\there", "ein Tab"),
+    (1.25, "日本語 ≠ Chinese", "Japanisch ≠ Chinesisch"),
+    (1.1, "the last one", "der letzte"),
+]
+
+
+@pytest.fixture
+def mined(tmp_path: Path) -> Path:
+    return bitexts.write(tmp_path / "mined", PAIRS, margin="ratio", k=4, retrieval="max", threshold=1.06)
+
+
+def export(mined: Path, name: str, *options: object) -> Path:
+    output = mined.parent / f"{name}-export"
+    told("export", mined, "--output", output, "--format", name, *options)
+    return output
+
+
+def test_moses_has_one_line_per_pair_on_both_sides(mined: Path) -> None:
+    output = export(mined, "moses")
+    english, german = ((output / f"train.{lang}").read_text(encoding="utf-8") for lang in ("en", "de"))
+    assert english.splitlines() == ['She said "yes" & <left>.', "one two three", "tab\there", "日本語 ≠ Chinese", "the last one"]
+    assert german.splitlines() == [target for _, _, target in PAIRS]
+    assert english.count("\n") == german.count("\n") == len(PAIRS)
+
+
+def test_tmx_is_read_by_translate_toolkit(mined: Path) -> None:
+    tmx = pytest.importorskip("translate.storage.tmx")
+    output = export(mined, "tmx")
+    with (output / "train.tmx").open("rb") as handle:
+        store = tmx.tmxfile(handle, "en", "de")
+    units = [(str(unit.source), str(unit.target)) for unit in store.units]
+    assert units == [(source.replace("\x0b", " "), target) for _, source, target in PAIRS]
+
+
+def test_huggingface_is_read_by_datasets(mined: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    datasets = pytest.importorskip("datasets")
+    output = export(mined, "huggingface", "--dev", 1, "--test", 1)
+    loaded = datasets.load_dataset(str(output), cache_dir=str(tmp_path / "cache"))
+    assert {split: len(rows) for split, rows in loaded.items()} == {"train": 3, "validation": 1, "test": 1}
+    rows = [row for split in loaded.values() for row in split]
+    assert sorted((row["margin"], row["translation"]["en"], row["translation"]["de"]) for row in rows) == sorted(PAIRS)
+    assert sorted(row["source_line"] for row in rows) == [1, 2, 3, 4, 5]
+
+
+def test_jsonl_and_tsv_hold_margin_and_texts(mined: Path) -> None:
+    lines = (export(mined, "jsonl") / "train.jsonl").read_text(encoding="utf-8").split("\n")
+    assert [json.loads(line) for line in lines[:-1]] == [
+        {"translation": {"en": source, "de": target}, "margin": margin} for margin, source, target in PAIRS
+    ]
+    with gzip.open(export(mined, "tsv") / "train.tsv.gz", "rt", encoding="utf-8", newline="\n") as handle:
+        rows = [line.rstrip("\n").split("\t") for line in handle]
+    assert rows[0] == ["margin", "en", "de"]
+    assert rows[3] == ["1.30000000", "tab here", "ein Tab"]
+    assert len(rows) == 1 + len(PAIRS)
+
+
+def test_parquet_keeps_every_column(mined: Path) -> None:
+    assert pq.read_table(export(mined, "parquet") / "train.parquet").equals(pq.read_table(mined / "bitext.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        (["--threshold", 1.25], [0, 1, 2]),
+        (["--top", 2], [0, 1]),
+        (["--max-chars", 15], [1, 2, 4]),
+        (["--max-chars", 15, "--top", 2], [1, 2]),
+    ],
+)
+def test_bounds_select_pairs(mined: Path, options: list[object], kept: list[int]) -> None:
+    table = pq.read_table(export(mined, "parquet", *options) / "train.parquet")
+    assert table["margin"].to_pylist() == [PAIRS[number][0] for number in kept]
+
+
+def test_card_states_languages_settings_and_splits(mined: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    card = (export(mined, "huggingface", "--test", 2, "--threshold", 1.05) / "README.md").read_text(encoding="utf-8")
+    matter = yaml.safe_load(card.split("---\n")[1])
+    assert matter["language"] == ["de", "en"]
+    assert matter["configs"][0]["data_files"] == [
+        {"split": "train", "path": "data/train.parquet"},
+        {"split": "test", "path": "data/test.parquet"},
+    ]
+    assert "Margin: ratio, k = 4, retrieval: max" in card
+    assert "threshold 1.05" in card
+    assert "\\<left\\>" in card  # texts are no markup
+
+
+def test_rerun_replaces_the_files_of_the_export_before(mined: Path) -> None:
+    output = mined.parent / "out"
+    told("export", mined, "--output", output, "--format", "moses", "--test", 1)
+    told("export", mined, "--output", output, "--format", "jsonl")
+    assert sorted(path.name for path in output.iterdir()) == ["README.md", "export.json", "train.jsonl"]
+
+
+def test_an_output_with_other_files_is_refused_and_kept(mined: Path) -> None:
+    output = mined.parent / "theirs"
+    output.mkdir()
+    (output / "README.md").write_text("mine", encoding="utf-8")
+    assert "not empty, and not an export" in refused("export", mined, "--output", output)
+    assert (output / "README.md").read_text(encoding="utf-8") == "mine"
+
+
+def test_bad_input_is_one_line_and_leaves_no_output(mined: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    assert "no such file" in refused("export", tmp_path / "nowhere", "--output", output)
+    assert "no pair passes the bounds" in refused("export", mined, "--output", output, "--threshold", 9)
+    assert "no column 'probability'" in refused("export", mined, "--output", output, "--min-probability", 0.9)
+    assert "leave some for training" in refused("export", mined, "--output", output, "--dev", 3, "--test", 2)
+    assert "unknown language code" in refused("export", mined, "--output", output, "--source-lang", "xx-yy-zz")
+    data = (mined / "bitext.parquet").read_bytes()
+    (mined / "bitext.parquet").write_bytes(data[: len(data) // 2])
+    assert "bitext.parquet" in refused("export", mined, "--output", output)
+    assert not output.exists()
+    assert miner("export", mined).exit_code == 2
+
+
+def test_a_parquet_file_without_manifest_needs_languages(mined: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "moved.parquet"
+    moved.write_bytes((mined / "bitext.parquet").read_bytes())
+    assert "give --source-lang" in refused("export", moved, "--output", tmp_path / "out")
+    told("export", moved, "--output", tmp_path / "out", "--format", "moses", "--source-lang", "eng", "--target-lang", "zh-TW")
+    assert (tmp_path / "out" / "train.zh-Hant").exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "tag"), [("deu_Latn", "de"), ("zho_Hans", "zh-Hans"), ("zho_Hant", "zh-Hant"), ("arb", "ar"), ("und", "und")]
+)
+def test_languages_are_bcp47_tags(code: str, tag: str) -> None:
+    assert bcp47(code) == tag
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=3, max_size=60), st.integers(0, 5))
+def test_splits_share_no_sentence(pairs: list[tuple[int, int]], seed: int) -> None:
+    import numpy as np
+
+    source_ids, target_ids = np.array(pairs, dtype=np.int64).T
+    splits = assign_splits(source_ids, target_ids, (1, 1), seed)
+    for ids in (source_ids, target_ids):
+        owners = {int(sentence): set(splits[ids == sentence].tolist()) for sentence in ids}
+        assert all(len(owner) == 1 for owner in owners.values())
+    assert (splits == 1).sum() <= 1
+    assert (splits == 2).sum() <= 1
+
+
+def test_splits_of_unrelated_pairs_have_the_sizes_asked_for() -> None:
+    import numpy as np
+
+    ids = np.arange(1000)
+    splits = assign_splits(ids, ids, (100, 50), 0)
+    assert np.bincount(splits).tolist() == [850, 100, 50]
+    assert not np.array_equal(splits, assign_splits(ids, ids, (100, 50), 1))
+    with pytest.raises(ConfigError, match="leave some"):
+        assign_splits(ids, ids, (900, 100), 0)
