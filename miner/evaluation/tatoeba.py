@@ -16,7 +16,7 @@ from miner.evaluation.inputs import encode, read_lines
 from miner.evaluation.retrieval import HEADS, Accuracy, Hits, accuracy, by_cosine, hits, search
 from miner.evaluation.scores import Score, mean, table
 from miner.evaluation.settings import TatoebaTask
-from miner.search.parallel import for_each
+from miner.search.parallel import parallel_for
 
 FILE = re.compile(r"tatoeba\.([a-z]{3})-eng\.tsv(?:\.gz)?")
 
@@ -80,7 +80,7 @@ def evaluate(encoder: Encoder, task: TatoebaTask) -> TatoebaResult:
     def find(number: int) -> None:
         found[codes[number]] = hits(by_cosine(*search(sides[2 * number], sides[2 * number + 1], k=1)))
 
-    for_each(len(codes), find, torch.device("cpu"))
+    parallel_for(len(codes), find, torch.device("cpu"))
     return TatoebaResult({code: found[code] for code in codes})
 
 

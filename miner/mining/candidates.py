@@ -107,7 +107,7 @@ NO_EDGES = Edges(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
 
 def forward_edges(ids: Ids, neighbours: Neighbours) -> Edges:
     """Sources (n,) and their neighbours (n, k) -> one edge for each neighbour that was found."""
-    found = neighbours.found
+    found = neighbours.is_neighbour
     sources = np.broadcast_to(ids[:, None], found.shape)
     return Edges(sources[found], neighbours.ids[found], neighbours.similarities[found])
 

@@ -1,7 +1,7 @@
-"""The lists of an inverted file: where their centroids are to be, and which are the nearest to a vector.
+"""Coarse quantiser of an inverted file: k-means over the vectors, and the nearest centroids of a vector.
 
-FAISS has both, through a search that keeps a heap for each query. A product of matrices of which every row keeps its largest
-numbers takes a fraction of that time, and it is what most of the time goes to: training, adding and the first step of a search.
+FAISS has both, by a search that keeps a heap per query. A matrix product followed by top-k takes a fraction of that time, which
+dominates training, adding and the first step of a search.
 """
 
 import numpy as np
@@ -11,55 +11,58 @@ from torch import Tensor
 
 from miner.search.neighbours import Ids
 
-ROUNDS = 10  # of k-means, as FAISS has it for lists
-POINTS = 40  # of the training sample for each list: where FAISS trains, it warns below 39
-HELD = 1 << 24  # similarities that are held at a time: 64 MB
-STRETCH = 1 << 15  # vectors that are summed at a time
+KMEANS_ITERATIONS = 10  # FAISS's default for lists
+POINTS_PER_LIST = 40  # training vectors; FAISS warns below 39
+MAX_SIMILARITIES = 1 << 24  # in memory at a time: 64 MB
+SUM_ROWS = 1 << 15  # vectors that are widened to float32 and summed at a time
 
 Vectors = npt.NDArray[np.floating]
 Floats = npt.NDArray[np.float32]
 
 
-def nearest(vectors: Vectors, centroids: Tensor, count: int) -> tuple[Floats, Ids]:
-    """Vectors (n, dim) and centroids (dim, lists) float32 -> similarities and numbers (n, count) of the nearest, best first."""
+def nearest_centroids(
+    vectors: Vectors, centroids: Tensor, count: int, max_similarities: int = MAX_SIMILARITIES
+) -> tuple[Floats, Ids]:
+    """Return similarities and list numbers (n, count) of the centroids (dim, lists) float32 nearest to vectors (n, dim), best first."""
     similarities = np.empty((len(vectors), count), dtype=np.float32)
-    numbers = np.empty((len(vectors), count), dtype=np.int64)
-    step = max(1, HELD // centroids.shape[1])
+    lists = np.empty((len(vectors), count), dtype=np.int64)
+    step = max(1, max_similarities // centroids.shape[1])
     for start in range(0, len(vectors), step):
         products = torch.from_numpy(vectors[start : start + step]).float() @ centroids
         best = products.max(dim=1, keepdim=True) if count == 1 else products.topk(count, dim=1)
-        similarities[start : start + step], numbers[start : start + step] = best.values.numpy(), best.indices.numpy()
-    return similarities, numbers
+        similarities[start : start + step], lists[start : start + step] = best.values.numpy(), best.indices.numpy()
+    return similarities, lists
 
 
-def train(sample: Vectors, lists: int, seed: int) -> Floats:
-    """Spherical k-means: a sample (n, dim), of which there are at least as many as lists -> centroids (lists, dim) of length 1.
+def train_centroids(sample: Vectors, num_lists: int, seed: int) -> Floats:
+    """Return centroids (num_lists, dim) of unit length by spherical k-means over a sample (n, dim), n >= num_lists.
 
-    A list that comes out empty begins anew with a vector that is among the furthest from its own centroid.
+    An empty list restarts from one of the vectors that are furthest from their own centroid.
     """
-    chosen = np.random.default_rng(seed).choice(len(sample), lists, replace=False)
-    centroids = _of_length_one(sample[chosen].astype(np.float32))
-    for _ in range(ROUNDS):
-        similarities, numbers = nearest(sample, torch.from_numpy(centroids).T.contiguous(), 1)
-        centroids = _sums(sample, numbers[:, 0], lists)
-        empty = np.flatnonzero(np.bincount(numbers[:, 0], minlength=lists) == 0)
+    initial = np.random.default_rng(seed).choice(len(sample), num_lists, replace=False)
+    centroids = _normalise(sample[initial].astype(np.float32))
+    for _ in range(KMEANS_ITERATIONS):
+        similarities, lists = nearest_centroids(sample, torch.from_numpy(centroids).T.contiguous(), 1)
+        centroids = _sum_lists(sample, lists[:, 0], num_lists)
+        empty = np.flatnonzero(np.bincount(lists[:, 0], minlength=num_lists) == 0)
         centroids[empty] = sample[np.argsort(similarities[:, 0], kind="stable")[: len(empty)]]
-        centroids = _of_length_one(centroids)
+        centroids = _normalise(centroids)
     return centroids
 
 
-def _sums(sample: Vectors, numbers: Ids, lists: int) -> Floats:
-    """The vectors (n, dim) of each list, added up in the order of the sample."""
-    sums = np.zeros((lists, sample.shape[1]), dtype=np.float32)
-    order = np.argsort(numbers, kind="stable")
-    for start in range(0, len(order), STRETCH):
-        part = order[start : start + STRETCH]
-        starts = np.flatnonzero(np.diff(numbers[part], prepend=-1))
-        sums[numbers[part][starts]] += np.add.reduceat(sample[part].astype(np.float32), starts)
+def _sum_lists(sample: Vectors, lists: Ids, num_lists: int) -> Floats:
+    """Return the sum (num_lists, dim) of the vectors (n, dim) of each list, added in the order of the sample."""
+    sums = np.zeros((num_lists, sample.shape[1]), dtype=np.float32)
+    order = np.argsort(lists, kind="stable")
+    for start in range(0, len(order), SUM_ROWS):
+        rows = order[start : start + SUM_ROWS]
+        starts = np.flatnonzero(np.diff(lists[rows], prepend=-1))
+        sums[lists[rows][starts]] += np.add.reduceat(sample[rows].astype(np.float32), starts)
     return sums
 
 
-def _of_length_one(vectors: Floats) -> Floats:
-    lengths: Floats = np.linalg.norm(vectors, axis=1, keepdims=True)
-    np.divide(vectors, lengths, out=vectors, where=lengths > 0)
+def _normalise(vectors: Floats) -> Floats:
+    """Scale rows to unit length in place; zero rows stay zero."""
+    norms: Floats = np.linalg.norm(vectors, axis=1, keepdims=True)
+    np.divide(vectors, norms, out=vectors, where=norms > 0)
     return vectors

@@ -1,7 +1,6 @@
-"""FAISS behind one door: this is the only module that imports it, and only when an index is asked for.
+"""The only module that imports FAISS, and only when an index is used.
 
-An index answers with sentence ids. It proposes; what it proposes is scored again from the stored vectors, so its own scores are
-not even handed out.
+An index returns sentence ids. Its candidates are rescored from the stored vectors, so its own scores are not returned.
 """
 
 import logging
@@ -14,12 +13,12 @@ import torch
 from torch import Tensor
 
 from miner.errors import ConfigError, StorageError
-from miner.search import centroids
+from miner.search.centroids import POINTS_PER_LIST, nearest_centroids, train_centroids
 from miner.search.neighbours import Ids
 
-GPU_LIMIT = 2048  # the greatest k and nprobe there
-LEAST_POINTS = 20_000  # a product quantiser of 256 words wants 10,000
-EFFORTS = 4096  # the greatest efSearch that is tried
+GPU_LIMIT = 2048  # largest k and nprobe of faiss-gpu
+MIN_TRAINING_ROWS = 20_000  # a product quantiser of 256 centroids needs 10,000
+MAX_EF_SEARCH = 4096  # largest efSearch that tuning tries
 
 Vectors = npt.NDArray[np.float16]
 
@@ -27,39 +26,39 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Index:
-    """A FAISS index by inner product, and the parameter by which it finds more in more time."""
+class FaissIndex:
+    """A FAISS index by inner product, and the parameter that trades time for recall."""
 
-    faiss: Any
-    effort: str | None  # nprobe or efSearch; None where there is nothing to choose
-    most: int  # the greatest effort that makes a difference
+    index: Any
+    effort_name: str | None  # nprobe or efSearch; None where there is no such parameter
+    max_effort: int  # a larger effort makes no difference
     device: str = "cpu"
-    original: Any = None  # what `faiss` borrows its quantiser from
-    centroids: Tensor | None = None  # (dim, lists) of an inverted file, where this finds the lists of a query
+    quantizer_owner: Any = None  # keeps alive the index whose quantizer `index` uses
+    centroids: Tensor | None = None  # (dim, lists), where the lists of a query are found outside FAISS
 
     def propose(self, queries: Vectors, count: int, effort: int) -> Ids:
-        """Queries (n, dim) -> (n, count) ids of likely neighbours, best first as far as the index can tell; -1 for none."""
-        if self.effort is not None:
+        """Return ids (n, count) of likely neighbours of queries (n, dim), best first by the codes of the index; -1 for none."""
+        if self.effort_name is not None:
             space = _faiss().ParameterSpace() if self.device == "cpu" else _faiss().GpuParameterSpace()
-            space.set_index_parameter(self.faiss, self.effort, effort)
-        most = min(count, self.faiss.ntotal, self.faiss.ntotal if self.device == "cpu" else GPU_LIMIT)
-        given = queries.astype(np.float32)
+            space.set_index_parameter(self.index, self.effort_name, effort)
+        max_count = min(count, self.index.ntotal, self.index.ntotal if self.device == "cpu" else GPU_LIMIT)
+        queries32 = queries.astype(np.float32)
         ids: Ids
         if self.centroids is None:
-            ids = self.faiss.search(given, most)[1]
+            ids = self.index.search(queries32, max_count)[1]
         else:
-            similarities, lists = centroids.nearest(given, self.centroids, effort)
-            ids = self.faiss.search_preassigned(given, most, lists, similarities)[1]
+            similarities, lists = nearest_centroids(queries32, self.centroids, effort)
+            ids = self.index.search_preassigned(queries32, max_count, lists, similarities)[1]
         return np.pad(ids, ((0, 0), (0, count - ids.shape[1])), constant_values=-1)
 
 
-def require() -> None:
-    """ConfigError where FAISS is not installed."""
+def require_faiss() -> None:
+    """Raise ConfigError if FAISS is not installed."""
     _faiss()
 
 
-def available() -> bool:
-    """Whether FAISS is installed."""
+def is_available() -> bool:
+    """Return whether FAISS is installed."""
     try:
         _faiss()
     except ConfigError:
@@ -67,26 +66,26 @@ def available() -> bool:
     return True
 
 
-def training_rows(factory: str, dim: int) -> int:
-    """How many vectors the index wants to be trained on; 0 for one that needs no training.
+def num_training_rows(factory: str, dim: int) -> int:
+    """Return the number of vectors that the index should be trained on; 0 for one that needs no training.
 
-    ConfigError for an index that cannot be built here.
+    Raises ConfigError for an index that FAISS cannot build here.
     """
-    index = _empty(factory, dim)
-    return 0 if index.is_trained else max(LEAST_POINTS, centroids.POINTS * _lists(index))
+    index = _empty_index(factory, dim)
+    return 0 if index.is_trained else max(MIN_TRAINING_ROWS, POINTS_PER_LIST * _num_lists(index))
 
 
-def train(factory: str, dim: int, sample: Vectors, seed: int) -> Any:
-    """A trained and empty index. ConfigError where the sample (n, dim) is too small for it."""
-    index = _empty(factory, dim)
-    inverted = _inverted(index)
+def train_index(factory: str, dim: int, sample: Vectors, seed: int) -> Any:
+    """Return a trained, empty index. Raises ConfigError where the sample (n, dim) is too small for it."""
+    index = _empty_index(factory, dim)
+    inverted = _inverted_file(index)
     if inverted is not None:
         inverted.cp.seed = seed
-        if _four_bits(inverted):
-            # Codes of the vectors themselves find more than codes of their distance to the centroid, and score sooner.
+        if _is_fast_scan_pq(inverted):
+            # Codes of the vectors themselves reach a higher recall than codes of their residuals, and score faster.
             inverted.by_residual = False
-    if _compares_centroids(index) and len(sample) >= index.nlist:
-        index.quantizer.add(centroids.train(sample, index.nlist, seed))
+    if _has_flat_quantizer(index) and len(sample) >= index.nlist:
+        index.quantizer.add(train_centroids(sample, index.nlist, seed))
     if not index.is_trained:
         try:
             index.train(sample.astype(np.float32))
@@ -94,29 +93,29 @@ def train(factory: str, dim: int, sample: Vectors, seed: int) -> Any:
             raise ConfigError(
                 f"--factory {factory}: cannot be trained on {len(sample):,} vectors ({_reason(error)}); give another"
             ) from error
-    return index if _keeps_ids(index) else _faiss().IndexIDMap2(index)
+    return index if _stores_ids(index) else _faiss().IndexIDMap2(index)
 
 
-def mergeable(trained: Any) -> bool:
-    """Whether parts of this index, built apart, can be put together, with the same bytes each time."""
-    # FAISS leaves the padding of merged fast-scan blocks as it finds it in memory.
+def is_mergeable(trained: Any) -> bool:
+    """Return whether separately built parts of this index can be merged, and give the same bytes every time."""
+    # FAISS leaves the padding of merged fast-scan blocks uninitialised.
     if "FastScan" in type(_innermost(trained)).__name__:
         return False
-    one, other = load(dump(trained)), load(dump(trained))
+    first, second = load(dump(trained)), load(dump(trained))
     try:
-        one.check_compatible_for_merge(other)
+        first.check_compatible_for_merge(second)
     except RuntimeError:
         return False
     return True
 
 
-def add(index: Any, ids: Ids, vectors: Vectors) -> None:
-    """Put vectors (n, dim) with their ids (n,) into an index; the same bytes each time."""
+def add_vectors(index: Any, ids: Ids, vectors: Vectors) -> None:
+    """Add vectors (n, dim) with ids (n,) to an index; deterministic to the byte."""
     faiss = _faiss()
-    if _compares_centroids(index):
-        given, ids = np.ascontiguousarray(vectors, dtype=np.float32), np.ascontiguousarray(ids, dtype=np.int64)
-        lists = centroids.nearest(given, _centroids(index), 1)[1]
-        index.add_core(len(ids), faiss.swig_ptr(given), faiss.swig_ptr(ids), faiss.swig_ptr(lists))
+    if _has_flat_quantizer(index):
+        vectors32, ids = np.ascontiguousarray(vectors, dtype=np.float32), np.ascontiguousarray(ids, dtype=np.int64)
+        lists = nearest_centroids(vectors32, _centroids(index), 1)[1]
+        index.add_core(len(ids), faiss.swig_ptr(vectors32), faiss.swig_ptr(ids), faiss.swig_ptr(lists))
         return
     threads = faiss.omp_get_max_threads()
     if _is_graph(index):
@@ -127,56 +126,57 @@ def add(index: Any, ids: Ids, vectors: Vectors) -> None:
         faiss.omp_set_num_threads(threads)
 
 
-def merge(index: Any, other: Any) -> None:
-    """Move what is in `other` into `index`; both come from one training, and every id stays."""
-    index.merge_from(other, 0)
+def merge_index(index: Any, part: Any) -> None:
+    """Move the vectors of `part` into `index`; both have the same training, and ids are kept."""
+    index.merge_from(part, 0)
 
 
 def dump(index: Any) -> npt.NDArray[np.uint8]:
-    """The bytes of a FAISS file, which `faiss.read_index` reads as well as `load`."""
+    """Return the bytes of a FAISS file, which `faiss.read_index` and `load` read."""
     data: npt.NDArray[np.uint8] = _faiss().serialize_index(index)
     return data
 
 
 def load(data: npt.NDArray[np.uint8]) -> Any:
+    """Return the index in the bytes of a FAISS file."""
     return _faiss().deserialize_index(data)
 
 
-def open_file(path: str, device: str = "cpu") -> Index:
-    """The index in a local file, mapped into memory; on all GPUs where `device` is one and the index can be there.
+def open_file(path: str, device: str = "cpu") -> FaissIndex:
+    """Map the index in a local file into memory; move it to the GPUs if `device` is one and FAISS supports the index there.
 
-    StorageError for a file that FAISS cannot read.
+    Raises StorageError for a file that FAISS cannot read.
     """
     faiss = _faiss()
     try:
         index = faiss.read_index(path, faiss.IO_FLAG_MMAP)
     except RuntimeError as error:
-        raise StorageError(f"{path}: not a whole FAISS file ({_reason(error)}); run `miner index` again") from error
-    return _tuned_to(index, device)
+        raise StorageError(f"{path}: not a complete FAISS file ({_reason(error)}); run `miner index` again") from error
+    return _optimise(index, device)
 
 
-def _tuned_to(index: Any, device: str) -> Index:
-    """The index as it answers fastest here."""
-    inverted = _inverted(index)
+def _optimise(index: Any, device: str) -> FaissIndex:
+    """Return the index in the form that is fastest on this device."""
+    inverted = _inverted_file(index)
     if inverted is not None:
-        effort, most = "nprobe", int(inverted.nlist)
+        effort_name, max_effort = "nprobe", int(inverted.nlist)
     elif isinstance(_innermost(index), _faiss().IndexHNSW):
-        effort, most = "efSearch", EFFORTS
+        effort_name, max_effort = "efSearch", MAX_EF_SEARCH
     else:
-        effort, most = None, 1
-    if device != "cpu" and (moved := _on_gpus(index, device)) is not None:
-        return Index(moved, effort, min(most, GPU_LIMIT), device)
-    known = _centroids(index) if _compares_centroids(index) else None
-    if inverted is not None and _four_bits(index):
-        # The same codes, laid out so that they are compared in registers.
-        return Index(_faiss().IndexIVFPQFastScan(index), effort, most, original=index, centroids=known)
-    return Index(index, effort, most, centroids=known)
+        effort_name, max_effort = None, 1
+    if device != "cpu" and (gpu_index := _move_to_gpus(index, device)) is not None:
+        return FaissIndex(gpu_index, effort_name, min(max_effort, GPU_LIMIT), device)
+    centroids = _centroids(index) if _has_flat_quantizer(index) else None
+    if inverted is not None and _is_fast_scan_pq(index):
+        # The same codes in the layout that is compared in SIMD registers.
+        return FaissIndex(_faiss().IndexIVFPQFastScan(index), effort_name, max_effort, quantizer_owner=index, centroids=centroids)
+    return FaissIndex(index, effort_name, max_effort, centroids=centroids)
 
 
-def _on_gpus(index: Any, device: str) -> Any | None:
-    """The index in float16 on `cuda:N`, or shared out over all GPUs; None where FAISS has none, or cannot have this index there."""
+def _move_to_gpus(index: Any, device: str) -> Any | None:
+    """Return the index in float16 on `cuda:N`, or sharded over all GPUs; None if FAISS has no GPU or does not support the index."""
     faiss = _faiss()
-    if not gpus():
+    if not num_gpus():
         return None
     try:
         if ":" in device:
@@ -191,31 +191,31 @@ def _on_gpus(index: Any, device: str) -> Any | None:
         return None
 
 
-def gpus() -> int:
-    """How many GPUs FAISS can use."""
-    return int(getattr(_faiss(), "get_num_gpus", lambda: 0)()) if available() else 0
+def num_gpus() -> int:
+    """Return the number of GPUs that FAISS can use."""
+    return int(getattr(_faiss(), "get_num_gpus", lambda: 0)()) if is_available() else 0
 
 
-def _empty(factory: str, dim: int) -> Any:
+def _empty_index(factory: str, dim: int) -> Any:
     faiss = _faiss()
     try:
         return faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
     except RuntimeError as error:
         raise ConfigError(
-            f"--factory {factory!r}: FAISS makes no such index of {dim} dimensions ({_reason(error)});"
+            f"--factory {factory!r}: FAISS cannot build such an index of {dim} dimensions ({_reason(error)});"
             " give auto, or one like Flat, IVF1024,Flat, IVF4096,PQ64x4 or HNSW32"
         ) from error
 
 
-def _keeps_ids(index: Any) -> bool:
-    """Whether the index remembers ids of 64 bits by itself."""
+def _stores_ids(index: Any) -> bool:
+    """Return whether the index stores 64-bit ids by itself."""
     faiss = _faiss()
-    inside = faiss.downcast_index(index.index) if isinstance(index, faiss.IndexPreTransform) else index
-    return isinstance(inside, faiss.IndexIVF | faiss.IndexIDMap)
+    inner = faiss.downcast_index(index.index) if isinstance(index, faiss.IndexPreTransform) else index
+    return isinstance(inner, faiss.IndexIVF | faiss.IndexIDMap)
 
 
 def _innermost(index: Any) -> Any:
-    """The index inside of what only wraps it."""
+    """Return the index without its wrappers: id map, vector transform, refinement."""
     faiss = _faiss()
     while isinstance(index, faiss.IndexIDMap | faiss.IndexPreTransform | faiss.IndexRefine):
         index = faiss.downcast_index(index.base_index if isinstance(index, faiss.IndexRefine) else index.index)
@@ -226,38 +226,38 @@ def _is_graph(index: Any) -> bool:
     return isinstance(_innermost(index), _faiss().IndexHNSW | _faiss().IndexNSG)
 
 
-def _inverted(index: Any) -> Any | None:
-    """The inverted file inside, if there is one."""
-    inside = _innermost(index)
-    return inside if isinstance(inside, _faiss().IndexIVF) else None
+def _inverted_file(index: Any) -> Any | None:
+    """Return the inverted file inside the index, if there is one."""
+    inner = _innermost(index)
+    return inner if isinstance(inner, _faiss().IndexIVF) else None
 
 
-def _lists(index: Any) -> int:
-    inverted = _inverted(index)
+def _num_lists(index: Any) -> int:
+    inverted = _inverted_file(index)
     return int(inverted.nlist) if inverted is not None else 0
 
 
-def _compares_centroids(index: Any) -> bool:
-    """Whether this is an inverted file whose lists can be found outside of it: it compares a vector with every centroid."""
+def _has_flat_quantizer(index: Any) -> bool:
+    """Return whether this inverted file compares a vector with every centroid, so that its lists can be found outside FAISS."""
     faiss = _faiss()
-    kinds = (faiss.IndexIVFFlat, faiss.IndexIVFPQ, faiss.IndexIVFScalarQuantizer)  # the others add in ways of their own
+    kinds = (faiss.IndexIVFFlat, faiss.IndexIVFPQ, faiss.IndexIVFScalarQuantizer)  # the other kinds add vectors differently
     return type(index) in kinds and isinstance(faiss.downcast_index(index.quantizer), faiss.IndexFlat)
 
 
 def _centroids(index: Any) -> Tensor:
-    """(dim, lists) float32"""
+    """Return (dim, lists) float32."""
     return torch.from_numpy(index.quantizer.reconstruct_n(0, index.nlist)).T.contiguous()
 
 
-def _four_bits(index: Any) -> bool:
-    """Whether this is an inverted file of product codes that fast scan takes."""
+def _is_fast_scan_pq(index: Any) -> bool:
+    """Return whether this is an inverted file of 4-bit product codes, which fast scan supports."""
     return isinstance(index, _faiss().IndexIVFPQ) and index.pq.nbits == 4
 
 
 def _reason(error: Exception) -> str:
-    """What FAISS says is wrong, without where in its code."""
-    said = str(error).splitlines()[0].partition("Error: ")[2]
-    return (said.partition("failed: ")[2] or said).strip()[:160] or "not its language"
+    """Return FAISS's message without its source location."""
+    message = str(error).splitlines()[0].partition("Error: ")[2]
+    return (message.partition("failed: ")[2] or message).strip()[:160] or "not a factory string"
 
 
 def _faiss() -> Any:

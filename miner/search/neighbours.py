@@ -1,4 +1,4 @@
-"""The k nearest neighbours of some sentences, and how partial results become whole ones."""
+"""The k nearest neighbours of a set of sentences, and how partial results are merged."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Similarities = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Row by row the k nearest, nearest first, ties by smaller id; what is missing has id -1 and similarity NaN."""
+    """The k nearest neighbours of n sentences: nearest first, ties by smaller id, padded with id -1 and similarity NaN."""
 
     ids: Ids  # (n, k)
     similarities: Similarities  # (n, k)
@@ -23,50 +23,53 @@ class Neighbours:
         return int(self.ids.shape[1])
 
     @property
-    def found(self) -> npt.NDArray[np.bool_]:
-        """(n, k): where there is a neighbour. Told by the similarity, because -1 may be the hash of a sentence."""
+    def is_neighbour(self) -> npt.NDArray[np.bool_]:
+        """(n, k): False where the row is padded. Derived from the similarities, because -1 can be the hash of a sentence."""
         return ~np.isnan(self.similarities)
 
     def merge(self, other: "Neighbours") -> "Neighbours":
-        """The k nearest of both. Both are of the same sentences, and found among different ones."""
-        return self.add(other.ids, other.similarities)
+        """Return the k nearest of both. Both describe the same sentences, compared with different ones."""
+        return self.merge_candidates(other.ids, other.similarities)
 
-    def add(self, ids: Ids, similarities: Similarities) -> "Neighbours":
-        """The k nearest of these and of candidates (n, c), NaN where there is none."""
-        return nearest(np.concatenate([self.ids, ids], axis=1), np.concatenate([self.similarities, similarities], axis=1), self.k)
+    def merge_candidates(self, ids: Ids, similarities: Similarities) -> "Neighbours":
+        """Return the k nearest of these neighbours and of candidates (n, c), whose similarity is NaN where there is none."""
+        return select_nearest(np.concatenate([self.ids, ids], axis=1), np.concatenate([self.similarities, similarities], axis=1), self.k)
 
-    def rows(self, which: npt.NDArray[np.int64]) -> "Neighbours":
-        """Those of some sentences."""
-        return Neighbours(self.ids[which], self.similarities[which])
+    def take(self, rows: npt.NDArray[np.int64]) -> "Neighbours":
+        """Return the neighbours of these rows."""
+        return Neighbours(self.ids[rows], self.similarities[rows])
 
-    def without(self, own: Ids) -> "Neighbours":
-        """The k - 1 nearest but for the sentence itself, whose id is own[row]. It need not be among them, where others tie with it."""
-        kept = (self.ids != own[:, None]) | ~self.found
-        kept[kept.all(axis=1), -1] = False
-        shape = (len(own), self.k - 1)
-        return Neighbours(self.ids[kept].reshape(shape), self.similarities[kept].reshape(shape))
+    def without_self(self, own_ids: Ids) -> "Neighbours":
+        """Return the k - 1 nearest neighbours of each row other than the sentence own_ids[row] itself.
+
+        The sentence itself can be missing where more than k sentences tie with it; the last neighbour is dropped then.
+        """
+        is_kept = (self.ids != own_ids[:, None]) | ~self.is_neighbour
+        is_kept[is_kept.all(axis=1), -1] = False
+        shape = (len(own_ids), self.k - 1)
+        return Neighbours(self.ids[is_kept].reshape(shape), self.similarities[is_kept].reshape(shape))
 
 
-def nearest(ids: Ids, similarities: Similarities, k: int) -> Neighbours:
-    """Candidates (n, c) in any order, NaN where there is none -> the k nearest of each row, padded."""
+def select_nearest(ids: Ids, similarities: Similarities, k: int) -> Neighbours:
+    """Return the k nearest of candidates (n, c), which come in any order and have similarity NaN where there is none."""
     order = np.lexsort((ids, -similarities))[:, :k]  # NaN sorts last
     ids, similarities = np.take_along_axis(ids, order, axis=1), np.take_along_axis(similarities, order, axis=1)
-    missing = ((0, 0), (0, k - ids.shape[1]))
-    ids, similarities = np.pad(ids, missing, constant_values=-1), np.pad(similarities, missing, constant_values=np.nan)
+    padding = ((0, 0), (0, k - ids.shape[1]))
+    ids, similarities = np.pad(ids, padding, constant_values=-1), np.pad(similarities, padding, constant_values=np.nan)
     return Neighbours(np.where(np.isnan(similarities), -1, ids), similarities)
 
 
-def none(rows: int, k: int) -> Neighbours:
-    """The neighbours of `rows` sentences before anything was searched: what `merge` starts from."""
-    return Neighbours(np.full((rows, k), -1, dtype=np.int64), np.full((rows, k), np.nan))
+def empty_neighbours(num_rows: int, k: int) -> Neighbours:
+    """Return the neighbours of `num_rows` sentences before any search: the identity of `merge`."""
+    return Neighbours(np.full((num_rows, k), -1, dtype=np.int64), np.full((num_rows, k), np.nan))
 
 
-def merge_all(parts: Iterable[Neighbours]) -> Neighbours:
-    """The k nearest of all parts, in whatever order they come."""
+def merge_neighbours(parts: Iterable[Neighbours]) -> Neighbours:
+    """Return the k nearest over all parts, which describe the same sentences; their order does not matter."""
     return reduce(Neighbours.merge, parts)
 
 
-def stack(parts: Iterable[Neighbours]) -> Neighbours:
-    """The neighbours of one group of sentences below those of the next."""
-    found = list(parts)
-    return Neighbours(np.concatenate([part.ids for part in found]), np.concatenate([part.similarities for part in found]))
+def stack_neighbours(parts: Iterable[Neighbours]) -> Neighbours:
+    """Concatenate the neighbours of different sentences, row-wise."""
+    listed = list(parts)
+    return Neighbours(np.concatenate([part.ids for part in listed]), np.concatenate([part.similarities for part in listed]))

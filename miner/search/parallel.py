@@ -1,30 +1,30 @@
-"""Many like pieces of work at a time on the cores of a CPU."""
+"""Run independent tasks on the cores of a CPU."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-WORKERS = 16  # more would wait for Python's lock; each has several threads then
+MAX_THREADS = 16  # beyond, threads wait for Python's lock; the remaining cores go to torch inside each thread
 
 
-def for_each(count: int, work: Callable[[int], None], device: torch.device) -> None:
-    """Call work(0) to work(count - 1), on a CPU in a thread for each core.
+def parallel_for(count: int, task: Callable[[int], None], device: torch.device) -> None:
+    """Call task(0) to task(count - 1): on a CPU in one thread per core, on another device one after the other.
 
-    The operations of torch then compute alone in their thread. To share each of them among all cores means to wait, after each,
-    for the last: small ones gain nothing, and on a machine that has other things to do they lose most of the time.
+    Inside a thread, torch operations do not fork further. Splitting each operation over all cores ends in a barrier per operation:
+    small operations gain nothing, and on a shared machine the barriers dominate the time.
     """
-    threads = torch.get_num_threads()
-    workers = min(threads, count, WORKERS) if device.type == "cpu" else 1
-    if workers <= 1:
+    cores = torch.get_num_threads()
+    num_threads = min(cores, count, MAX_THREADS) if device.type == "cpu" else 1
+    if num_threads <= 1:
         for number in range(count):
-            work(number)
+            task(number)
         return
-    torch.set_num_threads(threads // workers)  # new threads take it over
-    pool = ThreadPoolExecutor(workers)
+    torch.set_num_threads(cores // num_threads)  # new threads inherit it
+    pool = ThreadPoolExecutor(num_threads)
     try:
-        for future in [pool.submit(work, number) for number in range(count)]:
+        for future in [pool.submit(task, number) for number in range(count)]:
             future.result()
     finally:
         pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(threads)
+        torch.set_num_threads(cores)

@@ -1,11 +1,11 @@
-"""The arithmetic that proposes candidates: how vectors are rounded for it, how fast it is here, and how far it may be off.
+"""Arithmetic that proposes candidates: how vectors are rounded, how fast each precision is here, and its error bound.
 
-A precision multiplies rounded vectors. With X = X' + R, where R is what rounding took away, Cauchy and Schwarz bound the error:
+A precision multiplies rounded vectors. With X = X' + R, where R is the rounding residual, Cauchy-Schwarz bounds the error:
 
     |x y - x' y'| <= |r_x| |y| + |x'| |r_y|
 
-Lengths and residuals are those of the vectors at hand, not worst cases of the format. The arithmetic itself adds to this: nothing
-for whole numbers, and for floats what Higham says (Accuracy and Stability of Numerical Algorithms, section 3.1).
+Norms and residuals are those of the actual vectors, not worst cases of the format. The arithmetic adds an error of its own:
+none for integers, and for floats the bound of Higham (Accuracy and Stability of Numerical Algorithms, section 3.1).
 """
 
 import contextlib
@@ -17,37 +17,37 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from miner.search.parallel import for_each
+from miner.search.parallel import parallel_for
 
-PAD = 64  # tiles have a multiple of so many rows: groups come out even, and tensor cores want it
-ACCUMULATED = 2 * 2.0**-24  # error of a float32 sum for each term; doubled for units that cut off instead of rounding
+ROW_MULTIPLE = 64  # tiles are padded to a multiple of this: groups divide evenly, and tensor cores need it
+SUM_ERROR_PER_TERM = 2 * 2.0**-24  # of a float32 sum; doubled for units that truncate instead of rounding
 SLACK = 2.0**-20  # of thresholds and bounds, which are float32
-TRIAL = 1024  # rows and columns of the product that measures a precision
+PROBE_ROWS = 1024  # rows and columns of the product that measures a precision
 
 
 @dataclass(frozen=True)
 class Precision:
-    """How products are made. `rounding` is relative, of a product as it is stored and of a threshold it is compared with."""
+    """How products are computed. `rounding` is the relative error of a stored product and of a threshold in its dtype."""
 
     operands: torch.dtype
     products: torch.dtype
     rounding: float
 
     @property
-    def whole(self) -> bool:
-        """Whether operands are whole numbers with a scale."""
+    def is_integer(self) -> bool:
+        """Whether operands are integers with a scale."""
         return not self.operands.is_floating_point
 
-    def error(self, dim: int) -> float:
-        """Of a product of vectors of length 1, the error of the arithmetic."""
-        return SLACK + (0 if self.whole else ACCUMULATED * dim + self.rounding)
+    def arithmetic_error(self, dim: int) -> float:
+        """Return the error bound of the arithmetic for a product of unit vectors."""
+        return SLACK + (0 if self.is_integer else SUM_ERROR_PER_TERM * dim + self.rounding)
 
     def multiply(self, left: Tensor, right: Tensor, out: Tensor) -> Tensor:
-        """(m, dim), (dim, n) -> (m, n), written to `out`."""
+        """Write the product (m, n) of (m, dim) and (dim, n) to `out`."""
         left, right = left.to(self.operands), right.to(self.operands)
-        if self.whole and left.shape[1] == 1:  # for which torch's product of whole numbers is wrong on a CPU
+        if self.is_integer and left.shape[1] == 1:  # torch's integer product is wrong for one dimension on a CPU
             return torch.mul(left.int(), right.int(), out=out)
-        return torch._int_mm(left, right, out=out) if self.whole else torch.mm(left, right, out=out)
+        return torch._int_mm(left, right, out=out) if self.is_integer else torch.mm(left, right, out=out)
 
 
 PRECISIONS: Mapping[str, Precision] = {
@@ -60,56 +60,58 @@ PRECISIONS: Mapping[str, Precision] = {
 
 @dataclass(frozen=True)
 class Tile:
-    """Some vectors as a precision takes them; (p,) tensors are padded with zeros to a multiple of PAD rows."""
+    """Vectors of a block as a precision takes them; tensors of p rows are padded with zeros to a multiple of ROW_MULTIPLE."""
 
-    positions: Tensor  # (m,) int64: which rows of the block these are
-    operand: Tensor  # (p, dim): whole numbers, or the vectors as they are stored, which are rounded when they are multiplied
-    scale: float  # operand times scale is the vectors, rounded
-    lengths: Tensor  # (p,) float32, of the rounded vectors
-    residuals: Tensor  # (p,) float32, lengths of what rounding took away
-    longest: float  # the greatest length, of a vector itself
-    longest_rounded: float
-    worst: float  # the greatest residual
+    positions: Tensor  # (m,) int64: row of each vector in its block
+    operand: Tensor  # (p, dim): integers, or float16 vectors that are rounded when they are multiplied
+    scale: float  # rounded vectors = operand * scale
+    rounded_norms: Tensor  # (p,) float32
+    residual_norms: Tensor  # (p,) float32
+    max_norm: float  # of the vectors before rounding
+    max_rounded_norm: float
+    max_residual_norm: float
 
 
-def tiles(vectors: Tensor, precision: Precision, size: int) -> list[Tile]:
-    """Vectors (n, dim) float16 -> tiles of `size` rows.
+def build_tiles(vectors: Tensor, precision: Precision, tile_rows: int) -> list[Tile]:
+    """Cut vectors (n, dim) float16 into tiles of `tile_rows` rows.
 
-    Whole numbers share one scale in a tile, so that its products compare with one another. Rows that need a large one come
-    together: sorted by their largest number, they do not spoil the tiles of the others.
+    An integer tile has one scale, so that its products are comparable. Rows are sorted by their largest component, so that the
+    few rows that need a large scale share a tile and do not coarsen the others.
     """
     order = torch.arange(len(vectors), device=vectors.device)
-    if precision.whole:
-        order = torch.cat([part.float().abs().amax(1) for part in torch.split(vectors, size)]).argsort(stable=True)
-    parts = torch.split(order, size)
-    made: dict[int, Tile] = {}
-    for_each(len(parts), lambda number: made.update({number: _tile(vectors, parts[number], precision)}), vectors.device)
-    return [made[number] for number in range(len(parts))]
+    if precision.is_integer:
+        order = torch.cat([part.float().abs().amax(1) for part in torch.split(vectors, tile_rows)]).argsort(stable=True)
+    parts = torch.split(order, tile_rows)
+    tiles: dict[int, Tile] = {}
+    parallel_for(len(parts), lambda number: tiles.update({number: _build_tile(vectors, parts[number], precision)}), vectors.device)
+    return [tiles[number] for number in range(len(parts))]
 
 
-def _tile(vectors: Tensor, positions: Tensor, precision: Precision) -> Tile:
+def _build_tile(vectors: Tensor, positions: Tensor, precision: Precision) -> Tile:
     first = int(positions[0])
-    rows = vectors[positions] if precision.whole else vectors[first : first + len(positions)]  # a view needs no memory
-    if len(rows) % PAD:
-        rows = torch.cat([rows, rows.new_zeros(PAD - len(rows) % PAD, rows.shape[1])])
+    rows = vectors[positions] if precision.is_integer else vectors[first : first + len(positions)]  # a view needs no memory
+    if len(rows) % ROW_MULTIPLE:
+        rows = torch.cat([rows, rows.new_zeros(ROW_MULTIPLE - len(rows) % ROW_MULTIPLE, rows.shape[1])])
     exact = rows.float()
     scale = 1.0
-    if precision.whole:
+    if precision.is_integer:
         scale = max(float(exact.abs().amax()), 2.0**-24) / 127
         rounded = (exact / scale).round_()
         operand = rounded.to(precision.operands)
         rounded *= scale
     else:
         operand, rounded = rows, rows.to(precision.operands).float()
-    up = 1 + exact.shape[1] * 2.0**-24  # norms are float32 themselves
-    lengths, longest = rounded.norm(dim=1) * up, float(exact.norm(dim=1).amax()) * up
-    residuals = exact.sub_(rounded).norm(dim=1) * up
-    return Tile(positions, operand, scale, lengths, residuals, longest, float(lengths.amax()), float(residuals.amax()))
+    margin = 1 + exact.shape[1] * 2.0**-24  # norms are computed in float32 themselves
+    rounded_norms, max_norm = rounded.norm(dim=1) * margin, float(exact.norm(dim=1).amax()) * margin
+    residual_norms = exact.sub_(rounded).norm(dim=1) * margin
+    return Tile(
+        positions, operand, scale, rounded_norms, residual_norms, max_norm, float(rounded_norms.amax()), float(residual_norms.amax())
+    )
 
 
 @contextlib.contextmanager
-def full_sums() -> Iterator[None]:
-    """Let CUDA sum in float32 what it multiplies in float16, and not round float32 to fewer bits."""
+def full_precision_matmul() -> Iterator[None]:
+    """Make CUDA accumulate float16 products in float32, and not round float32 operands to TF32."""
     matmul = torch.backends.cuda.matmul
     before = matmul.allow_fp16_reduced_precision_reduction, matmul.allow_tf32
     matmul.allow_fp16_reduced_precision_reduction, matmul.allow_tf32 = False, False
@@ -120,22 +122,28 @@ def full_sums() -> Iterator[None]:
 
 
 @lru_cache
-def fastest(device: torch.device, dim: int) -> Mapping[str, float]:
-    """Precision -> seconds of a product of vectors, the fastest first, float32 last: what is slower is not worth its error.
+def rank_precisions(device: torch.device, dim: int) -> Mapping[str, float]:
+    """Return seconds per product of two vectors by precision, fastest first, float32 last: a slower one is not worth its error.
 
-    On a CPU they are measured, which takes some hundredths of a second: whether instructions for a format exist says little of
-    their speed. The vectors are float16 already, so tensor cores multiply them without rounding, and as fast as anything.
+    On a CPU they are measured, which takes some hundredths of a second: that an instruction for a format exists says little about
+    its speed. On a GPU, tensor cores multiply the stored float16 vectors without rounding and as fast as any other format.
     """
     if device.type != "cpu":
         return {"float16": 1.0, "float32": 8.0}
-    with _one_thread():
-        seconds = {name: _measure(precision, dim) for name, precision in PRECISIONS.items()}
-    return {name: took for name, took in sorted(seconds.items(), key=lambda item: item[1]) if took <= seconds["float32"]}
+    with _single_thread():
+        seconds = {name: _measure_seconds(precision, dim) for name, precision in PRECISIONS.items()}
+    ranked = sorted(seconds.items(), key=lambda item: item[1])
+    return {name: per_product for name, per_product in ranked if per_product <= seconds["float32"]}
+
+
+def fastest_precision(device: torch.device, dim: int) -> str:
+    """Return the name of the fastest precision on this device."""
+    return next(iter(rank_precisions(device, dim)))
 
 
 @contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Threads that wait for each other on a busy machine would drown what is measured."""
+def _single_thread() -> Iterator[None]:
+    """Run torch in one thread: on a busy machine, threads that wait for each other would distort the measurement."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -144,17 +152,17 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _measure(precision: Precision, dim: int) -> float:
-    """Seconds of one product; infinite where this processor or this torch has none."""
-    left, right = (torch.ones(shape, dtype=precision.operands) for shape in ((TRIAL, dim), (dim, TRIAL)))
-    out = torch.empty((TRIAL, TRIAL), dtype=precision.products)
+def _measure_seconds(precision: Precision, dim: int) -> float:
+    """Return the seconds per product of two vectors; infinity where this processor or this torch does not support the precision."""
+    left, right = (torch.ones(shape, dtype=precision.operands) for shape in ((PROBE_ROWS, dim), (dim, PROBE_ROWS)))
+    out = torch.empty((PROBE_ROWS, PROBE_ROWS), dtype=precision.products)
     try:
-        return min(_seconds(lambda: precision.multiply(left, right, out)) for _ in range(5)) / TRIAL**2
+        return min(_time(lambda: precision.multiply(left, right, out)) for _ in range(5)) / PROBE_ROWS**2
     except (RuntimeError, AttributeError):
         return float("inf")
 
 
-def _seconds(run: Callable[[], object]) -> float:
+def _time(run: Callable[[], object]) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start

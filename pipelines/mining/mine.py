@@ -108,7 +108,7 @@ def _begin(config: PlantConfig) -> GoldFile | None:
 def _search(config: MineConfig, sides: CorpusPair, options: Sequence[str]) -> SearchResult:
     """Fill OUTPUT/neighbours and OUTPUT/candidates."""
     wanted = SearchRequest(sides.source, sides.target, config.k, config.device)
-    engine = engine_module.find(wanted, (config.source, config.target), config.part(EngineSettings), config.output, options)
+    engine = engine_module.find_neighbours(wanted, (config.source, config.target), config.part(EngineSettings), config.output, options)
     found = SearchResult(sides.source, sides.target, storage.join(config.output, candidates.STAGE), config.k, engine)
     candidates.run(storage.join(config.output, NEIGHBOURS), found.folder, options, found.details(config.output))
     return found

@@ -211,7 +211,7 @@ def _means_of_shard(folders: Sequence[str], name: str) -> NeighbourMeans:
 
 def _union(found: Neighbours, others: Neighbours) -> Neighbours:
     """The k nearest of both, where the same sentence may be in both."""
-    same = (others.ids[:, :, None] == found.ids[:, None, :]) & found.found[:, None, :]
+    same = (others.ids[:, :, None] == found.ids[:, None, :]) & found.is_neighbour[:, None, :]
     return found.merge(replace(others, similarities=np.where(same.any(axis=2), np.nan, others.similarities)))
 
 

@@ -226,7 +226,7 @@ class _Job:
         """An index is built of a corpus when the first pair wants it."""
         config = self.config
         search = SearchRequest(source, target, config.k, config.device)
-        engine, _ = engine_module.choose(search, config.part(EngineSettings), (False, False), f"{self.folder(pair)}.engine.json")
+        engine, _ = engine_module.choose_engine(search, config.part(EngineSettings), (False, False), f"{self.folder(pair)}.engine.json")
         places = [self._indexed(name) if engine == "faiss" else self.places[name] for name in self.pairs[pair]]
         parts = (EncoderSettings, EngineSettings, MatchSettings)
         settings = {name: value for part in parts for name, value in config.part(part)}

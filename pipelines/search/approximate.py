@@ -1,8 +1,8 @@
-"""The search stage by FAISS: each side is searched for in the index of the other; the folders come out as those of `search`.
+"""The approximate search stage: each side is searched in the FAISS index of the other. The output has the format of `exact`.
 
-What an index proposes is scored again from the stored vectors, so the similarities are exact, and what is found is in the right
-order; only what was never proposed is missed. How much that is, is measured with a sample of the queries themselves, and how
-hard to look is tuned with it: those of another language lie otherwise than the vectors of the index.
+The candidates of an index are rescored from the stored vectors, so similarities and order are exact; only neighbours that the index did
+not propose are missed. The recall is measured, and the effort tuned, on a sample of the queries themselves: sentences of another language
+are distributed differently from the vectors of the index.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,19 +12,19 @@ from typing import Any
 from miner import stages, storage
 from miner.corpus import Corpus
 from miner.encoders.transformer_parts import choose_device
-from miner.search.tuning import Setting
+from miner.search.tuning import SearchParameters
 from miner.stages import Manifest, Shard
 from miner.tables import neighbours_schema
 from pipelines.beam.runner import ShardTask, run_stage
 from pipelines.search.exact import BACKWARD, FORWARD, SearchRequest, to_arrow
-from pipelines.search.open_index import SAMPLE, OpenIndex, draw
+from pipelines.search.open_index import SAMPLE_ROWS, OpenIndex, draw_sample
 
-SEED = 2  # of the sample of queries
+SAMPLE_SEED = 2
 
 
 @dataclass(frozen=True)
 class IndexedSide:
-    """The index of one side, and what it is known by."""
+    """The index of one side, and the corpus that it indexes."""
 
     folder: str
     file: str
@@ -32,76 +32,87 @@ class IndexedSide:
     factory: str
     corpus: Corpus
 
-    def opened(self, device: str) -> OpenIndex:
+    def open(self, device: str) -> OpenIndex:
         return OpenIndex(self.folder, self.file, self.corpus, device)
 
 
+@dataclass(frozen=True)
+class _Direction:
+    """Queries of one side and the index of the other."""
+
+    name: str
+    queries: Corpus
+    index: IndexedSide
+    target_recall: float
+
+
 def run(
-    search: SearchRequest, indexes: tuple[IndexedSide, IndexedSide], target: float, folder: str, options: Sequence[str] = ()
+    search: SearchRequest, indexes: tuple[IndexedSide, IndexedSide], target_recall: float, folder: str, options: Sequence[str] = ()
 ) -> tuple[Manifest, Manifest]:
-    """Fill FOLDER/forward and FOLDER/backward by the indexes of the sources and of the targets, at a recall of `target`.
+    """Write FOLDER/forward and FOLDER/backward with the indexes of the sources and of the targets.
 
-    What is there already is kept. The manifests tell the recall of each direction.
+    Complete shards are kept. The manifests record the recall of each direction.
     """
-    ways = ((FORWARD, search.source, indexes[1]), (BACKWARD, search.target, indexes[0]))
-    found = [_one_way(search, name, queries, keys, target, folder, options) for name, queries, keys in ways]
-    return found[0], found[1]
+    forward = _Direction(FORWARD, search.source, indexes[1], target_recall)
+    backward = _Direction(BACKWARD, search.target, indexes[0], target_recall)
+    return _search(search, forward, folder, options), _search(search, backward, folder, options)
 
 
-def _one_way(
-    search: SearchRequest, name: str, queries: Corpus, keys: IndexedSide, target: float, folder: str, options: Sequence[str]
-) -> Manifest:
-    stage = search.stage(folder, name)
-    # All of the queries say how hard to look, so other queries are searched anew as a whole.
-    how = {"engine": "faiss", "index": keys.checksum, "target_recall": str(target), "queries": queries.key}
-    made = {shard.name: stage.key({**how, "shard": shard.checksum}) for shard in queries.shards}
+def _search(search: SearchRequest, direction: _Direction, folder: str, options: Sequence[str]) -> Manifest:
+    stage = search.stage(folder, direction.name)
+    # The parameters are tuned on a sample of all queries, so a change of the queries invalidates every shard.
+    shared = {"engine": "faiss", "index": direction.index.checksum}
+    shared |= {"target_recall": str(direction.target_recall), "queries": direction.queries.key}
+    inputs = {shard.name: stage.key({**shared, "shard": shard.checksum}) for shard in direction.queries.shards}
     stage.start()
-    if stage.complete(made):
+    if stage.complete(inputs):
         return stages.read_manifest(stage.folder)
-    setting = _setting(search, queries, keys, target, storage.join(folder, f"{name}.json"))
-    work = _SearchShard(queries, keys, setting, search, stage.folder)
-    return run_stage(stage, made, work, options, lambda shards: _details(setting, target, keys, shards))
+    parameters = _tune(search, direction, storage.join(folder, f"{direction.name}.json"))
+    task = SearchIndex(search, direction, parameters, stage.folder)
+    return run_stage(stage, inputs, task, options, lambda shards: _details(direction, parameters, shards))
 
 
-def _setting(search: SearchRequest, queries: Corpus, keys: IndexedSide, target: float, uri: str) -> Setting:
-    """How to search for `queries`: tuned once and written down, so that a run that was stopped goes on as it began."""
-    asked = storage.key([search.k, target, queries.key, keys.checksum])
+def _tune(search: SearchRequest, direction: _Direction, uri: str) -> SearchParameters:
+    """Return the search parameters, tuned once and recorded in `uri`, so that a resumed run continues with the same ones."""
+    fingerprint = storage.key([search.k, direction.target_recall, direction.queries.key, direction.index.checksum])
     if storage.exists(uri):
-        known = storage.read_json(uri)
-        if isinstance(known, dict) and known.get("asked") == asked:
-            return Setting(**known["setting"])
-    sample = draw(queries, SAMPLE, SEED)[1]
-    setting = keys.opened(str(choose_device(search.device))).tune(sample, search.k, target)
-    storage.write_json(uri, {"asked": asked, "setting": asdict(setting)})
-    return setting
+        recorded = storage.read_json(uri)
+        if isinstance(recorded, dict) and recorded.get("asked") == fingerprint:
+            return SearchParameters(**recorded["setting"])
+    sample = draw_sample(direction.queries, SAMPLE_ROWS, SAMPLE_SEED)[1]
+    index = direction.index.open(str(choose_device(search.device)))
+    parameters = index.tune(sample, search.k, direction.target_recall)
+    storage.write_json(uri, {"asked": fingerprint, "setting": asdict(parameters)})
+    return parameters
 
 
-def _details(setting: Setting, target: float, keys: IndexedSide, shards: Sequence[Shard]) -> dict[str, Any]:
+def _details(direction: _Direction, parameters: SearchParameters, shards: Sequence[Shard]) -> dict[str, Any]:
     searched_again = sum(shard.counts.get("searched_again", 0) for shard in shards)
-    return {"factory": keys.factory, "target_recall": target, **asdict(setting), "searched_again": searched_again}
+    recall = {"target_recall": direction.target_recall, **asdict(parameters)}
+    return {"factory": direction.index.factory, **recall, "searched_again": searched_again}
 
 
-class _SearchShard(ShardTask):
-    """One shard of queries -> their neighbours."""
+class SearchIndex(ShardTask):
+    """Write the neighbours of one shard of queries."""
 
-    def __init__(self, queries: Corpus, keys: IndexedSide, setting: Setting, search: SearchRequest, folder: str) -> None:
-        self.queries = queries
-        self.keys = keys
-        self.setting = setting
+    def __init__(self, search: SearchRequest, direction: _Direction, parameters: SearchParameters, folder: str) -> None:
+        self.queries = direction.queries
+        self.side = direction.index
+        self.parameters = parameters
         self.k = search.k
         self.device = search.device
         self.folder = folder
 
     def setup(self) -> None:
-        self.index = self.keys.opened(str(choose_device(self.device)))  # of the worker, which may have what the driver lacks
+        self.index = self.side.open(str(choose_device(self.device)))  # the worker may have a device that the driver lacks
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        rows = again = 0
+        num_rows = num_searched_again = 0
         schema = neighbours_schema(self.k)
         with storage.parquet_writer(storage.join(self.folder, name), schema) as writer:
-            writer.write_table(schema.empty_table())  # a shard of no sentences has a row group too
+            writer.write_table(schema.empty_table())  # an empty shard has a row group too
             for ids, vectors in self.queries.vectors(name):
-                found, short = self.index.search(vectors, self.k, self.setting)
-                writer.write_table(to_arrow(ids, found))
-                rows, again = rows + len(ids), again + short
-        return rows, {"searched_again": again}
+                neighbours, searched_again = self.index.search(vectors, self.k, self.parameters)
+                writer.write_table(to_arrow(ids, neighbours))
+                num_rows, num_searched_again = num_rows + len(ids), num_searched_again + searched_again
+        return num_rows, {"searched_again": num_searched_again}

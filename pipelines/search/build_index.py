@@ -1,9 +1,9 @@
-"""The index stage: a folder of `miner embed` -> one FAISS file, which answers with sentence ids, and its vectors in order.
+"""The index stage: an embeddings directory -> a FAISS file that returns sentence ids, and its vectors as arrays.
 
-The index is trained once, on a sample of all shards. Then every shard is added to an index of its own, and these are put
-together; an index that cannot be put together, such as a graph, is filled in one go. The vectors are kept beside it as plain
-arrays of float16, which are mapped into memory to score exactly what the index proposes. Each of these is a stage with markers,
-so that a stopped run goes on. How hard to look is tuned at the end, and stands in the manifest with the recall that was measured.
+The index is trained once, on a sample of all shards. Then each shard is added to an index of its own, and these are merged; an index that
+cannot be merged, such as a graph, is filled in one process. The vectors are stored as float16 arrays, which are mapped into memory to
+rescore the candidates of the index. Each step is a stage with markers, so a stopped run resumes. At the end the search parameters are tuned
+and written to the manifest with the measured recall.
 """
 
 import posixpath
@@ -19,143 +19,150 @@ from miner.corpus import Corpus, open_corpus
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import DataError, StorageError
 from miner.search import cost_model, faiss_index
-from miner.search.tuning import Setting
+from miner.search.tuning import SearchParameters
 from miner.stages import MANIFEST, Manifest, Stage
 from pipelines.beam.runner import ShardTask, run_stage, working_in
-from pipelines.search.open_index import SAMPLE, VECTORS, OpenIndex, draw, vectors_name
+from pipelines.search.open_index import SAMPLE_ROWS, VECTORS, OpenIndex, draw_sample, vectors_name
 
 STAGE = "index"
-TRAINED, PARTS = "trained", "parts"  # folders of what the index is made from; gone when it is finished
+TRAINED, PARTS = "trained", "parts"  # folders of intermediate indexes, removed at the end
 FILE = stages.shard_name(0, 1, ".faiss")
 
 
 @dataclass(frozen=True)
 class IndexResult:
-    """What `miner index` did."""
+    """What `miner index` reports."""
 
     output: str
     factory: str
     rows: int
     dim: int
     k: int
-    target: float
-    effort: str | None  # what `setting.effort` is of
-    setting: Setting
+    target_recall: float
+    effort_name: str | None
+    parameters: SearchParameters
 
     def summary(self) -> str:
-        """A few lines for a person."""
-        effort = f"{self.effort} {self.setting.effort}, " if self.effort else ""
-        missed = (
-            "" if self.setting.low >= self.target else f"; the target of {self.target:g} is not surely reached, so give another --factory"
+        """Return a few lines for a person."""
+        parameters = self.parameters
+        effort = f"{self.effort_name} {parameters.effort}, " if self.effort_name else ""
+        warning = (
+            ""
+            if parameters.low >= self.target_recall
+            else f"; the target of {self.target_recall:g} is not surely reached, so give another --factory"
         )
         return (
             f"{self.rows:,} vectors x {self.dim} dimensions ({self.factory}) in {self.output}\n"
-            f"recall@{self.k} {self.setting.recall:.4f} on a held-out sample"
-            f" ({effort}{self.setting.candidates} candidates scored again){missed}"
+            f"recall@{self.k} {parameters.recall:.4f} on a held-out sample"
+            f" ({effort}{parameters.candidates} candidates scored again){warning}"
         )
 
     def figures(self) -> dict[str, Any]:
-        """The same for a program."""
-        names = ("factory", "rows", "dim", "k", "effort")
-        return {**{name: getattr(self, name) for name in names}, "target_recall": self.target, "setting": asdict(self.setting)}
+        """Return the same for --json."""
+        names = ("factory", "rows", "dim", "k")
+        values = {name: getattr(self, name) for name in names}
+        return {**values, "effort": self.effort_name, "target_recall": self.target_recall, "setting": asdict(self.parameters)}
 
 
 def run(config: IndexConfig, options: Sequence[str] = ()) -> IndexResult:
-    """Build `config.output` from `config.embeddings`; what an earlier run finished is kept.
+    """Build `config.output` from `config.embeddings`; steps that an earlier run finished are kept.
 
-    Raises ConfigError for a factory that cannot be or without FAISS, and what `open_corpus` raises.
+    Raises ConfigError for an invalid factory or without FAISS, and the errors of `open_corpus`.
     """
     corpus = open_corpus(config.embeddings)
     if not corpus.rows:
         raise DataError(f"{config.embeddings}: holds no sentences; embed a text that has some")
     with working_in(config.output):
         manifest = build(corpus, config.output, config.part(IndexSettings), config.k, options)
-    told = manifest.details
-    setting = Setting(**told["setting"])
-    return IndexResult(config.output, told["factory"], manifest.rows, corpus.dim, config.k, config.target_recall, told["effort"], setting)
+    details = manifest.details
+    return IndexResult(
+        output=config.output,
+        factory=details["factory"],
+        rows=manifest.rows,
+        dim=corpus.dim,
+        k=config.k,
+        target_recall=config.target_recall,
+        effort_name=details["effort"],
+        parameters=SearchParameters(**details["setting"]),
+    )
 
 
 def build(corpus: Corpus, output: str, settings: IndexSettings, k: int, options: Sequence[str] = ()) -> Manifest:
-    """Fill `output` with an index of `corpus`, tuned for its own k nearest."""
+    """Write an index of `corpus` to `output`, with search parameters tuned for its own k nearest."""
     device = str(choose_device(settings.device))
     factory = settings.factory
     if factory == "auto":
-        faiss_index.require()
-        factory = cost_model.factory(corpus.rows, corpus.dim, settings.memory_bytes, gpu=device != "cpu" and faiss_index.gpus() > 0)
-    plan = _Plan(corpus, output, factory, settings.seed, faiss_index.training_rows(factory, corpus.dim))
-    made_with = {"factory": settings.factory, "dim": corpus.dim, "fingerprint": corpus.fingerprint}
-    stage = Stage(output, STAGE, made_with, {"embeddings": corpus.key, "factory": factory, "seed": str(settings.seed)})
+        faiss_index.require_faiss()
+        has_gpu = device != "cpu" and faiss_index.num_gpus() > 0
+        factory = cost_model.choose_factory(corpus.rows, corpus.dim, settings.memory_bytes, has_gpu)
+    plan = _BuildPlan(corpus, output, factory, settings.seed, faiss_index.num_training_rows(factory, corpus.dim))
+    config = {"factory": settings.factory, "dim": corpus.dim, "fingerprint": corpus.fingerprint}
+    stage = Stage(output, STAGE, config, {"embeddings": corpus.key, "factory": factory, "seed": str(settings.seed)})
     stage.start()
-    made_from = {FILE: stage.key()}
-    before = stages.read_manifest(output, STAGE).details if stage.complete(made_from) else {}
-    if stage.finished(FILE, made_from[FILE]) is None:
-        _make_parts(plan, options)
+    inputs = {FILE: stage.key()}
+    previous = stages.read_manifest(output, STAGE).details if stage.complete(inputs) else {}
+    if stage.finished(FILE, inputs[FILE]) is None:
+        _build_parts(plan, options)
     vectors = plan.stage(VECTORS)
-    run_stage(
-        vectors, {vectors_name(shard.name): vectors.key({"shard": shard.checksum}) for shard in corpus.shards}, _Vectors(plan), options
-    )
-    asked = {"k": k, "target_recall": settings.target_recall}
+    vector_inputs = {vectors_name(shard.name): vectors.key({"shard": shard.checksum}) for shard in corpus.shards}
+    run_stage(vectors, vector_inputs, WriteVectors(plan), options)
+    tuned_for = {"k": k, "target_recall": settings.target_recall}
 
     def details(_: object) -> Mapping[str, Any]:
-        told = {"embeddings": _place(corpus.folder, output), "factory": factory, "asked": asked}
-        if before.get("asked") == asked:
-            return {**before, **told}
-        return {**told, **_tuned(plan, device, k, settings)}
+        common = {"embeddings": _relative_path(corpus.folder, output), "factory": factory, "asked": tuned_for}
+        if previous.get("asked") == tuned_for:
+            return {**previous, **common}
+        return {**common, **_tune(plan, device, k, settings)}
 
-    manifest = run_stage(stage, made_from, _Whole(plan), options, details)
+    manifest = run_stage(stage, inputs, MergeIndex(plan), options, details)
     for name in (TRAINED, PARTS):
         storage.remove(stage.path(name))
     return manifest
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """What is built where."""
+class _BuildPlan:
+    """What is built, and where."""
 
     corpus: Corpus
     output: str
     factory: str
     seed: int
-    sample: int  # vectors to train with
+    num_training_rows: int
 
     def stage(self, name: str) -> Stage:
-        """The stage of OUTPUT/name, which another factory or seed makes anew."""
+        """Return the stage of OUTPUT/name; its keys depend on the factory and the seed where these matter."""
         return Stage(storage.join(self.output, name), f"{STAGE}-{name}", {}, {"embeddings": self.corpus.key})
 
-    def trained(self) -> Any:
-        return _read(storage.join(self.output, TRAINED, FILE))
+    def read_trained(self) -> Any:
+        return _read_index(storage.join(self.output, TRAINED, FILE))
 
-    def shards(self) -> dict[str, str]:
-        """Part -> the shard it is made from."""
+    def part_shards(self) -> dict[str, str]:
+        """Return the embeddings shard of each part of the index."""
         return {shard.name.removesuffix(".parquet") + ".faiss": shard.name for shard in self.corpus.shards}
 
 
-def _make_parts(plan: _Plan, options: Sequence[str]) -> None:
-    """Train, and make the parts where they can be put together."""
-    how = {"factory": plan.factory, "seed": str(plan.seed)}
+def _build_parts(plan: _BuildPlan, options: Sequence[str]) -> None:
+    """Train the index, and build its parts if they can be merged."""
     training = plan.stage(TRAINED)
-    key = training.key({**how, **training.inputs})
-    run_stage(training, {FILE: key}, _Train(plan), options)
-    if faiss_index.mergeable(plan.trained()):
+    key = training.key({"factory": plan.factory, "seed": str(plan.seed), **training.inputs})
+    run_stage(training, {FILE: key}, TrainIndex(plan), options)
+    if faiss_index.is_mergeable(plan.read_trained()):
         parts = plan.stage(PARTS)
         checksums = {shard.name: shard.checksum for shard in plan.corpus.shards}
-        run_stage(
-            parts,
-            {part: parts.key({"trained": key, "shard": checksums[name]}) for part, name in plan.shards().items()},
-            _Part(plan),
-            options,
-        )
+        inputs = {part: parts.key({"trained": key, "shard": checksums[shard]}) for part, shard in plan.part_shards().items()}
+        run_stage(parts, inputs, IndexShard(plan), options)
 
 
-class _Building(ShardTask):
-    """What the steps of building share: they are pickled with the plan."""
+class _BuildTask(ShardTask):
+    """A step of the build; pickled with the plan."""
 
-    def __init__(self, plan: _Plan) -> None:
+    def __init__(self, plan: _BuildPlan) -> None:
         self.plan = plan
 
 
-class _Vectors(_Building):
-    """One shard of embeddings -> one array of its vectors."""
+class WriteVectors(_BuildTask):
+    """Write the vectors of one shard as a .npy array."""
 
     def setup(self) -> None:
         self.shards = {vectors_name(shard.name): shard for shard in self.plan.corpus.shards}
@@ -170,101 +177,106 @@ class _Vectors(_Building):
         return shard.rows, {}
 
 
-class _Train(_Building):
-    """The sample -> the index, trained and empty."""
+class TrainIndex(_BuildTask):
+    """Train an empty index on a sample."""
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        sample = draw(self.plan.corpus, self.plan.sample, self.plan.seed)[1]
-        index = faiss_index.train(self.plan.factory, self.plan.corpus.dim, sample, self.plan.seed)
-        _write(index, storage.join(self.plan.output, TRAINED, name))
+        plan = self.plan
+        sample = draw_sample(plan.corpus, plan.num_training_rows, plan.seed)[1]
+        index = faiss_index.train_index(plan.factory, plan.corpus.dim, sample, plan.seed)
+        _write_index(index, storage.join(plan.output, TRAINED, name))
         return len(sample), {}
 
 
-class _Part(_Building):
-    """One shard of embeddings -> an index of it."""
+class IndexShard(_BuildTask):
+    """Index one shard of embeddings."""
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        index = self.plan.trained()
-        for ids, vectors in self.plan.corpus.vectors(self.plan.shards()[name]):
-            faiss_index.add(index, ids, vectors)
-        _write(index, storage.join(self.plan.output, PARTS, name))
+        index = self.plan.read_trained()
+        for ids, vectors in self.plan.corpus.vectors(self.plan.part_shards()[name]):
+            faiss_index.add_vectors(index, ids, vectors)
+        _write_index(index, storage.join(self.plan.output, PARTS, name))
         return int(index.ntotal), {}
 
 
-class _Whole(_Building):
-    """The parts, or all shards in one go -> the index."""
+class MergeIndex(_BuildTask):
+    """Merge the parts, or add all shards to one index."""
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        index = self.plan.trained()
-        if faiss_index.mergeable(index):
-            for part in self.plan.shards():
-                faiss_index.merge(index, _read(storage.join(self.plan.output, PARTS, part)))
+        plan = self.plan
+        index = plan.read_trained()
+        if faiss_index.is_mergeable(index):
+            for part in plan.part_shards():
+                faiss_index.merge_index(index, _read_index(storage.join(plan.output, PARTS, part)))
         else:
-            for shard in self.plan.corpus.shards:
-                for ids, vectors in self.plan.corpus.vectors(shard.name):
-                    faiss_index.add(index, ids, vectors)
-        if index.ntotal != self.plan.corpus.rows:
-            raise DataError(f"{self.plan.output}: {index.ntotal} vectors in the index of {self.plan.corpus.rows}; delete it and run again")
-        _write(index, storage.join(self.plan.output, name))
+            for shard in plan.corpus.shards:
+                for ids, vectors in plan.corpus.vectors(shard.name):
+                    faiss_index.add_vectors(index, ids, vectors)
+        if index.ntotal != plan.corpus.rows:
+            raise DataError(f"{plan.output}: {index.ntotal} vectors in the index of {plan.corpus.rows}; delete it and run again")
+        _write_index(index, storage.join(plan.output, name))
         return int(index.ntotal), {}
 
 
-def _tuned(plan: _Plan, device: str, k: int, settings: IndexSettings) -> Mapping[str, Any]:
-    """How to search the index, tuned with a sample of its own vectors, and what that finds."""
-    indexed = OpenIndex(plan.output, FILE, plan.corpus, device)
-    own, queries = draw(plan.corpus, SAMPLE, settings.seed + 1)  # others than it was trained with
-    setting = indexed.tune(queries, k, settings.target_recall, own)
-    return {"effort": indexed.index.effort, "setting": asdict(setting)}
+def _tune(plan: _BuildPlan, device: str, k: int, settings: IndexSettings) -> Mapping[str, Any]:
+    """Return the search parameters, tuned on a sample of the index's own vectors, and their recall."""
+    index = OpenIndex(plan.output, FILE, plan.corpus, device)
+    own_ids, queries = draw_sample(plan.corpus, SAMPLE_ROWS, settings.seed + 1)  # not the training sample
+    parameters = index.tune(queries, k, settings.target_recall, own_ids)
+    return {"effort": index.index.effort_name, "setting": asdict(parameters)}
 
 
-def _write(index: Any, uri: str) -> None:
+def _write_index(index: Any, uri: str) -> None:
     with storage.atomic(uri) as handle:
         handle.write(memoryview(faiss_index.dump(index)))
 
 
-def _read(uri: str) -> Any:
+def _read_index(uri: str) -> Any:
     fs, path = storage.filesystem(uri)
     return faiss_index.load(np.frombuffer(fs.cat_file(path), dtype=np.uint8))
 
 
-def _place(corpus: str, output: str) -> str:
-    """Where the embeddings are, seen from the index: they may move together, and the manifest is the same wherever they are."""
-    if "://" in corpus:
-        return corpus
-    place = storage.filesystem(corpus)[1]
-    return place if "://" in output else posixpath.relpath(place, storage.filesystem(output)[1])
+def _relative_path(embeddings: str, output: str) -> str:
+    """Return the path of the embeddings relative to the index, so that both can move together and the manifest does not change."""
+    if "://" in embeddings:
+        return embeddings
+    path = storage.filesystem(embeddings)[1]
+    return path if "://" in output else posixpath.relpath(path, storage.filesystem(output)[1])
 
 
 def is_index(folder: str) -> bool:
-    """Whether this is a finished folder of `miner index`."""
+    """Return whether this is a complete index directory."""
     uri = storage.join(folder, MANIFEST)
     if not storage.exists(uri):
         return False
-    found = storage.read_json(uri)
-    return isinstance(found, dict) and found.get("stage") == STAGE
+    manifest = storage.read_json(uri)
+    return isinstance(manifest, dict) and manifest.get("stage") == STAGE
 
 
 def indexed_corpus(folder: str) -> Corpus:
-    """The corpus that was indexed: its texts are needed, and where exact search is the faster engine, its vectors.
+    """Return the corpus of an index, for its texts and, where exact search is the faster engine, its vectors.
 
-    Raises DataError where its embeddings are not those of the index, StorageError where they are gone.
+    Raises DataError if its embeddings have changed since, StorageError if they are gone.
     """
     manifest = stages.read_manifest(folder, STAGE)
-    place = str(manifest.details["embeddings"])
-    if "://" not in place:
-        place = posixpath.normpath(storage.join(folder, place))
-    corpus = open_corpus(place)
+    path = str(manifest.details["embeddings"])
+    if "://" not in path:
+        path = posixpath.normpath(storage.join(folder, path))
+    corpus = open_corpus(path)
     if manifest.inputs.get("embeddings") != corpus.key:
-        raise DataError(f"{folder}: made from other embeddings than {place} now holds; run `miner index` again")
+        raise DataError(f"{folder}: made from other embeddings than {path} now holds; run `miner index` again")
     return corpus
 
 
-def checked(folder: str) -> Manifest:
-    """The manifest of an index that is whole. StorageError where a file is not: mapped into memory, it would end the process."""
+def checked_manifest(folder: str) -> Manifest:
+    """Return the manifest of an index whose files match it.
+
+    Raises StorageError where one does not: a truncated file that is mapped into memory would kill the process.
+    """
     manifest = stages.read_manifest(folder, STAGE)
-    beside = stages.read_manifest(storage.join(folder, VECTORS)).shards
-    for shard, place in [*((shard, ()) for shard in manifest.shards), *((shard, (VECTORS,)) for shard in beside)]:
-        uri = storage.join(folder, *place, shard.name)
+    arrays = stages.read_manifest(storage.join(folder, VECTORS)).shards
+    for shard, subfolder in [*((shard, ()) for shard in manifest.shards), *((shard, (VECTORS,)) for shard in arrays)]:
+        uri = storage.join(folder, *subfolder, shard.name)
         if not storage.exists(uri) or storage.checksum(uri) != shard.checksum:
             raise StorageError(f"{uri}: missing, or not as it was written; run the same `miner index` again")
     return manifest

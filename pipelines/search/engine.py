@@ -1,4 +1,4 @@
-"""The nearest neighbours of two sides, in both directions, by the engine that is asked for or the faster one."""
+"""Find the nearest neighbours of two sides, in both directions, with the requested engine or the faster one."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -9,105 +9,114 @@ from miner import stages, storage
 from miner.config.commands import EngineSettings, IndexSettings
 from miner.corpus import Corpus
 from miner.encoders.transformer_parts import choose_device
-from miner.search import cost_model, faiss_index, precision
+from miner.search import cost_model, faiss_index
+from miner.search.cost_model import SearchWorkload
+from miner.search.precision import fastest_precision
 from miner.stages import Manifest
 from miner.storage import available_cores
-from pipelines.search import approximate, build_index, exact, reuse
+from pipelines.search import approximate, build_index, exact, previous_neighbours
 from pipelines.search.approximate import IndexedSide
 from pipelines.search.exact import SearchRequest
 
 NEIGHBOURS, INDEXES = "neighbours", "indexes"  # folders
-CHOSEN = "engine.json"
+CHOICE_FILE = "engine.json"
 
 logger = logging.getLogger(__name__)
 
 
-def find(
-    wanted: SearchRequest, places: tuple[str, str], settings: EngineSettings, output: str, options: Sequence[str] = ()
+def find_neighbours(
+    search: SearchRequest, paths: tuple[str, str], settings: EngineSettings, output: str, options: Sequence[str] = ()
 ) -> Mapping[str, Any]:
-    """Fill OUTPUT/neighbours/forward and OUTPUT/neighbours/backward, and tell by which engine and why.
+    """Write OUTPUT/neighbours/forward and OUTPUT/neighbours/backward; return the engine, the reason for it, and its details.
 
-    `places` are the source and target as the user gave them: a folder of `miner index` is searched as it is, for the other
-    sides FAISS builds an index under OUTPUT/indexes.
+    `paths` are the source and target that the user gave: an index directory is searched as it is, for another side FAISS builds an
+    index in OUTPUT/indexes.
     """
-    given = _given(wanted, places)
+    indexes = _existing_indexes(search, paths)
     folder = storage.join(output, NEIGHBOURS)
-    engine, why = choose(wanted, settings, (given[0] is not None, given[1] is not None), storage.join(folder, CHOSEN))
-    logger.info("search by the %s engine: %s", engine, why)
+    has_index = (indexes[0] is not None, indexes[1] is not None)
+    engine, reason = choose_engine(search, settings, has_index, storage.join(folder, CHOICE_FILE))
+    logger.info("search by the %s engine: %s", engine, reason)
     if engine == "exact":
-        exact.run(wanted, folder, options)
-        return {"name": engine, "why": why}
+        exact.run(search, folder, options)
+        return {"name": engine, "why": reason}
     sides = [
-        _built(corpus, name, wanted, settings, output, options) if side is None else side
-        for side, corpus, name in zip(given, (wanted.source, wanted.target), ("source", "target"), strict=True)
+        _build_index(corpus, name, search, settings, output, options) if index is None else index
+        for index, corpus, name in zip(indexes, (search.source, search.target), ("source", "target"), strict=True)
     ]
-    forward, backward = approximate.run(wanted, (sides[0], sides[1]), settings.target_recall, folder, options)
-    return {"name": engine, "why": why, exact.FORWARD: forward.details, exact.BACKWARD: backward.details}
+    forward, backward = approximate.run(search, (sides[0], sides[1]), settings.target_recall, folder, options)
+    return {"name": engine, "why": reason, exact.FORWARD: forward.details, exact.BACKWARD: backward.details}
 
 
-def choose(wanted: SearchRequest, settings: EngineSettings, built: tuple[bool, bool], uri: str) -> tuple[str, str]:
-    """The engine and the reason for it; `built` tells which sides have an index already.
+def choose_engine(search: SearchRequest, settings: EngineSettings, has_index: tuple[bool, bool], uri: str) -> tuple[str, str]:
+    """Return the engine and the reason for it; `has_index` says which sides are indexed already.
 
-    What was estimated is written down in `uri`: which arithmetic is the fastest is measured, and a busy hour may tell otherwise,
-    but a run that was stopped goes on as it began.
+    The choice is recorded in `uri` and reused: it depends on which arithmetic is the fastest, which is measured, and a resumed run must not
+    change its engine because the machine is busier.
     """
-    device = choose_device(wanted.device)
-    known = whatever_the_size(settings, device.type)
-    if known is not None:
-        return known
-    asked = storage.key([wanted.source.key, wanted.target.key, wanted.k, settings.target_recall, *built])
-    before = storage.read_json(uri) if storage.exists(uri) else None
-    before = before if isinstance(before, dict) else {}
-    if before.get("asked") == asked:
-        return before["engine"], before["why"]
-    fastest = next(iter(precision.fastest(device, wanted.source.dim)))
-    rows = (wanted.source.rows, wanted.target.rows)
-    seconds = cost_model.estimate(rows, wanted.source.dim, wanted.k, settings.target_recall, fastest, available_cores(), built)
-    seconds = replace(seconds, exact=seconds.exact * (1 - _searched(wanted, before)))
-    sizes = f"{rows[0]:,} x {rows[1]:,} vectors x {wanted.source.dim} dimensions"
-    why = f"{sizes} by exact search in about {seconds.exact:.0f} s, by FAISS at recall {settings.target_recall:g} in {seconds.faiss:.0f} s"
-    among = reuse.details(wanted.source, wanted.target)
-    storage.write_json(uri, {"asked": asked, "engine": seconds.engine, "why": why, **among})
-    return seconds.engine, why
+    device = choose_device(search.device)
+    fixed = fixed_engine(settings, device.type)
+    if fixed is not None:
+        return fixed
+    fingerprint = storage.key([search.source.key, search.target.key, search.k, settings.target_recall, *has_index])
+    recorded = storage.read_json(uri) if storage.exists(uri) else None
+    recorded = recorded if isinstance(recorded, dict) else {}
+    if recorded.get("asked") == fingerprint:
+        return recorded["engine"], recorded["why"]
+    rows, dim = (search.source.rows, search.target.rows), search.source.dim
+    workload = SearchWorkload(rows, dim, search.k, settings.target_recall)
+    seconds = cost_model.estimate_search(workload, fastest_precision(device, dim), available_cores(), has_index)
+    seconds = replace(seconds, exact=seconds.exact * (1 - _searched_share(search, recorded)))
+    sizes = f"{rows[0]:,} x {rows[1]:,} vectors x {dim} dimensions"
+    reason = f"{sizes} by exact search in about {seconds.exact:.0f} s, by FAISS at recall {settings.target_recall:g} in {seconds.faiss:.0f} s"
+    shards = previous_neighbours.manifest_details(search.source, search.target)
+    storage.write_json(uri, {"asked": fingerprint, "engine": seconds.engine, "why": reason, **shards})
+    return seconds.engine, reason
 
 
-def _searched(wanted: SearchRequest, before: Mapping[str, Any]) -> float:
-    """The share of the work that exact search did before the corpora grew."""
-    if before.get("engine") != "exact" or not reuse.within(before.get("among", {}), wanted.source, wanted.target):
+def _searched_share(search: SearchRequest, recorded: Mapping[str, Any]) -> float:
+    """Return the share of the pairs of sentences that exact search compared before the corpora grew."""
+    if recorded.get("engine") != "exact" or not previous_neighbours.has_grown_from(recorded.get("among", {}), search.source, search.target):
         return 0.0
     share = 1.0
-    for side, corpus in (("source", wanted.source), ("target", wanted.target)):
-        share *= sum(shard.rows for shard in corpus.shards if shard.name in before["among"][side]) / max(1, corpus.rows)
+    for side, corpus in (("source", search.source), ("target", search.target)):
+        share *= sum(shard.rows for shard in corpus.shards if shard.name in recorded["among"][side]) / max(1, corpus.rows)
     return share
 
 
-def whatever_the_size(settings: EngineSettings, device: str) -> tuple[str, str] | None:
-    """The engine and the reason for it, where sizes do not matter on a `device` such as cpu; ConfigError for FAISS that is missing."""
+def fixed_engine(settings: EngineSettings, device: str) -> tuple[str, str] | None:
+    """Return the engine and the reason for it where sizes do not matter, else None. `device` is a type such as cpu.
+
+    Raises ConfigError if FAISS is requested but not installed.
+    """
     if settings.engine != "auto":
         if settings.engine == "faiss":
-            faiss_index.require()
+            faiss_index.require_faiss()
         return settings.engine, "asked for"
-    if not faiss_index.available():
+    if not faiss_index.is_available():
         return "exact", "FAISS is not installed"
     return None if device == "cpu" else ("exact", f"one pass on {device} takes less time than building an index")
 
 
-def _given(wanted: SearchRequest, places: tuple[str, str]) -> list[IndexedSide | None]:
-    """The indexes that the user gave; None for a side that is no index, or of which the index is not all."""
-    sides: list[IndexedSide | None] = []
-    for place, corpus in zip(places, (wanted.source, wanted.target), strict=True):
-        whole = storage.is_folder(place) and build_index.is_index(place) and stages.read_manifest(place).inputs["embeddings"] == corpus.key
-        sides.append(_side(place, build_index.checked(place), corpus) if whole else None)
-    return sides
+def _existing_indexes(search: SearchRequest, paths: tuple[str, str]) -> list[IndexedSide | None]:
+    """Return the indexes that the user gave; None for a side that is no index, or whose index does not cover the whole corpus."""
+    indexes: list[IndexedSide | None] = []
+    for path, corpus in zip(paths, (search.source, search.target), strict=True):
+        is_index = storage.is_folder(path) and build_index.is_index(path)
+        is_whole = is_index and stages.read_manifest(path).inputs["embeddings"] == corpus.key
+        indexes.append(_indexed_side(path, build_index.checked_manifest(path), corpus) if is_whole else None)
+    return indexes
 
 
-def _built(corpus: Corpus, name: str, wanted: SearchRequest, settings: EngineSettings, output: str, options: Sequence[str]) -> IndexedSide:
-    """The index of a side, built under OUTPUT."""
+def _build_index(
+    corpus: Corpus, name: str, search: SearchRequest, settings: EngineSettings, output: str, options: Sequence[str]
+) -> IndexedSide:
+    """Return the index of a side, built in OUTPUT/indexes."""
     folder = storage.join(output, INDEXES, name)
-    build = IndexSettings(memory=settings.memory, target_recall=settings.target_recall, device=wanted.device)
-    return _side(folder, build_index.build(corpus, folder, build, wanted.k, options), corpus)
+    index_settings = IndexSettings(memory=settings.memory, target_recall=settings.target_recall, device=search.device)
+    return _indexed_side(folder, build_index.build(corpus, folder, index_settings, search.k, options), corpus)
 
 
-def _side(folder: str, manifest: Manifest, corpus: Corpus) -> IndexedSide:
+def _indexed_side(folder: str, manifest: Manifest, corpus: Corpus) -> IndexedSide:
     (file,) = manifest.shards
     return IndexedSide(folder, file.name, file.checksum, manifest.details["factory"], corpus)

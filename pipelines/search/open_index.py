@@ -1,4 +1,4 @@
-"""A finished folder of `miner index`, opened to be searched: the FAISS file, and the stored vectors that settle what it proposes."""
+"""An index directory opened for search: the FAISS file, and the stored vectors from which its candidates are rescored."""
 
 import contextlib
 import tempfile
@@ -13,24 +13,25 @@ from fsspec.implementations.local import LocalFileSystem
 from miner import storage
 from miner.corpus import EMBEDDINGS, Corpus
 from miner.errors import StorageError
-from miner.search import cost_model, faiss_index, neighbours, rescoring
-from miner.search.exact import VectorBlock, search_for
-from miner.search.faiss_index import Index
-from miner.search.neighbours import Ids, Neighbours, Similarities
-from miner.search.tuning import Setting, tune
+from miner.search import cost_model, faiss_index
+from miner.search.exact import SearchOptions, VectorBlock, search_forward
+from miner.search.faiss_index import FaissIndex
+from miner.search.neighbours import Ids, Neighbours, Similarities, empty_neighbours, select_nearest, stack_neighbours
+from miner.search.rescoring import score_candidates
+from miner.search.tuning import SearchParameters, tune_search
 from miner.tables import Vectors
 
 VECTORS = "vectors"  # folder
-STRETCH = 1 << 15  # stored vectors that are held at a time where all of them are compared
-SAMPLE = cost_model.TUNED  # vectors that an index is tuned with
-LEAST = 200  # where so many neighbours are wanted of each that a sample takes too much memory
-HELD = 1 << 21  # candidates that are held at a time
-PROBED = 1 << 20  # lists, or steps of a graph, that are noted for all queries before the first is looked into: 40 MB
+BLOCK_ROWS = 1 << 15  # stored vectors in memory at a time where a query is compared with all of them
+SAMPLE_ROWS = cost_model.TUNING_QUERIES  # vectors that tune an index
+MIN_SAMPLE_ROWS = 200  # for a k so large that the candidates of SAMPLE_ROWS take too much memory
+MAX_CANDIDATES = 1 << 21  # in memory at a time
+MAX_PROBES = 1 << 20  # lists, or steps in a graph, that FAISS keeps for a batch of queries: 40 MB
 
 
 @dataclass(frozen=True)
 class OpenIndex:
-    """An index and the corpus it was made from. Opened in each worker: files are mapped into memory, which workers share."""
+    """An index and its corpus. Each worker opens it; files are mapped into memory, which workers share."""
 
     folder: str
     name: str  # of the FAISS file
@@ -38,127 +39,129 @@ class OpenIndex:
     device: str = "cpu"
 
     @cached_property
-    def index(self) -> Index:
-        with _local(storage.join(self.folder, self.name)) as path:
+    def index(self) -> FaissIndex:
+        with _local_copy(storage.join(self.folder, self.name)) as path:
             return faiss_index.open_file(path, self.device)
 
     @cached_property
     def stored_ids(self) -> Ids:
-        """(n,), in the order of the vectors, which ascends within each part of the corpus."""
+        """(n,) ids in the order of the vectors: ascending within each increment of the corpus."""
         tables = (storage.read_table(storage.join(self.corpus.folder, EMBEDDINGS, shard.name), ["id"]) for shard in self.corpus.shards)
         return np.concatenate([table["id"].to_numpy() for table in tables])
 
     @cached_property
-    def order(self) -> Ids | None:
-        """(n,): where the vectors are, by ascending id; None where they are in that order."""
+    def id_order(self) -> Ids | None:
+        """(n,) positions of the vectors by ascending id; None where they are stored in that order."""
         ids = self.stored_ids
         return None if (ids[1:] > ids[:-1]).all() else np.argsort(ids)
 
     @cached_property
     def ids(self) -> Ids:
-        """(n,), ascending."""
-        return self.stored_ids if self.order is None else self.stored_ids[self.order]
+        """(n,) ids, ascending."""
+        return self.stored_ids if self.id_order is None else self.stored_ids[self.id_order]
 
     @cached_property
-    def stored(self) -> Sequence[Vectors]:
-        """The vectors of each shard, in the order of the ids."""
-        parts = []
+    def stored_vectors(self) -> Sequence[Vectors]:
+        """The vectors of each shard, in the order of `stored_ids`."""
+        arrays = []
         for shard in self.corpus.shards:
-            with _local(storage.join(self.folder, VECTORS, vectors_name(shard.name))) as path:
-                parts.append(_mapped(path))
-        return parts
+            with _local_copy(storage.join(self.folder, VECTORS, vectors_name(shard.name))) as path:
+                arrays.append(_map_array(path))
+        return arrays
 
     def gather(self, positions: Ids) -> Vectors:
-        """Positions (n,) among all ids -> vectors (n, dim)."""
-        rows = positions if self.order is None else self.order[positions]
-        order = np.argsort(rows)  # in the order of the files
+        """Return the vectors (n, dim) at positions (n,) in `ids`."""
+        rows = positions if self.id_order is None else self.id_order[positions]
+        order = np.argsort(rows)  # reads follow the order of the files
         rows = rows[order]
-        starts = np.cumsum([0, *(len(part) for part in self.stored)])
+        starts = np.cumsum([0, *(len(array) for array in self.stored_vectors)])
         bounds = np.searchsorted(rows, starts)
         ordered = np.empty((len(rows), self.corpus.dim), dtype=np.float16)
         for shard in np.flatnonzero(np.diff(bounds)):
-            here = slice(bounds[shard], bounds[shard + 1])
-            np.take(self.stored[shard], rows[here] - starts[shard], axis=0, out=ordered[here], mode="clip")  # checks would copy
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        return ordered.take(back, axis=0)  # for which numpy gives Python's lock away, as it does not for an assignment
+            part = slice(bounds[shard], bounds[shard + 1])
+            np.take(self.stored_vectors[shard], rows[part] - starts[shard], axis=0, out=ordered[part], mode="clip")  # "raise" would copy
+        inverse = np.empty_like(order)
+        inverse[order] = np.arange(len(order))
+        return ordered.take(inverse, axis=0)  # take releases Python's lock, which an assignment does not
 
-    def look(self, queries: Vectors, effort: int, count: int) -> tuple[Ids, Similarities]:
-        """Queries (n, dim) -> ids and exact similarities (n, count) of what the index proposes, NaN for none, in its order."""
-        proposed = self.index.propose(queries, count, effort)
-        return proposed, rescoring.similarities(queries, proposed, self.ids, self.gather)
+    def propose(self, queries: Vectors, effort: int, count: int) -> tuple[Ids, Similarities]:
+        """Return candidate ids and their exact similarities (n, count) for queries (n, dim), in the order of the index, NaN for none."""
+        candidate_ids = self.index.propose(queries, count, effort)
+        return candidate_ids, score_candidates(queries, candidate_ids, self.ids, self.gather)
 
-    def search(self, queries: Vectors, k: int, setting: Setting) -> tuple[Neighbours, int]:
-        """The k nearest of queries (n, dim), and how many of these had to be compared with every vector to have k."""
-        step = max(1, min(HELD // setting.candidates, PROBED // max(1, setting.effort)))
-        parts = (self.look(queries[start : start + step], setting.effort, setting.candidates) for start in range(0, len(queries), step))
-        found = neighbours.stack([neighbours.none(0, k), *(rescoring.nearest(*part, k) for part in parts)])
-        short = np.flatnonzero(found.found.sum(axis=1) < min(k, len(self.ids)))
-        if len(short):
-            again = self.search_all(queries[short], k)
-            found.ids[short], found.similarities[short] = again.ids, again.similarities
-        return found, len(short)
+    def search(self, queries: Vectors, k: int, parameters: SearchParameters) -> tuple[Neighbours, int]:
+        """Return the k nearest of queries (n, dim), and the number of queries that were searched exhaustively for lack of candidates."""
+        step = max(1, min(MAX_CANDIDATES // parameters.candidates, MAX_PROBES // max(1, parameters.effort)))
+        batches = (queries[start : start + step] for start in range(0, len(queries), step))
+        candidates = (self.propose(batch, parameters.effort, parameters.candidates) for batch in batches)
+        neighbours = stack_neighbours([empty_neighbours(0, k), *(select_nearest(*scored, k) for scored in candidates)])
+        incomplete = np.flatnonzero(neighbours.is_neighbour.sum(axis=1) < min(k, len(self.ids)))
+        if len(incomplete):
+            exact = self.search_exhaustively(queries[incomplete], k)
+            neighbours.ids[incomplete], neighbours.similarities[incomplete] = exact.ids, exact.similarities
+        return neighbours, len(incomplete)
 
-    def search_all(self, queries: Vectors, k: int) -> Neighbours:
-        """The k nearest of queries (n, dim), exactly."""
-        block, found = VectorBlock(np.arange(len(queries)), queries), neighbours.none(len(queries), k)
-        for stretch in self._stretches():
-            found = search_for(block, stretch, found, self.device)
-        return found
+    def search_exhaustively(self, queries: Vectors, k: int) -> Neighbours:
+        """Return the exact k nearest of queries (n, dim)."""
+        query_block, neighbours = VectorBlock(np.arange(len(queries)), queries), empty_neighbours(len(queries), k)
+        for block in self._vector_blocks():
+            neighbours = search_forward(query_block, block, neighbours, SearchOptions(self.device))
+        return neighbours
 
-    def tune(self, queries: Vectors, k: int, target: float, own: Ids | None = None) -> Setting:
-        """How to search for queries (n, dim) with a recall@k of `target`.
+    def tune(self, queries: Vectors, k: int, target_recall: float, own_ids: Ids | None = None) -> SearchParameters:
+        """Return the parameters that reach the target recall@k for queries (n, dim).
 
-        `own` are the ids of queries that are in the index: none is its own neighbour.
+        `own_ids` are the ids of queries that are in the index themselves: a sentence is not its own neighbour.
         """
-        count = max(LEAST, SAMPLE * 16 // k)
-        queries, own = queries[:count], None if own is None else own[:count]
-        truth = self.search_all(queries, k if own is None else k + 1)
-        if own is not None:
-            truth = truth.without(own)
+        sample_rows = max(MIN_SAMPLE_ROWS, SAMPLE_ROWS * 16 // k)
+        queries, own_ids = queries[:sample_rows], None if own_ids is None else own_ids[:sample_rows]
+        true_neighbours = self.search_exhaustively(queries, k if own_ids is None else k + 1)
+        if own_ids is not None:
+            true_neighbours = true_neighbours.without_self(own_ids)
 
-        def look(effort: int, count: int) -> Similarities:
-            proposed, similarities = self.look(queries, effort, count)
-            return similarities if own is None else np.where(proposed == own[:, None], np.nan, similarities)
+        def search_sample(effort: int, count: int) -> Similarities:
+            candidate_ids, similarities = self.propose(queries, effort, count)
+            return similarities if own_ids is None else np.where(candidate_ids == own_ids[:, None], np.nan, similarities)
 
-        return tune(look, truth, self.index.most, target)
+        return tune_search(search_sample, true_neighbours, self.index.max_effort, target_recall)
 
-    def _stretches(self) -> Iterator[VectorBlock]:
+    def _vector_blocks(self) -> Iterator[VectorBlock]:
         start = 0
-        for part in self.stored:
-            for row in range(0, len(part), STRETCH):
-                vectors = np.asarray(part[row : row + STRETCH])
+        for array in self.stored_vectors:
+            for row in range(0, len(array), BLOCK_ROWS):
+                vectors = np.asarray(array[row : row + BLOCK_ROWS])
                 yield VectorBlock(self.stored_ids[start + row : start + row + len(vectors)], vectors)
-            start += len(part)
+            start += len(array)
 
 
 def vectors_name(shard: str) -> str:
+    """Return the name of the array with the vectors of a shard."""
     return shard.removesuffix(".parquet") + ".npy"
 
 
-def draw(corpus: Corpus, count: int, seed: int) -> tuple[Ids, Vectors]:
-    """`count` vectors of a corpus, or all where there are fewer, and their ids; the same for the same seed, however it is sharded."""
-    chosen = np.sort(np.random.default_rng(seed).choice(corpus.rows, min(count, corpus.rows), replace=False))
-    ids, vectors, start = [np.zeros(0, np.int64)], [np.zeros((0, corpus.dim), np.float16)], 0
+def draw_sample(corpus: Corpus, count: int, seed: int) -> tuple[Ids, Vectors]:
+    """Return ids and vectors of `count` random sentences, or of all if there are fewer; independent of the sharding."""
+    rows = np.sort(np.random.default_rng(seed).choice(corpus.rows, min(count, corpus.rows), replace=False))
+    sampled_ids, sampled_vectors, start = [np.zeros(0, np.int64)], [np.zeros((0, corpus.dim), np.float16)], 0
     for shard in corpus.shards:
-        for some, rows in corpus.vectors(shard.name):
-            here = chosen[slice(*np.searchsorted(chosen, [start, start + len(some)]))] - start
-            ids.append(some[here])
-            vectors.append(rows[here])
-            start += len(some)
-    return np.concatenate(ids), np.concatenate(vectors)
+        for ids, vectors in corpus.vectors(shard.name):
+            group_rows = rows[slice(*np.searchsorted(rows, [start, start + len(ids)]))] - start
+            sampled_ids.append(ids[group_rows])
+            sampled_vectors.append(vectors[group_rows])
+            start += len(ids)
+    return np.concatenate(sampled_ids), np.concatenate(sampled_vectors)
 
 
-def _mapped(path: str) -> npt.NDArray[np.float16]:
+def _map_array(path: str) -> npt.NDArray[np.float16]:
     try:
         return np.load(path, mmap_mode="r")
     except (OSError, ValueError) as error:
-        raise StorageError(f"{path}: not a whole file of vectors ({str(error).splitlines()[0]}); run `miner index` again") from error
+        raise StorageError(f"{path}: not a complete file of vectors ({str(error).splitlines()[0]}); run `miner index` again") from error
 
 
 @contextlib.contextmanager
-def _local(uri: str) -> Iterator[str]:
-    """A path under which a file can be mapped into memory; one that lies elsewhere is fetched, and gone once it is mapped."""
+def _local_copy(uri: str) -> Iterator[str]:
+    """Yield a local path to map into memory. A remote file is downloaded, and deleted once it is mapped."""
     fs, path = storage.filesystem(uri)
     if isinstance(fs, LocalFileSystem):
         yield str(path)
