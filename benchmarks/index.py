@@ -1,12 +1,12 @@
-"""What FAISS finds of what exact search finds, and when it takes less time.
+"""Recall of FAISS against exact search, and the sizes from which it takes less time.
 
     python benchmarks/index.py KEYS QUERIES --sizes 100000 300000 1000000
 
-KEYS and QUERIES are folders of `miner embed` of real text that share no line. For each size an index is built over as many of
-KEYS as `miner index` builds it, and searched for a sample of QUERIES at the target recall. The recall is the tool's own, and that
-of a check that shares nothing with it: the whole row of similarities in numpy's float64. Times are
-seconds of the processor divided by the cores, which a machine that does other things as well changes less than the clock. Those of a
-sample are scaled to as many queries as keys, and to both directions, which is what `miner mine` of two such sides searches.
+KEYS and QUERIES are embeddings directories of real text that share no line. For each size an index is built over that number of KEYS, as
+`miner index` builds it, and searched for a sample of QUERIES at the target recall. The table has the recall that the tool reports, and that
+of an independent check: the whole row of similarities in numpy's float64. Times are processor seconds divided by the cores, which other
+load on the machine affects less than wall time. Times of a sample are scaled to as many queries as keys, and to both directions, which is
+what `miner mine` searches for two such sides.
 """
 
 import argparse
@@ -22,23 +22,25 @@ from miner import stages, storage
 from miner.config.commands import IndexSettings
 from miner.corpus import EMBEDDINGS, Corpus, open_corpus, write_row_groups
 from miner.search import cost_model
-from miner.search.exact import VectorBlock, search_block
-from miner.search.precision import fastest
-from miner.search.tuning import Setting
+from miner.search.cost_model import SearchWorkload
+from miner.search.exact import SearchOptions, VectorBlock, search_block
+from miner.search.precision import fastest_precision
+from miner.search.tuning import SearchParameters
 from miner.stages import Shard
 from miner.storage import available_cores
 from miner.tables import embeddings_schema, vectors_to_arrow
 from pipelines.search import build_index
-from pipelines.search.open_index import OpenIndex, draw
+from pipelines.search.open_index import OpenIndex, draw_sample
 
 K = 4
-CHECKED = 1000  # queries of the independent check
-STRETCH = 131_072  # keys that exact search is given at a time, as the pipeline does
+CHECKED_QUERIES = 1000
+TUNING_QUERIES = cost_model.TUNING_QUERIES
+BLOCK_ROWS = 131_072  # keys of one call of exact search, as in the pipeline
 
 
-def subset(corpus: Corpus, rows: int, folder: str) -> Corpus:
-    """`rows` vectors drawn from a corpus, in one shard of a folder of their own."""
-    ids, vectors = draw(corpus, rows, seed=3)
+def write_subset(corpus: Corpus, rows: int, folder: str) -> Corpus:
+    """Write `rows` vectors drawn from a corpus as a corpus of one shard."""
+    ids, vectors = draw_sample(corpus, rows, seed=3)
     name = stages.shard_name(0, 1)
     uri = storage.join(folder, EMBEDDINGS, name)
     schema = embeddings_schema(corpus.dim, corpus.fingerprint)
@@ -47,60 +49,61 @@ def subset(corpus: Corpus, rows: int, folder: str) -> Corpus:
     return Corpus(folder, corpus.lang, corpus.dim, corpus.fingerprint, (Shard(name, len(ids), storage.checksum(uri)),), {}, {})
 
 
-def independent(keys: np.ndarray, queries: np.ndarray, similarities: np.ndarray) -> float:
-    """The share of the K nearest of all keys that were found; what ties with the K-th is as good as it."""
-    last = np.full((len(queries), K), -np.inf)
-    for start in range(0, len(keys), STRETCH):
-        scores = queries.astype(np.float64) @ keys[start : start + STRETCH].astype(np.float64).T
-        last = np.sort(np.concatenate([last, -np.sort(-scores, axis=1)[:, :K]], axis=1), axis=1)[:, -K:]
-    return float(np.mean(similarities >= last[:, :1]))
+def independent_recall(keys: np.ndarray, queries: np.ndarray, similarities: np.ndarray) -> float:
+    """Return the share of the K nearest of all keys that have these similarities; a tie with the K-th counts as a hit."""
+    nearest = np.full((len(queries), K), -np.inf)
+    for start in range(0, len(keys), BLOCK_ROWS):
+        scores = queries.astype(np.float64) @ keys[start : start + BLOCK_ROWS].astype(np.float64).T
+        nearest = np.sort(np.concatenate([nearest, -np.sort(-scores, axis=1)[:, :K]], axis=1), axis=1)[:, -K:]
+    return float(np.mean(similarities >= nearest[:, :1]))
 
 
-def seconds_exact(keys: tuple[np.ndarray, np.ndarray], queries: np.ndarray, precision: str) -> float:
-    """Of one pass, both directions, with as many queries as keys."""
+def exact_seconds(ids: np.ndarray, keys: np.ndarray, queries: np.ndarray, precision: str) -> float:
+    """Return the seconds of one exact pass, both directions, scaled to as many queries as keys."""
     block = VectorBlock(np.arange(len(queries)), queries)
-    start = seconds()
-    for row in range(0, len(keys[0]), STRETCH):
-        search_block(block, VectorBlock(keys[0][row : row + STRETCH], keys[1][row : row + STRETCH]), K, precision=precision)
-    return (seconds() - start) * len(keys[0]) / len(queries)
+    start = core_seconds()
+    for row in range(0, len(ids), BLOCK_ROWS):
+        part = VectorBlock(ids[row : row + BLOCK_ROWS], keys[row : row + BLOCK_ROWS])
+        search_block(block, part, K, SearchOptions(precision=precision))
+    return (core_seconds() - start) * len(ids) / len(queries)
 
 
-def seconds() -> float:
-    """Of each core, if all have worked alike."""
+def core_seconds() -> float:
+    """Return the processor seconds of this process divided by the cores."""
     return time.process_time() / available_cores()
 
 
-def measure(keys: Corpus, queries: np.ndarray, target: float, folder: str) -> str:
-    """One line of the table."""
-    start = seconds()
-    manifest = build_index.build(keys, folder, IndexSettings(target_recall=target), K)
-    built = seconds() - start
-    indexed = OpenIndex(folder, build_index.FILE, keys)
-    own = Setting(**manifest.details["setting"])
-    setting = indexed.tune(queries[-2000:], K, target)  # others than those that are timed and checked
-    start = seconds()
-    found, again = indexed.search(queries[:-2000], K, setting)
-    searched = (seconds() - start) * keys.rows / (len(queries) - 2000)
-    every = draw(keys, keys.rows, 0)
-    checked = independent(every[1], queries[:CHECKED], found.similarities[:CHECKED])
-    precisions = {next(iter(fastest(torch.device("cpu"), keys.dim))), "float32"}
-    times = {name: seconds_exact(every, queries[:-2000], name) for name in precisions}
-    guesses = {name: cost_model.estimate((keys.rows, keys.rows), keys.dim, K, target, name, available_cores()) for name in times}
+def measure(keys: Corpus, queries: np.ndarray, target_recall: float, folder: str) -> str:
+    """Return one line of the table."""
+    start = core_seconds()
+    manifest = build_index.build(keys, folder, IndexSettings(target_recall=target_recall), K)
+    build_seconds = core_seconds() - start
+    index = OpenIndex(folder, build_index.FILE, keys)
+    own = SearchParameters(**manifest.details["setting"])
+    parameters = index.tune(queries[-TUNING_QUERIES:], K, target_recall)
+    queries = queries[:-TUNING_QUERIES]  # those that tuned are neither timed nor checked
+    start = core_seconds()
+    neighbours, searched_again = index.search(queries, K, parameters)
+    search_seconds = (core_seconds() - start) * keys.rows / len(queries)
+    ids, vectors = draw_sample(keys, keys.rows, 0)
+    recall = independent_recall(vectors, queries[:CHECKED_QUERIES], neighbours.similarities[:CHECKED_QUERIES])
+    precisions = sorted({fastest_precision(torch.device("cpu"), keys.dim), "float32"})
+    measured = {precision: exact_seconds(ids, vectors, queries, precision) for precision in precisions}
+    workload = SearchWorkload((keys.rows, keys.rows), keys.dim, K, target_recall)
+    estimates = {precision: cost_model.estimate_search(workload, precision, available_cores()) for precision in precisions}
     cells = (
         f"{keys.rows:,}",
         manifest.details["factory"],
         f"{own.effort} / {own.candidates}: {own.recall:.4f}",
-        f"{setting.effort} / {setting.candidates}: {setting.recall:.4f}",
-        f"{checked:.4f}",
-        str(again),
-        f"{built:.0f}",
-        f"{searched:.0f}",
-        f"{2 * (built + searched):.0f} ({guesses['float32'].faiss:.0f})",
-        ", ".join(f"{name} {took:.0f} ({guesses[name].exact:.0f})" for name, took in sorted(times.items())),
+        f"{parameters.effort} / {parameters.candidates}: {parameters.recall:.4f}",
+        f"{recall:.4f}",
+        str(searched_again),
+        f"{build_seconds:.0f}",
+        f"{search_seconds:.0f}",
+        f"{2 * (build_seconds + search_seconds):.0f} ({estimates['float32'].faiss:.0f})",
+        ", ".join(f"{precision} {seconds:.0f} ({estimates[precision].exact:.0f})" for precision, seconds in measured.items()),
     )
     return "| " + " | ".join(cells) + " |"
-
-    return torch.device("cpu")
 
 
 def main() -> None:
@@ -108,16 +111,16 @@ def main() -> None:
     parser.add_argument("keys")
     parser.add_argument("queries")
     parser.add_argument("--sizes", type=int, nargs="+", default=[100_000, 300_000, 1_000_000])
-    parser.add_argument("--sample", type=int, default=10_000, help="queries that are timed")
+    parser.add_argument("--sample", type=int, default=10_000, help="number of queries that are timed")
     parser.add_argument("--target-recall", type=float, default=0.98)
     arguments = parser.parse_args()
     keys = open_corpus(arguments.keys)
-    queries = draw(open_corpus(arguments.queries), arguments.sample + 2000, seed=4)[1]
+    queries = draw_sample(open_corpus(arguments.queries), arguments.sample + TUNING_QUERIES, seed=4)[1]
     queries = queries[np.random.default_rng(5).permutation(len(queries))]
     for size in arguments.sizes:
         with tempfile.TemporaryDirectory() as folder:
-            part = subset(keys, size, str(Path(folder) / "keys"))
-            print(measure(part, queries, arguments.target_recall, str(Path(folder) / "index")), flush=True)
+            subset = write_subset(keys, size, str(Path(folder) / "keys"))
+            print(measure(subset, queries, arguments.target_recall, str(Path(folder) / "index")), flush=True)
 
 
 if __name__ == "__main__":

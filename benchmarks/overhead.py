@@ -143,18 +143,18 @@ def embedded(encoder: object, path: Path) -> tuple:
 
 def compared(ids: tuple, vectors: tuple) -> tuple:
     """The neighbours of both sides."""
-    from miner.search import neighbours
     from miner.search.exact import VectorBlock, search_block
+    from miner.search.neighbours import empty_neighbours, stack_neighbours
 
     stretches = [
         [VectorBlock(side[at : at + STRETCH], rows[at : at + STRETCH]) for at in range(0, len(side), STRETCH)]
         for side, rows in zip(ids, vectors, strict=True)
     ]
-    known = [[neighbours.none(len(part.ids), K) for part in side] for side in stretches]
+    known = [[empty_neighbours(len(part.ids), K) for part in side] for side in stretches]
     for i, source in enumerate(stretches[0]):
         for j, target in enumerate(stretches[1]):
-            known[0][i], known[1][j] = search_block(source, target, K, known=(known[0][i], known[1][j]))
-    return neighbours.stack(known[0]), neighbours.stack(known[1])
+            known[0][i], known[1][j] = search_block(source, target, K, previous=(known[0][i], known[1][j]))
+    return stack_neighbours(known[0]), stack_neighbours(known[1])
 
 
 def workers(given: argparse.Namespace) -> None:

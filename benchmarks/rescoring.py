@@ -1,10 +1,10 @@
-"""Scoring again what an index proposes: as it is done, beside plain numpy, in turn; microseconds for a query.
+"""Rescoring the candidates of an index, beside plain numpy, in turns; microseconds per query.
 
     miner index EMBEDDED --output INDEX
     OMP_NUM_THREADS=2 python benchmarks/rescoring.py INDEX [--queries 8192] [--candidates 64] [--rounds 3]
 
-Queries and candidates are vectors of the index drawn at random, so each candidate is a read somewhere in the files. Both ways work
-with all threads, on pieces of the queries; the scores have to be equal to the last bit.
+Queries and candidates are vectors of the index drawn at random, so each candidate is a random read in the files. Both implementations
+use all threads, on chunks of the queries; their scores have to be equal to the last bit.
 """
 
 import argparse
@@ -14,32 +14,32 @@ import time
 import numpy as np
 import torch
 
-from miner.search import rescoring
-from miner.search.parallel import for_each
+from miner.search.parallel import parallel_for
+from miner.search.rescoring import CPU, score_candidates
 from pipelines.search.build_index import FILE, indexed_corpus
-from pipelines.search.open_index import OpenIndex, draw
+from pipelines.search.open_index import OpenIndex, draw_sample
 
-STEP = 64  # queries of a piece, in plain numpy
+CHUNK_QUERIES = 64  # in plain numpy
 
 
-def plain(queries: np.ndarray, proposed: np.ndarray, indexed: OpenIndex) -> np.ndarray:
-    """Each step by the first function of numpy that does it."""
-    scores = np.empty(proposed.shape)
-    starts = np.cumsum([0, *map(len, indexed.stored)])
+def score_with_numpy(queries: np.ndarray, candidate_ids: np.ndarray, index: OpenIndex) -> np.ndarray:
+    """Score with the obvious numpy function for each step."""
+    scores = np.empty(candidate_ids.shape)
+    starts = np.cumsum([0, *map(len, index.stored_vectors)])
 
-    def score(number: int) -> None:
-        rows = slice(number * STEP, (number + 1) * STEP)
-        places = np.searchsorted(indexed.ids, proposed[rows].ravel())
-        places = places if indexed.order is None else indexed.order[places]
-        shards = np.searchsorted(starts, places, side="right") - 1
-        vectors = np.empty((len(places), queries.shape[1]), dtype=np.float16)
+    def score_chunk(number: int) -> None:
+        rows = slice(number * CHUNK_QUERIES, (number + 1) * CHUNK_QUERIES)
+        positions = np.searchsorted(index.ids, candidate_ids[rows].ravel())
+        positions = positions if index.id_order is None else index.id_order[positions]
+        shards = np.searchsorted(starts, positions, side="right") - 1
+        vectors = np.empty((len(positions), queries.shape[1]), dtype=np.float16)
         for shard in np.unique(shards):
-            here = shards == shard
-            vectors[here] = indexed.stored[shard][places[here] - starts[shard]]
-        wide = vectors.reshape(-1, proposed.shape[1], queries.shape[1]).astype(np.float64)
-        scores[rows] = np.matmul(wide, queries[rows].astype(np.float64)[:, :, None])[:, :, 0]
+            in_shard = shards == shard
+            vectors[in_shard] = index.stored_vectors[shard][positions[in_shard] - starts[shard]]
+        vectors64 = vectors.reshape(-1, candidate_ids.shape[1], queries.shape[1]).astype(np.float64)
+        scores[rows] = np.matmul(vectors64, queries[rows].astype(np.float64)[:, :, None])[:, :, 0]
 
-    for_each(math.ceil(len(queries) / STEP), score, rescoring.CPU)
+    parallel_for(math.ceil(len(queries) / CHUNK_QUERIES), score_chunk, CPU)
     return scores
 
 
@@ -49,21 +49,21 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=8192)
     parser.add_argument("--candidates", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
-    indexed = OpenIndex(given.index, FILE, indexed_corpus(given.index))
-    queries = draw(indexed.corpus, given.queries, 0)[1]
-    proposed = np.random.default_rng(1).choice(indexed.ids, (len(queries), given.candidates))
-    ways = {
-        "plain numpy": lambda: plain(queries, proposed, indexed),
-        "miner": lambda: rescoring.similarities(queries, proposed, indexed.ids, indexed.gather),
+    arguments = parser.parse_args()
+    index = OpenIndex(arguments.index, FILE, indexed_corpus(arguments.index))
+    queries = draw_sample(index.corpus, arguments.queries, 0)[1]
+    candidate_ids = np.random.default_rng(1).choice(index.ids, (len(queries), arguments.candidates))
+    implementations = {
+        "plain numpy": lambda: score_with_numpy(queries, candidate_ids, index),
+        "miner": lambda: score_candidates(queries, candidate_ids, index.ids, index.gather),
     }
-    for _ in range(given.rounds):
-        found = []
-        for name, way in ways.items():
+    for _ in range(arguments.rounds):
+        scores = []
+        for name, score in implementations.items():
             start = time.perf_counter()
-            found.append(way())
+            scores.append(score())
             print(f"{name}, {torch.get_num_threads()} threads: {(time.perf_counter() - start) / len(queries) * 1e6:.0f} us", flush=True)
-        assert np.array_equal(*found)
+        assert np.array_equal(*scores)
 
 
 if __name__ == "__main__":

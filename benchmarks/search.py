@@ -28,7 +28,7 @@ import pyarrow as pa
 import torch
 
 from miner import corpus, stages, storage
-from miner.search.exact import VectorBlock, search_block
+from miner.search.exact import SearchOptions, VectorBlock, search_block
 from miner.search.neighbours import Neighbours
 from miner.stages import Stage
 from miner.tables import SENTENCES, embeddings_schema, vectors_to_arrow
@@ -68,7 +68,7 @@ def speed(given: argparse.Namespace) -> None:
         theirs = two_searches(x, y, given.device)
 
         def ours(sides: tuple[VectorBlock, VectorBlock] = sides) -> tuple[Neighbours, Neighbours]:
-            return search_block(*sides, K, given.device, given.precision)
+            return search_block(*sides, K, SearchOptions(given.device, given.precision))
 
         seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
         for _ in range(given.rounds):

@@ -63,7 +63,7 @@ def embedding(corpus: CorpusSize) -> ResourceNeed:
 def indexing(corpus: CorpusSize, factory: str) -> ResourceNeed:
     """Its training sample, or the index and the bytes that are written of it; on disk the vectors once more, and the parts meanwhile."""
     whole = cost_model.index_bytes(factory, corpus.sentences, corpus.dim)
-    sample = cost_model.training_rows(corpus.sentences) * SAMPLED * corpus.dim
+    sample = cost_model.num_training_rows(corpus.sentences) * SAMPLED * corpus.dim
     return ResourceNeed(PROCESS + BUFFERS + max(sample, 3 * whole), whole + corpus.sentences * 2 * corpus.dim, whole)
 
 

@@ -67,19 +67,21 @@ def choose(source: CorpusSize, target: CorpusSize, asked: EngineRequest, speeds:
     """The engine that `miner run` will choose, and the time it takes. ConfigError where no index is small enough."""
     rows, dim = (source.sentences, target.sentences), source.dim
 
+    workload = cost_model.SearchWorkload(rows, dim, asked.k, asked.target_recall)
+
     def expected(*built: bool) -> float:
-        return cost_model.estimate(rows, dim, asked.k, asked.target_recall, asked.precision, asked.cores, (built[0], built[1])).faiss
+        return cost_model.estimate_search(workload, asked.precision, asked.cores, (built[0], built[1])).faiss
 
     exact = rows[0] * rows[1] / speeds.search
     searching = expected(True, True)
     building = expected(False, True) - searching, expected(True, False) - searching
-    estimate = cost_model.estimate(rows, dim, asked.k, asked.target_recall, asked.precision, asked.cores)
+    estimate = cost_model.estimate_search(workload, asked.precision, asked.cores)
     faster = speeds.faster
     told = f"exact search in {estimate.exact / faster:,.0f} s, FAISS in {estimate.faiss / faster:,.0f} s, of one machine"
     engine, why = asked.known or (estimate.engine, told)
     if engine == "exact":
         return EngineChoice(engine, why, None, 1.0, exact, (0.0, 0.0))
-    factories = cost_model.factory(rows[0], dim, asked.memory), cost_model.factory(rows[1], dim, asked.memory)
+    factories = cost_model.choose_factory(rows[0], dim, asked.memory), cost_model.choose_factory(rows[1], dim, asked.memory)
     return EngineChoice(engine, why, factories, asked.target_recall, searching / faster, (building[0] / faster, building[1] / faster))
 
 

@@ -20,9 +20,7 @@ Vectors = npt.NDArray[np.floating]
 Floats = npt.NDArray[np.float32]
 
 
-def nearest_centroids(
-    vectors: Vectors, centroids: Tensor, count: int, max_similarities: int = MAX_SIMILARITIES
-) -> tuple[Floats, Ids]:
+def nearest_centroids(vectors: Vectors, centroids: Tensor, count: int, max_similarities: int = MAX_SIMILARITIES) -> tuple[Floats, Ids]:
     """Return similarities and list numbers (n, count) of the centroids (dim, lists) float32 nearest to vectors (n, dim), best first."""
     similarities = np.empty((len(vectors), count), dtype=np.float32)
     lists = np.empty((len(vectors), count), dtype=np.int64)

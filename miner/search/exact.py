@@ -94,9 +94,7 @@ def search_block(
         return forward, _ExactScorer(y, x, source.ids, options).resolve(columns, backward, tiled.name)
 
 
-def search_forward(
-    source: VectorBlock, target: VectorBlock, previous: Neighbours, options: SearchOptions = DEFAULT_OPTIONS
-) -> Neighbours:
+def search_forward(source: VectorBlock, target: VectorBlock, previous: Neighbours, options: SearchOptions = DEFAULT_OPTIONS) -> Neighbours:
     """Return the nearest targets of every source, merged with `previous`: one direction, for few sources among many targets."""
     if not len(source.ids) or not len(target.ids):
         return previous
@@ -177,9 +175,7 @@ def _new_candidates(
     settings = PrefilterSettings(previous.k, factor * (2 * previous.k + EXTRA_CANDIDATES), precision)
     # Ties go to the smaller id, so a candidate that ties with the previous k-th neighbour must be kept.
     min_similarities = torch.from_numpy(np.nan_to_num(previous.similarities[:, -1] - SLACK, nan=-np.inf)).float()
-    return [
-        TileCandidates(tile, others, settings, min_similarities[tile.positions.cpu()].to(tile.operand.device)) for tile in tiles
-    ]
+    return [TileCandidates(tile, others, settings, min_similarities[tile.positions.cpu()].to(tile.operand.device)) for tile in tiles]
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from miner.encoders.transformer_parts import choose_device
 from miner.errors import DataError
 from miner.plan.speeds import EncodingCost, Speeds
 from miner.search import cost_model, precision
-from miner.search.exact import VectorBlock, search_block
+from miner.search.exact import SearchOptions, VectorBlock, search_block
 from miner.storage import available_cores
 from miner.tables import Vectors
 from pipelines.corpus import embed
@@ -85,7 +85,7 @@ def compare(vectors: Vectors, config: RunConfig) -> Calibration:
     pairs = usual = _search(vectors, config)
     if dim != USUAL:
         usual = _search(np.zeros((0, USUAL), dtype=np.float16), config)
-    fastest = next(iter(precision.fastest(choose_device(config.device), USUAL)))
+    fastest = precision.fastest_precision(choose_device(config.device), USUAL)
     faster = usual * USUAL * cost_model.EXACT_SECONDS[fastest] / available_cores()
     speeds = Speeds(read=None, embed=None, search=pairs, faster=faster, start=START_SECONDS)
     return Calibration(speeds, EncodingCost(dim, None, _stretch(dim)), 1.0, 0.0, time.perf_counter() - start)
@@ -182,7 +182,7 @@ def _compare(vectors: Vectors, rows: int, config: RunConfig, device: torch.devic
     """Seconds to compare so many of one half of the vectors with as many of the other."""
     source, target = (_block(vectors[part::2], rows, chance) for part in (0, 1))
     clock = _Clock()
-    search_block(source, target, config.k, str(device))
+    search_block(source, target, config.k, SearchOptions(str(device)))
     took = clock.read()
     # All cores compute all the time, so what other programs take of them shows.
     return min(took.wall, took.processors / available_cores()) if device.type == "cpu" else took.wall

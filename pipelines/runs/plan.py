@@ -246,9 +246,9 @@ def _planned(config: RunConfig, name: str, found: CorpusSample, calibration: Cal
 
 def _asked(config: RunConfig, machine: Hardware | None, dim: int) -> EngineRequest:
     device = choose_device(config.device).type if machine is None else "cpu" if machine.flops is None else "a GPU"
-    fastest = next(iter(precision.fastest(torch.device("cpu"), dim)))
+    fastest = precision.fastest_precision(torch.device("cpu"), dim)
     cores = available_cores() if machine is None else machine.cores
-    known = engine.whatever_the_size(config.part(EngineSettings), device)
+    known = engine.fixed_engine(config.part(EngineSettings), device)
     return EngineRequest(config.k, config.target_recall, config.memory_bytes, fastest, cores, known)
 
 

@@ -173,7 +173,7 @@ class WriteVectors(_BuildTask):
             header = {"descr": "<f2", "fortran_order": False, "shape": (shard.rows, self.plan.corpus.dim)}
             np.lib.format.write_array_header_2_0(handle, header)
             for _, vectors in self.plan.corpus.vectors(shard.name):
-                handle.write(memoryview(np.ascontiguousarray(vectors)).cast("B"))
+                handle.write(np.ascontiguousarray(vectors).data.cast("B"))
         return shard.rows, {}
 
 
@@ -228,7 +228,7 @@ def _tune(plan: _BuildPlan, device: str, k: int, settings: IndexSettings) -> Map
 
 def _write_index(index: Any, uri: str) -> None:
     with storage.atomic(uri) as handle:
-        handle.write(memoryview(faiss_index.dump(index)))
+        handle.write(faiss_index.dump(index).data)
 
 
 def _read_index(uri: str) -> Any:

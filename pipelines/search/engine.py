@@ -68,7 +68,9 @@ def choose_engine(search: SearchRequest, settings: EngineSettings, has_index: tu
     seconds = cost_model.estimate_search(workload, fastest_precision(device, dim), available_cores(), has_index)
     seconds = replace(seconds, exact=seconds.exact * (1 - _searched_share(search, recorded)))
     sizes = f"{rows[0]:,} x {rows[1]:,} vectors x {dim} dimensions"
-    reason = f"{sizes} by exact search in about {seconds.exact:.0f} s, by FAISS at recall {settings.target_recall:g} in {seconds.faiss:.0f} s"
+    reason = (
+        f"{sizes} by exact search in about {seconds.exact:.0f} s, by FAISS at recall {settings.target_recall:g} in {seconds.faiss:.0f} s"
+    )
     shards = previous_neighbours.manifest_details(search.source, search.target)
     storage.write_json(uri, {"asked": fingerprint, "engine": seconds.engine, "why": reason, **shards})
     return seconds.engine, reason

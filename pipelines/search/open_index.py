@@ -77,7 +77,7 @@ class OpenIndex:
         starts = np.cumsum([0, *(len(array) for array in self.stored_vectors)])
         bounds = np.searchsorted(rows, starts)
         ordered = np.empty((len(rows), self.corpus.dim), dtype=np.float16)
-        for shard in np.flatnonzero(np.diff(bounds)):
+        for shard in np.flatnonzero(np.diff(bounds)).tolist():
             part = slice(bounds[shard], bounds[shard + 1])
             np.take(self.stored_vectors[shard], rows[part] - starts[shard], axis=0, out=ordered[part], mode="clip")  # "raise" would copy
         inverse = np.empty_like(order)
@@ -154,7 +154,8 @@ def draw_sample(corpus: Corpus, count: int, seed: int) -> tuple[Ids, Vectors]:
 
 def _map_array(path: str) -> npt.NDArray[np.float16]:
     try:
-        return np.load(path, mmap_mode="r")
+        array: npt.NDArray[np.float16] = np.load(path, mmap_mode="r")
+        return array
     except (OSError, ValueError) as error:
         raise StorageError(f"{path}: not a complete file of vectors ({str(error).splitlines()[0]}); run `miner index` again") from error
 

@@ -3,7 +3,7 @@
 import itertools
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import dense
 import numpy as np
@@ -12,42 +12,43 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miner.search import exact, neighbours
-from miner.search.exact import VectorBlock, search_block, search_for, search_self
-from miner.search.neighbours import Neighbours
-from miner.search.parallel import for_each
-from miner.search.precision import PRECISIONS, fastest, tiles
-from miner.search.prefilter import Best, Wanted, scan
+from miner.search.exact import SearchOptions, VectorBlock, search_block, search_forward
+from miner.search.neighbours import Neighbours, empty_neighbours, select_nearest
+from miner.search.parallel import parallel_for
+from miner.search.precision import PRECISIONS, build_tiles, rank_precisions
+from miner.search.prefilter import PrefilterSettings, TileCandidates, scan_rows
 
 DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")])]
+
+Sides = tuple[np.ndarray, np.ndarray]
 
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
-    """These matrices are small, and threads of several test processes would wait for each other."""
+    """Run torch in one thread: the matrices are small, and threads of several test processes would wait for each other."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
 
 
-def assert_nearest(found: Neighbours, x: np.ndarray, y: np.ndarray, y_ids: np.ndarray) -> None:
-    order, similarities = dense.neighbours(x, y, y_ids, found.k)
-    there = order.shape[1]
-    np.testing.assert_array_equal(found.ids[:, :there], y_ids[order])
-    np.testing.assert_array_equal(found.similarities[:, :there], similarities)
-    assert (found.ids[:, there:] == -1).all()
-    assert np.isnan(found.similarities[:, there:]).all()
+def assert_nearest(neighbours: Neighbours, x: np.ndarray, y: np.ndarray, y_ids: np.ndarray) -> None:
+    order, similarities = dense.neighbours(x, y, y_ids, neighbours.k)
+    count = order.shape[1]
+    np.testing.assert_array_equal(neighbours.ids[:, :count], y_ids[order])
+    np.testing.assert_array_equal(neighbours.similarities[:, :count], similarities)
+    assert (neighbours.ids[:, count:] == -1).all()
+    assert np.isnan(neighbours.similarities[:, count:]).all()
 
 
-def assert_exact(x: np.ndarray, y: np.ndarray, k: int, device: str = "cpu", precision: str | None = None) -> None:
+def assert_exact(x: np.ndarray, y: np.ndarray, k: int, **options: object) -> None:
     x_ids, y_ids = dense.ids(len(x), 10), dense.ids(len(y), 11)
-    forward, backward = search_block(VectorBlock(x_ids, x), VectorBlock(y_ids, y), k, device, precision)
+    forward, backward = search_block(VectorBlock(x_ids, x), VectorBlock(y_ids, y), k, SearchOptions(**options))
     assert_nearest(forward, x, y, y_ids)
     assert_nearest(backward, y, x, x_ids)
 
 
-def crowded() -> tuple[np.ndarray, np.ndarray]:
+def many_ties() -> Sides:
     """Vectors of which many are equal, and many zero."""
     x, y = dense.unit(700, 8, 0), dense.unit(1500, 8, 1)
     y[200:1200] = x[0]
@@ -58,26 +59,36 @@ def crowded() -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
-def nearly_equal() -> tuple[np.ndarray, np.ndarray]:
-    """Similarities that differ by less than float32 can tell: by a few of the smallest float16 steps times 0.1."""
+def near_ties() -> Sides:
+    """Similarities that differ by less than float32 resolves: by a few of the smallest float16 steps times 0.1."""
     x, y = dense.unit(50, 64, 2), dense.unit(400, 64, 3)
     y[:] = y[0]
     y[:, :32] = np.random.default_rng(4).integers(0, 8, size=(400, 32)) * np.float16(2**-24)
     return x, y
 
 
-def far_apart() -> tuple[np.ndarray, np.ndarray]:
+def no_ties() -> Sides:
     return dense.unit(500, 32, 7), dense.unit(3000, 32, 8)
 
 
-def lopsided() -> tuple[np.ndarray, np.ndarray]:
-    """Vectors with one number that is far larger than the others, beside some without."""
+def mixed_scales() -> Sides:
+    """Vectors with one dominant component, beside vectors without."""
     x, y = dense.unit(300, 48, 5), dense.unit(400, 48, 6)
     for vectors in (x, y):
-        wide = vectors[::3].astype(np.float32)
-        wide[:, 7] = 20
-        vectors[::3] = wide / np.linalg.norm(wide, axis=1, keepdims=True)
+        dominated = vectors[::3].astype(np.float32)
+        dominated[:, 7] = 20
+        vectors[::3] = dominated / np.linalg.norm(dominated, axis=1, keepdims=True)
     return x, y
+
+
+def one_dimension() -> Sides:
+    """Vectors of one dimension: each is 1, -1 or 0."""
+    x, y = dense.unit(70, 1, 12), dense.unit(90, 1, 13)
+    x[::7] = y[::5] = 0
+    return x, y
+
+
+MakeSides = Callable[[], Sides]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -86,190 +97,183 @@ def lopsided() -> tuple[np.ndarray, np.ndarray]:
     [(700, 900, 16, 4), (40, 2100, 48, 16), (1, 1, 8, 4), (3, 500, 8, 5), (9, 2, 8, 40), (130, 700, 1024, 2)],
 )
 def test_both_directions_equal_the_whole_matrix(rows: int, columns: int, dim: int, k: int, device: str) -> None:
-    assert_exact(dense.unit(rows, dim, 0), dense.unit(columns, dim, 1), k, device)
-
-
-def one_number() -> tuple[np.ndarray, np.ndarray]:
-    """Vectors of one dimension: each is 1, -1 or 0."""
-    x, y = dense.unit(70, 1, 12), dense.unit(90, 1, 13)
-    x[::7] = y[::5] = 0
-    return x, y
+    assert_exact(dense.unit(rows, dim, 0), dense.unit(columns, dim, 1), k, device=device)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("make", [crowded, nearly_equal, lopsided, one_number])
-@pytest.mark.parametrize("tile", [2048, 256])
-def test_no_precision_and_no_tiles_show(make, tile: int, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "TILE", tile)
-    assert_exact(*make(), k=4, precision=precision)
+@pytest.mark.parametrize("make_sides", [many_ties, near_ties, mixed_scales, one_dimension])
+@pytest.mark.parametrize("tile_rows", [2048, 256])
+def test_result_is_independent_of_precision_and_tiles(make_sides: MakeSides, tile_rows: int, precision: str) -> None:
+    assert_exact(*make_sides(), k=4, precision=precision, cpu_tile_rows=tile_rows)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")
-@pytest.mark.parametrize("make", [crowded, nearly_equal, lopsided])
-@pytest.mark.parametrize("tile", [16384, 256])
-def test_no_precision_and_no_tiles_show_on_cuda(make, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "DEVICE_TILE", tile)
-    monkeypatch.setattr(exact, "SMALL", 0)
-    assert_exact(*make(), k=4, device="cuda")
+@pytest.mark.parametrize("make_sides", [many_ties, near_ties, mixed_scales])
+@pytest.mark.parametrize("tile_rows", [16384, 256])
+def test_result_is_independent_of_tiles_on_cuda(make_sides: MakeSides, tile_rows: int) -> None:
+    assert_exact(*make_sides(), k=4, device="cuda", gpu_tile_rows=tile_rows, min_trial_multiplications=0)
 
 
-@pytest.mark.parametrize("make", [crowded, lopsided])
-def test_the_precision_chosen_here_does_not_show(make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "SMALL", 0)
-    assert_exact(*make(), k=4)
+@pytest.mark.parametrize("make_sides", [many_ties, mixed_scales])
+def test_result_is_independent_of_the_precision_that_trials_choose(make_sides: MakeSides) -> None:
+    assert_exact(*make_sides(), k=4, min_trial_multiplications=0)
 
 
 def test_near_ties_are_beyond_float32() -> None:
-    x, y = nearly_equal()
+    x, y = near_ties()
     rounded = x.astype(np.float32) @ y.astype(np.float32).T
     assert (np.argsort(-rounded, axis=1, kind="stable")[:, :4] != dense.neighbours(x, y, np.arange(len(y)), 4)[0]).any()
 
 
 @pytest.mark.parametrize("name", PRECISIONS)
-@pytest.mark.parametrize("make", [lopsided, far_apart])
-def test_bounds_hold_for_what_is_kept_and_for_what_is_let_go(make, name: str) -> None:
-    """The promise that everything else rests on, against the similarities themselves."""
-    precision, (x, y) = PRECISIONS[name], make()
-    rows, columns = (tiles(torch.from_numpy(side), precision, 256) for side in (x, y))
-    wanted = Wanted(3, 12, precision)
-    best = [Best(tile, columns, wanted, torch.full((len(tile.positions),), -torch.inf)) for tile in rows]
-    scan(best, columns, precision)
-    exactly = torch.from_numpy(x.astype(np.float64) @ y.astype(np.float64).T)
-    for one in best:
-        at = one.tile.positions
-        upper, places, dropped = one.upper[: len(at)], one.positions[: len(at)].long(), one.dropped[: len(at)]
-        there = ~upper.isinf()
-        assert there[:, :3].all()
-        assert (exactly[at].gather(1, places)[there] <= upper[there]).all()
-        gone = exactly[at].clone()
-        for row in range(len(at)):
-            assert len(places[row, there[row]].unique()) == there[row].sum()
-            gone[row, places[row, there[row]]] = -np.inf
-        assert (gone <= dropped[:, None]).all()
-        if make is far_apart:  # else the bounds would be of no use
-            assert (exactly[at].topk(3).values[:, -1] > dropped).double().mean() > 0.9
+@pytest.mark.parametrize("make_sides", [mixed_scales, no_ties])
+def test_bounds_hold_for_kept_and_for_dropped_candidates(make_sides: MakeSides, name: str) -> None:
+    """The exactness of search rests on these bounds; they are checked against the true similarities."""
+    precision, (x, y) = PRECISIONS[name], make_sides()
+    rows, columns = (build_tiles(torch.from_numpy(side), precision, 256) for side in (x, y))
+    prefilter = PrefilterSettings(3, 12, precision)
+    tiles = [TileCandidates(tile, columns, prefilter, torch.full((len(tile.positions),), -torch.inf)) for tile in rows]
+    scan_rows(tiles, columns, precision)
+    similarities = torch.from_numpy(x.astype(np.float64) @ y.astype(np.float64).T)
+    for candidates in tiles:
+        row = candidates.tile.positions
+        upper_bounds, positions = candidates.upper_bounds[: len(row)], candidates.positions[: len(row)].long()
+        dropped_bounds = candidates.dropped_bounds[: len(row)]
+        is_candidate = ~upper_bounds.isinf()
+        assert is_candidate[:, :3].all()
+        assert (similarities[row].gather(1, positions)[is_candidate] <= upper_bounds[is_candidate]).all()
+        dropped = similarities[row].clone()
+        for i in range(len(row)):
+            assert len(positions[i, is_candidate[i]].unique()) == is_candidate[i].sum()
+            dropped[i, positions[i, is_candidate[i]]] = -np.inf
+        assert (dropped <= dropped_bounds[:, None]).all()
+        if make_sides is no_ties:  # a bound that is always too high would be useless
+            assert (similarities[row].topk(3).values[:, -1] > dropped_bounds).double().mean() > 0.9
 
 
-def test_a_processor_is_asked_for_what_it_does_fastest() -> None:
-    found = fastest(torch.device("cpu"), 64)
-    assert list(found)[-1] == "float32"
-    assert list(found.values()) == sorted(found.values())
+def test_precisions_are_ranked_by_speed_and_end_with_float32() -> None:
+    ranked = rank_precisions(torch.device("cpu"), 64)
+    assert list(ranked)[-1] == "float32"
+    assert list(ranked.values()) == sorted(ranked.values())
 
 
-def test_what_is_known_is_merged() -> None:
-    x, y = crowded()
+@pytest.mark.parametrize("precision", ["int8", "float32"])
+def test_previous_neighbours_are_merged(precision: str) -> None:
+    x, y = many_ties()
     x_ids, y_ids = dense.ids(len(x), 10), dense.ids(len(y), 11)
-    for precision in ("int8", "float32"):
-        forward, _ = search_block(VectorBlock(x_ids, x), VectorBlock(y_ids[:900], y[:900]), 4)
-        known = forward, neighbours.none(600, 4)
-        forward, backward = search_block(VectorBlock(x_ids, x), VectorBlock(y_ids[900:], y[900:]), 4, precision=precision, known=known)
-        assert_nearest(forward, x, y, y_ids)
-        assert_nearest(backward, y[900:], x, x_ids)
+    forward, _ = search_block(VectorBlock(x_ids, x), VectorBlock(y_ids[:900], y[:900]), 4)
+    previous = forward, empty_neighbours(600, 4)
+    target = VectorBlock(y_ids[900:], y[900:])
+    forward, backward = search_block(VectorBlock(x_ids, x), target, 4, SearchOptions(precision=precision), previous)
+    assert_nearest(forward, x, y, y_ids)
+    assert_nearest(backward, y[900:], x, x_ids)
 
 
 @pytest.mark.parametrize("precision", ["int8", "float32"])
-@pytest.mark.parametrize("make", [crowded, nearly_equal, lopsided])
-def test_one_direction_alone_equals_the_whole_matrix_stretch_by_stretch(make, precision: str) -> None:
-    x, y = make()
-    y_ids = dense.ids(len(y), 11)
-    found = neighbours.none(len(x), 5)
-    for stretch in (slice(0, 150), slice(150, 150), slice(150, len(y))):
-        found = search_for(VectorBlock(dense.ids(len(x), 10), x), VectorBlock(y_ids[stretch], y[stretch]), found, precision=precision)
-    assert_nearest(found, x, y, y_ids)
-
-
-@pytest.mark.parametrize("precision", ["int8", "float32"])
-@pytest.mark.parametrize(
-    "make", [crowded, nearly_equal, lambda: (dense.unit(3, 8, 0), dense.unit(1, 8, 1))], ids=["crowded", "near", "few"]
-)
-def test_self_search_equals_the_whole_matrix_without_its_diagonal(make, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "TILE", 256)
-    for x in make():
-        ids = dense.ids(len(x), 12)
-        found = search_self(VectorBlock(ids, x), 4, precision=precision)
-        similarities = x.astype(np.float64) @ x.astype(np.float64).T
-        np.fill_diagonal(similarities, np.nan)
-        wanted = neighbours.nearest(np.tile(ids, (len(x), 1)), similarities, 4)
-        np.testing.assert_array_equal(found.ids, wanted.ids)
-        np.testing.assert_array_equal(found.similarities, wanted.similarities)
+@pytest.mark.parametrize("make_sides", [many_ties, near_ties, mixed_scales])
+def test_forward_search_block_by_block_equals_the_whole_matrix(make_sides: MakeSides, precision: str) -> None:
+    x, y = make_sides()
+    source, y_ids = VectorBlock(dense.ids(len(x), 10), x), dense.ids(len(y), 11)
+    neighbours = empty_neighbours(len(x), 5)
+    for rows in (slice(0, 150), slice(150, 150), slice(150, len(y))):
+        neighbours = search_forward(source, VectorBlock(y_ids[rows], y[rows]), neighbours, SearchOptions(precision=precision))
+    assert_nearest(neighbours, x, y, y_ids)
 
 
 def test_an_empty_block_has_no_neighbours() -> None:
-    nothing = VectorBlock(np.zeros(0, dtype=np.int64), np.zeros((0, 8), dtype=np.float16))
-    forward, backward = search_block(VectorBlock(dense.ids(3, 0), dense.unit(3, 8, 0)), nothing, 2)
+    empty = VectorBlock(np.zeros(0, dtype=np.int64), np.zeros((0, 8), dtype=np.float16))
+    forward, backward = search_block(VectorBlock(dense.ids(3, 0), dense.unit(3, 8, 0)), empty, 2)
     assert forward.ids.tolist() == [[-1, -1]] * 3
     assert np.isnan(forward.similarities).all()
     assert backward.ids.shape == (0, 2)
 
 
+@pytest.mark.parametrize("make_sides", [many_ties, near_ties, lambda: (dense.unit(3, 8, 0), dense.unit(1, 8, 1))])
+def test_neighbours_without_self_equal_the_whole_matrix_without_its_diagonal(make_sides: MakeSides) -> None:
+    for x in make_sides():
+        ids = dense.ids(len(x), 12)
+        block = VectorBlock(ids, x)
+        neighbours = search_forward(block, block, empty_neighbours(len(x), 5)).without_self(ids)
+        similarities = x.astype(np.float64) @ x.astype(np.float64).T
+        np.fill_diagonal(similarities, np.nan)
+        expected = select_nearest(np.tile(ids, (len(x), 1)), similarities, 4)
+        np.testing.assert_array_equal(neighbours.ids, expected.ids)
+        np.testing.assert_array_equal(neighbours.similarities, expected.similarities)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_any_cut_and_any_order_of_merging_give_the_same(data: st.DataObject) -> None:
+def test_merging_in_any_order_gives_the_same_neighbours(data: st.DataObject) -> None:
     rows, columns = data.draw(st.integers(1, 8)), data.draw(st.integers(1, 30))
     k = data.draw(st.integers(1, 6))
     value = st.sampled_from([0.0, 0.25, 0.5, np.nan])
     similarities = np.array(data.draw(st.lists(st.lists(value, min_size=columns, max_size=columns), min_size=rows, max_size=rows)))
     ids = np.tile(dense.ids(columns, 0), (rows, 1))
-    whole = neighbours.nearest(ids, similarities, k)
+    expected = select_nearest(ids, similarities, k)
     cuts = sorted(data.draw(st.sets(st.integers(1, columns - 1)))) if columns > 1 else []
-    parts = [neighbours.nearest(ids[:, start:end], similarities[:, start:end], k) for start, end in itertools.pairwise([0, *cuts, columns])]
+    ranges = itertools.pairwise([0, *cuts, columns])
+    parts = [select_nearest(ids[:, start:end], similarities[:, start:end], k) for start, end in ranges]
     parts = data.draw(st.permutations(parts))
-    while len(parts) > 1:  # merge two neighbours in the list at a time, anywhere
-        at = data.draw(st.integers(0, len(parts) - 2))
-        parts[at : at + 2] = [parts[at].merge(parts[at + 1])]
-    np.testing.assert_array_equal(parts[0].ids, whole.ids)
-    np.testing.assert_array_equal(parts[0].similarities, whole.similarities)
+    while len(parts) > 1:  # merge any two adjacent parts
+        first = data.draw(st.integers(0, len(parts) - 2))
+        parts[first : first + 2] = [parts[first].merge(parts[first + 1])]
+    np.testing.assert_array_equal(parts[0].ids, expected.ids)
+    np.testing.assert_array_equal(parts[0].similarities, expected.similarities)
+
+
+def random_side(random: np.random.Generator, rows: int) -> np.ndarray:
+    """Unit vectors of four components with many ties."""
+    vectors = random.choice([-1, 0, 1], size=(rows, 4), p=[0.25, 0.5, 0.25])
+    return (vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1)).astype(np.float16)
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.data())
-def test_the_result_does_not_depend_on_how_the_corpora_are_cut(data: st.DataObject) -> None:
+def test_result_is_independent_of_the_sharding(data: st.DataObject) -> None:
     """Any shards of both sides, any precision, blocks merged in any order."""
-    numbers = np.random.default_rng(data.draw(st.integers(0, 9)))
-    x, y = (numbers.choice([-1, 0, 1], size=(rows, 4), p=[0.25, 0.5, 0.25]) for rows in data.draw(st.tuples(*[st.integers(1, 90)] * 2)))
-    x, y = ((side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1)).astype(np.float16) for side in (x, y))
+    random = np.random.default_rng(data.draw(st.integers(0, 9)))
+    x, y = (random_side(random, rows) for rows in data.draw(st.tuples(*[st.integers(1, 90)] * 2)))
     x_ids, y_ids, k = dense.ids(len(x), 10), dense.ids(len(y), 11), data.draw(st.integers(1, 5))
     cuts = [[0, *sorted(data.draw(st.sets(st.integers(0, len(side)), max_size=3))), len(side)] for side in (x, y)]
-    forward, backward = neighbours.none(len(x), k), neighbours.none(len(y), k)
-    blocks = itertools.product(*([slice(*ends) for ends in itertools.pairwise(cut)] for cut in cuts))
-    for rows, columns in data.draw(st.permutations(list(blocks))):
-        sides, precision = (
-            (VectorBlock(x_ids[rows], x[rows]), VectorBlock(y_ids[columns], y[columns])),
-            data.draw(st.sampled_from(list(PRECISIONS))),
-        )
-        for whole, part, at in zip((forward, backward), search_block(*sides, k, precision=precision), (rows, columns), strict=True):
-            merged = Neighbours(whole.ids[at], whole.similarities[at]).merge(part)
-            whole.ids[at], whole.similarities[at] = merged.ids, merged.similarities
+    forward, backward = empty_neighbours(len(x), k), empty_neighbours(len(y), k)
+    shard_pairs = itertools.product(*([slice(*ends) for ends in itertools.pairwise(cut)] for cut in cuts))
+    for rows, columns in data.draw(st.permutations(list(shard_pairs))):
+        source, target = VectorBlock(x_ids[rows], x[rows]), VectorBlock(y_ids[columns], y[columns])
+        options = SearchOptions(precision=data.draw(st.sampled_from(list(PRECISIONS))))
+        parts = search_block(source, target, k, options)
+        for whole, part, shard in zip((forward, backward), parts, (rows, columns), strict=True):
+            merged = Neighbours(whole.ids[shard], whole.similarities[shard]).merge(part)
+            whole.ids[shard], whole.similarities[shard] = merged.ids, merged.similarities
     assert_nearest(forward, x, y, y_ids)
     assert_nearest(backward, y, x, x_ids)
 
 
-def test_work_is_shared_among_threads_that_compute_alone() -> None:
+def test_parallel_tasks_run_in_threads_with_one_torch_thread_each() -> None:
     torch.set_num_threads(3)
-    seen: dict[int, tuple[int, str]] = {}
+    threads: dict[int, tuple[int, str]] = {}
 
-    def work(number: int) -> None:
-        seen[number] = (torch.get_num_threads(), threading.current_thread().name)
+    def task(number: int) -> None:
+        threads[number] = (torch.get_num_threads(), threading.current_thread().name)
 
-    for_each(20, work, torch.device("cpu"))
-    assert sorted(seen) == list(range(20))
-    assert {threads for threads, _ in seen.values()} == {1}
-    assert threading.current_thread().name not in {name for _, name in seen.values()}
+    parallel_for(20, task, torch.device("cpu"))
+    assert sorted(threads) == list(range(20))
+    assert {torch_threads for torch_threads, _ in threads.values()} == {1}
+    assert threading.current_thread().name not in {name for _, name in threads.values()}
     assert torch.get_num_threads() == 3
 
 
-def test_a_failure_in_a_thread_is_raised_and_ends_the_rest() -> None:
+def test_a_failed_parallel_task_cancels_the_pending_ones() -> None:
     torch.set_num_threads(2)
-    done: list[int] = []
+    finished: list[int] = []
 
-    def work(number: int) -> None:
+    def task(number: int) -> None:
         if number == 0:
             raise ValueError("the first")
         time.sleep(0.01)
-        done.append(number)
+        finished.append(number)
 
     with pytest.raises(ValueError, match="the first"):
-        for_each(200, work, torch.device("cpu"))
-    assert len(done) < 100
+        parallel_for(200, task, torch.device("cpu"))
+    assert len(finished) < 100
     assert torch.get_num_threads() == 2

@@ -76,13 +76,13 @@ def plain(table: pa.Table) -> pa.Table:
 def blocks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The blocks that are searched from now on."""
     seen: list[str] = []
-    make = exact.SearchShardPair.make
+    write_shard = exact.SearchShardPair.write_shard
 
     def watched(self: exact.SearchShardPair, name: str) -> object:
         seen.append(name)
-        return make(self, name)
+        return write_shard(self, name)
 
-    monkeypatch.setattr(exact.SearchShardPair, "make", watched)
+    monkeypatch.setattr(exact.SearchShardPair, "write_shard", watched)
     return seen
 
 
@@ -245,9 +245,9 @@ FALLS = {
     "while what was found is moved aside": (storage, "move", 2),
     "before pairs are moved aside": (stages.Stage, "done", deltas.BEFORE),
     "while pairs are moved aside": (storage, "move", deltas.BEFORE),
-    "before the blocks are searched": (exact.SearchShardPair, "make", 0),
-    "between blocks": (exact.SearchShardPair, "make", 1),
-    "while neighbours are merged": (exact.MergePartialNeighbours, "make", 2),
+    "before the blocks are searched": (exact.SearchShardPair, "write_shard", 0),
+    "between blocks": (exact.SearchShardPair, "write_shard", 1),
+    "while neighbours are merged": (exact.MergePartialNeighbours, "write_shard", 2),
     "while pairs are written": (writers, "write_bitext", 0),
     "before the delta is written": (deltas, "write", 0),
     "while the delta is written": (deltas, "compare", 0),

@@ -18,7 +18,6 @@ from command import miner, refused, told
 from miner.cli.main import main
 from miner.mining.margin import THRESHOLDS
 from miner.mining.matching import RETRIEVALS
-from pipelines.search import exact
 
 OUTPUTS = ("bitext.tsv.gz", "bitext.parquet", "manifest.json")
 ENGLISH = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -87,13 +86,11 @@ def test_every_margin_and_retrieval_equals_the_dense_reference(margin: str, tmp_
         assert pairs_in(tmp_path / "out") == dense.mine(x, y, x_ids, y_ids, 3, margin, retrieval, threshold)
 
 
-def test_a_shard_may_be_empty_and_searched_in_stretches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "BLOCK_BYTES", 1)
-    monkeypatch.setattr(dense, "ROW_GROUP", 7)
+def test_a_shard_may_be_empty(tmp_path: Path) -> None:
     x, y = adversarial_sides()
     x_ids, y_ids = dense.ids(len(x), 2), dense.ids(len(y), 3)
-    source = dense.write_corpus(tmp_path / "x", x_ids, x, shards=2)
-    target = dense.write_corpus(tmp_path / "y", y_ids[:3], y[:3], shards=5)
+    source = dense.write_corpus(tmp_path / "x", x_ids, x, shards=2, row_group_rows=7)
+    target = dense.write_corpus(tmp_path / "y", y_ids[:3], y[:3], shards=5, row_group_rows=7)
     told("mine", source, target, "--output", tmp_path / "out", "--threshold", "-5")
     assert pairs_in(tmp_path / "out") == dense.mine(x, y[:3], x_ids, y_ids[:3], threshold=-5)
 

@@ -31,7 +31,6 @@ from miner.text import streams
 from pipelines.mining import match, sort_pairs
 from pipelines.runs import measure_speed
 from pipelines.search import exact as exact_module
-from pipelines.search import open_index
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 SPEEDS = Speeds(read=1000.0, embed=500.0, search=1e6, faster=2.0, start=1.0)
@@ -167,10 +166,10 @@ def asked(known: tuple[str, str] | None = None, cores: int = 2) -> EngineRequest
 def test_the_engine_is_the_one_that_a_run_chooses() -> None:
     for rows in (10_000, 10**6):
         chosen = stage_costs.choose(sized(rows), sized(rows), asked(), SPEEDS)
-        assert chosen.engine == cost_model.estimate((rows, rows), 256, 4, 0.98, "int8", 2).engine
+        assert chosen.engine == cost_model.estimate_search(cost_model.SearchWorkload((rows, rows), 256, 4, 0.98), "int8", 2).engine
     assert chosen.index == ("IVF4096,PQ128x4", "IVF4096,PQ128x4")
     assert chosen.recall == 0.98
-    together = cost_model.estimate((rows, rows), 256, 4, 0.98, "int8", 2).faiss / SPEEDS.faster
+    together = cost_model.estimate_search(cost_model.SearchWorkload((rows, rows), 256, 4, 0.98), "int8", 2).faiss / SPEEDS.faster
     assert chosen.searching + sum(chosen.building) == pytest.approx(together)
     exact = stage_costs.choose(sized(rows), sized(rows), asked(known=("exact", "asked for")), SPEEDS)
     assert (exact.searching, exact.recall, exact.index) == (rows**2 / SPEEDS.search, 1.0, None)
@@ -191,8 +190,11 @@ def test_an_index_that_fits_nowhere_is_told() -> None:
 
 
 def test_what_is_planned_is_what_the_stages_do() -> None:
-    assert (resources.COMPARED, resources.AT_ONCE, resources.IN_ORDER) == (exact_module.GROUP, match.AT_ONCE, sort_pairs.RANGE)
-    assert cost_model.TUNED == open_index.SAMPLE
+    assert (resources.COMPARED, resources.AT_ONCE, resources.IN_ORDER) == (
+        exact_module.TARGET_SHARDS_PER_PASS,
+        match.AT_ONCE,
+        sort_pairs.RANGE,
+    )
 
 
 def test_disk_by_hand() -> None:

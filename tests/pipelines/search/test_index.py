@@ -94,12 +94,12 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(
     sides: tuple[Path, Path], built: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = ("index", sides[0], "--factory", "IVF8,PQ8x4", "--target-recall", "0.5", "--output")
-    merge = faiss_index.merge
-    monkeypatch.setattr(faiss_index, "merge", lambda *_: (_ for _ in ()).throw(RuntimeError("stopped")))
+    merge = faiss_index.merge_index
+    monkeypatch.setattr(faiss_index, "merge_index", lambda *_: (_ for _ in ()).throw(RuntimeError("stopped")))
     assert miner(*command, tmp_path / "stopped").exit_code != 0
-    monkeypatch.setattr(faiss_index, "merge", merge)
-    monkeypatch.setattr(faiss_index, "train", lambda *_: pytest.fail("trained again"))
-    monkeypatch.setattr(faiss_index, "add", lambda *_: pytest.fail("added again"))
+    monkeypatch.setattr(faiss_index, "merge_index", merge)
+    monkeypatch.setattr(faiss_index, "train_index", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr(faiss_index, "add_vectors", lambda *_: pytest.fail("added again"))
     assert miner(*command, tmp_path / "stopped").exit_code == 0
     monkeypatch.undo()
     whole, details = built("IVF8,PQ8x4", 0), []
@@ -167,7 +167,7 @@ def test_a_run_goes_on_with_the_engine_it_began_with(sides: tuple[Path, Path], t
     """What is estimated follows the speed that is measured, which is another in another hour."""
     assert miner("mine", *sides, "--output", tmp_path / "out").exit_code == 0
     before = (tmp_path / "out/candidates/manifest.json").read_bytes()
-    monkeypatch.setattr(cost_model, "estimate", lambda *_: cost_model.SearchEstimate(exact=2.0, faiss=1.0))
+    monkeypatch.setattr(cost_model, "estimate_search", lambda *_: cost_model.SearchEstimate(exact=2.0, faiss=1.0))
     assert miner("mine", *sides, "--output", tmp_path / "out").exit_code == 0
     assert (tmp_path / "out/candidates/manifest.json").read_bytes() == before
     assert not (tmp_path / "out/indexes").exists()
@@ -225,7 +225,7 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("arguments", "said"),
         [
-            (("--factory", "Flt"), "--factory 'Flt': FAISS makes no such index of 16 dimensions"),
+            (("--factory", "Flt"), "--factory 'Flt': FAISS cannot build such an index of 16 dimensions"),
             (("--factory", "IVF8,PQ5"), "should be a multiple of the number of subquantizers"),
             (("--factory", "IVF5000,Flat"), "cannot be trained on 600 vectors"),
             (("--memory", "much"), "memory: expected a size like 8GB"),
@@ -299,7 +299,7 @@ class TestRefused:
 @pytest.mark.gpu
 @pytest.mark.parametrize("device", ["cuda:0", "cuda"])  # one GPU; all of them, sharded
 def test_a_gpu_finds_what_the_cpu_finds(device: str, sides: tuple[Path, Path], exact: Path, tmp_path: Path) -> None:
-    if not faiss_index.gpus():
+    if not faiss_index.num_gpus():
         pytest.skip("this FAISS uses no GPU")
     result = miner("mine", *sides, "--engine", "faiss", "--device", device, "--output", tmp_path / "out", "--target-recall", "1")
     assert result.exit_code == 0, result.output
