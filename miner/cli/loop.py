@@ -15,13 +15,15 @@ COLUMNS = ("round", "dev", "test", "pairs", "precision", "same", "minutes")
 
 @click.command()
 @options.config_argument
-@click.option("--output", required=True, metavar="DIR", help="Folder to write; DIR/best/encoder is the encoder.")
+@click.option("--output", required=True, metavar="DIR", help="Output directory; the best encoder is DIR/best/encoder.")
 @options.changes_option("stop.rounds=5")
-@click.option("--resume", is_flag=True, help="Go on with the loop in DIR where it stopped, also with more text or rounds.")
+@click.option("--resume", is_flag=True, help="Resume the loop in DIR, also with more text or other stop rules.")
 @options.json_option
 @report.report_option
 def command(config: str, output: str, changes: tuple[str, ...], resume: bool, json_file: str | None, no_report: bool) -> None:
-    """Mine, train on what was mined, and mine again, as CONFIG says.
+    """Mine, train an encoder on the mined pairs, and mine again with it.
+
+    CONFIG sets the corpora, the training and when to stop; docs/loop.md explains it.
 
     \b
     Example:
@@ -39,26 +41,29 @@ def command(config: str, output: str, changes: tuple[str, ...], resume: bool, js
 
 
 def summary(result: "LoopResult") -> str:
-    """A line for each round, and why there are no more."""
+    """Return a line per round, the rounds that were rolled back, and why the loop ended."""
     figures = result.figures()
     rows: list[tuple[str, ...]] = [COLUMNS, ("seed", *_scores(figures["start"]), "", "", "", "")]
-    for number, told in enumerate(figures["rounds"]):
-        rows.append((f"{number:02d}", *_scores(told), *_mined(told)))
+    rolled_back = []
+    for number, outcome in enumerate(figures["rounds"]):
+        rows.append((f"{number:02d}", *_scores(outcome), *_mined(outcome)))
+        if "dev" in outcome and not outcome["kept"]:
+            rolled_back.append(f"round {number:02d} was rolled back")
     lines = ["".join(cell.rjust(11) for cell in row) for row in rows]
-    back = [f"round {number:02d} was rolled back" for number, told in enumerate(figures["rounds"]) if "dev" in told and not told["kept"]]
-    return "\n".join([*lines, *back, f"the loop ended: {figures['stopped']}", f"best on dev: {figures['best']}", result.encoder])
+    return "\n".join([*lines, *rolled_back, f"the loop ended: {figures['stopped']}", f"best on dev: {figures['best']}", result.encoder])
 
 
 def _scores(figures: dict[str, Any]) -> tuple[str, str]:
-    """Retrieval accuracy on dev and test, in percent."""
+    """Return the mean retrieval accuracy on dev and test, in percent."""
     dev, test = (f"{100 * fmean(figures[name].values()):.1f}" if figures.get(name) else "-" for name in ("dev", "test"))
     return dev, test
 
 
 def _mined(figures: dict[str, Any]) -> tuple[str, ...]:
-    """Pairs selected, how many of them are right where that is known, how many are the last round's, and minutes."""
-    selection, same = figures["selection"], figures["changes"]["jaccard"]
-    known = [pair for pair in selection["pairs"].values() if "precision" in pair]
-    right = sum(pair["precision"] * pair["selected"] for pair in known) / max(1, sum(pair["selected"] for pair in known))
+    """Return the number of training pairs, their precision if there is gold, the Jaccard index with the previous round, and minutes."""
+    selection, jaccard = figures["selection"], figures["changes"]["jaccard"]
+    with_gold = [pair for pair in selection["pairs"].values() if "precision" in pair]
+    num_correct = sum(pair["precision"] * pair["selected"] for pair in with_gold)
+    precision = f"{num_correct / max(1, sum(pair['selected'] for pair in with_gold)):.4f}" if with_gold else "-"
     minutes = sum(figures["seconds"].values()) / 60
-    return f"{selection['learnt']:,}", f"{right:.4f}" if known else "-", "-" if same is None else f"{same:.3f}", f"{minutes:.1f}"
+    return f"{selection['learnt']:,}", precision, "-" if jaccard is None else f"{jaccard:.3f}", f"{minutes:.1f}"

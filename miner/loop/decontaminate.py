@@ -1,9 +1,10 @@
-"""What stands in evaluation files is not learnt from: the same sentence but for case and signs, or one with nearly the same letters.
+"""Decontamination: find sentences that equal an evaluation sentence but for case and punctuation, or nearly equal one.
 
-Near matches share enough of their sequences of LENGTH letters. If two sets share t of all that either has, each has a = ceil(t n) of its
-own n in common with the other; so, in any order that holds for all, the first n - a + l of both have l <= a in common. With the rarest
-first, few sentences meet there SHARED times, and those are compared in full (prefix filtering; Chaudhuri, Ganti & Kaushik, "A Primitive
-Operator for Similarity Joins in Data Cleaning", ICDE 2006; with l > 1: Wang, Li & Feng, "Can We Beat the Prefix Filtering?", SIGMOD 2012).
+Near matches have a Jaccard similarity of at least t over their character n-grams. Then each of the two sets has at least a = ceil(t n) of
+its own n members in common with the other; so, in any global order, the first n - a + l members of both have at least l <= a in common.
+With the rarest n-grams first, few pairs of sentences share MAX_PREFIX_OVERLAP of them, and only those are compared in full (prefix
+filtering; Chaudhuri, Ganti & Kaushik, "A Primitive Operator for Similarity Joins in Data Cleaning", ICDE 2006; with l > 1: Wang, Li & Feng,
+"Can We Beat the Prefix Filtering?", SIGMOD 2012).
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,18 +19,18 @@ Hashes = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.int8]
 
-LENGTH = 5  # letters of a sequence
+NGRAM_LETTERS = 5
 NONE, EXACT, NEAR = 0, 1, 2
-FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, so that the hash of a sequence depends on all its letters
-SHARED = 10  # rare sequences, that is a long word more than a name makes
-BLOCK = 4096  # texts looked at together: some 20 MB
-MEETINGS = 1 << 19  # of texts and evaluation sentences, by one sequence each, looked at together: up to 300 MB
-SLACK = 1e-9  # of a count that a product of floats should have hit
+HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd, so that a hash depends on all letters
+MAX_PREFIX_OVERLAP = 10  # n-grams: more than the rare ones of a single long word or name
+BLOCK_TEXTS = 4096  # compared together, in some 20 MB
+MAX_PREFIX_MATCHES = 1 << 19  # pairs that share a prefix n-gram, compared together in up to 300 MB
+ROUNDING_SLACK = 1e-9  # on products of floats that are compared with counts
 
 
 @dataclass(frozen=True)
-class LetterSets:
-    """n sets of hashes, that of row i in `hashes[bounds[i] : bounds[i + 1]]`."""
+class NgramSets:
+    """n sets of n-gram hashes; that of row i is `hashes[bounds[i] : bounds[i + 1]]`."""
 
     hashes: Hashes
     bounds: Ints  # (n + 1,)
@@ -43,133 +44,134 @@ class LetterSets:
         """The row of each hash."""
         return np.repeat(np.arange(len(self.bounds) - 1), self.sizes)
 
-    def take(self, rows: Ints) -> "LetterSets":
-        """The sets of some rows, which may repeat."""
+    def take(self, rows: Ints) -> "NgramSets":
+        """Return the sets of rows (m,), which may repeat."""
         sizes = self.sizes[rows]
-        return LetterSets(self.hashes[_ranges(self.bounds[rows], sizes)], _bounds(sizes))
+        return NgramSets(self.hashes[_expand_ranges(self.bounds[rows], sizes)], _bounds_of(sizes))
 
 
 class EvaluationIndex:
-    """The sentences of evaluation files; tells which others match them. Holds about a kilobyte for each."""
+    """An index of evaluation sentences that finds exact and near matches. Takes about a kilobyte per sentence."""
 
     def __init__(self, texts: Iterable[str], near: float) -> None:
-        """`near` is the least share of letter sequences, of all that either has, that a near match has in common (Jaccard)."""
+        """`near` is the minimum Jaccard similarity of the n-grams of a near match."""
         self.near = near
-        self.exact = {skeleton(text) for text in texts}
-        self.sets = letter_sets(sorted(self.exact))
-        self._known, self._counts = np.unique(self.sets.hashes, return_counts=True)
-        prefixes = self._prefixes(self.sets)
+        self.skeletons = {skeleton(text) for text in texts}
+        self.sets = build_ngram_sets(sorted(self.skeletons))
+        self._ngrams, self._ngram_counts = np.unique(self.sets.hashes, return_counts=True)
+        prefixes = self._select_prefixes(self.sets)
+        # Inverted index: n-gram i of `_prefix_ngrams` is in the prefixes of rows `_owners[_owner_bounds[i] : _owner_bounds[i + 1]]`.
         self._owners = prefixes.rows[np.argsort(prefixes.hashes, kind="stable")]
-        self._met, counts = np.unique(prefixes.hashes, return_counts=True)
-        self._owned = _bounds(counts)  # of the hash at a place of `_met`: where its owners stand
-        self._told: dict[str, int] = {}  # skeleton -> its kind
+        self._prefix_ngrams, num_owners = np.unique(prefixes.hashes, return_counts=True)
+        self._owner_bounds = _bounds_of(num_owners)
+        self._cache: dict[str, int] = {}  # skeleton -> kind
 
     def __len__(self) -> int:
-        return len(self.exact)
+        return len(self.skeletons)
 
-    def matches(self, texts: Sequence[str]) -> Kinds:
-        """n texts -> (n,) NONE, EXACT or NEAR. What was asked before is remembered: a sentence may be mined with many languages."""
+    def classify(self, texts: Sequence[str]) -> Kinds:
+        """Return NONE, EXACT or NEAR for n texts (n,). Results are cached: a sentence may be mined with many languages."""
         skeletons = [skeleton(text) for text in texts]
-        fresh = [text for text in dict.fromkeys(skeletons) if text not in self._told]
-        for start in range(0, len(fresh), BLOCK):
-            block = fresh[start : start + BLOCK]
-            near = self._near(letter_sets(block))
-            self._told.update((text, EXACT if text in self.exact else kind) for text, kind in zip(block, near.tolist(), strict=True))
-        return np.fromiter((self._told[text] for text in skeletons), dtype=np.int8, count=len(skeletons))
+        uncached = [text for text in dict.fromkeys(skeletons) if text not in self._cache]
+        for start in range(0, len(uncached), BLOCK_TEXTS):
+            block = uncached[start : start + BLOCK_TEXTS]
+            kinds = self._classify_sets(build_ngram_sets(block)).tolist()
+            self._cache.update((text, EXACT if text in self.skeletons else kind) for text, kind in zip(block, kinds, strict=True))
+        return np.fromiter((self._cache[text] for text in skeletons), dtype=np.int8, count=len(skeletons))
 
-    def _prefixes(self, sets: LetterSets) -> LetterSets:
-        """Of each set the first hashes: the rarest of the evaluation files, and of those alike the lowest."""
-        places, there = _find(self._known, sets.hashes)
+    def _select_prefixes(self, sets: NgramSets) -> NgramSets:
+        """Return the prefix of each set: its rarest hashes by their count in the evaluation sentences, ties by hash."""
+        positions, matched = _match_sorted(self._ngrams, sets.hashes)
         counts = np.zeros(len(sets.hashes), dtype=np.int64)
-        counts[there] = self._counts[places]
+        counts[matched] = self._ngram_counts[positions]
         order = np.lexsort((sets.hashes, counts, sets.rows))
-        lengths = sets.sizes - self._least(sets.sizes) + self._shared(sets.sizes)
-        return LetterSets(sets.hashes[order][_ranges(sets.bounds[:-1], lengths)], _bounds(lengths))
+        lengths = sets.sizes - self._min_overlap(sets.sizes) + self._prefix_overlap(sets.sizes)
+        return NgramSets(sets.hashes[order][_expand_ranges(sets.bounds[:-1], lengths)], _bounds_of(lengths))
 
-    def _least(self, sizes: Ints) -> Ints:
-        """How many of its hashes a set of a size has in common with one that is alike."""
-        least: Ints = np.ceil(self.near * sizes - SLACK).astype(np.int64)
-        return least
+    def _min_overlap(self, sizes: Ints) -> Ints:
+        """Return the minimum number of hashes that sets of these sizes share with a near match."""
+        overlap: Ints = np.ceil(self.near * sizes - ROUNDING_SLACK).astype(np.int64)
+        return overlap
 
-    def _shared(self, sizes: Ints) -> Ints:
-        """How many of those are in the prefix."""
-        return np.minimum(SHARED, self._least(sizes))
+    def _prefix_overlap(self, sizes: Ints) -> Ints:
+        """Return how many of those are in the prefix."""
+        return np.minimum(MAX_PREFIX_OVERLAP, self._min_overlap(sizes))
 
-    def _near(self, sets: LetterSets) -> Kinds:
-        """n sets -> (n,) NEAR where one of the evaluation files is alike, else NONE."""
-        prefixes = self._prefixes(sets)
-        places, there = _find(self._met, prefixes.hashes)
-        order = np.argsort(there)
-        places, rows = places[order], prefixes.rows[there[order]]
-        counts = np.diff(self._owned)[places]
+    def _classify_sets(self, sets: NgramSets) -> Kinds:
+        """Return NEAR (n,) for sets with a near match among the evaluation sentences, else NONE."""
+        prefixes = self._select_prefixes(sets)
+        positions, matched = _match_sorted(self._prefix_ngrams, prefixes.hashes)
+        order = np.argsort(matched)
+        positions, rows = positions[order], prefixes.rows[matched[order]]
+        counts = np.diff(self._owner_bounds)[positions]
         kinds = np.full(len(sets.sizes), NONE, dtype=np.int8)
-        # Together as many as meet few enough: of boilerplate, each meets all.
-        parts = np.searchsorted(rows, rows[np.flatnonzero(np.diff(np.cumsum(counts) // MEETINGS)) + 1])
-        for part in np.split(np.arange(len(rows)), parts):
-            owners = self._owners[_ranges(self._owned[places[part]], counts[part])]
-            kinds[self._alike(sets, np.repeat(rows[part], counts[part]), owners)] = NEAR
+        # Split at row boundaries to bound memory: boilerplate matches every sentence.
+        splits = np.searchsorted(rows, rows[np.flatnonzero(np.diff(np.cumsum(counts) // MAX_PREFIX_MATCHES)) + 1])
+        for part in np.split(np.arange(len(rows)), splits):
+            owners = self._owners[_expand_ranges(self._owner_bounds[positions[part]], counts[part])]
+            kinds[self._verify_matches(sets, np.repeat(rows[part], counts[part]), owners)] = NEAR
         return kinds
 
-    def _alike(self, sets: LetterSets, rows: Ints, owners: Ints) -> Ints:
-        """m meetings of prefixes -> the rows of `sets` that are alike one they meet."""
-        pairs, times = np.unique(rows * len(self) + owners, return_counts=True)
+    def _verify_matches(self, sets: NgramSets, rows: Ints, owners: Ints) -> Ints:
+        """Return the rows of `sets` that are near matches, from m pairs of row and evaluation sentence that share a prefix n-gram."""
+        pairs, overlaps = np.unique(rows * len(self) + owners, return_counts=True)
         rows, owners = np.divmod(pairs, max(1, len(self)))
-        enough = times >= np.minimum(self._shared(sets.sizes)[rows], self._shared(self.sets.sizes)[owners])
-        rows, owners = rows[enough], owners[enough]
-        one, other = sets.take(rows), self.sets.take(owners)
-        common = _in_common(one, other)
-        return rows[common >= self.near * (one.sizes + other.sizes - common) - SLACK]
+        required = np.minimum(self._prefix_overlap(sets.sizes)[rows], self._prefix_overlap(self.sets.sizes)[owners])
+        rows, owners = rows[overlaps >= required], owners[overlaps >= required]
+        text_sets, evaluation_sets = sets.take(rows), self.sets.take(owners)
+        common = _count_common(text_sets, evaluation_sets)
+        return rows[common >= self.near * (text_sets.sizes + evaluation_sets.sizes - common) - ROUNDING_SLACK]
 
 
-def letter_sets(texts: Sequence[str]) -> LetterSets:
-    """n skeletons -> the hashes of their different sequences of LENGTH letters, ascending; a shorter one is a sequence itself."""
-    blocks = [_letter_sets(texts[start : start + BLOCK]) for start in range(0, len(texts), BLOCK)]
+def build_ngram_sets(skeletons: Sequence[str]) -> NgramSets:
+    """Return the sorted, distinct n-gram hashes of n skeletons; a skeleton shorter than an n-gram is one n-gram itself."""
+    blocks = [_hash_ngrams(skeletons[start : start + BLOCK_TEXTS]) for start in range(0, len(skeletons), BLOCK_TEXTS)]
     hashes = np.concatenate([np.zeros(0, np.uint64), *(block.hashes for block in blocks)])
-    return LetterSets(hashes, _bounds(np.concatenate([np.zeros(0, np.int64), *(block.sizes for block in blocks)])))
+    return NgramSets(hashes, _bounds_of(np.concatenate([np.zeros(0, np.int64), *(block.sizes for block in blocks)])))
 
 
-def _letter_sets(texts: Sequence[str]) -> LetterSets:
+def _hash_ngrams(texts: Sequence[str]) -> NgramSets:
     letters = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype=np.uint32).astype(np.uint64)
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
-    counts = np.where(lengths > 0, np.maximum(lengths - LENGTH + 1, 1), 0)
-    starts, rows = _ranges(_bounds(lengths)[:-1], counts), np.repeat(np.arange(len(texts)), counts)
-    widths = np.minimum(lengths, LENGTH)[rows]
+    counts = np.where(lengths > 0, np.maximum(lengths - NGRAM_LETTERS + 1, 1), 0)
+    starts, rows = _expand_ranges(_bounds_of(lengths)[:-1], counts), np.repeat(np.arange(len(texts)), counts)
+    widths = np.minimum(lengths, NGRAM_LETTERS)[rows]
     hashes = np.zeros(len(starts), dtype=np.uint64)
-    for place in range(LENGTH):
-        within = widths > place
-        mixed = (hashes ^ letters[np.where(within, starts + place, 0)]) * FACTOR
+    for offset in range(NGRAM_LETTERS):
+        within = widths > offset
+        mixed = (hashes ^ letters[np.where(within, starts + offset, 0)]) * HASH_MULTIPLIER
         hashes = np.where(within, mixed ^ (mixed >> np.uint64(29)), hashes)
     order = np.lexsort((hashes, rows))
     hashes, rows = hashes[order], rows[order]
-    different = np.append(True, (hashes[1:] != hashes[:-1]) | (rows[1:] != rows[:-1]))[: len(hashes)]
-    return LetterSets(hashes[different], _bounds(np.bincount(rows[different], minlength=len(texts))))
+    is_first = np.append(True, (hashes[1:] != hashes[:-1]) | (rows[1:] != rows[:-1]))[: len(hashes)]
+    return NgramSets(hashes[is_first], _bounds_of(np.bincount(rows[is_first], minlength=len(texts))))
 
 
-def _in_common(one: LetterSets, other: LetterSets) -> Ints:
-    """Two times n sets -> (n,) how many hashes the two of a row share."""
-    rows = np.concatenate([one.rows, other.rows])
-    hashes = np.concatenate([one.hashes, other.hashes])
+def _count_common(left: NgramSets, right: NgramSets) -> Ints:
+    """Return the number of hashes (n,) that row i of n sets and row i of n other sets share."""
+    rows = np.concatenate([left.rows, right.rows])
+    hashes = np.concatenate([left.hashes, right.hashes])
     order = np.lexsort((hashes, rows))
     rows, hashes = rows[order], hashes[order]
-    twice = (rows[1:] == rows[:-1]) & (hashes[1:] == hashes[:-1])
-    return np.bincount(rows[1:][twice], minlength=len(one.bounds) - 1)
+    is_repeated = (rows[1:] == rows[:-1]) & (hashes[1:] == hashes[:-1])
+    return np.bincount(rows[1:][is_repeated], minlength=len(left.bounds) - 1)
 
 
-def _find(known: Hashes, wanted: Hashes) -> tuple[Ints, Ints]:
-    """Where in `known`, ascending, those of `wanted` stand that are there, and which of `wanted` these are."""
-    order = np.argsort(wanted)  # in this order the search finds in the cache what it needs next
-    ordered = wanted[order]
-    places = np.searchsorted(known, ordered)
-    there = np.flatnonzero(places < len(known))
-    there = there[known[places[there]] == ordered[there]]
-    return places[there], order[there]
+def _match_sorted(keys: Hashes, queries: Hashes) -> tuple[Ints, Ints]:
+    """Return positions (m,) in the sorted `keys` and rows (m,) of `queries` for all queries that are among the keys."""
+    order = np.argsort(queries)  # sorted queries keep the binary search in the cache
+    ordered = queries[order]
+    positions = np.searchsorted(keys, ordered)
+    matched = np.flatnonzero(positions < len(keys))
+    matched = matched[keys[positions[matched]] == ordered[matched]]
+    return positions[matched], order[matched]
 
 
-def _bounds(sizes: Ints) -> Ints:
+def _bounds_of(sizes: Ints) -> Ints:
     return np.append(0, np.cumsum(sizes))
 
 
-def _ranges(starts: Ints, sizes: Ints) -> Ints:
-    """The numbers start, start + 1, ... of each row, `size` of them, one row after the other."""
-    bounds = _bounds(sizes)
+def _expand_ranges(starts: Ints, sizes: Ints) -> Ints:
+    """Return start, start + 1, ..., start + size - 1 of each range, concatenated."""
+    bounds = _bounds_of(sizes)
     return np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], sizes)

@@ -1,4 +1,4 @@
-"""Every sentence of a file, whatever its columns are called: what an evaluation file forbids to learn from."""
+"""Read every sentence of an evaluation file, whatever its columns, so that none of them becomes training data."""
 
 import json
 from collections.abc import Iterator
@@ -11,23 +11,23 @@ from miner.text import streams
 from miner.text.formats import refuse
 
 
-def sentences(uri: str) -> Iterator[str]:
-    """The cells of text and TSV, the strings in the values of JSONL and Parquet; those without a letter or figure say nothing.
+def read_sentences(uri: str) -> Iterator[str]:
+    """Yield the cells of text and TSV files, and all strings in JSONL and Parquet values, that contain a letter or digit.
 
-    DataError where the file cannot be read or holds no sentence, ConfigError where it is of a kind that is not read.
+    Raises DataError if the file cannot be read or has no sentences, ConfigError if its format is not supported.
     """
     kind, compression = streams.extensions(uri)
     refuse(uri, kind)
-    empty = True
-    for text in _parquet(uri) if kind == ".parquet" else _lines(uri, compression, kind in (".jsonl", ".ndjson")):
+    is_empty = True
+    for text in _read_parquet(uri) if kind == ".parquet" else _read_lines(uri, compression, kind in (".jsonl", ".ndjson")):
         if any(map(str.isalnum, text)):
-            empty = False
+            is_empty = False
             yield text
-    if empty:
-        raise DataError(f"{uri}: not one sentence in it to keep from being learnt; check the file")
+    if is_empty:
+        raise DataError(f"{uri}: no sentences to exclude from training; check the file")
 
 
-def _lines(uri: str, compression: str, json_lines: bool) -> Iterator[str]:
+def _read_lines(uri: str, compression: str, is_jsonl: bool) -> Iterator[str]:
     number = 0
     with streams.open_bytes(uri, compression) as handle:
         for block in streams.line_blocks(handle, streams.MAX_LINE):
@@ -35,24 +35,25 @@ def _lines(uri: str, compression: str, json_lines: bool) -> Iterator[str]:
                 number += 1
                 try:
                     text = line.removeprefix(streams.BOM).decode()
-                    yield from _strings(json.loads(text)) if json_lines and text else text.split("\t")
+                    yield from _strings_in(json.loads(text)) if is_jsonl and text else text.split("\t")
                 except ValueError as error:
-                    raise DataError(f"{uri}:{number}: {'not JSON' if json_lines else 'not UTF-8'} ({error}); mend the line") from error
+                    problem = "not JSON" if is_jsonl else "not UTF-8"
+                    raise DataError(f"{uri}:{number}: {problem} ({error}); fix the line") from error
 
 
-def _strings(value: object) -> Iterator[str]:
-    """The strings of a value, however deep."""
+def _strings_in(value: object) -> Iterator[str]:
+    """Yield all strings of a nested value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, bytes):
         yield value.decode(errors="replace")
     elif isinstance(value, dict | list):
         for part in value.values() if isinstance(value, dict) else value:
-            yield from _strings(part)
+            yield from _strings_in(part)
 
 
-def _parquet(uri: str) -> Iterator[str]:
+def _read_parquet(uri: str) -> Iterator[str]:
     fs, path = storage.filesystem(uri)
     with streams.clear_errors(uri, "Parquet"), fs.open(path, "rb") as handle, pq.ParquetFile(handle, pre_buffer=False) as file:
         for batch in file.iter_batches():
-            yield from _strings(batch.to_pydict())
+            yield from _strings_in(batch.to_pydict())

@@ -1,4 +1,4 @@
-"""Groups of sentences that say the same, through the pairs that link them: en-de and en-fr meet at one English sentence."""
+"""Translation groups: sentences that mined pairs connect. An en-de pair and an en-fr pair with one English sentence form a group."""
 
 from collections.abc import Sequence
 
@@ -11,55 +11,56 @@ Bools = npt.NDArray[np.bool_]
 CONTRADICTED = -1
 
 
-def link(first: Ints, second: Ints, langs: Ints, strengths: npt.NDArray[np.float64]) -> Ints:
-    """m pairs of sentences -> (m,) the group of each pair, numbered from 0, or CONTRADICTED.
+def link_pairs(sources: Ints, targets: Ints, langs: Ints, strengths: npt.NDArray[np.float64]) -> Ints:
+    """Return the group (m,) of each of m pairs, numbered from 0, or CONTRADICTED.
 
-    `first` and `second` (m,) are numbers of sentences, `langs` (n,) their languages. The strongest pairs link first, and a pair that
-    would bring two sentences of one language into a group is contradicted by stronger ones: it links nothing.
+    `sources` and `targets` (m,) are sentence numbers, `langs` (n,) the language of each sentence. Pairs are linked in order of strength. A
+    pair that would put two sentences of one language into a group contradicts stronger pairs and is not linked.
     """
-    parent = list(range(len(langs)))
+    parents = list(range(len(langs)))  # union-find
     members = {node: {int(lang): node} for node, lang in enumerate(langs)}  # root -> language -> sentence
 
-    def root(node: int) -> int:
-        while parent[node] != node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
+    def find_root(node: int) -> int:
+        while parents[node] != node:
+            parents[node] = parents[parents[node]]
+            node = parents[node]
         return node
 
-    linked = np.zeros(len(first), dtype=bool)
-    for at in np.argsort(-strengths, kind="stable"):
-        one, other = root(int(first[at])), root(int(second[at]))
-        if one != other:
-            small, large = sorted((one, other), key=lambda node: len(members[node]))
+    is_linked = np.zeros(len(sources), dtype=bool)
+    for pair in np.argsort(-strengths, kind="stable"):
+        source_root, target_root = find_root(int(sources[pair])), find_root(int(targets[pair]))
+        if source_root != target_root:
+            small, large = sorted((source_root, target_root), key=lambda node: len(members[node]))
             if members[small].keys() & members[large].keys():
                 continue
             members[large] |= members.pop(small)
-            parent[small] = large
-        linked[at] = True
-    roots = np.array([root(int(node)) for node in first], dtype=np.int64)
-    groups = np.full(len(first), CONTRADICTED, dtype=np.int64)
-    groups[linked] = np.unique(roots[linked], return_inverse=True)[1]
+            parents[small] = large
+        is_linked[pair] = True
+    roots = np.array([find_root(int(node)) for node in sources], dtype=np.int64)
+    groups = np.full(len(sources), CONTRADICTED, dtype=np.int64)
+    groups[is_linked] = np.unique(roots[is_linked], return_inverse=True)[1]
     return groups
 
 
-def held_out(groups: Ints, ids: Ints, share: float, seed: int) -> Bools:
-    """(m,) groups of pairs and an id (m,) of each pair -> (m,) whether it is kept for validation: all pairs of groups drawn at random.
+def draw_validation(groups: Ints, ids: Ints, share: float, seed: int) -> Bools:
+    """Return a mask (m,) of the pairs held out for validation: all pairs of a random share of the groups.
 
-    Drawn from all groups alike, whatever their margins: the best pairs alone would be the easiest. What is drawn follows from the
-    ids, which are hashes of sentences, so that a group that is found again in the next round is held out again, and never learnt.
+    `groups` (m,) are those of `link_pairs`, `ids` (m,) a sentence id of each pair. Groups are drawn whatever their margins: the best pairs
+    alone would be the easiest. The draw depends on the ids, which are hashes of the text, so a group that is mined again in a later round
+    is held out again and never becomes training data.
     """
-    linked = groups != CONTRADICTED
-    known, places = np.unique(groups[linked], return_inverse=True)
-    lots = ids[linked].view(np.uint64) ^ np.random.default_rng(seed).integers(1 << 64, dtype=np.uint64)
-    least = np.full(len(known), np.iinfo(np.uint64).max, dtype=np.uint64)
-    np.minimum.at(least, places, lots)
-    drawn = known[np.argsort(least, kind="stable")[: int(share * len(known))]]
-    kept: Bools = np.isin(groups, drawn)
-    return kept
+    is_linked = groups != CONTRADICTED
+    distinct, group_index = np.unique(groups[is_linked], return_inverse=True)
+    keys = ids[is_linked].view(np.uint64) ^ np.random.default_rng(seed).integers(1 << 64, dtype=np.uint64)
+    group_keys = np.full(len(distinct), np.iinfo(np.uint64).max, dtype=np.uint64)
+    np.minimum.at(group_keys, group_index, keys)
+    drawn = distinct[np.argsort(group_keys, kind="stable")[: int(share * len(distinct))]]
+    is_held_out: Bools = np.isin(groups, drawn)
+    return is_held_out
 
 
-def touching(held: Bools, columns: Sequence[Ints]) -> Bools:
-    """(m,): pairs that share a sentence with a pair that is held out, that pair included; columns (m,) are the pairs' sentences."""
-    nodes = np.concatenate([column[held] for column in columns])
-    found: Bools = np.any([np.isin(column, nodes) for column in columns], axis=0)
-    return found
+def share_sentence(is_held_out: Bools, columns: Sequence[Ints]) -> Bools:
+    """Return a mask (m,) of the pairs that share a sentence with a held-out pair; `columns` (m,) are the sentences of each pair."""
+    sentences = np.concatenate([column[is_held_out] for column in columns])
+    mask: Bools = np.any([np.isin(column, sentences) for column in columns], axis=0)
+    return mask

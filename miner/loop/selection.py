@@ -1,4 +1,4 @@
-"""Which mined pairs are learnt from: the best, but neither boilerplate nor what only one direction of the search thinks."""
+"""Selection of training pairs from mined pairs: by margin, without boilerplate, and with a penalty for one-way pairs."""
 
 import math
 from dataclasses import dataclass
@@ -16,17 +16,17 @@ Bools = npt.NDArray[np.bool_]
 Keys = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
 
-FIGURES = regex.compile(r"\p{N}+")
+NUMERALS = regex.compile(r"\p{N}+")
 
 
 @dataclass(frozen=True)
 class MinedPairs:
-    """n pairs of one pair of languages, one sentence of each in a row."""
+    """n mined pairs of one language pair."""
 
     margins: Floats  # (n,)
-    mutual: Bools  # (n,): each sentence is the best of the other
-    sources: Keys  # (n,) what sentences of one template share
-    targets: Keys  # (n,)
+    is_mutual: Bools  # (n,) whether each sentence is the best candidate of the other
+    source_keys: Keys  # (n,) `template_keys` of the sentences
+    target_keys: Keys  # (n,)
 
     def __len__(self) -> int:
         return len(self.margins)
@@ -34,41 +34,47 @@ class MinedPairs:
 
 @dataclass(frozen=True)
 class Selection:
-    """Rows of what was mined, the strongest first, and how many were left out for which reason."""
+    """The rows of the selected pairs, strongest first, and the number of dropped pairs by reason."""
 
     rows: Rows
-    strengths: Floats  # of the rows: margins, less what a one-way pair loses
-    left_out: dict[str, int]
+    strengths: Floats  # of the rows: margin, less the penalty of a one-way pair
+    num_dropped: dict[str, int]
 
 
 def template_keys(texts: list[str]) -> Keys:
-    """n texts -> (n,) keys, equal for those that differ in figures, case, punctuation and spaces alone: `Page 1 of 9` and `page 2 of 7`."""
+    """Return keys (n,), equal for texts that differ in numerals, case, punctuation and spaces only: `Page 1 of 9` and `page 2 of 7`."""
     digest = xxhash.xxh3_64_intdigest
-    keys = (digest((FIGURES.sub("", skeleton(text)) or text).encode()) for text in texts)
+    keys = (digest((NUMERALS.sub("", skeleton(text)) or text).encode()) for text in texts)
     return np.fromiter(keys, dtype=np.uint64, count=len(texts)).view(np.int64)
 
 
-def choose(mined: MinedPairs, threshold: float, settings: SelectionSettings) -> Selection:
-    """The pairs above a threshold, `top` of them at most; where they are fewer than `min_count`, more of those that were mined."""
-    strengths = mined.margins - settings.one_way * ~mined.mutual
-    ranked = np.lexsort((np.arange(len(mined)), -strengths))
-    fresh = ranked[_first_times(mined.sources[ranked], settings.repeats) & _first_times(mined.targets[ranked], settings.repeats)]
-    above = int((strengths[fresh] > threshold).sum())
-    skipped = math.ceil(settings.skip_top * max(above, min(settings.min_count, len(fresh))))  # of what is wanted, not of the weak rest
-    below = fresh[skipped:]
-    count = max(above - skipped, min(settings.min_count, len(below)))
-    count = count if settings.top is None else min(count, settings.top)
-    rows = below[:count]
-    left_out = {"repeated": len(ranked) - len(fresh), "at the top": len(fresh) - len(below), "too weak": len(below) - count}
-    return Selection(rows, strengths[rows], left_out)
+def select_pairs(pairs: MinedPairs, threshold: float, settings: SelectionSettings) -> Selection:
+    """Select the pairs above a threshold, at most `top`; if they are fewer than `min_count`, add the best of the others."""
+    strengths = pairs.margins - settings.one_way * ~pairs.is_mutual
+    ranked = np.lexsort((np.arange(len(pairs)), -strengths))
+    is_new = _mask_repeats(pairs.source_keys[ranked], settings.repeats) & _mask_repeats(pairs.target_keys[ranked], settings.repeats)
+    unrepeated = ranked[is_new]
+    num_above = int((strengths[unrepeated] > threshold).sum())
+    num_requested = max(num_above, min(settings.min_count, len(unrepeated)))
+    num_skipped = math.ceil(settings.skip_top * num_requested)
+    candidates = unrepeated[num_skipped:]
+    num_selected = max(num_above - num_skipped, min(settings.min_count, len(candidates)))
+    num_selected = num_selected if settings.top is None else min(num_selected, settings.top)
+    rows = candidates[:num_selected]
+    num_dropped = {
+        "repeated": len(ranked) - len(unrepeated),
+        "at the top": num_skipped,
+        "too weak": len(candidates) - num_selected,
+    }
+    return Selection(rows, strengths[rows], num_dropped)
 
 
-def _first_times(keys: Keys, times: int) -> Bools:
-    """(n,): where a key stands for one of the first so many times."""
+def _mask_repeats(keys: Keys, max_count: int) -> Bools:
+    """Return a mask (n,) that is True for the first `max_count` occurrences of each key."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(keys) else np.zeros(0, np.intp)
-    place = np.arange(len(keys)) - np.repeat(starts, np.diff(np.append(starts, len(keys))))
-    first = np.empty(len(keys), dtype=bool)
-    first[order] = place < times
-    return first
+    occurrence = np.arange(len(keys)) - np.repeat(starts, np.diff(np.append(starts, len(keys))))
+    mask = np.empty(len(keys), dtype=bool)
+    mask[order] = occurrence < max_count
+    return mask

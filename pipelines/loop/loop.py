@@ -1,7 +1,7 @@
-"""`miner loop`: rounds of mining with an encoder and training the next one on what was mined, until another round is not worth it.
+"""`miner loop`: rounds that mine with an encoder and train the next one on the mined pairs, until a stop rule applies.
 
-`OUTPUT/seed` and `OUTPUT/round-00`, `round-01`, ... each hold an `encoder`; `latest` points to the one that mines next, `best` to
-the best on dev. `OUTPUT/loop.json` tells of all rounds. Everything that is finished is kept, so a run that was stopped goes on.
+`OUTPUT/seed` and `OUTPUT/round-00`, `round-01`, ... each contain an `encoder`; `latest` links to the one that mines next, `best` to the
+best one on dev. `OUTPUT/loop.json` records all rounds. Finished stages are kept, so an interrupted run can be resumed.
 """
 
 import logging
@@ -19,16 +19,16 @@ from miner.errors import ConfigError
 from miner.evaluation.inputs import read_aligned
 from miner.evaluation.tatoeba import find_files
 from miner.loop.decontaminate import EvaluationIndex
-from miner.loop.evaluation_texts import sentences
+from miner.loop.evaluation_texts import read_sentences
+from miner.loop.progress import LoopState, RoundOutcome, assess_rounds
 from miner.loop.settings import LoopConfig
-from miner.loop.stopping import LoopState, RoundOutcome, judge
 from miner.text import readers
 from miner.training import checkpoints, config_checks
 from miner.training import run as training
 from miner.training.columns import expand_globs
 from miner.training.trainer import ENCODER
 from pipelines.loop import round as rounds
-from pipelines.loop.overlap import changes
+from pipelines.loop.select import LanguagePair, compare_selections
 from pipelines.mining import auto_threshold
 from pipelines.mining import gold_pairs as golds
 
@@ -40,145 +40,150 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LoopResult:
-    """What `miner loop` came to."""
+    """The result of `miner loop`."""
 
     output: str
-    start: Mapping[str, Any]  # of the first encoder: dev, test, tatoeba
-    rounds: Sequence[Mapping[str, Any]]  # of each round: selection, dev, test, drift, seconds, kept
+    start: Mapping[str, Any]  # of the start encoder: dev, test, tatoeba
+    rounds: Sequence[Mapping[str, Any]]  # of each round: selection, dev, test, drift, seconds
     state: LoopState
 
     @property
     def encoder(self) -> str:
-        """The best on dev."""
+        """The directory of the best encoder on dev."""
         return str(Path(self.output) / BEST / ENCODER)
 
     def figures(self) -> dict[str, Any]:
-        """The same for a program."""
-        told = [{**figures, "kept": kept} for figures, kept in zip(self.rounds, self.state.kept, strict=True)]
-        names = {"best": _name(self.state.best), "latest": _name(self.state.latest), "stopped": self.state.stop}
-        return {"start": self.start, "rounds": told, **names}
+        """Return the content of loop.json."""
+        rounds = [{**figures, "kept": kept} for figures, kept in zip(self.rounds, self.state.kept, strict=True)]
+        names = {"best": _round_name(self.state.best), "latest": _round_name(self.state.latest), "stopped": self.state.stop}
+        return {"start": self.start, "rounds": rounds, **names}
 
 
 def run(config: LoopConfig, output: str, resume: bool = False, options: Sequence[str] = ()) -> LoopResult:
-    """Run the loop into `output`, or go on with it.
+    """Run the loop into `output`, or resume it.
 
-    Raises the MinerError of whatever cannot work; all that can be known before the first round is said before it.
+    Raises a MinerError. Errors in the config and its files are reported before the first round.
     """
-    forbidden = check(config)
+    evaluation = check(config)
     _claim(config, Path(output), resume)
-    start = _start(config, output)
+    start = _prepare_start(config, output)
     done: list[dict[str, Any]] = []
-    while storage.exists(_place(output, len(done), ROUND)):
-        done.append(storage.read_json(_place(output, len(done), ROUND)))
+    while storage.exists(_round_path(output, len(done), ROUND)):
+        done.append(storage.read_json(_round_path(output, len(done), ROUND)))
     while True:
-        state = _judge(config, start, done)
+        state = _assess(config, start, done)
         result = LoopResult(output, start, done, state)
-        _point(Path(output), state)
+        _update_links(Path(output), state)
         storage.write_json(storage.join(output, LOOP), result.figures())
         if done and "dev" in done[-1] and not state.kept[-1]:
-            logger.warning("%s is rolled back: dev is worse than that of %s", _name(len(done) - 1), _name(state.latest))
+            logger.warning("%s is rolled back: dev is worse than that of %s", _round_name(len(done) - 1), _round_name(state.latest))
         if state.stop is not None:
             logger.info("the loop ends: %s", state.stop)
             return result
-        done.append(_round(config, output, len(done), state, forbidden, options))
+        done.append(_run_round(config, output, len(done), state, evaluation, options))
 
 
 def check(config: LoopConfig) -> EvaluationIndex:
-    """See that files and encoder are there, and read what may not be learnt from; raises the MinerError of what is not."""
+    """Check files and encoders before the first round, and index the evaluation sentences. Raises the MinerError of what is wrong."""
     for files in config.corpora.values():
         readers.expand(files)
-    for recipe in (config.training, config.start.train):
-        if recipe is not None:
-            config_checks.check(recipe)
-            expand_globs([uri for source in recipe.data for uri in source.files if "{round}" not in uri])
-    for pair in config.mined:
-        gold, planted = (rounds.of_pair(name, pair) for name in (config.mining.gold, config.mining.planted))
-        auto_threshold.check(config.mining.part(DecideSettings).model_copy(update={"gold": gold, "planted": planted}))
-        if gold is not None:
-            golds.read(gold)
-            several = [lang for lang in pair if len(readers.expand(config.corpora[lang])) > 1]
-            if several:
-                raise ConfigError(
-                    f"mining.gold tells lines of one file, and corpora.{several[0]} has more; give one file a language, or no gold"
-                )
+    for train_config in (config.training, config.start.train):
+        if train_config is not None:
+            config_checks.check(train_config)
+            expand_globs([uri for source in train_config.data for uri in source.files if "{round}" not in uri])
+    for langs in config.language_pairs:
+        _check_language_pair(config, langs)
     if config.start.train is None:
         load_encoder(config.start.encoder, config.start)
     for task in (*config.evaluation.dev.values(), *config.evaluation.test.values()):
         read_aligned(task)
-    return EvaluationIndex(_evaluation_texts(config), config.evaluation.near)
+    return EvaluationIndex(_evaluation_sentences(config), config.evaluation.near)
 
 
-def _evaluation_texts(config: LoopConfig) -> Iterable[str]:
-    """Every sentence that encoders are measured on, or that the config names besides."""
+def _check_language_pair(config: LoopConfig, langs: LanguagePair) -> None:
+    """Check threshold, planted pairs and gold pairs of a language pair."""
+    gold, planted = (rounds.fill_languages(name, langs) for name in (config.mining.gold, config.mining.planted))
+    auto_threshold.check(config.mining.part(DecideSettings).model_copy(update={"gold": gold, "planted": planted}))
+    if gold is not None:
+        golds.read(gold)
+        for lang in langs:
+            if len(readers.expand(config.corpora[lang])) > 1:
+                raise ConfigError(
+                    f"mining.gold refers to lines of one file, and corpora.{lang} has several; give one file per language, or no gold"
+                )
+
+
+def _evaluation_sentences(config: LoopConfig) -> Iterable[str]:
+    """Yield all sentences of the evaluation files and of `evaluation.decontaminate`."""
     evaluation = config.evaluation
-    files = {place for tasks in (evaluation.dev, evaluation.test) for task in tasks.values() for place in task.places()}
-    files |= set(find_files(evaluation.tatoeba).values()) if evaluation.tatoeba is not None else set()
-    for uri in sorted({*files, *expand_globs(evaluation.decontaminate)}):
-        yield from sentences(uri)
+    uris = {uri for tasks in (evaluation.dev, evaluation.test) for task in tasks.values() for uri in task.places()}
+    uris |= set(find_files(evaluation.tatoeba).values()) if evaluation.tatoeba is not None else set()
+    for uri in sorted({*uris, *expand_globs(evaluation.decontaminate)}):
+        yield from read_sentences(uri)
 
 
 def _claim(config: LoopConfig, folder: Path, resume: bool) -> None:
-    """Write the config down; ConfigError where the folder holds another loop, or one that is not to be resumed."""
-    held = folder / CONFIG
-    ours = config.model_dump(mode="json")
-    if held.exists():
+    """Write the config. Raises ConfigError if the folder has another loop, or a loop and `resume` is not set."""
+    path = folder / CONFIG
+    settings = config.model_dump(mode="json")
+    if path.exists():
         if not resume:
-            raise ConfigError(f"{folder}: holds a loop already; go on with it by --resume, delete it, or choose another --output")
-        theirs = storage.read_json(str(held))
-        different = [name for name in ours if name not in MAY_CHANGE and ours[name] != theirs.get(name)]
+            raise ConfigError(f"{folder}: contains a loop already; continue it with --resume, delete it, or choose another --output")
+        stored_settings = storage.read_json(str(path))
+        different = [name for name in settings if name not in MAY_CHANGE and settings[name] != stored_settings.get(name)]
         if different:
-            raise ConfigError(f"{held}: the loop was begun with another {different[0]}; resume it with its own config")
+            raise ConfigError(f"{path}: the loop was started with another {different[0]}; resume it with its own config")
     elif folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder}: not empty, and not a loop; choose another --output")
-    storage.write_json(str(held), ours)
+    storage.write_json(str(path), settings)
 
 
-def _start(config: LoopConfig, output: str) -> dict[str, Any]:
-    """Train or copy the first encoder, and measure it."""
+def _prepare_start(config: LoopConfig, output: str) -> dict[str, Any]:
+    """Train or copy the start encoder, and evaluate it."""
     seed = Path(output) / SEED
     if config.start.train is not None:
         training.train(config.start.train, str(seed), resume=True)
     elif not (seed / ENCODER).exists():
-        with checkpoints.atomic_folder(seed / ENCODER) as aside:
-            shutil.copytree(find_folder(config.start.encoder), aside, dirs_exist_ok=True)
-    return rounds.evaluate(config, rounds.RoundFolder(-1, str(seed), str(seed / ENCODER)))
+        with checkpoints.atomic_folder(seed / ENCODER) as temporary:
+            shutil.copytree(find_folder(config.start.encoder), temporary, dirs_exist_ok=True)
+    return rounds.evaluate(config, rounds.RoundPaths(-1, str(seed), str(seed / ENCODER)))
 
 
-def _round(
-    config: LoopConfig, output: str, number: int, state: LoopState, forbidden: EvaluationIndex, options: Sequence[str]
+def _run_round(
+    config: LoopConfig, output: str, number: int, state: LoopState, evaluation: EvaluationIndex, options: Sequence[str]
 ) -> dict[str, Any]:
-    """Run a round and write down what it came to."""
-    folder = _place(output, number)
-    last, start = (str(Path(output) / _name(of) / ENCODER) for of in (state.latest, -1))
-    figures = rounds.run(config, rounds.RoundFolder(number, folder, start, last), forbidden, options)
-    figures["changes"] = changes(folder, _place(output, number - 1) if number else None)
-    figures["text"] = storage.read_json(storage.join(folder, rounds.BEGUN))  # what was embedded, and not what came since
+    """Run a round and write its figures to `round.json`."""
+    folder = _round_path(output, number)
+    start_encoder, last_encoder = (str(Path(output) / _round_name(source) / ENCODER) for source in (-1, state.latest))
+    figures = rounds.run(config, rounds.RoundPaths(number, folder, start_encoder, last_encoder), evaluation, options)
+    figures["changes"] = compare_selections(folder, _round_path(output, number - 1) if number else None)
+    figures["text"] = storage.read_json(storage.join(folder, rounds.BEGUN))  # the corpora as embedded, not as they are now
     storage.write_json(storage.join(folder, ROUND), figures)
     return figures
 
 
-def _judge(config: LoopConfig, start: Mapping[str, Any], done: Sequence[Mapping[str, Any]]) -> LoopState:
-    new_text = bool(done) and done[-1]["text"] != rounds.signature(config)
-    return judge(fmean(start["dev"].values()), [_ran(figures) for figures in done], config.stop, new_text)
+def _assess(config: LoopConfig, start: Mapping[str, Any], done: Sequence[Mapping[str, Any]]) -> LoopState:
+    has_new_text = bool(done) and done[-1]["text"] != rounds.corpus_signature(config)
+    return assess_rounds(fmean(start["dev"].values()), [_outcome(figures) for figures in done], config.stop, has_new_text)
 
 
-def _ran(figures: Mapping[str, Any]) -> RoundOutcome:
+def _outcome(figures: Mapping[str, Any]) -> RoundOutcome:
     dev = fmean(figures["dev"].values()) if "dev" in figures else None
     return RoundOutcome(figures["selection"]["learnt"], figures["changes"]["jaccard"], dev, sum(figures["seconds"].values()))
 
 
-def _point(folder: Path, state: LoopState) -> None:
-    """Turn `latest` and `best` to their rounds."""
+def _update_links(folder: Path, state: LoopState) -> None:
+    """Point `latest` and `best` to their rounds, atomically."""
     for name, number in ((LATEST, state.latest), (BEST, state.best)):
-        aside = folder / f".{name}.tmp"
-        aside.unlink(missing_ok=True)
-        aside.symlink_to(_name(number))
-        aside.replace(folder / name)
+        temporary = folder / f".{name}.tmp"
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(_round_name(number))
+        temporary.replace(folder / name)
 
 
-def _name(number: int) -> str:
+def _round_name(number: int) -> str:
     return SEED if number < 0 else f"round-{number:02d}"
 
 
-def _place(output: str, number: int, *names: str) -> str:
-    return storage.join(output, _name(number), *names)
+def _round_path(output: str, number: int, *names: str) -> str:
+    return storage.join(output, _round_name(number), *names)

@@ -1,7 +1,7 @@
-"""From what a round mined to what it learns from: `ROUND/pairs`, `ROUND/groups.parquet` and `ROUND/validation`.
+"""Turn the mined pairs of a round into training data: `ROUND/pairs`, `ROUND/groups.parquet` and `ROUND/validation`.
 
-One process does it: all pairs above the thresholds are held in memory, with their texts, and of one pair of languages at a time its
-candidates, some 60 bytes each.
+Runs in one process. Memory holds all pairs above the thresholds with their texts and, for one language pair at a time, its candidates at
+some 60 bytes each.
 """
 
 from collections import Counter
@@ -14,159 +14,193 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from miner import storage
-from miner.loop.decontaminate import EXACT, NEAR, EvaluationIndex
-from miner.loop.groups import CONTRADICTED, held_out, link, touching
-from miner.loop.selection import Bools, MinedPairs, choose, template_keys
+from miner.loop.decontaminate import EXACT, NEAR, NONE, EvaluationIndex
+from miner.loop.groups import CONTRADICTED, Ints, draw_validation, link_pairs, share_sentence
+from miner.loop.progress import jaccard
+from miner.loop.selection import Bools, MinedPairs, select_pairs, template_keys
 from miner.loop.settings import LoopConfig
 from miner.mining import matching, writers
 from miner.mining.gold import Pairs
-from miner.training.datasets import Ints
 from pipelines.mining import candidates
 
 PAIRS, GROUPS, VALIDATION, SELECTION = "pairs", "groups.parquet", "validation", "selection.json"
 GROUP_SCHEMA = pa.schema([("group", pa.int64()), ("lang", pa.string()), ("text", pa.string())])
+NUM_EXAMPLES = 5  # of the pairs gained between two rounds, and of those lost
 
-Pair = tuple[str, str]  # of languages
+LanguagePair = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class MinedFolder:
-    """What one pair of languages gave."""
+    """The mined pairs of one language pair."""
 
-    folder: str  # of `miner mine`
+    folder: str  # output of `miner mine`
     threshold: float
-    gold: Pairs | None  # the true pairs, where they are known
+    gold: Pairs | None  # gold pairs, if there are any
 
 
 @dataclass(frozen=True)
 class SelectedPairs:
-    """The pairs of one pair of languages that were chosen."""
+    """The selected pairs of one language pair."""
 
-    pair: Pair
-    bitext: pa.Table  # of the schema BITEXT, the strongest first
+    langs: LanguagePair
+    bitext: pa.Table  # schema BITEXT, strongest first
     strengths: np.ndarray[Any, Any]
-    figures: dict[str, Any]
+    figures: dict[str, Any]  # counts, precision and recall
+
+    @property
+    def name(self) -> str:
+        return pair_name(self.langs)
 
 
-def select(config: LoopConfig, folder: str, found: Mapping[Pair, MinedFolder], forbidden: EvaluationIndex) -> dict[str, Any]:
-    """Choose, group, split and write; the figures, which also go to `FOLDER/selection.json` when all else is there."""
-    picked = [_pick(config, pair, of, forbidden) for pair, of in found.items()]
-    sides, langs = _nodes(picked)
-    strengths = np.concatenate([of.strengths for of in picked]) if picked else np.zeros(0)
-    groups = link(*sides, langs, strengths)
-    ids = np.concatenate([np.zeros(0, np.int64), *(of.bitext["source_id"].to_numpy() for of in picked)])
-    held = held_out(groups, ids, config.selection.validation, config.selection.seed)
-    learnt = ~touching(held, sides)
+def select(config: LoopConfig, folder: str, mined: Mapping[LanguagePair, MinedFolder], evaluation: EvaluationIndex) -> dict[str, Any]:
+    """Select, group and split the mined pairs, and write the training data.
+
+    Returns the figures, which are also written to `FOLDER/selection.json` after everything else.
+    """
+    selections = [_select_language_pair(config, langs, mined_folder, evaluation) for langs, mined_folder in mined.items()]
+    sides, langs = _number_sentences(selections)
+    strengths = np.concatenate([selection.strengths for selection in selections]) if selections else np.zeros(0)
+    groups = link_pairs(*sides, langs, strengths)
+    ids = np.concatenate([np.zeros(0, np.int64), *(selection.bitext["source_id"].to_numpy() for selection in selections)])
+    is_validation = draw_validation(groups, ids, config.selection.validation, config.selection.seed)
+    is_training = ~share_sentence(is_validation, sides)
     for name in (PAIRS, VALIDATION, GROUPS):
         storage.remove(storage.join(folder, name))
-    bounds = np.cumsum([0, *(len(of.bitext) for of in picked)])
-    for number, of in enumerate(picked):
+    bounds = np.cumsum([0, *(len(selection.bitext) for selection in selections)])
+    for number, selection in enumerate(selections):
         rows = slice(bounds[number], bounds[number + 1])
-        _write_pairs(folder, of, learnt[rows], held[rows])
-        told = {"learnt": int(learnt[rows].sum()), "validation": int(held[rows].sum())}
-        of.figures.update(told, contradicted=int((groups[rows] == CONTRADICTED).sum()))
-    _write_groups(folder, picked, groups, learnt)
+        _write_pairs(folder, selection, is_training[rows], is_validation[rows])
+        selection.figures["learnt"] = int(is_training[rows].sum())
+        selection.figures["validation"] = int(is_validation[rows].sum())
+        selection.figures["contradicted"] = int((groups[rows] == CONTRADICTED).sum())
+    _write_groups(folder, selections, groups, is_training)
     figures = {
-        "pairs": {name_of(of.pair): of.figures for of in picked},
-        "learnt": int(learnt.sum()),
-        "groups": _sizes(groups, sides, learnt),
-        "forbidden": len(forbidden),
+        "pairs": {selection.name: selection.figures for selection in selections},
+        "learnt": int(is_training.sum()),
+        "groups": _count_group_sizes(groups, sides, is_training),
+        "forbidden": len(evaluation),
     }
     storage.write_json(storage.join(folder, SELECTION), figures)
     return figures
 
 
-def name_of(pair: Pair) -> str:
-    return "-".join(pair)
+def pair_name(langs: LanguagePair) -> str:
+    return "-".join(langs)
 
 
-def _pick(config: LoopConfig, pair: Pair, found: MinedFolder, forbidden: EvaluationIndex) -> SelectedPairs:
-    """What is clean, and strong enough."""
-    bitext = storage.read_table(storage.join(found.folder, writers.PARQUET))
-    texts = [bitext[f"{side}_text"].to_pylist() for side in ("source", "target")]
-    kinds = np.maximum(*(forbidden.matches(side) for side in texts))
-    clean = np.flatnonzero(kinds == 0)
-    bitext = bitext.take(pa.array(clean))
-    keys = [template_keys([side[row] for row in clean]) for side in texts]
-    mined = MinedPairs(bitext["margin"].to_numpy(), _mutual(config, found.folder, bitext), *keys)
-    chosen = choose(mined, found.threshold, config.selection)
-    figures = {
-        "mined": len(kinds),
-        "threshold": found.threshold if np.isfinite(found.threshold) else None,
-        "in evaluation files": {"exact": int((kinds == EXACT).sum()), "near": int((kinds == NEAR).sum())},
-        "left out": chosen.left_out,
-        "selected": len(chosen.rows),
-        "both ways": int(mined.mutual[chosen.rows].sum()),
-    }
-    kept = bitext.take(pa.array(chosen.rows))
-    if found.gold is not None:
-        right = sum(pair in found.gold for pair in ids_of(kept))
-        figures |= {"precision": right / max(1, len(kept)), "recall": right / len(found.gold)}
-    return SelectedPairs(pair, kept, chosen.strengths, figures)
-
-
-def ids_of(bitext: pa.Table) -> list[tuple[int, int]]:
-    """The pairs of ids of a bitext."""
+def pair_ids(bitext: pa.Table) -> list[tuple[int, int]]:
+    """Return the (source id, target id) pairs of a bitext."""
     return list(zip(bitext["source_id"].to_pylist(), bitext["target_id"].to_pylist(), strict=True))
 
 
-def _mutual(config: LoopConfig, folder: str, bitext: pa.Table) -> Bools:
-    """(n,): pairs whose sentences are each the best candidate of the other."""
+def _select_language_pair(config: LoopConfig, langs: LanguagePair, mined: MinedFolder, evaluation: EvaluationIndex) -> SelectedPairs:
+    """Drop pairs with a sentence of the evaluation files, and select from the others."""
+    bitext = storage.read_table(storage.join(mined.folder, writers.PARQUET))
+    texts = [bitext[f"{side}_text"].to_pylist() for side in ("source", "target")]
+    kinds = np.maximum(*(evaluation.classify(side) for side in texts))
+    clean_rows = np.flatnonzero(kinds == NONE)
+    bitext = bitext.take(pa.array(clean_rows))
+    keys = [template_keys([side[row] for row in clean_rows]) for side in texts]
+    pairs = MinedPairs(bitext["margin"].to_numpy(), _find_mutual_pairs(config, mined.folder, bitext), *keys)
+    selection = select_pairs(pairs, mined.threshold, config.selection)
+    figures = {
+        "mined": len(kinds),
+        "threshold": mined.threshold if np.isfinite(mined.threshold) else None,
+        "in evaluation files": {"exact": int((kinds == EXACT).sum()), "near": int((kinds == NEAR).sum())},
+        "left out": selection.num_dropped,
+        "selected": len(selection.rows),
+        "both ways": int(pairs.is_mutual[selection.rows].sum()),
+    }
+    selected = bitext.take(pa.array(selection.rows))
+    if mined.gold is not None:
+        num_correct = sum(pair in mined.gold for pair in pair_ids(selected))
+        figures |= {"precision": num_correct / max(1, len(selected)), "recall": num_correct / len(mined.gold)}
+    return SelectedPairs(langs, selected, selection.strengths, figures)
+
+
+def _find_mutual_pairs(config: LoopConfig, folder: str, bitext: pa.Table) -> Bools:
+    """Return a mask (n,) of the pairs whose sentences are each other's best candidate."""
     scored = candidates.read(storage.join(folder, candidates.STAGE), config.mining.margin, -np.inf)
-    best = matching.match(matching.rank(scored), "intersection")
-    known = set(zip(best.source_ids.tolist(), best.target_ids.tolist(), strict=True))
-    return np.fromiter((pair in known for pair in ids_of(bitext)), dtype=bool, count=len(bitext))
+    matches = matching.match(matching.rank(scored), "intersection")
+    mutual = set(zip(matches.source_ids.tolist(), matches.target_ids.tolist(), strict=True))
+    return np.fromiter((pair in mutual for pair in pair_ids(bitext)), dtype=bool, count=len(bitext))
 
 
-def _nodes(picked: Sequence[SelectedPairs]) -> tuple[tuple[Ints, Ints], Ints]:
-    """The sentences of all pairs, numbered: those of either side (m,), and the language of each number."""
-    codes = sorted({lang for of in picked for lang in of.pair})
-    kind = np.dtype([("lang", np.int64), ("id", np.int64)])
+def _number_sentences(selections: Sequence[SelectedPairs]) -> tuple[tuple[Ints, Ints], Ints]:
+    """Number the distinct sentences. Returns the numbers of the source and target (m,) of all pairs, and the language of each number."""
+    codes = sorted({lang for selection in selections for lang in selection.langs})
+    sentence_type = np.dtype([("lang", np.int64), ("id", np.int64)])
     sides = []
-    for place, side in enumerate(("source_id", "target_id")):
-        parts = [np.zeros(0, kind)]
-        for of in picked:
-            part = np.empty(len(of.bitext), kind)
-            part["lang"], part["id"] = codes.index(of.pair[place]), of.bitext[side].to_numpy()
+    for side, column in enumerate(("source_id", "target_id")):
+        parts = [np.zeros(0, sentence_type)]
+        for selection in selections:
+            part = np.empty(len(selection.bitext), sentence_type)
+            part["lang"], part["id"] = codes.index(selection.langs[side]), selection.bitext[column].to_numpy()
             parts.append(part)
         sides.append(np.concatenate(parts))
-    nodes, numbers = np.unique(np.concatenate(sides), return_inverse=True)
-    return (numbers[: len(sides[0])], numbers[len(sides[0]) :]), nodes["lang"]
+    sentences, numbers = np.unique(np.concatenate(sides), return_inverse=True)
+    return (numbers[: len(sides[0])], numbers[len(sides[0]) :]), sentences["lang"]
 
 
-def _write_pairs(folder: str, picked: SelectedPairs, learnt: Bools, held: Bools) -> None:
-    """A bitext to learn from, and a table of source and target to validate on; none where it would be empty."""
-    name = name_of(picked.pair)
-    if learnt.any():
-        table = picked.bitext.filter(pa.array(learnt))
+def _write_pairs(folder: str, selection: SelectedPairs, is_training: Bools, is_validation: Bools) -> None:
+    """Write the training bitext and the validation table of a language pair; neither if it would be empty."""
+    if is_training.any():
+        table = selection.bitext.filter(pa.array(is_training))
         table = table.take(pc.sort_indices(table, [("margin", "descending"), ("source_id", "ascending")]))
-        parts = (table.slice(at, writers.ROWS) for at in range(0, len(table), writers.ROWS))
-        writers.write_bitext(storage.join(folder, PAIRS, name), parts)
-    if held.any():
-        table = picked.bitext.filter(pa.array(held))
+        parts = (table.slice(start, writers.ROWS) for start in range(0, len(table), writers.ROWS))
+        writers.write_bitext(storage.join(folder, PAIRS, selection.name), parts)
+    if is_validation.any():
+        table = selection.bitext.filter(pa.array(is_validation))
         rows = zip(table["source_text"].to_pylist(), table["target_text"].to_pylist(), strict=True)
-        with writers.tsv_writer(storage.join(folder, VALIDATION, f"{name}.tsv")) as file:
-            file.writelines(f"{one}\t{other}\n" for one, other in [("source", "target"), *rows])
+        with writers.tsv_writer(storage.join(folder, VALIDATION, f"{selection.name}.tsv")) as file:
+            file.writelines(f"{source}\t{target}\n" for source, target in [("source", "target"), *rows])
 
 
-def _write_groups(folder: str, picked: Sequence[SelectedPairs], groups: Ints, learnt: Bools) -> None:
-    """A row for each sentence of each group, by group and language."""
+def _write_groups(folder: str, selections: Sequence[SelectedPairs], groups: Ints, is_training: Bools) -> None:
+    """Write one row per sentence and group, sorted by group and language."""
     rows: set[tuple[int, str, str]] = set()
     start = 0
-    for of in picked:
-        here = slice(start, start + len(of.bitext))
-        start = here.stop
-        kept = np.flatnonzero(learnt[here] & (groups[here] != CONTRADICTED))
-        for lang, side in zip(of.pair, ("source_text", "target_text"), strict=True):
-            texts = of.bitext[side].take(pa.array(kept)).to_pylist()
-            rows |= set(zip(groups[here][kept].tolist(), [lang] * len(kept), texts, strict=True))
+    for selection in selections:
+        part = slice(start, start + len(selection.bitext))
+        start = part.stop
+        kept = np.flatnonzero(is_training[part] & (groups[part] != CONTRADICTED))
+        for lang, column in zip(selection.langs, ("source_text", "target_text"), strict=True):
+            texts = selection.bitext[column].take(pa.array(kept)).to_pylist()
+            rows |= set(zip(groups[part][kept].tolist(), [lang] * len(kept), texts, strict=True))
     records = [dict(zip(GROUP_SCHEMA.names, row, strict=True)) for row in sorted(rows)]
     storage.write_table(storage.join(folder, GROUPS), pa.Table.from_pylist(records, GROUP_SCHEMA))
 
 
-def _sizes(groups: Ints, sides: tuple[Ints, Ints], learnt: Bools) -> dict[str, int]:
-    """How many groups have so many sentences."""
-    kept = learnt & (groups != CONTRADICTED)
+def _count_group_sizes(groups: Ints, sides: tuple[Ints, Ints], is_training: Bools) -> dict[str, int]:
+    """Return group size -> number of groups."""
+    kept = is_training & (groups != CONTRADICTED)
     members = np.unique(np.concatenate([np.stack([groups[kept], side[kept]], axis=1) for side in sides]), axis=0)
     sizes = Counter(np.unique(members[:, 0], return_counts=True)[1].tolist())
     return {str(size): count for size, count in sorted(sizes.items())}
+
+
+def compare_selections(folder: str, previous_folder: str | None) -> dict[str, Any]:
+    """Compare the training pairs of two rounds: Jaccard index (None for the first round), and pairs gained and lost with examples."""
+    pairs, previous = _read_pairs(folder), _read_pairs(previous_folder) if previous_folder else {}
+    gained, lost = sorted(pairs.keys() - previous.keys()), sorted(previous.keys() - pairs.keys())
+    return {
+        "jaccard": jaccard(pairs.keys(), previous.keys()) if previous_folder else None,
+        "gained": {"pairs": len(gained), "examples": [pairs[key] for key in _pick_examples(gained)]},
+        "lost": {"pairs": len(lost), "examples": [previous[key] for key in _pick_examples(lost)]},
+    }
+
+
+def _pick_examples(keys: list[Any]) -> list[Any]:
+    """Return a few evenly spaced keys: ids are hashes, so this is as good as a random sample."""
+    return [keys[index] for index in np.unique(np.linspace(0, len(keys) - 1, NUM_EXAMPLES).astype(int))] if keys else []
+
+
+def _read_pairs(folder: str) -> dict[tuple[str, int, int], dict[str, Any]]:
+    """Return (language pair, source id, target id) -> margin and texts."""
+    pairs = {}
+    for name in storage.names_in(storage.join(folder, PAIRS)):
+        bitext = storage.read_table(storage.join(folder, PAIRS, name, writers.PARQUET))
+        rows = bitext.select(["margin", "source_text", "target_text"]).to_pylist()
+        pairs |= {(name, *ids): {"languages": name, **row} for ids, row in zip(pair_ids(bitext), rows, strict=True)}
+    return pairs

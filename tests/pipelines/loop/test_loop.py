@@ -1,4 +1,4 @@
-"""`miner loop` from end to end, on corpora of spelled-out numbers in which every translation is known."""
+"""`miner loop` end to end, on corpora of spelled-out numbers, whose translations are all known."""
 
 import os
 import random
@@ -21,40 +21,40 @@ from tiny import NUMBERS, numbers, save_transformer, sentence, write_pairs, writ
 
 from miner import storage
 from miner.encoders import load_encoder
-from miner.training.trainer import Trainer
-from pipelines.loop import round
+from pipelines.loop import round as loop_round
+from pipelines.mining import mine
 
 LANGS = tuple(NUMBERS)
-ROWS, SEEDS, DEV = 240, 60, 60
+CORPUS_ROWS, SEED_ROWS, DEV_ROWS = 240, 60, 60
 ONE_PAIR = [list(LANGS[:2])]
 TEMPLATE = "page {} of {}"
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")  # what is tiny is done sooner without threads that wait for one another
+pytestmark = pytest.mark.usefixtures("one_thread")  # tiny models train faster without thread synchronisation
 
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Corpora of which every sentence is in all languages, shuffled; planted in them are the dev sentences and a template."""
+    """Shuffled corpora with the same sentences in all languages, plus the dev sentences and pages of a template."""
     folder = tmp_path_factory.mktemp("loop-data")
-    drawn = numbers(ROWS + SEEDS + DEV, seed=1, digits=6)
-    mono, seeds, dev = drawn[:ROWS], drawn[ROWS : ROWS + SEEDS], drawn[ROWS + SEEDS :]
+    rows = numbers(CORPUS_ROWS + SEED_ROWS + DEV_ROWS, seed=1, digits=6)
+    corpus, seeds, dev = rows[:CORPUS_ROWS], rows[CORPUS_ROWS : CORPUS_ROWS + SEED_ROWS], rows[CORPUS_ROWS + SEED_ROWS :]
     for lang in LANGS:
-        lines = [sentence(lang, digits) for digits in mono]
+        lines = [sentence(lang, digits) for digits in corpus]
         lines += [sentence(lang, digits).upper() + "!" for digits in dev]
         lines += [TEMPLATE.format(number, number + 7) for number in range(100, 130)]
         random.Random(lang).shuffle(lines)
         (folder / f"{lang}.txt").write_text("\n".join(lines) + "\n")
-    known = [{lang: sentence(lang, digits) for lang in LANGS} for digits in seeds]
-    known += [dict.fromkeys(LANGS, TEMPLATE.format(number, number - 300)) for number in range(500, 530)]  # so that figures have vectors
-    rows = [{"group": group, "lang": lang, "text": text} for group, texts in enumerate(known) for lang, text in texts.items()]
-    pq.write_table(pa.Table.from_pylist(rows), folder / "seed.parquet")
+    groups = [{lang: sentence(lang, digits) for lang in LANGS} for digits in seeds]
+    groups += [dict.fromkeys(LANGS, TEMPLATE.format(number, number - 300)) for number in range(500, 530)]  # so that numerals have vectors
+    records = [{"group": number, "lang": lang, "text": text} for number, group in enumerate(groups) for lang, text in group.items()]
+    pq.write_table(pa.Table.from_pylist(records), folder / "seed.parquet")
     for lang in LANGS[1:]:
         write_tsv(folder / f"dev.{lang}.tsv", ["en", "xx"], [[sentence(LANGS[0], row), sentence(lang, row)] for row in dev])
     return folder
 
 
-def recipe(*files: str, steps: int) -> dict[str, Any]:
+def train_config(*files: str, steps: int) -> dict[str, Any]:
     source = {"strategy": "grouped_pairs", "columns": {"group": "group", "lang": "lang", "text": "text"}, "block_size": 64}
     return {
         "encoder": {"kind": "static", "dim": 16, "spelling_buckets": 64, "vocabulary": {"size": 80, "sentences": 2000}},
@@ -64,85 +64,89 @@ def recipe(*files: str, steps: int) -> dict[str, Any]:
     }
 
 
-def config(data: Path, **changes: Any) -> dict[str, Any]:
+def loop_config(data: Path, **changes: Any) -> dict[str, Any]:
     seed = str(data / "seed.parquet")
     dev = {lang: str(data / f"dev.{lang}.tsv") for lang in LANGS[1:]}
     tasks = {lang: {"source": uri, "target": uri, "text_column": "en", "target_column": "xx"} for lang, uri in dev.items()}
     return {
         "corpora": {lang: [str(data / f"{lang}.txt")] for lang in LANGS},
-        "start": {"train": recipe(seed, steps=20)},
+        "start": {"train": train_config(seed, steps=20)},
         "mining": {"threshold": 1.0, "pair_filters": {}},
         "selection": {"validation": 0.1, "skip_top": 0.0},
-        "training": recipe(seed, "{round}/groups.parquet", steps=60),
+        "training": train_config(seed, "{round}/groups.parquet", steps=60),
         "evaluation": {"dev": tasks, "near": 1.0},
         "stop": {"rounds": 1, "least_pairs": 20},
         **changes,
     }
 
 
-def write(folder: Path, values: dict[str, Any]) -> str:
+def write_config(folder: Path, values: dict[str, Any]) -> str:
     path = folder / "loop.yaml"
     path.write_text(yaml.safe_dump(values, sort_keys=False))
     return str(path)
 
 
-def loop(path: str, output: Path, *more: str) -> Result:
-    return miner("loop", path, "--output", output, *more, report="--json" in more)
+def run_loop(path: str, output: Path, *options: str) -> Result:
+    return miner("loop", path, "--output", output, *options, report="--json" in options)
 
 
-def texts(place: Path, column: str) -> list[str]:
-    return [text for path in sorted(place.glob("pairs/*/bitext.parquet")) for text in storage.read_table(str(path))[column].to_pylist()]
+def training_texts(round_folder: Path, column: str) -> list[str]:
+    return [
+        text for path in sorted(round_folder.glob("pairs/*/bitext.parquet")) for text in storage.read_table(str(path))[column].to_pylist()
+    ]
 
 
 @pytest.fixture(scope="session")
-def done(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_loop(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A loop of two rounds over all pairs of three languages."""
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("loop")
-    values = config(data, stop={"rounds": 2, "least_pairs": 20, "patience": 2, "jaccard": 1.0})
-    result = loop(write(folder, values), folder / "out", "--json", str(folder / "figures.json"))
+    values = loop_config(data, stop={"rounds": 2, "least_pairs": 20, "patience": 2, "jaccard": 1.0})
+    result = run_loop(write_config(folder, values), folder / "out", "--json", str(folder / "figures.json"))
     assert result.exit_code == 0, result.output
     return folder / "out"
 
 
-def test_rounds_gain_and_each_is_complete(done: Path) -> None:
-    told = storage.read_json(str(done / "loop.json"))
-    assert told == storage.read_json(str(done.parent / "figures.json"))
-    dev = [np.mean(list(of["dev"].values())) for of in (told["start"], *told["rounds"])]
+def test_rounds_improve_and_write_all_outputs(finished_loop: Path) -> None:
+    figures = storage.read_json(str(finished_loop / "loop.json"))
+    assert figures == storage.read_json(str(finished_loop.parent / "figures.json"))
+    dev = [np.mean(list(outcome["dev"].values())) for outcome in (figures["start"], *figures["rounds"])]
     assert len(dev) == 3
     assert max(dev[1:]) > dev[0] + 0.1
     for name in ("seed", "round-00", "round-01"):
-        vectors = load_encoder(str(done / name / "encoder")).encode(["one two", "eins zwei"])
+        vectors = load_encoder(str(finished_loop / name / "encoder")).encode(["one two", "eins zwei"])
         assert np.allclose((vectors**2).sum(axis=1), 1, atol=1e-5)
-    assert (done / "best").resolve().name == told["best"]
-    assert (done / "latest" / "encoder" / "miner.json").exists()
-    assert "round-01" in (done / "report.html").read_text(encoding="utf-8")
-    assert "2 rounds" in told["stopped"] or "dev is no better" in told["stopped"]
+    assert (finished_loop / "best").resolve().name == figures["best"]
+    assert (finished_loop / "latest" / "encoder" / "miner.json").exists()
+    assert "round-01" in (finished_loop / "report.html").read_text(encoding="utf-8")
+    assert "2 rounds" in figures["stopped"] or "dev is no better" in figures["stopped"]
 
 
-def test_planted_evaluation_sentences_are_never_learnt(done: Path, data: Path) -> None:
-    held = {cell.casefold() for path in data.glob("dev.*.tsv") for line in path.read_text().splitlines()[1:] for cell in line.split("\t")}
-    assert len(held) == DEV * 3
-    for place in (done / "round-00", done / "round-01"):
-        learnt = texts(place, "source_text") + texts(place, "target_text")
-        learnt += storage.read_table(str(place / "groups.parquet"))["text"].to_pylist()
-        learnt += [cell for path in place.glob("validation/*.tsv") for line in path.read_text().splitlines() for cell in line.split("\t")]
-        assert len(learnt) > 500
-        assert not {text.casefold().rstrip("!") for text in learnt} & held
-        selection = storage.read_json(str(place / "selection.json"))
-        assert sum(of["in evaluation files"]["exact"] for of in selection["pairs"].values()) > DEV
+def test_evaluation_sentences_are_excluded_from_training(finished_loop: Path, data: Path) -> None:
+    evaluation = {
+        cell.casefold() for path in data.glob("dev.*.tsv") for line in path.read_text().splitlines()[1:] for cell in line.split("\t")
+    }
+    assert len(evaluation) == DEV_ROWS * 3
+    for folder in (finished_loop / "round-00", finished_loop / "round-01"):
+        texts = training_texts(folder, "source_text") + training_texts(folder, "target_text")
+        texts += storage.read_table(str(folder / "groups.parquet"))["text"].to_pylist()
+        texts += [cell for path in folder.glob("validation/*.tsv") for line in path.read_text().splitlines() for cell in line.split("\t")]
+        assert len(texts) > 500
+        assert not {text.casefold().rstrip("!") for text in texts} & evaluation
+        selection = storage.read_json(str(folder / "selection.json"))
+        assert sum(pair["in evaluation files"]["exact"] for pair in selection["pairs"].values()) > DEV_ROWS
 
 
-def test_a_template_does_not_come_to_dominate(done: Path) -> None:
-    for place in (done / "round-00", done / "round-01"):
-        for path in place.glob("mined/*/bitext.parquet"):
-            assert sum("page" in text for text in storage.read_table(str(path))["source_text"].to_pylist()) > 20  # it was mined
-        for path in place.glob("pairs/*/bitext.parquet"):
+def test_template_pairs_are_limited(finished_loop: Path) -> None:
+    for folder in (finished_loop / "round-00", finished_loop / "round-01"):
+        for path in folder.glob("mined/*/bitext.parquet"):
+            assert sum("page" in text for text in storage.read_table(str(path))["source_text"].to_pylist()) > 20  # many are mined
+        for path in folder.glob("pairs/*/bitext.parquet"):
             assert sum("page" in text for text in storage.read_table(str(path))["source_text"].to_pylist()) <= 3
 
 
-def test_pairs_link_languages_to_groups(done: Path) -> None:
-    groups = storage.read_table(str(done / "round-00" / "groups.parquet")).to_pylist()
+def test_groups_span_languages(finished_loop: Path) -> None:
+    groups = storage.read_table(str(finished_loop / "round-00" / "groups.parquet")).to_pylist()
     members: dict[int, list[str]] = {}
     for row in groups:
         members.setdefault(row["group"], []).append(row["lang"])
@@ -150,47 +154,47 @@ def test_pairs_link_languages_to_groups(done: Path) -> None:
     assert sum(len(langs) == 3 for langs in members.values()) > len(members) / 4
 
 
-def test_validation_is_a_random_part_that_is_not_learnt(done: Path) -> None:
-    place = done / "round-00"
+def test_validation_is_random_and_excluded_from_training(finished_loop: Path) -> None:
+    folder = finished_loop / "round-00"
     ranks = []
-    for path in sorted(place.glob("validation/*.tsv")):
-        held = [tuple(line.split("\t")) for line in path.read_text().splitlines()[1:]]
-        bitext = storage.read_table(str(place / "mined" / path.stem / "bitext.parquet"))
+    for path in sorted(folder.glob("validation/*.tsv")):
+        validation = [tuple(line.split("\t")) for line in path.read_text().splitlines()[1:]]
+        bitext = storage.read_table(str(folder / "mined" / path.stem / "bitext.parquet"))
         mined = list(zip(bitext["source_text"].to_pylist(), bitext["target_text"].to_pylist(), strict=True))
-        ranks += [mined.index(pair) / len(mined) for pair in held]
-        learnt = storage.read_table(str(place / "pairs" / path.stem / "bitext.parquet"))
-        assert not {one for one, _ in held} & set(learnt["source_text"].to_pylist())
-        assert not {other for _, other in held} & set(learnt["target_text"].to_pylist())
+        ranks += [mined.index(pair) / len(mined) for pair in validation]
+        training = storage.read_table(str(folder / "pairs" / path.stem / "bitext.parquet"))
+        assert not {source for source, _ in validation} & set(training["source_text"].to_pylist())
+        assert not {target for _, target in validation} & set(training["target_text"].to_pylist())
     assert len(ranks) > 15
-    assert 0.25 < np.mean(ranks) < 0.75  # the top would be near 0
+    assert 0.25 < np.mean(ranks) < 0.75  # the best pairs would be near 0
 
 
-def test_another_loop_is_not_written_over(done: Path, tmp_path: Path) -> None:
-    before = (done / "config.json").read_bytes()
-    path = write(tmp_path, yaml.safe_load((done.parent / "loop.yaml").read_text()))
-    assert "--resume" in loop(path, done).output
-    result = loop(path, done, "--resume", "--set", "mining.k=5")
+def test_an_existing_loop_is_not_overwritten(finished_loop: Path, tmp_path: Path) -> None:
+    before = (finished_loop / "config.json").read_bytes()
+    path = write_config(tmp_path, yaml.safe_load((finished_loop.parent / "loop.yaml").read_text()))
+    assert "--resume" in run_loop(path, finished_loop).output
+    result = run_loop(path, finished_loop, "--resume", "--set", "mining.k=5")
     assert result.exit_code == 1
-    assert "begun with another mining" in result.output
-    assert (done / "config.json").read_bytes() == before
+    assert "started with another mining" in result.output
+    assert (finished_loop / "config.json").read_bytes() == before
 
 
-def test_a_round_that_worsens_is_rolled_back(data: Path, tmp_path: Path) -> None:
-    values = config(data, training=recipe(str(data / "seed.parquet"), "{round}/groups.parquet", steps=1), pairs=ONE_PAIR)
+def test_a_worse_round_is_rolled_back(data: Path, tmp_path: Path) -> None:
+    values = loop_config(data, training=train_config(str(data / "seed.parquet"), "{round}/groups.parquet", steps=1), pairs=ONE_PAIR)
     values["start"]["train"]["training"]["steps"] = 40
     values["stop"]["rounds"] = 3
-    result = loop(write(tmp_path, values), tmp_path / "out")
+    result = run_loop(write_config(tmp_path, values), tmp_path / "out")
     assert result.exit_code == 0, result.output
     assert "round 00 was rolled back" in result.output
-    told = storage.read_json(str(tmp_path / "out" / "loop.json"))
-    assert [of["kept"] for of in told["rounds"]] == [False]
-    assert "rolled back" in told["stopped"]
+    figures = storage.read_json(str(tmp_path / "out" / "loop.json"))
+    assert [outcome["kept"] for outcome in figures["rounds"]] == [False]
+    assert "rolled back" in figures["stopped"]
     assert (tmp_path / "out" / "best").resolve().name == (tmp_path / "out" / "latest").resolve().name == "seed"
 
 
-def test_too_little_to_learn_from_ends_the_loop(data: Path, toy_encoder: Path, tmp_path: Path) -> None:
-    values = config(data, mining={"threshold": 50.0}, start={"encoder": str(toy_encoder)}, pairs=ONE_PAIR)
-    result = loop(write(tmp_path, values), tmp_path / "out")
+def test_too_few_pairs_end_the_loop(data: Path, toy_encoder: Path, tmp_path: Path) -> None:
+    values = loop_config(data, mining={"threshold": 50.0}, start={"encoder": str(toy_encoder)}, pairs=ONE_PAIR)
+    result = run_loop(write_config(tmp_path, values), tmp_path / "out")
     assert result.exit_code == 0, result.output
     assert "mined 0 pairs, too few to learn from" in result.output
     assert (tmp_path / "out" / "best" / "encoder" / "miner.json").exists()
@@ -198,11 +202,11 @@ def test_too_little_to_learn_from_ends_the_loop(data: Path, toy_encoder: Path, t
 
 @pytest.fixture(scope="session")
 def one_round(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, bytes]:
-    """A config of one round, and the encoder it ends in when nothing stops it."""
+    """A config of one round, and the weights of an uninterrupted run."""
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("whole")
-    path = write(folder, config(data, pairs=ONE_PAIR))
-    assert loop(path, folder / "out").exit_code == 0
+    path = write_config(folder, loop_config(data, pairs=ONE_PAIR))
+    assert run_loop(path, folder / "out").exit_code == 0
     return path, weights(folder / "out")
 
 
@@ -210,33 +214,34 @@ def weights(output: Path) -> bytes:
     return (output / "round-00" / "encoder" / "vectors.safetensors").read_bytes()
 
 
-STOPS = {"seed": (Trainer, "_step", 7), "mine": (round.mine, "run", 0), "evaluate": (round, "drift", 0)}
+# Stage -> the function that is interrupted, and the number of calls before.
+INTERRUPTIONS = {"seed": (torch.optim.AdamW, "step", 7), "mine": (mine, "run", 0), "evaluate": (loop_round, "drift", 0)}
 
 
-@pytest.mark.parametrize("stop", STOPS)
-def test_a_loop_stopped_anywhere_ends_in_the_same_encoder(
-    stop: str, one_round: tuple[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("stage", INTERRUPTIONS)
+def test_an_interrupted_loop_resumes_to_the_same_encoder(
+    stage: str, one_round: tuple[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, whole = one_round
-    owner, name, times = STOPS[stop]
-    right, calls = getattr(owner, name), iter(range(times))
+    path, expected_weights = one_round
+    owner, name, num_calls = INTERRUPTIONS[stage]
+    function, remaining = getattr(owner, name), iter(range(num_calls))
 
-    def stopping(*arguments: Any, **named: Any) -> Any:
-        if next(calls, None) is None:
+    def interrupt(*args: Any, **kwargs: Any) -> Any:
+        if next(remaining, None) is None:
             raise KeyboardInterrupt
-        return right(*arguments, **named)
+        return function(*args, **kwargs)
 
-    monkeypatch.setattr(owner, name, stopping)
-    assert loop(path, tmp_path / "out").exit_code == 130
-    monkeypatch.setattr(owner, name, right)
-    result = loop(path, tmp_path / "out", "--resume")
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, interrupt)
+        assert run_loop(path, tmp_path / "out").exit_code == 130
+    result = run_loop(path, tmp_path / "out", "--resume")
     assert result.exit_code == 0, result.output
-    assert weights(tmp_path / "out") == whole
+    assert weights(tmp_path / "out") == expected_weights
 
 
 @pytest.mark.slow
-def test_a_killed_loop_ends_in_the_same_encoder(one_round: tuple[str, bytes], tmp_path: Path) -> None:
-    path, whole = one_round
+def test_a_killed_loop_resumes_to_the_same_encoder(one_round: tuple[str, bytes], tmp_path: Path) -> None:
+    path, expected_weights = one_round
     command = [sys.executable, "-m", "miner.cli.main", "loop", path, "--output", str(tmp_path / "out")]
     process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
     while process.poll() is None and not any((tmp_path / "out" / "round-00").glob("checkpoints/step-*")):
@@ -244,28 +249,28 @@ def test_a_killed_loop_ends_in_the_same_encoder(one_round: tuple[str, bytes], tm
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (tmp_path / "out" / "round-00" / "round.json").exists()
-    result = loop(path, tmp_path / "out", "--resume")
+    result = run_loop(path, tmp_path / "out", "--resume")
     assert result.exit_code == 0, result.output
-    assert weights(tmp_path / "out") == whole
+    assert weights(tmp_path / "out") == expected_weights
 
 
 @pytest.mark.slow
 def test_text_added_between_rounds_is_mined(data: Path, tmp_path: Path) -> None:
-    more = numbers(200, seed=9, digits=5)
+    added_numbers = numbers(200, seed=9, digits=5)
     for lang in LANGS:
-        (tmp_path / f"{lang}.txt").write_text("\n".join(sentence(lang, digits) for digits in more) + "\n")
-    values = config(data, pairs=ONE_PAIR)
-    assert loop(write(tmp_path, values), tmp_path / "out").exit_code == 0
+        (tmp_path / f"{lang}.txt").write_text("\n".join(sentence(lang, digits) for digits in added_numbers) + "\n")
+    values = loop_config(data, pairs=ONE_PAIR)
+    assert run_loop(write_config(tmp_path, values), tmp_path / "out").exit_code == 0
     values["corpora"] = {lang: [*files, str(tmp_path / f"{lang}.txt")] for lang, files in values["corpora"].items()}
     values["stop"]["rounds"] = 2
-    result = loop(write(tmp_path, values), tmp_path / "out", "--resume")
+    result = run_loop(write_config(tmp_path, values), tmp_path / "out", "--resume")
     assert result.exit_code == 0, result.output
-    assert not {sentence(LANGS[0], more[0])} & set(texts(tmp_path / "out" / "round-00", "source_text"))
-    added = {sentence(LANGS[0], digits) for digits in more}
-    assert len(added & set(texts(tmp_path / "out" / "round-01", "source_text"))) > 100
+    assert sentence(LANGS[0], added_numbers[0]) not in set(training_texts(tmp_path / "out" / "round-00", "source_text"))
+    added = {sentence(LANGS[0], digits) for digits in added_numbers}
+    assert len(added & set(training_texts(tmp_path / "out" / "round-01", "source_text"))) > 100
 
 
-def test_a_transformer_goes_on_from_the_last_round(data: Path, tmp_path: Path) -> None:
+def test_a_transformer_continues_from_the_last_round(data: Path, tmp_path: Path) -> None:
     encoder = {"kind": "transformer", "model": str(save_transformer(tmp_path / "model", dropout=0.0)), "pooling": "mean"}
     steps = {"batch_size": 64, "lr": 2e-3}
     seed = {"strategy": "parallel", "files": [str(write_pairs(tmp_path / "pairs.tsv"))], "columns": {"source": "en", "target": "de"}}
@@ -277,38 +282,38 @@ def test_a_transformer_goes_on_from_the_last_round(data: Path, tmp_path: Path) -
         "columns": {"source": "source", "target": "target"},
         "every": 10,
     }
-    values = config(data, pairs=ONE_PAIR, start={"train": start}, training=training)
-    result = loop(write(tmp_path, values), tmp_path / "out")
+    values = loop_config(data, pairs=ONE_PAIR, start={"train": start}, training=training)
+    result = run_loop(write_config(tmp_path, values), tmp_path / "out")
     assert result.exit_code == 0, result.output
-    told = storage.read_json(str(tmp_path / "out" / "loop.json"))
-    assert told["rounds"][0]["dev"]["deu_Latn"] >= told["start"]["dev"]["deu_Latn"]
-    recipe = storage.read_json(str(tmp_path / "out" / "round-00" / "train.json"))
-    assert recipe["encoder"]["model"] == str(tmp_path / "out" / "seed" / "encoder")
+    figures = storage.read_json(str(tmp_path / "out" / "loop.json"))
+    assert figures["rounds"][0]["dev"]["deu_Latn"] >= figures["start"]["dev"]["deu_Latn"]
+    round_config = storage.read_json(str(tmp_path / "out" / "round-00" / "train.json"))
+    assert round_config["encoder"]["model"] == str(tmp_path / "out" / "seed" / "encoder")
 
 
 @pytest.mark.slow
-def test_a_pair_for_which_no_threshold_will_do_gives_nothing_but_its_best(data: Path, done: Path, tmp_path: Path) -> None:
+def test_without_a_precise_threshold_only_the_best_pairs_are_selected(data: Path, finished_loop: Path, tmp_path: Path) -> None:
     planted = [[sentence(lang, digits) for lang in LANGS[:2]] for digits in numbers(20, seed=5, digits=5)]
-    (tmp_path / "planted.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in planted))
+    (tmp_path / "planted.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in planted))
     mining = {"threshold": "auto", "planted": str(tmp_path / "planted.tsv"), "pair_filters": {}}
-    values = config(data, mining=mining, start={"encoder": str(done / "seed" / "encoder")}, pairs=ONE_PAIR)
+    values = loop_config(data, mining=mining, start={"encoder": str(finished_loop / "seed" / "encoder")}, pairs=ONE_PAIR)
     values["selection"] |= {"min_count": 10, "floor": 1.0}
     values["stop"]["least_pairs"] = 50
-    result = loop(write(tmp_path, values), tmp_path / "out")
+    result = run_loop(write_config(tmp_path, values), tmp_path / "out")
     assert result.exit_code == 0, result.output
     assert "no threshold can be chosen" in result.output
-    told = storage.read_json(str(tmp_path / "out" / "loop.json"))["rounds"][0]["selection"]["pairs"]["eng_Latn-deu_Latn"]
-    assert (told["selected"], told["threshold"]) == (10, None)
+    selection = storage.read_json(str(tmp_path / "out" / "loop.json"))["rounds"][0]["selection"]["pairs"]["eng_Latn-deu_Latn"]
+    assert (selection["selected"], selection["threshold"]) == (10, None)
 
 
-FAULTS = {
+INVALID_CONFIGS = {
     "pivot": ({"pivot": "fra"}, "no corpus for fra_Latn"),
     "language": ({"pairs": [["eng", "xx-yy-zz"]]}, "unknown language code"),
-    "both": ({"start": {"encoder": "builtin", "train": recipe("a", steps=1)}}, "either encoder or train"),
+    "both": ({"start": {"encoder": "builtin", "train": train_config("a", steps=1)}}, "either encoder or train"),
     "encoder": ({"start": {"encoder": "./none"}}, "no encoder folder there"),
-    "not mined": ({"training": recipe("a", steps=1)}, "what is mined is not learnt"),
+    "not mined": ({"training": train_config("a", steps=1)}, "so mined pairs are not used"),
     "corpus": ({"corpora": {"eng": ["none.txt"], "deu": ["none.txt"]}}, "none.txt"),
-    "seed": ({"training": recipe("none.parquet", "{round}/groups.parquet", steps=1)}, "none.parquet"),
+    "seed": ({"training": train_config("none.parquet", "{round}/groups.parquet", steps=1)}, "none.parquet"),
     "dev": ({"evaluation": {"dev": {"x": {"source": "none.txt", "target": "none.txt"}}}}, "none.txt"),
     "gold": ({"mining": {"gold": "none.{source}-{target}.tsv"}}, "none.eng_Latn-deu_Latn.tsv"),
     "unknown": ({"stop": {"round": 3}}, "unknown setting"),
@@ -317,8 +322,8 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_what_cannot_work_is_said_in_one_line_before_anything_is_written(fault: str, data: Path, tmp_path: Path) -> None:
-    changes, told = FAULTS[fault]
-    assert told in refused("loop", write(tmp_path, config(data, **changes)), "--output", tmp_path / "out")
+@pytest.mark.parametrize("case", INVALID_CONFIGS)
+def test_invalid_configs_are_reported_before_anything_is_written(case: str, data: Path, tmp_path: Path) -> None:
+    changes, message = INVALID_CONFIGS[case]
+    assert message in refused("loop", write_config(tmp_path, loop_config(data, **changes)), "--output", tmp_path / "out")
     assert not (tmp_path / "out").exists()
