@@ -20,6 +20,7 @@ COMMANDS = {
     "train": "Train an encoder.",
     "loop": "Mine, train on what was mined, and mine again.",
     "eval": "Measure an encoder, or what was mined.",
+    "data": "Read public datasets as they are downloaded.",
     "run": "Mine many corpora with one another.",
     "plan": "Tell what a run would take.",
     "status": "Tell how far a run is.",

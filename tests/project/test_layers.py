@@ -22,6 +22,7 @@ ROOMS = {
     "languages": {"errors"},
     "corpus": {"errors", "tables", "storage", "stages"},
     "text": {"errors", "background", "tables", "config", "storage", "languages", "filters"},
+    "datasets": {"errors", "config", "storage", "languages", "text"},
     "encoders": {"errors", "config", "storage"},
     "search": {"errors"},
     "filters": {"errors"},
