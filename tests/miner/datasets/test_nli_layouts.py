@@ -136,7 +136,8 @@ CASES = [
             "Ja , das stimmt .\tNein .\tneutral\n",
             "XNLI-MT-1.0/multinli/multinli.train.fr.tsv": "premise\thypo\tlabel\n"
             "Il l&apos; a vu .\tIl était fatigué .\tcontradictory\n\tNon .\tneutral\n",
-            "XNLI-MT-1.0/multinli/multinli.train.zh.tsv": "premise\thypo\tlabel\n他 很 晚 回家 。\t他 累 了 。\tcontradictory\n对 ， 是 。\t不 。\tneutral\n",
+            "XNLI-MT-1.0/multinli/multinli.train.zh.tsv": "premise\thypo\tlabel\n"
+            "他 很 晚 回家 。\t他 累 了 。\tcontradictory\n对 ， 是 。\t不 。\tneutral\n",
         },
         [
             ("Er kam spät nach Hause.", 'Er war "müde".', "contradiction", "de", "1"),
@@ -170,8 +171,10 @@ CASES = [
     RowsCase(
         "xtreme-xnli-translate-train",
         {
-            "XNLI/translate-train/en-de-translated.tsv": "The bridge is new.\tIt is old.\tDie Brücke ist neu.\tSie ist alt.\tcontradictory\n",
-            "XNLI/translate-train/en-fr-translated.tsv": "The bridge is new.\tIt is old.\tLe pont est neuf.\tIl est vieux.\tcontradictory\n",
+            "XNLI/translate-train/en-de-translated.tsv": "The bridge is new.\tIt is old."
+            "\tDie Brücke ist neu.\tSie ist alt.\tcontradictory\n",
+            "XNLI/translate-train/en-fr-translated.tsv": "The bridge is new.\tIt is old."
+            "\tLe pont est neuf.\tIl est vieux.\tcontradictory\n",
         },
         [
             ("Die Brücke ist neu.", "Sie ist alt.", "contradiction", "de", "1"),
@@ -205,7 +208,8 @@ CASES = [
     RowsCase(
         "kornli",
         {
-            "KorNLI/multinli.train.ko.tsv": 'sentence1\tsentence2\tgold_label\n"비가 온다.\t날씨가 맑다.\tcontradiction\n비가 온다.\tcontradiction\n',
+            "KorNLI/multinli.train.ko.tsv": "sentence1\tsentence2\tgold_label\n"
+            '"비가 온다.\t날씨가 맑다.\tcontradiction\n비가 온다.\tcontradiction\n',
             "KorNLI/snli_1.0_train.ko.tsv": "sentence1\tsentence2\tgold_label\n개가 있다.\t동물이 있다.\tentailment\n",
             "KorNLI/xnli.dev.ko.tsv": "not read",
         },
@@ -220,7 +224,8 @@ CASES = [
         "paws-x",
         {
             "x-final/en/dev_2k.tsv": "id\tsentence1\tsentence2\tlabel\n"
-            "1\tHe lives in Delphos .\tIn Delphos he lives .\t1\n2\tA b .\tB a .\t0\n3\tC d .\tD c .\t1\n4\tE f .\tF e .\t0\n5\tG .\tH .\t1\n",
+            "1\tHe lives in Delphos .\tIn Delphos he lives .\t1\n2\tA b .\tB a .\t0\n3\tC d .\tD c .\t1\n"
+            "4\tE f .\tF e .\t0\n5\tG .\tH .\t1\n",
             "x-final/de/dev_2k.tsv": "id\tsentence1\tsentence2\tlabel\r\n"
             '1\tEr lebt in "Delphos.\tIn Delphos lebt er.\t1\r\n2\tNS\tB a.\t0\r\n3\t\t\t0\r\n4\tE f.\tF e.\t\r\n5\tG.\tH.\t1\r\n',
             "x-final/fr/dev_2k.tsv": "not read",
@@ -273,8 +278,8 @@ WRONG = [
     WrongCase(
         "multinli",
         {"multinli_1.0_train.jsonl": '{"premise": "A.", "hypothesis": "B."}\n'},
-        "{}/multinli_1.0_train.jsonl:1: expected one JSON object per line, with the keys sentence1, sentence2, gold_label, pairID, found no key"
-        " 'sentence1' among premise, hypothesis (missing key); check that it is MultiNLI 1.0 as published, see docs/datasets.md",
+        "{}/multinli_1.0_train.jsonl:1: expected one JSON object per line, with the keys sentence1, sentence2, gold_label, pairID,"
+        " found no key 'sentence1' among premise, hypothesis (missing key); check that it is MultiNLI 1.0 as published, see",
     ),
     WrongCase("xnli", {"xnli.dev.tsv": "lang\tpremise\n"}, "{}/xnli.dev.tsv:1: expected a header with 'sentence1'"),
     WrongCase(
@@ -288,7 +293,7 @@ WRONG = [
     WrongCase(
         "xtreme-xnli",
         {"xnli/dev-de.tsv": "\nA.\tB.\t0\nA.\tC.\t1\n"},
-        "{}/xnli/dev-de.tsv:2: expected 2 or 3 tab-separated cells, found label '0' (unknown label); check that it is XNLI as copied by XTREME",
+        "{}/xnli/dev-de.tsv:2: expected 2 or 3 tab-separated cells, found label '0' (unknown label); check that it is XNLI",
     ),
     WrongCase(
         "xtreme-pawsx",
