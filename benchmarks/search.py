@@ -197,7 +197,7 @@ def write_corpus(folder: Path, rows: int, dim: int, seed: int) -> None:
         lines = [f"sentence {seed} of {id} that is about as long as they are in the news" for id in part.tolist()]
         columns = [part, lines, np.ones(len(part), np.int32), ["made"] * len(part), np.arange(1, len(part) + 1)]
         storage.write_table(texts.path(name), pa.table(columns, names=SENTENCES.names).cast(SENTENCES))
-        texts.done(name, len(part), "made")
+        texts.mark_done(name, len(part), "made")
     counts = {"lines": rows, "kept": rows, "empty": 0, "invalid": 0, "too_long": 0, "duplicate": 0}
     manifest = texts.finish(dict.fromkeys(names, "made"), lambda _: {"counts": counts})
     made_with = {"fingerprint": "made", "dim": dim, "lang": "und"}
@@ -208,7 +208,7 @@ def write_corpus(folder: Path, rows: int, dim: int, seed: int) -> None:
             for some in np.array_split(part, -(-len(part) // corpus.ROW_GROUP)):
                 vectors = unit(centres[numbers.integers(0, len(centres), len(some))], 0.8, numbers)
                 writer.write_table(pa.table([pa.array(some), vectors_to_arrow(vectors)], schema=schema))
-        stage.done(name, len(part), "made")
+        stage.mark_done(name, len(part), "made")
     stage.finish(dict.fromkeys(names, "made"))
 
 

@@ -32,7 +32,8 @@ import logging, sys, time, miner.cli.main
 times = []
 class Clock(logging.Handler):
     def emit(self, record):
-        if getattr(record, "progress", {}).get("stage") == "train":
+        progress = getattr(record, "progress", None)  # a dict in old versions
+        if (progress["stage"] if isinstance(progress, dict) else getattr(progress, "stage", "")) == "train":
             times.append(time.perf_counter())
 logging.getLogger("miner").addHandler(Clock())
 if status := miner.cli.main.main(["train", *sys.argv[2:]], standalone_mode=False):

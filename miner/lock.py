@@ -1,9 +1,9 @@
-"""One run at a time in a folder: a lock that tells who holds it and how far that run is, and that a dead run does not hold.
+"""Allow one run at a time per output directory, and show which run it is and how much it has done.
 
-A run creates FOLDER/_lock-00001.json, which only one can, and writes a sign of life into it now and then. A run that finds the lock
-of a dead one creates the lock with the next number, which again only one can, and removes the other. So to take over is one step.
-Where a file system cannot create a file only if there is none (local disks, S3 and GCS can), two runs that start within the same
-moment may both get in; the one whose lock was written over stops when it is to give its next sign of life.
+A run creates FOLDER/_lock-00001.json, which succeeds for one process only, and updates a heartbeat in it. A run that finds the lock of
+a dead run creates the lock with the next number, which again succeeds for one process only, and removes the old one, so taking over is
+atomic. On file systems without exclusive creation (local disks, S3 and GCS have it), two runs that start at the same moment may both
+acquire the lock; the run whose lock was overwritten stops at its next heartbeat.
 """
 
 import contextlib
@@ -19,43 +19,43 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import psutil
 
 from miner import storage
 from miner.errors import StorageError
+from miner.progress import Progress, ProgressHandler
 
 PREFIX = "_lock-"
-BEAT_SECONDS = 5.0  # from one sign of life to the next
-DEAD_SECONDS = 60.0  # without one, a run on another machine is taken for dead
+HEARTBEAT_SECONDS = 5.0  # between two heartbeats
+DEAD_SECONDS = 60.0  # a run on another machine is dead after this time without a heartbeat
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
-class Holder:
-    """A run that holds a folder: what its lock says."""
+class LockOwner:
+    """The run that owns a lock, as written in the lock file."""
 
-    run: str  # a name no other run has
+    run: str  # unique name
     command: str
     host: str
     machine: int  # hosts may share a name
     pid: int
-    born: float  # when the process started: another one may have its pid by now
-    started: float  # seconds since 1970, as the others
-    beat: float  # the last sign of life
-    stages: dict[str, dict[str, Any]] = field(default_factory=dict)  # stage -> its last progress record
+    born: float  # start time of the process; pids are reused. Seconds since 1970, like the next two
+    started: float
+    beat: float  # last heartbeat
+    stages: dict[str, Progress] = field(default_factory=dict)  # stage -> its last progress
 
     @property
-    def here(self) -> bool:
-        """Whether it runs, or ran, on this machine."""
+    def is_local(self) -> bool:
+        """Whether the run is, or was, on this machine."""
         return self.host == socket.gethostname() and self.machine == uuid.getnode()
 
     @property
-    def alive(self) -> bool:
-        """Whether it still runs: for certain where that was here, else by its last sign of life."""
-        if not self.here:
+    def is_alive(self) -> bool:
+        """Whether the run is alive: exact for a run on this machine, otherwise decided by its last heartbeat."""
+        if not self.is_local:
             return time.time() - self.beat < DEAD_SECONDS
         try:
             process = psutil.Process(self.pid)
@@ -63,144 +63,146 @@ class Holder:
         except psutil.NoSuchProcess:
             return False
 
-    def told(self) -> str:
-        """A few words for a person."""
+    def describe(self) -> str:
+        """Describe the run in a few words for error messages and `miner status`."""
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.started))
-        return f"`{self.command}` (process {self.pid} on {self.host}, since {since}, last sign of life {_ago(self.beat)})"
+        return f"`{self.command}` (process {self.pid} on {self.host}, since {since}, last heartbeat {_format_age(self.beat)})"
 
 
-def holder(folder: str) -> Holder | None:
-    """The run that holds a folder, or held it when it died; None where there is none."""
-    locks = _locks(folder)
-    return _read(storage.join(folder, locks[-1])) if locks else None
+def read_owner(folder: str) -> LockOwner | None:
+    """Return the run that has the lock of a directory, or had it when it died; None if there is no lock."""
+    locks = _lock_names(folder)
+    return _read_lock(storage.join(folder, locks[-1])) if locks else None
 
 
 @contextlib.contextmanager
-def held(folder: str) -> Iterator[None]:
-    """Hold a folder, which is made where there is none. StorageError where another run holds it, or took it from this one."""
-    lock = _Lock.take(folder)
-    listener = _Listener(lock.own)
-    logging.getLogger("pipelines").addHandler(listener)
-    thread = threading.Thread(target=lock.live, name="lock", daemon=True)
+def hold(folder: str, heartbeat_seconds: float = HEARTBEAT_SECONDS) -> Iterator[None]:
+    """Hold the lock of a directory, which is created if missing.
+
+    Raises StorageError if another run has the lock, or takes it over while this run does not write heartbeats.
+    """
+    lock = _Lock.acquire(folder, heartbeat_seconds)
+    progress_handler = ProgressHandler(lock.record_progress)
+    logging.getLogger("pipelines").addHandler(progress_handler)
+    thread = threading.Thread(target=lock.write_heartbeats, name="lock", daemon=True)
     thread.start()
     try:
         yield
-        lock.check(folder)
+        lock.check()
     except KeyboardInterrupt:
-        lock.check(folder)
+        lock.check()
         raise
     finally:
-        logging.getLogger("pipelines").removeHandler(listener)
-        lock.over.set()
-        thread.join()
-        if not lock.lost:
-            with contextlib.suppress(StorageError):
-                storage.remove(lock.uri)
+        logging.getLogger("pipelines").removeHandler(progress_handler)
+        lock.release(thread)
 
 
 class _Lock:
-    """A lock that this process holds."""
+    """A lock that this process owns."""
 
-    def __init__(self, uri: str, own: Holder) -> None:
+    def __init__(self, uri: str, owner: LockOwner, heartbeat_seconds: float) -> None:
         self.uri = uri
-        self.own = own
-        self.over = threading.Event()
-        self.lost = False
+        self.owner = owner
+        self.heartbeat_seconds = heartbeat_seconds
+        self.released = threading.Event()
+        self.is_lost = False
 
     @classmethod
-    def take(cls, folder: str) -> "_Lock":
-        """The lock of a folder, or StorageError where another run has it."""
+    def acquire(cls, folder: str, heartbeat_seconds: float) -> "_Lock":
+        """Create the lock of a directory. Raises StorageError if another run has it."""
         storage.make_folder(folder)
-        locks = _locks(folder)
-        before = _read(storage.join(folder, locks[-1])) if locks else None
-        if before is not None and _lives(before, storage.join(folder, locks[-1])):
-            raise _busy(folder, before)
+        locks = _lock_names(folder)
+        previous = _read_lock(storage.join(folder, locks[-1])) if locks else None
+        if previous is not None and _is_running(previous, storage.join(folder, locks[-1]), heartbeat_seconds):
+            raise _held_by(folder, previous)
         number = 1 + (int(locks[-1].removeprefix(PREFIX).removesuffix(".json")) if locks else 0)
-        own = _this_process()
+        owner = _this_process()
         uri = storage.join(folder, f"{PREFIX}{number:05d}.json")
-        if not storage.create_json(uri, asdict(own)):
-            winner = _read(uri)
-            raise _busy(folder, winner) if winner else StorageError(f"{folder}: another run begins there; try again in a moment")
-        if before is not None:
-            logger.warning("%s: going on from %s, which died", folder, before.told())
+        if not storage.create_json(uri, asdict(owner)):
+            winner = _read_lock(uri)
+            raise _held_by(folder, winner) if winner else StorageError(f"{folder}: another run starts there; try again in a moment")
+        if previous is not None:
+            logger.warning("%s: resuming after %s, which died", folder, previous.describe())
         for name in locks:
             storage.remove(storage.join(folder, name))
-        return cls(uri, own)
+        return cls(uri, owner, heartbeat_seconds)
 
-    def check(self, folder: str) -> None:
-        """StorageError where another run has the lock by now."""
-        if self.lost:
-            raise StorageError(f"{folder}: another run took it over while this one gave no sign of life; let that one finish") from None
+    def check(self) -> None:
+        """Raise StorageError if another run has taken over the lock."""
+        if self.is_lost:
+            folder = posixpath.dirname(self.uri)
+            raise StorageError(f"{folder}: another run took over while this run wrote no heartbeat; let the other run finish") from None
 
-    def live(self) -> None:
-        """Give signs of life until the run is over; where the lock is another's by now, interrupt the run."""
-        while not self.over.wait(BEAT_SECONDS):
+    def record_progress(self, progress: Progress) -> None:
+        self.owner.stages = {**self.owner.stages, progress.stage: progress}  # a copy: the heartbeat thread may be writing the old dict
+
+    def write_heartbeats(self) -> None:
+        """Write heartbeats until the lock is released. If another run has taken it over, interrupt this one."""
+        while not self.released.wait(self.heartbeat_seconds):
             try:
-                now = _read(self.uri)
-                if now is None or now.run != self.own.run:
-                    self.lost = True
+                current = _read_lock(self.uri)
+                if current is None or current.run != self.owner.run:
+                    self.is_lost = True
                     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
                     return
-                self.own.beat = time.time()
-                storage.write_json(self.uri, asdict(self.own))
+                self.owner.beat = time.time()
+                storage.write_json(self.uri, asdict(self.owner))
             except (StorageError, OSError) as error:
-                logger.warning("no sign of life could be written: %s", error)
+                logger.warning("the heartbeat could not be written: %s", error)
+
+    def release(self, thread: threading.Thread) -> None:
+        """Stop the heartbeat thread and remove the lock file, unless it belongs to another run by now."""
+        self.released.set()
+        thread.join()
+        if not self.is_lost:
+            with contextlib.suppress(StorageError):
+                storage.remove(self.uri)
 
 
-class _Listener(logging.Handler):
-    """Keeps the progress that stages log, so that the lock tells it."""
-
-    def __init__(self, own: Holder) -> None:
-        super().__init__(logging.INFO)
-        self.own = own
-
-    def emit(self, record: logging.LogRecord) -> None:
-        progress: dict[str, Any] | None = getattr(record, "progress", None)
-        if progress is not None:
-            self.own.stages = {**self.own.stages, progress["stage"]: progress}  # a new one: the old one may just be written
+def _held_by(folder: str, owner: LockOwner) -> StorageError:
+    stop = f"`kill {owner.pid}`" if owner.is_local else f"`kill {owner.pid}` on {owner.host}"
+    return StorageError(f"{folder}: held by {owner.describe()}; wait for it, choose another --output, or stop it with {stop}")
 
 
-def _busy(folder: str, other: Holder) -> StorageError:
-    stop = f"`kill {other.pid}`" if other.here else f"`kill {other.pid}` on {other.host}"
-    return StorageError(f"{folder}: held by {other.told()}; wait for it, choose another --output, or stop it with {stop}")
-
-
-def _this_process() -> Holder:
+def _this_process() -> LockOwner:
     now = time.time()
     command = shlex.join([posixpath.basename(sys.argv[0]), *sys.argv[1:]])
     pid = os.getpid()
-    return Holder(uuid.uuid4().hex, command, socket.gethostname(), uuid.getnode(), pid, psutil.Process(pid).create_time(), now, now)
+    return LockOwner(uuid.uuid4().hex, command, socket.gethostname(), uuid.getnode(), pid, psutil.Process(pid).create_time(), now, now)
 
 
-def _lives(other: Holder, uri: str) -> bool:
-    """Whether a holder is alive. One elsewhere that seems dead is watched for a while: its clock may differ from ours."""
-    if other.alive or other.here:
-        return other.alive
-    logger.warning("%s: no sign of life since %s; watching it for %d s", uri, _ago(other.beat), 3 * BEAT_SECONDS)
-    time.sleep(3 * BEAT_SECONDS)
-    now = _read(uri)
-    return now is not None and now.beat != other.beat
+def _is_running(owner: LockOwner, uri: str, heartbeat_seconds: float) -> bool:
+    """Whether a run is alive. A remote run that seems dead is observed for three heartbeats, because its clock may be wrong."""
+    if owner.is_alive or owner.is_local:
+        return owner.is_alive
+    seconds = 3 * heartbeat_seconds
+    logger.warning("%s: last heartbeat %s; watching it for %d s", uri, _format_age(owner.beat), seconds)
+    time.sleep(seconds)
+    current = _read_lock(uri)
+    return current is not None and current.beat != owner.beat
 
 
-def _locks(folder: str) -> list[str]:
-    """The locks of a folder, the latest last."""
+def _lock_names(folder: str) -> list[str]:
+    """The lock files in a directory, the latest last."""
     return [name for name in storage.names_in(folder) if name.startswith(PREFIX)]
 
 
-def _read(uri: str) -> Holder | None:
-    """What a lock says; None where it is gone, or was never written to the end."""
-    for patience in (1.0, 0.0):
+def _read_lock(uri: str) -> LockOwner | None:
+    """Read a lock file; None if it is missing or incomplete."""
+    for retry_seconds in (1.0, 0.0):
         try:
-            return Holder(**storage.read_json(uri))
-        except (StorageError, TypeError):
-            if patience and storage.exists(uri):  # perhaps it is just being written
-                time.sleep(patience)
+            value = storage.read_json(uri)
+            stages = {stage: Progress(**progress) for stage, progress in value.pop("stages", {}).items()}
+            return LockOwner(**value, stages=stages)
+        except (StorageError, TypeError, AttributeError):
+            if retry_seconds and storage.exists(uri):  # it may be being written
+                time.sleep(retry_seconds)
     return None
 
 
-def _ago(moment: float) -> str:
+def _format_age(moment: float) -> str:
     seconds = max(0.0, time.time() - moment)
-    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit} ago"
+    for unit_seconds, unit in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * unit_seconds:
+            return f"{seconds / unit_seconds:.0f} {unit} ago"
     return f"{seconds:.0f} s ago"

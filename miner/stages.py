@@ -1,8 +1,8 @@
-"""Stages that can be stopped and started again.
+"""Stages that can be stopped and resumed.
 
-A stage writes a folder of shards beside a `manifest.json`. Each shard is written aside and renamed, then leaves a marker
-under `_shards/` with its rows, its checksum and a key of what it was made from. A rerun keeps a shard whose marker's key and
-checksum still match and makes the others again. The manifest comes last, so a stage is complete when its manifest is there.
+A stage writes a directory of shards and a `manifest.json`. Each shard is written under a temporary name and renamed, then leaves a
+marker under `_shards/` with its rows, its checksum and the key of its inputs. A rerun keeps the shards whose marker still has the same
+key and checksum, and writes the others again. The manifest is written last, so a stage with a manifest is complete.
 """
 
 import json
@@ -23,13 +23,13 @@ def shard_name(index: int, shards: int, suffix: str = ".parquet") -> str:
 
 
 def shard_index(name: str) -> int:
-    """The number in a shard's name, from 0."""
+    """Parse the index of a shard, from 0, from its name."""
     return int(name.split("-")[1])
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One finished shard: what the manifest says of it."""
+    """A finished shard, as the manifest lists it."""
 
     name: str
     rows: int
@@ -39,11 +39,11 @@ class Shard:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a stage did: written last, so that a folder with a manifest is complete."""
+    """The description of a complete stage."""
 
     stage: str
     config: Mapping[str, Any]
-    inputs: Mapping[str, str]  # name of an input -> checksum of it (of its manifest where it is a stage)
+    inputs: Mapping[str, str]  # name of an input -> its checksum (of its manifest if it is a stage)
     shards: Sequence[Shard]
     details: Mapping[str, Any] = field(default_factory=dict)  # counts, timings, fingerprint, recall
 
@@ -53,28 +53,28 @@ class Manifest:
 
 
 def read_manifest(folder: str, stage: str | None = None) -> Manifest:
-    """The manifest of a complete stage.
+    """Read the manifest of a complete stage.
 
-    Raises StorageError where there is none, or where it is of another stage than `stage`.
+    Raises StorageError if there is none, or if it is not of the stage `stage`.
     """
     uri = storage.join(folder, MANIFEST)
     if not storage.exists(uri):
-        raise StorageError(f"{folder}: no {MANIFEST}: what makes {stage or 'this folder'} has not finished here; run the command again")
+        raise StorageError(f"{folder}: no {MANIFEST}, so {stage or 'this stage'} is not finished; run its command again")
     value = storage.read_json(uri)
     try:
         manifest = Manifest(**{**value, "shards": [Shard(**shard) for shard in value["shards"]]})
     except (TypeError, KeyError) as error:
-        raise StorageError(f"{uri}: not a manifest of this program ({error}); delete the folder and run its stage again") from error
+        raise StorageError(f"{uri}: not a manifest of this program ({error}); delete the directory and run its stage again") from error
     if stage is not None and manifest.stage != stage:
-        raise StorageError(f"{folder}: holds {manifest.stage}, where {stage} was expected")
+        raise StorageError(f"{folder}: contains {manifest.stage}, but {stage} was expected")
     return manifest
 
 
 class Stage:
-    """A folder of shards being made. Used by the driver (`pending`, `finish`) and by workers (`done`), which share only names.
+    """A directory of shards that is being written. The driver calls `reopen` and `finish`, workers call `mark_done`.
 
-    `config` is what must not change between runs in one folder; `inputs` is what the shards are made from. `shard_inputs`
-    narrows the inputs to those of one shard, so that a change in one place does not redo everything.
+    `config` must not change between runs in one directory. `inputs` is what the shards are derived from; `key(shard_inputs)` narrows
+    it to the inputs of one shard, so that a change to one input does not invalidate every shard.
     """
 
     def __init__(self, folder: str, stage: str, config: Mapping[str, Any], inputs: Mapping[str, str]) -> None:
@@ -84,98 +84,103 @@ class Stage:
         self.inputs = dict(inputs)
 
     def start(self) -> None:
-        """Claim the folder, or raise StorageError where it holds the work of another configuration."""
+        """Claim the directory. Raises StorageError if it contains another stage or the same stage with another configuration."""
         for name in (MANIFEST, STARTED):
-            uri = storage.join(self.folder, name)
+            uri = self.path(name)
             if storage.exists(uri):
-                self._check(storage.read_json(uri), uri)
-        if not storage.exists(storage.join(self.folder, MANIFEST)):
+                self._check_config(storage.read_json(uri), uri)
+        if not storage.exists(self.path(MANIFEST)):
             storage.make_folder(self.folder)
-            storage.write_json(storage.join(self.folder, STARTED), {"stage": self.stage, "config": self.config})
+            self._write_started()
 
-    def _check(self, found: Any, uri: str) -> None:
-        if not isinstance(found, dict):
+    def _write_started(self) -> None:
+        storage.write_json(self.path(STARTED), {"stage": self.stage, "config": self.config})
+
+    def _check_config(self, manifest: Any, uri: str) -> None:
+        if not isinstance(manifest, dict):
             raise StorageError(f"{uri}: not a manifest of this program; delete {self.folder} and run again")
-        if found.get("stage") != self.stage:
-            raise StorageError(f"{uri}: holds {found.get('stage')}, not {self.stage}; choose another --output")
-        theirs, ours = found.get("config", {}), json.loads(json.dumps(self.config))
-        different = [name for name in sorted({*theirs, *ours}) if theirs.get(name) != ours.get(name)]
-        if different:
-            name = different[0]
-            raise StorageError(
-                f"{uri}: made with {name} {theirs.get(name)!r}, now {ours.get(name)!r}; choose another --output, or delete {self.folder}"
-            )
+        if manifest.get("stage") != self.stage:
+            raise StorageError(f"{uri}: contains {manifest.get('stage')}, not {self.stage}; choose another --output")
+        previous, current = manifest.get("config", {}), json.loads(json.dumps(self.config))
+        changed = [name for name in sorted({*previous, *current}) if previous.get(name) != current.get(name)]
+        if changed:
+            name = changed[0]
+            values = f"{name} {previous.get(name)!r}, now {current.get(name)!r}"
+            raise StorageError(f"{uri}: made with {values}; choose another --output, or delete {self.folder}")
 
     def path(self, name: str) -> str:
         return storage.join(self.folder, name)
 
+    def _marker(self, name: str) -> str:
+        return storage.join(self.folder, MARKERS, name + ".json")
+
     def key(self, shard_inputs: Mapping[str, str] | None = None) -> str:
+        """Return the key of a shard's inputs: it changes when the stage, its configuration or the inputs change."""
         return storage.key([self.stage, self.config, dict(self.inputs if shard_inputs is None else shard_inputs)])
 
-    def done(self, name: str, rows: int, made_from: str, counts: Mapping[str, int] | None = None, checksum: str | None = None) -> None:
-        """Leave the marker of a shard whose file is in place, or will be with this `checksum`. `made_from` is `key(...)` of what it was
-        made from."""
+    def mark_done(self, name: str, rows: int, key: str, counts: Mapping[str, int] | None = None, checksum: str | None = None) -> None:
+        """Write the marker of a shard with the given input key. The file must exist unless its `checksum` is given."""
         shard = Shard(name, rows, checksum or storage.checksum(self.path(name)), dict(counts or {}))
-        storage.write_json(storage.join(self.folder, MARKERS, name + ".json"), {"key": made_from, **asdict(shard)})
+        storage.write_json(self._marker(name), {"key": key, **asdict(shard)})
 
-    def finished(self, name: str, made_from: str) -> Shard | None:
-        """The shard, where it is in place, whole, and made from the same things; otherwise None."""
-        shard = self._marked(name, made_from)
+    def find_shard(self, name: str, key: str) -> Shard | None:
+        """Return the shard if its file exists, is intact, and was written from inputs with this key; otherwise None."""
+        shard = self._read_marker(name, key)
         if shard is None or not storage.exists(self.path(name)) or storage.checksum(self.path(name)) != shard.checksum:
             return None
         return shard
 
-    def _marked(self, name: str, made_from: str) -> Shard | None:
-        """What the marker of a shard made from the same things says; None where there is none that can be read."""
-        marker = storage.join(self.folder, MARKERS, name + ".json")
+    def _read_marker(self, name: str, key: str) -> Shard | None:
+        """Return the shard that a marker describes; None if it is missing, unreadable or has another key."""
+        marker = self._marker(name)
         if not storage.exists(marker):
             return None
         try:
             value = storage.read_json(marker)
-            return Shard(**value) if value.pop("key") == made_from else None
+            return Shard(**value) if value.pop("key") == key else None
         except (StorageError, AttributeError, KeyError, TypeError):
             return None
 
-    def marked(self) -> set[str]:
-        """The shards that have left a marker: what a progress bar counts, wherever the workers are."""
-        return {name.removesuffix(".json") for name in storage.names_in(storage.join(self.folder, MARKERS)) if not name.startswith(".")}
+    def marked_shards(self) -> set[str]:
+        """Return the names of the shards that have a marker, for progress reports."""
+        return {name.removesuffix(".json") for name in storage.names_in(self.path(MARKERS)) if not name.startswith(".")}
 
-    def rows_of(self, name: str) -> int:
-        """The rows of a shard that has left a marker."""
-        return int(storage.read_json(storage.join(self.folder, MARKERS, name + ".json"))["rows"])
+    def read_rows(self, name: str) -> int:
+        """Read the number of rows of a shard from its marker."""
+        return int(storage.read_json(self._marker(name))["rows"])
 
-    def complete(self, made_from: Mapping[str, str]) -> bool:
-        """Whether the manifest is there, and every shard {name: key}."""
-        return storage.exists(self.path(MANIFEST)) and all(self.finished(name, made) is not None for name, made in made_from.items())
+    def is_complete(self, shard_keys: Mapping[str, str]) -> bool:
+        """Whether the manifest and every shard {name: key} are present and intact."""
+        return storage.exists(self.path(MANIFEST)) and all(self.find_shard(name, key) is not None for name, key in shard_keys.items())
 
-    def pending(self, made_from: Mapping[str, str]) -> list[str]:
-        """Of the shards {name: key}, those still to be made. If there are any, takes back the manifest and their markers."""
-        names = [name for name, made in made_from.items() if self.finished(name, made) is None]
-        if names:
-            storage.write_json(storage.join(self.folder, STARTED), {"stage": self.stage, "config": self.config})
-            storage.remove(storage.join(self.folder, MANIFEST))
-            for name in names:
-                storage.remove(storage.join(self.folder, MARKERS, name + ".json"))
-        return names
+    def reopen(self, shard_keys: Mapping[str, str]) -> list[str]:
+        """Return which of the shards {name: key} must be written. If there are any, remove the manifest and their markers."""
+        pending = [name for name, key in shard_keys.items() if self.find_shard(name, key) is None]
+        if pending:
+            self._write_started()
+            storage.remove(self.path(MANIFEST))
+            for name in pending:
+                storage.remove(self._marker(name))
+        return pending
 
-    def finish(self, made_from: Mapping[str, str], details: Callable[[Sequence[Shard]], Mapping[str, Any]] | None = None) -> Manifest:
-        """Write the manifest of the shards {name: key}, all of which must be finished, and clear away what it does not name."""
+    def finish(self, shard_keys: Mapping[str, str], details: Callable[[Sequence[Shard]], Mapping[str, Any]] | None = None) -> Manifest:
+        """Write the manifest of the shards {name: key} and remove files that it does not list. Raises StorageError if one is missing."""
         shards = []
-        for name, made in made_from.items():
-            shard = self._marked(name, made)
+        for name, key in shard_keys.items():
+            shard = self._read_marker(name, key)
             if shard is None:
-                raise StorageError(f"{self.path(name)}: this shard was not written; run the same command again to go on")
+                raise StorageError(f"{self.path(name)}: this shard was not written; run the same command again to resume")
             shards.append(shard)
         manifest = Manifest(self.stage, self.config, self.inputs, shards, dict(details(shards)) if details else {})
-        storage.write_json(storage.join(self.folder, MANIFEST), asdict(manifest))
-        self._sweep({shard.name for shard in shards})
+        storage.write_json(self.path(MANIFEST), asdict(manifest))
+        self._remove_stale_files({shard.name for shard in shards})
         return manifest
 
-    def _sweep(self, kept: Set[str]) -> None:
-        """Remove what killed workers left half-written, and the shards and markers of an earlier partition."""
-        storage.remove(storage.join(self.folder, STARTED))
-        for folder, suffix in ((self.folder, ""), (storage.join(self.folder, MARKERS), ".json")):
+    def _remove_stale_files(self, current: Set[str]) -> None:
+        """Remove the temporary files of killed workers, and shards and markers of an earlier partition."""
+        storage.remove(self.path(STARTED))
+        for folder, suffix in ((self.folder, ""), (self.path(MARKERS), ".json")):
             for name in storage.names_in(folder):
-                stale = name.startswith("part-") and name.removesuffix(suffix) not in kept
-                if stale or (name.startswith(".") and name.endswith(storage.TEMPORARY)):
+                is_stale = name.startswith("part-") and name.removesuffix(suffix) not in current
+                if is_stale or (name.startswith(".") and name.endswith(storage.TEMPORARY)):
                     storage.remove(storage.join(folder, name))

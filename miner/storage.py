@@ -126,7 +126,7 @@ _REMEDIES = {
 }
 
 
-def is_lasting(error: OSError) -> bool:
+def is_permanent(error: OSError) -> bool:
     """Whether to try again is of no use before somebody has seen to it."""
     return error.errno in _REMEDIES or isinstance(error, FileNotFoundError)
 

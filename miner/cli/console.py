@@ -1,27 +1,30 @@
-"""What the commands share at the edge: the terminal. Errors become one line, progress a bar; logging is configured here alone."""
+"""What the commands share: options for logging, errors as one line, progress bars, JSON logs. Logging is configured only here."""
 
 import contextlib
+import json
 import logging
 import sys
 import time
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
 
 from miner.errors import MinerError
+from miner.progress import Progress, progress_of
 
-OURS = ("miner", "pipelines")
-SET_ASIDE_STATUS = 3  # of a command that made all but what was set aside
-QUIET_SECONDS = 10.0  # without a terminal, progress is told this often, and not before
+PACKAGES = ("miner", "pipelines")
+SKIPPED_STATUS = 3  # exit status of a command that finished but skipped broken files or shards
+PROGRESS_LINE_SECONDS = 10.0  # between two lines of progress where stderr is not a terminal
+RECORD_FIELDS = ("stage", "shard", "figures")  # attributes of a log record that the JSON log includes
 
 
 @dataclass
 class ConsoleOptions:
-    """What the command line was given besides the command's own options."""
+    """The options that every command has."""
 
     beam_options: tuple[str, ...] = ()
     verbose: bool = False
@@ -30,139 +33,153 @@ class ConsoleOptions:
 
 
 def beam_options() -> tuple[str, ...]:
-    """What followed `--`."""
-    return _edge(click.get_current_context()).beam_options
+    """Return the arguments after `--`."""
+    return _console_options(click.get_current_context()).beam_options
 
 
-def _edge(ctx: click.Context) -> ConsoleOptions:
+def _console_options(ctx: click.Context) -> ConsoleOptions:
     return ctx.ensure_object(ConsoleOptions)
 
 
-def add_edge_options(command: click.Command) -> None:
-    """Give a command, and those below it, `--verbose` and the like: they may stand before or after the command's name."""
+def add_console_options(command: click.Command) -> None:
+    """Add `--verbose`, `--debug` and `--log-format` to a command and its subcommands, so that they work before and after its name."""
 
-    def remember(ctx: click.Context, parameter: click.Parameter, value: bool | str | None) -> None:
+    def store(ctx: click.Context, parameter: click.Parameter, value: bool | str | None) -> None:
         if value:
-            setattr(_edge(ctx), str(parameter.name), value)
+            setattr(_console_options(ctx), str(parameter.name), value)
 
     if not any(parameter.name == "debug" for parameter in command.params):
-        for declarations, text in ((["-v", "--verbose"], "Log what is being done."), (["--debug"], "Show where an error comes from.")):
-            command.params.append(click.Option(declarations, is_flag=True, expose_value=False, callback=remember, help=text))
+        flags = ((["-v", "--verbose"], "Log every step."), (["--debug"], "Print the traceback of an error."))
+        for declarations, text in flags:
+            command.params.append(click.Option(declarations, is_flag=True, expose_value=False, callback=store, help=text))
         choice = click.Choice(["text", "json"])
-        text = "json: a JSON object on each line of stderr, and no bars."
-        command.params.append(click.Option(["--log-format"], type=choice, expose_value=False, callback=remember, help=text))
-    for below in getattr(command, "commands", {}).values():
-        add_edge_options(below)
+        text = "json: one JSON object per line of stderr, and no progress bars."
+        command.params.append(click.Option(["--log-format"], type=choice, expose_value=False, callback=store, help=text))
+    for subcommand in getattr(command, "commands", {}).values():
+        add_console_options(subcommand)
 
 
 @contextlib.contextmanager
-def errors_as_lines(ctx: click.Context) -> Iterator[None]:
-    """A MinerError -> one line on stderr and exit status 1; Ctrl-C -> one line and 130. Anything else is a bug, and raised."""
+def report_errors(ctx: click.Context) -> Iterator[None]:
+    """Print a MinerError as one line and exit with status 1; exit with 130 on Ctrl-C. Other exceptions are bugs and propagate."""
     try:
         yield
     except MinerError as error:
         close_bar()
-        if _edge(ctx).debug and _edge(ctx).log_format == "text":
+        if _console_options(ctx).debug and _console_options(ctx).log_format == "text":
             click.echo("".join(traceback.format_exception(error)), err=True)
-        _say(ctx, logging.ERROR, f"error: {' '.join(str(error).split())}", kind=type(error).__name__)
+        _print_line(ctx, logging.ERROR, f"error: {' '.join(str(error).split())}", kind=type(error).__name__)
         ctx.exit(1)
     except KeyboardInterrupt:
         close_bar()
-        _say(ctx, logging.ERROR, "stopped; run the same command again to go on")
+        _print_line(ctx, logging.ERROR, "stopped; run the same command again to resume")
         ctx.exit(130)
 
 
-def exit_unless_whole(set_aside: Mapping[str, str]) -> None:
-    """End with status 3 where something was set aside: the rest is done, and a schedule is to notice."""
-    if set_aside:
+def exit_if_skipped(skipped: Mapping[str, str]) -> None:
+    """Exit with status 3 if anything was skipped, so that a scheduler notices. `skipped` maps a file or shard to the reason."""
+    if skipped:
         ctx = click.get_current_context()
-        for place, reason in set_aside.items():
-            _say(ctx, logging.WARNING, f"set aside: {reason}" if place in reason else f"set aside: {place}: {reason}")
-        _say(ctx, logging.WARNING, f"the rest is done, {len(set_aside)} set aside; mend that and run the same command again")
-        ctx.exit(SET_ASIDE_STATUS)
+        for path, reason in skipped.items():
+            _print_line(ctx, logging.WARNING, f"skipped: {reason}" if path in reason else f"skipped: {path}: {reason}")
+        _print_line(ctx, logging.WARNING, f"finished, with {len(skipped)} skipped; fix them and run the same command again")
+        ctx.exit(SKIPPED_STATUS)
 
 
-def _say(ctx: click.Context, level: int, text: str, **more: str) -> None:
-    """A line on stderr."""
-    if _edge(ctx).log_format == "json":
-        from miner.cli import json_logs
-
+def _print_line(ctx: click.Context, level: int, text: str, **fields: str) -> None:
+    """Print a line to stderr in the chosen log format."""
+    if _console_options(ctx).log_format == "json":
         record = logging.LogRecord("miner", level, "", 0, text.removeprefix("error: "), None, None)
-        click.echo(json_logs.as_json(record, **more), err=True)
+        click.echo(format_json(record, **fields), err=True)
     else:
         click.echo(f"miner: {text}", err=True)
 
 
 def write_figures(path: str | None, figures: dict[str, Any]) -> None:
-    """Write a result's figures to the file of `--json`, if one is asked for."""
+    """Write the figures of a result to the file that `--json` names, if it is given."""
     from miner import storage
 
     if path is not None:
         storage.write_json(path, figures)
 
 
-def configure_logging(edge: ConsoleOptions) -> None:
-    """Send warnings and progress to stderr, and where `edge.verbose` everything else. Beam's chatter is heard only then."""
+def format_json(record: logging.LogRecord, **fields: Any) -> str:
+    """Format a log record as one line of JSON.
+
+    Keys: `time` (UTC), `level`, `logger`, `message`; `stage`, `shard`, `figures`, the fields of its progress and `trace` if present.
+    """
+    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    values = {"time": f"{seconds}.{int(record.msecs):03d}Z", "level": record.levelname, "logger": record.name}
+    values |= {"message": record.getMessage()}
+    values |= {name: getattr(record, name) for name in RECORD_FIELDS if hasattr(record, name)}
+    progress = progress_of(record)
+    if progress is not None:
+        values |= {name: value for name, value in asdict(progress).items() if value != ""}
+    if record.exc_info:
+        values["trace"] = "".join(traceback.format_exception(*record.exc_info))
+    return json.dumps({**values, **fields}, ensure_ascii=False, default=str)
+
+
+def configure_logging(options: ConsoleOptions) -> None:
+    """Send warnings and progress to stderr; with `--verbose`, every log record of every package, Beam included."""
     root = logging.getLogger()
-    root.handlers = [handler for handler in root.handlers if not isinstance(handler, Terminal)] + [Terminal(edge)]
-    for name in OURS:
+    root.handlers = [handler for handler in root.handlers if not isinstance(handler, ConsoleHandler)] + [ConsoleHandler(options)]
+    for name in PACKAGES:
         logging.getLogger(name).setLevel(logging.INFO)
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
 
 
-class Terminal(logging.Handler):
-    """Log records -> lines on stderr; those that carry progress -> a bar or, where there is no terminal, a line now and then."""
+class ConsoleHandler(logging.Handler):
+    """Write log records to stderr, and progress as a bar, or as a line every few seconds where stderr is not a terminal."""
 
-    def __init__(self, edge: ConsoleOptions) -> None:
+    def __init__(self, options: ConsoleOptions) -> None:
         super().__init__()
-        self.edge = edge
+        self.options = options
         self.bar: Any = None
-        self.stage = ""
-        self.told = 0.0
+        self.stage = ""  # of the last progress
+        self.last_line = 0.0  # time.monotonic() of the last line of progress
 
     def emit(self, record: logging.LogRecord) -> None:
-        with contextlib.suppress(OSError):  # a terminal that is gone is no reason to stop
+        with contextlib.suppress(OSError):  # a closed terminal must not stop the run
             self.show(record)
 
     def show(self, record: logging.LogRecord) -> None:
-        progress: dict[str, Any] | None = getattr(record, "progress", None)
-        ours = record.name.partition(".")[0] in OURS
-        json = self.edge.log_format == "json"
-        if progress is not None and sys.stderr.isatty() and not json:
-            self.draw(**progress)
-        elif progress is not None and not self.edge.verbose:
-            self.tell(record, **progress)
-        elif self.edge.verbose or (ours and (json or record.levelno >= logging.WARNING)):
+        progress = progress_of(record)
+        is_ours = record.name.partition(".")[0] in PACKAGES
+        is_json = self.options.log_format == "json"
+        if progress is not None and sys.stderr.isatty() and not is_json:
+            self.draw_bar(progress)
+        elif progress is not None and not self.options.verbose:
+            self.write_progress(record, progress)
+        elif self.options.verbose or (is_ours and (is_json or record.levelno >= logging.WARNING)):
             self.write(record)
 
-    def draw(self, stage: str, done: int, total: int, unit: str = "shard", note: str = "") -> None:
+    def draw_bar(self, progress: Progress) -> None:
         from tqdm import tqdm
 
-        if self.bar is None or self.stage != stage:
+        if self.bar is None or self.stage != progress.stage:
             self.close_bar()
-            self.stage = stage
-            self.bar = tqdm(desc=stage, total=total, initial=done, unit=unit, leave=False, file=sys.stderr)
-        self.bar.n = done
-        self.bar.set_postfix_str(note, refresh=False)
+            self.stage = progress.stage
+            self.bar = tqdm(desc=progress.stage, total=progress.total, initial=progress.done, unit=progress.unit, leave=False, file=sys.stderr)
+        self.bar.n = progress.done
+        self.bar.set_postfix_str(progress.note, refresh=False)
         self.bar.refresh()
-        if done == total:
+        if progress.done == progress.total:
             self.close_bar()
 
-    def tell(self, record: logging.LogRecord, stage: str, done: int, total: int, **_: object) -> None:
+    def write_progress(self, record: logging.LogRecord, progress: Progress) -> None:
         now = time.monotonic()
-        if self.stage != stage:
-            self.stage, self.told = stage, now
-        elif done < total and now - self.told >= QUIET_SECONDS:
-            self.told = now
+        if self.stage != progress.stage:
+            self.stage, self.last_line = progress.stage, now
+        elif progress.done < progress.total and now - self.last_line >= PROGRESS_LINE_SECONDS:
+            self.last_line = now
             self.write(record)
 
     def write(self, record: logging.LogRecord) -> None:
-        from miner.cli import json_logs
-
         if self.bar is not None:
             self.bar.clear()
-        click.echo(json_logs.as_json(record) if self.edge.log_format == "json" else f"miner: {self.format(record)}", err=True)
+        click.echo(format_json(record) if self.options.log_format == "json" else f"miner: {self.format(record)}", err=True)
 
     def close_bar(self) -> None:
         if self.bar is not None:
@@ -171,7 +188,7 @@ class Terminal(logging.Handler):
 
 
 def close_bar() -> None:
-    """Take the progress bar off the terminal, so that what is printed next stands alone."""
+    """Remove the progress bar from the terminal before other output."""
     for handler in logging.getLogger().handlers:
-        if isinstance(handler, Terminal):
+        if isinstance(handler, ConsoleHandler):
             handler.close_bar()

@@ -35,4 +35,4 @@ def command(inputs: tuple[str, ...], filters: tuple[str, ...], json_file: str | 
     result = embed.run(config, console.beam_options())
     console.write_figures(json_file, result.figures())
     click.echo(result.summary())
-    console.exit_unless_whole(result.set_aside)
+    console.exit_if_skipped(result.set_aside)

@@ -47,7 +47,7 @@ class Miner(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"miner.cli.{cmd_name}").command
-        console.add_edge_options(command)
+        console.add_console_options(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
@@ -55,7 +55,7 @@ class Miner(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
-        with console.errors_as_lines(ctx):
+        with console.report_errors(ctx):
             return super().invoke(ctx)
 
 
@@ -74,7 +74,7 @@ def main() -> None:
     """
 
 
-console.add_edge_options(main)
+console.add_console_options(main)
 
 if __name__ == "__main__":
     main()

@@ -110,7 +110,7 @@ def command(json_file: str | None, no_report: bool, from_candidates: str | None,
         known = None if whole is None else gold.read(from_candidates or result.output, whole)
         files += filter(None, [report.leave(result.output, known)])
     click.echo(summary(result, files))
-    console.exit_unless_whole(result.set_aside)
+    console.exit_if_skipped(result.set_aside)
 
 
 def _check_usage(ctx: click.Context, decide_only: bool) -> None:

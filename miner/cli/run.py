@@ -53,7 +53,7 @@ def command(
         for name, pair in result.pairs.items():
             if not pair["kept"]:
                 report.leave(storage.join(result.output, run.PAIRS, name))
-    console.exit_unless_whole(result.set_aside)
+    console.exit_if_skipped(result.set_aside)
 
 
 def planned(steps: Sequence["RunStep"], beam_options: Sequence[str]) -> str:

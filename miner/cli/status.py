@@ -14,36 +14,36 @@ if TYPE_CHECKING:
 @click.argument("folder", metavar="DIR")
 @options.json_option
 def command(folder: str, json_file: str | None) -> None:
-    """Tell how far the run is that writes to DIR, while it runs elsewhere or after it stopped.
+    """Show the progress of the run that writes to DIR, while it runs elsewhere or after it stopped.
 
     \b
     Example:
       miner status build/run
     """
-    from pipelines.runs import status
+    from pipelines.runs.status import read_status
 
-    found = status.look(folder)
-    console.write_figures(json_file, found.figures())
-    click.echo(summary(found))
+    status = read_status(folder)
+    console.write_figures(json_file, status.figures())
+    click.echo(summary(status))
 
 
 def summary(status: "RunStatus") -> str:
-    """Whether it runs, and a line for each stage."""
+    """Format a line for the run and a line for each stage."""
     if status.run is None:
-        lines = ["no run is at work here"]
+        lines = ["no run is active"]
     elif status.alive:
-        lines = [f"running: {status.run.told()}"]
+        lines = [f"running: {status.run.describe()}"]
     else:
-        lines = [f"died: {status.run.told()}; run the same command again to go on"]
+        lines = [f"died: {status.run.describe()}; run the same command again to resume"]
     width = max((len(stage.folder) for stage in status.stages), default=0)
-    lines += [f"{'done' if stage.finished else 'begun':5}  {stage.folder:{width}}  {_shards(stage)}" for stage in status.stages]
+    lines += [f"{'done' if stage.finished else 'begun':5}  {stage.folder:{width}}  {_format_shards(stage)}" for stage in status.stages]
     for name, progress in status.run.stages.items() if status.run is not None else ():
-        if progress["done"] < progress["total"]:
-            lines.append(f"now    {name}: {progress['done']:,} of {progress['total']:,}")
+        if progress.done < progress.total:
+            lines.append(f"now    {name}: {progress.done:,} of {progress.total:,}")
     return "\n".join(lines)
 
 
-def _shards(stage: "StageStatus") -> str:
+def _format_shards(stage: "StageStatus") -> str:
     if stage.finished:
-        return f"{stage.shards:,} shards, {stage.rows:,} rows" + (f", {stage.set_aside:,} set aside" if stage.set_aside else "")
+        return f"{stage.shards:,} shards, {stage.rows:,} rows" + (f", {stage.skipped:,} skipped" if stage.skipped else "")
     return f"{stage.shards:,} shards" if stage.total is None else f"{stage.shards:,} of {stage.total:,} shards"

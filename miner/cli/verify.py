@@ -10,10 +10,10 @@ from miner.errors import DataError
 @click.argument("folder", metavar="DIR")
 @options.json_option
 def command(folder: str, json_file: str | None) -> None:
-    """Check that everything in DIR, the --output of any command, is as it was written.
+    """Check that everything in DIR, the --output of any command, is intact.
 
-    Every manifest is read, every file it names is compared with its checksum, and what each stage was made from with what is there.
-    A fault is told in a line, with what mends it; then the exit status is 1.
+    Reads every manifest, compares every file it lists with its checksum, and checks that the inputs of each stage have not changed. Each
+    fault is printed in one line with its remedy; the exit status is then 1.
 
     \b
     Example:
@@ -21,10 +21,10 @@ def command(folder: str, json_file: str | None) -> None:
     """
     from pipelines.runs import verify
 
-    found = verify.run(folder)
-    console.write_figures(json_file, found.figures())
-    for fault in found.faults:
+    result = verify.run(folder)
+    console.write_figures(json_file, result.figures())
+    for fault in result.faults:
         click.echo(str(fault))
-    if found.faults:
-        raise DataError(f"{folder}: {len(found.faults)} faults in {found.files:,} files; do what stands behind each of them")
-    click.echo(f"{found.files:,} files of {found.stages} stages are whole")
+    if result.faults:
+        raise DataError(f"{folder}: {len(result.faults)} faults in {result.files:,} files; apply the remedy of each")
+    click.echo(f"{result.files:,} files of {result.stages} stages are intact")

@@ -16,6 +16,7 @@ from miner.encoders.static import StaticEncoder
 from miner.encoders.transformer import TransformerEncoder
 from miner.errors import ConfigError
 from miner.evaluation.inputs import CHUNK, encode
+from miner.progress import Progress, report_progress
 from miner.training.heads import FirstTokenHead, NliHead, load_head
 from miner.training.settings import TransformerSettings
 from miner.training.transformer import Transformer
@@ -46,8 +47,7 @@ class Classifier:
             with torch.inference_mode():
                 chosen.append(self.logits(first[of], second[of]).argmax(dim=1).cpu().numpy())
             done = min(start + CHUNK, len(first))
-            progress = {"stage": "classify", "done": done, "total": len(first), "unit": "pair"}
-            logger.info("classify: %d of %d pairs", done, len(first), extra={"progress": progress})
+            report_progress(logger, Progress("classify", done, len(first), "pair"))
         predicted: Labels = np.array(self.labels)[np.concatenate(chosen)]
         return predicted
 

@@ -11,6 +11,7 @@ from miner.config.commands import TextSettings
 from miner.encoders import Encoder
 from miner.errors import DataError
 from miner.evaluation.settings import AlignedTask
+from miner.progress import Progress, report_progress
 from miner.text.formats import Fault, read_values
 from miner.text.normalise import clean_all
 from miner.training.columns import read_columns as columns_of
@@ -70,6 +71,5 @@ def encode(encoder: Encoder, texts: Sequence[str], dtype: type[np.floating[Any]]
     for start in range(0, len(unique), CHUNK):
         vectors[start : start + CHUNK] = encoder.encode(unique[start : start + CHUNK])
         done = min(start + CHUNK, len(unique))
-        progress = {"stage": "encode", "done": done, "total": len(unique), "unit": "sentence"}
-        logger.info("encode: %d of %d sentences", done, len(unique), extra={"progress": progress})
+        report_progress(logger, Progress("encode", done, len(unique), "sentence"))
     return vectors[[rows[text] for text in texts]]

@@ -24,6 +24,7 @@ from miner.evaluation import (
 from miner.evaluation.scores import Score, TaskResult, table
 from miner.evaluation.settings import SuiteConfig, TaskSettings
 from miner.evaluation.significance import Comparison, Interval, compare
+from miner.progress import Progress, report_progress
 
 TASKS: dict[str, Callable[[Encoder, Any], TaskResult]] = {
     "retrieval": retrieval.evaluate,
@@ -106,9 +107,9 @@ def run(encoders: Mapping[str, Callable[[], Encoder]], config: SuiteConfig) -> S
     if len(runs) == 2:
         one, other = (run.scores() for run in runs.values())
         for done, name in enumerate(one):
-            _tell("compare", done, len(one), name)
+            report_progress(logger, Progress("compare", done, len(one), "score", name))
             compared[name] = compare(one[name], other[name], config.draws, config.seed)
-        _tell("compare", len(one), len(one), "")
+        report_progress(logger, Progress("compare", len(one), len(one), "score"))
     return SuiteResult(runs, compared)
 
 
@@ -131,8 +132,3 @@ def _run(encoder: Encoder, tasks: Sequence[TaskSettings]) -> SuiteRun:
         results[task.title] = evaluate(encoder, task)
         seconds[task.title] = time.perf_counter() - start
     return SuiteRun(results, seconds)
-
-
-def _tell(stage: str, done: int, total: int, note: str) -> None:
-    progress = {"stage": stage, "done": done, "total": total, "unit": "score", "note": note}
-    logger.info("%s: %d of %d", stage, done, total, extra={"progress": progress})

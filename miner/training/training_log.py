@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from miner import storage
+from miner.progress import Progress, report_progress
 
 logger = logging.getLogger(__name__)
 
@@ -52,9 +53,8 @@ class TrainingLog:
         rate = (progress.examples - self.first.examples) / seconds
         left = seconds / (progress.step - self.first.step) * (self.total - progress.step)
         note = f"loss {losses['loss']:.3f}, {rate:,.0f}/s"
-        told = {"stage": "train", "done": progress.step, "total": self.total, "unit": "step", "note": note}
         text = f"train: step {progress.step} of {self.total}, {note}, {_duration(left)} left"
-        logger.info(text, extra={"progress": told})
+        report_progress(logger, Progress("train", progress.step, self.total, "step", note), text)
         if progress.step % self.every == 0 or progress.step == self.total:
             means = {name: fmean(values) for name, values in self.recent.items()}
             self.write(progress.step, {**means, "lr": lr, "examples": progress.examples, "examples_per_second": rate})

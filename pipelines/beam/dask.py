@@ -1,4 +1,4 @@
-"""Beam's runner for a Dask cluster, told to make a partition of each shard."""
+"""Options for Beam's Dask runner, so that it distributes shards one by one."""
 
 from collections.abc import Sequence
 
@@ -7,30 +7,30 @@ from apache_beam.runners.runner import PipelineResult
 
 from miner.errors import ConfigError
 
-SHORT, FULL = "DaskRunner", "apache_beam.runners.dask.dask_runner.DaskRunner"
-PARTITIONS = ("--dask_npartitions", "--dask_partition_size")
+RUNNER, RUNNER_CLASS = "DaskRunner", "apache_beam.runners.dask.dask_runner.DaskRunner"
+PARTITION_OPTIONS = ("--dask_npartitions", "--dask_partition_size")
 
 
-def is_asked_for(options: PipelineOptions) -> bool:
-    return options.view_as(StandardOptions).runner in (SHORT, FULL)
+def is_selected(options: PipelineOptions) -> bool:
+    return options.view_as(StandardOptions).runner in (RUNNER, RUNNER_CLASS)
 
 
-def complete(options: Sequence[str]) -> list[str]:
-    """Beam's options for a Dask cluster, with what the user left open. ConfigError where Dask is not installed.
+def complete_options(options: Sequence[str]) -> list[str]:
+    """Add the runner's class and, unless the user sets one, a partition size of one shard. Raises ConfigError without Dask.
 
-    Unless it is told otherwise the runner puts 128 elements into a partition: with shards for elements, all would be one worker's.
+    By default the runner puts 128 elements into a partition, so one worker would write up to 128 shards.
     """
     try:
-        import apache_beam.runners.dask.dask_runner  # noqa: F401  # only then are its options known
+        import apache_beam.runners.dask.dask_runner  # noqa: F401  # registers its options
         import distributed  # noqa: F401
     except ImportError as error:
-        raise ConfigError(f"--runner={SHORT}: Dask is not installed; pip install 'bitext-miner[dask]'") from error
-    told = any(option.startswith(PARTITIONS) for option in options)
-    return [*options, f"--runner={FULL}", *([] if told else ["--dask_partition_size=1"])]
+        raise ConfigError(f"--runner={RUNNER}: Dask is not installed; pip install 'bitext-miner[dask]'") from error
+    has_partitions = any(option.startswith(PARTITION_OPTIONS) for option in options)
+    return [*options, f"--runner={RUNNER_CLASS}", *([] if has_partitions else ["--dask_partition_size=1"])]
 
 
-def close(result: PipelineResult) -> None:
-    """Leave the cluster: the runner connects anew for each pipeline, and stays."""
+def close_client(result: PipelineResult) -> None:
+    """Close the connection to the cluster: the runner opens one per pipeline and leaves it open."""
     client = getattr(result, "client", None)
     if client is not None:
         client.close()

@@ -1,4 +1,4 @@
-"""Beam's runner for one machine, made quiet, and made to notice a worker process that dies."""
+"""Beam's runner for one machine, extended to notice dead worker processes and Ctrl-C."""
 
 import contextlib
 import logging
@@ -19,22 +19,22 @@ from miner.errors import MinerError
 logger = logging.getLogger(__name__)
 
 
-def local_runner(options: PipelineOptions) -> FnApiRunner:
-    """The FnApiRunner, whose processes (`--direct_running_mode=multi_processing`) are `pipelines.beam.worker`."""
+def create_local_runner(options: PipelineOptions) -> FnApiRunner:
+    """Create an FnApiRunner whose processes (`--direct_running_mode=multi_processing`) run `pipelines.beam.worker`."""
     direct = options.view_as(DirectOptions)
     if direct.direct_running_mode != "multi_processing":
         return FnApiRunner()
-    direct.direct_running_mode = "in_memory"  # the runner would put its own environment in the place of this one
-    # exec, or the shell reports the death of a worker; -P, or a file of the working directory stands in for a module.
+    direct.direct_running_mode = "in_memory"  # otherwise the runner replaces the environment below by its own
+    # exec: or the shell reports the death of a worker. -P: or a file in the working directory can shadow a module.
     command = f"exec {shlex.quote(sys.executable)} -P -m pipelines.beam.worker"
     return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(command))
 
 
 @WorkerHandler.register_environment(python_urns.SUBPROCESS_SDK, bytes)
-class _WorkerProcess(SubprocessSdkWorkerHandler):
-    """Beam's, but a process that has not yet called when its run is given up ends when it does.
+class LocalWorkerHandler(SubprocessSdkWorkerHandler):  # type: ignore[misc]
+    """Close worker processes that have not connected yet when the run is cancelled.
 
-    Beam tells only those to end that have called, and waits for all.
+    Beam's handler stops only connected processes, and then waits for all.
     """
 
     def close(self) -> None:
@@ -43,74 +43,75 @@ class _WorkerProcess(SubprocessSdkWorkerHandler):
 
 
 class WorkerDiedError(MinerError):
-    """A worker process of this machine ended before its work did."""
+    """A local worker process ended before its work was done."""
 
 
-class _Death(BaseException):
-    """Not an Exception, so that nothing in Beam takes it for the failure of a bundle."""
+class _WorkerDeath(BaseException):
+    """Not an Exception, so that Beam does not treat it as a failed bundle."""
 
 
-class _Watch:
-    """What happened besides the pipeline: processes that died, and the user's wish to stop."""
+class _InterruptionWatcher:
+    """Record what interrupts a pipeline from outside: worker processes that die, and Ctrl-C."""
 
     def __init__(self) -> None:
-        self.deaths: list[str] = []
-        self.stopped = False
-        self.over = False
+        self.deaths: list[str] = []  # messages
+        self.is_interrupted = False
+        self.has_ended = False
         self.lock = threading.Lock()
-        self.hook = threading.excepthook
+        self.previous_excepthook = threading.excepthook
 
-    def thread_failed(self, args: threading.ExceptHookArgs) -> None:
-        """A process that dies shows as an uncaught exception in the thread that waits for its end."""
+    def handle_thread_error(self, args: threading.ExceptHookArgs) -> None:
+        """Handle an uncaught exception: a process that dies raises one in the thread that waits for it."""
         if args.thread is not None and args.thread.name == "run_worker":
             with self.lock:
                 self.deaths.append(str(args.exc_value))
-                if not self.over and len(self.deaths) == 1:  # only a signal wakes the main thread
+                if not self.has_ended and len(self.deaths) == 1:  # only a signal wakes the main thread
                     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
         elif self.deaths or args.exc_type.__module__.partition(".")[0] == "grpc":
             logger.debug("after a worker's death: %s", args.exc_value)
         else:
-            self.hook(args)
+            self.previous_excepthook(args)
 
-    def worker_died(self, *_: object) -> None:
-        raise _Death
+    def handle_worker_death(self, *_: object) -> None:
+        raise _WorkerDeath
 
-    def stop(self, *_: object) -> None:
-        self.stopped = True
+    def handle_ctrl_c(self, *_: object) -> None:
+        self.is_interrupted = True
         raise KeyboardInterrupt
 
-    def reason(self, error: BaseException) -> BaseException:
-        """What `error`, which came out of the pipeline, stands for."""
-        if self.stopped or any(death.endswith(f"code {-signal.SIGINT}") for death in self.deaths):  # Ctrl-C reaches workers too
+    def cause_of(self, error: BaseException) -> BaseException:
+        """Return the error to raise for `error`, which the pipeline raised."""
+        is_worker_interrupted = any(death.endswith(f"code {-signal.SIGINT}") for death in self.deaths)  # Ctrl-C reaches workers too
+        if self.is_interrupted or is_worker_interrupted:
             return KeyboardInterrupt()
-        if isinstance(error, _Death):
-            return WorkerDiedError(f"{self.deaths[0]} (-9: killed, perhaps for want of memory); run the same command again to go on")
+        if isinstance(error, _WorkerDeath):
+            return WorkerDiedError(f"{self.deaths[0]} (-9: killed, perhaps out of memory); run the same command again to resume")
         return error
 
 
 @contextlib.contextmanager
-def stoppable() -> Iterator[None]:
-    """Let a run end when a worker process dies, with a MinerError, and when the user stops it, with KeyboardInterrupt.
+def raise_interruptions() -> Iterator[None]:
+    """Raise a WorkerDiedError if a worker process dies in this block, and a KeyboardInterrupt on Ctrl-C.
 
-    By itself the FnApiRunner waits for the answer of a dead process for ever, and makes of a KeyboardInterrupt a RuntimeError.
+    The FnApiRunner itself waits forever for a dead process, and turns a KeyboardInterrupt into a RuntimeError.
     """
-    if threading.current_thread() is not threading.main_thread():  # which alone gets signals
+    if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
         yield
         return
-    watch = _Watch()
-    threading.excepthook = watch.thread_failed
-    before = {signal.SIGUSR1: signal.signal(signal.SIGUSR1, watch.worker_died)}
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as it is for a job in the background
-        before[signal.SIGINT] = signal.signal(signal.SIGINT, watch.stop)
+    watcher = _InterruptionWatcher()
+    threading.excepthook = watcher.handle_thread_error
+    previous_handlers = {signal.SIGUSR1: signal.signal(signal.SIGUSR1, watcher.handle_worker_death)}
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # a background job ignores Ctrl-C
+        previous_handlers[signal.SIGINT] = signal.signal(signal.SIGINT, watcher.handle_ctrl_c)
     try:
         yield
     except BaseException as error:
-        reason = watch.reason(error)
-        raise reason from (error.__cause__ if reason is error else None)
+        cause = watcher.cause_of(error)
+        raise cause from (error.__cause__ if cause is error else None)
     finally:
-        with watch.lock:
-            watch.over = True
-        for number, handler in before.items():
+        with watcher.lock:
+            watcher.has_ended = True
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)
-        if not (watch.stopped or watch.deaths):  # else other workers are yet to end, and no one wants to hear of it
-            threading.excepthook = watch.hook
+        if not (watcher.is_interrupted or watcher.deaths):  # otherwise keep the hook, which silences the workers that are still ending
+            threading.excepthook = watcher.previous_excepthook

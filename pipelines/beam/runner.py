@@ -1,8 +1,8 @@
 """Run a stage as a Beam pipeline whose elements are the names of its shards.
 
-What passes between Beam steps is a shard name. Workers read and write the shards themselves, and leave a marker for each,
-so the driver needs nothing back from the runner: it reads the folder. The same holds for errors (`pipelines/beam/retry.py`) and for
-figures (`pipelines/beam/metrics.py`).
+Only shard names pass between Beam steps. Workers read and write the shards themselves and leave a marker for each, so the driver needs
+no results from the runner: it reads the directory. Errors (`pipelines/beam/retry.py`) and counters (`pipelines/beam/metrics.py`) also
+go through the directory.
 """
 
 import contextlib
@@ -25,22 +25,26 @@ from apache_beam.runners.runner import PipelineRunner, create_runner
 
 from miner import lock, stages, storage
 from miner.errors import ConfigError, DataError, MinerError
+from miner.progress import Progress, report_progress
 from miner.stages import Manifest, Shard, Stage
 from pipelines.beam import dask, metrics, retry
-from pipelines.beam.local_runner import WorkerDiedError, local_runner, stoppable
+from pipelines.beam.local_runner import WorkerDiedError, create_local_runner, raise_interruptions
+from pipelines.beam.retry import RetryPolicy
 
-POLL_SECONDS = 0.25
+POLL_SECONDS = 0.25  # between two looks at the markers of a running stage
+GC_THRESHOLD = 100_000  # new objects between two garbage collections in a worker
 
 logger = logging.getLogger(__name__)
 
 
 class ShardTask(ABC):
-    """Process one shard of a stage. The task is pickled to the workers, so it holds names and settings, not models or arrays."""
+    """Write the shards of a stage. The task is pickled to the workers, so it holds names and settings, not models or arrays."""
 
     uses_accelerator: ClassVar[bool] = False  # whether to request the accelerator that Beam's options name
     row_unit: ClassVar[str | None] = "sentences"  # the counter of rows; None: an intermediate step, whose rows are not counted
     shard_unit: ClassVar[str | None] = None  # a second counter of shards
     processed_counts: ClassVar[Set[str]] = frozenset()  # the counts of `write_shard` that do not count skipped input
+    retry_policy: ClassVar[RetryPolicy] = RetryPolicy()
 
     def setup(self) -> None:  # noqa: B027 - most tasks load nothing
         """Load what every shard needs. Called once per worker, before its first shard."""
@@ -52,174 +56,174 @@ class ShardTask(ABC):
 
 def run_stage(
     stage: Stage,
-    made_from: Mapping[str, str],
-    work: ShardTask,
+    shard_keys: Mapping[str, str],
+    task: ShardTask,
     options: Sequence[str] = (),
     details: Callable[[Sequence[Shard]], Mapping[str, Any]] | None = None,
-    spare: bool = False,
+    skip_failed: bool = False,
 ) -> Manifest:
-    """Make the shards of `stage` that are not made yet, then write its manifest.
+    """Write the shards of `stage` that are missing or out of date, then its manifest.
 
-    `made_from` maps each shard's name to the key of what it is made from (`stage.key(...)`), `options` are Beam's own
-    (`--runner=...`), and `details(shards)` is what to record in the manifest. Raises the MinerError of a failed shard. Where the
-    stage can spare shards, one that fails again and again is set aside: the manifest lists the others, and tells why under
-    `set_aside`. It is tried again by the next run. At least one must be made.
+    `shard_keys` maps the name of each shard to the key of its inputs (`stage.key(...)`), `options` are Beam's (`--runner=...`), and
+    `details(shards)` returns what to record in the manifest. Raises the MinerError of a failed shard. With `skip_failed`, a shard that
+    fails every attempt is skipped instead: the manifest lists the other shards, and the reason under `set_aside`. The next run tries
+    it again. Raises DataError if every shard is skipped.
     """
-    beam_options, start = _parse(options), time.perf_counter()
+    beam_options, start = parse_beam_options(options), time.perf_counter()
     stage.start()
-    retry.forget(stage)
-    pending = stage.pending(made_from)
+    retry.remove_records(stage)
+    pending = stage.reopen(shard_keys)
     if pending:
-        # Dask makes a DoFn anew for each of its partitions.
-        run = uuid.uuid4().hex if dask.is_asked_for(beam_options) else None
-        make = _Make(stage, {name: made_from[name] for name in pending}, work, spare, run)
-        _give_memory_back()
-        logger.info("%s: %d of %d shards to make", stage.stage, len(pending), len(made_from), extra={"stage": stage.stage})
-        with _reporting(stage, len(made_from), work.row_unit), retry.raised(stage):
-            _run(pending, make, beam_options)
-    set_aside = retry.take_set_aside(stage)
-    if set_aside and len(set_aside) == len(made_from):
-        raise DataError(next(iter(set_aside.values())))
-    for name, reason in set_aside.items():
-        logger.info("%s: set aside: %s", stage.stage, reason, extra={"stage": stage.stage, "shard": name})
-    made = {name: key for name, key in made_from.items() if name not in set_aside}
-    manifest = stage.finish(made, lambda shards: {**(details(shards) if details else {}), **_as_detail(set_aside)})
-    metrics.tell(stage, work, manifest, set(pending) - set(set_aside), start)
+        # Dask creates a DoFn per partition; those of one run share what they load.
+        run_id = uuid.uuid4().hex if dask.is_selected(beam_options) else None
+        write = WriteShard(stage, {name: shard_keys[name] for name in pending}, task, skip_failed, run_id)
+        _release_memory()
+        logger.info("%s: %d of %d shards to write", stage.stage, len(pending), len(shard_keys), extra={"stage": stage.stage})
+        with _watch_progress(stage, len(shard_keys), task.row_unit), retry.raise_failure(stage):
+            _run_pipeline(pending, write, beam_options)
+    skipped = retry.pop_skipped(stage)
+    if skipped and len(skipped) == len(shard_keys):
+        raise DataError(next(iter(skipped.values())))
+    for name, reason in skipped.items():
+        logger.info("%s: skipped: %s", stage.stage, reason, extra={"stage": stage.stage, "shard": name})
+    written_keys = {name: key for name, key in shard_keys.items() if name not in skipped}
+    skipped_details = {retry.SKIPPED_KEY: skipped} if skipped else {}
+    manifest = stage.finish(written_keys, lambda shards: {**(details(shards) if details else {}), **skipped_details})
+    metrics.report_stage(stage, task, manifest, set(pending) - set(skipped), time.perf_counter() - start)
     return manifest
 
 
-def _give_memory_back() -> None:
-    """Let the system have what was freed before a stage: the allocators would keep it, some hundred MB, beside what the stage takes."""
+def _release_memory() -> None:
+    """Return freed memory to the system; allocators would keep hundreds of MB of earlier stages."""
     pa.default_memory_pool().release_unused()
-    with contextlib.suppress(AttributeError, OSError):  # only the C library of GNU has it
+    with contextlib.suppress(AttributeError, OSError):  # only glibc has malloc_trim
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _as_detail(set_aside: Mapping[str, str]) -> dict[str, Any]:
-    return {"set_aside": dict(set_aside)} if set_aside else {}
-
-
 @contextlib.contextmanager
-def working_in(output: str) -> Iterator[None]:
-    """Hold the folder `output`, so that no other run works there, and leave nothing in it of a run that fails before it did anything.
+def claim_output(output: str) -> Iterator[None]:
+    """Hold the lock of an output directory, and remove the output of a run that fails before it finishes any shard.
 
-    StorageError where another run holds it.
+    Raises StorageError if another run holds the lock.
     """
-    fresh = not storage.exists(output)
+    is_new = not storage.exists(output)
     try:
-        with lock.held(output), nothing_left_of_nothing(output):
+        with lock.hold(output), _remove_empty_output(output):
             yield
     finally:
-        if fresh and not storage.names_in(output):
+        if is_new and not storage.names_in(output):
             storage.remove(output)
 
 
 @contextlib.contextmanager
-def nothing_left_of_nothing(output: str) -> Iterator[None]:
-    """When a run fails, remove what it began in `output` and finished no shard of: there is nothing in it to go on from."""
-    fresh, before = not storage.exists(output), storage.names_in(output)
+def _remove_empty_output(output: str) -> Iterator[None]:
+    """If the run fails, remove the entries that it created in `output` and that contain no finished shard to resume from."""
+    is_new, previous_names = not storage.exists(output), storage.names_in(output)
     try:
         yield
     except MinerError:
-        for name in set(storage.names_in(output)) - set(before):
+        for name in set(storage.names_in(output)) - set(previous_names):
             fs, path = storage.filesystem(storage.join(output, name))
             if not any(f"/{stages.MARKERS}/" in str(file) for file in fs.find(path)):
                 storage.remove(storage.join(output, name))
-        if fresh and not storage.names_in(output):
+        if is_new and not storage.names_in(output):
             storage.remove(output)
         raise
 
 
-_loaded = threading.local()  # what the last DoFn of a worker's thread has set up
+_thread_task = threading.local()  # the task that the last DoFn of a worker thread has set up, and its run
 
 
-class _Make(beam.DoFn):
-    """Shard name -> nothing; the shard and its marker, or the record of what went wrong, are left in the stage's folder."""
+class WriteShard(beam.DoFn):  # type: ignore[misc]
+    """Write a shard and its marker, or record the failure, in the stage's directory. Takes a shard name and returns nothing."""
 
-    def __init__(self, stage: Stage, made_from: Mapping[str, str], work: ShardTask, spare: bool = False, run: str | None = None) -> None:
+    def __init__(
+        self, stage: Stage, shard_keys: Mapping[str, str], task: ShardTask, skip_failed: bool = False, run_id: str | None = None
+    ) -> None:
         self.stage = stage
-        self.made_from = made_from
-        self.work = work
-        self.spare = spare  # whether the stage can do without a shard
-        self.run = run  # its name, where the DoFns of one run are to share what a thread has loaded
+        self.shard_keys = shard_keys
+        self.task = task
+        self.skip_failed = skip_failed
+        self.run_id = run_id  # DoFns with the same id share the task that a thread has set up
 
     def setup(self) -> None:
-        if self.run is not None and getattr(_loaded, "run", None) == self.run:
-            self.work = _loaded.work
+        if self.run_id is not None and getattr(_thread_task, "run_id", None) == self.run_id:
+            self.task = _thread_task.task
             return
-        with retry.recorded(self.stage):
-            self.work.setup()
-        if self.run is not None:
-            _loaded.run, _loaded.work = self.run, self.work
-        # Texts and pieces come in lists by the million, none of them in a cycle: the collector need not look at each
-        # thousand of them, nor walk over what is loaded by now and stays.
+        with retry.record_failure(self.stage):
+            self.task.setup()
+        if self.run_id is not None:
+            _thread_task.run_id, _thread_task.task = self.run_id, self.task
+        # Shards are lists of millions of strings without cycles: collecting rarely, and never the loaded objects, saves time.
         gc.freeze()
-        gc.set_threshold(100_000)
+        gc.set_threshold(GC_THRESHOLD)
 
     def teardown(self) -> None:
-        # Beam's objects hold one another, and what is frozen the collector never takes: what was loaded has to be let go of.
-        vars(self).pop("work", None)
+        # Beam's objects are in reference cycles, and frozen objects are never collected: release the task explicitly.
+        vars(self).pop("task", None)
 
     def process(self, name: str) -> None:
-        # One shard failed for a reason the user must see to: the others would fail too, or be made for nothing.
+        # After an error that ends the stage, the other shards would fail too, or be written for nothing.
         if storage.exists(self.stage.path(retry.FAILURE)):
             return
-        with retry.recorded(self.stage, name if self.spare else None):
-            rows, counts = retry.retried(lambda: self.work.write_shard(name), self.stage.stage, name)
-            self.stage.done(name, rows, self.made_from[name], counts)
+        with retry.record_failure(self.stage, name if self.skip_failed else None):
+            stage, task = self.stage.stage, self.task
+            rows, counts = retry.call_with_retries(lambda: task.write_shard(name), task.retry_policy, stage, name)
+            self.stage.mark_done(name, rows, self.shard_keys[name], counts)
             size = storage.size(self.stage.path(name))
-            metrics.count(self.stage.stage, metrics.counters(self.work, rows, counts, size))
+            metrics.add_to_beam(stage, metrics.count_shard(task, rows, counts, size))
 
 
-def build(names: Sequence[str], make: _Make, options: PipelineOptions) -> beam.Pipeline:
-    """The pipeline that makes the shards called `names`. An accelerator that the options ask for is asked for where it is of use."""
-    options = copy.deepcopy(options)  # what is changed here is for this pipeline alone; there may be another attempt
-    hints = options.view_as(StandardOptions)
-    asked, others = [], []
-    for hint in hints.resource_hints or []:
-        (asked if hint.startswith("accelerator=") else others).append(hint)
-    hints.resource_hints = others
-    # With the reshuffle the names spread over the workers; without, a runner fuses the steps and one worker makes every shard.
-    # This process is one worker, and would spend as much time again on the reshuffle as on all the rest of the pipeline.
-    spread = hints.runner is not None or options.view_as(DirectOptions).direct_running_mode != "in_memory"
-    pipeline = beam.Pipeline(runner=_runner(options), options=options)
-    shards = pipeline | "Shards" >> beam.Create(list(names), reshuffle=spread).with_output_types(str)
-    step = beam.ParDo(make)
-    if asked and make.work.uses_accelerator:
-        step = step.with_resource_hints(accelerator=asked[-1].removeprefix("accelerator="))
+def build_pipeline(names: Sequence[str], write: WriteShard, options: PipelineOptions) -> beam.Pipeline:
+    """Build the pipeline that writes the shards called `names`. Only tasks that use an accelerator request the one in the options."""
+    options = copy.deepcopy(options)  # they are changed for this pipeline only; there may be another attempt
+    standard = options.view_as(StandardOptions)
+    hints = standard.resource_hints or []
+    accelerators = [hint.removeprefix("accelerator=") for hint in hints if hint.startswith("accelerator=")]
+    standard.resource_hints = [hint for hint in hints if not hint.startswith("accelerator=")]
+    # The reshuffle spreads the names over the workers; without it, runners fuse the steps and one worker writes every shard.
+    # A single process is one worker, where the reshuffle would take as long as the rest of a small pipeline.
+    has_workers = standard.runner is not None or options.view_as(DirectOptions).direct_running_mode != "in_memory"
+    pipeline = beam.Pipeline(runner=_create_runner(options), options=options)
+    shards = pipeline | "Shards" >> beam.Create(list(names), reshuffle=has_workers).with_output_types(str)
+    step = beam.ParDo(write)
+    if accelerators and write.task.uses_accelerator:
+        step = step.with_resource_hints(accelerator=accelerators[-1])
     _ = shards | "Make" >> step
     return pipeline
 
 
-def _run(names: Sequence[str], make: _Make, options: PipelineOptions) -> None:
-    """Make shards; where a worker process of this machine dies, begin again with those that are left."""
-    for attempt in range(1, retry.ATTEMPTS + 1):
+def _run_pipeline(names: Sequence[str], write: WriteShard, options: PipelineOptions) -> None:
+    """Write shards. If a local worker process dies, run the pipeline again for the remaining shards."""
+    attempts = write.task.retry_policy.attempts
+    for attempt in range(1, attempts + 1):
         try:
-            _run_once(names, make, options)
+            _run_once(names, write, options)
             return
         except WorkerDiedError as error:
-            left = [name for name in names if make.stage.finished(name, make.made_from[name]) is None]
-            if attempt == retry.ATTEMPTS or storage.exists(make.stage.path(retry.FAILURE)):
+            names = [name for name in names if write.stage.find_shard(name, write.shard_keys[name]) is None]
+            if attempt == attempts or storage.exists(write.stage.path(retry.FAILURE)):
                 raise
-            logger.warning("%s: %s; attempt %d of %d", make.stage.stage, error, attempt + 1, retry.ATTEMPTS)
-            names = left
-            if not left:
+            logger.warning("%s: %s; attempt %d of %d", write.stage.stage, error, attempt + 1, attempts)
+            if not names:
                 return
 
 
-def _run_once(names: Sequence[str], make: _Make, options: PipelineOptions) -> None:
-    pipeline = build(names, make, options)
-    with stoppable():
+def _run_once(names: Sequence[str], write: WriteShard, options: PipelineOptions) -> None:
+    pipeline = build_pipeline(names, write, options)
+    with raise_interruptions():
         result = pipeline.run()
         try:
             result.wait_until_finish()
         finally:
-            dask.close(result)
+            dask.close_client(result)
 
 
-class _Options(PipelineOptions):
-    """Options that keep their views. Beam asks for fifty of them in a pipeline, and parses the command line anew for each: a fifth of
-    what a small stage takes."""
+class CachedPipelineOptions(PipelineOptions):  # type: ignore[misc]
+    """Options that cache their views.
+
+    Beam requests fifty views per pipeline and parses the command line for each, a fifth of the time of a small stage.
+    """
 
     def view_as(self, cls: type[PipelineOptions]) -> PipelineOptions:
         views = self.__dict__.setdefault("_views", {})  # setting an attribute would set an option
@@ -228,31 +232,32 @@ class _Options(PipelineOptions):
         return views[cls]
 
 
-def _parse(options: Sequence[str]) -> PipelineOptions:
-    said = io.StringIO()
+def parse_beam_options(options: Sequence[str]) -> PipelineOptions:
+    """Parse Beam's options. Raises ConfigError for invalid values."""
+    stderr = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):  # argparse prints its whole usage
-            parsed = _Options(list(options))
-            if dask.is_asked_for(parsed):
-                parsed = _Options(dask.complete(options))
+        with contextlib.redirect_stderr(stderr):  # argparse prints its full usage
+            parsed = CachedPipelineOptions(list(options))
+            if dask.is_selected(parsed):
+                parsed = CachedPipelineOptions(dask.complete_options(options))
             parsed.get_all_options()
     except SystemExit as error:
-        reason = said.getvalue().strip().splitlines()[-1:] or ["not understood"]
-        raise ConfigError(f"Beam options {' '.join(options)!r}: {reason[0].partition('error: ')[2] or reason[0]}") from error
+        lines = stderr.getvalue().strip().splitlines()[-1:] or ["invalid"]
+        raise ConfigError(f"Beam options {' '.join(options)!r}: {lines[0].partition('error: ')[2] or lines[0]}") from error
     return parsed
 
 
-def in_local_processes(options: Sequence[str]) -> bool:
-    """Whether Beam's options ask for worker processes on this machine. ConfigError where they are not understood."""
-    parsed = _parse(options)
+def uses_local_processes(options: Sequence[str]) -> bool:
+    """Whether Beam's options request worker processes on this machine. Raises ConfigError for invalid options."""
+    parsed = parse_beam_options(options)
     return parsed.view_as(StandardOptions).runner is None and parsed.view_as(DirectOptions).direct_running_mode == "multi_processing"
 
 
-def _runner(options: PipelineOptions) -> PipelineRunner:
-    """The runner asked for. The default is named outright: DirectRunner would first download and start a Go binary."""
+def _create_runner(options: PipelineOptions) -> PipelineRunner:
+    """Create the runner that the options name. The default is explicit, because DirectRunner first downloads and starts a Go binary."""
     name = options.view_as(StandardOptions).runner
     if name is None:
-        return local_runner(options)
+        return create_local_runner(options)
     try:
         return create_runner(name)
     except (ValueError, ImportError, AttributeError) as error:
@@ -260,26 +265,25 @@ def _runner(options: PipelineOptions) -> PipelineRunner:
 
 
 @contextlib.contextmanager
-def _reporting(stage: Stage, total: int, row_unit: str | None) -> Iterator[None]:
-    """Log which shards are made, while they are: the command line draws its bars from these records."""
-    stop, seen, start = threading.Event(), stage.marked(), time.perf_counter()
+def _watch_progress(stage: Stage, num_shards: int, row_unit: str | None) -> Iterator[None]:
+    """Report the progress of a stage by its markers while it runs."""
+    stop, reported, start = threading.Event(), stage.marked_shards(), time.perf_counter()
     rows = 0
 
     def report() -> None:
         nonlocal rows
-        new = stage.marked() - seen
+        new = stage.marked_shards() - reported
         for name in sorted(new):
-            rows += stage.rows_of(name)
-            logger.info("%s: %s is made", stage.stage, name, extra={"stage": stage.stage, "shard": name})
-        seen.update(new)
-        note = metrics.rate(row_unit, rows, time.perf_counter() - start)
-        progress = {"stage": stage.stage, "done": len(seen), "total": total, "note": note}
-        logger.info("%s: %d of %d shards", stage.stage, len(seen), total, extra={"progress": progress})
+            rows += stage.read_rows(name)
+            logger.info("%s: %s is written", stage.stage, name, extra={"stage": stage.stage, "shard": name})
+        reported.update(new)
+        note = metrics.format_rate(row_unit, rows, time.perf_counter() - start)
+        report_progress(logger, Progress(stage.stage, len(reported), num_shards, note=note))
 
     def watch() -> None:
         while not stop.wait(POLL_SECONDS):
             with contextlib.suppress(MinerError, OSError):
-                if stage.marked() - seen:
+                if stage.marked_shards() - reported:
                     report()
 
     report()

@@ -82,12 +82,12 @@ class ShuffleTask(ShardTask, Generic[Parameters]):
 
 def _run_here(stage: Stage, made_from: Mapping[str, str], work: ShardTask) -> Manifest:
     stage.start()
-    pending = stage.pending(made_from)
+    pending = stage.reopen(made_from)
     if pending:
         work.setup()
     for name in pending:
         rows, counts = work.write_shard(name)
-        stage.done(name, rows, made_from[name], counts)
+        stage.mark_done(name, rows, made_from[name], counts)
     return stage.finish(made_from)
 
 

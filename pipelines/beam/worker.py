@@ -1,4 +1,4 @@
-"""A local worker process: Beam's own, with its log going to the driver instead of the terminal, and no last words on Ctrl-C."""
+"""A local worker process: Beam's worker, with its log sent to the driver instead of the terminal, and no traceback on Ctrl-C."""
 
 import logging
 import signal

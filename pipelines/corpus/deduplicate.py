@@ -90,7 +90,7 @@ class FilteredSentences:
         if self.dropped is not None:
             stage, made_from = self.dropped
             storage.write_table(stage.path(name), dropped)
-            stage.done(name, len(dropped), made_from)
+            stage.mark_done(name, len(dropped), made_from)
         with storage.parquet_writer(storage.join(self.folder, name), kept.schema) as writer:
             corpus.write_row_groups(writer, kept)
         seen = int(np.sum(kept["count"].to_numpy(), dtype=np.int64))

@@ -21,8 +21,8 @@ from miner.errors import ModelError
 from miner.stages import Stage
 from miner.text import readers
 from miner.text.sentences import signature
-from pipelines.beam.retry import set_aside_in
-from pipelines.beam.runner import ShardTask, run_stage, working_in
+from pipelines.beam.retry import read_skipped
+from pipelines.beam.runner import ShardTask, run_stage, claim_output
 from pipelines.corpus import ingest
 
 logger = logging.getLogger(__name__)
@@ -68,13 +68,13 @@ def run(config: EmbedConfig, options: Sequence[str] = ()) -> EmbedResult:
     settings = config.part(EncoderSettings)
     encoder = _loaded(settings)
     times.append(time.perf_counter())
-    with working_in(config.output):
+    with claim_output(config.output):
         _stage(config.output, lang, encoder, {}).start()  # before any work: the folder may hold that of another encoder
         texts = ingest.run(config, inputs, options)
         times.append(time.perf_counter())
         stage = _stage(config.output, lang, encoder, {shard.name: shard.checksum for shard in texts.shards})
         made_from = {shard.name: stage.key({shard.name: shard.checksum}) for shard in texts.shards}
-        made = run_stage(stage, made_from, _Embed(config.output, settings, encoder.fingerprint), options, spare=not config.strict)
+        made = run_stage(stage, made_from, _Embed(config.output, settings, encoder.fingerprint), options, skip_failed=not config.strict)
         times.append(time.perf_counter())
     seconds = dict(zip(("encoder", corpus.SENTENCES, corpus.EMBEDDINGS), np.diff(times).round(3).tolist(), strict=True))
     return EmbedResult(
@@ -86,7 +86,7 @@ def run(config: EmbedConfig, options: Sequence[str] = ()) -> EmbedResult:
         unique=made.rows,
         counts=texts.details["counts"],
         seconds=seconds,
-        set_aside={**set_aside_in(texts), **{stage.path(name): why for name, why in set_aside_in(made).items()}},
+        set_aside={**read_skipped(texts), **{stage.path(name): why for name, why in read_skipped(made).items()}},
     )
 
 
@@ -98,7 +98,7 @@ def is_done(config: EmbedConfig, fingerprint: str) -> bool:
     texts, embedded = (stages.read_manifest(folder) for folder in folders)
     same = dict(texts.inputs) == {uri: signature(uri) for uri in readers.expand(config.inputs)}
     same &= dict(texts.config) == ingest.made_with(config)
-    same &= not set_aside_in(texts) and not set_aside_in(embedded)  # which is to be tried again
+    same &= not read_skipped(texts) and not read_skipped(embedded)  # which is to be tried again
     same &= dict(embedded.inputs) == {shard.name: shard.checksum for shard in texts.shards}
     return same and embedded.config.get("fingerprint") == fingerprint
 

@@ -19,7 +19,7 @@ from miner.errors import DataError
 from miner.filters import language
 from miner.stages import Manifest, Shard, Stage
 from miner.text import readers, sentences
-from pipelines.beam.retry import set_aside_in
+from pipelines.beam.retry import read_skipped
 from pipelines.beam.runner import ShardTask, run_stage
 from pipelines.corpus import increments
 from pipelines.corpus.deduplicate import (
@@ -81,9 +81,9 @@ class _Reading:
         stage, dropped = self._stages(increments.inputs(self.parts))
         if self.config.keep_dropped:
             dropped.start()
-            for name in dropped.pending(self._made_from(dropped)):
+            for name in dropped.reopen(self._made_from(dropped)):
                 storage.remove(stage.path(f"{stages.MARKERS}/{name}.json"))  # to be sifted again
-        whole = not stage.pending(self._made_from(stage)) and storage.exists(stage.path(stages.MANIFEST))
+        whole = not stage.reopen(self._made_from(stage)) and storage.exists(stage.path(stages.MANIFEST))
         manifest = stages.read_manifest(stage.folder) if whole else None
         if manifest is None or dict(manifest.inputs) != stage.inputs:  # as where a part is gone
             manifest = self._read_all()
@@ -137,7 +137,7 @@ class _Reading:
         scattered = self._scattered(number)
         stage, _ = self._stages(increments.inputs(self.parts))
         made_from, part = self._made_from(stage), self.parts[number]
-        made = all(stage.finished(name, made_from[name]) for name in scattered.names())
+        made = all(stage.find_shard(name, made_from[name]) for name in scattered.names())
         if made and part.counts is not None and not self.config.collapse:
             return None
         read = self._scatter(scattered, number)
@@ -154,7 +154,7 @@ class _Reading:
         stage, dropped = self._stages(increments.inputs(self.parts))
         made_from = self._made_from(stage)
         for name in [name for after in range(number + 1, len(self.parts)) for name in self._scattered(after).names()]:
-            if stage.finished(name, made_from[name]) is None:
+            if stage.find_shard(name, made_from[name]) is None:
                 del made_from[name]  # comes in its turn
         if not self.config.keep_dropped:
             storage.remove(dropped.folder)  # of other inputs than these
@@ -244,7 +244,7 @@ def _scatter(work: _Scatter, signatures: Mapping[str, str], options: Sequence[st
         if name.endswith(sentences.SUFFIX):  # of an input that is no longer asked for; gather takes all there are
             storage.remove(stage.path(name))
             storage.remove(stage.path(f"{stages.MARKERS}/{name}.json"))
-    manifest = run_stage(stage, made_from, work, options, spare=not work.settings.strict)
+    manifest = run_stage(stage, made_from, work, options, skip_failed=not work.settings.strict)
     counts = Counter(dict.fromkeys(readers.COUNTS, 0))
     for shard in manifest.shards:
         counts.update(shard.counts)
@@ -252,5 +252,5 @@ def _scatter(work: _Scatter, signatures: Mapping[str, str], options: Sequence[st
         storage.remove(work.folder)
         reasons = ", ".join(f"{counts[name]} {name.replace('_', ' ')}" for name in readers.COUNTS if name not in ("lines", "kept"))
         raise DataError(f"{', '.join(signatures)}: not one sentence in {counts['lines']} lines ({reasons}); give a text with sentences")
-    left_out = set_aside_in(manifest)
+    left_out = read_skipped(manifest)
     return _Read(dict(counts), {source: left_out[name] for source in signatures if (name := sentences.scattered_name(source)) in left_out})

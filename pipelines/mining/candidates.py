@@ -38,7 +38,7 @@ def run(neighbours: str, folder: str, options: Sequence[str] = (), details: Mapp
     made_from = {stages.shard_name(index, len(sides.sources)): stage.key() for index in range(len(sides.sources))}
     edges = sum(found.rows * found.config.get("k", 1) for found in manifests.values())
     steps = ShuffleSteps("joining", f"{folder}.steps", stage.key(), edges, options)
-    if not stage.complete(made_from):
+    if not stage.is_complete(made_from):
         offers = {shuffle.arrow_name(shard.name): shard.name for shard in sides.sources}
         steps.run("offers", list(offers), _Offer(sides, offers, steps.place("offers")))
         work = _Meet(sides, steps.place("offers"), list(offers), steps.place("meetings"))

@@ -66,8 +66,8 @@ def begin(output: str, deltas: Stage, inputs: Mapping[str, str]) -> str | None:
     except StorageError:  # of other settings
         storage.remove(deltas.folder)
     if not finished:
-        waiting = [name for name in deltas.marked() if name.endswith(BEFORE)]
-        whole = [name for name in waiting if deltas.finished(name, deltas.key()) is not None]
+        waiting = [name for name in deltas.marked_shards() if name.endswith(BEFORE)]
+        whole = [name for name in waiting if deltas.find_shard(name, deltas.key()) is not None]
         return deltas.path(whole[0]) if whole else None  # a run that was stopped has put them aside
     manifest = stages.read_manifest(output)
     decided = {**manifest.config, **({"threshold": "auto"} if "choice" in manifest.details else {})}
@@ -77,8 +77,8 @@ def begin(output: str, deltas: Stage, inputs: Mapping[str, str]) -> str | None:
     end(deltas)
     if dict(manifest.inputs) == dict(inputs):
         return None
-    place = f"{1 + len(deltas.marked()) // 2:05d}{BEFORE}"
-    deltas.done(place, manifest.details["pairs"], deltas.key(), checksum=pairs_of(manifest))  # first: what is moved and not known is lost
+    place = f"{1 + len(deltas.marked_shards()) // 2:05d}{BEFORE}"
+    deltas.mark_done(place, manifest.details["pairs"], deltas.key(), checksum=pairs_of(manifest))  # first: what is moved and not known is lost
     storage.move(storage.join(output, writers.PARQUET), deltas.path(place))
     return deltas.path(place)
 
@@ -90,11 +90,11 @@ def pairs_of(manifest: Manifest) -> str | None:
 
 def end(deltas: Stage) -> None:
     """Finish the deltas there are, and remove the pairs of before."""
-    for name in {*storage.names_in(deltas.folder), *deltas.marked()}:
+    for name in {*storage.names_in(deltas.folder), *deltas.marked_shards()}:
         if name.endswith(BEFORE):
             storage.remove(deltas.path(f"{stages.MARKERS}/{name}.json"))
             storage.remove(deltas.path(name))
-    made = sorted(deltas.marked())
+    made = sorted(deltas.marked_shards())
     if made:
         deltas.finish(dict.fromkeys(made, deltas.key()))
     else:
@@ -124,7 +124,7 @@ def write(before: str, output: str, deltas: Stage, options: Sequence[str]) -> Bi
             rows = zip(*(part[name].to_pylist() for name in ("change", "margin", *TEXTS)), strict=True)
             text.writelines(f"{change}\t{margin:.8f}\t{source}\t{target}\n" for change, margin, source, target in rows)
     for name in names:
-        deltas.done(name, compared.rows, deltas.key())
+        deltas.mark_done(name, compared.rows, deltas.key())
     steps.remove()
     return BitextDelta(deltas.path(names[0]), {name: sum(shard.counts[name] for shard in compared.shards) for name in CHANGES})
 

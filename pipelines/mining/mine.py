@@ -14,7 +14,7 @@ from miner.encoders.transformer_parts import choose_device
 from miner.mining import writers
 from miner.mining.gold import GoldScores
 from miner.mining.thresholds import ThresholdChoice
-from pipelines.beam.runner import working_in
+from pipelines.beam.runner import claim_output
 from pipelines.mining import auto_threshold, candidates, filter_pairs, select_pairs
 from pipelines.mining import gold_pairs as golds
 from pipelines.mining.candidates import SearchResult
@@ -67,7 +67,7 @@ def run(config: MineConfig, options: Sequence[str] = ()) -> MineResult:
     """
     gold = _begin(config)
     choose_device(config.device)
-    with working_in(config.output):
+    with claim_output(config.output):
         sides = open_sides(config, options)
         wanted = golds.resolve(gold, sides.source, sides.target) if gold else None
         chooser = auto_threshold.prepare(config, sides.source, sides.target, wanted)
@@ -87,7 +87,7 @@ def run_from_candidates(config: FromCandidatesConfig, options: Sequence[str] = (
     start = time.perf_counter()
     gold = _begin(config)
     found = candidates.searched(config.candidates)
-    with working_in(config.output):
+    with claim_output(config.output):
         wanted = golds.resolve(gold, found.source, found.target) if gold else None
         chooser = auto_threshold.prepare(config, found.source, found.target, wanted)
         choice = chooser.choose(found, storage.join(config.candidates, NEIGHBOURS), options)

@@ -22,11 +22,12 @@ from miner.errors import ConfigError, DataError
 from miner.mining import writers
 from miner.mining.candidates import Ids, NeighbourMeans, all_means, means_of
 from miner.mining.margin import Floats, margins
+from miner.progress import Progress, report_progress
 from miner.search.neighbours import Neighbours
 from miner.text import readers
 from miner.text.normalise import sentence_ids
 from miner.text.pairs import Lines, read_pairs
-from pipelines.beam.runner import working_in
+from pipelines.beam.runner import claim_output
 from pipelines.corpus import embed
 from pipelines.mining import inputs as inputs_module
 from pipelines.search import exact
@@ -85,7 +86,7 @@ def run(config: ScoreConfig, options: Sequence[str] = ()) -> ScoreResult:
     _check_places(config, bitext, work)
     backgrounds = _open_backgrounds(config)
     seconds: Counter[str] = Counter()
-    with working_in(work):
+    with claim_output(work):
         embedding = _Embedding(config, work, seconds, options)
         corpora = [embedding.of(side, bitext.places[at], bitext.settings[at]) for at, side in enumerate(SIDES)]
         for side, place in config.backgrounds().items():
@@ -232,8 +233,7 @@ def _write(
             file.writelines(f"{margin:.8f}\t{one or ''}\t{other or ''}\n" for margin, one, other in zip(shown, ours, theirs, strict=True))
             scores.append(found)
             done += len(ours)
-            progress = {"stage": "score", "done": done, "total": lines, "unit": "line"}
-            logger.info("score: %d of %d lines", done, lines, extra={"progress": progress})
+            report_progress(logger, Progress("score", done, lines, "line"))
     return np.concatenate([np.zeros(0), *scores])
 
 

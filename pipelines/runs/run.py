@@ -29,7 +29,7 @@ from miner.encoders import load_encoder
 from miner.errors import ConfigError, MinerError
 from miner.text import readers
 from pipelines.beam import metrics
-from pipelines.beam.runner import in_local_processes, working_in
+from pipelines.beam.runner import uses_local_processes, claim_output
 from pipelines.corpus import embed
 from pipelines.mining import inputs, mine
 from pipelines.runs import scheduler, verify
@@ -88,11 +88,11 @@ def run(config: RunConfig, options: Sequence[str] = ()) -> RunResult:
     ConfigError for corpora, pairs and options that cannot be, and what `embed.run` and `mine.run` raise where not one pair is left.
     """
     start = time.perf_counter()
-    if in_local_processes(options) and config.at_once > 1:
+    if uses_local_processes(options) and config.at_once > 1:
         raise ConfigError(f"at_once: {config.at_once}: worker processes of this machine take one stage at a time; leave at_once out")
     job = _Job(config, options)
-    with working_in(config.output), metrics.collecting(config.output) as records:
-        failed = scheduler.run(job.tasks(), config.at_once, spare=not config.strict)
+    with claim_output(config.output), metrics.collect_records(config.output) as records:
+        failed = scheduler.run(job.tasks(), config.at_once, skip_failed=not config.strict)
         if failed and not job.mined:
             raise next(iter(failed.values()))
         result = RunResult(
@@ -101,7 +101,7 @@ def run(config: RunConfig, options: Sequence[str] = ()) -> RunResult:
             pairs={name: job.mined[name] for name in job.pairs if name in job.mined},
             seconds=round(time.perf_counter() - start, 3),
             set_aside={**job.set_aside, **{name: str(error) for name, error in failed.items()}},
-            counters=metrics.totals(records),
+            counters=metrics.sum_counters(records),
             stages=[record.figures() for record in records],
         )
         storage.write_json(storage.join(config.output, SUMMARY), result.figures())

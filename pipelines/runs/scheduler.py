@@ -1,4 +1,4 @@
-"""Tasks that need one another, each begun as soon as what it needs is done."""
+"""Run tasks that depend on one another, each as soon as its dependencies are done."""
 
 import logging
 import queue
@@ -8,66 +8,69 @@ from dataclasses import dataclass
 
 from miner.errors import DataError
 
-Results = queue.SimpleQueue[tuple[str, BaseException | None]]  # of tasks, and what they raised
+Outcomes = queue.SimpleQueue[tuple[str, BaseException | None]]  # names of ended tasks, and the exceptions they raised
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class ScheduledTask:
-    """Something to do, after the tasks it needs."""
+    """A function to call after the tasks it needs."""
 
     name: str
-    act: Callable[[], None]
+    function: Callable[[], None]
     needs: tuple[str, ...] = ()
 
 
-def run(tasks: Sequence[ScheduledTask], at_once: int = 1, spare: bool = False) -> dict[str, DataError]:
-    """Do all tasks, up to `at_once` side by side; of those that could begin, the one that comes first in `tasks`.
+def run(tasks: Sequence[ScheduledTask], max_parallel: int = 1, skip_failed: bool = False) -> dict[str, DataError]:
+    """Run all tasks, up to `max_parallel` at a time. Of the tasks that are ready, the first in `tasks` starts first.
 
-    One at a time, they run in the thread that calls, which alone notices signals. Where a task fails no other is begun, those that
-    run are waited for, and the first error is raised. An interrupt is raised at once. Where tasks can be spared, one that fails for
-    its data's sake is returned with its error, as are those that need it, and the others go on.
+    With `max_parallel` 1, tasks run in the calling thread, the only one that receives signals. When a task fails, no other starts, the
+    running ones finish, and the first error is raised; a KeyboardInterrupt is raised at once. With `skip_failed`, a task that raises a
+    DataError is returned with its error, as are the tasks that need it, and the others run.
     """
     done: set[str] = set()
     failed: dict[str, DataError] = {}
     waiting = list(tasks)
-    results: Results = queue.SimpleQueue()
-    running, error = 0, None
-    while running or (waiting and error is None):
-        while error is None and running < at_once and (ready := [task for task in waiting if done.issuperset(task.needs)]):
-            waiting.remove(ready[0])
-            _begin(ready[0], failed, at_once > 1, results)
-            running += 1
-        name, raised = results.get()
-        running -= 1
+    outcomes: Outcomes = queue.SimpleQueue()
+    num_running, first_error = 0, None
+    while num_running or (waiting and first_error is None):
+        while first_error is None and num_running < max_parallel:
+            ready = next((task for task in waiting if done.issuperset(task.needs)), None)
+            if ready is None:
+                break
+            waiting.remove(ready)
+            _start(ready, failed, max_parallel > 1, outcomes)
+            num_running += 1
+        name, error = outcomes.get()
+        num_running -= 1
         done.add(name)
-        if spare and isinstance(raised, DataError):
-            failed[name] = raised
-            logger.info("%s: set aside: %s", name, raised)
+        if skip_failed and isinstance(error, DataError):
+            failed[name] = error
+            logger.info("%s: skipped: %s", name, error)
         else:
-            error = error or raised
-    if error is not None:
-        raise error
+            first_error = first_error or error
+    if first_error is not None:
+        raise first_error
     return failed
 
 
-def _begin(task: ScheduledTask, failed: Container[str], aside: bool, results: Results) -> None:
-    """Do a task, in a thread of its own or in this one, unless something that it needs failed."""
-    lacking = [name for name in task.needs if name in failed]
-    if lacking:
-        results.put((task.name, DataError(f"it needs {lacking[0]}, which is set aside")))
-    elif aside:
-        # A daemon does not keep a program alive that the user has interrupted.
-        threading.Thread(target=_act, args=(task, results), name=task.name, daemon=True).start()
+def _start(task: ScheduledTask, failed: Container[str], in_thread: bool, outcomes: Outcomes) -> None:
+    """Run a task, in a new thread or in this one, unless a task that it needs has failed."""
+    failed_needs = [name for name in task.needs if name in failed]
+    if failed_needs:
+        outcomes.put((task.name, DataError(f"needs {failed_needs[0]}, which was skipped")))
+    elif in_thread:
+        # A daemon thread does not keep the program alive after Ctrl-C.
+        threading.Thread(target=_run_task, args=(task, outcomes), name=task.name, daemon=True).start()
     else:
-        _act(task, results)
+        _run_task(task, outcomes)
 
 
-def _act(task: ScheduledTask, results: Results) -> None:
+def _run_task(task: ScheduledTask, outcomes: Outcomes) -> None:
     try:
-        task.act()
+        task.function()
     except BaseException as error:
-        results.put((task.name, error))
+        outcomes.put((task.name, error))
     else:
-        results.put((task.name, None))
+        outcomes.put((task.name, None))

@@ -1,66 +1,72 @@
-"""How far the run in a folder is, told from its files alone: wherever it runs, and whether it runs at all."""
+"""Read the state of a run from the files in its output directory, whether it is running or not, on this machine or another."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from miner import lock, stages, storage
 from miner.errors import DataError, StorageError
-from miner.lock import Holder
+from miner.lock import LockOwner
 from miner.stages import MARKERS
-from pipelines.beam.retry import set_aside_in
-from pipelines.runs.verify import stage_of
+from pipelines.beam.retry import SKIPPED_KEY, read_skipped
+from pipelines.runs.verify import stage_folder
 
-TSV = ".tsv.gz"  # the rows of the Parquet file beside it once more
+TSV = ".tsv.gz"  # has the same rows as the Parquet file of the same name
 
 
 @dataclass(frozen=True)
 class StageStatus:
-    """One stage, by its folder as seen from the one that was asked for."""
+    """The state of one stage."""
 
-    folder: str
+    folder: str  # relative to the directory of the run
     finished: bool
-    shards: int  # that are made
-    total: int | None  # None where the names of the shards do not tell
-    rows: int | None  # of a stage that is finished
-    set_aside: int = 0  # shards and inputs that it was finished without
+    shards: int  # finished ones
+    total: int | None  # None if it does not follow from the names of the shards
+    rows: int | None  # None unless the stage is finished
+    skipped: int = 0  # shards and inputs
+
+    def figures(self) -> dict[str, Any]:
+        """Return the status as JSON values."""
+        values = asdict(self)
+        return {**values, SKIPPED_KEY: values.pop("skipped")}
 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """What `miner status` found."""
+    """The state of a run."""
 
     folder: str
-    run: Holder | None  # the one that is at work, or died at it
+    run: LockOwner | None  # the run that is active or died
     alive: bool
     stages: tuple[StageStatus, ...]
 
     def figures(self) -> dict[str, Any]:
-        """The same for a program."""
-        return asdict(self)
+        """Return the status as JSON values."""
+        return {**asdict(self), "stages": [stage.figures() for stage in self.stages]}
 
 
-def look(folder: str) -> RunStatus:
-    """DataError where nothing was made in `folder`, and nothing is being made."""
+def read_status(folder: str) -> RunStatus:
+    """Read the state of the run in a directory. Raises DataError if the directory has neither output nor an active run."""
     if not storage.is_folder(folder):
         raise DataError(f"{folder}: no such folder; give the --output of a command")
     names = storage.files_below(folder)
-    holder = lock.holder(folder)
-    places = sorted({place for name in names if (place := stage_of(name)) is not None})
-    if holder is None and not places:
-        raise DataError(f"{folder}: nothing was made here, and nothing is being made; give the --output of a command")
-    stages = tuple(_stage(folder, place, names) for place in places)
-    return RunStatus(folder, holder, holder is not None and holder.alive, stages)
+    owner = lock.read_owner(folder)
+    stage_folders = sorted({path for name in names if (path := stage_folder(name)) is not None})
+    if owner is None and not stage_folders:
+        raise DataError(f"{folder}: holds no output of `miner`; give the --output of a command")
+    statuses = tuple(_read_stage_status(folder, path, names) for path in stage_folders)
+    return RunStatus(folder, owner, owner is not None and owner.is_alive, statuses)
 
 
-def _stage(folder: str, place: str, names: list[str]) -> StageStatus:
-    here = storage.join(place, MARKERS) if place else MARKERS
-    shown = place or "."
+def _read_stage_status(folder: str, path: str, names: list[str]) -> StageStatus:
+    """Read the state of the stage in FOLDER/path. `names` are all files below `folder`."""
+    markers = storage.join(path, MARKERS) if path else MARKERS
+    shown_path = path or "."
     try:
-        manifest = stages.read_manifest(storage.join(folder, place))
+        manifest = stages.read_manifest(storage.join(folder, path))
         shards = [shard for shard in manifest.shards if not shard.name.endswith(TSV)]
         rows = sum(shard.rows for shard in shards)
-        return StageStatus(shown, True, len(shards), len(shards), rows, len(set_aside_in(manifest)))
+        return StageStatus(shown_path, True, len(shards), len(shards), rows, len(read_skipped(manifest)))
     except StorageError:
-        made = [name.removeprefix(f"{here}/") for name in names if name.startswith(f"{here}/part-")]
-        total = int(made[0].split("-of-")[1].split(".")[0]) if made else None
-        return StageStatus(shown, False, len(made), total, None)
+        finished = [name.removeprefix(f"{markers}/") for name in names if name.startswith(f"{markers}/part-")]
+        total = int(finished[0].split("-of-")[1].split(".")[0]) if finished else None
+        return StageStatus(shown_path, False, len(finished), total, None)

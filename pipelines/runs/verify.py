@@ -1,6 +1,6 @@
-"""Whether what lies in a folder is what was written there: every manifest, every file it names, and what each was made from.
+"""Verify an output directory: every manifest, every file that it lists, and the inputs of each stage.
 
-A fault comes with the remedy that mends it. Most often that is to run the same command again: it makes anew what is not whole.
+Every fault comes with its remedy. Usually that is to run the same command again, which rewrites what is damaged.
 """
 
 import logging
@@ -12,103 +12,107 @@ from typing import Any
 from miner import lock, stages, storage
 from miner.corpus import EMBEDDINGS, SENTENCES
 from miner.errors import DataError, MinerError, StorageError
+from miner.progress import Progress, report_progress
 from miner.stages import MANIFEST, MARKERS, STARTED, Manifest, Shard
-from pipelines.beam.retry import set_aside_in
+from pipelines.beam.retry import read_skipped
 from pipelines.mining import candidates, select_pairs
 from pipelines.search import build_index
 from pipelines.search.engine import NEIGHBOURS
 from pipelines.search.exact import BACKWARD, FORWARD
 
-AGAIN = "run the same command again"
-ANEW = "delete {} and run the same command again"
+RUN_AGAIN = "run the same command again"
+DELETE_AND_RUN_AGAIN = "delete {} and run the same command again"
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class DamageReport:
-    """What is wrong, where, and what mends it."""
+class OutputFault:
+    """A damaged file or stage."""
 
-    place: str
-    what: str
+    path: str
+    problem: str
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.what}; {self.remedy}"
+        return f"{self.path}: {self.problem}; {self.remedy}"
+
+    def figures(self) -> dict[str, str]:
+        """Return the fault as JSON values."""
+        return {"place": self.path, "what": self.problem, "remedy": self.remedy}
 
 
 @dataclass(frozen=True)
 class VerifyResult:
-    """What `miner verify` looked at, and what it found."""
+    """What `miner verify` checked, and the faults it found."""
 
     folder: str
     stages: int
     files: int
-    faults: tuple[DamageReport, ...]
+    faults: tuple[OutputFault, ...]
 
     def figures(self) -> dict[str, Any]:
-        """The same for a program."""
-        return asdict(self)
+        """Return the result as JSON values."""
+        return {**asdict(self), "faults": [fault.figures() for fault in self.faults]}
 
 
 def run(folder: str) -> VerifyResult:
-    """Look at all that was made in `folder`.
+    """Verify everything in a directory.
 
-    StorageError while a run works there, DataError where nothing was ever made there.
+    Raises StorageError while a run is active there, and DataError if the directory has no output.
     """
     if not storage.is_folder(folder):
         raise DataError(f"{folder}: no such folder")
-    holder = lock.holder(folder)
-    if holder is not None and holder.alive:
-        raise StorageError(f"{folder}: {holder.told()} is at work there; verify when it is done")
+    owner = lock.read_owner(folder)
+    if owner is not None and owner.is_alive:
+        raise StorageError(f"{folder}: {owner.describe()} is active there; verify when it is done")
     return check(folder)
 
 
 def check(folder: str) -> VerifyResult:
-    """The same of a folder that this run may hold itself."""
+    """Verify a directory without regard to its lock, which the caller may hold."""
     files = storage.files_below(folder)
-    places = sorted({place for name in files if (place := stage_of(name)) is not None})
-    if not places:
-        raise DataError(f"{folder}: holds nothing that `miner` made; give the --output of a command")
-    found = [_Stage(storage.join(folder, place).rstrip("/"), _below(place, files)) for place in places]
-    faults: list[DamageReport] = []
-    done, total = 0, sum(len(stage.shards) for stage in found)
-    for stage in found:
+    stage_folders = sorted({path for name in files if (path := stage_folder(name)) is not None})
+    if not stage_folders:
+        raise DataError(f"{folder}: holds no output of `miner`; give the --output of a command")
+    stored_stages = [_StoredStage(storage.join(folder, path).rstrip("/"), _names_below(path, files)) for path in stage_folders]
+    faults: list[OutputFault] = []
+    num_done, num_files = 0, sum(len(stage.shards) for stage in stored_stages)
+    for stage in stored_stages:
         faults += stage.faults()
-        done += len(stage.shards)
-        progress = {"stage": "verify", "done": done, "total": total, "unit": "file"}
-        logger.info("verified %d of %d files", done, total, extra={"progress": progress})
-    return VerifyResult(folder, len(found), total, tuple(faults))
+        num_done += len(stage.shards)
+        report_progress(logger, Progress("verify", num_done, num_files, "file"))
+    return VerifyResult(folder, len(stored_stages), num_files, tuple(faults))
 
 
-def stage_of(name: str) -> str | None:
-    """The folder of a stage that a file shows to be one: by its manifest, the start of one, or the marker of a shard."""
-    place, file = posixpath.split(name)
-    if posixpath.basename(place) == MARKERS:
-        return posixpath.dirname(place)
-    return place if file in (MANIFEST, STARTED) else None
+def stage_folder(name: str) -> str | None:
+    """Return the directory of the stage that a manifest, a started manifest or a shard marker belongs to; None for other files."""
+    folder, file = posixpath.split(name)
+    if posixpath.basename(folder) == MARKERS:
+        return posixpath.dirname(folder)
+    return folder if file in (MANIFEST, STARTED) else None
 
 
-def _below(place: str, files: Sequence[str]) -> set[str]:
-    """Those of the files that are in `place`, as names seen from there."""
-    prefix = f"{place}/" if place else ""
+def _names_below(folder: str, files: Sequence[str]) -> set[str]:
+    """Return the files in `folder` by their names relative to it."""
+    prefix = f"{folder}/" if folder else ""
     return {name.removeprefix(prefix) for name in files if name.startswith(prefix)}
 
 
-class _Stage:
-    """One folder with a manifest, or with the start of one."""
+class _StoredStage:
+    """A directory with a manifest or a started manifest."""
 
     def __init__(self, folder: str, files: set[str]) -> None:
         self.folder = folder
         self.files = files  # relative to the folder
         self.manifest: Manifest | None = None
-        self.unreadable: DamageReport | None = None
+        self.manifest_fault: OutputFault | None = None
         if MANIFEST in files:
             try:
                 self.manifest = stages.read_manifest(folder)
             except StorageError as error:
-                what, _, remedy = str(error).removeprefix(f"{self.path(MANIFEST)}: ").partition("; ")
-                self.unreadable = DamageReport(self.path(MANIFEST), what, remedy)
+                problem, _, remedy = str(error).removeprefix(f"{self.path(MANIFEST)}: ").partition("; ")
+                self.manifest_fault = OutputFault(self.path(MANIFEST), problem, remedy)
 
     @property
     def shards(self) -> list[Shard]:
@@ -117,101 +121,105 @@ class _Stage:
     def path(self, *names: str) -> str:
         return storage.join(self.folder, *names)
 
-    def faults(self) -> Iterator[DamageReport]:
-        if self.unreadable is not None:
-            yield self.unreadable
+    def faults(self) -> Iterator[OutputFault]:
+        if self.manifest_fault is not None:
+            yield self.manifest_fault
         elif self.manifest is None:
-            made = sum(name.startswith(f"{MARKERS}/") for name in self.files)
-            yield DamageReport(self.path(MANIFEST), f"not there, so this is not finished; {made} shards are made", AGAIN)
-        elif (foreign := self.foreign(self.manifest)) is not None:
-            yield foreign
+            num_shards = sum(name.startswith(f"{MARKERS}/") for name in self.files)
+            yield OutputFault(self.path(MANIFEST), f"missing, so this stage is not finished; it has {num_shards} shards", RUN_AGAIN)
+        elif (fault := self.encoder_fault(self.manifest)) is not None:
+            yield fault
         else:
             for shard in self.manifest.shards:
-                yield from self.of_shard(shard)
+                yield from self.shard_faults(shard)
             for name in sorted(self.files - {shard.name for shard in self.manifest.shards}):
                 if name.startswith("part-") and "/" not in name:
-                    yield DamageReport(self.path(name), f"not in {MANIFEST}", f"delete it, or {AGAIN}")
-            for reason in set_aside_in(self.manifest).values():
-                place, _, rest = reason.partition(": ")
-                what, _, remedy = rest.partition("; ")
-                yield DamageReport(place, f"set aside: {what}", remedy or AGAIN)
-            yield from _lineage(self.folder, self.manifest)
+                    yield OutputFault(self.path(name), f"not in {MANIFEST}", f"delete it, or {RUN_AGAIN}")
+            for reason in read_skipped(self.manifest).values():
+                path, _, message = reason.partition(": ")
+                problem, _, remedy = message.partition("; ")
+                yield OutputFault(path, f"skipped: {problem}", remedy or RUN_AGAIN)
+            yield from _input_faults(self.folder, self.manifest)
 
-    def foreign(self, manifest: Manifest) -> DamageReport | None:
-        """A manifest of embeddings that tells another encoder than the vectors do."""
-        told = manifest.config.get("fingerprint")
+    def encoder_fault(self, manifest: Manifest) -> OutputFault | None:
+        """Return a fault if the manifest of embeddings names another encoder than the vectors."""
+        fingerprint = manifest.config.get("fingerprint")
         for name in sorted(self.files) if manifest.stage == EMBEDDINGS else ():
             if name.startswith("part-"):
                 try:
                     with storage.open_parquet(self.path(name)) as file:
-                        made = ((file.schema_arrow.metadata or {}).get(b"fingerprint") or b"").decode()
+                        shard_fingerprint = ((file.schema_arrow.metadata or {}).get(b"fingerprint") or b"").decode()
                 except StorageError:
-                    continue  # told with the shard
-                if made != told:
-                    what = f"of the encoder {told}, and the vectors of {name} are of {made}"
-                    return DamageReport(self.path(MANIFEST), what, ANEW.format(self.folder))
+                    continue  # reported with the shard
+                if shard_fingerprint != fingerprint:
+                    problem = f"of the encoder {fingerprint}, but the vectors of {name} are of {shard_fingerprint}"
+                    return OutputFault(self.path(MANIFEST), problem, DELETE_AND_RUN_AGAIN.format(self.folder))
         return None
 
-    def of_shard(self, shard: Shard) -> Iterator[DamageReport]:
-        """What is wrong with a file, or with the marker that lets the next run keep it."""
+    def shard_faults(self, shard: Shard) -> Iterator[OutputFault]:
+        """Check a shard's file, and the marker by which the next run keeps it."""
         uri, marker = self.path(shard.name), f"{MARKERS}/{shard.name}.json"
         if shard.name not in self.files:
-            yield DamageReport(uri, "missing", AGAIN)
+            yield OutputFault(uri, "missing", RUN_AGAIN)
             return
-        found = storage.checksum(uri)
-        if found != shard.checksum:
-            yield DamageReport(uri, self.damage(uri, shard, found), AGAIN)
-        if marker in self.files and not _says(self.path(marker), shard):
-            yield DamageReport(self.path(marker), "does not tell of its shard what the manifest does", AGAIN)
-
-    def damage(self, uri: str, shard: Shard, found: str) -> str:
-        if uri.endswith(".parquet"):
-            try:
-                with storage.open_parquet(uri) as file:
-                    if file.metadata.num_rows != shard.rows:
-                        return f"{file.metadata.num_rows} rows, where the manifest says {shard.rows}"
-            except StorageError:
-                return "not a whole Parquet file: cut off, or changed since it was written"
-        return f"changed since it was written: its checksum is {found}, the manifest says {shard.checksum}"
+        checksum = storage.checksum(uri)
+        if checksum != shard.checksum:
+            yield OutputFault(uri, _describe_damage(uri, shard, checksum), RUN_AGAIN)
+        if marker in self.files and not _marker_matches(self.path(marker), shard):
+            yield OutputFault(self.path(marker), "differs from the manifest", RUN_AGAIN)
 
 
-def _says(uri: str, shard: Shard) -> bool:
+def _describe_damage(uri: str, shard: Shard, checksum: str) -> str:
+    if uri.endswith(".parquet"):
+        try:
+            with storage.open_parquet(uri) as file:
+                if file.metadata.num_rows != shard.rows:
+                    return f"{file.metadata.num_rows} rows, but the manifest says {shard.rows}"
+        except StorageError:
+            return "not a complete Parquet file: truncated, or changed since it was written"
+    return f"changed since it was written: its checksum is {checksum}, but the manifest says {shard.checksum}"
+
+
+def _marker_matches(uri: str, shard: Shard) -> bool:
     try:
-        told = storage.read_json(uri)
+        marker = storage.read_json(uri)
     except StorageError:
         return False
-    return isinstance(told, dict) and {**told, "key": None} == {**asdict(shard), "key": None}
+    return isinstance(marker, dict) and {**marker, "key": None} == {**asdict(shard), "key": None}
 
 
-def _lineage(folder: str, manifest: Manifest) -> Iterator[DamageReport]:
-    """Where a stage was made from something else than what is now there."""
+def _input_faults(folder: str, manifest: Manifest) -> Iterator[OutputFault]:
+    """Check that the inputs of a stage are still what it was derived from."""
     parent = posixpath.dirname(folder) if "://" in folder else posixpath.normpath(storage.join(folder, ".."))
     try:
         if manifest.stage == EMBEDDINGS:
-            yield from _unlike(folder, manifest.inputs, _checksums(storage.join(parent, SENTENCES)), SENTENCES)
+            yield from _compare_inputs(folder, manifest.inputs, _checksums(storage.join(parent, SENTENCES)), SENTENCES)
         elif manifest.stage == candidates.STAGE and manifest.details:
-            beside = storage.join(parent, NEIGHBOURS)
-            parts = (_checksums(storage.join(beside, direction), f"{direction}/") for direction in (FORWARD, BACKWARD))
-            yield from _unlike(folder, manifest.inputs, {name: made for part in parts for name, made in part.items()}, NEIGHBOURS)
-            candidates.searched(parent)  # DataError where a side is not what it was
+            neighbours = storage.join(parent, NEIGHBOURS)
+            checksums = {}
+            for direction in (FORWARD, BACKWARD):
+                checksums |= _checksums(storage.join(neighbours, direction), f"{direction}/")
+            yield from _compare_inputs(folder, manifest.inputs, checksums, NEIGHBOURS)
+            candidates.searched(parent)  # raises DataError if a side has changed
         elif manifest.stage == build_index.STAGE:
             build_index.indexed_corpus(folder)
         elif manifest.stage == select_pairs.STAGE and storage.exists(storage.join(folder, candidates.STAGE, MANIFEST)):
             sides = stages.read_manifest(storage.join(folder, candidates.STAGE)).details
             keys = {side: sides[side]["key"] for side in ("source", "target")}
-            yield from _unlike(folder, manifest.inputs, keys, candidates.STAGE)
+            yield from _compare_inputs(folder, manifest.inputs, keys, candidates.STAGE)
     except MinerError as error:
-        what, _, remedy = str(error).rpartition("; ")
-        yield DamageReport(storage.join(folder, MANIFEST), f"made from what is no longer there: {what}", remedy)
+        problem, _, remedy = str(error).rpartition("; ")
+        yield OutputFault(storage.join(folder, MANIFEST), f"its inputs have changed or are missing: {problem}", remedy)
 
 
 def _checksums(folder: str, prefix: str = "") -> dict[str, str]:
+    """Return the checksum of each shard of a stage, by its name with the prefix."""
     return {f"{prefix}{shard.name}": shard.checksum for shard in stages.read_manifest(folder).shards}
 
 
-def _unlike(folder: str, made_from: Mapping[str, str], there: Mapping[str, str], name: str) -> Iterator[DamageReport]:
-    """A fault where a stage was made from other things than those that are there."""
-    different = sorted(part for part in {*made_from, *there} if made_from.get(part) != there.get(part))
-    if different:
-        what = f"made from other {name} than are beside it ({different[0]}{' and more' if len(different) > 1 else ''})"
-        yield DamageReport(storage.join(folder, MANIFEST), what, AGAIN)
+def _compare_inputs(folder: str, recorded: Mapping[str, str], current: Mapping[str, str], name: str) -> Iterator[OutputFault]:
+    """Yield a fault if the checksums of the inputs have changed since the stage was written."""
+    changed = sorted(part for part in {*recorded, *current} if recorded.get(part) != current.get(part))
+    if changed:
+        problem = f"derived from other {name} than the current ones ({changed[0]}{' and more' if len(changed) > 1 else ''})"
+        yield OutputFault(storage.join(folder, MANIFEST), problem, RUN_AGAIN)

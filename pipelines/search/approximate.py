@@ -65,7 +65,7 @@ def _search(search: SearchRequest, direction: _Direction, folder: str, options: 
     shared |= {"target_recall": str(direction.target_recall), "queries": direction.queries.key}
     inputs = {shard.name: stage.key({**shared, "shard": shard.checksum}) for shard in direction.queries.shards}
     stage.start()
-    if stage.complete(inputs):
+    if stage.is_complete(inputs):
         return stages.read_manifest(stage.folder)
     parameters = _tune(search, direction, storage.join(folder, f"{direction.name}.json"))
     task = SearchIndex(search, direction, parameters, stage.folder)

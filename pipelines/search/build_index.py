@@ -21,7 +21,7 @@ from miner.errors import DataError, StorageError
 from miner.search import cost_model, faiss_index
 from miner.search.tuning import SearchParameters
 from miner.stages import MANIFEST, Manifest, Stage
-from pipelines.beam.runner import ShardTask, run_stage, working_in
+from pipelines.beam.runner import ShardTask, run_stage, claim_output
 from pipelines.search.open_index import SAMPLE_ROWS, VECTORS, OpenIndex, draw_sample, vectors_name
 
 STAGE = "index"
@@ -72,7 +72,7 @@ def run(config: IndexConfig, options: Sequence[str] = ()) -> IndexResult:
     corpus = open_corpus(config.embeddings)
     if not corpus.rows:
         raise DataError(f"{config.embeddings}: holds no sentences; embed a text that has some")
-    with working_in(config.output):
+    with claim_output(config.output):
         manifest = build(corpus, config.output, config.part(IndexSettings), config.k, options)
     details = manifest.details
     return IndexResult(
@@ -100,8 +100,8 @@ def build(corpus: Corpus, output: str, settings: IndexSettings, k: int, options:
     stage = Stage(output, STAGE, config, {"embeddings": corpus.key, "factory": factory, "seed": str(settings.seed)})
     stage.start()
     inputs = {FILE: stage.key()}
-    previous = stages.read_manifest(output, STAGE).details if stage.complete(inputs) else {}
-    if stage.finished(FILE, inputs[FILE]) is None:
+    previous = stages.read_manifest(output, STAGE).details if stage.is_complete(inputs) else {}
+    if stage.find_shard(FILE, inputs[FILE]) is None:
         _build_parts(plan, options)
     vectors = plan.stage(VECTORS)
     vector_inputs = {vectors_name(shard.name): vectors.key({"shard": shard.checksum}) for shard in corpus.shards}

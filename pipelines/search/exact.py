@@ -90,7 +90,7 @@ def _search_pass(search: SearchRequest, folder: str, options: Sequence[str]) -> 
         stage.start()
     previous = previous_neighbours.keep_previous(folder, search.source, search.target)
     pairs = {file: shards for file, shards in search.shard_pairs().items() if not previous.covers(*shards)}
-    if not all(stage.complete(inputs[direction]) for direction, stage in stages.items()):
+    if not all(stage.is_complete(inputs[direction]) for direction, stage in stages.items()):
         _search_pairs(search, pairs, folder, options)
     details = previous_neighbours.manifest_details(search.source, search.target)
     forward, backward = (

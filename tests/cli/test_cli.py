@@ -229,7 +229,7 @@ def test_ctrl_c_stops_with_one_line(tmp_path: Path, toy_encoder: Path) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=180)
     assert (process.returncode, out) == (130, "")
-    assert err == "miner: stopped; run the same command again to go on\n"
+    assert err == "miner: stopped; run the same command again to resume\n"
     assert not [path for path in (tmp_path / "out").rglob("*") if path.suffix == ".tmp"]
 
 

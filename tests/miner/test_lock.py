@@ -1,4 +1,4 @@
-"""Two runs into one folder exclude each other; a dead one holds nothing; a lock tells who has it and how far that run is."""
+"""Two runs in one directory exclude each other, a dead run holds no lock, and the lock shows its owner and the owner's progress."""
 
 import logging
 import signal
@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,9 @@ from command import refused
 
 from miner import lock, storage
 from miner.errors import StorageError
+from miner.progress import Progress, report_progress
 
-HOLD = "import sys, time\nfrom miner import lock\nwith lock.held(sys.argv[1]):\n    print('held', flush=True)\n    time.sleep(60)\n"
+HOLD_LOCK = "import sys, time\nfrom miner import lock\nwith lock.hold(sys.argv[1]):\n    print('held', flush=True)\n    time.sleep(60)\n"
 
 
 @pytest.fixture
@@ -25,9 +26,9 @@ def folder(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def other(folder: str) -> Iterator[subprocess.Popen[str]]:
-    """Another process that holds the folder."""
-    with subprocess.Popen([sys.executable, "-c", HOLD, folder], stdout=subprocess.PIPE, text=True) as process:
+def other_process(folder: str) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the lock of `folder`."""
+    with subprocess.Popen([sys.executable, "-c", HOLD_LOCK, folder], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         yield process
@@ -38,158 +39,157 @@ def locks_in(folder: str) -> list[str]:
     return [name for name in storage.names_in(folder) if name.startswith(lock.PREFIX)]
 
 
-def leave(folder: str, **said: object) -> lock.Holder:
-    """The lock of a run of this process that is over without having let go."""
-    with lock.held(folder):
-        left = replace(lock.holder(folder), **said)
-    storage.write_json(storage.join(folder, f"{lock.PREFIX}00001.json"), vars(left))
-    return left
+def read_owner(folder: str) -> lock.LockOwner:
+    owner = lock.read_owner(folder)
+    assert owner is not None
+    return owner
 
 
-def test_a_folder_is_held_once_and_then_free(folder: str) -> None:
-    with lock.held(folder):
-        found = lock.holder(folder)
-        assert found is not None
-        assert found.alive
+def write_lock(uri: str, owner: lock.LockOwner) -> None:
+    storage.write_json(uri, asdict(owner))
+
+
+def leave_lock(folder: str, **changes: object) -> lock.LockOwner:
+    """Leave the lock of a run that ended without releasing it: this process, with some fields changed."""
+    with lock.hold(folder):
+        owner = replace(read_owner(folder), **changes)
+    write_lock(storage.join(folder, f"{lock.PREFIX}00001.json"), owner)
+    return owner
+
+
+def test_a_lock_is_held_once_and_then_released(folder: str) -> None:
+    with lock.hold(folder):
+        owner = read_owner(folder)
+        assert owner.is_alive
         with (
             pytest.raises(StorageError, match=r"out: held by `.*` \(process \d+ on .*wait for it, choose another --output, or stop it"),
-            lock.held(folder),
+            lock.hold(folder),
         ):
             pass
-        assert lock.holder(folder) == found
-    assert lock.holder(folder) is None
-    with lock.held(folder):
+        assert lock.read_owner(folder) == owner
+    assert lock.read_owner(folder) is None
+    with lock.hold(folder):
         pass
     assert storage.names_in(folder) == []
 
 
-def test_another_process_is_named_and_when_it_is_killed_holds_nothing(folder: str, other: subprocess.Popen[str]) -> None:
-    with pytest.raises(StorageError, match=f"process {other.pid} on "), lock.held(folder):
+def test_the_error_names_the_owner_and_a_killed_owner_holds_nothing(folder: str, other_process: subprocess.Popen[str]) -> None:
+    with pytest.raises(StorageError, match=f"process {other_process.pid} on "), lock.hold(folder):
         pass
-    other.send_signal(signal.SIGKILL)
-    other.wait()
-    with lock.held(folder):
+    other_process.send_signal(signal.SIGKILL)
+    other_process.wait()
+    with lock.hold(folder):
         assert locks_in(folder) == [f"{lock.PREFIX}00002.json"]
     assert locks_in(folder) == []
 
 
-def test_a_killed_process_that_no_one_waited_for_is_dead(folder: str, other: subprocess.Popen[str]) -> None:
-    other.kill()
+def test_a_zombie_process_is_dead(folder: str, other_process: subprocess.Popen[str]) -> None:
+    other_process.kill()
     time.sleep(0.2)
-    with lock.held(folder):
+    with lock.hold(folder):
         pass
 
 
-def test_a_process_that_has_the_number_of_a_dead_one_holds_nothing(folder: str) -> None:
-    left = leave(folder)
-    assert left.alive
+def test_a_reused_pid_holds_nothing(folder: str) -> None:
+    owner = leave_lock(folder)
+    assert owner.is_alive
     storage.remove(storage.join(folder, locks_in(folder)[0]))
-    leave(folder, born=left.born - 100)
-    with lock.held(folder):
+    leave_lock(folder, born=owner.born - 100)
+    with lock.hold(folder):
         pass
 
 
-@pytest.mark.parametrize("torn", [b"", b"{", b"[]", b'{"run": "x"}'])
-def test_a_lock_that_was_not_written_to_the_end_holds_nothing(torn: bytes, folder: str) -> None:
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"run": "x"}'])
+def test_an_incomplete_lock_file_holds_nothing(content: bytes, folder: str) -> None:
     Path(folder).mkdir()
-    (Path(folder) / f"{lock.PREFIX}00007.json").write_bytes(torn)
-    with lock.held(folder):
+    (Path(folder) / f"{lock.PREFIX}00007.json").write_bytes(content)
+    with lock.hold(folder):
         assert locks_in(folder) == [f"{lock.PREFIX}00008.json"]
 
 
-@pytest.mark.parametrize("stale", [False, True], ids=["a new folder", "one of a dead run"])
-def test_of_many_that_try_at_once_one_gets_it(stale: bool, folder: str) -> None:
-    if stale:
-        leave(folder, born=0.0)
-    start, let_go, got, refused = threading.Barrier(16), threading.Event(), [], []
+@pytest.mark.parametrize("has_dead_owner", [False, True], ids=["a new directory", "the directory of a dead run"])
+def test_one_of_many_concurrent_runs_gets_the_lock(has_dead_owner: bool, folder: str) -> None:
+    if has_dead_owner:
+        leave_lock(folder, born=0.0)
+    start, all_refused, winners, errors = threading.Barrier(16), threading.Event(), [], []
 
     def attempt() -> None:
         start.wait()
         try:
-            with lock.held(folder):
-                got.append(1)
-                let_go.wait()
+            with lock.hold(folder):
+                winners.append(1)
+                all_refused.wait()
         except StorageError as error:
-            refused.append(str(error))
-            if len(refused) == 15:
-                let_go.set()
+            errors.append(str(error))
+            if len(errors) == 15:
+                all_refused.set()
 
     threads = [threading.Thread(target=attempt) for _ in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert (len(got), len(refused)) == (1, 15)
+    assert (len(winners), len(errors)) == (1, 15)
     assert locks_in(folder) == []
 
 
-class TestElsewhere:
-    """The other run is on another machine, of which only its signs of life tell."""
+class TestRemoteRuns:
+    """The owner is on another machine, so only its heartbeats show whether it is alive."""
 
-    @pytest.fixture(autouse=True)
-    def _fast(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(lock, "BEAT_SECONDS", 0.1)
-
-    def test_a_fresh_sign_of_life_holds(self, folder: str) -> None:
-        leave(folder, host="far.example", beat=time.time() - 30)
+    def test_a_recent_heartbeat_holds_the_lock(self, folder: str) -> None:
+        leave_lock(folder, host="far.example", beat=time.time() - 30)
         with (
-            pytest.raises(StorageError, match=r"on far\.example, .*last sign of life 30 s ago\); .* `kill \d+` on far\.example"),
-            lock.held(folder),
+            pytest.raises(StorageError, match=r"on far\.example, .*last heartbeat 30 s ago\); .* `kill \d+` on far\.example"),
+            lock.hold(folder),
         ):
             pass
 
-    def test_an_old_one_does_not(self, folder: str) -> None:
-        leave(folder, host="far.example", beat=time.time() - 3600)
-        with lock.held(folder):
+    def test_an_old_heartbeat_does_not(self, folder: str) -> None:
+        leave_lock(folder, host="far.example", beat=time.time() - 3600)
+        with lock.hold(folder, heartbeat_seconds=0.1):
             pass
 
-    def test_nor_does_the_name_of_this_host_make_another_machine_this_one(self, folder: str) -> None:
-        leave(folder, machine=-1, pid=2**22 + 1, beat=time.time() - 30)
-        with pytest.raises(StorageError, match="held by"), lock.held(folder):
+    def test_a_machine_of_the_same_host_name_is_remote(self, folder: str) -> None:
+        leave_lock(folder, machine=-1, pid=2**22 + 1, beat=time.time() - 30)
+        with pytest.raises(StorageError, match="held by"), lock.hold(folder):
             pass
 
-    def test_an_old_one_of_a_clock_that_is_wrong_holds(self, folder: str) -> None:
-        left = leave(folder, host="far.example", beat=time.time() - 3600)
+    def test_an_old_heartbeat_of_a_wrong_clock_holds_the_lock(self, folder: str) -> None:
+        owner = leave_lock(folder, host="far.example", beat=time.time() - 3600)
         uri = storage.join(folder, f"{lock.PREFIX}00001.json")
-        beat = threading.Timer(0.1, lambda: storage.write_json(uri, vars(replace(left, beat=left.beat + 5))))
-        beat.start()
-        with pytest.raises(StorageError, match=r"far\.example"), lock.held(folder):
+        timer = threading.Timer(0.1, lambda: write_lock(uri, replace(owner, beat=owner.beat + 5)))
+        timer.start()
+        with pytest.raises(StorageError, match=r"far\.example"), lock.hold(folder, heartbeat_seconds=0.1):
             pass
-        beat.join()
+        timer.join()
 
     def test_a_run_whose_lock_was_taken_over_stops(self, folder: str) -> None:
         def run() -> None:
-            with lock.held(folder):
-                left = lock.holder(folder)
-                storage.write_json(storage.join(folder, locks_in(folder)[0]), vars(replace(left, run="another")))
+            with lock.hold(folder, heartbeat_seconds=0.1):
+                write_lock(storage.join(folder, locks_in(folder)[0]), replace(read_owner(folder), run="another"))
                 time.sleep(30)
 
-        with pytest.raises(StorageError, match="another run took it over"):
+        with pytest.raises(StorageError, match="another run took over"):
             run()
-        found = lock.holder(folder)
-        assert found is not None
-        assert found.run == "another"
+        assert read_owner(folder).run == "another"
 
 
-def test_a_lock_tells_of_life_and_of_the_stages(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "BEAT_SECONDS", 0.05)
-    progress = {"stage": "embeddings", "done": 3, "total": 7}
+def test_heartbeats_include_the_progress_of_stages(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     logger = logging.getLogger("pipelines.test")
     monkeypatch.setattr(logger, "level", logging.INFO)
-    with lock.held(folder):
-        first = lock.holder(folder)
-        logger.info("on the way", extra={"progress": progress})
+    with lock.hold(folder, heartbeat_seconds=0.05):
+        first = read_owner(folder)
+        report_progress(logger, Progress("embeddings", 3, 7))
+        logger.info("a message without progress")
         time.sleep(0.3)
-        found = lock.holder(folder)
-        assert first is not None
-        assert found is not None
-        assert found.beat > first.beat
-        assert found.stages == {"embeddings": progress}
+        second = read_owner(folder)
+        assert second.beat > first.beat
+        assert second.stages == {"embeddings": Progress("embeddings", 3, 7)}
 
 
 def test_a_command_is_refused_in_one_line_and_changes_nothing(folder: str, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("one two\n")
-    with lock.held(folder):
-        before = {path: path.read_bytes() for path in Path(folder).iterdir()}
+    with lock.hold(folder):
+        contents = {path: path.read_bytes() for path in Path(folder).iterdir()}
         assert refused("embed", tmp_path / "text.txt", "--output", folder).startswith(f"{folder}: held by ")
-        assert {path: path.read_bytes() for path in Path(folder).iterdir()} == before
+        assert {path: path.read_bytes() for path in Path(folder).iterdir()} == contents

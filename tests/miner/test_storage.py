@@ -106,10 +106,10 @@ class Numbers:
     def make(self, *, only: Sequence[str] | None = None) -> list[str]:
         """Make what is pending, or `only` some of it; returns the names of what was pending."""
         self.stage.start()
-        pending = self.stage.pending(self.made_from)
+        pending = self.stage.reopen(self.made_from)
         for name in pending if only is None else only:
             storage.write_json(self.stage.path(name), stages.shard_index(name))
-            self.stage.done(name, 1, self.made_from[name], {"seen": 2})
+            self.stage.mark_done(name, 1, self.made_from[name], {"seen": 2})
         return pending
 
     def finish(self) -> Manifest:
@@ -127,17 +127,17 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def test_a_stage_is_complete_when_its_manifest_is_there(folder: str) -> None:
     numbers = Numbers(folder)
-    with pytest.raises(StorageError, match="has not finished here"):
+    with pytest.raises(StorageError, match="is not finished"):
         stages.read_manifest(folder, "numbers")
     assert numbers.make() == list(numbers.made_from)
-    assert len(numbers.stage.marked()) == 3
-    with pytest.raises(StorageError, match="has not finished here"):
+    assert len(numbers.stage.marked_shards()) == 3
+    with pytest.raises(StorageError, match="is not finished"):
         stages.read_manifest(folder, "numbers")
     finished = numbers.finish()
     assert stages.read_manifest(folder, "numbers") == finished
     assert (finished.rows, finished.details) == (3, {"seen": 6})
     assert storage.names_in(folder) == ["_shards", "manifest.json", *numbers.made_from]
-    with pytest.raises(StorageError, match="holds numbers, where letters was expected"):
+    with pytest.raises(StorageError, match="contains numbers, but letters was expected"):
         stages.read_manifest(folder, "letters")
 
 
@@ -183,7 +183,7 @@ def test_a_run_that_was_killed_goes_on_and_is_cleared_up_after(tmp_path: Path) -
     numbers.make(only=[second])
     (tmp_path / f".{first}.0123.tmp").write_text("half")  # what a killed worker leaves
     (tmp_path / stages.MARKERS / f".{first}.json.0123.tmp").write_text("half")
-    assert len(numbers.stage.marked()) == 1
+    assert len(numbers.stage.marked_shards()) == 1
     with pytest.raises(StorageError, match=f"{first}: this shard was not written; run the same command again"):
         numbers.finish()
     assert numbers.make() == [first, third]
@@ -198,7 +198,7 @@ def test_shards_of_an_earlier_partition_are_cleared_away(tmp_path: Path) -> None
         numbers.make()
         numbers.finish()
     assert names(tmp_path) == ["_shards", "manifest.json", *numbers.made_from]
-    assert len(numbers.stage.marked()) == 2
+    assert len(numbers.stage.marked_shards()) == 2
 
 
 @pytest.mark.parametrize("finished", [True, False])
@@ -208,7 +208,7 @@ def test_another_configuration_is_refused_with_both_sides_and_the_remedy(folder:
         Numbers(folder).finish()
     with pytest.raises(StorageError, match="made with base 10, now 16; choose another --output, or delete"):
         Numbers(folder, {"base": 16}).make()
-    with pytest.raises(StorageError, match="holds numbers, not letters"):
+    with pytest.raises(StorageError, match="contains numbers, not letters"):
         Stage(folder, "letters", {"base": 10}, {}).start()
 
 

@@ -110,6 +110,6 @@ def write_corpus(folder: Path, sentence_ids, vectors, shards=1, fingerprint="tes
         schema = embeddings_schema(vectors.shape[1], fingerprint)
         with storage.parquet_writer(embeddings.path(name), schema) as writer:
             writer.write_table(pa.table(columns, schema=schema), row_group_size=row_group_rows)
-        embeddings.done(name, len(part), "test")
+        embeddings.mark_done(name, len(part), "test")
     embeddings.finish(dict.fromkeys(names, "test"))
     return folder

@@ -1,4 +1,4 @@
-"""The graphs of real stages, as Dataflow, Flink and Spark would be given them: built and looked at, without a cluster."""
+"""The graphs of real stages as Dataflow, Flink and Spark would receive them, built and checked without a cluster."""
 
 import pickle
 from pathlib import Path
@@ -29,67 +29,67 @@ ENGINES = {
 
 @pytest.fixture(scope="module")
 def stages(toy_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[str], object]]:
-    """Kind of stage -> its shards and what makes them, of `miner mine` from text, as it ran here."""
+    """Kind of stage -> its shards and its DoFn, recorded from a run of `miner mine` on text."""
     folder = tmp_path_factory.mktemp("graph")
     (folder / "en.txt").write_text("one two\nthree four five\nsix\n")
     (folder / "fr.txt").write_text("un deux\ntrois quatre cinq\nsept\n")
-    seen: dict[str, tuple[list[str], object]] = {}
-    build = runner.build
+    recorded: dict[str, tuple[list[str], object]] = {}
+    build_pipeline = runner.build_pipeline
 
-    def watched(names, make, options):
-        seen[make.stage.stage] = (list(names), make)
-        return build(names, make, options)
+    def record_stage(names, write, options):
+        recorded[write.stage.stage] = (list(names), write)
+        return build_pipeline(names, write, options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "build", watched)
+        patch.setattr(runner, "build_pipeline", record_stage)
         options = ("--output", folder / "out", "--encoder", toy_encoder, "--shards", 2, "--engine", "exact")
         result = miner("mine", folder / "en.txt", folder / "fr.txt", *options)
         assert result.exit_code == 0, result.output
-    assert set(seen) == {"ranges", "sentences", "embeddings", "search", "neighbours", "candidates"}
-    return seen
+    assert set(recorded) == {"ranges", "sentences", "embeddings", "search", "neighbours", "candidates"}
+    return recorded
 
 
 def graph(stage: tuple[list[str], object], engine: str) -> tuple[beam_runner_api_pb2.Pipeline, PipelineOptions]:
-    options = runner._parse([f"--runner={engine}", *ENGINES[engine], *HINTS])
-    return runner.build(*stage, options).to_runner_api(), options
+    options = runner.parse_beam_options([f"--runner={engine}", *ENGINES[engine], *HINTS])
+    return runner.build_pipeline(*stage, options).to_runner_api(), options
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_options_are_valid_and_the_graph_is_whole(engine: str, stages: dict[str, tuple[list[str], object]]) -> None:
+def test_options_are_valid_and_the_graph_round_trips(engine: str, stages: dict[str, tuple[list[str], object]]) -> None:
     for stage in stages.values():
         proto, options = graph(stage, engine)
         assert PipelineOptionsValidator(options, create_runner(engine)).validate() == []
-        again = beam.Pipeline.from_runner_api(proto, create_runner(engine), options).to_runner_api()
-        assert sorted(each.unique_name for each in again.components.transforms.values()) == sorted(
-            each.unique_name for each in proto.components.transforms.values()
+        round_trip = beam.Pipeline.from_runner_api(proto, create_runner(engine), options).to_runner_api()
+        assert sorted(transform.unique_name for transform in round_trip.components.transforms.values()) == sorted(
+            transform.unique_name for transform in proto.components.transforms.values()
         )
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_accelerators_are_asked_for_where_vectors_are_made_and_compared(engine: str, stages: dict[str, tuple[list[str], object]]) -> None:
+def test_only_embedding_and_search_request_accelerators(engine: str, stages: dict[str, tuple[list[str], object]]) -> None:
     for kind, stage in stages.items():
         components = graph(stage, engine)[0].components
         hints = {
-            each.unique_name: dict(components.environments[each.environment_id].resource_hints)
-            for each in components.transforms.values()
-            if each.environment_id
+            transform.unique_name: dict(components.environments[transform.environment_id].resource_hints)
+            for transform in components.transforms.values()
+            if transform.environment_id
         }
-        accelerated = {name for name, told in hints.items() if told.get("beam:resources:accelerator:v1") == ACCELERATOR.encode()}
+        accelerated = {name for name, values in hints.items() if values.get("beam:resources:accelerator:v1") == ACCELERATOR.encode()}
         assert accelerated == ({"Make"} if kind in ("embeddings", "search") else set())
-        assert {told["beam:resources:min_ram_bytes:v1"] for told in hints.values()} == {b"4000000000"}
+        assert {values["beam:resources:min_ram_bytes:v1"] for values in hints.values()} == {b"4000000000"}
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_no_step_gathers_more_than_names(engine: str, stages: dict[str, tuple[list[str], object]]) -> None:
-    for names, make in stages.values():
-        components = graph((names, make), engine)[0].components
-        leaves = (each for each in components.transforms.values() if not each.subtransforms)
-        steps = [each for each in leaves if set(each.inputs.values()) != set(each.outputs.values())]  # others pass on what they get
-        grouping = [each.unique_name for each in steps if each.spec.urn == common_urns.primitives.GROUP_BY_KEY.urn]
-        assert len(grouping) == (len(names) > 1)  # one name need not be spread
+def test_steps_exchange_only_shard_names(engine: str, stages: dict[str, tuple[list[str], object]]) -> None:
+    for names, write in stages.values():
+        components = graph((names, write), engine)[0].components
+        leaves = (transform for transform in components.transforms.values() if not transform.subtransforms)
+        steps = [step for step in leaves if set(step.inputs.values()) != set(step.outputs.values())]  # drop identity steps
+        grouping = [step.unique_name for step in steps if step.spec.urn == common_urns.primitives.GROUP_BY_KEY.urn]
+        assert len(grouping) == (len(names) > 1)  # Beam does not reshuffle a single element
         assert all("/Reshuffle/" in name for name in grouping)
-        work = [beam_runner_api_pb2.ParDoPayload.FromString(each.spec.payload) for each in steps if each.spec.urn == PAR_DO]
-        assert not any(payload.side_inputs for payload in work)
-        assert {each.spec.urn for each in steps} <= {PAR_DO, common_urns.primitives.GROUP_BY_KEY.urn, common_urns.primitives.IMPULSE.urn}
-        assert len(pickle.dumps(make)) < 20_000 + 1_000 * len(names)  # names and settings, no lambda, no model, no array
+        payloads = [beam_runner_api_pb2.ParDoPayload.FromString(step.spec.payload) for step in steps if step.spec.urn == PAR_DO]
+        assert not any(payload.side_inputs for payload in payloads)
+        assert {step.spec.urn for step in steps} <= {PAR_DO, common_urns.primitives.GROUP_BY_KEY.urn, common_urns.primitives.IMPULSE.urn}
+        assert len(pickle.dumps(write)) < 20_000 + 1_000 * len(names)  # names and settings: no lambda, model or array
         assert all(isinstance(name, str) for name in names)

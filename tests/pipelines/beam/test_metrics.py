@@ -1,4 +1,4 @@
-"""What a run tells of itself: Beam's counters, the summary, and logs for programs."""
+"""What a run reports: Beam counters, the summary, and JSON logs."""
 
 import json
 import re
@@ -27,76 +27,77 @@ def settings(toy_encoder: Path, tmp_path: Path) -> Path:
 
 
 def run(settings: Path, *options: str) -> dict[str, Any]:
+    """Run `miner run` and return its summary."""
     result = miner("run", settings, "--no-report", *options)
     assert result.exit_code == 0, result.output
     summary: dict[str, Any] = json.loads((settings.parent / "out/run.json").read_text())
     return summary
 
 
-def weight(folder: Path) -> int:
+def shard_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("part-*"))
 
 
-def test_the_summary_adds_up_what_was_made(settings: Path) -> None:
+def test_the_summary_counts_what_was_written(settings: Path) -> None:
     out = settings.parent / "out"
-    told = run(settings)["counters"]
-    assert {name: told["ranges"][name] for name in ("shards", "sentences", "skipped")} == {"shards": 2, "sentences": 7, "skipped": 1}
-    bytes_ = {name: sum(weight(out / "corpora" / lang / name) for lang in ("en", "fr")) for name in ("sentences", "embeddings")}
-    assert told["sentences"] == {"shards": 4, "sentences": 6, "skipped": 1, "bytes": bytes_["sentences"]}
-    assert told["embeddings"] == {"shards": 4, "sentences": 6, "skipped": 0, "tokens": 12, "bytes": bytes_["embeddings"]}
-    assert {name: told["search"][name] for name in ("shards", "blocks")} == {"shards": 4, "blocks": 4}
-    assert told["neighbours"]["sentences"] == 6
-    assert told["candidates"]["pairs"] >= 3
+    counters = run(settings)["counters"]
+    assert {name: counters["ranges"][name] for name in ("shards", "sentences", "skipped")} == {"shards": 2, "sentences": 7, "skipped": 1}
+    sizes = {name: sum(shard_bytes(out / "corpora" / lang / name) for lang in ("en", "fr")) for name in ("sentences", "embeddings")}
+    assert counters["sentences"] == {"shards": 4, "sentences": 6, "skipped": 1, "bytes": sizes["sentences"]}
+    assert counters["embeddings"] == {"shards": 4, "sentences": 6, "skipped": 0, "tokens": 12, "bytes": sizes["embeddings"]}
+    assert {name: counters["search"][name] for name in ("shards", "blocks")} == {"shards": 4, "blocks": 4}
+    assert counters["neighbours"]["sentences"] == 6
+    assert counters["candidates"]["pairs"] >= 3
 
 
-def test_each_stage_has_a_record_and_what_is_kept_adds_nothing(settings: Path) -> None:
-    first = run(settings)["stages"]
-    embedded = [stage for stage in first if stage["stage"] == "embeddings"]
-    assert [(stage["folder"].split("/")[-2], stage["shards"], stage["made"]) for stage in embedded] == [("en", 2, 2), ("fr", 2, 2)]
-    assert all(stage["seconds"] > 0 and stage["set_aside"] == {} for stage in first)
-    again = run(settings)
-    assert [stage["made"] for stage in again["stages"]] == [0] * len(again["stages"])
-    assert not any(again["counters"].values())
+def test_each_stage_has_a_record_and_finished_shards_are_not_counted_again(settings: Path) -> None:
+    records = run(settings)["stages"]
+    embedded = [record for record in records if record["stage"] == "embeddings"]
+    assert [(record["folder"].split("/")[-2], record["shards"], record["made"]) for record in embedded] == [("en", 2, 2), ("fr", 2, 2)]
+    assert all(record["seconds"] > 0 and record["set_aside"] == {} for record in records)
+    rerun = run(settings)
+    assert [record["made"] for record in rerun["stages"]] == [0] * len(rerun["stages"])
+    assert not any(rerun["counters"].values())
 
 
-def test_counters_of_beam_are_those_of_the_summary(settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beam_counters_equal_the_summary(settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
-    build = runner.build
+    build_pipeline = runner.build_pipeline
 
-    def watched(names: list[str], make: Any, options: Any) -> Any:
-        pipeline = build(names, make, options)
-        begin = pipeline.run
-        pipeline.run = lambda: results.append((make.stage.stage, begin())) or results[-1][1]
+    def record_result(names: list[str], write: Any, options: Any) -> Any:
+        pipeline = build_pipeline(names, write, options)
+        run_pipeline = pipeline.run
+        pipeline.run = lambda: results.append((write.stage.stage, run_pipeline())) or results[-1][1]
         return pipeline
 
-    monkeypatch.setattr(runner, "build", watched)
-    told = run(settings)["counters"]
-    found: dict[str, dict[str, int]] = {}
+    monkeypatch.setattr(runner, "build_pipeline", record_result)
+    summary = run(settings)["counters"]
+    counters: dict[str, dict[str, int]] = {}
     for stage, result in results:
-        for counter in result.metrics().query(MetricsFilter().with_namespace(stage))["counters"]:
-            counts = found.setdefault(stage, {})
-            counts[counter.key.metric.name] = counts.get(counter.key.metric.name, 0) + counter.committed
-    assert found == told
+        for metric in result.metrics().query(MetricsFilter().with_namespace(stage))["counters"]:
+            counts = counters.setdefault(stage, {})
+            counts[metric.key.metric.name] = counts.get(metric.key.metric.name, 0) + metric.committed
+    assert counters == summary
 
 
 class TestJsonLines:
-    """`--log-format json`: an object on each line of stderr."""
+    """`--log-format json`: one JSON object per line of stderr."""
 
-    @pytest.mark.parametrize("place", ["before", "after"])
-    def test_lines_tell_stage_and_shard(self, settings: Path, place: str) -> None:
+    @pytest.mark.parametrize("position", ["before", "after"])
+    def test_lines_name_stage_and_shard(self, settings: Path, position: str) -> None:
         option = ("--log-format", "json")
-        words = (*option, "run", settings, "--no-report") if place == "before" else ("run", settings, "--no-report", *option)
+        words = (*option, "run", settings, "--no-report") if position == "before" else ("run", settings, "--no-report", *option)
         result = miner(*words)
         assert result.exit_code == 0
         lines = [json.loads(line) for line in result.stderr.splitlines()]
         assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"]) for line in lines)
         assert {line["level"] for line in lines} == {"INFO"}
-        made = [(line["stage"], line["shard"]) for line in lines if line["message"].endswith("is made")]
-        assert made.count(("embeddings", "part-00001-of-00002.parquet")) == 2
-        ends = {line["stage"]: line["figures"] for line in lines if "figures" in line}
-        assert ends["candidates"]["counters"]["pairs"] >= 3
+        written = [(line["stage"], line["shard"]) for line in lines if line["message"].endswith("is written")]
+        assert written.count(("embeddings", "part-00001-of-00002.parquet")) == 2
+        figures = {line["stage"]: line["figures"] for line in lines if "figures" in line}
+        assert figures["candidates"]["counters"]["pairs"] >= 3
 
-    def test_an_error_is_an_object_too(self, tmp_path: Path) -> None:
+    def test_errors_are_objects(self, tmp_path: Path) -> None:
         result = miner("--log-format", "json", "embed", tmp_path / "missing.txt", "--output", tmp_path / "out")
         assert (result.exit_code, result.stdout) == (1, "")
         (line,) = map(json.loads, result.stderr.splitlines())

@@ -1,5 +1,6 @@
-"""Shards that cannot be made: tried again, set aside and told, tried by the next run; or fatal, with `--strict`."""
+"""Failed shards: retried, then skipped, reported and tried by the next run; with `--strict`, fatal."""
 
+import functools
 import gzip
 import json
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from miner import stages, storage
 from miner.errors import ConfigError, DataError, StorageError
 from miner.stages import Stage
 from pipelines.beam import retry
-from pipelines.beam.retry import set_aside_in
+from pipelines.beam.retry import RetryPolicy, read_skipped
 from pipelines.beam.runner import ShardTask, run_stage
 from pipelines.runs import scheduler
 from pipelines.runs.scheduler import ScheduledTask
@@ -22,82 +23,75 @@ from pipelines.runs.scheduler import ScheduledTask
 NAMES = [stages.shard_name(index, 24, ".json") for index in range(24)]
 
 
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No waiting between attempts."""
-    monkeypatch.setattr(retry, "WAIT_SECONDS", 0)
+class FailingTask(ShardTask):
+    """Write the index of each shard. The shards in `num_failures` raise `error` in that many first attempts."""
 
+    retry_policy = RetryPolicy(wait_seconds=0)
 
-class Failing(ShardTask):
-    """Shards that hold their number; some fail, the first so many times."""
-
-    def __init__(self, folder: Path, failing: Mapping[str, int], error: Exception) -> None:
-        self.folder, self.failing, self.error = str(folder), failing, error
+    def __init__(self, folder: Path, num_failures: Mapping[str, int], error: Exception) -> None:
+        self.folder, self.num_failures, self.error = str(folder), num_failures, error
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         with (Path(self.folder) / "attempts.txt").open("a") as log:
             log.write(f"{name}\n")
-        if self.made_before(name) <= self.failing.get(name, 0):
+        if count_attempts(Path(self.folder), name) <= self.num_failures.get(name, 0):
             raise self.error
         storage.write_json(storage.join(self.folder, name), stages.shard_index(name))
         return 1, {}
 
-    def made_before(self, name: str) -> int:
-        return (Path(self.folder) / "attempts.txt").read_text().splitlines().count(name)
 
-
-def run(folder: Path, failing: Mapping[str, int], error: Exception, spare: bool = True) -> stages.Manifest:
+def run(folder: Path, num_failures: Mapping[str, int], error: Exception, skip_failed: bool = True) -> stages.Manifest:
     stage = Stage(str(folder), "numbers", {}, {})
-    return run_stage(stage, dict.fromkeys(NAMES, stage.key()), Failing(folder, failing, error), spare=spare)
+    return run_stage(stage, dict.fromkeys(NAMES, stage.key()), FailingTask(folder, num_failures, error), skip_failed=skip_failed)
 
 
-def attempts(folder: Path, name: str) -> int:
+def count_attempts(folder: Path, name: str) -> int:
     return (folder / "attempts.txt").read_text().splitlines().count(name)
 
 
 class TestStage:
-    """What one stage does."""
+    """One stage."""
 
-    def test_what_passes_is_tried_again(self, tmp_path: Path) -> None:
-        manifest = run(tmp_path, {NAMES[3]: 2}, OSError(5, "Input/output error"), spare=False)
+    def test_transient_errors_are_retried(self, tmp_path: Path) -> None:
+        manifest = run(tmp_path, {NAMES[3]: 2}, OSError(5, "Input/output error"), skip_failed=False)
         assert [shard.name for shard in manifest.shards] == NAMES
-        assert attempts(tmp_path, NAMES[3]) == 3
-        assert set_aside_in(manifest) == {}
+        assert count_attempts(tmp_path, NAMES[3]) == 3
+        assert read_skipped(manifest) == {}
 
-    def test_what_does_not_pass_is_set_aside_told_and_tried_by_the_next_run(self, tmp_path: Path) -> None:
+    def test_lasting_errors_skip_the_shard_until_the_next_run(self, tmp_path: Path) -> None:
         manifest = run(tmp_path, {NAMES[3]: 5}, ValueError("no such thing\nmore"))
         assert [shard.name for shard in manifest.shards] == [name for name in NAMES if name != NAMES[3]]
-        reason = f"{tmp_path / NAMES[3]}: ValueError: no such thing; see to it, and run the same command again"
-        assert set_aside_in(stages.read_manifest(str(tmp_path))) == {NAMES[3]: reason}
-        assert not (tmp_path / retry.SET_ASIDE).exists()
-        again = run(tmp_path, {NAMES[3]: 5}, ValueError("no such thing"))
-        assert [shard.name for shard in again.shards] == NAMES
-        assert set_aside_in(again) == {}
-        assert [attempts(tmp_path, name) for name in NAMES[:5]] == [1, 1, 1, 6, 1]
+        reason = f"{tmp_path / NAMES[3]}: ValueError: no such thing; fix the cause and run the same command again"
+        assert read_skipped(stages.read_manifest(str(tmp_path))) == {NAMES[3]: reason}
+        assert not (tmp_path / retry.SKIPPED).exists()
+        rerun = run(tmp_path, {NAMES[3]: 5}, ValueError("no such thing"))
+        assert [shard.name for shard in rerun.shards] == NAMES
+        assert read_skipped(rerun) == {}
+        assert [count_attempts(tmp_path, name) for name in NAMES[:5]] == [1, 1, 1, 6, 1]
 
-    def test_wrong_data_is_not_tried_again(self, tmp_path: Path) -> None:
-        manifest = run(tmp_path, {NAMES[0]: 9}, DataError("text: broken; mend it"))
-        assert set_aside_in(manifest) == {NAMES[0]: "text: broken; mend it"}
-        assert attempts(tmp_path, NAMES[0]) == 1
+    def test_data_errors_are_not_retried(self, tmp_path: Path) -> None:
+        manifest = run(tmp_path, {NAMES[0]: 9}, DataError("text: broken; fix it"))
+        assert read_skipped(manifest) == {NAMES[0]: "text: broken; fix it"}
+        assert count_attempts(tmp_path, NAMES[0]) == 1
 
     @pytest.mark.parametrize("error", [ConfigError("settings"), StorageError("disk: full; free some space")])
-    def test_what_is_not_the_shards_fault_ends_the_stage(self, tmp_path: Path, error: Exception) -> None:
+    def test_errors_of_all_shards_end_the_stage(self, tmp_path: Path, error: Exception) -> None:
         with pytest.raises(type(error), match=str(error)):
             run(tmp_path, {NAMES[3]: 9}, error)
 
-    def test_a_stage_that_needs_all_its_shards_ends(self, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match="broken; mend it"):
-            run(tmp_path, {NAMES[3]: 9}, DataError("text: broken; mend it"), spare=False)
+    def test_a_stage_that_needs_every_shard_ends(self, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match="broken; fix it"):
+            run(tmp_path, {NAMES[3]: 9}, DataError("text: broken; fix it"), skip_failed=False)
         assert not (tmp_path / stages.MANIFEST).exists()
 
-    def test_one_shard_at_least_must_be_made(self, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match="broken; mend it"):
-            run(tmp_path, dict.fromkeys(NAMES, 9), DataError("text: broken; mend it"))
+    def test_a_stage_without_any_shard_is_an_error(self, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match="broken; fix it"):
+            run(tmp_path, dict.fromkeys(NAMES, 9), DataError("text: broken; fix it"))
 
-    def test_where_most_fail_it_is_no_matter_of_a_shard(self, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match="broken; mend it"):
-            run(tmp_path, dict.fromkeys(NAMES[:-1], 9), DataError("text: broken; mend it"))
-        assert sum(attempts(tmp_path, name) for name in NAMES) < len(NAMES)
+    def test_a_stage_that_skips_most_shards_ends_early(self, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match="broken; fix it"):
+            run(tmp_path, dict.fromkeys(NAMES[:-1], 9), DataError("text: broken; fix it"))
+        assert sum(count_attempts(tmp_path, name) for name in NAMES) < len(NAMES)
 
 
 ENGLISH = ["one two", "three", "four five", "seven eight", "nine", "ten one", "two four", "five three"]
@@ -106,95 +100,90 @@ FRENCH = ["un deux", "trois", "quatre cinq", "sept huit", "neuf", "dix un", "deu
 
 @pytest.fixture
 def texts(tmp_path: Path) -> Path:
-    """Two languages in several files, of which one is cut off."""
+    """Files in two languages, one of them truncated."""
     for lang, lines in (("en", ENGLISH), ("fr", FRENCH)):
         (tmp_path / lang).mkdir()
         for number, part in enumerate((lines[:4], lines[4:6], lines[6:])):
             (tmp_path / lang / f"{number}.txt.gz").write_bytes(gzip.compress("\n".join(part).encode()))
-    cut(tmp_path / "en" / "1.txt.gz")
+    truncated = tmp_path / "en" / "1.txt.gz"
+    truncated.write_bytes(truncated.read_bytes()[:-9])
     return tmp_path
 
 
-def cut(path: Path) -> bytes:
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-9])
-    return whole
-
-
-def config(folder: Path, encoder: Path, **settings: Any) -> Path:
+def write_config(folder: Path, encoder: Path, **settings: Any) -> Path:
     corpora = {lang: f"{folder}/{lang}/*.txt.gz" for lang in ("en", "fr")}
     path = folder / "run.yaml"
     path.write_text(yaml.safe_dump({"output": str(folder / "out"), "corpora": corpora, "encoder": str(encoder), **settings}))
     return path
 
 
-def mined(folder: Path) -> set[tuple[str, ...]]:
+def read_pairs(folder: Path) -> set[tuple[str, ...]]:
     lines = gzip.decompress((folder / "bitext.tsv.gz").read_bytes()).decode().splitlines()
     return {tuple(line.split("\t")[1:]) for line in lines}
 
 
-@pytest.mark.parametrize("at_once", [1, 3])
-def test_tasks_that_need_one_that_failed_are_left_out(at_once: int) -> None:
-    made: list[str] = []
+@pytest.mark.parametrize("max_parallel", [1, 3])
+def test_tasks_that_need_a_failed_task_are_skipped(max_parallel: int) -> None:
+    finished: list[str] = []
 
     def fail() -> None:
         raise DataError("broken")
 
     needs = {"a": (), "b": (), "ab": ("a", "b"), "bc": ("b", "c"), "c": (), "abc": ("ab", "c")}
-    tasks = [ScheduledTask(name, fail if name == "a" else lambda name=name: made.append(name), wanted) for name, wanted in needs.items()]
-    failed = scheduler.run(tasks, at_once, spare=True)
+    tasks = [ScheduledTask(name, fail if name == "a" else functools.partial(finished.append, name), needs[name]) for name in needs]
+    failed = scheduler.run(tasks, max_parallel, skip_failed=True)
     assert {name: str(error) for name, error in failed.items()} == {
         "a": "broken",
-        "ab": "it needs a, which is set aside",
-        "abc": "it needs ab, which is set aside",
+        "ab": "needs a, which was skipped",
+        "abc": "needs ab, which was skipped",
     }
-    assert sorted(made) == ["b", "bc", "c"]
+    assert sorted(finished) == ["b", "bc", "c"]
 
 
-def done(*arguments: object) -> str:
+def run_miner(*arguments: object) -> str:
     result = miner(*arguments)
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
 class TestRun:
-    """`miner run`, and the commands it stands for."""
+    """`miner run`, `miner embed` and `miner mine`."""
 
-    def test_a_broken_file_is_left_out_told_and_taken_when_it_is_mended(self, texts: Path, toy_encoder: Path) -> None:
-        settings = config(texts, toy_encoder, engine="exact", threshold=0.5)
+    def test_a_broken_file_is_skipped_until_it_is_fixed(self, texts: Path, toy_encoder: Path) -> None:
+        settings = write_config(texts, toy_encoder, engine="exact", threshold=0.5)
         result = miner("run", settings, "--json", texts / "run.json")
         assert result.exit_code == 3, result.output
         assert f"{texts}/en/1.txt.gz: truncated or not .gz" in result.stderr
-        assert "1 set aside" in result.stderr.splitlines()[-1]
+        assert "1 skipped" in result.stderr.splitlines()[-1]
         summary = json.loads((texts / "run.json").read_text())
-        (place,) = summary["set_aside"]
-        assert place == f"{texts}/en/1.txt.gz"
+        (skipped,) = summary["set_aside"]
+        assert skipped == f"{texts}/en/1.txt.gz"
         assert summary["corpora"]["en"]["unique"] == 6
-        left_out = {*ENGLISH[4:6]}
-        assert mined(texts / "out/pairs/en-fr") == {pair for pair in zip(ENGLISH, FRENCH, strict=True) if pair[0] not in left_out}
-        assert "to do  embed en" in done("run", settings, "--dry-run")
-        assert "set aside" in miner("status", texts / "out").stdout
-        again = miner("run", settings)
-        assert again.exit_code == 3
-        assert "en-fr: 6 pairs, kept" in again.stdout
+        skipped_sentences = {*ENGLISH[4:6]}
+        assert read_pairs(texts / "out/pairs/en-fr") == {pair for pair in zip(ENGLISH, FRENCH, strict=True) if pair[0] not in skipped_sentences}
+        assert "to do  embed en" in run_miner("run", settings, "--dry-run")
+        assert "1 skipped" in miner("status", texts / "out").stdout
+        rerun = miner("run", settings)
+        assert rerun.exit_code == 3
+        assert "en-fr: 6 pairs, kept" in rerun.stdout
         faults = miner("verify", texts / "out")
         assert faults.exit_code == 1
         assert f"{texts}/en/1.txt.gz" in faults.stdout
         (texts / "en" / "1.txt.gz").write_bytes(gzip.compress("\n".join(ENGLISH[4:6]).encode()))
-        done("run", settings)
-        assert mined(texts / "out/pairs/en-fr") == set(zip(ENGLISH, FRENCH, strict=True))
-        done("verify", texts / "out")
+        run_miner("run", settings)
+        assert read_pairs(texts / "out/pairs/en-fr") == set(zip(ENGLISH, FRENCH, strict=True))
+        run_miner("verify", texts / "out")
 
-    def test_strict_makes_it_fatal(self, texts: Path, toy_encoder: Path) -> None:
-        settings = config(texts, toy_encoder)
+    def test_strict_makes_broken_files_fatal(self, texts: Path, toy_encoder: Path) -> None:
+        settings = write_config(texts, toy_encoder)
         assert f"{texts}/en/1.txt.gz: truncated or not .gz" in refused("run", settings, "--strict")
         assert not list(texts.glob("out/**/manifest.json"))
 
-    def test_a_corpus_that_cannot_be_read_leaves_the_others(self, texts: Path, toy_encoder: Path) -> None:
+    def test_a_corpus_that_cannot_be_read_is_skipped(self, texts: Path, toy_encoder: Path) -> None:
         (texts / "de").mkdir()
         (texts / "de" / "0.txt.gz").write_bytes(b"no such thing")
         (texts / "en" / "1.txt.gz").unlink()
-        settings = config(texts, toy_encoder, threshold=0.5)
+        settings = write_config(texts, toy_encoder, threshold=0.5)
         result = miner("run", settings, "--set", f"corpora.de={texts}/de/*.txt.gz")
         assert result.exit_code == 3
         summary = json.loads((texts / "out/run.json").read_text())
@@ -202,7 +191,7 @@ class TestRun:
         assert set(summary["set_aside"]) == {"embed de", "mine en-de", "mine fr-de"}
         assert "truncated or not .gz" in summary["set_aside"]["embed de"]
 
-    def test_embed_and_mine_do_so_too(self, texts: Path, toy_encoder: Path) -> None:
+    def test_embed_and_mine_skip_broken_files(self, texts: Path, toy_encoder: Path) -> None:
         result = miner("embed", f"{texts}/en/*.txt.gz", "--encoder", toy_encoder, "--output", texts / "en.out", "--shards", 2)
         assert result.exit_code == 3
         assert "6 unique sentences" in result.stdout
@@ -210,9 +199,9 @@ class TestRun:
         result = miner("mine", *sides, "--encoder", toy_encoder, "--output", texts / "mined", "--threshold", 0.5)
         assert result.exit_code == 3
         assert f"{texts}/en/1.txt.gz" in result.stderr
-        assert len(mined(texts / "mined")) == 6
+        assert len(read_pairs(texts / "mined")) == 6
 
-    def test_an_encoder_that_fails_on_one_shard(self, texts: Path, toy_encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_shard_on_which_the_encoder_fails_is_skipped(self, texts: Path, toy_encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         from miner.encoders.static import StaticEncoder
 
         encode = StaticEncoder.encode
@@ -223,15 +212,15 @@ class TestRun:
             return encode(self, sentences)
 
         (texts / "en" / "1.txt.gz").unlink()
-        settings = config(texts, toy_encoder, threshold=0.5, shards=3)
+        settings = write_config(texts, toy_encoder, threshold=0.5, shards=3)
         with monkeypatch.context() as patch:
             patch.setattr(StaticEncoder, "encode", fails)
             result = miner("run", settings)
         assert result.exit_code == 3, result.output
         assert "ValueError: threes are not for me" in result.stderr
-        pairs = mined(texts / "out/pairs/en-fr")
+        pairs = read_pairs(texts / "out/pairs/en-fr")
         assert pairs < {*zip(ENGLISH, FRENCH, strict=True)}
         assert ("three", "trois") not in pairs
-        done("run", settings)
-        assert mined(texts / "out/pairs/en-fr") == {pair for pair in zip(ENGLISH, FRENCH, strict=True) if pair[0] not in ENGLISH[4:6]}
-        done("verify", texts / "out")
+        run_miner("run", settings)
+        assert read_pairs(texts / "out/pairs/en-fr") == {pair for pair in zip(ENGLISH, FRENCH, strict=True) if pair[0] not in ENGLISH[4:6]}
+        run_miner("verify", texts / "out")

@@ -1,4 +1,4 @@
-"""The same bitext whatever runs the pipeline: this process, worker processes, or a Dask cluster of two workers over TCP."""
+"""The bitext is the same on every runner: in this process, in worker processes, or on a Dask cluster of two workers over TCP."""
 
 import os
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from command import miner
 from distributed import LocalCluster
-from test_runner import EXPECTED, Squares, processes_in, squares_in, stage_of
+from square_stage import EXPECTED_SQUARES, PYTHONPATH, SquareTask, read_processes, read_squares, square_stage
 
 from miner.errors import DataError
 from pipelines.beam.runner import run_stage
@@ -18,46 +18,43 @@ OUTPUTS = ("bitext.tsv.gz", "bitext.parquet", "manifest.json")
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
-    """The address of a cluster of two worker processes, which can import this project and its tests."""
-    here = Path(__file__).parent
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, [here, here.parents[1] / "support", here.parents[2]]))
-    try:
+    """The address of a cluster of two worker processes that can import the project and tests/support."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", PYTHONPATH)
         with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, protocol="tcp://", dashboard_address=None) as started:
             yield started.scheduler_address
-    finally:
-        os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
 
 
-def dask(address: str) -> list[str]:
+def dask_options(address: str) -> list[str]:
     return ["--runner=DaskRunner", f"--dask_client_address={address}"]
 
 
-def test_shards_spread_over_the_workers_of_a_cluster(cluster: str, tmp_path: Path) -> None:
-    """By itself the runner would give 128 shards at a time to one worker."""
-    stage, made_from = stage_of(tmp_path)
-    run_stage(stage, made_from, Squares(tmp_path), dask(cluster))  # which asserts that each work is set up once
-    assert squares_in(tmp_path) == EXPECTED
-    assert len(processes_in(tmp_path) - {os.getpid()}) == 2
+def test_shards_are_spread_over_the_workers_of_a_cluster(cluster: str, tmp_path: Path) -> None:
+    """By default the runner puts 128 shards into the partition of one worker."""
+    stage, keys = square_stage(tmp_path)
+    run_stage(stage, keys, SquareTask(tmp_path), dask_options(cluster))  # SquareTask asserts that it is set up once
+    assert read_squares(tmp_path) == EXPECTED_SQUARES
+    assert len(read_processes(tmp_path) - {os.getpid()}) == 2
 
 
-def test_partitions_that_the_user_asks_for_stay(cluster: str, tmp_path: Path) -> None:
-    stage, made_from = stage_of(tmp_path)
-    run_stage(stage, made_from, Squares(tmp_path), [*dask(cluster), "--dask_npartitions=1"])
-    assert len(processes_in(tmp_path)) == 1
+def test_partition_options_of_the_user_are_kept(cluster: str, tmp_path: Path) -> None:
+    stage, keys = square_stage(tmp_path)
+    run_stage(stage, keys, SquareTask(tmp_path), [*dask_options(cluster), "--dask_npartitions=1"])
+    assert len(read_processes(tmp_path)) == 1
 
 
-def test_an_error_of_a_worker_of_a_cluster_arrives(cluster: str, tmp_path: Path) -> None:
-    stage, made_from = stage_of(tmp_path)
-    failing = list(made_from)[5]
+def test_errors_of_cluster_workers_arrive(cluster: str, tmp_path: Path) -> None:
+    stage, keys = square_stage(tmp_path)
+    failing_shard = list(keys)[5]
     with pytest.raises(DataError) as caught:
-        run_stage(stage, made_from, Squares(tmp_path, failing, "error"), dask(cluster))
-    assert str(caught.value) == f"{failing}: broken [sic]; mend it"
-    run_stage(stage, made_from, Squares(tmp_path), dask(cluster))
-    assert squares_in(tmp_path) == EXPECTED
+        run_stage(stage, keys, SquareTask(tmp_path, failing_shard, "error"), dask_options(cluster))
+    assert str(caught.value) == f"{failing_shard}: broken [sic]; fix it"
+    run_stage(stage, keys, SquareTask(tmp_path), dask_options(cluster))
+    assert read_squares(tmp_path) == EXPECTED_SQUARES
 
 
-def mined(output: Path, sides: list[Path], options: list[str]) -> dict[str, bytes]:
+def mine_outputs(output: Path, sides: list[Path], options: list[str]) -> dict[str, bytes]:
+    """Run `miner mine` and return the contents of its output files."""
     settings = ("--shards", 2, "--engine", "exact", "--threshold", 1.05, "--source-lang", "en", "--target-lang", "de")
     result = miner("mine", *sides, "--output", output, *settings, "--", *options)
     assert result.exit_code == 0, result.output
@@ -65,13 +62,14 @@ def mined(output: Path, sides: list[Path], options: list[str]) -> dict[str, byte
 
 
 @pytest.mark.slow
-def test_the_bitext_is_the_same_to_the_byte(cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of real sentences, in two shards a side; the cluster embeds them, too."""
+def test_outputs_are_byte_identical_on_every_runner(cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real sentences in two shards per side. The cluster also embeds them; the worker processes read the embeddings."""
     texts = [tmp_path / f"{lang}.txt" for lang in ("en", "de")]
     for path in texts:
         path.write_text("\n".join((EXAMPLES / path.name).read_text(encoding="utf-8").splitlines()[:200]), encoding="utf-8")
-    here = mined(tmp_path / "here", texts, [])
-    assert mined(tmp_path / "cluster", texts, dask(cluster)) == here
+    expected = mine_outputs(tmp_path / "one-process", texts, [])
+    assert mine_outputs(tmp_path / "cluster", texts, dask_options(cluster)) == expected
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES.parent))
-    embedded = [tmp_path / "here" / side for side in ("source", "target")]
-    assert mined(tmp_path / "processes", embedded, ["--direct_running_mode=multi_processing", "--direct_num_workers=1"]) == here
+    embedded = [tmp_path / "one-process" / side for side in ("source", "target")]
+    processes = ["--direct_running_mode=multi_processing", "--direct_num_workers=1"]
+    assert mine_outputs(tmp_path / "processes", embedded, processes) == expected

@@ -121,14 +121,14 @@ def test_a_bitext_on_s3_is_that_of_a_disk_though_connections_are_lost(bucket: tu
 
 def test_one_run_at_a_time_holds_a_folder_on_s3(bucket: tuple[str, Proxy]) -> None:
     uri = f"{bucket[0]}/held"
-    with lock.held(uri), pytest.raises(StorageError, match="held by"), lock.held(uri):
+    with lock.hold(uri), pytest.raises(StorageError, match="held by"), lock.hold(uri):
         pass
     start, let_go, got, refused = threading.Barrier(6), threading.Event(), [], []
 
     def attempt() -> None:
         start.wait()
         try:
-            with lock.held(uri):
+            with lock.hold(uri):
                 got.append(1)
                 let_go.wait()
         except StorageError as error:

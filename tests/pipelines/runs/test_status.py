@@ -1,4 +1,4 @@
-"""`miner status` tells how far a run is from another process: while it runs, when it was killed, and when it is done."""
+"""`miner status` reads the progress of a run from its files: while it runs, after it was killed, and when it is finished."""
 
 import json
 import os
@@ -9,71 +9,69 @@ import time
 from pathlib import Path
 
 from command import miner
+from square_stage import PYTHONPATH
 
 from miner import lock, storage
 
-ROOT = Path(__file__).parents[3]
-SLOW = """
-import sys, time
-from miner.stages import Stage
-from pipelines.beam.runner import run_stage, working_in
-from test_runner import Squares, stage_of
+# Report progress, write a heartbeat often, and hang at shard 3.
+HANGING_RUN = """
+import logging, sys, time
+from pathlib import Path
+from miner import lock
+from pipelines.beam.runner import run_stage
+from square_stage import SquareTask, square_stage
 
-class Slow(Squares):
+class HangingTask(SquareTask):
     def write_shard(self, name):
         if name.startswith("part-00003"):
-            print("there", flush=True)
+            print("hanging", flush=True)
             time.sleep(60)
         return super().write_shard(name)
 
-import logging
-from pathlib import Path
-from miner import lock
-lock.BEAT_SECONDS = 0.1
 logging.getLogger("pipelines").setLevel(logging.INFO)
 folder = Path(sys.argv[1])
-with working_in(str(folder)):
-    stage, made_from = stage_of(folder / "squares")
-    run_stage(stage, made_from, Slow(folder / "squares"))
+with lock.hold(str(folder), heartbeat_seconds=0.1):
+    run_stage(*square_stage(folder / "squares"), HangingTask(folder / "squares"))
 """
 
 
-def test_a_run_is_watched_from_elsewhere_and_its_death_is_told(tmp_path: Path) -> None:
+def test_status_of_a_run_in_another_process_and_after_its_death(tmp_path: Path) -> None:
     folder = tmp_path / "out"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests/pipelines/beam"), str(ROOT)])}
-    command = [sys.executable, "-c", SLOW, str(folder)]
+    command = [sys.executable, "-c", HANGING_RUN, str(folder)]
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "there\n"
-        time.sleep(1)  # for a sign of life to tell of it
-        made = sum(path.name.startswith("part-") for path in (folder / "squares/_shards").iterdir())
+        assert process.stdout.readline() == "hanging\n"
+        time.sleep(1)  # for a heartbeat with the progress
+        num_done = sum(path.name.startswith("part-") for path in (folder / "squares/_shards").iterdir())
         result = miner("status", folder, "--json", tmp_path / "status.json")
         assert result.exit_code == 0, result.output
-        first, stage, now = result.stdout.splitlines()
-        assert first.startswith("running: `-c ")
-        assert f"(process {process.pid} on " in first
-        assert stage == f"begun  squares  {made} of 6 shards"
-        assert now == f"now    squares: {made} of 6"
-        told = json.loads((tmp_path / "status.json").read_text())
-        assert (told["alive"], told["run"]["pid"], told["stages"][0]["shards"]) == (True, process.pid, made)
+        run_line, stage_line, progress_line = result.stdout.splitlines()
+        assert run_line.startswith("running: `-c ")
+        assert f"(process {process.pid} on " in run_line
+        assert stage_line == f"begun  squares  {num_done} of 6 shards"
+        assert progress_line == f"now    squares: {num_done} of 6"
+        status = json.loads((tmp_path / "status.json").read_text())
+        assert (status["alive"], status["run"]["pid"], status["stages"][0]["shards"]) == (True, process.pid, num_done)
+        assert (status["run"]["stages"]["squares"]["done"], status["run"]["stages"]["squares"]["total"]) == (num_done, 6)
         process.send_signal(signal.SIGKILL)
-    first, stage, *_ = miner("status", folder).stdout.splitlines()
-    assert first.startswith("died: ")
-    assert first.endswith("; run the same command again to go on")
-    assert stage == f"begun  squares  {made} of 6 shards"
+    run_line, stage_line, *_ = miner("status", folder).stdout.splitlines()
+    assert run_line.startswith("died: ")
+    assert run_line.endswith("; run the same command again to resume")
+    assert stage_line == f"begun  squares  {num_done} of 6 shards"
 
 
-def test_what_is_done_is_told(toy_encoder: Path, tmp_path: Path) -> None:
+def test_finished_stages_are_listed(toy_encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("one two\nthree\n")
     assert miner("embed", tmp_path / "text.txt", "--encoder", toy_encoder, "--output", tmp_path / "out").exit_code == 0
     assert miner("status", tmp_path / "out").stdout.splitlines() == [
-        "no run is at work here",
+        "no run is active",
         "done   embeddings  1 shards, 2 rows",
         "done   sentences   1 shards, 2 rows",
     ]
 
 
-def test_pairs_that_stand_in_two_files_are_counted_once(toy_encoder: Path, tmp_path: Path) -> None:
+def test_pairs_in_two_formats_are_counted_once(toy_encoder: Path, tmp_path: Path) -> None:
     for name, text in (("en.txt", "one\nfour\n"), ("fr.txt", "un\nquatre\n")):
         (tmp_path / name).write_text(text)
     sides = (tmp_path / "en.txt", tmp_path / "fr.txt")
@@ -81,14 +79,14 @@ def test_pairs_that_stand_in_two_files_are_counted_once(toy_encoder: Path, tmp_p
     assert "done   .                    1 shards, 2 rows" in miner("status", tmp_path / "out").stdout.splitlines()
 
 
-def test_a_run_that_has_just_begun_is_told(tmp_path: Path) -> None:
-    with lock.held(str(tmp_path / "out")):
+def test_a_run_without_stages_is_running(tmp_path: Path) -> None:
+    with lock.hold(str(tmp_path / "out")):
         assert miner("status", tmp_path / "out").stdout.startswith("running: ")
     assert storage.names_in(str(tmp_path / "out")) == []
 
 
-def test_where_nothing_was_made_is_an_error(tmp_path: Path) -> None:
-    for place, words in ((tmp_path, "nothing was made here"), (tmp_path / "none", "no such folder")):
-        result = miner("status", place)
+def test_folders_without_output_are_errors(tmp_path: Path) -> None:
+    for folder, words in ((tmp_path, "holds no output of `miner`"), (tmp_path / "none", "no such folder")):
+        result = miner("status", folder)
         assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
         assert words in result.stderr
