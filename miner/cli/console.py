@@ -161,7 +161,9 @@ class ConsoleHandler(logging.Handler):
         if self.bar is None or self.stage != progress.stage:
             self.close_bar()
             self.stage = progress.stage
-            self.bar = tqdm(desc=progress.stage, total=progress.total, initial=progress.done, unit=progress.unit, leave=False, file=sys.stderr)
+            self.bar = tqdm(
+                desc=progress.stage, total=progress.total, initial=progress.done, unit=progress.unit, leave=False, file=sys.stderr
+            )
         self.bar.n = progress.done
         self.bar.set_postfix_str(progress.note, refresh=False)
         self.bar.refresh()

@@ -64,7 +64,7 @@ def _working_in(output: str) -> Iterator[None]:
     """Lock the output directory; remove it if it is new and the export fails before it writes a file."""
     is_new = not storage.exists(output)
     try:
-        with lock.held(output):
+        with lock.hold(output):
             yield
     finally:
         if is_new and storage.exists(output) and not storage.files_below(output):

@@ -22,7 +22,7 @@ from miner.stages import Stage
 from miner.text import readers
 from miner.text.sentences import signature
 from pipelines.beam.retry import read_skipped
-from pipelines.beam.runner import ShardTask, run_stage, claim_output
+from pipelines.beam.runner import ShardTask, claim_output, run_stage
 from pipelines.corpus import ingest
 
 logger = logging.getLogger(__name__)

@@ -78,7 +78,9 @@ def begin(output: str, deltas: Stage, inputs: Mapping[str, str]) -> str | None:
     if dict(manifest.inputs) == dict(inputs):
         return None
     place = f"{1 + len(deltas.marked_shards()) // 2:05d}{BEFORE}"
-    deltas.mark_done(place, manifest.details["pairs"], deltas.key(), checksum=pairs_of(manifest))  # first: what is moved and not known is lost
+    deltas.mark_done(
+        place, manifest.details["pairs"], deltas.key(), checksum=pairs_of(manifest)
+    )  # first: what is moved and not known is lost
     storage.move(storage.join(output, writers.PARQUET), deltas.path(place))
     return deltas.path(place)
 

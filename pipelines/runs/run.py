@@ -29,7 +29,7 @@ from miner.encoders import load_encoder
 from miner.errors import ConfigError, MinerError
 from miner.text import readers
 from pipelines.beam import metrics
-from pipelines.beam.runner import uses_local_processes, claim_output
+from pipelines.beam.runner import claim_output, uses_local_processes
 from pipelines.corpus import embed
 from pipelines.mining import inputs, mine
 from pipelines.runs import scheduler, verify

@@ -21,7 +21,7 @@ from miner.errors import DataError, StorageError
 from miner.search import cost_model, faiss_index
 from miner.search.tuning import SearchParameters
 from miner.stages import MANIFEST, Manifest, Stage
-from pipelines.beam.runner import ShardTask, run_stage, claim_output
+from pipelines.beam.runner import ShardTask, claim_output, run_stage
 from pipelines.search.open_index import SAMPLE_ROWS, VECTORS, OpenIndex, draw_sample, vectors_name
 
 STAGE = "index"

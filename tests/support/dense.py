@@ -100,7 +100,7 @@ def write_corpus(folder: Path, sentence_ids, vectors, shards=1, fingerprint="tes
     for name, part in zip(names, rows, strict=True):
         columns = [sentence_ids[part], [f"s{i}" for i in part], np.ones(len(part), np.int32), ["test.txt"] * len(part), part + 1]
         storage.write_table(sentences.path(name), pa.table(columns, names=SENTENCES.names).cast(SENTENCES))
-        sentences.done(name, len(part), "test")
+        sentences.mark_done(name, len(part), "test")
     counts = {"lines": len(vectors), "kept": len(vectors), "empty": 0, "invalid": 0, "too_long": 0, "duplicate": 0}
     manifest = sentences.finish(dict.fromkeys(names, "test"), lambda _: {"counts": counts})
     inputs = {shard.name: shard.checksum for shard in manifest.shards}

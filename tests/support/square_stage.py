@@ -13,7 +13,9 @@ from miner.stages import Stage
 from pipelines.beam.runner import ShardTask
 
 EXPECTED_SQUARES = {stages.shard_name(index, 6, ".json"): index**2 for index in range(6)}
-PYTHONPATH = os.pathsep.join(str(path) for path in (Path(__file__).parent, Path(__file__).parents[2]))  # for processes that import this module
+PYTHONPATH = os.pathsep.join(
+    str(path) for path in (Path(__file__).parent, Path(__file__).parents[2])
+)  # for processes that import this module
 
 
 class SquareTask(ShardTask):

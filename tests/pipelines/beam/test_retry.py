@@ -160,7 +160,9 @@ class TestRun:
         assert skipped == f"{texts}/en/1.txt.gz"
         assert summary["corpora"]["en"]["unique"] == 6
         skipped_sentences = {*ENGLISH[4:6]}
-        assert read_pairs(texts / "out/pairs/en-fr") == {pair for pair in zip(ENGLISH, FRENCH, strict=True) if pair[0] not in skipped_sentences}
+        assert read_pairs(texts / "out/pairs/en-fr") == {
+            pair for pair in zip(ENGLISH, FRENCH, strict=True) if pair[0] not in skipped_sentences
+        }
         assert "to do  embed en" in run_miner("run", settings, "--dry-run")
         assert "1 skipped" in miner("status", texts / "out").stdout
         rerun = miner("run", settings)
