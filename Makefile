@@ -1,4 +1,4 @@
-# Every target makes the environment first if it is not there; a second call starts at once.
+# Every target creates the environment first if it is missing.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -10,8 +10,8 @@ DATA   ?= ../shared/data
 
 venv: $(STAMP)
 
-# The stamp is written last. Where it is missing an earlier call was interrupted and may have left half a package behind, so the
-# environment starts from nothing; where it is only out of date, what changed is installed over it.
+# The stamp is written last. If it is missing, an earlier call was interrupted and may have left a broken package, so the environment is
+# created from scratch. If it is out of date, the changed requirements are installed over it.
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
 	@echo "Installing into $(VENV), which takes a minute or two"
@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cpu,dev]'
 	@touch $@
 
-# Mine the three language pairs of examples/ from a clean start and print how much of the gold came back.
+# Mine the three language pairs of examples/ and print precision, recall and F1 against the gold pairs.
 demo: $(STAMP)
 	@rm -rf $(DEMO)
 	@set -e; for lang in de ru hi; do \
@@ -29,7 +29,7 @@ demo: $(STAMP)
 	done
 	@echo; $(BIN)/python examples/scores.py $(DEMO)/en-de.json $(DEMO)/en-ru.json $(DEMO)/en-hi.json
 
-# Three rounds of mining and training on news that nobody aligned; DATA is a folder of collected corpora with train/ and eval/.
+# Run three rounds of mining and training on monolingual news; DATA is a directory of corpora with train/ and eval/.
 loop-news: $(STAMP)
 	@rm -rf build/loop-news build/loop-news-data
 	$(BIN)/python configs/loop_news_data.py --data $(DATA) --output build/loop-news-data
