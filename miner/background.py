@@ -1,27 +1,27 @@
-"""Work in a thread of its own, while the next is made ready."""
+"""Run calls in a background thread, one after the other, while the caller prepares the next."""
 
 import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-Begin = Callable[..., None]
+Submit = Callable[..., None]
 
 
 @contextlib.contextmanager
-def aside() -> Iterator[Begin]:
-    """Gives `begin(work, *arguments)`, which starts a piece of work when the one before is done, and raises what that one raised.
+def background_thread() -> Iterator[Submit]:
+    """Yield `submit(function, *arguments)`, which waits for the previous call, raises its exception, and starts the next.
 
-    So no more than two pieces are held. The last one is waited for at the end.
+    At most two calls hold their arguments at a time. The block ends when the last call has returned.
     """
     with ThreadPoolExecutor(1) as pool:
-        last: Future[None] | None = None
+        pending: Future[None] | None = None
 
-        def begin(work: Callable[..., None], *arguments: object) -> None:
-            nonlocal last
-            if last is not None:
-                last.result()
-            last = pool.submit(work, *arguments)
+        def submit(function: Callable[..., None], *arguments: object) -> None:
+            nonlocal pending
+            if pending is not None:
+                pending.result()
+            pending = pool.submit(function, *arguments)
 
-        yield begin
-        if last is not None:
-            last.result()
+        yield submit
+        if pending is not None:
+            pending.result()

@@ -1,28 +1,28 @@
-"""The errors a user can do something about. Each message says what, where and what to do.
+"""Errors that the user can fix. Each message says what is wrong, where, and how to fix it.
 
-The command line turns any of them into one line and exit status 1; everything else is a bug and keeps its traceback.
+The command line prints them in one line and exits with status 1. Any other exception is a bug and keeps its traceback.
 """
 
 
 class MinerError(Exception):
-    """The common parent: catch this to catch everything the library raises on purpose."""
+    """Base class of all errors that the library raises on purpose."""
 
 
 class ConfigError(MinerError):
-    """An option, a config file or a combination of them that cannot work."""
+    """An invalid option, config file, or combination of both."""
 
 
 class DataError(MinerError):
-    """Input that is missing, broken, or does not fit the rest."""
+    """Input that is missing, invalid, or inconsistent with other input."""
 
 
 class NoThresholdError(DataError):
-    """Pairs of which no threshold makes as many right as are asked for, or evidence too thin to tell."""
+    """No threshold reaches the requested precision, or there is too little evidence to decide."""
 
 
 class ModelError(MinerError):
-    """An encoder that cannot be loaded or does not do what it says."""
+    """An encoder that cannot be loaded or does not match its description."""
 
 
 class StorageError(MinerError):
-    """A folder, file or disk that cannot be read, written or reused."""
+    """A directory, file or disk that cannot be read, written or reused."""

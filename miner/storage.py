@@ -1,4 +1,4 @@
-"""Files: fsspec URIs, atomic writes, and what goes wrong with them told in one line."""
+"""Read and write files by fsspec URI: atomic writes, and errors of one line that say how to fix them."""
 
 import contextlib
 import errno
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 def filesystem(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
-    """A path or fsspec URI -> its file system and the path there."""
+    """Return the file system of a path or fsspec URI, and the path in it. Raises StorageError for an unknown protocol."""
     try:
         fs, path = fsspec.core.url_to_fs(str(uri))
     except (ValueError, ImportError) as error:
@@ -34,51 +34,51 @@ def filesystem(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
 
 
 def join(folder: str, *names: str) -> str:
-    """Names below a folder or URI."""
+    """Append names to a directory."""
     return posixpath.join(str(folder), *names)
 
 
 def exists(uri: str) -> bool:
     fs, path = filesystem(uri)
-    fs.invalidate_cache(posixpath.dirname(path))  # object stores remember listings, and other processes write too
-    with _clear_errors(uri):
+    fs.invalidate_cache(posixpath.dirname(path))  # object stores cache listings, and other processes write files
+    with _storage_errors(uri):
         return bool(fs.exists(path))
 
 
 def is_folder(uri: str) -> bool:
     fs, path = filesystem(uri)
-    with _clear_errors(uri):
+    with _storage_errors(uri):
         return bool(fs.isdir(path))
 
 
 def names_in(uri: str) -> list[str]:
-    """The names in a folder, sorted; none where there is no folder."""
+    """List the names in a directory, sorted. A missing directory has none."""
     fs, path = filesystem(uri)
     fs.invalidate_cache(path)
-    with _clear_errors(uri):
+    with _storage_errors(uri):
         return sorted(posixpath.basename(str(name).rstrip("/")) for name in fs.ls(path, detail=False)) if fs.isdir(path) else []
 
 
 def files_below(uri: str) -> list[str]:
-    """The files of a folder and of all those in it, as names to `join` to it, sorted."""
+    """List the files in a directory and its subdirectories by their relative paths, sorted."""
     fs, path = filesystem(uri)
     fs.invalidate_cache()
-    with _clear_errors(uri):
+    with _storage_errors(uri):
         return sorted(posixpath.relpath(str(name), path) for name in fs.find(path))
 
 
 def size(uri: str) -> int:
-    """The bytes of a file."""
+    """Return the size of a file in bytes."""
     fs, path = filesystem(uri)
-    with _clear_errors(uri):
+    with _storage_errors(uri):
         return int(fs.size(path) or 0)
 
 
 def sizes(uri: str) -> dict[str, int]:
-    """The files in a folder, by name, and their bytes."""
+    """Return the size in bytes of each file in a directory, by name."""
     fs, path = filesystem(uri)
     fs.invalidate_cache(path)
-    with _clear_errors(uri):
+    with _storage_errors(uri):
         return {
             posixpath.basename(str(info["name"])): int(info["size"] or 0) for info in fs.ls(path, detail=True) if info["type"] == "file"
         }
@@ -86,24 +86,24 @@ def sizes(uri: str) -> dict[str, int]:
 
 def make_folder(uri: str) -> None:
     fs, path = filesystem(uri)
-    with _clear_errors(uri):
+    with _storage_errors(uri):
         try:
             fs.makedirs(path, exist_ok=True)
-        except FileExistsError as error:  # a file of that name
+        except FileExistsError as error:  # there is a file of that name
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
 
 
 def remove(uri: str) -> None:
-    """Remove a file or folder; nothing happens where there is none."""
+    """Remove a file or directory if it exists."""
     fs, path = filesystem(uri)
-    with _clear_errors(uri), contextlib.suppress(FileNotFoundError):
+    with _storage_errors(uri), contextlib.suppress(FileNotFoundError):
         if fs.exists(path):
             fs.rm(path, recursive=True)
 
 
 @contextlib.contextmanager
-def _clear_errors(uri: str) -> Iterator[None]:
-    """Turn what an operating system or Arrow says about a file into one clear line."""
+def _storage_errors(uri: str) -> Iterator[None]:
+    """Raise an OSError as a StorageError that names the file and a remedy."""
     try:
         yield
     except FileNotFoundError as error:
@@ -113,7 +113,7 @@ def _clear_errors(uri: str) -> Iterator[None]:
         raise StorageError(f"{uri}: {reason}; {_REMEDIES.get(error.errno or 0, _REMEDY)}, then run the same command again") from error
 
 
-_REMEDY = "see to it or choose another place"
+_REMEDY = "fix this or choose another place"
 _REMEDIES = {
     errno.ENOSPC: "free some space or choose another place",
     errno.EDQUOT: "free some space or choose another place",
@@ -127,7 +127,7 @@ _REMEDIES = {
 
 
 def is_permanent(error: OSError) -> bool:
-    """Whether to try again is of no use before somebody has seen to it."""
+    """Whether a retry cannot succeed until the user fixes the cause."""
     return error.errno in _REMEDIES or isinstance(error, FileNotFoundError)
 
 
@@ -137,39 +137,39 @@ def _first_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def atomic(uri: str) -> Iterator[BinaryIO]:
-    """Open `uri` to write bytes; it appears whole when the block ends, and not at all when the block raises."""
+    """Open `uri` for writing bytes. The file appears complete when the block ends, and not at all if the block raises."""
     fs, path = filesystem(uri)
     parent, name = posixpath.split(path)
-    # The temporary name is unique, so that two workers given the same shard never write one file.
-    aside = posixpath.join(parent, f".{name}.{uuid.uuid4().hex}{TEMPORARY}")
-    with _clear_errors(uri):
+    # A unique temporary name: two workers with the same shard must not write to one file.
+    temporary = posixpath.join(parent, f".{name}.{uuid.uuid4().hex}{TEMPORARY}")
+    with _storage_errors(uri):
         try:
             fs.makedirs(parent, exist_ok=True)
-            with fs.open(aside, "wb") as handle:
+            with fs.open(temporary, "wb") as handle:
                 yield handle
-            _rename(fs, aside, path)
+            _rename(fs, temporary, path)
         except BaseException:
             with contextlib.suppress(OSError):
-                if fs.exists(aside):
-                    fs.rm(aside)
+                if fs.exists(temporary):
+                    fs.rm(temporary)
             raise
 
 
-def move(uri: str, place: str) -> None:
-    """Give a file of a folder another place in the same file system. Nothing happens where it is gone."""
+def move(uri: str, destination: str) -> None:
+    """Move a file within a file system, if it exists."""
     fs, path = filesystem(uri)
-    _, target = filesystem(place)
-    with _clear_errors(uri):
+    _, target = filesystem(destination)
+    with _storage_errors(uri):
         if fs.exists(path):
             fs.makedirs(posixpath.dirname(target), exist_ok=True)
             _rename(fs, path, target)
 
 
-def _rename(fs: fsspec.AbstractFileSystem, aside: str, path: str) -> None:
+def _rename(fs: fsspec.AbstractFileSystem, source: str, target: str) -> None:
     if isinstance(fs, LocalFileSystem):
-        Path(aside).replace(path)  # `mv` is not atomic across file systems, and moves a file *into* a folder of that name
+        Path(source).replace(target)  # `mv` is not atomic across file systems, and moves a file *into* a directory of that name
     else:
-        fs.mv(aside, path)
+        fs.mv(source, target)
 
 
 def write_json(uri: str, value: Any) -> None:
@@ -182,9 +182,9 @@ def _json(value: Any) -> bytes:
 
 
 def create_json(uri: str, value: Any) -> bool:
-    """Write a file unless there is one; False where there is. Of several that try one succeeds, where the file system can tell."""
+    """Create a file and return True, or return False if it exists. Atomic where the file system supports it."""
     fs, path = filesystem(uri)
-    with _clear_errors(uri):
+    with _storage_errors(uri):
         try:
             if not isinstance(fs, LocalFileSystem):
                 fs.pipe_file(path, _json(value), mode="create")
@@ -207,7 +207,7 @@ def _write_or_remove(handle: BinaryIO, data: bytes) -> None:
 
 def read_json(uri: str) -> Any:
     fs, path = filesystem(uri)
-    with _clear_errors(uri), fs.open(path, "rb") as handle:
+    with _storage_errors(uri), fs.open(path, "rb") as handle:
         data = handle.read()
     try:
         return json.loads(data)
@@ -216,33 +216,35 @@ def read_json(uri: str) -> Any:
 
 
 def checksum(uri: str) -> str:
-    """The xxh3-128 of a file's bytes, in hexadecimal."""
+    """Return the xxh3-128 hash of a file in hexadecimal."""
     fs, path = filesystem(uri)
     digest = xxhash.xxh3_128()
-    with _clear_errors(uri), fs.open(path, "rb") as handle:
+    with _storage_errors(uri), fs.open(path, "rb") as handle:
         while block := handle.read(1 << 22):
             digest.update(block)
     return digest.hexdigest()
 
 
 def key(value: Any) -> str:
-    """A short name for a JSON value: equal values, equal names."""
+    """Return a hash of a JSON value."""
     return xxhash.xxh3_128_hexdigest(json.dumps(value, sort_keys=True, ensure_ascii=False).encode())
 
 
 @contextlib.contextmanager
 def parquet_writer(uri: str, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
-    """Write row groups to `uri`, atomically.
+    """Open a Parquet file for writing row groups, atomically.
 
-    Vectors are random bits and do not compress, so they are stored as they are. Dictionaries are for columns that are one: to
-    build them of ids and sentences, which hardly repeat, takes twice the time to write and seven times the time to read.
+    Embeddings do not compress, so they are stored uncompressed. Only dictionary columns are dictionary-encoded: for ids and sentences,
+    which hardly repeat, encoding doubles the time to write and takes seven times as long to read.
     """
-    plain = "embedding" in schema.names
+    has_embeddings = "embedding" in schema.names
     dictionaries = [field.name for field in schema if pa.types.is_dictionary(field.type)]
-    compression = "none" if plain else "zstd"
+    compression = "none" if has_embeddings else "zstd"
     with (
         atomic(uri) as handle,
-        pq.ParquetWriter(handle, schema, compression=compression, use_dictionary=dictionaries, write_statistics=not plain) as writer,
+        pq.ParquetWriter(
+            handle, schema, compression=compression, use_dictionary=dictionaries, write_statistics=not has_embeddings
+        ) as writer,
     ):
         yield writer
 
@@ -254,14 +256,14 @@ def write_table(uri: str, table: pa.Table) -> None:
 
 @contextlib.contextmanager
 def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
-    """A Parquet file to read by row group; a missing or truncated one is a StorageError."""
+    """Open a Parquet file for reading by row group. Raises StorageError if it is missing or truncated."""
     fs, path = filesystem(uri)
-    with _clear_errors(uri), fs.open(path, "rb") as handle:
+    with _storage_errors(uri), fs.open(path, "rb") as handle:
         try:
             with pq.ParquetFile(handle, pre_buffer=False) as file:
                 yield file
         except pa.ArrowInvalid as error:
-            raise StorageError(f"{uri}: not a whole Parquet file ({_first_line(error)}); run the command that made it again") from error
+            raise StorageError(f"{uri}: not a complete Parquet file ({_first_line(error)}); run the command that made it again") from error
 
 
 def read_table(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -270,7 +272,7 @@ def read_table(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
 
 
 def available_cores() -> int:
-    """Cores this process may use (containers often allow fewer than the machine has)."""
+    """Count the cores that this process may use; containers often allow fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,7 +1,7 @@
-"""The data dictionary: the Arrow schema of every table on disk, and vectors in and out of them.
+"""The Arrow schema of every table on disk, and conversions between vectors and Arrow columns.
 
-Ids are the 64-bit xxh3 hash of the cleaned text (see `miner.text.normalise`), so a sentence has one id in every
-run, shard and machine. Every sharded table is sorted by id, and shard *i* of *n* holds the *i*-th of *n* equal ranges of the ids.
+Ids are the 64-bit xxh3 hash of the cleaned text (see `miner.text.normalise`), so a sentence has the same id in every run and shard and
+on every machine. Sharded tables are sorted by id; shard *i* of *n* holds the *i*-th of *n* equal id ranges.
 """
 
 import numpy as np
@@ -16,9 +16,9 @@ SENTENCES = pa.schema(
     [
         pa.field("id", pa.int64(), nullable=False),
         pa.field("text", pa.string(), nullable=False),
-        pa.field("count", pa.int32(), nullable=False),  # how often the sentence was seen
+        pa.field("count", pa.int32(), nullable=False),  # number of occurrences
         pa.field("source", pa.dictionary(pa.int32(), pa.string()), nullable=False),  # file of the first occurrence
-        pa.field("line", pa.int64(), nullable=False),  # its line there, from 1
+        pa.field("line", pa.int64(), nullable=False),  # line number in that file, from 1
     ]
 )
 
@@ -27,7 +27,7 @@ CANDIDATES = pa.schema(
         pa.field("source_id", pa.int64(), nullable=False),
         pa.field("target_id", pa.int64(), nullable=False),
         pa.field("similarity", pa.float64(), nullable=False),
-        pa.field("source_mean", pa.float64(), nullable=False),  # of the source's similarities to its neighbours
+        pa.field("source_mean", pa.float64(), nullable=False),  # mean similarity of the source to its neighbours
         pa.field("target_mean", pa.float64(), nullable=False),
         pa.field("forward", pa.bool_(), nullable=False),  # the target is a neighbour of the source
         pa.field("backward", pa.bool_(), nullable=False),  # the source is a neighbour of the target
@@ -49,16 +49,19 @@ BITEXT = pa.schema(
     ]
 )
 
-WHY = (pa.field("reason", pa.string(), nullable=False), pa.field("score", pa.float64(), nullable=False))  # of a filter
-DROPPED_SENTENCES = pa.schema([*SENTENCES, *WHY])
-DROPPED_PAIRS = pa.schema([*BITEXT, *WHY])
+REASON = (
+    pa.field("reason", pa.string(), nullable=False),
+    pa.field("score", pa.float64(), nullable=False),
+)  # of the filter that dropped the row
+DROPPED_SENTENCES = pa.schema([*SENTENCES, *REASON])
+DROPPED_PAIRS = pa.schema([*BITEXT, *REASON])
 DELTA = pa.schema([pa.field("change", pa.string(), nullable=False), *BITEXT])  # added, removed, changed
 
 
 def embeddings_schema(dim: int, fingerprint: str) -> pa.Schema:
-    """The schema of embeddings of `dim` dimensions by the encoder with that fingerprint.
+    """Return the schema of embeddings with `dim` dimensions from the encoder with this fingerprint.
 
-    A vector is `2 * dim` bytes of little-endian float16: fixed-size binary reads ten times as fast as a list column.
+    A vector is `2 * dim` bytes of little-endian float16. Fixed-size binary columns read ten times as fast as list columns.
     """
     return pa.schema(
         [
@@ -70,10 +73,9 @@ def embeddings_schema(dim: int, fingerprint: str) -> pa.Schema:
 
 
 def neighbours_schema(k: int) -> pa.Schema:
-    """The schema of the `k` nearest neighbours of each id; a missing neighbour has id -1 and is masked by `similarities` NaN.
+    """Return the schema of the `k` nearest neighbours of each id. A missing neighbour has id -1 and similarity NaN.
 
-    Similarities are float64 because there the dot product of float16 vectors is exact (`miner.search.exact`): two that differ
-    stay different, and equal ones stay equal, up to the margin.
+    Similarities are float64, in which the dot product of float16 vectors is exact (`miner.search.exact`), so margins have exact ties.
     """
     return pa.schema(
         [
@@ -85,19 +87,19 @@ def neighbours_schema(k: int) -> pa.Schema:
 
 
 def vectors_to_arrow(vectors: npt.NDArray[np.floating]) -> pa.FixedSizeBinaryArray:
-    """(n, dim) floats -> n fixed-size binary values of 2 * dim bytes."""
+    """Convert (n, dim) floats to n fixed-size binary values of 2 * dim bytes."""
     data = np.ascontiguousarray(vectors, dtype="<f2")
     rows, dim = data.shape
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(2 * dim), rows, [None, pa.py_buffer(data)])
 
 
 def arrow_to_vectors(column: pa.ChunkedArray | pa.Array) -> Vectors:
-    """n fixed-size binary values -> (n, dim) float16, without a copy where the column is one chunk."""
+    """Convert n fixed-size binary values to (n, dim) float16, without a copy if the column has one chunk."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):  # an empty chunked array combines into one with no chunks
+    if isinstance(array, pa.ChunkedArray):  # an empty chunked array combines into an array without chunks
         array = array.chunk(0) if array.num_chunks else pa.array([], column.type)
     if not pa.types.is_fixed_size_binary(array.type):
-        raise DataError(f"an embedding column of type {array.type} where fixed-size binary was expected; run `miner embed` again")
+        raise DataError(f"the embedding column has type {array.type}, not fixed-size binary; run `miner embed` again")
     width = array.type.byte_width
     buffer = array.buffers()[1]
     if len(array) == 0 or buffer is None:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from miner import storage
-from miner.background import aside
+from miner.background import background_thread
 from miner.config.commands import TextSettings
 from miner.errors import ConfigError, DataError, StorageError
 from miner.tables import SENTENCES
@@ -91,9 +91,9 @@ def scatter(uri: str, folder: str, ranges: int, settings: TextSettings, source: 
     place = storage.join(folder, scattered_name(name))
     counts: Counter[str] = Counter(dict.fromkeys(readers.COUNTS, 0))
     schema = SCATTERED.with_metadata({"source": name, "ranges": str(ranges)})
-    with storage.atomic(place) as handle, _writer(handle, schema) as writer, aside() as begin:
+    with storage.atomic(place) as handle, _writer(handle, schema) as writer, background_thread() as submit:
         for table in _tables(readers.read(uri, settings, name), counts):
-            begin(_file, writer, table, ranges)  # while the next text is read
+            submit(_file, writer, table, ranges)  # while the next text is read
     return dict(counts)
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from miner import corpus, languages, stages, storage, tables
-from miner.background import aside
+from miner.background import background_thread
 from miner.config.commands import EmbedConfig, EncoderSettings
 from miner.encoders import Encoder, load_encoder
 from miner.encoders.base import CountsTokens
@@ -127,11 +127,11 @@ class _Embed(ShardTask):
         texts = storage.open_parquet(storage.join(self.output, corpus.SENTENCES, name))
         vectors = storage.parquet_writer(storage.join(self.output, corpus.EMBEDDINGS, name), schema)
         before = self._tokens()
-        with texts as file, vectors as writer, aside() as begin:
+        with texts as file, vectors as writer, background_thread() as submit:
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group, columns=["id", "text"])
                 rows = vectors_of(self.encoder, table["text"].to_pylist(), self.settings.encoder)
-                begin(self.write, writer, table, rows)  # converted and written while the next group is encoded
+                submit(self.write, writer, table, rows)  # converted and written while the next group is encoded
                 told = {"stage": corpus.EMBEDDINGS, "shard": name}
                 logger.info("%s: row group %d of %d encoded", name, group + 1, file.num_row_groups, extra=told)
             made = int(file.metadata.num_rows)

@@ -128,7 +128,7 @@ def _result(output: str, found: SearchResult, written: WrittenBitext, seconds: M
         seconds=rounded,
         scores=written.scores,
         engine=found.engine,
-        set_aside={**found.source.set_aside, **found.target.set_aside},
+        set_aside={**found.source.skipped, **found.target.skipped},
         delta=written.delta,
         examples=written.examples,
     )

@@ -78,7 +78,7 @@ def test_a_truncated_table_is_an_error_that_names_it(tmp_path: Path, length: int
     path = tmp_path / "t.parquet"
     storage.write_table(str(path), TABLE)
     path.write_bytes(path.read_bytes()[:length])
-    with pytest.raises(StorageError, match=r"t\.parquet: not a whole Parquet file"):
+    with pytest.raises(StorageError, match=r"t\.parquet: not a complete Parquet file"):
         storage.read_table(str(path))
 
 

@@ -102,7 +102,7 @@ def test_an_embedded_side_that_is_empty(sides: tuple[Path, Path], tmp_path: Path
 def test_a_shard_that_is_truncated(table: str, sides: tuple[Path, Path], tmp_path: Path) -> None:
     shard = sides[1] / table / "part-00000-of-00001.parquet"
     shard.write_bytes(shard.read_bytes()[:-100])
-    assert f"{shard}: not a whole Parquet file" in refused(*sides, output=tmp_path / "out")
+    assert f"{shard}: not a complete Parquet file" in refused(*sides, output=tmp_path / "out")
 
 
 def test_vectors_of_another_encoder(sides: tuple[Path, Path], tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ class TestCannotBeDecided:
         told("mine", *sides, "--output", tmp_path / "first")
         shard = tmp_path / "first" / "candidates" / "part-00001-of-00003.parquet"
         shard.write_bytes(shard.read_bytes()[:-9])
-        assert f"{shard}: not a whole Parquet file" in self.refused("--from-candidates", tmp_path / "first", output=tmp_path / "out")
+        assert f"{shard}: not a complete Parquet file" in self.refused("--from-candidates", tmp_path / "first", output=tmp_path / "out")
 
     @pytest.mark.parametrize("given", [("x", "y"), ("--k", "4"), ("--encoder", "builtin"), ("--strict",)])
     def test_what_was_decided_before_is_wrong_usage(self, given: tuple[str, ...], tmp_path: Path) -> None:
