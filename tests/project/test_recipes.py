@@ -1,4 +1,4 @@
-"""Every recipe of configs/ trains a tiny encoder on tiny files that have the columns it asks for."""
+"""Each training config of configs/ trains a tiny encoder on generated files with the columns that it names."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ RECIPES = sorted(path.relative_to(CONFIGS).as_posix() for path in CONFIGS.rglob(
 LANGS = {"en": "eng_Latn", "fr": "deu_Latn", "sw": "rus_Cyrl"}
 ROWS = 60
 
-# What the paper's other losses and augmentations are put by.
+# Changes for the other losses and augmentations of a paper.
 VARIANTS = {
     "scl/retrieval.yaml": [
         ["objective.0={loss: info_nce, temperature: 1}", "data.0.view=partial_translation", "data.0.code_switch=null"],
@@ -34,28 +34,29 @@ VARIANTS = {
 }
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")  # what is tiny is done sooner without threads that wait for one another
+pytestmark = pytest.mark.usefixtures("one_thread")  # tiny models train faster without thread synchronisation
 
 
-def cells(role: str, lang: str, labels: list[str]) -> list[str]:
-    """A column of one language; hypotheses and the like are of other numbers, so that only labels relate them."""
-    first = role in ("text", "source", "premise", "first")
-    rows = tiny.numbers(ROWS, seed=1 if first or role == "target" else 2)
-    if role in ("premise", "first"):  # three rows of each premise, one for each label
-        rows = [rows[place - place % 3] for place in range(ROWS)]
+def generate_column(role: str, lang: str, labels: list[str]) -> list[str]:
+    """Generate a column in one language. Second texts, such as hypotheses, have other numbers than first texts."""
+    is_first = role in ("text", "source", "premise", "first")
+    rows = tiny.numbers(ROWS, seed=1 if is_first or role == "target" else 2)
+    if role in ("premise", "first"):  # three rows per premise, one per label
+        rows = [rows[row - row % 3] for row in range(ROWS)]
     if role == "label":
-        return [labels[place % len(labels)] for place in range(ROWS)]
+        return [labels[row % len(labels)] for row in range(ROWS)]
     if role in ("group", "score"):
-        return [str(place) for place in range(ROWS)]
-    side = "deu_Latn" if role == "target" else LANGS[lang]
-    return [lang] * ROWS if role == "lang" else [tiny.sentence(side, row) for row in rows]
+        return [str(row) for row in range(ROWS)]
+    if role == "lang":
+        return [lang] * ROWS
+    return [tiny.sentence("deu_Latn" if role == "target" else LANGS[lang], digits) for digits in rows]
 
 
-def write(path: Path, columns: dict[str, str], labels: list[str]) -> Path:
-    """A file in which each role has the column the recipe says, once for each language if there is a role for it."""
+def write_source(path: Path, columns: dict[str, str], labels: list[str]) -> Path:
+    """Write a file with the columns of a source, with rows in all languages if it has a language column."""
     roles = columns or {"text": "text"}
     langs = list(LANGS) if "lang" in roles else ["en"]
-    table = {column: [cell for lang in langs for cell in cells(role, lang, labels)] for role, column in roles.items()}
+    table = {column: [cell for lang in langs for cell in generate_column(role, lang, labels)] for role, column in roles.items()}
     if path.suffix == ".parquet":
         pq.write_table(pa.table(table), path)
     elif columns:
@@ -65,26 +66,28 @@ def write(path: Path, columns: dict[str, str], labels: list[str]) -> Path:
     return path
 
 
-def layers_in(encoder: dict[str, Any]) -> int:
-    """As few as its pooling can do with."""
+def min_layers(encoder: dict[str, Any]) -> int:
+    """Return the number of layers that its pooling needs."""
     kind, _, layer = encoder["pooling"].partition(":")
     return int(layer) if kind == "layer" else 2
 
 
-def shrunk(recipe: str, folder: Path) -> dict[str, Any]:
-    """The recipe with a tiny model, tiny files and few steps; what it is about stays as it is."""
+def shrink_recipe(recipe: str, folder: Path) -> dict[str, Any]:
+    """Return the recipe with a tiny model, tiny files and few steps, and all other settings unchanged."""
     values = yaml.safe_load((CONFIGS / recipe).read_text())
-    (folder / "lexicon.txt").write_text("".join(f"{a} {b}\n" for a, b in zip(*list(tiny.NUMBERS.values())[:2], strict=True)))
-    for place, source in enumerate(values["data"]):
+    (folder / "lexicon.txt").write_text(
+        "".join(f"{word} {translation}\n" for word, translation in zip(*list(tiny.NUMBERS.values())[:2], strict=True))
+    )
+    for number, source in enumerate(values["data"]):
         labels = source.get("labels") or ["entailment", "neutral", "contradiction"]
         if source["strategy"] == "mined":
             (folder / "mined").mkdir()
-            tables = {"source_text": cells("source", "en", []), "target_text": cells("target", "en", []), "margin": [1.1] * ROWS}
-            pq.write_table(pa.table(tables), folder / "mined" / "bitext.parquet")
+            columns = {f"{side}_text": generate_column(side, "en", []) for side in ("source", "target")}
+            pq.write_table(pa.table({**columns, "margin": [1.1] * ROWS}), folder / "mined" / "bitext.parquet")
             source["files"] = [str(folder / "mined")]
         else:
-            name = f"{place}-{Path(source['files'][0]).name}"
-            source["files"] = [str(write(folder / name, source.get("columns", {}), labels))]
+            name = f"{number}-{Path(source['files'][0]).name}"
+            source["files"] = [str(write_source(folder / name, source.get("columns", {}), labels))]
         if source.get("code_switch"):
             source["code_switch"]["lexicons"] = [str(folder / "lexicon.txt")]
         source |= {"batch_size": 12} if "batch_size" in source else {}
@@ -93,12 +96,12 @@ def shrunk(recipe: str, folder: Path) -> dict[str, Any]:
         objective |= {"queue": 40} if "queue" in objective else {}
     if "evaluation" in values:
         labels = values["data"][0].get("labels", [])
-        dev = write(folder / "dev.tsv", values["evaluation"]["columns"], labels)
+        dev = write_source(folder / "dev.tsv", values["evaluation"]["columns"], labels)
         values["evaluation"] |= {"files": [str(dev)], "every": 2}
     if values["encoder"]["kind"] == "static":
         values["encoder"] |= {"dim": 16, "spelling_buckets": 64, "vocabulary": {"size": 50}}
     else:
-        values["encoder"]["model"] = str(tiny.save_transformer(folder / "model", layers=layers_in(values["encoder"])))
+        values["encoder"]["model"] = str(tiny.save_transformer(folder / "model", layers=min_layers(values["encoder"])))
         values["encoder"]["max_tokens"] = min(values["encoder"]["max_tokens"], 24)
     values["training"] = {**values["training"], "batch_size": 24, "steps": 3, "epochs": None}
     return values
@@ -108,10 +111,10 @@ CASES = [(recipe, changes) for recipe in RECIPES for changes in [[], *VARIANTS.g
 
 
 @pytest.mark.parametrize(
-    ("recipe", "changes"), CASES, ids=[f"{recipe}-{len(changes)}-{place}" for place, (recipe, changes) in enumerate(CASES)]
+    ("recipe", "changes"), CASES, ids=[f"{recipe}-{len(changes)}-{number}" for number, (recipe, changes) in enumerate(CASES)]
 )
-def test_a_recipe_trains(recipe: str, changes: list[str], tmp_path: Path) -> None:
-    values = shrunk(recipe, tmp_path)
+def test_recipe_trains(recipe: str, changes: list[str], tmp_path: Path) -> None:
+    values = shrink_recipe(recipe, tmp_path)
     if any(change.startswith("objective.1=") for change in changes) and len(values["objective"]) == 1:
         values["objective"].append({})
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(values))

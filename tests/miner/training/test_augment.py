@@ -1,4 +1,4 @@
-"""Code switching and partial translation, where only one answer is right or by how often they do what."""
+"""Code switching and partial translation: exact results where they are determined, frequencies where they are random."""
 
 import bz2
 import gzip
@@ -37,15 +37,15 @@ def random(seed: int = 0) -> np.random.Generator:
         ("", ""),
     ],
 )
-def test_words_are_replaced_and_nothing_else(text: str, expected: str) -> None:
+def test_only_whole_words_of_the_lexicon_are_replaced(text: str, expected: str) -> None:
     assert always(GERMAN)([text], random()) == [expected]
 
 
-def test_marks_belong_to_their_letters() -> None:
+def test_combining_marks_are_part_of_words() -> None:
     assert always(HINDI)(["हिन्दी, हिन्दीवाला"], random()) == ["Hindi, हिन्दीवाला"]
 
 
-def test_the_ratio_is_the_share_of_known_words() -> None:
+def test_ratio_is_the_share_of_replaced_lexicon_words() -> None:
     (text,) = CodeSwitch([GERMAN], 0.3)(["dog cat " * 10_000], random())
     counts = Counter(text.split())
     assert counts["cat"] == 10_000
@@ -54,23 +54,23 @@ def test_the_ratio_is_the_share_of_known_words() -> None:
     assert CodeSwitch([GERMAN], 0.0)(["the dog"], random()) == ["the dog"]
 
 
-def test_languages_have_the_same_chance_however_many_translations_they_offer() -> None:
+def test_lexicons_are_equally_likely_whatever_their_number_of_translations() -> None:
     lexicons = [{"old": ("alt",)}, {"old": ("vieux", "vieille", "ancien")}, {"new": ("neu",)}]
     counts = Counter(always(*lexicons)(["old " * 12_000], random())[0].split())
     for word, share in {"alt": 1 / 2, "vieux": 1 / 6, "vieille": 1 / 6, "ancien": 1 / 6}.items():
         assert abs(counts[word] - 12_000 * share) < 4 * np.sqrt(12_000 * share * (1 - share))
 
 
-def test_the_same_seed_gives_the_same_texts() -> None:
+def test_code_switching_depends_on_the_seed_alone() -> None:
     texts = ["the old dog", "a dog in the house"] * 20
     switch = CodeSwitch([GERMAN, FRENCH], 0.5)
     assert switch(texts, random()) == switch(texts, random())
     assert switch(texts, random()) != switch(texts, random(1))
-    one = random()
-    assert [*switch(texts[:7], one), *switch(texts[7:], one)] == switch(texts, random())
+    generator = random()
+    assert [*switch(texts[:7], generator), *switch(texts[7:], generator)] == switch(texts, random())
 
 
-def test_a_lexicon_is_read_as_muse_writes_it(tmp_path: Path) -> None:
+def test_lexicons_in_the_format_of_muse_are_read(tmp_path: Path) -> None:
     text = "\ufeffdog Hund\ndog\tRüde\r\n\ndog Hund\nDog Köter\na little\tein wenig\n"
     for path, data in ((tmp_path / "en-de.txt", text.encode()), (tmp_path / "en-de.txt.gz", gzip.compress(text.encode()))):
         path.write_bytes(data)
@@ -92,54 +92,58 @@ def test_a_lexicon_is_read_as_muse_writes_it(tmp_path: Path) -> None:
     ],
     ids=["three words", "one word", "three columns", "empty", "latin-1", "blank", "nothing", "one long line", "truncated"],
 )
-def test_a_broken_lexicon_is_named_with_its_line(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+def test_errors_in_a_lexicon_name_file_and_line(tmp_path: Path, name: str, data: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(data)
     with pytest.raises(DataError) as error:
         read_lexicon(str(tmp_path / name))
     assert message in str(error.value)
 
 
-def test_a_missing_lexicon_is_named(tmp_path: Path) -> None:
+def test_a_missing_lexicon_is_reported(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nothing\.txt: no such file"):
         read_lexicon(str(tmp_path / "nothing.txt"))
 
 
-def partial(text: str, translation: str, count: int = 300) -> Counter[str]:
+def count_partial_translations(text: str, translation: str, count: int = 300) -> Counter[str]:
     return Counter(partial_translation([text] * count, [translation] * count, random()))
 
 
-def test_a_span_is_replaced_by_what_stands_in_its_place() -> None:
-    counts = partial("one two three", "eins zwei drei", 6000)
+def test_spans_are_drawn_uniformly_and_replaced_by_position() -> None:
+    counts = count_partial_translations("one two three", "eins zwei drei", 6000)
     spans = {"eins two three", "one zwei three", "one two drei", "eins zwei three", "one zwei drei"}
     assert set(counts) == spans
     assert all(abs(count - 1200) < 4 * np.sqrt(6000 * 0.2 * 0.8) for count in counts.values())
 
 
-def test_a_place_is_a_share_of_the_words() -> None:
-    assert set(partial("one two", "eins zwei drei vier")) == {"eins zwei two", "one drei vier"}
-    assert set(partial("one two three four", "eins zwei")) >= {"eins two three four", "one two three zwei", "one two zwei"}
+def test_span_positions_scale_with_the_number_of_words() -> None:
+    assert set(count_partial_translations("one two", "eins zwei drei vier")) == {"eins zwei two", "one drei vier"}
+    assert set(count_partial_translations("one two three four", "eins zwei")) >= {
+        "eins two three four",
+        "one two three zwei",
+        "one two zwei",
+    }
 
 
-def test_where_no_spaces_are_set_characters_are_the_words() -> None:
-    assert set(partial("你好", "ab cd")) == {"ab 好", "你 cd"}
-    assert set(partial("one two", "ที่นี่")) == {"ที่ two", "one นี่"}
+def test_scripts_without_spaces_are_split_into_characters() -> None:
+    assert set(count_partial_translations("你好", "ab cd")) == {"ab 好", "你 cd"}
+    assert set(count_partial_translations("one two", "ที่นี่")) == {"ที่ two", "one นี่"}
 
 
 @pytest.mark.parametrize(("text", "translation"), [("hello", "hallo du"), ("hello you", "hallo"), ("", "a b"), ("a b", "")])
-def test_one_word_has_no_part(text: str, translation: str) -> None:
-    assert set(partial(text, translation)) == {text}
+def test_a_text_or_translation_of_one_word_is_unchanged(text: str, translation: str) -> None:
+    assert set(count_partial_translations(text, translation)) == {text}
 
 
 WORDS = st.lists(st.text("abc", min_size=1, max_size=3), min_size=2, max_size=12)
 
 
 @given(first=WORDS, second=WORDS, seed=st.integers(0, 1000))
-def test_what_is_kept_stands_on_both_sides_of_one_span_of_the_translation(first: list[str], second: list[str], seed: int) -> None:
+def test_partial_translation_inserts_one_span_of_the_translation(first: list[str], second: list[str], seed: int) -> None:
     (mixed,) = partial_translation([" ".join(first)], [" ".join(second).upper()], random(seed))
     words = mixed.split()
-    other = [at for at, word in enumerate(words) if word.isupper()]
-    start, end = other[0], other[-1] + 1
-    assert other == list(range(start, end))
+    translated = [index for index, word in enumerate(words) if word.isupper()]
+    start, end = translated[0], translated[-1] + 1
+    assert translated == list(range(start, end))
     assert first[:start] == words[:start]
     assert words[end:] == first[len(first) - len(words[end:]) :]
     assert 0 < start + len(words[end:]) < len(first)

@@ -1,4 +1,4 @@
-"""Training the static encoder: the loss by its equation, blocks as drawn by rule, and an encoder that learns."""
+"""Training of static encoders: language smoothing, blocks of pairs, spelling vectors, and training runs."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -12,16 +12,14 @@ from command import miner, refused
 from safetensors.torch import load_file
 from tiny import sentence, write_tsv
 
-from miner.config.base import load_yaml
-from miner.encoders import load_encoder
-from miner.training import run
+from miner.encoders import Encoder, load_encoder
 from miner.training.datasets import open_dataset, read_source
 from miner.training.groups import GroupedPairsStrategy
 from miner.training.sampling import smooth_shares
-from miner.training.settings import GroupedPairsSettings, TrainConfig
+from miner.training.settings import GroupedPairsSettings
 from miner.training.spelling import SparseProduct, build_spelling_matrix, spelling_ngrams
 
-pytestmark = pytest.mark.usefixtures("one_thread")  # what is tiny is done sooner without threads that wait for one another
+pytestmark = pytest.mark.usefixtures("one_thread")  # tiny models train faster without thread synchronisation
 
 
 def numbers(rows: int, seed: int) -> list[np.ndarray]:
@@ -33,13 +31,13 @@ def data(tmp_path: Path) -> Path:
     """1,500 groups: five digits spelled out in English, and in German, Russian or both."""
     rows = []
     for group, digits in enumerate(numbers(1500, seed=1)):
-        langs = ["eng_Latn"] + [lang for at, lang in enumerate(("deu_Latn", "rus_Cyrl")) if group % 3 != at]
+        langs = ["eng_Latn"] + [lang for index, lang in enumerate(("deu_Latn", "rus_Cyrl")) if group % 3 != index]
         rows += [{"group": group, "lang": lang, "text": sentence(lang, digits)} for lang in langs]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "groups.parquet")
     return tmp_path / "groups.parquet"
 
 
-def test_smoothing_by_hand() -> None:
+def test_smooth_shares_by_hand() -> None:
     np.testing.assert_allclose(smooth_shares(np.array([900, 0, 100]), 0.5), [0.75, 0, 0.25])
     np.testing.assert_allclose(smooth_shares(np.array([900, 0, 100]), 0.0), [0.5, 0, 0.5])
 
@@ -53,39 +51,39 @@ def grouped_pairs(path: Path, folder: Path, **settings: object) -> GroupedPairsS
     return GroupedPairsStrategy(open_dataset(source, folder), source, 0, None)
 
 
-def test_blocks_follow_their_rules(data: Path, tmp_path: Path) -> None:
-    drawn = grouped_pairs(data, tmp_path / "work", language_smoothing=0.5, pivot_share=0.5, block_size=200)
-    groups, english = drawn.groups, drawn.groups.languages.index("eng_Latn")
+def test_blocks_have_anchors_of_one_language_and_positives_of_another(data: Path, tmp_path: Path) -> None:
+    strategy = grouped_pairs(data, tmp_path / "work", language_smoothing=0.5, pivot_share=0.5, block_size=200)
+    groups, english = strategy.groups, strategy.groups.languages.index("eng_Latn")
     random = np.random.default_rng(0)
-    batches = [drawn.draw(800, random) for _ in range(13)]
+    batches = [strategy.draw(800, random) for _ in range(13)]
     anchors, positives = (np.concatenate([batch.views[view].rows for batch in batches]) for view in ("anchor", "positive"))
     for batch in batches:
         bounds = np.cumsum((0, *batch.blocks))
         assert bounds[-1] == len(batch)
-        for first, last in pairwise(bounds):
-            assert len(set(groups.lang[batch.views["anchor"].rows[first:last]])) == 1
+        for start, end in pairwise(bounds):
+            assert len(set(groups.lang[batch.views["anchor"].rows[start:end]])) == 1
     np.testing.assert_array_equal(groups.group[anchors], groups.group[positives])
     assert (groups.lang[anchors] != groups.lang[positives]).all()
     assert set(anchors) == set(np.flatnonzero(groups.lang != english))
     assert 0.7 < np.mean(groups.lang[positives] == english) < 0.95
 
 
-def test_a_pair_without_the_pivot_is_used(tmp_path: Path) -> None:
+def test_groups_without_the_pivot_language_are_used(tmp_path: Path) -> None:
     pq.write_table(pa.table({"group": [0, 0], "lang": ["fra_Latn", "deu_Latn"], "text": ["un", "eins"]}), tmp_path / "groups.parquet")
     batch = grouped_pairs(tmp_path / "groups.parquet", tmp_path / "work", pivot_share=1).draw(64, np.random.default_rng(3))
-    assert 0 < len(batch) < 64  # what was drawn against itself is left out
+    assert 0 < len(batch) < 64  # a text drawn as its own positive is dropped
     assert (batch.views["anchor"].rows != batch.views["positive"].rows).all()
 
 
-def test_like_sounds_share_ngrams_across_scripts() -> None:
+def test_similar_spellings_share_ngrams_across_scripts() -> None:
     assert spelling_ngrams("▁Путин") == spelling_ngrams("▁putin")
     assert not spelling_ngrams("▁one") & spelling_ngrams("▁zwei")
     assert "~ ab" in spelling_ngrams("▁ab") & spelling_ngrams("ab")
 
 
-def test_spelling_product_equals_the_dense_one() -> None:
-    roomy = build_spelling_matrix(["▁one", "▁once", "два"], 1 << 20)  # no two n-grams meet in a bucket, so each row has length 1
-    torch.testing.assert_close(torch.sparse.sum(roomy * roomy, dim=1).to_dense(), torch.ones(3))
+def test_sparse_product_and_gradient_equal_the_dense_ones() -> None:
+    without_collisions = build_spelling_matrix(["▁one", "▁once", "два"], 1 << 20)  # so each row has unit length
+    torch.testing.assert_close(torch.sparse.sum(without_collisions * without_collisions, dim=1).to_dense(), torch.ones(3))
     matrix = build_spelling_matrix(["▁one", "▁once", "два"], 64)
     table = torch.randn(64, 5, requires_grad=True)
     weights = torch.randn(3, 5)
@@ -103,18 +101,21 @@ training: {{steps: 60, batch_size: 256, lr: 0.02, warmup: 5, floor: 0.02}}
 """
 
 
+def retrieval_accuracy(encoder: Encoder, rows: list[np.ndarray], langs: tuple[str, str] = ("deu_Latn", "rus_Cyrl")) -> float:
+    source, target = (encoder.encode([sentence(lang, digits) for digits in rows]) for lang in langs)
+    return float(((source @ target.T).argmax(axis=1) == np.arange(len(rows))).mean())
+
+
 def test_training_learns_to_translate(data: Path, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG.format(data=data))
     result = miner("train", tmp_path / "config.yaml", "--output", tmp_path / "out")
     assert result.exit_code == 0, result.output
     encoder = load_encoder(str(tmp_path / "out" / "encoder"))
-    unseen = {tuple(sorted(digits)): digits for digits in numbers(400, seed=2)}.values()  # a bag does not see the order
-    source, target = (encoder.encode([sentence(lang, digits) for digits in unseen]) for lang in ("deu_Latn", "rus_Cyrl"))
-    right = (source @ target.T).argmax(axis=1) == np.arange(len(source))
-    assert right.mean() > 0.95
+    unseen = {tuple(sorted(digits)): digits for digits in numbers(400, seed=2)}.values()  # distinct as bags of words
+    assert retrieval_accuracy(encoder, list(unseen)) > 0.95
 
 
-def test_training_again_gives_the_same_bytes(data: Path, tmp_path: Path) -> None:
+def test_training_is_deterministic(data: Path, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG.format(data=data).replace("steps: 60", "steps: 5"))
     for name in ("a", "b"):
         result = miner("train", tmp_path / "config.yaml", "--output", tmp_path / name)
@@ -123,22 +124,20 @@ def test_training_again_gives_the_same_bytes(data: Path, tmp_path: Path) -> None
     assert first == second
 
 
-def test_a_static_encoder_is_gone_on_from(data: Path, tmp_path: Path) -> None:
+def test_training_continues_from_a_static_encoder(data: Path, tmp_path: Path) -> None:
     first = CONFIG.format(data=data).replace("steps: 60", "steps: 10")
-    on = first.replace("dim: 32", f"model: {tmp_path / 'first' / 'encoder'}").replace(", vocabulary: {size: 60, sentences: 2000}", "")
-    for name, config in {"first": first, "still": on.replace("lr: 0.02", "lr: 1.0e-9"), "on": on}.items():
+    continued = first.replace("dim: 32", f"model: {tmp_path / 'first' / 'encoder'}").replace(
+        ", vocabulary: {size: 60, sentences: 2000}", ""
+    )
+    for name, config in {"first": first, "unchanged": continued.replace("lr: 0.02", "lr: 1.0e-9"), "continued": continued}.items():
         (tmp_path / "config.yaml").write_text(config)
         result = miner("train", tmp_path / "config.yaml", "--output", tmp_path / name)
         assert result.exit_code == 0, result.output
-    encoders = {name: load_encoder(str(tmp_path / name / "encoder")) for name in ("first", "still", "on")}
+    encoders = {name: load_encoder(str(tmp_path / name / "encoder")) for name in ("first", "unchanged", "continued")}
     unseen = list({tuple(sorted(digits)): digits for digits in numbers(400, seed=2)}.values())
-    right = {}
-    for name, encoder in encoders.items():
-        source, target = (encoder.encode([sentence(lang, digits) for digits in unseen]) for lang in ("deu_Latn", "rus_Cyrl"))
-        right[name] = ((source @ target.T).argmax(axis=1) == np.arange(len(unseen))).mean()
     texts = [sentence("deu_Latn", digits) for digits in unseen]
-    np.testing.assert_allclose(encoders["still"].encode(texts), encoders["first"].encode(texts), atol=1e-3)
-    assert right["on"] > right["first"] + 0.05
+    np.testing.assert_allclose(encoders["unchanged"].encode(texts), encoders["first"].encode(texts), atol=1e-3)
+    assert retrieval_accuracy(encoders["continued"], unseen) > retrieval_accuracy(encoders["first"], unseen) + 0.05
 
 
 def test_a_static_encoder_learns_by_momentum_contrast(data: Path, tmp_path: Path) -> None:
@@ -152,8 +151,7 @@ def test_a_static_encoder_learns_by_momentum_contrast(data: Path, tmp_path: Path
     assert result.exit_code == 0, result.output
     encoder = load_encoder(str(tmp_path / "out" / "encoder"))
     unseen = list({tuple(sorted(digits)): digits for digits in numbers(200, seed=2)}.values())
-    source_, target = (encoder.encode([sentence(lang, digits) for digits in unseen]) for lang in ("eng_Latn", "deu_Latn"))
-    assert ((source_ @ target.T).argmax(axis=1) == np.arange(len(unseen))).mean() > 0.9
+    assert retrieval_accuracy(encoder, unseen, ("eng_Latn", "deu_Latn")) > 0.9
 
 
 @pytest.mark.parametrize(
@@ -168,7 +166,7 @@ def test_a_static_encoder_learns_by_momentum_contrast(data: Path, tmp_path: Path
         (("lr: 0.02", "lr: 1.0e+38"), "lower training.lr"),
     ],
 )
-def test_bad_configs_are_one_line(data: Path, tmp_path: Path, change: tuple[str, str], message: str) -> None:
+def test_invalid_configs_are_reported_in_one_line(data: Path, tmp_path: Path, change: tuple[str, str], message: str) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG.format(data=data).replace(*change))
     result = miner("train", tmp_path / "config.yaml", "--output", tmp_path / "out")
     assert result.exit_code == 1
@@ -185,17 +183,24 @@ def test_bad_configs_are_one_line(data: Path, tmp_path: Path, change: tuple[str,
         ([0, 0], ["deu_Latn", "deu_Latn"], "no group has texts in two languages"),
     ],
 )
-def test_data_without_pairs_is_refused(tmp_path: Path, group: list[int], langs: list[str], message: str) -> None:
+def test_data_without_pairs_is_rejected(tmp_path: Path, group: list[int], langs: list[str], message: str) -> None:
     pq.write_table(pa.table({"group": group, "lang": langs, "text": ["one", "zwei"]}), tmp_path / "groups.parquet")
     (tmp_path / "config.yaml").write_text(CONFIG.format(data=tmp_path / "groups.parquet"))
     assert message in refused("train", tmp_path / "config.yaml", "--output", tmp_path / "out")
 
 
-def test_pieces_of_a_run_that_was_killed_are_not_taken_for_others(data: Path, tmp_path: Path) -> None:
-    """Killed before its first checkpoint, a run may be begun again with other settings."""
+def test_pieces_of_a_killed_run_are_not_reused_with_other_settings(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that was killed before its first checkpoint may be started again with another vocabulary."""
     config = CONFIG.format(data=data).replace("steps: 60", "steps: 1")
     (tmp_path / "config.yaml").write_text(config)
-    run._prepare(load_yaml(TrainConfig, str(tmp_path / "config.yaml")), tmp_path / "out")
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.optim.AdamW, "step", interrupt)
+        assert miner("train", tmp_path / "config.yaml", "--output", tmp_path / "out").exit_code == 130
+    assert list((tmp_path / "out").rglob("*.model"))
     (tmp_path / "config.yaml").write_text(config.replace("size: 60", "size: 50"))
     assert miner("train", tmp_path / "config.yaml", "--output", tmp_path / "out").exit_code == 0
     vectors = load_file(tmp_path / "out" / "encoder" / "vectors.safetensors")

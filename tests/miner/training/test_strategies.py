@@ -1,4 +1,4 @@
-"""Sources of examples: what is drawn from files made by hand, and that what says the same is nobody's negative."""
+"""Strategies on small hand-written files: examples, groups of texts with the same meaning, and errors."""
 
 import gzip
 import json
@@ -24,53 +24,55 @@ PAIRS = {"source": "en", "target": "fr"}
 NLI = {"premise": "premise", "hypothesis": "hypothesis", "label": "label"}
 
 
-def source(folder: Path, **values: Any) -> Strategy:
+def open_strategy(folder: Path, **values: Any) -> Strategy:
     settings = pydantic.TypeAdapter(DataSettings).validate_python({**values, "files": list(map(str, values["files"]))})
     read_source(settings, folder / "work")
     return build_strategy(open_dataset(settings, folder / "work"), settings, 0, load_code_switch(settings))
 
 
-def texts(view: View, seed: int = 0) -> list[str]:
+def read_view(view: View, seed: int = 0) -> list[str]:
     return view.read(np.random.default_rng(seed))[0]
 
 
-def drawn(of: Strategy, size: int, batches: int = 1) -> list[Batch]:
-    return [of.draw(size, np.random.default_rng([1, number])) for number in range(batches)]
+def draw_batches(strategy: Strategy, size: int, batches: int = 1) -> list[Batch]:
+    return [strategy.draw(size, np.random.default_rng([1, number])) for number in range(batches)]
 
 
-def test_formats_hold_the_same_pairs(tmp_path: Path) -> None:
+def test_all_formats_give_the_same_pairs(tmp_path: Path) -> None:
     rows = [["one", "un"], ["two", "deux"], ['"three"', "trois "]]
     write_tsv(tmp_path / "a.tsv", ["en", "fr"], rows)
     (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress("".join(json.dumps({"fr": b, "en": a}) + "\n" for a, b in rows).encode()))
     pq.write_table(pa.table({"fr": [b for _, b in rows], "en": [a for a, _ in rows]}), tmp_path / "c.parquet")
     for name in ("a.tsv", "b.jsonl.gz", "c.parquet"):
-        pairs = source(tmp_path / name.partition(".")[0], strategy="parallel", files=[tmp_path / name], columns=PAIRS)
-        (batch,) = drawn(pairs, 3)
-        found = set(zip(texts(batch.views["anchor"]), texts(batch.views["positive"]), strict=True))
-        assert found == {("one", "un"), ("two", "deux"), ('"three"', "trois")}
+        pairs = open_strategy(tmp_path / name.partition(".")[0], strategy="parallel", files=[tmp_path / name], columns=PAIRS)
+        (batch,) = draw_batches(pairs, 3)
+        examples = set(zip(read_view(batch.views["anchor"]), read_view(batch.views["positive"]), strict=True))
+        assert examples == {("one", "un"), ("two", "deux"), ('"three"', "trois")}
 
 
-def test_translations_of_a_text_are_one_group(tmp_path: Path) -> None:
+def test_translations_of_one_text_form_a_group(tmp_path: Path) -> None:
     rows = [["yes", "oui"], ["hello", "salut"], ["yes", "si"], ["hi", "salut"], ["no", "non"], ["indeed", "si"]]
-    (batch,) = drawn(source(tmp_path, strategy="parallel", files=[write_tsv(tmp_path / "a.tsv", ["en", "fr"], rows)], columns=PAIRS), 6)
+    (batch,) = draw_batches(
+        open_strategy(tmp_path, strategy="parallel", files=[write_tsv(tmp_path / "a.tsv", ["en", "fr"], rows)], columns=PAIRS), 6
+    )
     groups: dict[int, set[str]] = {}
-    for text, group in zip(texts(batch.views["anchor"]), batch.groups, strict=True):
+    for text, group in zip(read_view(batch.views["anchor"]), batch.groups, strict=True):
         groups.setdefault(int(group), set()).add(text)
     assert sorted(groups.values(), key=sorted) == [{"hello", "hi"}, {"indeed", "yes"}, {"no"}]
 
 
-def test_connected_by_hand() -> None:
+def test_group_connected_rows_by_hand() -> None:
     groups = group_connected_rows(np.array([1, 2, 3, 4]), np.array([10, 11, 10, 12]), np.array([20, 21, 22, 21]))
     assert groups[0] == groups[2]
     assert groups[1] == groups[3]
     assert groups[0] != groups[1]
 
 
-def test_sides_are_swapped_half_of_the_time(tmp_path: Path) -> None:
+def test_swap_exchanges_the_sides_of_half_of_the_pairs(tmp_path: Path) -> None:
     rows = [[f"en{n}", f"fr{n}"] for n in range(200)]
     path = write_tsv(tmp_path / "a.tsv", ["en", "fr"], rows)
-    (batch,) = drawn(source(tmp_path, strategy="parallel", files=[path], columns=PAIRS, swap=True), 200)
-    anchors, positives = texts(batch.views["anchor"]), texts(batch.views["positive"])
+    (batch,) = draw_batches(open_strategy(tmp_path, strategy="parallel", files=[path], columns=PAIRS, swap=True), 200)
+    anchors, positives = read_view(batch.views["anchor"]), read_view(batch.views["positive"])
     assert 70 < sum(text.startswith("fr") for text in anchors) < 130
     assert all({a[:2], b[:2]} == {"en", "fr"} and a[2:] == b[2:] for a, b in zip(anchors, positives, strict=True))
 
@@ -80,22 +82,22 @@ def test_views_of_parallel_text(tmp_path: Path) -> None:
     lexicon = tmp_path / "lexicon.txt"
     lexicon.write_text("one eins\ntwo zwei\n")
     common = {"strategy": "parallel", "files": [path], "columns": PAIRS}
-    (batch,) = drawn(source(tmp_path / "a", **common, view="partial_translation"), 1)
-    (mixed,) = texts(batch.views["positive"])
-    assert texts(batch.views["anchor"]) == ["one two three four"]
+    (batch,) = draw_batches(open_strategy(tmp_path / "a", **common, view="partial_translation"), 1)
+    (mixed,) = read_view(batch.views["positive"])
+    assert read_view(batch.views["anchor"]) == ["one two three four"]
     assert {"un", "deux", "trois", "quatre"} & set(mixed.split())
     assert {"one", "two", "three", "four"} & set(mixed.split())
-    (batch,) = drawn(source(tmp_path / "b", **common, view="same", code_switch={"lexicons": [str(lexicon)], "ratio": 1}), 1)
-    assert texts(batch.views["positive"]) == ["eins zwei three four"]
+    (batch,) = draw_batches(open_strategy(tmp_path / "b", **common, view="same", code_switch={"lexicons": [str(lexicon)], "ratio": 1}), 1)
+    assert read_view(batch.views["positive"]) == ["eins zwei three four"]
 
 
-def test_mined_pairs_by_their_margin(tmp_path: Path) -> None:
+def test_mined_pairs_are_filtered_and_weighted_by_margin(tmp_path: Path) -> None:
     (tmp_path / "mined").mkdir()
     table = {"source_text": ["a", "b", "c", "d"], "target_text": ["A", "B", "C", "D"], "margin": [1.3, 1.1, 1.0, 1.2]}
     pq.write_table(pa.table(table), tmp_path / "mined" / "bitext.parquet")
-    mined = source(tmp_path, strategy="mined", files=[tmp_path / "mined"], least_margin=1.1, weigh_by_margin=True)
-    (batch,) = drawn(mined, 3)
-    weights = dict(zip(texts(batch.views["anchor"]), batch.weights, strict=True))
+    mined = open_strategy(tmp_path, strategy="mined", files=[tmp_path / "mined"], least_margin=1.1, weigh_by_margin=True)
+    (batch,) = draw_batches(mined, 3)
+    weights = dict(zip(read_view(batch.views["anchor"]), batch.weights, strict=True))
     assert weights == pytest.approx({"a": 1.3 / 1.2, "b": 1.1 / 1.2, "d": 1.0})
 
 
@@ -105,143 +107,149 @@ NLI_ROWS = [
 ]  # fmt: skip
 
 
-def test_nli_triplets(tmp_path: Path) -> None:
+def test_nli_triplets_combine_entailment_and_contradiction(tmp_path: Path) -> None:
     path = write_tsv(tmp_path / "a.tsv", list(NLI), NLI_ROWS)
-    hard = source(tmp_path / "a", strategy="nli", files=[path], columns=NLI)
-    found = {
+    hard = open_strategy(tmp_path / "a", strategy="nli", files=[path], columns=NLI)
+    triplets = {
         triplet
-        for batch in drawn(hard, 2, batches=12)
-        for triplet in zip(*(texts(batch.views[view]) for view in ("anchor", "positive", "negative")), strict=True)
+        for batch in draw_batches(hard, 2, batches=12)
+        for triplet in zip(*(read_view(batch.views[view]) for view in ("anchor", "positive", "negative")), strict=True)
     }
-    assert found == {("p1", "e1", "c1"), ("p1", "e1", "d1"), ("p3", "e3", "c3")}
-    soft = source(tmp_path / "b", strategy="nli", files=[path], columns=NLI, hard_negatives=False)
-    (batch,) = drawn(soft, 3)
+    assert triplets == {("p1", "e1", "c1"), ("p1", "e1", "d1"), ("p3", "e3", "c3")}
+    soft = open_strategy(tmp_path / "b", strategy="nli", files=[path], columns=NLI, hard_negatives=False)
+    (batch,) = draw_batches(soft, 3)
     assert set(batch.views) == {"anchor", "positive"}
-    assert set(texts(batch.views["anchor"])) == {"p1", "p2", "p3"}
+    assert set(read_view(batch.views["anchor"])) == {"p1", "p2", "p3"}
 
 
-def test_a_hard_negative_is_known_as_what_another_row_says(tmp_path: Path) -> None:
-    """The contradiction of one premise is entailed by another; a translation of a hypothesis counts as the hypothesis."""
+def test_hard_negatives_are_grouped_with_rows_of_the_same_text(tmp_path: Path) -> None:
+    """A hypothesis that contradicts one premise may be entailed by another; translations of a hypothesis count as the hypothesis."""
     rows = [["a", "b", "c"], ["d", "e", "b"], ["f", "g", "a"], ["h", "i", "j"]]
     path = write_tsv(tmp_path / "a.tsv", ["x", "y", "z"], rows)
-    triplets = source(tmp_path / "t", strategy="triplets", files=[path], columns={"anchor": "x", "positive": "y", "negative": "z"})
-    assert told_of(triplets, 4) == {"c": set(), "b": {"a"}, "a": {"a"}, "j": set()}
+    triplets = open_strategy(tmp_path / "t", strategy="triplets", files=[path], columns={"anchor": "x", "positive": "y", "negative": "z"})
+    assert negative_owners(triplets, 4) == {"c": set(), "b": {"a"}, "a": {"a"}, "j": set()}
     pairs = [("a", "b", "c"), ("d", "e", "b"), ("h", "i", "j")]
     cells = [row for p, e, c in pairs for row in ([p, e, "entailment"], [p, c, "contradiction"])]
     english = write_tsv(tmp_path / "b.tsv", list(NLI), cells)
-    assert told_of(source(tmp_path / "n", strategy="nli", files=[english], columns=NLI), 3) == {"c": set(), "b": {"a"}, "j": set()}
+    assert negative_owners(open_strategy(tmp_path / "n", strategy="nli", files=[english], columns=NLI), 3) == {
+        "c": set(),
+        "b": {"a"},
+        "j": set(),
+    }
     both = [[lang, *(lang + cell for cell in row[:2]), row[2]] for lang in ("x", "y") for row in cells]
     path = write_tsv(tmp_path / "c.tsv", ["lang", *NLI], both)
-    found = told_of(source(tmp_path / "l", strategy="cross_lingual_nli", files=[path], columns={"lang": "lang", **NLI}), 3)
-    assert {negative[1]: {text[1] for text in anchors} for negative, anchors in found.items()} == {"c": set(), "b": {"a"}, "j": set()}
+    owners = negative_owners(open_strategy(tmp_path / "l", strategy="cross_lingual_nli", files=[path], columns={"lang": "lang", **NLI}), 3)
+    assert {negative[1]: {text[1] for text in anchors} for negative, anchors in owners.items()} == {"c": set(), "b": {"a"}, "j": set()}
 
 
-def told_of(of: Strategy, size: int) -> dict[str, set[str]]:
-    """Hard negative -> the anchors of the group that has its text."""
-    (batch,) = drawn(of, size)
+def negative_owners(strategy: Strategy, size: int) -> dict[str, set[str]]:
+    """Return hard negative -> anchors of the group that contains its text."""
+    (batch,) = draw_batches(strategy, size)
     assert batch.negative_groups is not None
-    anchors = texts(batch.views["anchor"])
-    told = zip(texts(batch.views["negative"]), batch.negative_groups, strict=True)
-    return {negative: {anchors[row] for row in np.flatnonzero(batch.groups == group)} for negative, group in told}
+    anchors = read_view(batch.views["anchor"])
+    negatives = zip(read_view(batch.views["negative"]), batch.negative_groups, strict=True)
+    return {negative: {anchors[row] for row in np.flatnonzero(batch.groups == group)} for negative, group in negatives}
 
 
-@pytest.mark.parametrize("most", [95, 120])
-def test_many_rows_that_hang_together_are_told_of(tmp_path: Path, most: int, caplog: pytest.LogCaptureFixture) -> None:
-    rows = [["bank", f"a{number}"] for number in range(most)] + [[f"b{number}", f"c{number}"] for number in range(300)]
-    source(tmp_path, strategy="parallel", files=[write_tsv(tmp_path / "a.tsv", ["en", "fr"], rows)], columns=PAIRS)
+@pytest.mark.parametrize("group_size", [95, 120])
+def test_large_groups_are_reported(tmp_path: Path, group_size: int, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [["bank", f"a{number}"] for number in range(group_size)] + [[f"b{number}", f"c{number}"] for number in range(300)]
+    open_strategy(tmp_path, strategy="parallel", files=[write_tsv(tmp_path / "a.tsv", ["en", "fr"], rows)], columns=PAIRS)
     assert [record.getMessage() for record in caplog.records] == (
         ["source 'parallel': 120 of 420 rows share texts, directly or through other rows, so they are not negatives of each other"]
-        if most > 100
+        if group_size > 100
         else []
     )
 
 
-SHARED = [
+SHARED_HYPOTHESES = [
     ["p1", "h", "entailment"], ["p2", "h", "entailment"], ["p1", "a", "entailment"], ["p2", "a", "contradiction"],
     ["p3", "b", "entailment"], ["p3", "b", "contradiction"], ["p4", "h", "neutral"], ["p4", "d", "entailment"],
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("strategy_", ["nli", "cross_lingual_nli"])
-def test_what_entails_the_same_may_contradict_each_other(tmp_path: Path, strategy_: str) -> None:
-    """p1 and p2 entail h, and p2 contradicts a, which p1 entails; whether p3 entails or contradicts b is not known."""
-    langs = ["en", "fr"] if strategy_ == "cross_lingual_nli" else ["en"]
-    path = write_tsv(tmp_path / "a.tsv", ["lang", *NLI], [[lang, *row] for lang in langs for row in SHARED])
-    nli = source(tmp_path, strategy=strategy_, files=[path], columns={"lang": "lang", **NLI}, hard_negatives=False)
+@pytest.mark.parametrize("name", ["nli", "cross_lingual_nli"])
+def test_contradicting_rows_are_not_grouped_by_a_shared_hypothesis(tmp_path: Path, name: str) -> None:
+    """p1 and p2 entail h, but p2 contradicts a, which p1 entails. The labels of p3 and b are inconsistent."""
+    langs = ["en", "fr"] if name == "cross_lingual_nli" else ["en"]
+    path = write_tsv(tmp_path / "a.tsv", ["lang", *NLI], [[lang, *row] for lang in langs for row in SHARED_HYPOTHESES])
+    nli = open_strategy(tmp_path, strategy=name, files=[path], columns={"lang": "lang", **NLI}, hard_negatives=False)
     sizes = set()
-    for batch in drawn(nli, 4, batches=40):
-        rows = list(zip(*(texts(batch.views[view]) for view in ("anchor", "positive")), batch.groups.tolist(), strict=True))
+    for batch in draw_batches(nli, 4, batches=40):
+        rows = list(zip(*(read_view(batch.views[view]) for view in ("anchor", "positive")), batch.groups.tolist(), strict=True))
         assert {row[:2] for row in rows} <= {("p1", "h"), ("p2", "h"), ("p1", "a"), ("p4", "d")}
         for anchor, positive, group in rows:
-            together = {(other, its) for other, its, of in rows if of == group}
-            assert together >= {row[:2] for row in rows if row[0] == anchor or row[1] == positive}
-            assert not {"p2", "a"} <= {text for pair in together for text in pair}
-            assert anchor != "p4" or together == {("p4", "d")}
+            members = {row[:2] for row in rows if row[2] == group}
+            assert members >= {row[:2] for row in rows if row[0] == anchor or row[1] == positive}
+            assert not {"p2", "a"} <= {text for pair in members for text in pair}
+            assert anchor != "p4" or members == {("p4", "d")}
         sizes.add(len(batch))
     assert max(sizes) == 3
 
 
-def test_pairs_of_one_premise_are_not_the_same_pair(tmp_path: Path) -> None:
+def test_pairs_that_share_one_text_are_not_grouped(tmp_path: Path) -> None:
     rows = [[lang, *cells] for lang in ("en", "fr") for cells in (["p", "e", "yes"], ["p", "c", "no"], [f"{lang}q", f"{lang}h", "no"])]
     path = write_tsv(tmp_path / "a.tsv", ["lang", "a", "b", "label"], rows)
     columns = {"lang": "lang", "first": "a", "second": "b", "label": "label"}
-    pairs = source(tmp_path, strategy="labelled_pairs", files=[path], columns=columns, labels=["yes", "no"])
-    (batch,) = drawn(pairs, 6)
+    pairs = open_strategy(tmp_path, strategy="labelled_pairs", files=[path], columns=columns, labels=["yes", "no"])
+    (batch,) = draw_batches(pairs, 6)
     groups: dict[int, set[tuple[str, str]]] = {}
     for first, second, group in zip(*batch.views["anchor"].read(np.random.default_rng(0)), batch.groups, strict=True):
         groups.setdefault(int(group), set()).add((first, second))
     assert sorted(groups.values(), key=sorted) == [{("enq", "enh"), ("frq", "frh")}, {("p", "c")}, {("p", "e")}]
 
 
-def test_cross_lingual_nli_draws_every_language_apart(tmp_path: Path) -> None:
+def test_cross_lingual_nli_draws_languages_independently(tmp_path: Path) -> None:
     rows = [[lang, *(f"{lang}:{cell}" for cell in row[:2]), row[2]] for lang in ("en", "fr", "sw") for row in NLI_ROWS]
     path = write_tsv(tmp_path / "a.tsv", ["lang", *NLI], rows)
-    nli = source(tmp_path, strategy="cross_lingual_nli", files=[path], columns={"lang": "lang", **NLI}, languages=["sw", "en"], positives=2)
+    nli = open_strategy(
+        tmp_path, strategy="cross_lingual_nli", files=[path], columns={"lang": "lang", **NLI}, languages=["sw", "en"], positives=2
+    )
     seen = set()
-    for batch in drawn(nli, 2, batches=60):
-        anchors, positives, negatives = (texts(batch.views[view]) for view in ("anchor", "positive", "negative"))
+    for batch in draw_batches(nli, 2, batches=60):
+        anchors, positives, negatives = (read_view(batch.views[view]) for view in ("anchor", "positive", "negative"))
         for number, (anchor, negative) in enumerate(zip(anchors, negatives, strict=True)):
-            own = [positives[place] for place in np.flatnonzero(batch.owners == number)]
-            assert sorted(text[:2] for text in own) == ["en", "sw"]
-            assert {text[-1] for text in (anchor, negative, *own)} in ({"1"}, {"3"})
+            own_positives = [positives[row] for row in np.flatnonzero(batch.owners == number)]
+            assert sorted(text[:2] for text in own_positives) == ["en", "sw"]
+            assert {text[-1] for text in (anchor, negative, *own_positives)} in ({"1"}, {"3"})
             assert negative[3:4] in "cd"
             seen.add((anchor[:2], negative[:2]))
     assert seen == {(a, b) for a in ("en", "sw") for b in ("en", "sw")}
 
 
-def test_languages_of_other_rows_are_refused(tmp_path: Path) -> None:
+def test_languages_that_are_not_parallel_are_rejected(tmp_path: Path) -> None:
     rows = [["en", *NLI_ROWS[0]], ["en", *NLI_ROWS[2]], ["fr", *NLI_ROWS[2]], ["fr", *NLI_ROWS[0]]]
     path = write_tsv(tmp_path / "a.tsv", ["lang", *NLI], rows)
     with pytest.raises(DataError, match="fr has other rows or labels than en"):
-        source(tmp_path, strategy="cross_lingual_nli", files=[path], columns={"lang": "lang", **NLI})
+        open_strategy(tmp_path, strategy="cross_lingual_nli", files=[path], columns={"lang": "lang", **NLI})
 
 
 @pytest.mark.parametrize("label", ["maybe", "3"])
-def test_a_strange_label_is_named(tmp_path: Path, label: str) -> None:
+def test_an_unknown_label_is_reported(tmp_path: Path, label: str) -> None:
     path = write_tsv(tmp_path / "a.tsv", list(NLI), [*NLI_ROWS, ["p9", "e9", label]])
     with pytest.raises(DataError, match=f"unknown label '{label}'; labels are entailment"):
-        source(tmp_path / "a", strategy="nli", files=[path], columns=NLI)
+        open_strategy(tmp_path / "a", strategy="nli", files=[path], columns=NLI)
     columns = {"first": "premise", "second": "hypothesis", "label": "label"}
     labels = ["entailment", "neutral", "contradiction"]
     with pytest.raises(DataError, match=f"label '{label}' is not among labels"):
-        source(tmp_path / "b", strategy="labelled_pairs", files=[path], columns=columns, labels=labels)
+        open_strategy(tmp_path / "b", strategy="labelled_pairs", files=[path], columns=columns, labels=labels)
 
 
-COMMON = {"files": ["a.tsv"], "columns": {"group": "group", "lang": "lang", "text": "text"}}
-RELATED = {"files": ["a.tsv"], "columns": {"first": "a", "second": "b", "label": "label"}, "labels": ["0", "1"]}
+GROUPS = {"files": ["a.tsv"], "columns": {"group": "group", "lang": "lang", "text": "text"}}
+LABELLED = {"files": ["a.tsv"], "columns": {"first": "a", "second": "b", "label": "label"}, "labels": ["0", "1"]}
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"strategy": "multi_positive", **COMMON, "language_smoothing": 0.5}, "language_smoothing is not supported by this strategy"),
-        ({"strategy": "labelled_pairs", **RELATED, "view": "full_translation"}, "need a column for 'lang'"),
-        ({"strategy": "labelled_pairs", **RELATED, "languages": ["en"]}, "need a column for 'lang'"),
+        ({"strategy": "multi_positive", **GROUPS, "language_smoothing": 0.5}, "language_smoothing is not supported by this strategy"),
+        ({"strategy": "labelled_pairs", **LABELLED, "view": "full_translation"}, "need a column for 'lang'"),
+        ({"strategy": "labelled_pairs", **LABELLED, "languages": ["en"]}, "need a column for 'lang'"),
         (
             {
                 "strategy": "labelled_pairs",
-                **RELATED,
-                "columns": {"lang": "lang", **RELATED["columns"]},
+                **LABELLED,
+                "columns": {"lang": "lang", **LABELLED["columns"]},
                 "joint": False,
                 "view": "full_translation",
             },
@@ -249,19 +257,19 @@ RELATED = {"files": ["a.tsv"], "columns": {"first": "a", "second": "b", "label":
         ),
     ],
 )
-def test_settings_that_would_do_nothing_are_refused(values: dict[str, Any], message: str) -> None:
+def test_settings_without_effect_are_rejected(values: dict[str, Any], message: str) -> None:
     with pytest.raises(pydantic.ValidationError, match=message):
         pydantic.TypeAdapter(DataSettings).validate_python(values)
 
 
-def test_a_language_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_language_is_reported(tmp_path: Path) -> None:
     path = write_tsv(tmp_path / "a.tsv", ["lang", "a", "b", "label"], [["en", "x", "y", 0], ["fr", "z", "w", 1]])
     columns = {"lang": "lang", "first": "a", "second": "b", "label": "label"}
     with pytest.raises(DataError, match="no row in language 'de'; its languages are en, fr"):
-        source(tmp_path, strategy="labelled_pairs", files=[path], columns=columns, labels=["0", "1"], languages=["en", "de"])
+        open_strategy(tmp_path, strategy="labelled_pairs", files=[path], columns=columns, labels=["0", "1"], languages=["en", "de"])
 
 
-def test_groups_give_one_anchor_and_all_others(tmp_path: Path) -> None:
+def test_multi_positive_draws_one_anchor_and_all_other_texts_of_a_group(tmp_path: Path) -> None:
     rows = [
         [1, "en", "a"],
         [1, "fr", "b"],
@@ -273,27 +281,27 @@ def test_groups_give_one_anchor_and_all_others(tmp_path: Path) -> None:
         [4, "sw", "z"],
     ]
     path = write_tsv(tmp_path / "a.tsv", ["group", "lang", "text"], rows)
-    groups = source(tmp_path, strategy="multi_positive", files=[path], columns={name: name for name in ("group", "lang", "text")})
+    groups = open_strategy(tmp_path, strategy="multi_positive", files=[path], columns={name: name for name in ("group", "lang", "text")})
     members = {frozenset("abc"), frozenset("xy"), frozenset("az")}
-    english = []  # whether the anchor of the first group is
-    for batch in drawn(groups, 3, batches=200):
-        positives = texts(batch.views["positive"])
-        for number, anchor in enumerate(texts(batch.views["anchor"])):
-            group = frozenset({anchor, *(positives[place] for place in np.flatnonzero(batch.owners == number))})
+    is_english = []  # whether the anchor of the first group is English
+    for batch in draw_batches(groups, 3, batches=200):
+        positives = read_view(batch.views["positive"])
+        for number, anchor in enumerate(read_view(batch.views["anchor"])):
+            group = frozenset({anchor, *(positives[row] for row in np.flatnonzero(batch.owners == number))})
             assert group in members
-            english += [anchor == "a"] if group == frozenset("abc") else []
-        assert len(set(batch.groups)) == 2  # the groups that share "a" are one
-    assert 0.4 < np.mean(english) < 0.6  # by languages, of which there are two, not by texts
+            is_english += [anchor == "a"] if group == frozenset("abc") else []
+        assert len(set(batch.groups)) == 2  # the groups that share "a" count as one
+    assert 0.4 < np.mean(is_english) < 0.6  # the language is drawn uniformly, not the text
 
 
-def test_a_translated_pair_keeps_its_label(tmp_path: Path) -> None:
+def test_translations_of_a_labelled_pair_keep_its_label(tmp_path: Path) -> None:
     rows = [[lang, f"{lang}:a{n}", f"{lang}:b{n}", n % 2] for lang in ("en", "fr") for n in range(6)]
     path = write_tsv(tmp_path / "a.tsv", ["lang", "a", "b", "label"], rows)
     columns = {"lang": "lang", "first": "a", "second": "b", "label": "label"}
     common = {"strategy": "labelled_pairs", "files": [path], "columns": columns, "labels": ["0", "1"], "languages": ["en"]}
     for view, mixtures in (("same", {("en", "en")}), ("partial_translation", {("en", "en"), ("en", "fr"), ("fr", "en")})):
         seen = set()
-        for batch in drawn(source(tmp_path / view, **common, view=view), 6, batches=9):
+        for batch in draw_batches(open_strategy(tmp_path / view, **common, view=view), 6, batches=9):
             for anchor, partner, label in zip(*batch.views["anchor"].read(np.random.default_rng(0)), batch.labels, strict=True):
                 assert (anchor[:2], anchor[4:], int(anchor[-1]) % 2) == ("en", partner[4:], label)
             first, second = batch.views["positive"].read(np.random.default_rng(0))
@@ -301,22 +309,22 @@ def test_a_translated_pair_keeps_its_label(tmp_path: Path) -> None:
         assert seen == mixtures
 
 
-def test_languages_are_drawn_by_their_smoothed_shares() -> None:
+def test_sampler_draws_languages_by_smoothed_shares() -> None:
     sampler = Sampler(np.repeat([0, 1], [900, 100]), 0.5, seed=0)
-    found = sampler.draw(4000, np.random.default_rng(0))
-    assert 0.22 < np.mean(found >= 900) < 0.28  # 30 : 10
+    examples = sampler.draw(4000, np.random.default_rng(0))
+    assert 0.22 < np.mean(examples >= 900) < 0.28  # sqrt(900) : sqrt(100) = 3 : 1
 
 
-def test_a_sampler_goes_on_from_its_counts_and_shows_all_before_one_returns() -> None:
+def test_sampler_resumes_from_its_counts_and_draws_all_examples_once_per_epoch() -> None:
     langs = np.repeat([0, 1, -1], [7, 5, 3])
-    one, other = Sampler(langs, 1.0, seed=3), Sampler(langs, 1.0, seed=3)
-    whole = [one.take(0, 4) for _ in range(5)]
-    for at in range(3):
-        np.testing.assert_array_equal(other.take(0, 4), whole[at])
+    first, second = Sampler(langs, 1.0, seed=3), Sampler(langs, 1.0, seed=3)
+    draws = [first.take(0, 4) for _ in range(5)]
+    for number in range(3):
+        np.testing.assert_array_equal(second.take(0, 4), draws[number])
     resumed = Sampler(langs, 1.0, seed=3)
-    resumed.drawn = list(other.drawn)
-    np.testing.assert_array_equal(np.concatenate([resumed.take(0, 4), resumed.take(0, 4)]), np.concatenate(whole[3:]))
-    order = np.concatenate(whole)
+    resumed.drawn = list(second.drawn)
+    np.testing.assert_array_equal(np.concatenate([resumed.take(0, 4), resumed.take(0, 4)]), np.concatenate(draws[3:]))
+    order = np.concatenate(draws)
     assert sorted(order[:7]) == sorted(order[7:14]) == list(range(7))
     assert list(order[:7]) != list(order[7:14])
 
@@ -333,22 +341,22 @@ def test_a_sampler_goes_on_from_its_counts_and_shows_all_before_one_returns() ->
         ("a.tsv.gz", "nonsense", "truncated or not .gz"),
     ],
 )
-def test_broken_files_are_named_with_their_line(tmp_path: Path, name: str, content: str, message: str) -> None:
+def test_errors_in_files_name_file_and_line(tmp_path: Path, name: str, content: str, message: str) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(DataError) as error:
-        source(tmp_path, strategy="parallel", files=[tmp_path / name], columns=PAIRS)
+        open_strategy(tmp_path, strategy="parallel", files=[tmp_path / name], columns=PAIRS)
     assert message in str(error.value)
 
 
-def test_memory_does_not_hold_the_texts(tmp_path: Path) -> None:
-    """A corpus of 64 MB is read in blocks and mapped; Arrow's own pool then holds next to nothing."""
+def test_texts_are_memory_mapped(tmp_path: Path) -> None:
+    """A source of 64 MB is converted in blocks and mapped, so the memory pool of Arrow stays small."""
     with (tmp_path / "a.tsv").open("w") as file:
         file.write("en\tfr\n")
         for number in range(8000):
             file.write(f"{number} {'x' * 4000}\t{number} {'y' * 4000}\n")
     before = pa.total_allocated_bytes()
-    pairs = source(tmp_path, strategy="parallel", files=[tmp_path / "a.tsv"], columns=PAIRS)
+    pairs = open_strategy(tmp_path, strategy="parallel", files=[tmp_path / "a.tsv"], columns=PAIRS)
     assert pa.total_allocated_bytes() - before < 4 << 20
-    (batch,) = drawn(pairs, 16)
-    for a, b in zip(texts(batch.views["anchor"]), texts(batch.views["positive"]), strict=True):
+    (batch,) = draw_batches(pairs, 16)
+    for a, b in zip(read_view(batch.views["anchor"]), read_view(batch.views["positive"]), strict=True):
         assert a.split()[0] == b.split()[0]
