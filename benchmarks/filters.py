@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from miner.config.commands import PairFilters, SentenceFilters
-from miner.filters import Verdicts
-from miner.filters.pairs import PairTexts, judge_pairs
-from miner.filters.sentences import judge_sentences
+from miner.filters import FilterDecisions
+from miner.filters.pairs import PairTexts, apply_pair_filters
+from miner.filters.sentences import apply_sentence_filters
 from miner.languages import canonical
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -49,7 +49,7 @@ ROUNDS = 3
 Side = tuple[str, list[str]]  # language and sentences
 
 
-def timed(count: int, judge: Callable[[], Verdicts]) -> float:
+def timed(count: int, judge: Callable[[], FilterDecisions]) -> float:
     """Microseconds a row, the least of some rounds after one that does not count."""
     judge()
     seconds = []
@@ -71,7 +71,7 @@ def costs() -> None:
 
 
 def _sentence_cost(lines: Sequence[str], code: str, name: str, bound: float) -> float:
-    return timed(len(lines), lambda: judge_sentences(lines, canonical(code), {name: bound}))
+    return timed(len(lines), lambda: apply_sentence_filters(lines, canonical(code), {name: bound}))
 
 
 def _pair_cost(texts: Mapping[str, Sequence[str]], code: str, name: str, bound: float) -> float:
@@ -79,7 +79,7 @@ def _pair_cost(texts: Mapping[str, Sequence[str]], code: str, name: str, bound: 
     gold = [tuple(map(int, line.split("\t"))) for line in lines]
     sides = [texts["en"][one - 1] for one, _ in gold], [texts[code][other - 1] for _, other in gold]
     pairs = PairTexts(*sides, (canonical("en"), canonical(code)), np.ones(len(gold)))
-    return timed(len(gold), lambda: judge_pairs(pairs, {name: bound}))
+    return timed(len(gold), lambda: apply_pair_filters(pairs, {name: bound}))
 
 
 def rows(path: Path) -> Iterator[list[str]]:
@@ -118,9 +118,9 @@ def losses(data: Path) -> None:
 
 def _lost(kind: str, english: Side, other: Side, bounds: Mapping[str, float]) -> float:
     if kind == "sentences":
-        return 1 - float(judge_sentences(other[1], canonical(other[0]), bounds).kept.mean())
+        return 1 - float(apply_sentence_filters(other[1], canonical(other[0]), bounds).kept.mean())
     pairs = PairTexts(english[1], other[1], (canonical(english[0]), canonical(other[0])), np.ones(len(english[1])))
-    return 1 - float(judge_pairs(pairs, bounds).kept.mean())
+    return 1 - float(apply_pair_filters(pairs, bounds).kept.mean())
 
 
 def _loss(shares: list[float], pairs: list[tuple[Side, Side]]) -> tuple[str, str]:

@@ -20,7 +20,7 @@ import torch
 
 from miner import stages, storage
 from miner.config.commands import IndexSettings
-from miner.corpus import EMBEDDINGS, Corpus, open_corpus, write_row_groups
+from miner.corpus import EMBEDDINGS, Corpus, open_corpus
 from miner.search import cost_model
 from miner.search.cost_model import SearchWorkload
 from miner.search.exact import SearchOptions, VectorBlock, search_block
@@ -45,7 +45,7 @@ def write_subset(corpus: Corpus, rows: int, folder: str) -> Corpus:
     uri = storage.join(folder, EMBEDDINGS, name)
     schema = embeddings_schema(corpus.dim, corpus.fingerprint)
     with storage.parquet_writer(uri, schema) as writer:
-        write_row_groups(writer, pa.table([pa.array(ids), vectors_to_arrow(vectors)], schema=schema))
+        writer.write_table(pa.table([pa.array(ids), vectors_to_arrow(vectors)], schema=schema), row_group_size=32768)
     return Corpus(folder, corpus.lang, corpus.dim, corpus.fingerprint, (Shard(name, len(ids), storage.checksum(uri)),), {}, {})
 
 

@@ -133,7 +133,7 @@ def embedded(encoder: object, path: Path) -> tuple:
     from miner.text import normalise, readers
 
     by_id: dict[int, str] = {}
-    for block in readers.read(str(path), TextSettings()):
+    for block in readers.read_sentences(str(path), TextSettings()):
         by_id.update(zip(normalise.sentence_ids(block.texts).tolist(), block.texts, strict=True))
     ids = np.sort(np.fromiter(by_id, dtype=np.int64, count=len(by_id)))
     texts = [by_id[each] for each in ids.tolist()]

@@ -19,8 +19,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from miner.filters.near_duplicates import skeleton
 from miner.languages import canonical
+from miner.text.near_duplicates import skeleton
 
 # Language -> the ISO 639-3 code of its Tatoeba test set.
 LANGUAGES = {"cs": "ces", "de": "deu", "es": "spa", "fi": "fin", "fr": "fra", "hu": "hun", "ru": "rus", "tr": "tur"}

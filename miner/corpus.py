@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from miner import stages, storage
 from miner.errors import DataError, StorageError
@@ -21,8 +20,6 @@ from miner.tables import Vectors, arrow_to_vectors
 
 SENTENCES = "sentences"  # name of the stage and of its directory
 EMBEDDINGS = "embeddings"
-ROW_GROUP = 32768  # maximum rows of a row group
-GROUP_BYTES = 16 << 20  # maximum bytes of a row group, at the average row size of the shard
 
 Ids = npt.NDArray[np.int64]
 Span = tuple[int, int]  # first and last id
@@ -215,9 +212,3 @@ def _check_rows(uri: str, rows: int, dim: int | None = None) -> None:
             raise DataError(f"{uri}: {file.metadata.num_rows} rows, but its manifest says {rows}; run `miner embed` again")
     if dim is not None and schema.field("embedding").type != pa.binary(2 * dim):
         raise DataError(f"{uri}: vectors of {schema.field('embedding').type}, not of {dim} float16; run `miner embed` again")
-
-
-def write_row_groups(writer: pq.ParquetWriter, table: pa.Table) -> None:
-    """Write a table in row groups of at most ROW_GROUP rows and about GROUP_BYTES."""
-    max_rows = int(len(table) * GROUP_BYTES / max(1, table.nbytes))
-    writer.write_table(table, row_group_size=max(1, min(ROW_GROUP, max_rows)))

@@ -85,7 +85,11 @@ class ParquetRows:
             raise DataError(f"{file.uri}: a Parquet file in an archive; unpack the archive first")
         fs, path = storage.filesystem(file.path)
         number = 1
-        with streams.clear_errors(file.uri, "Parquet"), fs.open(path, "rb") as handle, pq.ParquetFile(handle, pre_buffer=False) as table:
+        with (
+            streams.convert_read_errors(file.uri, "Parquet"),
+            fs.open(path, "rb") as handle,
+            pq.ParquetFile(handle, pre_buffer=False) as table,
+        ):
             missing = [key for key in self.keys.values() if key not in table.schema_arrow.names]
             if missing:
                 listed = ", ".join(table.schema_arrow.names[:20])

@@ -37,14 +37,14 @@ class ReleaseFile:
     @contextlib.contextmanager
     def open(self) -> Iterator[BinaryIO]:
         """The decompressed bytes; a missing or broken file is a DataError, also while it is read."""
-        compression = streams.extensions(self.uri)[1]
+        compression = streams.split_extensions(self.uri)[1]
         if not self.member:
             with streams.open_bytes(self.path, compression) as handle:
                 yield handle
             return
         with _open_member(self) as member:
             if compression:
-                with streams.clear_errors(self.uri, compression), streams.COMPRESSIONS[compression](member) as handle:
+                with streams.convert_read_errors(self.uri, compression), streams.COMPRESSIONS[compression](member) as handle:
                     yield cast(BinaryIO, handle)
             else:
                 yield member
@@ -76,7 +76,7 @@ def read_lines(file: ReleaseFile) -> Generator[tuple[int, str | None]]:
     r"""Lines with their numbers from 1, cut at "\n" alone and without a "\r" at their end; None for one of MAX_LINE_BYTES or more."""
     number = 1
     with file.open() as handle:
-        for data in streams.line_blocks(handle, MAX_LINE_BYTES):
+        for data in streams.read_line_blocks(handle, MAX_LINE_BYTES):
             if data is None:
                 yield number, None
                 number += 1
@@ -134,7 +134,7 @@ def _open_member(file: ReleaseFile) -> Iterator[BinaryIO]:
 @contextlib.contextmanager
 def _clear_archive_errors(path: str) -> Iterator[None]:
     try:
-        with streams.clear_errors(path, "an archive"):
+        with streams.convert_read_errors(path, "an archive"):
             yield
     except (zipfile.BadZipFile, tarfile.TarError) as error:
         raise DataError(f"{path}: truncated or not an archive ({error}); download it again") from error

@@ -18,10 +18,10 @@ from miner.config.commands import PairFilters
 from miner.errors import ConfigError, DataError
 from miner.evaluation.bitext_precision import GoldPairs, PrecisionReport, ReviewMarks
 from miner.evaluation.scores import Floats, percent
-from miner.filters import BLOCK, hubs, language
-from miner.filters.near_duplicates import skeleton_keys
-from miner.filters.pairs import PAIR_FILTERS, PairTexts, judge_pairs
+from miner.filters import BLOCK_ROWS, hubs, language
+from miner.filters.pairs import PAIR_FILTERS, PairTexts, apply_pair_filters
 from miner.mining.writers import PARQUET
+from miner.text.near_duplicates import skeleton_keys
 
 Ids = npt.NDArray[np.int64]
 
@@ -142,12 +142,12 @@ def read_crowds(folder: str) -> HubCounts | None:
     manifest = stages.read_manifest(place, CANDIDATES)
     tables = [storage.read_table(storage.join(place, shard.name), [f"{side}_id" for side in SIDES]) for shard in manifest.shards]
     columns = {side: np.concatenate([table[f"{side}_id"].to_numpy() for table in tables]) for side in SIDES}
-    return HubCounts({side: hubs.times(ids) for side, ids in columns.items()}, int(manifest.details["k"]))
+    return HubCounts({side: hubs.count_occurrences(ids) for side, ids in columns.items()}, int(manifest.details["k"]))
 
 
 def _parts(uri: str) -> Iterator[pa.Table]:
     with storage.open_parquet(uri) as file:
-        for batch in file.iter_batches(BLOCK):
+        for batch in file.iter_batches(BLOCK_ROWS):
             if len(batch):
                 yield pa.Table.from_batches([batch])
 
@@ -159,7 +159,7 @@ def _describe(part: pa.Table, languages: tuple[str, str], crowds: HubCounts | No
     if crowds is not None:
         crowd = np.maximum(*(crowds.sides[side].of(ids[side]) for side in SIDES)) / crowds.k
     bounds = {name: bound for name, bound in PairFilters.USUAL.items() if name != "languages"}
-    verdicts = judge_pairs(PairTexts(texts["source"], texts["target"], languages, crowd), bounds)
+    verdicts = apply_pair_filters(PairTexts(texts["source"], texts["target"], languages, crowd), bounds)
     return BitextPart(ids, {side: skeleton_keys(texts[side]) for side in SIDES}, part["margin"].to_numpy(), verdicts.scores, languages)
 
 
@@ -174,7 +174,7 @@ def _concat(parts: list[BitextPart]) -> BitextPart:
 def _languages(uri: str, bitext: BitextPart) -> dict[str, Floats]:
     """The scores of the filter of languages, of pairs evenly spread over the bitext; nothing where no identifier is installed."""
     try:
-        language.check()
+        language.load_identifier()
     except ConfigError as error:
         logger.warning("languages are not looked at: %s", error)
         return {}
@@ -186,7 +186,7 @@ def _languages(uri: str, bitext: BitextPart) -> dict[str, Floats]:
         some = part.take(pa.array(rows))
         sources, targets = (some[f"{side}_text"].to_pylist() for side in SIDES)
         pairs = PairTexts(sources, targets, bitext.languages, np.full(len(rows), np.nan))
-        scores[start + rows] = judge_pairs(pairs, {"languages": PairFilters.USUAL["languages"]}).scores["languages"]
+        scores[start + rows] = apply_pair_filters(pairs, {"languages": PairFilters.USUAL["languages"]}).scores["languages"]
         start += len(part)
     return {"languages": scores}
 

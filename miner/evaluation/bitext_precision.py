@@ -160,8 +160,8 @@ class ReviewReport:
 
 def is_marks(uri: str) -> bool:
     """Whether a file is a table of marks: its first line, which of gold is two numbers, names their columns."""
-    with streams.open_bytes(uri, streams.extensions(uri)[1]) as handle:
-        first = handle.readline(streams.MAX_LINE).removeprefix(streams.BOM)
+    with streams.open_bytes(uri, streams.split_extensions(uri)[1]) as handle:
+        first = handle.readline(streams.MAX_LINE_BYTES).removeprefix(streams.BOM)
     return {"mark", "source", "target"} <= set(first.decode(errors="replace").split())
 
 

@@ -1,10 +1,10 @@
-"""Filters of sentences, before search, and of pairs, after it. Each gives every row a score; a bound then decides.
+"""Sentence filters, applied before embedding, and pair filters, applied before matching. Each scores every row; a bound decides.
 
-A filter has a file of its own. What all share is here: a row is dropped by the first filter whose bound its score breaks, and a
-score of NaN, where a filter cannot tell, breaks no bound. `sentences.py` and `pairs.py` list the filters there are.
+Each module here computes the scores of one kind of filter; `sentences.py` and `pairs.py` register the filters. A row is dropped by
+the first filter whose bound its score violates. A score of NaN (the filter does not apply to the row) violates no bound.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
@@ -15,59 +15,60 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Rows = TypeVar("Rows")
 
-BLOCK = 4096  # rows judged at a time: their characters stay in the processor's cache
+BLOCK_ROWS = 4096  # rows filtered at a time, so that their characters stay in the processor's cache
 
 
 @dataclass(frozen=True)
 class Filter(Generic[Rows]):
-    """One filter. `bound` says whether the bound is the least score that is kept, or the most."""
+    """One filter. `bound` says whether its bound is the least or the greatest score that is kept."""
 
-    reason: str  # what a dropped row is said to be
+    reason: str  # recorded with each row that it drops
     score: Callable[[Rows], Floats]  # n rows -> (n,)
     bound: Literal["least", "most"]
 
     def drops(self, scores: Floats, bound: float) -> Bools:
-        """(n,) whether a score lies beyond the bound; one that is equal to it does not."""
+        """Return (n,) whether each score violates the bound; a score equal to the bound does not."""
         return scores < bound if self.bound == "least" else scores > bound
 
 
 @dataclass(frozen=True)
-class Verdicts:
-    """What filters say of n rows."""
+class FilterDecisions:
+    """The scores of n rows and which filter drops each."""
 
-    scores: Mapping[str, Floats]  # by filter: (n,), NaN where it cannot tell
-    dropped_by: npt.NDArray[np.int64]  # (n,) which of `scores` drops the row first; -1 where none does
+    scores: Mapping[str, Floats]  # filter -> (n,), NaN where it does not apply
+    dropped_by: npt.NDArray[np.int64]  # (n,) index into `scores` of the first filter that drops the row, or -1
     reasons: tuple[str, ...]  # of the filters, in the order of `scores`
 
     @property
     def kept(self) -> Bools:
+        """(n,) whether no filter drops the row."""
         return self.dropped_by < 0
 
     def counts(self, weights: npt.NDArray[np.int64] | None = None) -> dict[str, int]:
-        """How many rows are dropped for each reason, or how much they weigh."""
+        """Return the number of rows dropped for each reason, or the sum of their weights."""
         dropped = ~self.kept
         sums = np.bincount(self.dropped_by[dropped], None if weights is None else weights[dropped], len(self.reasons))
         return dict(zip(self.reasons, sums.astype(int).tolist(), strict=True))
 
-    def why(self) -> tuple[list[str], Floats]:
-        """Reason and score of the rows that are dropped, in their order."""
+    def drop_reasons(self) -> tuple[list[str], Floats]:
+        """Return the reason and the score of each dropped row, in row order."""
         rows = np.flatnonzero(~self.kept)
-        which = self.dropped_by[rows]
-        table = np.stack(list(self.scores.values())) if self.scores else np.zeros((0, 0))
-        return [self.reasons[at] for at in which], table[which, rows]
+        filters = self.dropped_by[rows]
+        scores = np.stack(list(self.scores.values())) if self.scores else np.zeros((0, 0))
+        return [self.reasons[index] for index in filters], scores[filters, rows]
 
 
-def judge(filters: Mapping[str, Filter[Rows]], rows: Rows, count: int, bounds: Mapping[str, float]) -> Verdicts:
-    """Score `count` rows by those of the filters that have a bound, and decide."""
-    active = {name: known for name, known in filters.items() if name in bounds}
-    scores = {name: known.score(rows) for name, known in active.items()}
-    dropped_by = np.full(count, -1, dtype=np.int64)
-    for at, (name, known) in enumerate(active.items()):
-        dropped_by[(dropped_by < 0) & known.drops(scores[name], bounds[name])] = at
-    return Verdicts(scores, dropped_by, tuple(known.reason for known in active.values()))
+def apply_filters(filters: Mapping[str, Filter[Rows]], rows: Rows, num_rows: int, bounds: Mapping[str, float]) -> FilterDecisions:
+    """Score all rows with the filters that have a bound, and decide which to drop."""
+    active = {name: row_filter for name, row_filter in filters.items() if name in bounds}
+    scores = {name: row_filter.score(rows) for name, row_filter in active.items()}
+    dropped_by = np.full(num_rows, -1, dtype=np.int64)
+    for index, (name, row_filter) in enumerate(active.items()):
+        dropped_by[(dropped_by < 0) & row_filter.drops(scores[name], bounds[name])] = index
+    return FilterDecisions(scores, dropped_by, tuple(row_filter.reason for row_filter in active.values()))
 
 
-def concat(parts: list[Verdicts]) -> Verdicts:
-    """The verdicts of several blocks of rows, of one or more, by the same filters."""
-    scores = {name: np.concatenate([part.scores[name] for part in parts]) for name in parts[0].scores}
-    return Verdicts(scores, np.concatenate([part.dropped_by for part in parts]), parts[0].reasons)
+def concat_decisions(blocks: Sequence[FilterDecisions]) -> FilterDecisions:
+    """Concatenate the decisions of the same filters on one or more blocks of rows."""
+    scores = {name: np.concatenate([block.scores[name] for block in blocks]) for name in blocks[0].scores}
+    return FilterDecisions(scores, np.concatenate([block.dropped_by for block in blocks]), blocks[0].reasons)

@@ -1,4 +1,4 @@
-"""Sentences that are neighbours of far too many: short phrases and templates that lie close to everything."""
+"""Hubs: sentences that occur in very many candidates, mostly short phrases and templates that are close to everything."""
 
 from dataclasses import dataclass
 
@@ -10,17 +10,17 @@ Ids = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class OccurrenceCounts:
-    """In how many pairs each sentence of one side stands; `ids` ascending."""
+    """The number of pairs in which each sentence of one side occurs; `ids` are ascending."""
 
     ids: Ids
     counts: npt.NDArray[np.int64]
 
     def of(self, ids: Ids) -> npt.NDArray[np.int64]:
-        """(m,) ids, all of which are known -> (m,) their counts."""
+        """Return (m,) the counts of (m,) ids, all of which must be in `self.ids`."""
         counts: npt.NDArray[np.int64] = self.counts[np.searchsorted(self.ids, ids)]
         return counts
 
 
-def times(ids: Ids) -> OccurrenceCounts:
-    """(n,) the ids of one side of n pairs."""
+def count_occurrences(ids: Ids) -> OccurrenceCounts:
+    """Count how often each id occurs in (n,) ids of one side of n pairs."""
     return OccurrenceCounts(*np.unique(ids, return_counts=True))

@@ -1,4 +1,4 @@
-"""Whether a text is in its language, as py3langid sees it: a maintained identifier of 140 languages with its model in its wheel."""
+"""Language identification with py3langid, a maintained identifier of 140 languages that ships its model in its wheel."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -9,7 +9,7 @@ from langcodes import Language
 from miner.errors import ConfigError
 from miner.filters import Floats
 
-# Labels of the identifier that are as good as the first: what a code covers, or is written so alike that a sentence cannot tell.
+# Labels of the identifier that count as the language: its members, and languages too similar to distinguish in one sentence.
 LABELS = {
     "zh": ("zh", "wuu", "yue"),
     "ar": ("ar", "arz", "ary"),
@@ -19,48 +19,49 @@ LABELS = {
     "sh": ("sr", "hr", "bs"),
 }
 
+RankedLabels = list[tuple[str, float]]  # (label, probability), most probable first
 
-def likelihood(texts: Sequence[str], lang: str) -> Floats:
-    """n texts -> (n,) how probable the language `lang` is by how probable the most probable one is: 1 where it is that one.
 
-    A text that tells nothing, such as a name, gives all languages the same, so 1. NaN where the identifier does not know `lang`.
-    ConfigError where the identifier is not installed.
+def language_likelihood(texts: Sequence[str], lang: str) -> Floats:
+    """Return (n,) the probability of `lang` divided by that of the most probable language, for n texts.
+
+    A text without evidence, such as a name, gives all languages the same probability, hence 1. NaN if the identifier does not know
+    `lang`. Raises ConfigError if the identifier is not installed.
     """
-    rank, known = _identifier()
-    labels = labels_of(lang) & known
+    rank, supported = load_identifier()
+    labels = identifier_labels(lang) & supported
     if not labels:
         return np.full(len(texts), np.nan)
-    return np.fromiter((_relative(rank(text), labels) for text in texts), dtype=np.float64, count=len(texts))
+    return np.fromiter((_relative_probability(rank(text), labels) for text in texts), dtype=np.float64, count=len(texts))
 
 
-def identify(texts: Sequence[str]) -> list[str]:
-    """n texts -> the label of the most probable language of each. ConfigError where the identifier is not installed."""
-    rank, _ = _identifier()
+def identify_languages(texts: Sequence[str]) -> list[str]:
+    """Return the label of the most probable language of each text. Raises ConfigError if the identifier is not installed."""
+    rank, _ = load_identifier()
     return [rank(text)[0][0] for text in texts]
 
 
-def labels_of(lang: str) -> set[str]:
-    """The labels that stand for a language by its canonical code, such as `deu_Latn`; none for `und`."""
+def identifier_labels(lang: str) -> set[str]:
+    """Return the identifier's labels for a canonical language code such as `deu_Latn`; the empty set for `und`."""
     if lang == "und":
         return set()
     code = Language.get(lang.partition("_")[0]).language or ""
     return set(LABELS.get(code, (code,)))
 
 
-def _relative(ranked: list[tuple[str, float]], labels: set[str]) -> float:
+def _relative_probability(ranked: RankedLabels, labels: set[str]) -> float:
     return max(probability for label, probability in ranked if label in labels) / ranked[0][1]
 
 
 @lru_cache(maxsize=1)
-def _identifier() -> tuple[Callable[[str], list[tuple[str, float]]], frozenset[str]]:
+def load_identifier() -> tuple[Callable[[str], RankedLabels], frozenset[str]]:
+    """Return the identifier, as a function that ranks all labels for a text, and its labels.
+
+    Raises ConfigError if it is not installed; commands call this first to fail before any work.
+    """
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError as error:
-        raise ConfigError("a filter of languages needs py3langid: pip install 'bitext-miner[langid]'") from error
+        raise ConfigError("language filters need py3langid: pip install 'bitext-miner[langid]'") from error
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
     return identifier.rank, frozenset(identifier.labels)
-
-
-def check() -> None:
-    """ConfigError where the identifier is not installed."""
-    _identifier()

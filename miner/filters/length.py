@@ -1,31 +1,33 @@
-"""How long a text is, and how much longer one side of a pair is than the other."""
+"""The length of a text, and the length ratio of a pair."""
 
 import numpy as np
 
 from miner.filters import Floats
 from miner.filters.characters import CharacterTable, Counts
 
-# How many letters of an alphabet say as much as one character of these: measured on sentences and their English translations.
-WEIGHTS = {r"\p{scx=Hani}": 3, r"[\p{scx=Hira}\p{scx=Kana}]": 2, r"\p{scx=Hang}": 2}
-SLACK = 10  # letters added to both sides, so that a few letters more or less mean little in a short sentence
+# Letters of an alphabet that one character of these scripts corresponds to, measured on sentences and their English translations.
+LETTERS_PER_CHARACTER = {r"\p{scx=Hani}": 3, r"[\p{scx=Hira}\p{scx=Kana}]": 2, r"\p{scx=Hang}": 2}
+SMOOTHING_LETTERS = 10  # added to both sides, so that a few letters matter little in a short sentence
 
 
-def characters(texts: CharacterTable) -> Floats:
-    """n texts -> (n,)"""
+def num_characters(texts: CharacterTable) -> Floats:
+    """Return (n,) the number of code points of each text."""
     return texts.lengths.astype(np.float64)
 
 
-def words(texts: CharacterTable) -> Floats:
-    """n cleaned texts -> (n,) stretches between spaces; a text without any is one word."""
+def num_words(texts: CharacterTable) -> Floats:
+    """Return (n,) the number of words, separated by spaces, of each cleaned text; a text without spaces is one word."""
     return (texts.count(" ") + 1).astype(np.float64)
 
 
-def weight(texts: CharacterTable) -> Counts:
-    """n texts -> (n,) their lengths in letters of an alphabet."""
-    return texts.lengths + sum((texts.count(pattern) * (letters - 1) for pattern, letters in WEIGHTS.items()), np.int64(0))
+def letter_equivalents(texts: CharacterTable) -> Counts:
+    """Return (n,) the length of each text in letters of an alphabet."""
+    extra = (texts.count(pattern) * (letters - 1) for pattern, letters in LETTERS_PER_CHARACTER.items())
+    return texts.lengths + sum(extra, np.int64(0))
 
 
 def length_ratio(sources: CharacterTable, targets: CharacterTable) -> Floats:
-    """n pairs -> (n,) length of the longer side by that of the shorter, at least 1."""
-    one, other = weight(sources) + SLACK, weight(targets) + SLACK
-    return np.maximum(one, other) / np.minimum(one, other)
+    """Return (n,) the length of the longer side divided by that of the shorter, at least 1."""
+    source_lengths = letter_equivalents(sources) + SMOOTHING_LETTERS
+    target_lengths = letter_equivalents(targets) + SMOOTHING_LETTERS
+    return np.maximum(source_lengths, target_lengths) / np.minimum(source_lengths, target_lengths)

@@ -1,6 +1,7 @@
-"""How much of a pair is the same words on both sides: a line that was not translated, or hardly.
+"""Word overlap of the two sides of a pair, which is high if a line was not translated.
 
-Words are compared, not letters: in related languages `Tom is rational.` and `Tom ist rational.` are a letter apart.
+Words are compared rather than letters: in related languages a translation can differ from its source by a single letter
+(`Tom is rational.`, `Tom ist rational.`).
 """
 
 import re
@@ -11,17 +12,17 @@ from rapidfuzz.distance import Indel
 
 from miner.filters import Floats
 
-# Scripts without spaces between words are taken by the character: Thai, Lao, Khmer, kana, ideographs.
+# In scripts without spaces between words (Thai, Lao, Khmer, kana, ideographs) each character is a word.
 WORD = re.compile(r"[\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|[^\W\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]+")
 
 
-def likeness(sources: Sequence[str], targets: Sequence[str]) -> Floats:
-    """n pairs -> (n,) twice the longest common subsequence of words, without case, by the words together; NaN where there is none.
+def word_overlap(sources: Sequence[str], targets: Sequence[str]) -> Floats:
+    """Return (n,) 2 LCS / (words of both sides), where LCS is the longest common subsequence of casefolded words.
 
-    So 1 for a pair whose words are the same, 0 for one that shares none.
+    1 if the words are the same, 0 if none is shared, NaN if there are no words.
     """
     pairs = ((_words(source), _words(target)) for source, target in zip(sources, targets, strict=True))
-    scores = (Indel.normalized_similarity(one, other) if one or other else np.nan for one, other in pairs)
+    scores = (Indel.normalized_similarity(source, target) if source or target else np.nan for source, target in pairs)
     return np.fromiter(scores, dtype=np.float64, count=len(sources))
 
 

@@ -1,4 +1,4 @@
-"""How much of a text says again what it has said: `buy now buy now buy now`, a menu copied twice, the output of a broken model."""
+"""The share of a text that repeats itself: `buy now buy now buy now`, a menu copied twice, degenerate model output."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,31 +7,34 @@ from miner.filters import Floats
 from miner.filters.characters import CharacterTable, share
 
 DOUBLINGS = 3
-LENGTH = 2**DOUBLINGS  # characters of an n-gram; spaces count
-PRIME = np.uint64(0x9E3779B97F4A7C15)  # odd, its bits without a pattern
+NGRAM_CHARACTERS = 2**DOUBLINGS  # spaces included
+HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, as in Fibonacci hashing
 
 Hashes = npt.NDArray[np.uint64]
 
 
 def repeated_share(texts: CharacterTable) -> Floats:
-    """n texts -> (n,) n-grams of characters that stood in the text before, among all; NaN for a text shorter than one."""
-    total = np.maximum(texts.lengths - LENGTH + 1, 0)
-    if len(texts.codes) < LENGTH:
+    """Return (n,) the share of character n-grams that occur earlier in the same text; NaN for a text shorter than one n-gram."""
+    num_ngrams = np.maximum(texts.lengths - NGRAM_CHARACTERS + 1, 0)
+    if len(texts.codes) < NGRAM_CHARACTERS:
         return np.full(len(texts), np.nan)
-    bits = np.uint64(64 - max(1, (len(texts) - 1).bit_length()))
+    text_bits = np.uint64(max(1, (len(texts) - 1).bit_length()))
+    hash_bits = np.uint64(64) - text_bits
     owners = np.repeat(np.arange(len(texts), dtype=np.uint64), texts.lengths)
-    inside = owners[LENGTH - 1 :] == owners[: 1 - LENGTH]
-    # The text in the upper bits, the n-gram in the lower: sorted, the n-grams of a text lie together, and equal ones side by side.
-    keys = np.sort(((owners[: 1 - LENGTH] << bits) | (_hashes(texts.codes) >> (np.uint64(64) - bits)))[inside])
-    different = np.append(True, keys[1:] != keys[:-1])[: len(keys)]
-    return share(total - np.bincount((keys[different] >> bits).astype(np.int64), minlength=len(texts)), total)
+    first_owners = owners[: 1 - NGRAM_CHARACTERS]
+    within_text = owners[NGRAM_CHARACTERS - 1 :] == first_owners
+    # Text index in the upper bits, n-gram hash in the lower: sorting groups by text and puts equal n-grams side by side.
+    keys = np.sort(((first_owners << hash_bits) | (_hash_ngrams(texts.codes) >> text_bits))[within_text])
+    is_new = np.append(True, keys[1:] != keys[:-1])[: len(keys)]
+    num_distinct = np.bincount((keys[is_new] >> hash_bits).astype(np.int64), minlength=len(texts))
+    return share(num_ngrams - num_distinct, num_ngrams)
 
 
-def _hashes(codes: npt.NDArray[np.uint32]) -> Hashes:
-    """(m,) code points -> (m - LENGTH + 1,) 64-bit hashes of the n-grams that start at each."""
+def _hash_ngrams(codes: npt.NDArray[np.uint32]) -> Hashes:
+    """Return (m - NGRAM_CHARACTERS + 1,) 64-bit hashes of the n-grams that start at each of (m,) code points."""
     hashes = codes.astype(np.uint64) + np.uint64(1)
     for doubling in range(DOUBLINGS):
         half = 2**doubling
-        hashes = hashes[:-half] * PRIME + hashes[half:]
-        hashes = (hashes ^ (hashes >> np.uint64(29))) * PRIME
+        hashes = hashes[:-half] * HASH_MULTIPLIER + hashes[half:]
+        hashes = (hashes ^ (hashes >> np.uint64(29))) * HASH_MULTIPLIER
     return hashes

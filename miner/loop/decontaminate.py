@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from miner.filters.near_duplicates import skeleton
+from miner.text.near_duplicates import skeleton
 
 Hashes = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]

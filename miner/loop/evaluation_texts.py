@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 from miner import storage
 from miner.errors import DataError
 from miner.text import streams
-from miner.text.formats import refuse
+from miner.text.formats import check_supported
 
 
 def read_sentences(uri: str) -> Iterator[str]:
@@ -16,8 +16,8 @@ def read_sentences(uri: str) -> Iterator[str]:
 
     Raises DataError if the file cannot be read or has no sentences, ConfigError if its format is not supported.
     """
-    kind, compression = streams.extensions(uri)
-    refuse(uri, kind)
+    kind, compression = streams.split_extensions(uri)
+    check_supported(uri, kind)
     is_empty = True
     for text in _read_parquet(uri) if kind == ".parquet" else _read_lines(uri, compression, kind in (".jsonl", ".ndjson")):
         if any(map(str.isalnum, text)):
@@ -30,7 +30,7 @@ def read_sentences(uri: str) -> Iterator[str]:
 def _read_lines(uri: str, compression: str, is_jsonl: bool) -> Iterator[str]:
     number = 0
     with streams.open_bytes(uri, compression) as handle:
-        for block in streams.line_blocks(handle, streams.MAX_LINE):
+        for block in streams.read_line_blocks(handle, streams.MAX_LINE_BYTES):
             for line in (block or b"").splitlines():
                 number += 1
                 try:
@@ -54,6 +54,6 @@ def _strings_in(value: object) -> Iterator[str]:
 
 def _read_parquet(uri: str) -> Iterator[str]:
     fs, path = storage.filesystem(uri)
-    with streams.clear_errors(uri, "Parquet"), fs.open(path, "rb") as handle, pq.ParquetFile(handle, pre_buffer=False) as file:
+    with streams.convert_read_errors(uri, "Parquet"), fs.open(path, "rb") as handle, pq.ParquetFile(handle, pre_buffer=False) as file:
         for batch in file.iter_batches():
             yield from _strings_in(batch.to_pydict())

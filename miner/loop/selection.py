@@ -8,8 +8,8 @@ import numpy.typing as npt
 import regex
 import xxhash
 
-from miner.filters.near_duplicates import skeleton
 from miner.loop.settings import SelectionSettings
+from miner.text.near_duplicates import skeleton
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

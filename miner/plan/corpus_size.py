@@ -47,10 +47,10 @@ class LineCount:
 def count(uris: Sequence[str]) -> LineCount:
     """The lines of these inputs; DataError for one that cannot be read."""
     sizes = {uri: _size(uri) for uri in uris}
-    tables = [_table(uri, size) for uri, size in sizes.items() if streams.extensions(uri)[0] == ".parquet"]
+    tables = [_table(uri, size) for uri, size in sizes.items() if streams.split_extensions(uri)[0] == ".parquet"]
     packed: dict[str, dict[str, int]] = defaultdict(dict)  # compression -> its files
     for uri in sizes.keys() - {table.uri for table in tables}:
-        packed[streams.extensions(uri)[1]][uri] = sizes[uri]
+        packed[streams.split_extensions(uri)[1]][uri] = sizes[uri]
     whole = sum(sum(files.values()) for files in packed.values()) <= COUNTED
     looks, lines = list(tables), float(sum(table.lines for table in tables))
     for compression, files in packed.items():
@@ -68,7 +68,7 @@ def _why(looks: Sequence[FileEstimate], lines: float, size: int) -> str:
 
 def _size(uri: str) -> int:
     fs, path = storage.filesystem(uri)
-    with streams.clear_errors(uri, ""):
+    with streams.convert_read_errors(uri, ""):
         size = fs.size(path)
     return 0 if size is None else int(size)  # a web server may not tell, and is read whole
 
@@ -85,7 +85,7 @@ def _table(uri: str, size: int) -> FileEstimate:
 
 def _text(uri: str, size: int, compression: str, whole: bool) -> FileEstimate:
     """Look at one file: at all of it, or as the module tells."""
-    if whole or size <= (streams.HEAD if compression else WINDOWS * WINDOW):
+    if whole or size <= (streams.HEAD_BYTES if compression else WINDOWS * WINDOW):
         parts = _all(uri, size, compression)
     else:
         parts = _head(uri, compression) if compression else _windows(uri, size)
@@ -101,14 +101,14 @@ def _all(uri: str, size: int, compression: str) -> Iterator[tuple[int, bytes]]:
     """Bytes of the file, and lines that they hold."""
     yield size, b""
     with streams.open_bytes(uri, compression) as handle:
-        for block in streams.line_blocks(handle, streams.MAX_LINE):
+        for block in streams.read_line_blocks(handle, streams.MAX_LINE_BYTES):
             yield 0, b"\n" if block is None else block
 
 
 def _windows(uri: str, size: int) -> Iterator[tuple[int, bytes]]:
     """The same of windows: whole lines only, and the first line of the file."""
     fs, path = storage.filesystem(uri)
-    with streams.clear_errors(uri, ""), fs.open(path, "rb") as handle:
+    with streams.convert_read_errors(uri, ""), fs.open(path, "rb") as handle:
         for number in range(WINDOWS):
             handle.seek(number * (size - WINDOW) // (WINDOWS - 1))
             part = handle.read(WINDOW)
@@ -118,7 +118,7 @@ def _windows(uri: str, size: int) -> Iterator[tuple[int, bytes]]:
 
 def _head(uri: str, compression: str) -> Iterator[tuple[int, bytes]]:
     """The same of the start of a compressed file, cut off where its bytes end."""
-    seen, text = streams.head(uri, compression)
+    seen, text = streams.read_head(uri, compression, streams.HEAD_BYTES, streams.HEAD_STEP_BYTES)
     if not text:
         raise DataError(f"{uri}: truncated or not {compression}; copy or download it again")
     yield seen, text[: text.rfind(b"\n") + 1]
@@ -130,13 +130,13 @@ def sample(found: LineCount, settings: TextSettings) -> tuple[int, list[str]]:
     lines, texts = 0, []
     with tempfile.TemporaryDirectory(prefix="miner-") as folder:
         for number, look in enumerate(found.looks):
-            kind = streams.extensions(look.uri)[0]
+            kind = streams.split_extensions(look.uri)[0]
             place = look.uri
             if kind != ".parquet":
                 place = storage.join(folder, f"{number}{kind}")
                 Path(place).write_bytes(look.kept)
             enough = most
-            for block in readers.read(place, settings, look.uri):
+            for block in readers.read_sentences(place, settings, look.uri):
                 lines += block.counts["lines"]
                 texts += block.texts
                 enough -= len(block.texts)

@@ -145,7 +145,7 @@ class MinedBitext:
         for side in SIDES:
             columns = (storage.read_table(storage.join(folder, shard.name), [f"{side}_id"])[f"{side}_id"] for shard in manifest.shards)
             kept = [ids[ids % every == 0] for ids in (column.to_numpy() for column in columns)]  # ids are hashes: as good as drawn
-            times[side] = hubs.times(np.concatenate([np.zeros(0, np.int64), *kept]))
+            times[side] = hubs.count_occurrences(np.concatenate([np.zeros(0, np.int64), *kept]))
         return NeighbourCounts(times, int(manifest.details["k"]), 1 / every)
 
 

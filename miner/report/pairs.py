@@ -183,7 +183,7 @@ def _languages(mined: MinedBitext) -> list[Section]:
     """What language the sentences of some pairs seem to be in; nothing where no identifier is installed."""
     rows = np.unique(np.linspace(0, len(mined.margins) - 1, SCATTER).round().astype(int))
     try:
-        found = [Counter(language.identify(side)) for side in mined.texts(rows)]
+        found = [Counter(language.identify_languages(side)) for side in mined.texts(rows)]
     except ConfigError:
         return []
     bars = []

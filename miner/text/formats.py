@@ -1,7 +1,7 @@
-"""What is in the lines: plain text, TSV, JSONL and Parquet, all read into numbered values.
+"""Parse plain text, TSV, JSONL and Parquet into numbered values.
 
-Every reader yields runs `(number, values)`: consecutive lines (rows of Parquet) from `number`, counted from 1, each value a
-str that is not cleaned yet, or the Fault of a line that has none.
+Every reader yields `(first, values)`: the values of consecutive lines (rows of Parquet) from number `first`, counted from 1. A value
+is a str that is not cleaned yet, or the Fault of a line without a valid value.
 """
 
 import json
@@ -20,168 +20,169 @@ from miner.text import streams
 
 @dataclass(frozen=True)
 class Fault:
-    """Why a line is dropped: the count it goes into, and what is wrong in words."""
+    """Why a line is dropped: the count that it adds to, and the reason in words."""
 
     kind: Literal["invalid", "too_long"]
     reason: str
 
 
 Value = str | Fault
-Run = tuple[int, list[Value]]
+NumberedValues = tuple[int, list[Value]]  # number of the first line, values
 
 NOT_UTF8 = Fault("invalid", "not UTF-8; convert the file")
-PARQUET_ROWS = 4096  # read at a time
-REFUSED = {
-    ".csv": "its quoting has no one meaning; write TSV, JSONL or Parquet",
+PARQUET_BATCH_ROWS = 4096
+UNSUPPORTED = {  # extension -> remedy
+    ".csv": "its quoting rules are ambiguous; write TSV, JSONL or Parquet",
     ".zip": "unpack it first",
     ".tar": "unpack it first",
     ".tgz": "unpack it first",
 }
 
 
-def refuse(name: str, kind: str) -> None:
-    """ConfigError where files of a kind, told by the end of their name, are not read."""
-    if kind in REFUSED:
-        raise ConfigError(f"{name}: {kind} files are not read; {REFUSED[kind]}")
+def check_supported(name: str, extension: str) -> None:
+    """Raise ConfigError for an extension of files that are not read."""
+    if extension in UNSUPPORTED:
+        raise ConfigError(f"{name}: {extension} files are not read; {UNSUPPORTED[extension]}")
 
 
-def read_values(uri: str, settings: TextSettings, name: str) -> Iterator[Run]:
-    """The values of one input, by its extension; errors in what it says call it `name`.
+def read_values(uri: str, settings: TextSettings, name: str, block_bytes: int = streams.BLOCK_BYTES) -> Iterator[NumberedValues]:
+    """Read the values of one input, in the format of its extension; errors call the input `name`.
 
-    Raises ConfigError where its format needs a text column and none is given, and for a format that is not read.
+    Raises ConfigError for an unsupported format, and for a format with columns if the settings name no text column.
     """
-    kind, compression = streams.extensions(uri)
+    extension, compression = streams.split_extensions(uri)
     column = settings.text_column
-    if kind == ".parquet":
+    if extension == ".parquet":
         if compression:
-            raise ConfigError(f"{name}: Parquet is read as it is; decompress the file first")
-        return parquet(uri, _needed(name, column))
-    refuse(name, kind)
-    if kind in (".jsonl", ".ndjson"):
-        return jsonl(_lines(uri, compression, settings), _needed(name, column))
-    if column is None and kind != ".tsv":
-        return _lines(uri, compression, settings)
-    return tsv(_lines(uri, compression, settings), _needed(name, column), name)
+            raise ConfigError(f"{name}: compressed Parquet is not read; decompress the file first")
+        return read_parquet(uri, _require_column(name, column))
+    check_supported(name, extension)
+    lines = _read_lines(uri, compression, settings, block_bytes)
+    if extension in (".jsonl", ".ndjson"):
+        return parse_jsonl(lines, _require_column(name, column))
+    if column is None and extension != ".tsv":
+        return lines
+    return parse_tsv(lines, _require_column(name, column), name)
 
 
-def _needed(name: str, column: str | None) -> str:
+def _require_column(name: str, column: str | None) -> str:
     if column is None:
-        raise ConfigError(f"{name}: holds several columns; name the one with the text by --text-column")
+        raise ConfigError(f"{name}: has several columns; name the one with the text by --text-column")
     return column
 
 
-def _lines(uri: str, compression: str, settings: TextSettings) -> Iterator[Run]:
-    """The lines of a text file, as they are."""
-    limit = max(streams.MAX_LINE, 4 * settings.max_chars)
-    too_long = Fault("too_long", f"longer than {limit} bytes; cut the line")
-    number = 1
+def _read_lines(uri: str, compression: str, settings: TextSettings, block_bytes: int) -> Iterator[NumberedValues]:
+    """Yield the lines of a text file, decoded."""
+    max_line_bytes = max(streams.MAX_LINE_BYTES, 4 * settings.max_chars)
+    too_long = Fault("too_long", f"longer than {max_line_bytes} bytes; cut the line")
+    first = 1
     with streams.open_bytes(uri, compression) as handle:
-        for data in streams.line_blocks(handle, limit):
-            values: list[Value] = [too_long] if data is None else _decode(data)
-            yield number, values
-            number += len(values)
+        for block in streams.read_line_blocks(handle, max_line_bytes, block_bytes):
+            values: list[Value] = [too_long] if block is None else _decode_lines(block)
+            yield first, values
+            first += len(values)
 
 
-def _decode(data: bytes) -> list[Value]:
-    data = data.removesuffix(b"\n")
+def _decode_lines(block: bytes) -> list[Value]:
+    block = block.removesuffix(b"\n")
     try:
-        return [*data.decode().split("\n")]
+        return [*block.decode().split("\n")]
     except UnicodeDecodeError:
-        return [_decode_one(line) for line in data.split(b"\n")]
+        return [_decode(line) for line in block.split(b"\n")]
 
 
-def _decode_one(value: bytes | None) -> Value:
+def _decode(value: bytes | None) -> Value:
     try:
         return value.decode() if value is not None else ""
     except UnicodeDecodeError:
         return NOT_UTF8
 
 
-def _map(values: list[Value], parse: Callable[[str], Value]) -> list[Value]:
+def _parse_values(values: list[Value], parse: Callable[[str], Value]) -> list[Value]:
     return [parse(value) if isinstance(value, str) else value for value in values]
 
 
-def tsv(lines: Iterator[Run], column: str, name: str) -> Iterator[Run]:
-    """One column of lines cut at tabs; quotes mean nothing. A name is looked up in the first line, a number counts from 1."""
+def parse_tsv(lines: Iterator[NumberedValues], column: str, name: str) -> Iterator[NumberedValues]:
+    """Yield one column of tab-separated lines, given by its name in the header or its number from 1. Quotes have no meaning."""
     by_number = column.isdecimal()
     if by_number and int(column) == 0:
         raise ConfigError("--text-column 0: columns count from 1")
     index = int(column) - 1 if by_number else -1
 
-    def cell(line: str) -> Value:
+    def parse_cell(line: str) -> Value:
         cells = line.split("\t", index + 1)
         if len(cells) > index:
             return cells[index]
         return Fault("invalid", f"{len(cells)} columns where the text is in column {index + 1}") if line.strip() else ""
 
-    for number, values in lines:
+    for first, values in lines:
         if index < 0:
-            index = _header(values[0], column, name)
-            number, values = number + 1, values[1:]
-        yield number, _map(values, cell)
+            index = _find_in_header(values[0], column, name)
+            first, values = first + 1, values[1:]
+        yield first, _parse_values(values, parse_cell)
 
 
-def _header(line: Value, column: str, name: str) -> int:
-    names = [name.strip() for name in line.split("\t")] if isinstance(line, str) else []
-    if column not in names:
-        known = ", ".join(names[:20])
+def _find_in_header(line: Value, column: str, name: str) -> int:
+    columns = [cell.strip() for cell in line.split("\t")] if isinstance(line, str) else []
+    if column not in columns:
+        header = ", ".join(columns[:20])
         raise DataError(
-            f"{name}:1: no column {column!r} in the header ({known}); name one of them, give its number from 1, or embed a plain text alone"
+            f"{name}:1: no column {column!r} in the header ({header}); name one of them, give its number from 1, or embed plain text only"
         )
-    return names.index(column)
+    return columns.index(column)
 
 
-def jsonl(lines: Iterator[Run], key: str) -> Iterator[Run]:
-    """The value of one key of lines that are JSON objects."""
+def parse_jsonl(lines: Iterator[NumberedValues], key: str) -> Iterator[NumberedValues]:
+    """Yield the value of one key of lines that are JSON objects."""
 
-    def text(line: str) -> Value:
+    def parse_line(line: str) -> Value:
         if not line.strip():
             return ""
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):
-            return Fault("invalid", "not JSON; write one object a line")
+            return Fault("invalid", "not JSON; write one object per line")
         if not isinstance(record, dict) or key not in record:
             return Fault("invalid", f"no key {key!r}; choose another --text-column")
-        return _text(record[key], key)
+        return _check_text(record[key], key)
 
-    for number, values in lines:
-        yield number, _map(values, text)
+    for first, values in lines:
+        yield first, _parse_values(values, parse_line)
 
 
-def _text(value: Any, key: str) -> Value:
+def _check_text(value: Any, key: str) -> Value:
     if value is None:
         return ""
     if not isinstance(value, str):
         return Fault("invalid", f"{key!r} is not text")
     try:
         value.encode()
-    except UnicodeEncodeError:  # JSON can spell half of a surrogate pair, UTF-8 cannot
+    except UnicodeEncodeError:  # JSON can escape half of a surrogate pair, which UTF-8 cannot encode
         return NOT_UTF8
     return value
 
 
-def parquet(uri: str, column: str) -> Iterator[Run]:
-    """One column of a Parquet file, by name or by its number from 1; a null is an empty value."""
+def read_parquet(uri: str, column: str) -> Iterator[NumberedValues]:
+    """Yield one column of a Parquet file, given by its name or its number from 1. A null is an empty value."""
     fs, path = storage.filesystem(uri)
-    number = 1
-    with streams.clear_errors(uri, "Parquet"), fs.open(path, "rb") as handle, pq.ParquetFile(handle, pre_buffer=False) as file:
-        name = _parquet_column(uri, file.schema_arrow, column)
-        for batch in file.iter_batches(batch_size=PARQUET_ROWS, columns=[name]):
-            # As bytes: Arrow does not check that the strings of a file are UTF-8.
-            values = [_decode_one(value) for value in batch.column(0).cast(pa.large_binary()).to_pylist()]
-            yield number, values
-            number += len(values)
+    first = 1
+    with streams.convert_read_errors(uri, "Parquet"), fs.open(path, "rb") as handle, pq.ParquetFile(handle, pre_buffer=False) as file:
+        name = _find_in_schema(uri, file.schema_arrow, column)
+        for batch in file.iter_batches(batch_size=PARQUET_BATCH_ROWS, columns=[name]):
+            # As bytes, because Arrow does not check that the strings of a file are UTF-8.
+            values = [_decode(value) for value in batch.column(0).cast(pa.large_binary()).to_pylist()]
+            yield first, values
+            first += len(values)
 
 
-def _parquet_column(uri: str, schema: pa.Schema, column: str) -> str:
+def _find_in_schema(uri: str, schema: pa.Schema, column: str) -> str:
     names = list(schema.names)
     if column not in names and column.isdecimal() and 0 < int(column) <= len(names):
         column = names[int(column) - 1]
     if column not in names:
         raise DataError(f"{uri}: no column {column!r} ({', '.join(names[:20])}); name one of them by --text-column")
-    kind = schema.field(column).type
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if not any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)):
-        raise DataError(f"{uri}: column {column!r} holds {kind}, not text; choose another --text-column")
+    dtype = schema.field(column).type
+    dtype = dtype.value_type if pa.types.is_dictionary(dtype) else dtype
+    if not any(is_type(dtype) for is_type in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)):
+        raise DataError(f"{uri}: column {column!r} holds {dtype}, not text; choose another --text-column")
     return column

@@ -1,89 +1,104 @@
-"""Near-duplicates become one: of the sentences with one skeleton the first stays, and counts for all.
+"""Collapse near-duplicates: sentences that differ only in case, punctuation and spaces become the first of them.
 
-Sentences are sharded by id, and those of one skeleton lie anywhere, so they meet by their key in three steps: `write_keyed` files
-the sentences of one id range by key range, `changes` takes one key range of all files and tells what becomes of the sentences in
-it, and `apply` takes what all of those tell of one id range. Nothing holds more than a range, and how many there are, or who did
-what, does not show in the result.
+Near-duplicates share a skeleton, whose hash is their key. Sentences are sharded by id, so near-duplicates can be in any shard
+and are joined by key in three steps: `write_keyed` groups the sentences of one id range by key range; `resolve_key_range` reads one
+key range of all those files and decides what happens to each sentence; `apply_changes` applies all decisions about one id range.
+Memory is bounded by a range, and the result does not depend on the number of ranges or on the workers.
 """
 
-import itertools
+import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import regex
+import xxhash
 
 from miner import storage
 from miner.errors import StorageError
-from miner.filters.near_duplicates import skeleton_keys
 from miner.tables import SENTENCES
-from miner.text.sentences import range_of
+from miner.text.sharding import range_of, write_range_batches
 
-KEYED = pa.schema([*SENTENCES.remove(3), pa.field("source", pa.string()), pa.field("key", pa.int64())])
-# What becomes of a sentence: `added` to its count, or GONE where it lives on in another.
-CHANGES = pa.schema([pa.field("id", pa.int64()), pa.field("added", pa.int64())])
-GONE = -1
+KEYED_SCHEMA = pa.schema([*SENTENCES.remove(3), pa.field("source", pa.string()), pa.field("key", pa.int64())])
+# `added` is what the count of a sentence grows by, or REMOVED if the sentence is merged into another.
+CHANGES_SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("added", pa.int64())])
+REMOVED = -1
+
+# Digits are compared, because `Page 2` and `Page 3` have different translations.
+NOT_COMPARED = regex.compile(r"[^\p{L}\p{M}\p{N}]+")
 
 Numbers = npt.NDArray[np.int64]
 
 
-def write_keyed(uri: str, table: pa.Table, ranges: int) -> None:
-    """Sentences -> an Arrow file of the schema KEYED, whose batch i holds those whose key is in range i of `ranges`."""
+def skeleton(text: str) -> str:
+    """Return what near-duplicates share: letters, marks and digits of the casefolded NFKC form, or the text if it has none."""
+    return NOT_COMPARED.sub("", unicodedata.normalize("NFKC", text).casefold()) or text
+
+
+def skeleton_keys(texts: Sequence[str]) -> Numbers:
+    """Return (n,) the xxh3-64 hashes of the skeletons of n texts."""
+    digest = xxhash.xxh3_64_intdigest
+    return np.fromiter((digest(skeleton(text).encode()) for text in texts), dtype=np.uint64, count=len(texts)).view(np.int64)
+
+
+def write_keyed(uri: str, table: pa.Table, num_ranges: int) -> None:
+    """Write sentences to an Arrow file of KEYED_SCHEMA, whose batch i holds those with a key in range i."""
     keys = skeleton_keys(table["text"].to_pylist())
-    keyed = table.append_column("key", pa.array(keys)).select(KEYED.names).cast(KEYED)
-    _write(uri, keyed, range_of(keys, ranges), ranges)
+    keyed = table.append_column("key", pa.array(keys)).select(KEYED_SCHEMA.names).cast(KEYED_SCHEMA)
+    _write_grouped(uri, keyed, range_of(keys, num_ranges), num_ranges)
 
 
-def changes(files: Sequence[str], index: int, uri: str, ranges: int) -> int:
-    """What becomes of the sentences whose key is in range `index`, of all that `write_keyed` wrote; returns how many are gone.
+def resolve_key_range(keyed_files: Sequence[str], index: int, uri: str, num_ranges: int) -> int:
+    """Decide what happens to the sentences of key range `index` in all files of `write_keyed`; return how many are removed.
 
-    Written as an Arrow file of the schema CHANGES, whose batch i holds those whose id is in range i of `ranges`. The first of the
-    places, in the order of (source, line), stays.
+    Writes an Arrow file of CHANGES_SCHEMA to `uri`, whose batch i holds the changes of ids in range i. Of the sentences with one key,
+    the first in the order of (source, line) is kept.
     """
-    places = [("key", "ascending"), ("source", "ascending"), ("line", "ascending")]
-    table = pa.concat_tables([_read(file, [index], ["id", "count", "line", "source", "key"]) for file in files]).sort_by(places)
-    ids, counts, keys = (_numbers(table, name) for name in ("id", "count", "key"))
+    order = [("key", "ascending"), ("source", "ascending"), ("line", "ascending")]
+    columns = ["id", "count", "line", "source", "key"]
+    table = pa.concat_tables([_read_batches(file, [index], columns) for file in keyed_files]).sort_by(order)
+    ids, counts, keys = (_to_numpy(table, name) for name in ("id", "count", "key"))
     starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
-    added = np.full(len(ids), GONE)
+    added = np.full(len(ids), REMOVED)
     added[starts] = (np.add.reduceat(counts, starts) if len(starts) else counts) - counts[starts]
-    met = added != 0  # with sentences of the same skeleton
-    found = pa.table([ids[met], added[met]], schema=CHANGES)
-    _write(uri, found, range_of(ids[met], ranges), ranges)
-    return int((added == GONE).sum())
+    is_changed = added != 0
+    changes = pa.table([ids[is_changed], added[is_changed]], schema=CHANGES_SCHEMA)
+    _write_grouped(uri, changes, range_of(ids[is_changed], num_ranges), num_ranges)
+    return int((added == REMOVED).sum())
 
 
-def apply(keyed: str, told: Sequence[str], index: int, ranges: int) -> tuple[pa.Table, pa.Table]:
-    """One id range of what `write_keyed` wrote, and all of what `changes` wrote -> the sentences that stay, and those that are gone;
-    both of the schema SENTENCES and sorted by id."""
-    table = _read(keyed, range(ranges), SENTENCES.names).sort_by("id")
-    change = pa.concat_tables([_read(file, [index], CHANGES.names) for file in told])
+def apply_changes(keyed_file: str, change_files: Sequence[str], index: int, num_ranges: int) -> tuple[pa.Table, pa.Table]:
+    """Apply the changes in all files of `resolve_key_range` to id range `index`, whose sentences are in `keyed_file`.
+
+    Returns the sentences that are kept and those that are removed, both of the schema SENTENCES and sorted by id.
+    """
+    table = _read_batches(keyed_file, range(num_ranges), SENTENCES.names).sort_by("id")
+    changes = pa.concat_tables([_read_batches(file, [index], CHANGES_SCHEMA.names) for file in change_files])
     added = np.zeros(len(table), dtype=np.int64)
-    added[np.searchsorted(_numbers(table, "id"), _numbers(change, "id"))] = _numbers(change, "added")
-    counts = pa.array(_numbers(table, "count") + np.maximum(added, 0), pa.int32())
+    added[np.searchsorted(_to_numpy(table, "id"), _to_numpy(changes, "id"))] = _to_numpy(changes, "added")
+    counts = pa.array(_to_numpy(table, "count") + np.maximum(added, 0), pa.int32())
     table = table.set_column(table.schema.get_field_index("count"), "count", counts).cast(SENTENCES).combine_chunks()
-    return table.filter(pa.array(added != GONE)), table.filter(pa.array(added == GONE))
+    return table.filter(pa.array(added != REMOVED)), table.filter(pa.array(added == REMOVED))
 
 
-def _numbers(table: pa.Table, name: str) -> Numbers:
+def _to_numpy(table: pa.Table, name: str) -> Numbers:
     values: Numbers = table[name].to_numpy().astype(np.int64)
     return values
 
 
-def _write(uri: str, table: pa.Table, ranges_of: Numbers, ranges: int) -> None:
-    order = np.argsort(ranges_of, kind="stable")
-    table = table.take(pa.array(order)).combine_chunks()
-    bounds = np.searchsorted(ranges_of[order], np.arange(ranges + 1))
+def _write_grouped(uri: str, table: pa.Table, range_numbers: Numbers, num_ranges: int) -> None:
+    """Sort rows by range and write one batch per range."""
+    order = np.argsort(range_numbers, kind="stable")
     with storage.atomic(uri) as handle, pa.ipc.new_file(handle, table.schema) as writer:
-        batch = table.to_batches()[0] if len(table) else pa.RecordBatch.from_pylist([], schema=table.schema)
-        for start, end in itertools.pairwise(bounds):
-            writer.write_batch(batch.slice(start, end - start))
+        write_range_batches(writer, table.take(pa.array(order)), range_numbers[order], num_ranges)
 
 
-def _read(uri: str, batches: Sequence[int], columns: Sequence[str]) -> pa.Table:
+def _read_batches(uri: str, batches: Sequence[int], columns: Sequence[str]) -> pa.Table:
     fs, path = storage.filesystem(uri)
     try:
         with fs.open(path, "rb") as handle, pa.ipc.open_file(handle) as reader:
             schema = pa.schema([reader.schema.field(name) for name in columns])
-            return pa.Table.from_batches([reader.get_batch(at).select(columns) for at in batches], schema)
+            return pa.Table.from_batches([reader.get_batch(number).select(columns) for number in batches], schema)
     except (pa.ArrowInvalid, OSError) as error:
-        raise StorageError(f"{uri}: not a whole Arrow file; run the same command again") from error
+        raise StorageError(f"{uri}: not a complete Arrow file; run the same command again") from error

@@ -1,4 +1,4 @@
-"""Text in: which inputs are meant, and the cleaned sentences of each, block by block."""
+"""Read sentences: resolve inputs, and yield the cleaned sentences of each in blocks of lines."""
 
 import glob
 import sys
@@ -16,34 +16,33 @@ from miner.config.commands import TextSettings
 from miner.errors import DataError
 from miner.text.formats import Fault, Value, read_values
 from miner.text.normalise import clean_all
-from miner.text.streams import BLOCK
+from miner.text.streams import BLOCK_BYTES, convert_read_errors
 
 STDIN = "-"
-COUNTS = ("lines", "kept", "empty", "invalid", "too_long")
+LINE_COUNTS = ("lines", "kept", "empty", "invalid", "too_long")
 
 
 @dataclass(frozen=True)
-class Block:
-    """The sentences of some consecutive lines."""
+class SentenceBlock:
+    """The sentences of consecutive lines."""
 
     texts: list[str]  # n cleaned sentences, none of them empty
-    lines: npt.NDArray[np.int64]  # (n,) their line numbers, from 1 and ascending
-    end: int  # number of the last line read, whatever became of it
-    counts: Counter[str]  # what became of every line read: `lines` is the sum of the others in COUNTS
+    lines: npt.NDArray[np.int64]  # (n,) their line numbers, from 1, ascending
+    end: int  # number of the last line of the block, dropped or not
+    counts: Counter[str]  # lines by outcome: `lines` is the sum of the other LINE_COUNTS
 
 
-def read(uri: str, settings: TextSettings, name: str | None = None) -> Iterator[Block]:
-    """The cleaned sentences of one input, in order; memory does not grow with it. Errors call it `name`, or else `uri`.
+def read_sentences(uri: str, settings: TextSettings, name: str | None = None, block_bytes: int = BLOCK_BYTES) -> Iterator[SentenceBlock]:
+    """Yield the cleaned sentences of one input in order, in bounded memory. Errors call the input `name`, by default `uri`.
 
-    Raises DataError for an input that is missing or broken and, where `settings.strict`, for the first line dropped for
-    another reason than being empty.
+    Raises DataError for a missing or corrupt input and, if `settings.strict`, for the first line that is invalid or too long.
     """
     name = name or uri
-    for first, values in read_values(uri, settings, name):
-        yield _block(name, first, values, settings)
+    for first, values in read_values(uri, settings, name, block_bytes):
+        yield _clean_block(name, first, values, settings)
 
 
-def _block(name: str, first: int, values: list[Value], settings: TextSettings) -> Block:
+def _clean_block(name: str, first: int, values: list[Value], settings: TextSettings) -> SentenceBlock:
     texts = [value for value in values if isinstance(value, str)]
     lines = np.arange(first, first + len(values), dtype=np.int64)
     faults = {index: value for index, value in enumerate(values) if isinstance(value, Fault)} if len(texts) < len(values) else {}
@@ -51,68 +50,76 @@ def _block(name: str, first: int, values: list[Value], settings: TextSettings) -
         lines = np.delete(lines, list(faults))
     texts = clean_all(texts)
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
-    long = lengths > settings.max_chars
-    if settings.strict and (faults or long.any()):
-        bad = [(first + index, fault.reason) for index, fault in faults.items()]
-        bad += [(int(line), f"longer than {settings.max_chars} characters; cut the line") for line in lines[long]]
-        line, reason = min(bad)
+    too_long = lengths > settings.max_chars
+    if settings.strict and (faults or too_long.any()):
+        errors = [(first + index, fault.reason) for index, fault in faults.items()]
+        errors += [(int(line), f"longer than {settings.max_chars} characters; cut the line") for line in lines[too_long]]
+        line, reason = min(errors)
         raise DataError(f"{name}:{line}: {reason}, or leave out --strict to drop such lines")
-    keep = (lengths > 0) & ~long
-    counts = Counter({"lines": len(values), "kept": int(keep.sum()), "empty": int((lengths == 0).sum()), "too_long": int(long.sum())})
+    kept = (lengths > 0) & ~too_long
+    counts = Counter(lines=len(values), kept=int(kept.sum()), empty=int((lengths == 0).sum()), too_long=int(too_long.sum()))
     counts.update(fault.kind for fault in faults.values())
-    if not keep.all():
-        texts, lines = list(compress(texts, keep)), lines[keep]
-    return Block(texts, lines, first + len(values) - 1, counts)
+    if not kept.all():
+        texts, lines = list(compress(texts, kept)), lines[kept]
+    return SentenceBlock(texts, lines, first + len(values) - 1, counts)
 
 
 def expand(inputs: Sequence[str]) -> list[str]:
-    """Files, globs, fsspec URIs and `-` -> the inputs they name, sorted, each once, spelled as the user did.
+    """Expand files, globs, fsspec URIs and `-` to the inputs they name, sorted, without repeats, spelled as given.
 
-    Raises DataError for a folder, for what is not a regular file, and for a name or pattern that matches nothing.
+    Raises DataError for a directory, for anything but a regular file, and for a name or pattern without a match.
     """
     if not inputs:
         raise DataError("no input; name text files, or `-` for standard input")
-    found: dict[str, str] = {}  # place -> the first spelling of it
+    spellings: dict[str, str] = {}  # path -> the least spelling of it
     for name in inputs:
-        for uri in [STDIN] if name == STDIN else _matches(str(name)):
-            if not uri.isprintable():  # bytes that are not UTF-8 included: it could not be recorded, nor shown in one line
+        for uri in [STDIN] if name == STDIN else _match_files(str(name)):
+            if not uri.isprintable():  # includes names that are not UTF-8, which a manifest cannot record
                 raise DataError(f"{uri!r}: a file name that cannot be printed; rename the file")
-            place = uri if uri == STDIN else storage.filesystem(uri)[1]
-            found[place] = min(uri, found.get(place, uri))
-    return sorted(found.values())
+            path = uri if uri == STDIN else storage.filesystem(uri)[1]
+            spellings[path] = min(uri, spellings.get(path, uri))
+    return sorted(spellings.values())
 
 
-def _matches(name: str) -> list[str]:
+def _match_files(name: str) -> list[str]:
     fs, path = storage.filesystem(name)
     if fs.isfile(path):
         return [name]
     if fs.isdir(path):
-        raise DataError(f"{name}: a folder; name its files, as in `{name.rstrip('/')}/*.txt`")
+        raise DataError(f"{name}: a directory; name its files, as in `{name.rstrip('/')}/*.txt`")
     if fs.exists(path):
         raise DataError(f"{name}: not a regular file; send it to standard input and give `-`")
     if not glob.has_magic(name):
         raise DataError(f"{name}: no such file; check the name")
     matches = [uri for uri in _glob(name) if storage.filesystem(uri)[0].isfile(storage.filesystem(uri)[1])]
     if not matches:
-        raise DataError(f"{name}: no file matches this pattern; check it, and quote it if the shell should leave it alone")
+        raise DataError(f"{name}: no file matches this pattern; check it, and quote it so that the shell does not expand it")
     return matches
 
 
 def _glob(pattern: str) -> list[str]:
     if "://" not in pattern and "::" not in pattern:
-        return glob.glob(pattern, recursive=True)  # noqa: PTH207  # fsspec answers with absolute paths, Path drops a leading `./`
+        return glob.glob(pattern, recursive=True)  # noqa: PTH207  # fsspec returns absolute paths, Path drops a leading `./`
     fs, path = storage.filesystem(pattern)
     return [pattern.replace(path, str(match), 1) if path in pattern else str(fs.unstrip_protocol(match)) for match in fs.glob(path)]
 
 
-def spool_stdin(path: str) -> str:
-    """Stream standard input into the file `path`, which appears when it ends; returns the xxh3-128 of its bytes.
+def input_signature(uri: str) -> str:
+    """Return a string that changes when an input does: size and mtime of a local file, elsewhere the file system's own checksum."""
+    fs, path = storage.filesystem(uri)
+    with convert_read_errors(uri, ""):
+        info = fs.info(path)
+        return f"{info['size']}-{info['mtime']}" if "mtime" in info else str(fs.checksum(path))
 
-    Workers are other processes, so they read standard input from a file.
+
+def spool_stdin(path: str) -> str:
+    """Copy standard input to the file `path`, atomically, and return the xxh3-128 of its bytes.
+
+    Workers can be other processes, which cannot read the standard input of this one.
     """
     digest = xxhash.xxh3_128()
     with storage.atomic(path) as handle:
-        while block := sys.stdin.buffer.read(BLOCK):
+        while block := sys.stdin.buffer.read(BLOCK_BYTES):
             digest.update(block)
             handle.write(block)
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Bytes in: opening an input wherever it is and however it is packed, and cutting it into blocks of whole lines."""
+"""Bytes of inputs: open an input from any file system, decompress it, and split it into blocks of whole lines."""
 
 import bz2
 import contextlib
@@ -15,25 +15,25 @@ import pyarrow as pa
 from miner import storage
 from miner.errors import DataError
 
-BLOCK = 1 << 20  # bytes read at a time
-MAX_LINE = 1 << 20  # bytes of the longest line that is held; not less than a block, see `line_blocks`
-HEAD = 4 << 20  # bytes of a compressed file that tell how much text is in it
-HEAD_TEXT, HEAD_STEP = 64 << 20, 1 << 16  # bytes of text that are looked at, and those that are unpacked at a time
+BLOCK_BYTES = 1 << 20  # read at a time
+MAX_LINE_BYTES = 1 << 20  # a longer line is skipped; at least BLOCK_BYTES, see `read_line_blocks`
+HEAD_BYTES = 4 << 20  # of a compressed file, from which its compression ratio is estimated
+HEAD_TEXT_BYTES, HEAD_STEP_BYTES = 64 << 20, 1 << 16  # most bytes decompressed from a head, and per step
 BOM = b"\xef\xbb\xbf"
 
 
 def _open_zstd(handle: Any) -> Any:
-    # Arrow's reader, because that of the zstandard package ends a truncated file without a word.
+    # Not the zstandard package, whose reader silently accepts a truncated file.
     return pa.CompressedInputStream(pa.PythonFile(handle, mode="r"), "zstd")
 
 
 COMPRESSIONS: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".zst": _open_zstd, ".xz": lzma.open, ".bz2": bz2.open}
 
 
-def extensions(uri: str) -> tuple[str, str]:
-    """The extension of what an input holds, and that of its compression ("" where there is none): `a.tsv.gz` -> (".tsv", ".gz")."""
+def split_extensions(uri: str) -> tuple[str, str]:
+    """Return the extensions of the content and of the compression, "" where there is none: `a.tsv.gz` -> (".tsv", ".gz")."""
     path = storage.filesystem(uri)[1]
-    if "://" in path:  # a web address keeps its query
+    if "://" in path:  # a web address can end in a query
         path = path.partition("?")[0]
     stem, last = posixpath.splitext(path.lower())
     return (posixpath.splitext(stem)[1], last) if last in COMPRESSIONS else (last, "")
@@ -41,81 +41,81 @@ def extensions(uri: str) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def open_bytes(uri: str, compression: str = "") -> Iterator[BinaryIO]:
-    """The decompressed bytes of an input; a missing, unreadable or broken one is a DataError, also while it is being read."""
+    """Open the decompressed bytes of an input. A missing, unreadable or corrupt input raises DataError, also while it is read."""
     fs, path = storage.filesystem(uri)
-    with clear_errors(uri, compression), fs.open(path, "rb") as handle:
+    with convert_read_errors(uri, compression), fs.open(path, "rb") as handle:
         if not compression:
             yield handle
             return
         if not handle.read(1):
-            raise EOFError  # every decompressor takes no bytes at all for an empty text
+            raise EOFError  # decompressors accept an empty file as an empty text
         handle.seek(0)
-        with COMPRESSIONS[compression](handle) as unpacked:
-            yield cast(BinaryIO, unpacked)
+        with COMPRESSIONS[compression](handle) as decompressed:
+            yield cast(BinaryIO, decompressed)
 
 
 @contextlib.contextmanager
-def clear_errors(uri: str, packing: str) -> Iterator[None]:
-    """Turn what is raised while an input is read into a DataError; `packing` is what its bytes should be, "" for plain ones."""
+def convert_read_errors(uri: str, compression: str) -> Iterator[None]:
+    """Convert errors raised while an input is read to DataError. `compression` is its expected format, "" for plain bytes."""
     try:
         yield
     except FileNotFoundError as error:
         raise DataError(f"{uri}: no such file; check the name") from error
     except (EOFError, zlib.error, lzma.LZMAError, pa.ArrowInvalid) as error:
-        raise _broken(uri, packing, error) from error
+        raise _corrupt(uri, compression, error) from error
     except OSError as error:
-        if packing and error.errno is None:  # what gzip, bz2 and Arrow raise for bytes that are not theirs
-            raise _broken(uri, packing, error) from error
+        if compression and error.errno is None:  # gzip, bz2 and Arrow raise it for invalid data
+            raise _corrupt(uri, compression, error) from error
         raise DataError(f"{uri}: cannot be read ({error.strerror or error}); check the file and its permissions") from error
 
 
-def _broken(uri: str, packing: str, error: BaseException) -> DataError:
-    reason = (str(error).splitlines() or ["it ends too early"])[0]
-    return DataError(f"{uri}: truncated or not {packing or 'readable'} ({reason}); copy or download it again")
+def _corrupt(uri: str, compression: str, error: BaseException) -> DataError:
+    reason = (str(error).splitlines() or ["unexpected end of file"])[0]
+    return DataError(f"{uri}: truncated or not {compression or 'readable'} ({reason}); copy or download it again")
 
 
-def head(uri: str, compression: str) -> tuple[int, bytes]:
-    """The first HEAD bytes of a compressed file: how many of them were unpacked, and the text they hold, HEAD_TEXT bytes at most.
+def read_head(uri: str, compression: str, head_bytes: int = HEAD_BYTES, step_bytes: int = HEAD_STEP_BYTES) -> tuple[int, bytes]:
+    """Decompress the first `head_bytes` of a file; return the compressed bytes consumed, and their text, HEAD_TEXT_BYTES at most.
 
-    There is none where they are not of that compression.
+    The text is empty if the file is not compressed as expected.
     """
     fs, path = storage.filesystem(uri)
-    with clear_errors(uri, compression), fs.open(path, "rb") as handle:
-        packed = io.BytesIO(handle.read(HEAD))
-    parts: list[bytes] = []
-    seen = 0
-    with contextlib.suppress(EOFError, zlib.error, lzma.LZMAError, OSError, pa.ArrowInvalid):  # of what is cut off
-        unpacked = COMPRESSIONS[compression](packed)
-        while len(parts) < HEAD_TEXT // HEAD_STEP and (part := unpacked.read(HEAD_STEP)):
-            parts.append(part)
-            seen = packed.tell()
-    return seen, b"".join(parts)
+    with convert_read_errors(uri, compression), fs.open(path, "rb") as handle:
+        compressed = io.BytesIO(handle.read(head_bytes))
+    chunks: list[bytes] = []
+    consumed = 0
+    with contextlib.suppress(EOFError, zlib.error, lzma.LZMAError, OSError, pa.ArrowInvalid):  # the head ends in mid-stream
+        decompressed = COMPRESSIONS[compression](compressed)
+        while len(chunks) < HEAD_TEXT_BYTES // step_bytes and (chunk := decompressed.read(step_bytes)):
+            chunks.append(chunk)
+            consumed = compressed.tell()
+    return consumed, b"".join(chunks)
 
 
-def line_blocks(handle: BinaryIO, limit: int) -> Iterator[bytes | None]:
-    r"""Cut a stream at "\n" into blocks of whole lines; None stands for one line of more than `limit` bytes, which is not held.
+def read_line_blocks(handle: BinaryIO, max_line_bytes: int, block_bytes: int = BLOCK_BYTES) -> Iterator[bytes | None]:
+    r"""Split a stream at "\n" into blocks of whole lines; None stands for one line of more than `max_line_bytes`, which is skipped.
 
-    `limit` is at least BLOCK, so only the first line of a block can be too long, and memory stays below `limit` and two blocks.
-    A byte order mark at the start is dropped. The last line may lack its "\n".
+    `max_line_bytes` must be at least `block_bytes`, so that only the first line of a block can be too long; memory is then bounded by
+    `max_line_bytes` and two blocks. Drops a byte order mark at the start. The last line may lack its "\n".
     """
-    rest, skipping = b"", False
-    chunk = handle.read(BLOCK).removeprefix(BOM)
+    partial_line, is_skipping = b"", False
+    chunk = handle.read(block_bytes).removeprefix(BOM)
     while chunk:
-        if skipping:
+        if is_skipping:
             _, newline, chunk = chunk.partition(b"\n")
-            skipping = not newline
-        data = rest + chunk
+            is_skipping = not newline
+        data = partial_line + chunk
         end = data.rfind(b"\n") + 1
-        whole, rest = data[:end], data[end:]
-        first = whole.find(b"\n")
-        if first > limit:
+        lines, partial_line = data[:end], data[end:]
+        first_end = lines.find(b"\n")
+        if first_end > max_line_bytes:
             yield None
-            whole = whole[first + 1 :]
-        if whole:
-            yield whole
-        if len(rest) > limit:
+            lines = lines[first_end + 1 :]
+        if lines:
+            yield lines
+        if len(partial_line) > max_line_bytes:
             yield None
-            rest, skipping = b"", True
-        chunk = handle.read(BLOCK)
-    if rest:
-        yield rest
+            partial_line, is_skipping = b"", True
+        chunk = handle.read(block_bytes)
+    if partial_line:
+        yield partial_line

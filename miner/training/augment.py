@@ -11,7 +11,7 @@ import regex
 
 from miner.errors import DataError
 from miner.text.normalise import clean
-from miner.text.streams import MAX_LINE, extensions, line_blocks, open_bytes
+from miner.text.streams import MAX_LINE_BYTES, open_bytes, read_line_blocks, split_extensions
 from miner.training.columns import expand_globs
 from miner.training.settings import SourceSettings
 
@@ -47,12 +47,12 @@ def read_lexicon(uri: str) -> Lexicon:
 
 def _lines(uri: str) -> Iterator[tuple[int, str]]:
     """Yield the non-empty lines with their numbers from 1."""
-    compression = extensions(uri)[1]
+    compression = split_extensions(uri)[1]
     number = 1
     with open_bytes(uri, compression) as handle:
-        for block in line_blocks(handle, MAX_LINE):
+        for block in read_line_blocks(handle, MAX_LINE_BYTES):
             if block is None:
-                raise DataError(f"{uri}:{number}: longer than {MAX_LINE} bytes; this is not a lexicon")
+                raise DataError(f"{uri}:{number}: longer than {MAX_LINE_BYTES} bytes; this is not a lexicon")
             for line in block.removesuffix(b"\n").split(b"\n"):
                 try:
                     text = line.decode()

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from miner import storage
 from miner.errors import DataError
 from miner.text import streams
-from miner.text.formats import refuse
+from miner.text.formats import check_supported
 from miner.text.normalise import clean_all
 
 PARQUET_BATCH_ROWS = 4096
@@ -49,8 +49,8 @@ def read_columns(uri: str, columns: Sequence[str]) -> Iterator[Cells]:
     A column is a name (TSV header, JSON key, Parquet column), a number from 1 (TSV without header), or WHOLE_LINE. Empty lines are
     skipped. Raises DataError with file and line for a malformed row or an empty cell.
     """
-    kind, compression = streams.extensions(uri)
-    refuse(uri, kind)
+    kind, compression = streams.split_extensions(uri)
+    check_supported(uri, kind)
     blocks = _parquet(uri, columns) if kind == ".parquet" else _lines(uri, kind, compression, columns)
     for first_row, raw_cells in blocks:
         cells = [clean_all(column) for column in raw_cells]
@@ -66,7 +66,7 @@ def _lines(uri: str, kind: str, compression: str, columns: Sequence[str]) -> Ite
     parse: Callable[[str], list[str]] | None = _json_parser(columns) if kind in (".jsonl", ".ndjson") else None
     number = 1
     with streams.open_bytes(uri, compression) as handle:
-        for data in streams.line_blocks(handle, streams.MAX_LINE):
+        for data in streams.read_line_blocks(handle, streams.MAX_LINE_BYTES):
             lines = _decode(uri, number, data)
             start = 0
             if parse is None:
@@ -85,7 +85,7 @@ def _lines(uri: str, kind: str, compression: str, columns: Sequence[str]) -> Ite
 
 def _decode(uri: str, number: int, data: bytes | None) -> list[str]:
     if data is None:
-        raise DataError(f"{uri}:{number}: longer than {streams.MAX_LINE} bytes; split the line")
+        raise DataError(f"{uri}:{number}: longer than {streams.MAX_LINE_BYTES} bytes; split the line")
     try:
         return data.removesuffix(b"\n").decode().replace("\r\n", "\n").split("\n")
     except UnicodeDecodeError as error:
@@ -143,7 +143,7 @@ def _parquet(uri: str, columns: Sequence[str]) -> Iterator[tuple[int, Cells]]:
     """Yield the number of the first row and the cells of each batch of a Parquet file."""
     fs, path = storage.filesystem(uri)
     number = 1
-    with streams.clear_errors(uri, "Parquet"), fs.open(path, "rb") as handle, pq.ParquetFile(handle, pre_buffer=False) as file:
+    with streams.convert_read_errors(uri, "Parquet"), fs.open(path, "rb") as handle, pq.ParquetFile(handle, pre_buffer=False) as file:
         for column in columns:
             if column not in file.schema_arrow.names:
                 listed = ", ".join(file.schema_arrow.names[:MAX_LISTED_COLUMNS])

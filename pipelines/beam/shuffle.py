@@ -18,7 +18,7 @@ from miner import stages, storage
 from miner.corpus import id_span
 from miner.errors import MinerError, StorageError
 from miner.stages import Manifest, Shard, Stage
-from miner.text.sentences import range_of
+from miner.text.sharding import range_of
 from pipelines.beam.runner import ShardTask, run_stage
 
 SUFFIX = ".arrow"

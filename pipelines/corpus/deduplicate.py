@@ -1,4 +1,4 @@
-"""Gather: one id range of all that was scattered -> a shard of unique sentences that passed the filters, and those that did not."""
+"""Deduplicate and filter: one id range of all scattered files becomes a shard of unique sentences, and one of dropped sentences."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -7,118 +7,146 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from miner import corpus, stages, storage
+from miner import corpus, storage
 from miner.corpus import Span
 from miner.errors import DataError
+from miner.filters.sentences import apply_sentence_filters
 from miner.stages import Shard, Stage
-from miner.text import sentences
-from miner.text.filtering import sift
+from miner.tables import DROPPED_SENTENCES
+from miner.text.sharding import IngestSizes
 from pipelines.beam.runner import ShardTask
+from pipelines.corpus.scatter import ScatteredFiles
 
-DROPPED = "dropped"  # the stage's name and its folder's
-COUNTED = ("unique", "duplicate")  # of every shard; its other counts are reasons
+DROPPED = "dropped"  # name of the stage and of its folder
+SHARD_COUNTS = ("unique", "duplicate")  # of every shard; its other counts are reasons of filters
 
 
-@dataclass(frozen=True)
-class ScatteredFiles:
-    """Where the sentences of the inputs of one part lie, and in how many id ranges."""
+class DeduplicateTask(ShardTask):
+    """Write the new sentences of one id range that pass the filters as a shard."""
 
-    folder: str
-    ranges: int
-    part: int = 0  # the others came later
+    processed_counts = frozenset({"unique"})
 
-    def names(self) -> list[str]:
-        """The shards they become."""
-        suffix = f".{self.part}.parquet" if self.part else ".parquet"
-        return [stages.shard_name(index, self.ranges, suffix) for index in range(self.ranges)]
+    def __init__(
+        self, scattered: ScatteredFiles, previous: "PreviousSentences", sentence_filter: "SentenceFilter", writer: "SentenceWriter"
+    ) -> None:
+        self.scattered = scattered
+        self.previous = previous
+        self.sentence_filter = sentence_filter
+        self.writer = writer
+
+    def setup(self) -> None:
+        self.previous_spans = self.previous.id_spans()
+
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
+        new = self.previous.exclude_from(self.scattered.gather(name), self.previous_spans)
+        filtered = self.sentence_filter.apply(new)
+        return len(filtered.kept), {**self.writer.write(name, filtered.kept, filtered.dropped), **filtered.counts}
 
 
 @dataclass(frozen=True)
 class PreviousSentences:
-    """The sentences of the parts before."""
+    """The sentences of earlier increments, as the URIs of their shards."""
 
     uris: Sequence[str] = ()
 
-    def spans(self) -> dict[str, Span]:
-        """Where there are sentences, and the ids between which these are."""
-        return {uri: ends for uri in self.uris if (ends := corpus.id_span(uri)) is not None}
+    def id_spans(self) -> dict[str, Span]:
+        """Return the first and the last id of every shard that is not empty."""
+        return {uri: span for uri in self.uris if (span := corpus.id_span(uri)) is not None}
 
     @staticmethod
-    def leave_out(table: pa.Table, spans: Mapping[str, Span]) -> pa.Table:
-        """Sentences by id without those that are known; a row group of these is held at a time. DataError where an id has two texts."""
+    def exclude_from(table: pa.Table, spans: Mapping[str, Span]) -> pa.Table:
+        """Remove earlier sentences from a table sorted by id, one of their row groups in memory at a time.
+
+        Raises DataError if an earlier sentence has the same id, but another text.
+        """
         ids = table["id"].to_numpy()
-        new = np.ones(len(ids), dtype=bool)
+        is_new = np.ones(len(ids), dtype=bool)
         for uri, (first, last) in spans.items():
             if len(ids) and first <= ids[-1] and ids[0] <= last:
-                for held in corpus.row_groups(uri, ["id", "text"]):
-                    held = held.filter(pa.array(np.isin(held["id"].to_numpy(), ids)))
-                    places = np.searchsorted(ids, held["id"].to_numpy())
-                    new[places] = False
-                    texts = table["text"].take(places)
-                    other = ~pc.equal(held["text"], texts).to_numpy()
-                    if other.any():
-                        one, two = (str(column.filter(pa.array(other))[0])[:60] for column in (held["text"], texts))
-                        raise DataError(f"{one!r} ({uri}) and {two!r} have the same id; take one of them out")
-        return table.filter(pa.array(new))
+                for previous in corpus.row_groups(uri, ["id", "text"]):
+                    previous = previous.filter(pa.array(np.isin(previous["id"].to_numpy(), ids)))
+                    rows = np.searchsorted(ids, previous["id"].to_numpy())
+                    is_new[rows] = False
+                    _check_texts(previous["text"], table["text"].take(rows), uri)
+        return table.filter(pa.array(is_new))
+
+
+def _check_texts(previous: pa.ChunkedArray, texts: pa.ChunkedArray, uri: str) -> None:
+    is_collision = ~pc.equal(previous, texts).to_numpy()
+    if is_collision.any():
+        previous_text, text = (str(column.filter(pa.array(is_collision))[0])[:60] for column in (previous, texts))
+        raise DataError(f"{previous_text!r} ({uri}) and {text!r} have the same id; remove one of them")
+
+
+@dataclass(frozen=True)
+class FilteredTable:
+    """The outcome of the filters for a table of sentences."""
+
+    kept: pa.Table
+    dropped: pa.Table  # of the schema DROPPED_SENTENCES
+    counts: Mapping[str, int]  # reason -> dropped lines
 
 
 @dataclass(frozen=True)
 class SentenceFilter:
-    """What a sentence must be."""
+    """The filters of a corpus, and its language."""
 
-    lang: str  # its canonical code
-    bounds: Mapping[str, float]  # by filter
+    lang: str  # canonical code
+    bounds: Mapping[str, float]  # filter -> bound
 
-    def gather(
-        self, scattered: ScatteredFiles, name: str, known: Mapping[str, Span] | None = None
-    ) -> tuple[pa.Table, pa.Table, dict[str, int]]:
-        """The sentences of a shard that are not known, those that were dropped, and how many lines were dropped for each reason."""
-        table, _ = sentences.gather(scattered.folder, stages.shard_index(name), scattered.ranges)
-        return sift(PreviousSentences.leave_out(table, known or {}), self.lang, self.bounds)
+    def apply(self, table: pa.Table) -> FilteredTable:
+        """Split a table of sentences into those that pass the filters and those that do not."""
+        if not self.bounds:  # the default: saves the conversion of texts to strings
+            return FilteredTable(table, DROPPED_SENTENCES.empty_table(), {})
+        decisions = apply_sentence_filters(table["text"].to_pylist(), self.lang, self.bounds)
+        reasons, scores = decisions.drop_reasons()
+        dropped = table.filter(pa.array(~decisions.kept)).append_column(DROPPED_SENTENCES.field("reason"), pa.array(reasons, pa.string()))
+        dropped = dropped.append_column(DROPPED_SENTENCES.field("score"), pa.array(scores, pa.float64()))
+        counts = decisions.counts(table["count"].to_numpy().astype(np.int64))
+        return FilteredTable(table.filter(pa.array(decisions.kept)), dropped.cast(DROPPED_SENTENCES), counts)
 
 
 @dataclass(frozen=True)
-class FilteredSentences:
-    """Where the sentences of a shard are written, and those that were dropped, where they are kept at all."""
+class DroppedShards:
+    """Where dropped sentences are written."""
+
+    stage: Stage
+    key: str  # of the inputs of the shards
+
+    def write(self, name: str, dropped: pa.Table) -> None:
+        """Write a shard of dropped sentences and its marker."""
+        storage.write_table(self.stage.path(name), dropped)
+        self.stage.mark_done(name, len(dropped), self.key)
+
+
+@dataclass(frozen=True)
+class SentenceWriter:
+    """Where the shards of sentences are written, and those of dropped sentences, if these are kept."""
 
     folder: str
-    dropped: tuple[Stage, str] | None  # and the key of what they are made from
+    dropped: DroppedShards | None
+    sizes: IngestSizes
 
     def write(self, name: str, kept: pa.Table, dropped: pa.Table) -> Mapping[str, int]:
-        """Write both, what was dropped first: a shard that is done has all that belongs to it. Returns the counts of COUNTED."""
+        """Write both shards and return the SHARD_COUNTS. Dropped sentences come first: a finished shard has its dropped sentences."""
         if self.dropped is not None:
-            stage, made_from = self.dropped
-            storage.write_table(stage.path(name), dropped)
-            stage.mark_done(name, len(dropped), made_from)
+            self.dropped.write(name, dropped)
         with storage.parquet_writer(storage.join(self.folder, name), kept.schema) as writer:
-            corpus.write_row_groups(writer, kept)
-        seen = int(np.sum(kept["count"].to_numpy(), dtype=np.int64))
-        return dict(zip(COUNTED, (len(kept), seen - len(kept)), strict=True))
+            self._write_row_groups(writer, kept)
+        num_lines = int(np.sum(kept["count"].to_numpy(), dtype=np.int64))
+        return dict(zip(SHARD_COUNTS, (len(kept), num_lines - len(kept)), strict=True))
+
+    def _write_row_groups(self, writer: pq.ParquetWriter, table: pa.Table) -> None:
+        """Write row groups of `row_group_rows`, or fewer rows if the average row is long."""
+        fitting_rows = int(len(table) * self.sizes.row_group_bytes / max(1, table.nbytes))
+        writer.write_table(table, row_group_size=max(1, min(self.sizes.row_group_rows, fitting_rows)))
 
 
-class DeduplicateTask(ShardTask):
-    """One range -> one shard."""
-
-    processed_counts = frozenset({"unique"})
-
-    def __init__(self, scattered: ScatteredFiles, sieve: SentenceFilter, sifted: FilteredSentences, known: PreviousSentences) -> None:
-        self.scattered = scattered
-        self.sieve = sieve
-        self.sifted = sifted
-        self.known = known
-
-    def setup(self) -> None:
-        self.spans = self.known.spans()
-
-    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        kept, dropped, reasons = self.sieve.gather(self.scattered, name, self.spans)
-        return len(kept), {**self.sifted.write(name, kept, dropped), **reasons}
-
-
-def reasons(shards: Sequence[Shard]) -> Counter[str]:
-    """How many lines the filters dropped, by reason."""
+def count_reasons(shards: Sequence[Shard]) -> Counter[str]:
+    """Return how many lines the filters dropped, by reason."""
     total: Counter[str] = Counter()
     for shard in shards:
-        total.update({name: count for name, count in shard.counts.items() if name not in COUNTED})
+        total.update({name: count for name, count in shard.counts.items() if name not in SHARD_COUNTS})
     return total

@@ -1,47 +1,53 @@
-"""The parts of a corpus: what the first run read, and what came later. The sentences of a part are those that no part before has."""
+"""The increments of a corpus: the inputs of its first run, and those added later. Each holds the sentences that no earlier one has."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from miner import storage
 from miner.errors import StorageError
 
-Signatures = Mapping[str, str]  # input -> what changes when it does
+Signatures = Mapping[str, str]  # input -> its signature, see `readers.input_signature`
 
 
 @dataclass(frozen=True)
 class CorpusIncrement:
-    """Inputs that were read together."""
+    """Inputs that were read together. The field names are keys of `parts.json`."""
 
     inputs: Signatures
-    ranges: int | None = None  # shards; None as long as nobody has looked
-    counts: Mapping[str, int] | None = None  # of the lines, once they are read
+    ranges: int | None = None  # number of shards; None until it is planned
+    counts: Mapping[str, int] | None = None  # of lines, see `readers.LINE_COUNTS`; None until they are read
 
 
-def inputs(parts: Sequence[CorpusIncrement]) -> dict[str, str]:
-    """Those of several parts."""
-    return {uri: signature for part in parts for uri, signature in part.inputs.items()}
+def merge_inputs(increments: Sequence[CorpusIncrement]) -> dict[str, str]:
+    """Return the inputs of several increments."""
+    return {uri: signature for increment in increments for uri, signature in increment.inputs.items()}
 
 
-def planned(uri: str, signatures: Signatures, whole: bool) -> list[CorpusIncrement]:
-    """The parts that the file `uri` tells of, and one more of what is not in them.
+def plan_increments(uri: str, signatures: Signatures, single: bool) -> list[CorpusIncrement]:
+    """Return the increments recorded in the file `uri` that are still valid, and one more for all other inputs.
 
-    A part counts as long as all that it and those before were read from is there, and as it was. `whole` leaves it at one part.
+    An increment is valid if its inputs and those of all earlier increments are present and unchanged. With `single`, new inputs
+    start over with one increment.
     """
-    parts: list[CorpusIncrement] = []
-    for part in _told(uri):
-        if any(signatures.get(name) != told for name, told in part.inputs.items()):
+    increments: list[CorpusIncrement] = []
+    for increment in _read_increments(uri):
+        if any(signatures.get(name) != signature for name, signature in increment.inputs.items()):
             break
-        parts.append(part)
-    known = inputs(parts)
-    rest = {name: told for name, told in signatures.items() if name not in known}
-    if rest and whole:
+        increments.append(increment)
+    recorded = merge_inputs(increments)
+    new = {name: signature for name, signature in signatures.items() if name not in recorded}
+    if new and single:
         return [CorpusIncrement(signatures)]
-    return [*parts, CorpusIncrement(rest)] if rest else parts
+    return [*increments, CorpusIncrement(new)] if new else increments
 
 
-def _told(uri: str) -> list[CorpusIncrement]:
+def _read_increments(uri: str) -> list[CorpusIncrement]:
     try:
-        return [CorpusIncrement(**part) for part in storage.read_json(uri)] if storage.exists(uri) else []
+        return [CorpusIncrement(**record) for record in storage.read_json(uri)] if storage.exists(uri) else []
     except (StorageError, TypeError):
         return []
+
+
+def write_increments(uri: str, increments: Sequence[CorpusIncrement]) -> None:
+    """Record the increments that have been read."""
+    storage.write_json(uri, [asdict(increment) for increment in increments if increment.counts is not None])

@@ -1,6 +1,6 @@
-"""Collapse near-duplicates among sentences of all id ranges: gather by range, meet by key, and come back by range.
+"""Collapse near-duplicates across id ranges: group the filtered sentences by key range, resolve each key range, write by id range.
 
-What is on its way lies under `OUTPUT/.keyed` and `OUTPUT/.changes` until the sentences are complete.
+Intermediate files are in `OUTPUT/.keyed` and `OUTPUT/.changes` until the sentences are complete.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,79 +12,83 @@ from miner import stages, storage
 from miner.stages import Shard, Stage
 from miner.tables import DROPPED_SENTENCES
 from miner.text import near_duplicates
+from miner.text.sharding import ARROW_SUFFIX
 from pipelines.beam.runner import ShardTask, run_stage
-from pipelines.corpus.deduplicate import DROPPED, FilteredSentences, ScatteredFiles, SentenceFilter
+from pipelines.corpus.deduplicate import DROPPED, SentenceFilter, SentenceWriter
+from pipelines.corpus.scatter import ScatteredFiles
 
 NEAR_DUPLICATE = "near_duplicate"
-SUFFIX = ".arrow"
 KEYED, CHANGES = ".keyed", ".changes"
 
 
 class NearDuplicateCollapse(ShardTask):
-    """One id range of the collapsed sentences -> one shard. `prepare` makes what all ranges need of each other."""
+    """Write one id range of the collapsed sentences as a shard. `prepare` must have resolved all near-duplicates before."""
 
     processed_counts = frozenset({"unique"})
 
-    def __init__(self, output: str, scattered: ScatteredFiles, sifted: FilteredSentences) -> None:
-        self.keyed, self.changes = storage.join(output, KEYED), storage.join(output, CHANGES)
+    def __init__(self, output: str, scattered: ScatteredFiles, writer: SentenceWriter) -> None:
+        self.keyed_folder, self.changes_folder = storage.join(output, KEYED), storage.join(output, CHANGES)
         self.scattered = scattered
-        self.sifted = sifted
+        self.writer = writer
 
-    def prepare(self, sieve: SentenceFilter, made_from: str, options: Sequence[str]) -> Sequence[Shard]:
-        """Gather and sift every range, and compare the keys of all; returns the shards that were sifted."""
-        names = [_arrow(name) for name in self.scattered.names()]
-        keyed = Stage(self.keyed, "keyed", {}, {"sentences": made_from})
-        done = run_stage(keyed, dict.fromkeys(names, keyed.key()), _Key(self.keyed, self.scattered, sieve), options)
-        changes = Stage(self.changes, "changes", {}, {shard.name: shard.checksum for shard in done.shards})
-        run_stage(changes, dict.fromkeys(names, changes.key()), _Change(self.keyed, self.changes, names), options)
-        return done.shards
+    def prepare(self, sentence_filter: SentenceFilter, inputs_key: str, options: Sequence[str]) -> Sequence[Shard]:
+        """Filter every id range and resolve every key range; return the filtered shards."""
+        names = [_arrow_name(name) for name in self.scattered.shard_names()]
+        keyed = Stage(self.keyed_folder, "keyed", {}, {"sentences": inputs_key})
+        key_task = _KeyTask(self.keyed_folder, self.scattered, sentence_filter)
+        filtered = run_stage(keyed, dict.fromkeys(names, keyed.key()), key_task, options)
+        changes = Stage(self.changes_folder, "changes", {}, {shard.name: shard.checksum for shard in filtered.shards})
+        resolve_task = _ResolveTask(self.keyed_folder, self.changes_folder, names)
+        run_stage(changes, dict.fromkeys(names, changes.key()), resolve_task, options)
+        return filtered.shards
 
-    def remove(self) -> None:
-        """Clear away what lay on the way."""
-        for folder in (self.keyed, self.changes):
+    def remove_intermediates(self) -> None:
+        """Remove the intermediate files."""
+        for folder in (self.keyed_folder, self.changes_folder):
             storage.remove(folder)
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        told = [storage.join(self.changes, _arrow(other)) for other in self.scattered.names()]
-        index, ranges = stages.shard_index(name), self.scattered.ranges
-        kept, gone = near_duplicates.apply(storage.join(self.keyed, _arrow(name)), told, index, ranges)
-        dropped = pa.concat_tables([storage.read_table(storage.join(self.keyed, DROPPED, name)), _told_of(gone)]).unify_dictionaries()
-        return len(kept), {**self.sifted.write(name, kept, dropped.combine_chunks()), NEAR_DUPLICATE: len(gone)}
+        keyed_file = storage.join(self.keyed_folder, _arrow_name(name))
+        change_files = [storage.join(self.changes_folder, _arrow_name(shard)) for shard in self.scattered.shard_names()]
+        kept, removed = near_duplicates.apply_changes(keyed_file, change_files, stages.shard_index(name), self.scattered.num_ranges)
+        filtered_out = storage.read_table(storage.join(self.keyed_folder, DROPPED, name))
+        dropped = pa.concat_tables([filtered_out, _as_dropped(removed)]).unify_dictionaries().combine_chunks()
+        return len(kept), {**self.writer.write(name, kept, dropped), NEAR_DUPLICATE: len(removed)}
 
 
-def _arrow(name: str) -> str:
-    return name.removesuffix(".parquet") + SUFFIX
+def _arrow_name(shard: str) -> str:
+    return shard.removesuffix(".parquet") + ARROW_SUFFIX
 
 
-def _told_of(gone: pa.Table) -> pa.Table:
-    columns = {"reason": pa.array([NEAR_DUPLICATE] * len(gone), pa.string()), "score": pa.array(np.full(len(gone), np.nan))}
-    for name, column in columns.items():
-        gone = gone.append_column(name, column)
-    return gone.cast(DROPPED_SENTENCES)
+def _as_dropped(removed: pa.Table) -> pa.Table:
+    """Add reason and score to near-duplicates."""
+    reasons, scores = pa.array([NEAR_DUPLICATE] * len(removed), pa.string()), pa.array(np.full(len(removed), np.nan))
+    return removed.append_column("reason", reasons).append_column("score", scores).cast(DROPPED_SENTENCES)
 
 
-class _Key(ShardTask):
-    """One id range -> its sentences that passed the filters, by key range; and those that did not."""
+class _KeyTask(ShardTask):
+    """Filter one id range; write the sentences that pass grouped by key range, and the dropped ones beside them."""
 
-    def __init__(self, folder: str, scattered: ScatteredFiles, sieve: SentenceFilter) -> None:
+    def __init__(self, folder: str, scattered: ScatteredFiles, sentence_filter: SentenceFilter) -> None:
         self.folder = folder
         self.scattered = scattered
-        self.sieve = sieve
+        self.sentence_filter = sentence_filter
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        shard = name.removesuffix(SUFFIX) + ".parquet"
-        kept, dropped, reasons = self.sieve.gather(self.scattered, shard)
-        storage.write_table(storage.join(self.folder, DROPPED, shard), dropped)
-        near_duplicates.write_keyed(storage.join(self.folder, name), kept, self.scattered.ranges)
-        return len(kept), reasons
+        shard = name.removesuffix(ARROW_SUFFIX) + ".parquet"
+        filtered = self.sentence_filter.apply(self.scattered.gather(shard))
+        storage.write_table(storage.join(self.folder, DROPPED, shard), filtered.dropped)
+        near_duplicates.write_keyed(storage.join(self.folder, name), filtered.kept, self.scattered.num_ranges)
+        return len(filtered.kept), filtered.counts
 
 
-class _Change(ShardTask):
-    """One key range of all sentences -> what becomes of them, by id range."""
+class _ResolveTask(ShardTask):
+    """Resolve the near-duplicates of one key range; write the changes grouped by id range."""
 
-    def __init__(self, keyed: str, folder: str, names: Sequence[str]) -> None:
-        self.files = [storage.join(keyed, name) for name in names]
+    def __init__(self, keyed_folder: str, folder: str, names: Sequence[str]) -> None:
+        self.keyed_files = [storage.join(keyed_folder, name) for name in names]
         self.folder = folder
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        return near_duplicates.changes(self.files, stages.shard_index(name), storage.join(self.folder, name), len(self.files)), {}
+        uri, num_ranges = storage.join(self.folder, name), len(self.keyed_files)
+        return near_duplicates.resolve_key_range(self.keyed_files, stages.shard_index(name), uri, num_ranges), {}

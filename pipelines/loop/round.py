@@ -21,7 +21,7 @@ from miner.evaluation.settings import RetrievalTask, TatoebaTask
 from miner.loop.decontaminate import EvaluationIndex
 from miner.loop.progress import drift
 from miner.loop.settings import LoopConfig
-from miner.text import readers, sentences
+from miner.text import readers
 from miner.training import run as training
 from miner.training.settings import TrainConfig
 from miner.training.trainer import CHECKPOINTS, ENCODER
@@ -91,7 +91,7 @@ def _discard_stale_outputs(config: LoopConfig, folder: str) -> None:
 
 def corpus_signature(config: LoopConfig) -> dict[str, dict[str, str]]:
     """Return language -> file -> size and modification time, which change with the text of the corpora."""
-    return {lang: {uri: sentences.signature(uri) for uri in readers.expand(files)} for lang, files in config.corpora.items()}
+    return {lang: {uri: readers.input_signature(uri) for uri in readers.expand(files)} for lang, files in config.corpora.items()}
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import pyarrow as pa
 from miner import stages, storage
 from miner.config.commands import DecideSettings
 from miner.filters import hubs, language
-from miner.filters.pairs import PAIR_FILTERS, PairTexts, judge_pairs
+from miner.filters.pairs import PAIR_FILTERS, PairTexts, apply_pair_filters
 from miner.mining import candidates as scoring
 from miner.mining import matching, writers
 from miner.tables import DROPPED_PAIRS
@@ -35,7 +35,7 @@ Bools = npt.NDArray[np.bool_]
 def check(settings: DecideSettings) -> None:
     """ConfigError where a filter that is on needs what is not installed."""
     if settings.pair_filters.languages is not None:
-        language.check()
+        language.load_identifier()
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,11 @@ class PairFilter:
         while (new := self._next(ids, eligible & alive, alive) & ~judged).any():
             rows = np.flatnonzero(new)
             table = found.take(pa.array(rows))
-            verdicts = judge_pairs(self._pairs(table), dict(self.bounds))
+            verdicts = apply_pair_filters(self._pairs(table), dict(self.bounds))
             for reason, count in verdicts.counts().items():
                 counts[reason] += count
             judged[rows], alive[rows[~verdicts.kept]] = True, False
-            reasons, scores = verdicts.why()
+            reasons, scores = verdicts.drop_reasons()
             gone = table.filter(pa.array(~verdicts.kept))
             dropped.append(gone.append_column("reason", pa.array(reasons, pa.string())).append_column("score", pa.array(scores)))
         at = found.schema.get_field_index("judged")
@@ -151,7 +151,7 @@ class _Crowds(ShardTask):
         self.folder = folder
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        times = hubs.times(self.sides.candidates(name)["target_id"].to_numpy())
+        times = hubs.count_occurrences(self.sides.candidates(name)["target_id"].to_numpy())
         table = pa.table({"target_id": pa.array(times.ids), "count": pa.array(times.counts)})
         shuffle.scatter_by_id(storage.join(self.folder, name), table, "target_id", self.sides.targets)
         return len(table), {}
@@ -174,7 +174,7 @@ class _Tell(ShardTask):
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         held = self.sides.candidates(name)
         found = scoring.score(writers.candidates_from_arrow(held), self.margin, self.threshold)
-        crowd = hubs.times(held["source_id"].to_numpy()).of(found.source_ids)
+        crowd = hubs.count_occurrences(held["source_id"].to_numpy()).of(found.source_ids)
         table = match.to_arrow(found, judged=np.zeros(len(found), dtype=bool)).append_column("source_crowd", pa.array(crowd))
         table = sort_pairs.with_texts(table, "source", self.sides.found.source, self.spans)
         shuffle.scatter_by_id(storage.join(self.folder, name), table, "target_id", self.sides.targets)

@@ -10,7 +10,7 @@ from miner.corpus import Corpus
 from miner.errors import ConfigError, DataError
 from miner.mining.gold import Pairs
 from miner.stages import Manifest
-from miner.text import readers, sentences, streams
+from miner.text import readers, streams
 from miner.text.normalise import sentence_ids
 
 DIGITS = 18  # of a line number: what fits in 64 bits
@@ -26,7 +26,7 @@ class GoldFile:
 
 def read(uri: str) -> GoldFile:
     """A file of `source line<TAB>target line`, from 1. DataError for anything else, and where there is no pair."""
-    with streams.open_bytes(uri, streams.extensions(uri)[1]) as handle:
+    with streams.open_bytes(uri, streams.split_extensions(uri)[1]) as handle:
         data = handle.read()
     pairs = []
     for number, line in enumerate(data.removeprefix(streams.BOM).splitlines(), start=1):
@@ -69,7 +69,7 @@ def _ids_of_lines(gold: GoldFile, side: Corpus, wanted: set[int]) -> dict[int, i
         ((uri, signature),) = manifest.inputs.items()
         if uri == readers.STDIN:
             raise DataError(f"{gold.uri}: line {min(others)} of standard input cannot be read again to look it up; give the text as a file")
-        if not storage.exists(uri) or sentences.signature(uri) != signature:
+        if not storage.exists(uri) or readers.input_signature(uri) != signature:
             raise DataError(f"{gold.uri}: line {min(others)} of {uri} cannot be looked up: the file moved or changed; embed it again")
         ids.update(_read_again(gold, uri, _text_settings(manifest), others))
     return ids
@@ -93,7 +93,7 @@ def _read_again(gold: GoldFile, uri: str, settings: TextSettings, wanted: set[in
     lines = np.fromiter(wanted, dtype=np.int64)
     ids: dict[int, int] = {}
     end = 0
-    for block in readers.read(uri, settings):
+    for block in readers.read_sentences(uri, settings):
         rows = np.flatnonzero(np.isin(block.lines, lines))
         ids.update(zip(block.lines[rows].tolist(), sentence_ids([block.texts[row] for row in rows]).tolist(), strict=True))
         end = block.end

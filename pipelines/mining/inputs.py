@@ -77,12 +77,12 @@ def check_text(place: str, config: TextSettings) -> None:
         return
     if settings.strict:
         for uri in uris:
-            for _ in readers.read(uri, settings):
+            for _ in readers.read_sentences(uri, settings):
                 pass  # raises what is wrong with any line, while nothing is written yet
     errors = []
     for uri in uris:
         try:
-            if any(block.texts for block in readers.read(uri, settings)):
+            if any(block.texts for block in readers.read_sentences(uri, settings)):
                 return
         except DataError as error:
             errors.append(error)

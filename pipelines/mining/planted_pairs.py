@@ -55,7 +55,7 @@ class PlantedPairs:
 def check(uri: str) -> None:
     """DataError for a file that cannot be planted whatever the corpora are: to be told before the long part."""
     for number, column in enumerate(COLUMNS, start=1):
-        if not any(block.texts for block in readers.read(uri, column)):
+        if not any(block.texts for block in readers.read_sentences(uri, column)):
             raise DataError(f"{uri}: not one sentence in column {number}; give lines of `source<TAB>target`")
 
 

@@ -23,7 +23,7 @@ from miner.plan.stage_costs import EngineChoice, EngineRequest, StageCost, Worke
 from miner.search import precision
 from miner.storage import available_cores
 from miner.text import readers
-from miner.text.sentences import MAX_RANGES, RANGE_BYTES, ranges_for
+from miner.text.sharding import MAX_RANGES, RANGE_BYTES, num_ranges_for
 from pipelines.mining import inputs as inputs_module
 from pipelines.runs import measure_speed, run
 from pipelines.runs.measure_speed import Calibration
@@ -215,7 +215,9 @@ def _look(config: RunConfig, name: str, place: str | None) -> CorpusSample:
     if not texts:
         raise DataError(f"corpora.{name}: not one sentence in {lines:,} lines that were looked at; give a text with sentences")
     kept = len(texts) / lines
-    return CorpusSample(count.lines, count.why, told.lang or name, kept, _bytes(texts), texts, ranges_for(inputs, settings), len(inputs))
+    return CorpusSample(
+        count.lines, count.why, told.lang or name, kept, _bytes(texts), texts, num_ranges_for(inputs, settings), len(inputs)
+    )
 
 
 def _bytes(texts: Sequence[str]) -> float:

@@ -91,7 +91,7 @@ def bad_inputs(folder: Path) -> dict[str, Path]:
     [
         ("missing.txt", [], "missing.txt: no such file"),
         ("*.nothing", [], "no file matches"),
-        ("folder", [], "folder: a folder; name its files"),
+        ("folder", [], "folder: a directory; name its files"),
         ("empty.txt", [], "empty.txt: not one sentence in 0 lines"),
         ("blank.txt", [], "not one sentence in 3 lines (3 empty, 0 invalid, 0 too long)"),
         ("binary.txt", ["--strict"], "binary.txt:2: not UTF-8"),

@@ -1,4 +1,4 @@
-"""Cleaning and ids, against hand-made answers and a slow reference that looks at one character at a time."""
+"""Cleaning and ids, against answers written by hand and a slow reference that works character by character."""
 
 import unicodedata
 
@@ -13,8 +13,8 @@ from miner.text.normalise import clean, clean_all, sentence_id, sentence_ids
 WHITE_SPACE = set("\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000") | {chr(code) for code in range(0x2000, 0x200B)}
 REMOVED = set("\u00ad\u200b\u2060\ufeff")
 
-# Text with far more odd characters in it than text has.
-odd_text = st.text(
+# Text with many more special characters than real text has.
+special_text = st.text(
     st.one_of(st.sampled_from("ae\u0301\u0308 \t\r\n\x00\x1c\x7f\x85\xa0\u00ad\u200b\u200d\u2028\ufeff한"), st.characters(codec="utf-8"))
 )
 
@@ -37,25 +37,25 @@ def reference(line: str) -> str:
         ("next\x85line\u2028sep\x1cfs", "next line sep fs"),
         ("\ufeffmark and so\u00adft hy\u200bphen\u2060s", "mark and soft hyphens"),
         ("cafe\u0301", "caf\u00e9"),
-        ("e\u200b\u0301", "\u00e9"),  # what an invisible mark kept apart composes
-        ("e\x00\u0301", "e \u0301"),  # what a control character kept apart does not
-        ("می\u200cخواهم", "می\u200cخواهم"),  # Persian spells with the zero-width non-joiner
+        ("e\u200b\u0301", "\u00e9"),  # characters separated by an invisible mark are composed
+        ("e\x00\u0301", "e \u0301"),  # those separated by a control character are not
+        ("می\u200cخواهم", "می\u200cخواهم"),  # Persian spelling needs the zero-width non-joiner
         ("👩\u200d🔬", "👩\u200d🔬"),
         ("\x00\t \u200b\ufeff", ""),
         ("", ""),
     ],
 )
-def test_what_each_odd_character_becomes(line: str, cleaned: str) -> None:
+def test_special_characters_are_cleaned(line: str, cleaned: str) -> None:
     assert clean(line) == cleaned
 
 
-@given(st.lists(odd_text, max_size=8))
-def test_a_block_is_cleaned_as_its_lines_one_by_one(lines: list[str]) -> None:
+@given(st.lists(special_text, max_size=8))
+def test_block_is_cleaned_as_its_lines_one_by_one(lines: list[str]) -> None:
     assert clean_all(lines) == [reference(line) for line in lines]
 
 
-@given(odd_text)
-def test_cleaning_again_changes_nothing(line: str) -> None:
+@given(special_text)
+def test_cleaning_is_idempotent(line: str) -> None:
     cleaned = clean(line)
     assert clean(cleaned) == cleaned
     assert unicodedata.is_normalized("NFC", cleaned)
@@ -71,6 +71,6 @@ def test_ids_are_the_published_xxh3_values_read_as_signed() -> None:
     assert len(sentence_ids([])) == 0
 
 
-def test_ids_are_of_the_utf8_bytes() -> None:
+def test_ids_depend_on_the_utf8_bytes() -> None:
     assert sentence_id("caf\u00e9") != sentence_id("cafe")
     assert sentence_id("é") == sentence_id(b"\xc3\xa9".decode())

@@ -1,4 +1,4 @@
-"""Every kind of input and every kind of bad line, against answers written out by hand."""
+"""Every input format and every kind of invalid line, against answers written by hand."""
 
 import bz2
 import gzip
@@ -34,14 +34,14 @@ PACK: dict[str, Callable[[bytes], bytes]] = {
 
 
 def read(uri: Path | str, **settings: object) -> tuple[list[tuple[int, str]], dict[str, int]]:
-    """All of one input: [(line, text)] and the counts that are not 0."""
+    """Read all of one input: [(line, text)] and the counts that are not 0."""
     counts: Counter[str] = Counter()
-    found = []
-    for block in readers.read(str(uri), TextSettings.check(**settings)):
+    sentences = []
+    for block in readers.read_sentences(str(uri), TextSettings.check(**settings)):
         counts.update(block.counts)
-        found += list(zip(block.lines.tolist(), block.texts, strict=True))
-    assert counts["lines"] == sum(counts[name] for name in readers.COUNTS if name != "lines")
-    return found, {name: count for name, count in counts.items() if count}
+        sentences += list(zip(block.lines.tolist(), block.texts, strict=True))
+    assert counts["lines"] == sum(counts[name] for name in readers.LINE_COUNTS if name != "lines")
+    return sentences, {name: count for name, count in counts.items() if count}
 
 
 def write(path: Path, data: bytes) -> Path:
@@ -79,9 +79,9 @@ def test_compressed_text(tmp_path: Path, extension: str) -> None:
 
 
 @pytest.mark.parametrize("extension", PACK)
-def test_a_broken_archive_names_itself_and_the_remedy(tmp_path: Path, extension: str) -> None:
-    whole = PACK[extension]("\n".join(map(str, range(5000))).encode())
-    for data in (whole[: len(whole) // 2], whole[:-1], b"", b"not an archive at all, but text\n"):
+def test_corrupt_archive_is_an_error_with_its_name_and_a_remedy(tmp_path: Path, extension: str) -> None:
+    complete = PACK[extension]("\n".join(map(str, range(5000))).encode())
+    for data in (complete[: len(complete) // 2], complete[:-1], b"", b"not an archive at all, but text\n"):
         path = write(tmp_path / f"a{extension}", data)
         with pytest.raises(DataError) as caught:
             read(path)
@@ -140,15 +140,15 @@ def test_parquet_rows_are_lines(tmp_path: Path, kind: pa.DataType) -> None:
         assert read(path, text_column=column) == ([(1, "one"), (3, "zwei Zeilen"), (5, "one")], {"lines": 5, "kept": 3, "empty": 2})
 
 
-def test_parquet_strings_that_are_not_utf8(tmp_path: Path) -> None:
+def test_parquet_strings_that_are_not_utf8_are_invalid(tmp_path: Path) -> None:
     unchecked = pa.array([b"good", b"\xffbad"], pa.binary()).view(pa.string())
     assert read(parquet(tmp_path / "a.parquet", unchecked), text_column="text") == ([(1, "good")], {"lines": 2, "kept": 1, "invalid": 1})
 
 
-def test_broken_parquet(tmp_path: Path) -> None:
+def test_corrupt_parquet_is_an_error(tmp_path: Path) -> None:
     path = parquet(tmp_path / "a.parquet", pa.array(["one", "two"]))
-    whole = path.read_bytes()
-    for data in (whole[: len(whole) // 2], whole[:-3], b"", b"text, not Parquet\n"):
+    complete = path.read_bytes()
+    for data in (complete[: len(complete) // 2], complete[:-3], b"", b"text, not Parquet\n"):
         path.write_bytes(data)
         with pytest.raises(DataError, match=r"a\.parquet: truncated or not Parquet \(.*\); copy or download it again$"):
             read(path, text_column="text")
@@ -157,18 +157,18 @@ def test_broken_parquet(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "column", "message"),
     [
-        ("a.tsv", None, "a.tsv: holds several columns; name the one with the text by --text-column"),
-        ("a.jsonl", None, "a.jsonl: holds several columns; name the one"),
-        ("a.parquet", None, "a.parquet: holds several columns; name the one"),
+        ("a.tsv", None, "a.tsv: has several columns; name the one with the text by --text-column"),
+        ("a.jsonl", None, "a.jsonl: has several columns; name the one"),
+        ("a.parquet", None, "a.parquet: has several columns; name the one"),
         ("a.tsv", "texts", "a.tsv:1: no column 'texts' in the header (id, text)"),
         ("a.tsv", "0", "--text-column 0: columns count from 1"),
         ("a.parquet", "texts", "a.parquet: no column 'texts' (id, text)"),
         ("a.parquet", "id", "a.parquet: column 'id' holds int64, not text"),
         ("a.csv", "text", "a.csv: .csv files are not read"),
-        ("a.parquet.gz", "text", "a.parquet.gz: Parquet is read as it is"),
+        ("a.parquet.gz", "text", "a.parquet.gz: compressed Parquet is not read"),
     ],
 )
-def test_a_column_that_cannot_be_had(tmp_path: Path, name: str, column: str | None, message: str) -> None:
+def test_missing_or_unsupported_column_is_an_error(tmp_path: Path, name: str, column: str | None, message: str) -> None:
     path = parquet(tmp_path / name, pa.array(["one"])) if name == "a.parquet" else write(tmp_path / name, b"id\ttext\n1\tone\n")
     with pytest.raises((ConfigError, DataError)) as caught:
         read(path, text_column=column)
@@ -181,13 +181,13 @@ def test_a_column_that_cannot_be_had(tmp_path: Path, name: str, column: str | No
     [
         ("a.txt", b"ok\n\n\xff\n" + b"x" * 99 + b"\n", ":3: not UTF-8"),
         ("a.txt", b"ok\n" + b"x" * 99 + b"\n\xff\n", ":2: longer than 50 characters"),
-        ("a.txt", b"ok\n" + b"x" * (streams.MAX_LINE + 1) + b"\n\xff\n", ":2: longer than 1048576 bytes"),
+        ("a.txt", b"ok\n" + b"x" * (streams.MAX_LINE_BYTES + 1) + b"\n\xff\n", ":2: longer than 1048576 bytes"),
         ("a.tsv", b"a\tb\n1\n", ":2: 1 columns where the text is in column 2"),
         ("a.jsonl", b'{"2": "x"}\n{"3": "x"}\n', ":2: no key '2'"),
         ("a.jsonl", b'{"2": "x"}\n{\n', ":2: not JSON"),
     ],
 )
-def test_strict_stops_at_the_first_bad_line(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+def test_strict_stops_at_the_first_invalid_line(tmp_path: Path, name: str, data: bytes, message: str) -> None:
     path = write(tmp_path / name, data)
     with pytest.raises(DataError) as caught:
         read(path, strict=True, max_chars=50, text_column=None if name == "a.txt" else "2")
@@ -195,12 +195,12 @@ def test_strict_stops_at_the_first_bad_line(tmp_path: Path, name: str, data: byt
     assert str(caught.value).endswith("or leave out --strict to drop such lines")
 
 
-def test_strict_minds_no_empty_lines(tmp_path: Path) -> None:
+def test_strict_accepts_empty_lines(tmp_path: Path) -> None:
     assert read(write(tmp_path / "a.txt", b"a\n\n \r\nb"), strict=True) == ([(1, "a"), (4, "b")], {"lines": 4, "kept": 2, "empty": 2})
 
 
-class Endless(io.RawIOBase):
-    """A stream of one line of `length` bytes between two short ones, made as it is read."""
+class LongLineStream(io.RawIOBase):
+    """One line of `length` bytes between two short ones, generated while it is read."""
 
     def __init__(self, length: int) -> None:
         self.parts: Iterator[bytes] = iter([b"first\n", *[b"x" * (1 << 16)] * (length >> 16), b"\nlast\n"])
@@ -209,10 +209,10 @@ class Endless(io.RawIOBase):
         return next(self.parts, b"")
 
 
-def test_a_line_of_many_megabytes_is_not_held() -> None:
+def test_long_line_is_not_kept_in_memory() -> None:
     tracemalloc.start()
     try:
-        blocks = list(streams.line_blocks(Endless(64 << 20), streams.MAX_LINE))  # type: ignore[arg-type]
+        blocks = list(streams.read_line_blocks(LongLineStream(64 << 20), streams.MAX_LINE_BYTES))  # type: ignore[arg-type]
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -221,24 +221,22 @@ def test_a_line_of_many_megabytes_is_not_held() -> None:
 
 
 @pytest.mark.parametrize("extension", ["", *PACK])
-def test_lines_after_a_line_of_many_megabytes_are_read(tmp_path: Path, extension: str) -> None:
-    data = b"first\n" + b"x" * (9 << 20) + b"\nnext\n" + b"y" * streams.MAX_LINE + b"\n" + b"z" * (3 << 20)
+def test_lines_after_a_long_line_are_read(tmp_path: Path, extension: str) -> None:
+    data = b"first\n" + b"x" * (9 << 20) + b"\nnext\n" + b"y" * streams.MAX_LINE_BYTES + b"\n" + b"z" * (3 << 20)
     path = write(tmp_path / f"a.txt{extension}", PACK[extension](data) if extension else data)
     assert read(path) == ([(1, "first"), (3, "next")], {"lines": 5, "kept": 2, "too_long": 3})
 
 
 @given(st.lists(st.binary(max_size=12).map(lambda line: line.replace(b"\n", b"")), max_size=12), st.integers(4, 9), st.booleans())
-def test_blocks_are_the_lines_whatever_the_block_size(lines: list[bytes], block: int, newline: bool) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streams, "BLOCK", block)
-        data = b"\n".join(lines) + b"\n" * newline
-        expected = data.removeprefix(streams.BOM).split(b"\n")
-        if expected[-1] == b"":
-            expected.pop()
-        found: list[bytes | None] = []
-        for whole in streams.line_blocks(io.BytesIO(data), 9):
-            found += [None] if whole is None else whole.removesuffix(b"\n").split(b"\n")
-    assert found == [line if len(line) <= 9 else None for line in expected]
+def test_blocks_are_the_lines_for_any_block_size(lines: list[bytes], block_bytes: int, newline: bool) -> None:
+    data = b"\n".join(lines) + b"\n" * newline
+    expected = data.removeprefix(streams.BOM).split(b"\n")
+    if expected[-1] == b"":
+        expected.pop()
+    actual: list[bytes | None] = []
+    for block in streams.read_line_blocks(io.BytesIO(data), 9, block_bytes):
+        actual += [None] if block is None else block.removesuffix(b"\n").split(b"\n")
+    assert actual == [line if len(line) <= 9 else None for line in expected]
 
 
 @pytest.fixture
@@ -250,18 +248,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_expand_sorts_and_keeps_the_users_spelling(folder: Path) -> None:
+def test_expand_sorts_and_keeps_the_spelling_of_the_user(folder: Path) -> None:
     assert readers.expand(["b.txt", "a.txt", "b.txt", "-"]) == ["-", "a.txt", "b.txt"]
     assert readers.expand(["*.txt"]) == ["a.txt", "b.txt"]
-    assert readers.expand(["*"]) == ["a.txt", "b.txt", "c.tsv"]  # and not the folder
+    assert readers.expand(["*"]) == ["a.txt", "b.txt", "c.tsv"]  # without the directory
     assert readers.expand(["**/*.txt", "./a.txt"]) == ["./a.txt", "b.txt", "deep/d.txt"]  # one file, one spelling
     assert readers.expand([f"{folder}/[bc].*"]) == [f"{folder}/b.txt", f"{folder}/c.tsv"]
     assert readers.expand([f"file://{folder}/*.tsv"]) == [f"file://{folder}/c.tsv"]
     Path("[x].txt").write_text("x\n")
-    assert readers.expand(["[x].txt"]) == ["[x].txt"]  # a name before it is a pattern
+    assert readers.expand(["[x].txt"]) == ["[x].txt"]  # an existing name takes precedence over the pattern
 
 
-def test_expand_uris() -> None:
+def test_expand_accepts_uris() -> None:
     for name in ("b", "a"):
         fsspec.filesystem("memory").pipe(f"/texts/{name}.txt.gz", gzip.compress(name.encode()))
     assert readers.expand(["memory://texts/*.gz", "memory://texts/a.txt.gz"]) == ["memory://texts/a.txt.gz", "memory://texts/b.txt.gz"]
@@ -271,7 +269,7 @@ def test_expand_uris() -> None:
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        (["deep"], "deep: a folder; name its files, as in `deep/*.txt`"),
+        (["deep"], "deep: a directory; name its files, as in `deep/*.txt`"),
         (["a.txt", "none.txt"], "none.txt: no such file; check the name"),
         (["none/*.txt"], "none/*.txt: no file matches this pattern; check it"),
         (["dee*"], "dee*: no file matches this pattern"),
@@ -280,7 +278,7 @@ def test_expand_uris() -> None:
         ([], "no input; name text files"),
     ],
 )
-def test_inputs_that_are_not_files(folder: Path, inputs: list[str], message: str) -> None:
+def test_input_that_is_not_a_file_is_an_error(folder: Path, inputs: list[str], message: str) -> None:
     os.mkfifo(folder / "pipe")
     Path(os.fsdecode(b"bad\xff.dat")).touch()
     with pytest.raises(DataError) as caught:
@@ -288,14 +286,14 @@ def test_inputs_that_are_not_files(folder: Path, inputs: list[str], message: str
     assert str(caught.value).startswith(message)
 
 
-def test_a_file_that_may_not_be_read_or_is_gone(tmp_path: Path) -> None:
+def test_missing_or_unreadable_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"gone\.txt: no such file; check the name$"):
         read(tmp_path / "gone.txt")
     with pytest.raises(DataError, match=r": cannot be read \(Is a directory\); check the file"):
         read(tmp_path)
 
 
-def test_standard_input_is_spooled_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_is_spooled_completely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = b"\xef\xbb\xbfone\r\n" * 300_000
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
     path = tmp_path / "new" / "stdin"

@@ -1,4 +1,4 @@
-"""Text in, sentences and vectors out: what is there, what is kept by the next run, and what a reader refuses."""
+"""Embedding: sentences and vectors on disk, what a rerun keeps, and what `open_corpus` refuses."""
 
 import shutil
 from collections.abc import Callable, Sequence
@@ -14,10 +14,11 @@ from miner.corpus import Corpus, open_corpus
 from miner.encoders import load_encoder
 from miner.errors import DataError, MinerError, ModelError, StorageError
 from miner.text.normalise import sentence_ids
+from miner.text.sharding import DEFAULT_SIZES, IngestSizes
 from pipelines.corpus import embed
 
 TEXT = "one two\n\n three   four\r\nfive\nunknown word\none two\nfive\nfive"
-UNIQUE = {  # text -> how often, the line of the first
+UNIQUE = {  # text -> count, first line
     "one two": (2, 1),
     "three four": (1, 3),
     "five": (3, 4),
@@ -34,46 +35,46 @@ def text(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def embedded(tmp_path_factory: pytest.TempPathFactory, toy_encoder: Path) -> tuple[Path, Path]:
-    """The text, and the folder it was embedded in, in three shards. To be copied, not changed."""
+    """A text and its embeddings in three shards. Tests must copy the folder before they change it."""
     folder = tmp_path_factory.mktemp("embedded")
     (folder / "text.txt").write_text(TEXT, newline="")
     run(folder / "text.txt", folder / "out", toy_encoder, shards=3)
     return folder / "text.txt", folder / "out"
 
 
-def run(source: Path | Sequence[Path], output: Path | str, encoder: Path, **settings: object) -> Corpus:
+def run(source: Path | Sequence[Path], output: Path | str, encoder: Path, sizes: IngestSizes = DEFAULT_SIZES, **settings: object) -> Corpus:
     inputs = [str(path) for path in ([source] if isinstance(source, Path) else source)]
-    embed.run(EmbedConfig.check(inputs=inputs, output=str(output), encoder=str(encoder), **settings))
+    embed.run(EmbedConfig.check(inputs=inputs, output=str(output), encoder=str(encoder), **settings), sizes=sizes)
     return open_corpus(str(output))
 
 
 def rows_of(opened: Corpus) -> dict[str, tuple[int, str, int, list[float]]]:
-    """text -> count, source, line and vector, checked to be one row each and in the order of the ids."""
+    """Return {text: (count, source, line, vector)}; assert that ids are unique and ascending."""
     rows = {}
-    last = np.iinfo(np.int64).min
+    previous_id = np.iinfo(np.int64).min
     for shard in opened.shards:
         ids, vectors = opened.read_vectors(shard.name)
         table = pa.concat_tables(opened.sentences(shard.name)) if shard.rows else tables.SENTENCES.empty_table()
         assert table["id"].to_pylist() == ids.tolist() == sentence_ids(table["text"].to_pylist()).tolist()
         for row, vector in zip(table.to_pylist(), vectors, strict=True):
-            assert row["id"] > last, "ids rise from shard to shard"
+            assert row["id"] > previous_id, "ids ascend from shard to shard"
             assert row["text"] not in rows
-            last = row["id"]
+            previous_id = row["id"]
             rows[row["text"]] = (row["count"], row["source"], row["line"], vector.tolist())
     return rows
 
 
-def changed(folder: Path, before: dict[str, int]) -> set[str]:
-    return {name for name, time in times(folder).items() if before.get(name) != time}
+def rewritten_shards(folder: Path, before: dict[str, int]) -> set[str]:
+    return {name for name, mtime in shard_mtimes(folder).items() if before.get(name) != mtime}
 
 
-def times(folder: Path) -> dict[str, int]:
-    """stage/shard -> when it was written."""
+def shard_mtimes(folder: Path) -> dict[str, int]:
+    """Return {stage/shard: mtime}."""
     return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in folder.glob("*/part-*.parquet")}
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_sentences_and_vectors_are_those_of_the_text(text: Path, tmp_path: Path, toy_encoder: Path, shards: int) -> None:
+def test_sentences_and_vectors_match_the_text(text: Path, tmp_path: Path, toy_encoder: Path, shards: int) -> None:
     config = EmbedConfig(inputs=(str(text),), output=str(tmp_path / "out"), encoder=str(toy_encoder), lang="fr", shards=shards)
     result = embed.run(config)
     opened = open_corpus(result.output)
@@ -89,7 +90,7 @@ def test_sentences_and_vectors_are_those_of_the_text(text: Path, tmp_path: Path,
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["embeddings", "sentences"]
 
 
-def test_the_stored_table_says_what_made_it(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
+def test_embeddings_record_their_encoder(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
     opened = run(text, tmp_path / "out", toy_encoder)
     uri = storage.join(opened.folder, corpus.EMBEDDINGS, opened.shards[0].name)
     with storage.open_parquet(uri) as file:
@@ -97,7 +98,7 @@ def test_the_stored_table_says_what_made_it(text: Path, tmp_path: Path, toy_enco
     assert schema.equals(tables.embeddings_schema(opened.dim, opened.fingerprint), check_metadata=True)
 
 
-def test_several_files_make_one_corpus_whatever_their_order(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
+def test_corpus_does_not_depend_on_the_order_of_files(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
     other = tmp_path / "also.txt"
     other.write_text("six\none two\n")
     first = run([text, other], tmp_path / "first", toy_encoder, shards=2)
@@ -105,32 +106,31 @@ def test_several_files_make_one_corpus_whatever_their_order(text: Path, tmp_path
     assert first.key == second.key
     rows = rows_of(first)
     assert set(rows) == {*UNIQUE, "six"}
-    assert rows["one two"][:3] == (3, str(other), 2)  # the first source is the first by name
+    assert rows["one two"][:3] == (3, str(other), 2)  # sources are ordered by name
 
 
-def test_sentences_are_found_by_id(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
+def test_find_returns_sentences_by_id(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
     opened = run(text, tmp_path / "out", toy_encoder, shards=3)
-    wanted = ["five", "one two", "five", "unknown word"]
-    found = opened.find(sentence_ids(wanted)).of(sentence_ids(wanted))
-    assert found["text"].to_pylist() == wanted
-    assert found["line"].to_pylist() == [UNIQUE[name][1] for name in wanted]
-    assert found["source"].to_pylist() == [str(text)] * 4
-    nothing = np.zeros(0, np.int64)
-    assert opened.find(nothing).of(nothing).num_rows == 0
+    texts = ["five", "one two", "five", "unknown word"]
+    rows = opened.find(sentence_ids(texts)).of(sentence_ids(texts))
+    assert rows["text"].to_pylist() == texts
+    assert rows["line"].to_pylist() == [UNIQUE[name][1] for name in texts]
+    assert rows["source"].to_pylist() == [str(text)] * 4
+    no_ids = np.zeros(0, np.int64)
+    assert opened.find(no_ids).of(no_ids).num_rows == 0
     with pytest.raises(DataError, match="no sentence has the id 12"):
         opened.find(np.array([12]))
 
 
-def test_a_corpus_can_live_in_any_file_system(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
+def test_corpus_can_be_in_any_file_system(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
     opened = run(text, f"memory://{tmp_path}/out", toy_encoder, shards=2)
     assert set(rows_of(opened)) == set(UNIQUE)
 
 
-def test_row_groups_stream_in_order(tmp_path: Path, toy_encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus, "ROW_GROUP", 100)
+def test_row_groups_stream_in_order(tmp_path: Path, toy_encoder: Path) -> None:
     text = tmp_path / "many.txt"
     text.write_text("".join(f"one {'two ' * (n % 7)} {n}\n" for n in range(1050)))
-    opened = run(text, tmp_path / "out", toy_encoder)
+    opened = run(text, tmp_path / "out", toy_encoder, IngestSizes(row_group_rows=100))
     groups = list(opened.vectors(opened.shards[0].name))
     assert [len(ids) for ids, _ in groups] == [100] * 10 + [50]
     texts = [name for table in opened.sentences(opened.shards[0].name, ["text"]) for name in table["text"].to_pylist()]
@@ -139,11 +139,10 @@ def test_row_groups_stream_in_order(tmp_path: Path, toy_encoder: Path, monkeypat
     np.testing.assert_array_equal(opened.read_vectors(opened.shards[0].name)[1], expected)
 
 
-def test_long_lines_are_held_by_their_bytes(tmp_path: Path, toy_encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus, "GROUP_BYTES", 20_000)
+def test_row_groups_of_long_lines_are_limited_by_bytes(tmp_path: Path, toy_encoder: Path) -> None:
     text = tmp_path / "long.txt"
     text.write_text("".join(f"{n} {'two three ' * 200}\n" for n in range(100)))
-    opened = run(text, tmp_path / "out", toy_encoder, shards=1)
+    opened = run(text, tmp_path / "out", toy_encoder, IngestSizes(row_group_bytes=20_000), shards=1)
     tables = list(opened.sentences(opened.shards[0].name, ["text"]))
     assert sum(map(len, tables)) == 100
     assert max(sum(map(len, table["text"].to_pylist())) for table in tables) <= 20_000
@@ -157,7 +156,7 @@ FULL = SHARDS[0]  # holds two of the four sentences
 
 
 @pytest.mark.parametrize(
-    ("damage", "made_again"),
+    ("damage", "rewritten"),
     [
         (lambda _: None, set()),
         (lambda out: (out / "embeddings" / SHARDS[1]).unlink(), {f"embeddings/{SHARDS[1]}"}),
@@ -169,33 +168,33 @@ FULL = SHARDS[0]  # holds two of the four sentences
     ],
     ids=["nothing", "vectors missing", "vectors truncated", "sentences truncated", "no manifest", "no sentences manifest", "no vectors"],
 )
-def test_only_what_is_damaged_is_made_again(
-    embedded: tuple[Path, Path], tmp_path: Path, toy_encoder: Path, damage: Callable[[Path], object], made_again: set[str]
+def test_rerun_rewrites_only_damaged_shards(
+    embedded: tuple[Path, Path], tmp_path: Path, toy_encoder: Path, damage: Callable[[Path], object], rewritten: set[str]
 ) -> None:
-    text, made = embedded
-    out = shutil.copytree(made, tmp_path / "out")
-    first, before = open_corpus(str(out)), times(out)
+    text, complete = embedded
+    out = shutil.copytree(complete, tmp_path / "out")
+    first, before = open_corpus(str(out)), shard_mtimes(out)
     damage(out)
     second = run(text, out, toy_encoder, shards=3)
     assert second == first
-    assert changed(out, before) == made_again
+    assert rewritten_shards(out, before) == rewritten
 
 
-def test_a_changed_text_is_read_again_and_only_its_shards_are_embedded(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
+def test_changed_text_rewrites_only_its_shards(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
     out = tmp_path / "out"
     first = run(text, out, toy_encoder, shards=8)
-    before = times(out)
+    before = shard_mtimes(out)
     with text.open("a") as handle:
         handle.write("\nten ten")
     second = run(text, out, toy_encoder, shards=8)
     assert set(rows_of(second)) == {*UNIQUE, "ten ten"}
-    new = [shard.name for shard, old in zip(second.shards, first.shards, strict=True) if shard.rows > old.rows]
-    assert {name for name in changed(out, before) if name.startswith("embeddings")} == {f"embeddings/{name}" for name in new}
-    assert len(new) == 1
+    grown = [shard.name for shard, previous in zip(second.shards, first.shards, strict=True) if shard.rows > previous.rows]
+    assert {name for name in rewritten_shards(out, before) if name.startswith("embeddings")} == {f"embeddings/{name}" for name in grown}
+    assert len(grown) == 1
     assert second.key != first.key
 
 
-def other_encoder(folder: Path, toy_encoder: Path) -> Path:
+def changed_encoder(folder: Path, toy_encoder: Path) -> Path:
     shutil.copytree(toy_encoder, folder)
     path = folder / "vectors.safetensors"
     path.write_bytes(path.read_bytes()[:-2] + b"\x00\x3c")
@@ -203,11 +202,11 @@ def other_encoder(folder: Path, toy_encoder: Path) -> Path:
 
 
 @pytest.mark.parametrize("change", ["encoder", "lang", "max_chars", "strict"])
-def test_other_settings_in_the_same_folder_are_refused(text: Path, tmp_path: Path, toy_encoder: Path, change: str) -> None:
+def test_output_of_other_settings_is_refused(text: Path, tmp_path: Path, toy_encoder: Path, change: str) -> None:
     out = tmp_path / "out"
     fingerprint = run(text, out, toy_encoder).fingerprint
-    before = times(out)
-    other = other_encoder(tmp_path / "other", toy_encoder) if change == "encoder" else toy_encoder
+    before = shard_mtimes(out)
+    other = changed_encoder(tmp_path / "other", toy_encoder) if change == "encoder" else toy_encoder
     expected = {
         "encoder": f"made with fingerprint '{fingerprint}', now '{load_encoder(str(other)).fingerprint}'",
         "lang": "made with lang 'und', now 'deu_Latn'",
@@ -219,21 +218,21 @@ def test_other_settings_in_the_same_folder_are_refused(text: Path, tmp_path: Pat
         run(text, out, other, **{change: settings[change]} if change in settings else {})
     assert expected[change] in str(caught.value)
     assert "choose another --output, or delete" in str(caught.value)
-    assert times(out) == before
-    open_corpus(str(out))  # as whole as it was
+    assert shard_mtimes(out) == before
+    open_corpus(str(out))  # still complete
 
 
-def test_with_another_encoder_the_sentences_are_kept(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
+def test_another_encoder_keeps_the_sentences(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
     out = tmp_path / "out"
     run(text, out, toy_encoder)
-    before = times(out)
-    shutil.rmtree(out / "embeddings")  # the remedy that the error names
-    other = run(text, out, other_encoder(tmp_path / "other", toy_encoder))
-    assert changed(out, before) == {f"embeddings/{shard.name}" for shard in other.shards}
+    before = shard_mtimes(out)
+    shutil.rmtree(out / "embeddings")  # the remedy of the error message
+    other = run(text, out, changed_encoder(tmp_path / "other", toy_encoder))
+    assert rewritten_shards(out, before) == {f"embeddings/{shard.name}" for shard in other.shards}
 
 
 class BrokenEncoder:
-    """Gives one bad value, or vectors of another shape than it says."""
+    """Returns one invalid value, or vectors of a shape that does not match `dim`."""
 
     fingerprint = "broken"
     dim = 4
@@ -254,11 +253,13 @@ class BrokenEncoder:
     [
         (np.nan, "the vector of 'five' is not finite"),
         (-np.inf, "the vector of 'five' is not finite"),
-        (1e6, "the vector of 'five' is not finite"),  # in float16, as it is stored
+        (1e6, "the vector of 'five' is not finite"),  # infinite in float16
         (None, r"vectors of shape \(4, 5\) for 4 texts x 4"),
     ],
 )
-def test_a_broken_encoder_is_named(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float | None, message: str) -> None:
+def test_invalid_vectors_are_an_error_of_the_encoder(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float | None, message: str
+) -> None:
     folder = tmp_path / "broken-encoder"
     folder.mkdir()
     (folder / "miner.json").write_text('{"kind": "broken"}')
@@ -300,7 +301,7 @@ def narrow(table: pa.Table) -> pa.Table:
         (lambda out: rewrite(out / "embeddings" / FULL, narrow), r"vectors of fixed_size_binary\[16\], not of 32 float16"),
     ],
 )
-def test_a_corpus_that_does_not_hold_together_is_refused(
+def test_inconsistent_corpus_is_refused(
     embedded: tuple[Path, Path], tmp_path: Path, damage: Callable[[Path], object], message: str
 ) -> None:
     out = shutil.copytree(embedded[1], tmp_path / "out")
@@ -310,7 +311,7 @@ def test_a_corpus_that_does_not_hold_together_is_refused(
         rows_of(open_corpus(str(out)))
 
 
-def test_sentences_that_changed_after_they_were_embedded_are_refused(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
+def test_sentences_other_than_those_embedded_are_refused(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
     run(text, tmp_path / "out", toy_encoder)
     run(text, tmp_path / "other", toy_encoder, max_chars=7)
     shutil.rmtree(tmp_path / "out" / "sentences")

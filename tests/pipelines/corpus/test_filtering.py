@@ -1,4 +1,4 @@
-"""Sentence filters and the collapse of near-duplicates on the way from text to sentences: what is kept, counted and written out."""
+"""Sentence filters and the collapse of near-duplicates in `miner embed`: what is kept, counted and written."""
 
 import json
 import sys
@@ -12,10 +12,10 @@ from command import refused, told
 
 from miner import stages
 from miner.config.commands import Filters, PairFilters, SentenceFilters
-from miner.filters.language import _identifier
-from miner.filters.near_duplicates import skeleton
+from miner.filters.language import load_identifier
 from miner.filters.pairs import PAIR_FILTERS
 from miner.filters.sentences import SENTENCE_FILTERS
+from miner.text.near_duplicates import skeleton
 
 LINES = {
     "a.txt": ["one two three", "12345 67890", "One two three!", "four five six", "", "one two three"],
@@ -33,30 +33,31 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return sorted(folder.iterdir())
 
 
-def embedded(inputs: list[Path], output: Path, encoder: Path, *options: object) -> str:
+def embed(inputs: list[Path], output: Path, encoder: Path, *options: object) -> str:
+    """Run `miner embed` and return its summary."""
     return told("embed", *inputs, "--output", output, "--encoder", encoder, *options)
 
 
 def rows(folder: Path) -> list[tuple[object, ...]]:
-    """The rows of all shards: text, count, file name, line, and what else there is but the id."""
+    """Return the rows of all shards: text, count, file name, line, and all other columns but the id."""
     tables = [pq.read_table(path) for path in sorted(folder.glob("part-*.parquet"))]
     table = pa.concat_tables([table.set_column(3, "source", table["source"].cast(pa.string())) for table in tables]).drop_columns("id")
     return sorted((row["text"], row["count"], Path(row["source"]).name, *list(row.values())[3:]) for row in table.to_pylist())
 
 
 def counts(output: Path) -> dict[str, int]:
-    found: dict[str, int] = json.loads((output / "sentences" / "manifest.json").read_text())["details"]["counts"]
-    return found
+    details: dict[str, dict[str, int]] = json.loads((output / "sentences" / "manifest.json").read_text())["details"]
+    return details["counts"]
 
 
-def files(output: Path) -> dict[str, bytes]:
-    """Every table and the counts."""
+def shard_bytes(output: Path) -> dict[str, bytes]:
+    """Return the bytes of every shard by path."""
     return {str(path.relative_to(output)): path.read_bytes() for path in sorted(output.rglob("part-*.parquet"))}
 
 
 @pytest.mark.parametrize("shards", SHARDS)
-def test_what_is_dropped_is_counted_by_reason_and_written_out(inputs: list[Path], toy_encoder: Path, shards: int, tmp_path: Path) -> None:
-    printed = embedded(inputs, tmp_path, toy_encoder, *FILTERS, "--keep-dropped", "--shards", shards)
+def test_dropped_sentences_are_counted_by_reason_and_written(inputs: list[Path], toy_encoder: Path, shards: int, tmp_path: Path) -> None:
+    summary = embed(inputs, tmp_path, toy_encoder, *FILTERS, "--keep-dropped", "--shards", shards)
     assert rows(tmp_path / "sentences") == [
         ("ONE TWO THREE", 1, "b.txt", 2),
         ("One two three!", 1, "a.txt", 3),
@@ -68,21 +69,21 @@ def test_what_is_dropped_is_counted_by_reason_and_written_out(inputs: list[Path]
         ("12345 67890", 3, "a.txt", 2, "few_letters", 0.0),
         ("one one one one one one one one", 1, "b.txt", 5, "repetitive", pytest.approx(20 / 24)),
     ]
-    found = counts(tmp_path)
-    assert found == {
+    outcomes = counts(tmp_path)
+    assert outcomes == {
         "lines": 12, "kept": 7, "empty": 1, "invalid": 0, "too_long": 0, "few_letters": 3, "repetitive": 1, "duplicate": 2,
     }  # fmt: skip
-    assert found["lines"] == sum(count for name, count in found.items() if name not in ("lines", "duplicate"))
-    assert "3 few letters, 1 repetitive" in printed
+    assert outcomes["lines"] == sum(count for name, count in outcomes.items() if name not in ("lines", "duplicate"))
+    assert "3 few letters, 1 repetitive" in summary
     assert stages.read_manifest(str(tmp_path / "dropped"), "dropped").rows == 2
     assert {path.name for path in tmp_path.iterdir()} == {"sentences", "embeddings", "dropped"}
 
 
 @pytest.mark.parametrize("shards", SHARDS)
-def test_near_duplicates_become_the_first_of_them_with_all_their_counts(
+def test_near_duplicates_become_the_first_with_the_sum_of_counts(
     inputs: list[Path], toy_encoder: Path, shards: int, tmp_path: Path
 ) -> None:
-    embedded(inputs, tmp_path, toy_encoder, *FILTERS, "--collapse", "--keep-dropped", "--shards", shards)
+    embed(inputs, tmp_path, toy_encoder, *FILTERS, "--collapse", "--keep-dropped", "--shards", shards)
     assert rows(tmp_path / "sentences") == [
         ("four five six", 2, "a.txt", 4),
         ("one two three", 4, "a.txt", 1),
@@ -94,56 +95,56 @@ def test_near_duplicates_become_the_first_of_them_with_all_their_counts(
         ("One two three!", 1, "a.txt", 3, "near_duplicate"),
         ("one one one one one one one one", 1, "b.txt", 5, "repetitive"),
     ]
-    found = counts(tmp_path)
-    assert (found["kept"], found["near_duplicate"], found["duplicate"]) == (7, 2, 2)
+    outcomes = counts(tmp_path)
+    assert (outcomes["kept"], outcomes["near_duplicate"], outcomes["duplicate"]) == (7, 2, 2)
     assert {path.name for path in tmp_path.iterdir()} == {"sentences", "embeddings", "dropped"}
 
 
-def test_collapse_is_that_of_all_sentences_at_once_whatever_the_shards(toy_encoder: Path, tmp_path: Path) -> None:
+def test_collapse_does_not_depend_on_the_number_of_shards(toy_encoder: Path, tmp_path: Path) -> None:
     words = ["one", "One", "ONE!", "two", "Two.", "three", "Three", "four"]
-    lines = [f"{words[at % 8]} {words[at * 3 % 8]}{'.' * (at % 3)}" for at in range(60)]
+    lines = [f"{words[n % 8]} {words[n * 3 % 8]}{'.' * (n % 3)}" for n in range(60)]
     text = tmp_path / "text.txt"
     text.write_text("".join(f"{line}\n" for line in lines))
     expected: dict[str, tuple[str, int, int]] = {}
-    times = Counter(skeleton(line) for line in lines)
+    form_counts = Counter(skeleton(line) for line in lines)
     for number, line in enumerate(lines, start=1):
-        expected.setdefault(skeleton(line), (line, times[skeleton(line)], number))
+        expected.setdefault(skeleton(line), (line, form_counts[skeleton(line)], number))
     for shards in SHARDS:
-        embedded([text], tmp_path / str(shards), toy_encoder, "--collapse", "--shards", shards)
+        embed([text], tmp_path / str(shards), toy_encoder, "--collapse", "--shards", shards)
         assert [(row[0], row[1], row[3]) for row in rows(tmp_path / str(shards) / "sentences")] == sorted(expected.values())
 
 
-@pytest.mark.parametrize("options", [(), ("--collapse",)], ids=["sifted", "collapsed"])
-class TestAgain:
-    def test_a_run_that_was_stopped_gives_the_same_bytes(
+@pytest.mark.parametrize("options", [(), ("--collapse",)], ids=["filtered", "collapsed"])
+class TestRerun:
+    def test_resumed_run_gives_the_same_bytes(
         self, options: tuple[str, ...], inputs: list[Path], toy_encoder: Path, tmp_path: Path
     ) -> None:
-        given = (*FILTERS, "--keep-dropped", "--shards", 3, *options)
-        embedded(inputs, tmp_path, toy_encoder, *given)
-        before, counted = files(tmp_path), counts(tmp_path)
+        all_options = (*FILTERS, "--keep-dropped", "--shards", 3, *options)
+        embed(inputs, tmp_path, toy_encoder, *all_options)
+        shards_before, counts_before = shard_bytes(tmp_path), counts(tmp_path)
         (tmp_path / "sentences/manifest.json").unlink()
         (tmp_path / "sentences/part-00001-of-00003.parquet").unlink()
         (tmp_path / "dropped/manifest.json").unlink()
         (tmp_path / "dropped/part-00002-of-00003.parquet").write_bytes(b"half")
-        embedded(inputs, tmp_path, toy_encoder, *given)
-        assert (files(tmp_path), counts(tmp_path)) == (before, counted)
+        embed(inputs, tmp_path, toy_encoder, *all_options)
+        assert (shard_bytes(tmp_path), counts(tmp_path)) == (shards_before, counts_before)
 
-    def test_what_is_dropped_can_be_asked_for_later(
+    def test_dropped_sentences_can_be_requested_later(
         self, options: tuple[str, ...], inputs: list[Path], toy_encoder: Path, tmp_path: Path
     ) -> None:
-        given = (*FILTERS, "--shards", 3, *options)
-        embedded(inputs, tmp_path / "a", toy_encoder, *given)
+        all_options = (*FILTERS, "--shards", 3, *options)
+        embed(inputs, tmp_path / "a", toy_encoder, *all_options)
         assert not (tmp_path / "a/dropped").exists()
-        embedded(inputs, tmp_path / "a", toy_encoder, *given, "--keep-dropped")
-        embedded(inputs, tmp_path / "b", toy_encoder, *given, "--keep-dropped")
-        assert files(tmp_path / "a") == files(tmp_path / "b")
+        embed(inputs, tmp_path / "a", toy_encoder, *all_options, "--keep-dropped")
+        embed(inputs, tmp_path / "b", toy_encoder, *all_options, "--keep-dropped")
+        assert shard_bytes(tmp_path / "a") == shard_bytes(tmp_path / "b")
 
 
-class TestCannotBeSifted:
+class TestErrors:
     """Exit status 1 and one line on stderr."""
 
     @pytest.mark.parametrize(
-        ("given", "said"),
+        ("option", "message"),
         [
             ("colour", "unknown --filter 'colour'; one of recommended, min_chars"),
             ("numbers", "unknown --filter 'numbers'"),
@@ -156,47 +157,47 @@ class TestCannotBeSifted:
             ("", "unknown --filter ''"),
         ],
     )
-    def test_a_filter_that_is_none(self, given: str, said: str, inputs: list[Path], tmp_path: Path) -> None:
-        assert said in refused("embed", *inputs, "--output", tmp_path / "out", "--filter", given)
+    def test_invalid_filter_option(self, option: str, message: str, inputs: list[Path], tmp_path: Path) -> None:
+        assert message in refused("embed", *inputs, "--output", tmp_path / "out", "--filter", option)
         assert not (tmp_path / "out").exists()
 
-    def test_other_filters_in_one_folder(self, inputs: list[Path], toy_encoder: Path, tmp_path: Path) -> None:
-        embedded(inputs, tmp_path / "out", toy_encoder, "--filter", "letters=0.5")
-        again = ("embed", *inputs, "--output", tmp_path / "out", "--encoder", toy_encoder)
-        assert "made with filter letters 0.5, now None" in refused(*again)
-        assert "made with filter letters 0.5, now 0.4" in refused(*again, "--filter", "letters")
-        assert "made with collapse False, now True" in refused(*again, "--filter", "letters=0.5", "--collapse")
+    def test_output_of_other_filters_is_refused(self, inputs: list[Path], toy_encoder: Path, tmp_path: Path) -> None:
+        embed(inputs, tmp_path / "out", toy_encoder, "--filter", "letters=0.5")
+        command = ("embed", *inputs, "--output", tmp_path / "out", "--encoder", toy_encoder)
+        assert "made with filter letters 0.5, now None" in refused(*command)
+        assert "made with filter letters 0.5, now 0.4" in refused(*command, "--filter", "letters")
+        assert "made with collapse False, now True" in refused(*command, "--filter", "letters=0.5", "--collapse")
 
-    def test_filters_that_leave_nothing(self, inputs: list[Path], toy_encoder: Path, tmp_path: Path) -> None:
+    def test_filters_that_drop_every_sentence(self, inputs: list[Path], toy_encoder: Path, tmp_path: Path) -> None:
         options = ("--encoder", toy_encoder, "--filter", "min_words=20", "--keep-dropped")
-        said = refused("embed", *inputs, "--output", tmp_path / "out", *options)
-        assert "the filters leave not one sentence (12 lines, 1 empty, 11 few words); ask less of them" in said
+        message = refused("embed", *inputs, "--output", tmp_path / "out", *options)
+        assert "the filters drop every sentence (12 lines, 1 empty, 11 few words); relax their bounds" in message
         assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("command", ["embed", "mine"])
-def test_the_identifier_of_languages_is_asked_for_before_any_work(
+def test_missing_language_identifier_is_reported_before_any_work(
     command: str, inputs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "py3langid.langid", None)  # as where the extra is not installed
-    _identifier.cache_clear()
+    monkeypatch.setitem(sys.modules, "py3langid.langid", None)  # as if the extra were not installed
+    load_identifier.cache_clear()
     name = "language" if command == "embed" else "languages"
     assert "pip install 'bitext-miner[langid]'" in refused(command, *inputs, "--output", tmp_path / "out", "--filter", name)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_language_is_asked_for_where_it_is_known(toy_encoder: Path, tmp_path: Path) -> None:
+def test_language_filters_apply_only_to_a_known_language(toy_encoder: Path, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("Das ist ein deutscher Satz.\nThis is an English sentence.\nЭто русское предложение.\n")
     for lang, kept in (("de", 1), ("und", 3)):
-        embedded([text], tmp_path / lang, toy_encoder, "--lang", lang, "--filter", "script", "--filter", "language")
+        embed([text], tmp_path / lang, toy_encoder, "--lang", lang, "--filter", "script", "--filter", "language")
         assert counts(tmp_path / lang)["kept"] == kept
 
 
 @pytest.mark.parametrize(
     ("settings", "filters"), [(SentenceFilters, SENTENCE_FILTERS), (PairFilters, PAIR_FILTERS)], ids=["sentences", "pairs"]
 )
-def test_every_filter_has_a_setting_and_the_usual_bounds_can_be_set(settings: type[Filters], filters: dict[str, object]) -> None:
+def test_every_filter_has_a_setting_and_a_valid_usual_bound(settings: type[Filters], filters: dict[str, object]) -> None:
     assert list(settings.model_fields) == list(filters)
     assert settings.check().bounds() == {}
     assert settings.check(**dict.fromkeys(settings.USUAL, True)).bounds() == settings.USUAL

@@ -12,8 +12,8 @@ from command import refused, told
 from dense import one_to_one
 
 from miner.config.commands import PairFilters
-from miner.filters.hubs import times
-from miner.filters.pairs import PAIR_FILTERS, PairTexts, judge_pairs
+from miner.filters.hubs import count_occurrences
+from miner.filters.pairs import PAIR_FILTERS, PairTexts, apply_pair_filters
 from miner.tables import DROPPED_PAIRS
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -126,9 +126,9 @@ def test_pairs_are_those_of_all_candidates_judged_beforehand(tmp_path: Path) -> 
     table = pq.read_table(tmp_path / "all/bitext.parquet")
     bounds = {"copies": 0.1, "junk": 0.3, "numbers": 0.0, "length_ratio": 1.3, "hubs": 3.5}
     ids = [table[name].to_numpy() for name in ("source_id", "target_id")]
-    crowds = np.maximum(*(times(side).of(side) for side in ids)) / 4
+    crowds = np.maximum(*(count_occurrences(side).of(side) for side in ids)) / 4
     texts = (table[name].to_pylist() for name in ("source_text", "target_text"))
-    verdicts = judge_pairs(PairTexts(*texts, ("eng_Latn", "deu_Latn"), crowds), bounds)
+    verdicts = apply_pair_filters(PairTexts(*texts, ("eng_Latn", "deu_Latn"), crowds), bounds)
     assert all(verdicts.counts()[known.reason] for name, known in PAIR_FILTERS.items() if name in bounds)
     rows = zip(-table["margin"].to_numpy(), *(side.tolist() for side in ids), strict=True)
     ranked = sorted(row for row, kept in zip(rows, verdicts.kept, strict=True) if kept and -row[0] > 0.9)
@@ -149,5 +149,5 @@ def test_the_usual_bounds_lose_hardly_a_true_pair_of_the_examples() -> None:
         lines = {name: (EXAMPLES / f"{name}.txt").read_text(encoding="utf-8").splitlines() for name in ("en", lang)}
         gold = [tuple(map(int, line.split())) for line in (EXAMPLES / f"gold.en-{lang}.tsv").read_text().splitlines()]
         sides = [lines["en"][one - 1] for one, _ in gold], [lines[lang][other - 1] for _, other in gold]
-        verdicts = judge_pairs(PairTexts(*sides, ("eng_Latn", code), np.ones(len(gold))), PairFilters.USUAL)
+        verdicts = apply_pair_filters(PairTexts(*sides, ("eng_Latn", code), np.ones(len(gold))), PairFilters.USUAL)
         assert verdicts.kept.mean() > 0.995, verdicts.counts()

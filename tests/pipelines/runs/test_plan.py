@@ -51,7 +51,7 @@ def write(path: Path, texts: list[str], opener: Callable[..., Any] = open) -> st
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let files of a megabyte be as large as those of which parts are looked at."""
-    for name, value in {"HEAD": 1 << 16, "HEAD_STEP": 1 << 12}.items():
+    for name, value in {"HEAD_BYTES": 1 << 16, "HEAD_STEP_BYTES": 1 << 12}.items():
         monkeypatch.setattr(streams, name, value)
     for name, value in {"COUNTED": 1 << 16, "WINDOW": 1 << 14, "FILES": 4, "KEPT": 1 << 11}.items():
         monkeypatch.setattr(corpus_size, name, value)

@@ -1,0 +1,85 @@
+"""Scatter: read each input into one file of sentences grouped by id range, under `OUTPUT/.ranges`."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from miner import stages, storage
+from miner.config.commands import TextSettings
+from miner.errors import DataError
+from miner.stages import Stage
+from miner.text import readers, sharding
+from miner.text.sharding import IngestSizes, InputFile
+from pipelines.beam.retry import read_skipped
+from pipelines.beam.runner import ShardTask, run_stage
+from pipelines.corpus.increments import Signatures
+
+
+@dataclass(frozen=True)
+class ScatteredFiles:
+    """The scattered sentences of one increment, and the shards that they become."""
+
+    folder: str
+    num_ranges: int
+    increment: int  # 0 for the inputs of the first run
+    sizes: IngestSizes
+
+    def shard_names(self) -> list[str]:
+        """Return the names of the shards, one per id range."""
+        suffix = f".{self.increment}.parquet" if self.increment else ".parquet"
+        return [stages.shard_name(index, self.num_ranges, suffix) for index in range(self.num_ranges)]
+
+    def gather(self, shard: str) -> pa.Table:
+        """Return the unique sentences of the id range of a shard, sorted by id."""
+        return sharding.gather_range(self.folder, stages.shard_index(shard), self.num_ranges, self.sizes)
+
+
+@dataclass(frozen=True)
+class ScatterResult:
+    """What was read, and what could not be."""
+
+    counts: Mapping[str, int]  # of lines, see `readers.LINE_COUNTS`
+    skipped: Mapping[str, str]  # input -> error
+
+
+class ScatterTask(ShardTask):
+    """Read one input into one scattered file."""
+
+    processed_counts = frozenset({"lines", "kept"})
+
+    def __init__(self, scattered: ScatteredFiles, files: Sequence[InputFile], settings: TextSettings) -> None:
+        self.scattered = scattered
+        self.settings = settings
+        self.files = {sharding.scattered_name(file.source): file for file in files}
+
+    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
+        folder, num_ranges = self.scattered.folder, self.scattered.num_ranges
+        counts = sharding.scatter_input(self.files[name], folder, num_ranges, self.settings, self.scattered.sizes)
+        return counts["kept"], counts
+
+
+def scatter_inputs(task: ScatterTask, signatures: Signatures, options: Sequence[str]) -> ScatterResult:
+    """Scatter every input that is not scattered yet. Skips an input that cannot be read, unless the settings are strict.
+
+    Raises DataError if no input can be read, and if the inputs of the first run have no sentence.
+    """
+    folder, settings = task.scattered.folder, task.settings
+    stage = Stage(folder, "ranges", {}, signatures)
+    config_key = {"settings": storage.key(settings.model_dump()), "ranges": str(task.scattered.num_ranges)}
+    file_keys = {name: stage.key({file.source: signatures[file.source], **config_key}) for name, file in task.files.items()}
+    for name in set(storage.names_in(folder)) - set(file_keys):
+        if name.endswith(sharding.ARROW_SUFFIX):  # of an input that is no longer given; gather reads every scattered file
+            storage.remove(stage.path(name))
+            storage.remove(stage.path(f"{stages.MARKERS}/{name}.json"))
+    manifest = run_stage(stage, file_keys, task, options, skip_failed=not settings.strict)
+    counts = Counter(dict.fromkeys(readers.LINE_COUNTS, 0))
+    for shard in manifest.shards:
+        counts.update(shard.counts)
+    if not counts["kept"] and not task.scattered.increment:
+        storage.remove(folder)
+        reasons = ", ".join(f"{counts[name]} {name.replace('_', ' ')}" for name in readers.LINE_COUNTS if name not in ("lines", "kept"))
+        raise DataError(f"{', '.join(signatures)}: no sentence in {counts['lines']} lines ({reasons}); give a text with sentences")
+    errors = read_skipped(manifest)
+    return ScatterResult(dict(counts), {file.source: errors[name] for name, file in task.files.items() if name in errors})
