@@ -114,7 +114,7 @@ def scatter(uri: str, table: pa.Table, numbers: Numbers, ranges: int, metadata: 
 
 
 def scatter_by_id(uri: str, table: pa.Table, column: str, ranges: int, metadata: Mapping[str, str] | None = None) -> None:
-    """The same by the ids of a column, whose ranges are those of `miner.text.sentences`."""
+    """The same by the ids of a column, whose ranges are those of `miner.text.sharding`."""
     scatter(uri, table, range_of(table[column].to_numpy(), ranges), ranges, metadata)
 
 

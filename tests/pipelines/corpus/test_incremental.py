@@ -14,10 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from miner import stages, storage
+from miner.config.commands import EmbedConfig
 from miner.corpus import open_corpus
 from miner.errors import StorageError
 from miner.mining import writers
-from miner.text import sentences
+from miner.text.sharding import IngestSizes
+from pipelines.corpus import embed
 from pipelines.mining import deltas
 from pipelines.search import exact
 
@@ -43,6 +45,14 @@ def mine(folder: Path, output: Path, *options: object) -> str:
     """Mine all files of FOLDER/en and FOLDER/de."""
     sides = (f"{folder}/en/*.txt", f"{folder}/de/*.txt", "--source-lang", "en", "--target-lang", "de", "--engine", "exact")
     return mined(*sides, "--output", output, "--threshold", "1.05", *options)
+
+
+def mine_small_shards(folder: Path, output: Path, range_bytes: int, *options: object, encoder: str = "builtin") -> str:
+    """Embed both sides in id ranges of `range_bytes`, then mine them."""
+    for side, lang in (("source", "en"), ("target", "de")):
+        config = EmbedConfig(inputs=(f"{folder}/{lang}/*.txt",), output=str(output / side), lang=lang, encoder=encoder)
+        embed.run(config, sizes=IngestSizes(range_bytes=range_bytes))
+    return mine(folder, output, "--encoder", encoder, *options)
 
 
 def add(folder: Path, language: str, night: int, some: list[str]) -> None:
@@ -90,9 +100,8 @@ def shards(output: Path) -> list[int]:
     return [len(list((output / f"{side}/embeddings").glob("*.parquet"))) for side in ("source", "target")]
 
 
-def test_nights_give_what_mining_everything_gives(tmp_path: Path, blocks: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nights_give_what_mining_everything_gives(tmp_path: Path, blocks: list[str]) -> None:
     """Three nights: first both sides, then the target alone, then both; some lines come again."""
-    monkeypatch.setattr(sentences, "RANGE_BYTES", 6000)
     english, german = lines("en"), lines("de")
     nights = [(english[:80], german[:60]), ([], german[50:90]), (english[70:], german[90:])]
     pairs, sizes = None, [0, 0]
@@ -100,7 +109,7 @@ def test_nights_give_what_mining_everything_gives(tmp_path: Path, blocks: list[s
         for language, some in zip(("en", "de"), both, strict=True):
             add(tmp_path, language, night, some)
         blocks.clear()
-        told = mine(tmp_path, tmp_path / "nightly")
+        told = mine_small_shards(tmp_path, tmp_path / "nightly", 6000)
         now, before, sizes = pq.read_table(tmp_path / "nightly/bitext.parquet"), sizes, shards(tmp_path / "nightly")
         assert len(blocks) == sizes[0] * sizes[1] - before[0] * before[1]
         if pairs is not None:
@@ -136,23 +145,21 @@ def test_any_nights_give_what_mining_everything_gives(
 ) -> None:
     """Sentences of number words, some of them many times, on random nights, in shards of random sizes; some nights bring nothing."""
     folder, chance = tmp_path_factory.mktemp("nights"), random.Random(seed)
-    options = ("--encoder", toy_encoder, "--threshold", "0.5", "--engine", "exact")
+    options = ("--threshold", "0.5", "--engine", "exact")
     pairs: pa.Table | None = None
     applied_already: set[Path] = set()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sentences, "RANGE_BYTES", size)
-        for night in range(nights):
-            for language, words in zip(("en", "de"), NUMBERS, strict=True):
-                some = [" ".join(chance.choices(words, k=3)) for _ in range(chance.choice([0, 3, 40]) if night else 20)]
-                add(folder, language, night, some)
-            mine(folder, folder / "nightly", *options)
-            now = pq.read_table(folder / "nightly/bitext.parquet")
-            for delta in sorted(set((folder / "nightly/deltas").glob("*.parquet")) - applied_already):
-                pairs = applied(pairs, pq.read_table(delta))
-                applied_already.add(delta)
-            assert pairs is None or pairs.equals(plain(now))
-            pairs = plain(now)
-    mine(folder, folder / "at once", *options)
+    for night in range(nights):
+        for language, words in zip(("en", "de"), NUMBERS, strict=True):
+            some = [" ".join(chance.choices(words, k=3)) for _ in range(chance.choice([0, 3, 40]) if night else 20)]
+            add(folder, language, night, some)
+        mine_small_shards(folder, folder / "nightly", size, *options, encoder=str(toy_encoder))
+        now = pq.read_table(folder / "nightly/bitext.parquet")
+        for delta in sorted(set((folder / "nightly/deltas").glob("*.parquet")) - applied_already):
+            pairs = applied(pairs, pq.read_table(delta))
+            applied_already.add(delta)
+        assert pairs is None or pairs.equals(plain(now))
+        pairs = plain(now)
+    mine(folder, folder / "at once", "--encoder", toy_encoder, *options)
     assert contents(folder / "nightly") == contents(folder / "at once")
 
 
