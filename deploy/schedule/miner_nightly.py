@@ -1,7 +1,7 @@
-"""An Airflow DAG: every night, new crawl files in, new pairs out. It goes into Airflow's folder of DAGs.
+"""An Airflow DAG that mines new crawl files every night. Copy it into Airflow's DAGs directory.
 
-The workers of Airflow need the `miner` command, and the config where NIGHTLY says. A try that fails is followed by another, which goes
-on where the first stopped, and tries again what that set aside (status 3).
+Airflow's workers need the `miner` command and the file CONFIG. A failed task is retried; it resumes where it stopped, and tries again what
+it skipped (status 3).
 """
 
 from datetime import datetime, timedelta
@@ -18,8 +18,8 @@ with DAG(
     description="Mine the pairs of new crawl files",
     schedule="30 2 * * *",
     start_date=datetime(2026, 1, 1),
-    catchup=False,  # one run takes all files that are there
-    max_active_runs=1,  # and holds its folder
+    catchup=False,  # one run processes all files
+    max_active_runs=1,  # a run locks its output
     default_args={"retries": 2, "retry_delay": timedelta(minutes=10)},
     tags=["miner"],
 ) as dag:

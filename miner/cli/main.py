@@ -1,4 +1,4 @@
-"""The `miner` command: finds the command asked for, and loads nothing else."""
+"""The `miner` command: import and run the requested subcommand only."""
 
 import importlib
 import io
@@ -18,27 +18,27 @@ COMMANDS = {
     "export": "Export a bitext to other formats.",
     "score": "Score the line pairs of a bitext.",
     "train": "Train an encoder.",
-    "loop": "Mine, train on what was mined, and mine again.",
-    "eval": "Measure an encoder, or what was mined.",
+    "loop": "Mine, train on the mined pairs, and mine again.",
+    "eval": "Evaluate an encoder or a bitext.",
     "data": "Read public datasets as they are downloaded.",
     "run": "Mine many corpora with one another.",
-    "plan": "Tell what a run would take.",
-    "status": "Tell how far a run is.",
-    "verify": "Check that what was written is still whole.",
-    "report": "Show in pictures what a folder holds.",
+    "plan": "Estimate the time, memory and disk of a run.",
+    "status": "Show the progress of a run.",
+    "verify": "Check that the files of a directory are intact.",
+    "report": "Write an HTML report with charts of a result.",
 }
 
 
 class Miner(click.Group):
-    """Commands are modules of `miner.cli`, loaded when they are asked for; what follows `--` is for Beam."""
+    """A group whose commands are modules of `miner.cli`, imported on request. Arguments after `--` are for Beam."""
 
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
-        ours, beams = _split(list(sys.argv[1:] if args is None else args))
-        edge = console.ConsoleOptions(beam_options=tuple(beams))
-        console.configure_logging(edge)
+        arguments, beam_options = _split(list(sys.argv[1:] if args is None else args))
+        options = console.ConsoleOptions(beam_options=tuple(beam_options))
+        console.configure_logging(options)
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="replace")  # sentences are printed, whatever alphabet the terminal lacks
-        return super().main(ours, **{"prog_name": "miner", "obj": edge, **extra})
+            sys.stdout.reconfigure(errors="replace")  # terminals may lack the alphabet of a sentence
+        return super().main(arguments, **{"prog_name": "miner", "obj": options, **extra})
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
@@ -60,9 +60,9 @@ class Miner(click.Group):
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """The arguments before the first `--`, and those behind it."""
-    at = arguments.index("--") if "--" in arguments else len(arguments)
-    return arguments[:at], arguments[at + 1 :]
+    """Split the arguments at the first `--`."""
+    index = arguments.index("--") if "--" in arguments else len(arguments)
+    return arguments[:index], arguments[index + 1 :]
 
 
 @click.group("miner", cls=Miner, context_settings={"help_option_names": ["-h", "--help"]})
@@ -70,7 +70,7 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
 def main() -> None:
     """Mine parallel sentences from text that nobody aligned.
 
-    Whatever follows `--` goes to Apache Beam, which runs the work: `miner embed text.txt --output out -- --runner=FlinkRunner`.
+    Options after `--` are passed to Apache Beam, which runs the stages: `miner embed text.txt --output out -- --runner=FlinkRunner`.
     """
 
 

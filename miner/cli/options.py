@@ -1,4 +1,4 @@
-"""Options that several commands share. Their defaults are those of `miner.config`, so that each stands in one place."""
+"""Options that several commands share. Their defaults come from `miner.config`, so each is defined once."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -12,13 +12,13 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def setting(model: type[Settings], name: str, help: str, **extra: Any) -> Callable[[Function], Function]:
-    """The option of the setting `name` of `model`, called as the setting is."""
+    """Create the option --NAME for the setting NAME of `model`, with its default."""
     default = model.model_fields[name].default
     return click.option(f"--{name.replace('_', '-')}", name, default=default, show_default=default is not None, help=help, **extra)
 
 
 def group(*options: Callable[[Function], Function]) -> Callable[[Function], Function]:
-    """Several options as one decorator, in the order of the help."""
+    """Combine options into one decorator, in the order of the help."""
 
     def decorate(function: Function) -> Function:
         for option in reversed(options):
@@ -29,41 +29,43 @@ def group(*options: Callable[[Function], Function]) -> Callable[[Function], Func
 
 
 encoder_options = group(
-    setting(EncoderSettings, "encoder", "`builtin`, a folder, or a hub id.", metavar="NAME"),
-    setting(EncoderSettings, "pooling", "cls, mean, max, first_last_avg or layer:N; without it, as the folder says.", metavar="NAME"),
+    setting(EncoderSettings, "encoder", "`builtin`, a folder, or a model id of the Hugging Face Hub.", metavar="NAME"),
+    setting(EncoderSettings, "pooling", "cls, mean, max, first_last_avg or layer:N; by default, the encoder's own.", metavar="NAME"),
     setting(EncoderSettings, "device", "auto, cpu, cuda or cuda:N.", metavar="NAME"),
-    setting(EncoderSettings, "dtype", "Of a transformer's arithmetic.", type=click.Choice(["auto", "float32", "bfloat16", "float16"])),
-    setting(EncoderSettings, "batch_tokens", "Tokens in one batch of a transformer.", type=int),
-    setting(EncoderSettings, "max_tokens", "A transformer cuts longer sentences; without it, at its own limit.", type=int),
+    setting(EncoderSettings, "dtype", "Data type of a transformer.", type=click.Choice(["auto", "float32", "bfloat16", "float16"])),
+    setting(EncoderSettings, "batch_tokens", "Maximum number of tokens per batch of a transformer.", type=int),
+    setting(EncoderSettings, "max_tokens", "Truncate longer sentences; by default, at the transformer's own limit.", type=int),
 )
 
 text_column_option = setting(TextSettings, "text_column", "Column of TSV, JSONL or Parquet: a name, or a number from 1.", metavar="NAME")
 
 reading_options = group(
-    setting(TextSettings, "strict", "Stop at the first bad line or file instead of leaving it out.", is_flag=True),
+    setting(TextSettings, "strict", "Stop at the first invalid line or file instead of skipping it.", is_flag=True),
     setting(TextSettings, "max_chars", "Drop longer lines.", type=int),
-    setting(TextSettings, "shards", "Shards to cut the text into; without it, one for about 32 MB.", type=int),
+    setting(TextSettings, "shards", "Number of shards; by default, one per 32 MB of text.", type=int),
 )
 
 text_options = group(text_column_option, reading_options)
 
 collapse_option = setting(
-    SentenceSettings, "collapse", "Count sentences that differ in case, punctuation and spaces alone as one.", is_flag=True
+    SentenceSettings, "collapse", "Treat sentences that differ only in case, punctuation and spaces as one.", is_flag=True
 )
 
 approximate_options = group(
-    setting(ApproximateSettings, "target_recall", "Of FAISS: share of the true neighbours to find.", type=float),
-    setting(ApproximateSettings, "memory", "Of FAISS: what an index may take, where its kind is chosen.", metavar="SIZE"),
+    setting(ApproximateSettings, "target_recall", "Recall of the nearest neighbours with FAISS.", type=float),
+    setting(ApproximateSettings, "memory", "Memory limit for the choice of the FAISS index.", metavar="SIZE"),
 )
 
 config_argument = click.argument("config", metavar="CONFIG")
 
 
 def changes_option(example: str) -> Callable[[Function], Function]:
-    """The option that changes settings of CONFIG, as in the example."""
-    return click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help=f"Change a setting of CONFIG: {example}.")
+    """Create the option --set, which changes settings of CONFIG, with an example for the help."""
+    return click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help=f"Change a setting of CONFIG, for example {example}.")
 
 
-output_option = click.option("--output", required=True, metavar="DIR", help="Folder to write; run again, it goes on where it stopped.")
-json_option = click.option("--json", "json_file", metavar="FILE", help="Also write the figures to this file.")
+output_option = click.option(
+    "--output", required=True, metavar="DIR", help="Output directory. Run again, the command resumes where it stopped."
+)
+json_option = click.option("--json", "json_file", metavar="FILE", help="Also write the results to this JSON file.")
 lang_option = setting(EmbedConfig, "lang", "Language of the text: de, deu, deu_Latn.", metavar="CODE")

@@ -1,4 +1,4 @@
-"""The command line: what it prints, where, and with which exit status."""
+"""The command line: output, error messages and exit statuses."""
 
 import contextlib
 import gzip
@@ -34,7 +34,7 @@ def text(tmp_path: Path) -> Path:
     return path
 
 
-def test_embed_prints_what_it_did_and_writes_the_same_as_figures(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
+def test_embed_prints_a_summary_and_writes_it_as_json(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
     out, figures = tmp_path / "out", tmp_path / "figures.json"
     result = miner("embed", text, "--lang", "en", "--encoder", toy_encoder, "--output", out, "--json", figures)
     assert (result.exit_code, result.stderr) == (0, "")
@@ -57,14 +57,14 @@ def test_embed_reads_standard_input(tmp_path: Path, toy_encoder: Path) -> None:
         {"text": "one two", "source": "-", "line": 1},
         {"text": "three", "source": "-", "line": 2},
     ]
-    before = (out / "embeddings" / opened.shards[0].name).stat().st_mtime_ns
+    modified = (out / "embeddings" / opened.shards[0].name).stat().st_mtime_ns
     assert miner(*arguments, stdin=b"one two\nthree\n").exit_code == 0
-    assert (out / "embeddings" / opened.shards[0].name).stat().st_mtime_ns == before
+    assert (out / "embeddings" / opened.shards[0].name).stat().st_mtime_ns == modified
     assert sorted(path.name for path in out.iterdir()) == ["embeddings", "sentences"]
 
 
 def bad_inputs(folder: Path) -> dict[str, Path]:
-    """Files no sentence can be had from, by what is wrong with them."""
+    """Files without a readable sentence, by name."""
     contents = {
         "empty.txt": b"",
         "blank.txt": b"\n \n\t\n",
@@ -108,7 +108,9 @@ def bad_inputs(folder: Path) -> dict[str, Path]:
         ("not.parquet", ["--text-column", "text"], "not.parquet: truncated or not Parquet"),
     ],
 )
-def test_bad_text_is_one_line_and_leaves_nothing(tmp_path: Path, toy_encoder: Path, name: str, options: list[str], message: str) -> None:
+def test_invalid_text_is_one_line_and_leaves_no_output(
+    tmp_path: Path, toy_encoder: Path, name: str, options: list[str], message: str
+) -> None:
     path = bad_inputs(tmp_path)[name]
     out = tmp_path / "out"
     assert message in refused("embed", path, "--encoder", toy_encoder, "--output", out, *options)
@@ -130,27 +132,27 @@ def test_bad_text_is_one_line_and_leaves_nothing(tmp_path: Path, toy_encoder: Pa
         (["--", "--direct_num_workers=many"], "invalid int value: 'many'"),
     ],
 )
-def test_bad_options_are_one_line_and_leave_nothing(
+def test_invalid_options_are_one_line_and_leave_no_output(
     text: Path, tmp_path: Path, toy_encoder: Path, options: list[str], message: str
 ) -> None:
     assert message in refused("embed", text, "--encoder", toy_encoder, "--output", tmp_path / "out", *options)
     assert not (tmp_path / "out").exists()
 
 
-def test_an_output_that_cannot_be_is_one_line(text: Path, toy_encoder: Path) -> None:
+def test_an_impossible_output_is_one_line(text: Path, toy_encoder: Path) -> None:
     for out in (text, text / "below"):
         assert "Not a directory; choose another place" in refused("embed", text, "--encoder", toy_encoder, "--output", out)
     assert text.read_text() == "one two\nthree\none two\n"
 
 
-def test_an_output_of_other_settings_is_one_line(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
+def test_output_of_other_settings_is_refused_in_one_line(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
     arguments = ["embed", text, "--encoder", toy_encoder, "--output", tmp_path / "out", "--lang"]
     assert miner(*arguments, "en").exit_code == 0
     assert "made with lang 'eng_Latn', now 'deu_Latn'; choose another --output" in refused(*arguments, "de")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mounts a small file system")
-def test_a_full_disk_is_one_line_and_leaves_no_half_file(tmp_path: Path, toy_encoder: Path) -> None:
+def test_a_full_disk_is_one_line_and_leaves_no_partial_file(tmp_path: Path, toy_encoder: Path) -> None:
     text, disk = tmp_path / "text.txt", tmp_path / "disk"
     text.write_text("".join(f"one two {n}\n" for n in range(20_000)))
     disk.mkdir()
@@ -159,9 +161,9 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_file(tmp_path: Path, toy_enc
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
     except FileNotFoundError:
-        pytest.skip("no unshare here")
+        pytest.skip("unshare is not installed")
     if done.returncode == 77 or "unshare" in done.stderr:
-        pytest.skip("may not mount here")
+        pytest.skip("mounting is not allowed")
     assert done.returncode == 1, done.stderr
     assert done.stderr.startswith("miner: error: ")
     assert "No space left on device; free some space or choose another place, then run the same command again" in done.stderr
@@ -169,54 +171,54 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_file(tmp_path: Path, toy_enc
     assert ".tmp" not in done.stdout
 
 
-def test_debug_shows_where_the_error_comes_from_before_or_behind_the_command(tmp_path: Path) -> None:
+def test_debug_prints_the_traceback_before_or_after_the_command(tmp_path: Path) -> None:
     arguments = ["embed", tmp_path / "missing", "--output", tmp_path / "out"]
-    for given in (["--debug", *arguments], [*arguments, "--debug"]):
-        result = miner(*given)
+    for words in (["--debug", *arguments], [*arguments, "--debug"]):
+        result = miner(*words)
         assert result.exit_code == 1
         assert result.stderr.startswith("Traceback")
         assert result.stderr.splitlines()[-1].startswith("miner: error: ")
 
 
-def test_what_follows_two_dashes_goes_to_beam(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
+def test_options_after_two_dashes_are_passed_to_beam(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
     options = ["--runner=DirectRunner", "--direct_running_mode=in_memory"]
     assert miner("embed", text, "--encoder", toy_encoder, "--output", tmp_path / "out", "--", *options).exit_code == 0
     assert open_corpus(str(tmp_path / "out")).rows == 2
 
 
 @pytest.mark.slow
-def test_worker_processes_make_the_same_and_stay_quiet(tmp_path: Path, toy_encoder: Path) -> None:
+def test_worker_processes_write_the_same_output_and_print_nothing(tmp_path: Path, toy_encoder: Path) -> None:
     text, out = tmp_path / "text.txt", tmp_path / "out"
     text.write_text("".join(f"one two {n}\n" for n in range(100)))
     arguments = ["embed", text, "--encoder", toy_encoder, "--shards", "4", "--output", out]
     assert miner(*arguments).exit_code == 0
-    alone = open_corpus(str(out))
+    expected = open_corpus(str(out))
     shutil.rmtree(out / "embeddings")
     processes = ["--", "--direct_running_mode=multi_processing", "--direct_num_workers=2"]
     done = subprocess.run([*MINER, *arguments, *processes], cwd=ROOT, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
-    # What takes longer than a moment tells how far it is; nothing else speaks.
+    # Only progress may be printed, if it takes long enough.
     assert all(re.fullmatch(r"miner: [a-z]+: \d+ of \d+ shards", line) for line in done.stderr.splitlines()), done.stderr
     assert done.stdout.startswith("100 lines: 100 kept\n")
-    assert open_corpus(str(out)) == alone
+    assert open_corpus(str(out)) == expected
 
 
-def test_a_bar_is_drawn_where_there_is_a_terminal(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (24, 80))
+def test_a_progress_bar_is_drawn_in_a_terminal(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
+    terminal, process_end = pty.openpty()
+    termios.tcsetwinsize(process_end, (24, 80))
     command = [*MINER, "embed", text, "--encoder", toy_encoder, "--output", tmp_path / "out"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
-        os.close(theirs)
-        drawn = b""
-        with contextlib.suppress(OSError):  # at the end of what the process writes
-            while part := os.read(ours, 4096):
-                drawn += part
-        os.close(ours)
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=process_end, text=True) as process:
+        os.close(process_end)
+        screen = b""
+        with contextlib.suppress(OSError):  # at the end of the output
+            while part := os.read(terminal, 4096):
+                screen += part
+        os.close(terminal)
         assert process.stdout is not None
         printed = process.stdout.read()
     assert process.returncode == 0
     for stage in ("sentences", "embeddings"):
-        assert re.search(rf"{stage}: +0%.* 0/1 ", drawn.decode())
+        assert re.search(rf"{stage}: +0%.* 0/1 ", screen.decode())
     assert printed.startswith("3 lines: 3 kept")
 
 
@@ -225,7 +227,7 @@ def test_ctrl_c_stops_with_one_line(tmp_path: Path, toy_encoder: Path) -> None:
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     started = time.monotonic()
     while not (tmp_path / "out").exists() and time.monotonic() - started < 120:
-        time.sleep(0.05)  # it waits for standard input then
+        time.sleep(0.05)  # then it waits for standard input
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=180)
     assert (process.returncode, out) == (130, "")
@@ -233,7 +235,7 @@ def test_ctrl_c_stops_with_one_line(tmp_path: Path, toy_encoder: Path) -> None:
     assert not [path for path in (tmp_path / "out").rglob("*") if path.suffix == ".tmp"]
 
 
-def test_a_closed_pipe_is_no_error_to_speak_of() -> None:
+def test_a_closed_pipe_prints_no_error() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run([*MINER, "--help"], cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, timeout=180)
@@ -242,7 +244,7 @@ def test_a_closed_pipe_is_no_error_to_speak_of() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["embed"], ["embed", "text.txt"], ["no-such-command"], ["embed", "--no-such-option"]])
-def test_wrong_usage_is_status_2(arguments: list[str]) -> None:
+def test_usage_errors_exit_with_status_2(arguments: list[str]) -> None:
     result = miner(*arguments)
     assert result.exit_code == 2
     assert "Usage: miner" in result.stderr
@@ -254,22 +256,22 @@ def test_version() -> None:
 
 def test_help_names_every_command() -> None:
     for arguments in ([], ["--help"], ["-h"]):
-        shown = miner(*arguments).output
-        assert [line.split()[0] for line in shown.partition("Commands:\n")[2].splitlines()] == list(COMMANDS)
+        text = miner(*arguments).output
+        assert [line.split()[0] for line in text.partition("Commands:\n")[2].splitlines()] == list(COMMANDS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_shows_an_example_and_takes_debug(name: str) -> None:
+def test_every_command_has_an_example_and_debug(name: str) -> None:
     command = main.get_command(click.Context(main), name)
-    below = [[name, other] for other in command.commands] if isinstance(command, click.Group) else [[name]]
-    for words in below:
+    commands = [[name, other] for other in command.commands] if isinstance(command, click.Group) else [[name]]
+    for words in commands:
         result = miner(*words, "--help")
         assert result.exit_code == 0
         assert f"  miner {' '.join(words)} " in result.stdout.partition("\n")[2]
         assert "--debug" in result.stdout
 
 
-def test_the_defaults_shown_are_those_of_the_settings() -> None:
-    shown = " ".join(miner("embed", "--help").stdout.split())
-    assert f"Drop longer lines. [default: {EmbedConfig.model_fields['max_chars'].default}]" in shown
-    assert f"[default: {EmbedConfig.model_fields['encoder'].default}]" in shown
+def test_help_shows_the_defaults_of_the_settings() -> None:
+    text = " ".join(miner("embed", "--help").stdout.split())
+    assert f"Drop longer lines. [default: {EmbedConfig.model_fields['max_chars'].default}]" in text
+    assert f"[default: {EmbedConfig.model_fields['encoder'].default}]" in text
