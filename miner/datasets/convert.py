@@ -18,6 +18,7 @@ from miner.errors import ConfigError
 
 EXAMPLES = 3  # rows that a summary shows
 
+GroupKey = tuple[tuple[str, ...], str, tuple[str, ...]]  # files, split, languages
 WriteRows = Callable[[dict[str, list[str]]], None]
 
 
@@ -39,17 +40,16 @@ class DatasetSummary:
 
     name: str
     kind: str
-    files: dict[int, FileSummary] = field(default_factory=dict)  # by id of the group
+    files: dict[GroupKey, FileSummary] = field(default_factory=dict)
     languages: Counter[str] = field(default_factory=Counter)  # rows of each language, or of each pair of them
     columns: list[str] = field(default_factory=list)
     examples: list[dict[str, str]] = field(default_factory=list)
 
     def add(self, batch: RowBatch) -> None:
         group = batch.group
-        summary = self.files.get(id(group))
-        if summary is None:
-            files = [file.uri for _, file in sorted(group.files.items())]
-            summary = self.files[id(group)] = FileSummary(files, group.split, list(group.languages))
+        files = tuple(file.uri for _, file in sorted(group.files.items()))
+        key = (files, group.split, group.languages)
+        summary = self.files.setdefault(key, FileSummary(list(files), group.split, list(group.languages)))
         summary.rows += batch.num_read
         summary.kept += len(batch)
         summary.dropped += batch.dropped

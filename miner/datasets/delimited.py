@@ -54,6 +54,7 @@ class DelimitedRows:
         if self.header:
             names = self._read_header(file, rows, columns)
         positions = {name: names.index(at) if isinstance(at, str) else at for name, at in columns.items() if at in names or not names}
+        least = 1 + max(at for name, at in positions.items() if name not in self.optional)
         where = names.index(self.where[0]) if self.where else -1
         for line, cells in rows:
             if isinstance(cells, Dropped):
@@ -63,7 +64,7 @@ class DelimitedRows:
             elif self.where and (len(cells) <= where or self.where[1].get(cells[where].strip()) != group.split):
                 continue
             else:
-                yield line, self._pick(cells, positions)
+                yield line, self._pick(cells, positions, least)
 
     def _all(self, lang: str) -> Columns:
         return {**self.columns, **(self.lang_columns.get(lang) or self.lang_columns.get("", {}))}
@@ -71,13 +72,12 @@ class DelimitedRows:
     def _least(self, columns: Columns) -> int:
         return 1 + max((at for name, at in columns.items() if isinstance(at, int) and name not in self.optional), default=0)
 
-    def _pick(self, cells: list[str], positions: Mapping[str, int]) -> Cells | Dropped:
-        least = 1 + max(at for name, at in positions.items() if name not in self.optional)
-        if len(cells) < least or (self.cells and len(cells) not in self.cells):
-            if not any(cell.strip() for cell in cells):
-                return Dropped("blank", "a blank line")
-            return Dropped(WRONG_CELLS, f"{len(cells)} cell{'s' if len(cells) != 1 else ''}")
-        return {name: cells[at] for name, at in positions.items() if at < len(cells)}
+    def _pick(self, cells: list[str], positions: Mapping[str, int], least: int) -> Cells | Dropped:
+        if len(cells) >= least and (not self.cells or len(cells) in self.cells):
+            return {name: cells[at] for name, at in positions.items() if at < len(cells)}
+        if not any(cell.strip() for cell in cells):
+            return Dropped("blank", "a blank line")
+        return Dropped(WRONG_CELLS, f"{len(cells)} cell{'s' if len(cells) != 1 else ''}")
 
     def _read_header(self, file: ReleaseFile, rows: Iterator[Cut], columns: Columns) -> list[str]:
         _, first = next(rows, (1, []))

@@ -106,7 +106,7 @@ def _of_split(layout: DatasetLayout, groups: list[FileGroup], split: str | None)
         return groups
     listed = ", ".join(name or "none" for name in splits)
     if split is None:
-        raise DataError(f"{groups[0].title}: {layout.name} has the splits {listed} here; choose one of them")
+        raise DataError(f"{groups[0].title}: {layout.name} has the splits {listed} here; choose one as split, or all")
     chosen = layout.splits.get(split, split)
     kept = [group for group in groups if group.split == chosen]
     if not kept:

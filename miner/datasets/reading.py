@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import compress, islice
 
 from miner.datasets.file_groups import comparable, find_groups
 from miner.datasets.layout import Cells, DatasetForm, DatasetLayout, Dropped, FileGroup, Record, Request
@@ -14,6 +14,7 @@ from miner.languages import canonical
 from miner.text.normalise import clean_all
 
 BATCH_ROWS = 4096
+Columns = dict[str, list[str]]  # our column -> n cells
 ELSEWHERE = "dropped in another language"
 
 
@@ -22,7 +23,7 @@ class RowBatch:
     """Rows of consecutive lines of a group of files."""
 
     group: FileGroup
-    columns: dict[str, list[str]]  # our column -> n cells
+    columns: Columns
     num_read: int  # rows read for these, dropped ones included
     dropped: Counter[str]  # by reason
 
@@ -59,14 +60,15 @@ def _read_groups(layout: DatasetLayout, form: DatasetForm, groups: list[FileGrou
 
 def _batches(layout: DatasetLayout, form: DatasetForm, group: FileGroup, request: Request) -> Iterator[RowBatch]:
     """The batches of a group. DataError for a file without rows, and where no row of the first batch is as expected."""
-    records = _of_languages(form.read(group, request), request.languages)
+    records = form.read(group, request)
+    if request.languages:
+        records = _of_languages(records, request.languages)
     num_read = 0
     while chunk := list(islice(records, BATCH_ROWS)):
-        kept, drops = _usable(layout, form, group, chunk, num_read)
-        if num_read == 0 and not kept:
+        columns, drops = _usable(layout, form, group, chunk, num_read)
+        if num_read == 0 and len(drops) == len(chunk):
             _refuse(layout, form, group, drops)
         num_read += len(chunk)
-        columns = _columns(layout, kept)
         yield RowBatch(group, columns, len(chunk), Counter(drop.reason for _, drop in drops))
     if num_read == 0:
         wanted = f" in {' or '.join(request.languages)}" if request.languages else ""
@@ -76,7 +78,7 @@ def _batches(layout: DatasetLayout, form: DatasetForm, group: FileGroup, request
 def _of_languages(records: Iterator[Record], languages: tuple[str, ...]) -> Iterator[Record]:
     """Without the rows whose own language is not requested."""
     for line, cells in records:
-        if not languages or isinstance(cells, Dropped) or "lang" not in cells or _is_language(cells["lang"], languages):
+        if isinstance(cells, Dropped) or "lang" not in cells or _is_language(cells["lang"], languages):
             yield line, cells
 
 
@@ -96,27 +98,24 @@ def _refuse(layout: DatasetLayout, form: DatasetForm, group: FileGroup, drops: l
 
 def _usable(
     layout: DatasetLayout, form: DatasetForm, group: FileGroup, records: list[Record], rows_before: int
-) -> tuple[list[Cells], list[tuple[int, Dropped]]]:
-    """Cleaned rows, and those that are dropped with their lines."""
+) -> tuple[Columns, list[tuple[int, Dropped]]]:
+    """The columns of the rows that can be used, and the others with their lines."""
     drops = [(line, cells) for line, cells in records if isinstance(cells, Dropped)]
     rows = [(number, cells) for number, (_, cells) in enumerate(records, rows_before + 1) if not isinstance(cells, Dropped)]
     lines = [line for line, cells in records if not isinstance(cells, Dropped)]
-    kept: list[Cells] = []
-    for line, cells in zip(lines, _clean(layout, form, group, rows), strict=True):
-        drop = _fault(layout, form, group, cells)
-        if drop is None:
-            kept.append(cells)
-        else:
-            drops.append((line, drop))
-    return kept, sorted(drops, key=lambda drop: drop[0])
+    columns = _clean(layout, form, group, rows)
+    faults = _faults(layout, form, group, columns)
+    if faults:
+        drops = sorted([*drops, *((lines[row], fault) for row, fault in faults.items())], key=lambda drop: drop[0])
+        keep = [row not in faults for row in range(len(rows))]
+        columns = {name: list(compress(cells, keep)) for name, cells in columns.items()}
+    return columns, drops
 
 
-def _clean(layout: DatasetLayout, form: DatasetForm, group: FileGroup, rows: list[tuple[int, Cells]]) -> list[Cells]:
-    """Numbered rows -> the cells of our columns: texts cleaned as for mining, what the file name says added."""
-    if not rows:
-        return []
-    texts = layout.kind.texts or tuple(rows[0][1])
-    columns: dict[str, list[str]] = {}
+def _clean(layout: DatasetLayout, form: DatasetForm, group: FileGroup, rows: list[tuple[int, Cells]]) -> Columns:
+    """Numbered rows -> our columns: texts cleaned as for mining, what the file name says added."""
+    texts = layout.kind.texts or (tuple(rows[0][1]) if rows else ())
+    columns: Columns = {}
     for name in texts:
         cells = [row.get(name, "") for _, row in rows]
         if form.clean is not None:
@@ -125,39 +124,44 @@ def _clean(layout: DatasetLayout, form: DatasetForm, group: FileGroup, rows: lis
     known = _known(group)
     for name in layout.kind.extras:
         columns[name] = [row[name].strip() if name in row else known.get(name, str(number)) for number, row in rows]
-    return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+    return columns
 
 
 def _known(group: FileGroup) -> dict[str, str]:
     """The columns that the name of a file says. An id that nothing says is the number of the row."""
     source, target = group.languages if len(group.languages) == 2 else (group.lang, group.lang)
-    return {
-        "lang": group.lang,
-        "source_lang": source,
-        "target_lang": target,
-        "lang1": source,
-        "lang2": target,
-        "track": group.track,
-        "label": "",
-        "score": "",
-    }
+    languages = {"lang": group.lang, "source_lang": source, "target_lang": target, "lang1": source, "lang2": target}
+    return {**languages, "track": group.track, "label": "", "score": ""}
 
 
-def _fault(layout: DatasetLayout, form: DatasetForm, group: FileGroup, cells: Cells) -> Dropped | None:
-    """Why a row cannot be used. Its label becomes ours."""
-    texts = [cells[name] for name in layout.kind.texts or cells]
-    if layout.placeholder and layout.placeholder in texts:
-        return Dropped(f"cell is {layout.placeholder}", layout.placeholder)
-    if "" in texts:
-        return Dropped("blank", "an empty cell")
-    if "label" in cells and not (cells["label"] == "" and group.split in form.unlabelled):
-        label = cells["label"] if layout.labels is None else layout.labels.get(cells["label"])
-        if not label:
-            return Dropped("unknown label" if cells["label"] not in ("", "-") else "no label", f"label {cells['label']!r}")
-        cells["label"] = label
-    if "score" in cells and not _is_number(cells["score"]):
-        return Dropped("score is no number" if cells["score"] else "no score", f"score {cells['score']!r}")
-    return None
+def _faults(layout: DatasetLayout, form: DatasetForm, group: FileGroup, columns: Columns) -> dict[int, Dropped]:
+    """Row -> why it cannot be used. Labels become ours."""
+    faults: dict[int, Dropped] = {}
+    texts = [columns[name] for name in layout.kind.texts or columns]
+    if layout.placeholder:
+        _add_faults(faults, texts, layout.placeholder, Dropped(f"cell is {layout.placeholder}", layout.placeholder))
+    _add_faults(faults, texts, "", Dropped("blank", "an empty cell"))
+    if "label" in columns and not (group.split in form.unlabelled and not any(columns["label"])):
+        labels = columns["label"]
+        ours = {label: label if layout.labels is None else layout.labels.get(label, "") for label in set(labels)}
+        for row, label in enumerate(labels):
+            if not ours[label]:
+                reason = "no label" if label in ("", "-") else "unknown label"
+                faults.setdefault(row, Dropped(reason, f"label {label!r}"))
+        columns["label"] = [ours[label] for label in labels]
+    for row, score in enumerate(columns.get("score", ())):
+        if not _is_number(score):
+            faults.setdefault(row, Dropped("score is no number" if score else "no score", f"score {score!r}"))
+    return faults
+
+
+def _add_faults(faults: dict[int, Dropped], columns: list[list[str]], cell: str, fault: Dropped) -> None:
+    """Mark the rows that have this cell in one of the columns."""
+    for cells in columns:
+        if cell in cells:
+            for row, value in enumerate(cells):
+                if value == cell:
+                    faults.setdefault(row, fault)
 
 
 def _is_number(cell: str) -> bool:
@@ -165,11 +169,6 @@ def _is_number(cell: str) -> bool:
         return math.isfinite(float(cell))
     except ValueError:
         return False
-
-
-def _columns(layout: DatasetLayout, rows: list[Cells]) -> dict[str, list[str]]:
-    names = layout.kind.columns or (tuple(rows[0]) if rows else ())
-    return {name: [row[name] for row in rows] for name in names}
 
 
 def _shared_ids(layout: DatasetLayout, form: DatasetForm, groups: list[FileGroup], request: Request) -> set[str]:

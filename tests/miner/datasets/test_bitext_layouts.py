@@ -289,7 +289,7 @@ WRONG = [
     WrongCase(
         "flores-200",
         {"dev/deu_Latn.dev": "A.\n", "devtest/deu_Latn.devtest": "A.\n"},
-        "{}/dev/deu_Latn.dev: flores-200 has the splits dev, devtest here; choose one of them",
+        "{}/dev/deu_Latn.dev: flores-200 has the splits dev, devtest here; choose one as split, or all",
     ),
     WrongCase(
         "ntrex",
