@@ -10,7 +10,7 @@ none for integers, and for floats the bound of Higham (Accuracy and Stability of
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -22,7 +22,9 @@ from miner.search.parallel import parallel_for
 ROW_MULTIPLE = 64  # tiles are padded to a multiple of this: groups divide evenly, and tensor cores need it
 SUM_ERROR_PER_TERM = 2 * 2.0**-24  # of a float32 sum; doubled for units that truncate instead of rounding
 SLACK = 2.0**-20  # of thresholds and bounds, which are float32
-PROBE_ROWS = 1024  # rows and columns of the product that measures a precision
+SHORT_PROBE, PROBE = (16, 128), (256, 512)  # rows and columns of the products that measure a precision
+PROBE_REPEATS = 4  # the fastest counts: the first includes the set-up of a format
+SLOW_FACTOR = 20  # times float32's seconds, above which a format is not measured further
 
 
 @dataclass(frozen=True)
@@ -125,13 +127,28 @@ def full_precision_matmul() -> Iterator[None]:
 def rank_precisions(device: torch.device, dim: int) -> Mapping[str, float]:
     """Return seconds per product of two vectors by precision, fastest first, float32 last: a slower one is not worth its error.
 
-    On a CPU they are measured, which takes some hundredths of a second: that an instruction for a format exists says little about
-    its speed. On a GPU, tensor cores multiply the stored float16 vectors without rounding and as fast as any other format.
+    On a CPU they are measured, which takes less than 0.1 s: that an instruction for a format exists says little about its speed. On a
+    GPU, tensor cores multiply the stored float16 vectors without rounding and as fast as any other format.
     """
     if device.type != "cpu":
         return {"float16": 1.0, "float32": 8.0}
     with _single_thread():
-        seconds = {name: _measure_seconds(precision, dim) for name, precision in PRECISIONS.items()}
+        return rank_by_probes(PRECISIONS, lambda name, shape: _probe_seconds(PRECISIONS[name], shape, dim))
+
+
+def rank_by_probes(names: Iterable[str], probe: Callable[[str, tuple[int, int]], float]) -> dict[str, float]:
+    """Return the precisions that are at least as fast as float32, fastest first, with their seconds per product of two vectors.
+
+    `probe(name, shape)` times one product of `shape` rows and columns. Without instructions for a format, a product can take a
+    hundred times as long as in float32. So every format gets short products, and the longer ones only if it was not slow there.
+    """
+
+    def fastest_seconds(name: str, shape: tuple[int, int]) -> float:
+        return min(probe(name, shape) for _ in range(PROBE_REPEATS))
+
+    limit = SLOW_FACTOR * fastest_seconds("float32", SHORT_PROBE)
+    candidates = [name for name in names if name == "float32" or fastest_seconds(name, SHORT_PROBE) <= limit]
+    seconds = {name: fastest_seconds(name, PROBE) / (PROBE[0] * PROBE[1]) for name in candidates}
     ranked = sorted(seconds.items(), key=lambda item: item[1])
     return {name: per_product for name, per_product in ranked if per_product <= seconds["float32"]}
 
@@ -152,17 +169,13 @@ def _single_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _measure_seconds(precision: Precision, dim: int) -> float:
-    """Return the seconds per product of two vectors; infinity where this processor or this torch does not support the precision."""
-    left, right = (torch.ones(shape, dtype=precision.operands) for shape in ((PROBE_ROWS, dim), (dim, PROBE_ROWS)))
-    out = torch.empty((PROBE_ROWS, PROBE_ROWS), dtype=precision.products)
+def _probe_seconds(precision: Precision, shape: tuple[int, int], dim: int) -> float:
+    """Return the seconds of one product of `shape`; infinity where this processor or this torch does not support the precision."""
+    left, right = torch.ones((shape[0], dim), dtype=precision.operands), torch.ones((dim, shape[1]), dtype=precision.operands)
+    out = torch.empty(shape, dtype=precision.products)
+    start = time.perf_counter()
     try:
-        return min(_time(lambda: precision.multiply(left, right, out)) for _ in range(5)) / PROBE_ROWS**2
+        precision.multiply(left, right, out)
     except (RuntimeError, AttributeError):
         return float("inf")
-
-
-def _time(run: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    run()
     return time.perf_counter() - start

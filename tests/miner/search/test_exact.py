@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from miner.search.exact import SearchOptions, VectorBlock, search_block, search_forward
 from miner.search.neighbours import Neighbours, empty_neighbours, select_nearest
 from miner.search.parallel import parallel_for
-from miner.search.precision import PRECISIONS, build_tiles, rank_precisions
+from miner.search.precision import PRECISIONS, build_tiles, rank_by_probes, rank_precisions
 from miner.search.prefilter import PrefilterSettings, TileCandidates, scan_rows
 
 DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")])]
@@ -156,6 +156,29 @@ def test_precisions_are_ranked_by_speed_and_end_with_float32() -> None:
     ranked = rank_precisions(torch.device("cpu"), 64)
     assert list(ranked)[-1] == "float32"
     assert list(ranked.values()) == sorted(ranked.values())
+
+
+def test_a_format_without_fast_instructions_gets_short_products_only() -> None:
+    seconds = {"float32": 1.0, "int8": 0.25, "float16": 100.0, "bfloat16": float("inf")}  # of a product of the longer shape
+    elements: dict[str, int] = {}
+
+    def probe(name: str, shape: tuple[int, int]) -> float:
+        elements[name] = max(elements.get(name, 0), shape[0] * shape[1])
+        return seconds[name] * shape[0] * shape[1]
+
+    assert list(rank_by_probes(seconds, probe)) == ["int8", "float32"]
+    assert elements["float16"] == elements["bfloat16"] == elements["float32"] / 64
+    assert elements["int8"] == elements["float32"]
+
+
+def test_a_single_interrupted_probe_does_not_hide_a_fast_format() -> None:
+    calls: dict[str, int] = {}
+
+    def probe(name: str, shape: tuple[int, int]) -> float:
+        calls[name] = calls.get(name, 0) + 1
+        return 1000.0 if calls[name] == 1 else (1.0 if name == "float32" else 0.5) * shape[0] * shape[1]
+
+    assert list(rank_by_probes(["float32", "int8"], probe)) == ["int8", "float32"]
 
 
 @pytest.mark.parametrize("precision", ["int8", "float32"])
