@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from miner.choices import MARGINS
 from miner.encoders import load_encoder
 from miner.mining import candidates as scoring
-from miner.mining.margin import MARGINS
 from miner.mining.matching import match, rank
 from miner.search.exact import VectorBlock, search_block
 from miner.text.normalise import clean_all

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from miner.choices import MARGINS
 from miner.cli import console, eval_options, options, report
 from miner.cli import gold as gold_module
 from miner.config.base import load_yaml
@@ -72,7 +73,7 @@ def tatoeba(**settings: Any) -> None:
 )
 @options.encoder_options
 @eval_options.k
-@options.setting(BuccTask, "margin", "How neighbours count against a pair.", type=click.Choice(["ratio", "distance", "absolute"]))
+@options.setting(BuccTask, "margin", "How neighbours count against a pair.", type=click.Choice(list(MARGINS)))
 @eval_options.output
 def bucc(**settings: Any) -> None:
     """F1 of mined pairs on the test split, with the threshold tuned on the dev split; the oracle F1 apart.

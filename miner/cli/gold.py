@@ -1,4 +1,4 @@
-"""What is known of mined pairs, by the option `--gold` of several commands."""
+"""The file of the option `--gold` of several commands."""
 
 from typing import TYPE_CHECKING
 
@@ -6,15 +6,14 @@ if TYPE_CHECKING:
     from miner.evaluation.bitext_precision import GoldPairs, ReviewMarks
 
 
-def read(candidates: str, uri: str) -> "GoldPairs | ReviewMarks":
-    """Gold in lines, which the folder of the candidates knows by their ids; or marks, whose header says so."""
+def read(output: str, uri: str) -> "GoldPairs | ReviewMarks":
+    """Read gold pairs, which are lines of the corpora that `miner mine` searched into `output`, or marks, which have a header."""
     from miner.evaluation.bitext_precision import GoldPairs, is_marks, read_marks
 
     if is_marks(uri):
         return read_marks(uri)
-    from pipelines.mining import candidates as stage
-    from pipelines.mining import gold_pairs as golds
+    from pipelines.mining import candidates, gold_pairs
 
-    lines = golds.read(uri)
-    found = stage.searched(candidates)
-    return GoldPairs(*golds.resolve(lines, found.source, found.target))
+    gold_file = gold_pairs.read(uri)
+    search_result = candidates.open_search_result(output)
+    return GoldPairs(*gold_pairs.resolve(gold_file, search_result.source, search_result.target))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from miner.choices import ENGINES, MARGINS, RETRIEVALS
 from miner.cli import console, gold, options, report
 from miner.cli.filters import choose, filter_option, keep_dropped_option
 from miner.config.commands import DecideSettings, EncoderSettings, FromCandidatesConfig, MineConfig, PairFilters, SentenceFilters
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
     from miner.mining.thresholds import ThresholdChoice
     from pipelines.mining.mine import MineResult
 
-TEXT_WIDTH = 60  # characters of a sentence in the summary
+MAX_TEXT_CHARS = 60  # of a sentence in the summary
+EVIDENCE = {"gold": "judged pairs", "gold sample": "mined gold pairs", "planted": "planted sentences without a translation"}
 
 
 class NumberOrAuto(click.ParamType[Any]):
@@ -31,35 +33,35 @@ class NumberOrAuto(click.ParamType[Any]):
 
 
 search_options = options.group(
-    options.setting(MineConfig, "source_lang", "Language of SOURCE, where it is text.", metavar="CODE"),
-    options.setting(MineConfig, "target_lang", "Language of TARGET, where it is text.", metavar="CODE"),
-    options.setting(MineConfig, "k", "Neighbours looked at on each side.", type=int),
-    options.setting(
-        MineConfig, "engine", "auto: exact as long as that takes less time than FAISS.", type=click.Choice(["auto", "exact", "faiss"])
-    ),
+    options.setting(MineConfig, "source_lang", "Language of SOURCE, if it is text.", metavar="CODE"),
+    options.setting(MineConfig, "target_lang", "Language of TARGET, if it is text.", metavar="CODE"),
+    options.setting(MineConfig, "k", "Neighbours per sentence.", type=int),
+    options.setting(MineConfig, "engine", "Search engine; auto: the one with the lower estimated time.", type=click.Choice(ENGINES)),
     options.approximate_options,
 )
 decide_options = options.group(
-    options.setting(DecideSettings, "margin", "How a pair is scored.", type=click.Choice(["ratio", "distance", "absolute"])),
+    options.setting(DecideSettings, "margin", "Score of a pair.", type=click.Choice(list(MARGINS))),
     options.setting(
         DecideSettings,
         "retrieval",
-        "max: one to one, best first; forward, backward: the best of each source or target; intersection: the best of both;"
-        " all: every candidate, above no threshold unless there is one.",
-        type=click.Choice(["max", "forward", "backward", "intersection", "all"]),
+        "; ".join(f"{name}: {retrieval.summary}" for name, retrieval in RETRIEVALS.items()) + ".",
+        type=click.Choice(list(RETRIEVALS)),
     ),
     options.setting(
         DecideSettings,
         "threshold",
-        "Keep pairs that score above; `auto` chooses by --gold or --planted; without it, what suits the built-in encoder.",
+        "Keep pairs with a larger margin; `auto`: chosen by --gold or --planted; default: the margin's own, for the built-in encoder.",
         metavar="FLOAT|auto",
         type=NumberOrAuto(),
     ),
-    options.setting(DecideSettings, "precision", "That `auto` is to expect of the pairs.", type=float),
+    options.setting(DecideSettings, "precision", "Precision that `auto` has to reach.", type=float),
     options.setting(DecideSettings, "gold", "True pairs to compare with: `source line<TAB>target line`, from 1.", metavar="FILE"),
     options.setting(DecideSettings, "gold_sample", "Gold is a random part of the true pairs, not all of them.", is_flag=True),
     options.setting(
-        DecideSettings, "planted", "Known pairs that the corpora lack, `source<TAB>target`: hundreds, of the same kind.", metavar="FILE"
+        DecideSettings,
+        "planted",
+        "Known pairs that are not in the corpora, `source<TAB>target`: hundreds, of the same kind of text.",
+        metavar="FILE",
     ),
 )
 
@@ -68,7 +70,7 @@ decide_options = options.group(
 @click.argument("source", required=False)
 @click.argument("target", required=False)
 @options.output_option
-@click.option("--from-candidates", metavar="DIR", help="Decide again on what an earlier run left in its --output.")
+@click.option("--from-candidates", metavar="DIR", help="Select from the candidates of an earlier run, by its --output.")
 @search_options
 @decide_options
 @options.encoder_options
@@ -79,12 +81,12 @@ decide_options = options.group(
 @options.json_option
 @report.report_option
 def command(json_file: str | None, no_report: bool, from_candidates: str | None, filters: tuple[str, ...], **settings: Any) -> None:
-    """Find the translations of SOURCE in TARGET.
+    """Mine pairs of sentences that are translations of each other.
 
-    Both are text, as `miner embed` takes it, or folders of `miner embed` or `miner index`. The pairs go to bitext.tsv.gz
-    (margin, source, target; the best first) and, with the places they come from, to bitext.parquet; report.html shows them.
-    Run again with another margin, retrieval or threshold, it only decides anew; with --from-candidates, into another folder.
-    Run again when a pattern matches more files, it embeds and searches only what is new; deltas/ tells which pairs changed.
+    SOURCE and TARGET are text, as for `miner embed`, or folders of `miner embed` or `miner index`. The pairs are written to bitext.tsv.gz
+    (margin, source, target; best first) and, with files and line numbers, to bitext.parquet; report.html shows them.
+    A rerun with another margin, retrieval or threshold only selects again; --from-candidates does that into another folder.
+    A rerun after adding files embeds and searches only the new text; deltas/ lists the pairs that changed.
 
     \b
     Examples:
@@ -95,48 +97,47 @@ def command(json_file: str | None, no_report: bool, from_candidates: str | None,
     from pipelines.mining import mine
 
     if from_candidates is None:
-        chosen = choose(filters, sentence_filters=SentenceFilters, pair_filters=PairFilters)
-        result = mine.run(MineConfig.check(**settings, **chosen), console.beam_options())
+        filter_settings = choose(filters, sentence_filters=SentenceFilters, pair_filters=PairFilters)
+        result = mine.run(MineConfig.check(**settings, **filter_settings), console.beam_options())
     else:
-        decided = {name: value for name, value in settings.items() if name in FromCandidatesConfig.model_fields}
-        chosen = choose(filters, pair_filters=PairFilters)
-        result = mine.run_from_candidates(
-            FromCandidatesConfig.check(candidates=from_candidates, **decided, **chosen), console.beam_options()
-        )
+        filter_settings = choose(filters, pair_filters=PairFilters)
+        settings = {name: value for name, value in settings.items() if name in FromCandidatesConfig.model_fields}
+        config = FromCandidatesConfig.check(candidates=from_candidates, **settings, **filter_settings)
+        result = mine.run_from_candidates(config, console.beam_options())
     console.write_figures(json_file, result.figures())
     files = result.files
     if not no_report:
-        whole = settings["gold"] if not settings["gold_sample"] else None  # a sample does not tell which pairs are wrong
-        known = None if whole is None else gold.read(from_candidates or result.output, whole)
-        files += filter(None, [report.leave(result.output, known)])
+        is_complete = settings["gold"] is not None and not settings["gold_sample"]  # a sample does not show which pairs are wrong
+        gold_pairs = gold.read(from_candidates or result.output, settings["gold"]) if is_complete else None
+        files += filter(None, [report.leave(result.output, gold_pairs)])
     click.echo(summary(result, files))
     console.exit_if_skipped(result.set_aside)
 
 
-def _check_usage(ctx: click.Context, decide_only: bool) -> None:
-    """Both sides, or candidates and nothing that went before them."""
+def _check_usage(ctx: click.Context, from_candidates: bool) -> None:
+    """Raise UsageError without both sides or, with --from-candidates, for an option of an earlier stage."""
     for parameter in ctx.command.params:
         name = str(parameter.name)
-        if not decide_only and name in ("source", "target") and ctx.params[name] is None:
+        if not from_candidates and name in ("source", "target") and ctx.params[name] is None:
             raise click.MissingParameter(ctx=ctx, param=parameter)
-        given = ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT and ctx.params.get(name) is not None
-        needless = name in MineConfig.model_fields and name not in FromCandidatesConfig.model_fields
-        needless |= name in EncoderSettings.model_fields and ctx.params.get("planted") is None  # which alone are embedded
-        if decide_only and given and needless:
+        is_given = ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT and ctx.params.get(name) is not None
+        is_unused = name in MineConfig.model_fields and name not in FromCandidatesConfig.model_fields
+        is_unused |= name in EncoderSettings.model_fields and ctx.params.get("planted") is None  # only planted pairs are embedded
+        if from_candidates and is_given and is_unused:
             label = name.upper() if name in ("source", "target") else parameter.opts[0]
-            raise click.UsageError(f"{label} has no part in what --from-candidates decides; leave it out", ctx)
+            raise click.UsageError(f"{label} has no effect with --from-candidates; remove it", ctx)
 
 
 def summary(result: "MineResult", files: Sequence[str]) -> str:
-    """What a person wants to know."""
+    """Return the summary for the terminal."""
     lines = [f"{side}: {result.sentences[side]:,} sentences, {result.unique[side]:,} unique" for side in ("source", "target")]
     above = "" if result.threshold is None else f" above a margin of {result.threshold:g}"
     lines.append(f"{result.pairs:,} pairs{above}")
     if result.delta is not None:
         changes = ", ".join(f"{count:,} {change}" for change, count in result.delta.counts.items())
-        lines.append(f"since the run before: {changes} ({result.delta.file})")
+        lines.append(f"since the previous run: {changes} ({result.delta.file})")
     if result.choice is not None:
-        lines.append(_told(result.choice))
+        lines.append(_choice_line(result.choice))
     if result.dropped:
         lines.append("dropped: " + ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in result.dropped.items()))
     if result.scores is not None:
@@ -144,35 +145,31 @@ def summary(result: "MineResult", files: Sequence[str]) -> str:
         lines.append(f"precision {scores.precision:.4f}, recall {scores.recall:.4f}, F1 {scores.f1:.4f}")
     if result.examples:
         lines += ["", f"{'margin':>7}  pairs from the best to the last"]
-        lines += [f"{margin:7.4f}  {_cut(one)}  |  {_cut(other)}" for margin, one, other in result.examples]
+        lines += [f"{margin:7.4f}  {_cut(source)}  |  {_cut(target)}" for margin, source, target in result.examples]
     total = sum(result.seconds.values())
     shares = [f"{name} {seconds:.1f} s ({seconds / total:.0%})" for name, seconds in result.seconds.items()]
-    lines += ["", *_searched(result.engine), f"{total:.1f} s: {', '.join(shares)}", f"files: {', '.join(files)}"]
+    lines += ["", *_engine_lines(result.engine), f"{total:.1f} s: {', '.join(shares)}", f"files: {', '.join(files)}"]
     return "\n".join(lines)
 
 
-def _searched(engine: Mapping[str, Any]) -> list[str]:
-    """Which engine searched, why, and what an approximate one found."""
+def _engine_lines(engine: Mapping[str, Any]) -> list[str]:
+    """Return the engine with the reason for it, and the recall of an approximate one."""
     lines = [f"search: {engine['name']} ({engine['why']})"]
     for direction in (name for name in ("forward", "backward") if name in engine):
-        told = engine[direction]
-        reached = "" if told["low"] >= told["target_recall"] else f", which does not surely reach {told['target_recall']:g}"
-        again = f", {told['searched_again']:,} searched again" if told["searched_again"] else ""
-        lines.append(f"{direction}: recall {told['recall']:.4f} of a sample by {told['factory']}{reached}{again}")
+        search = engine[direction]
+        shortfall = "" if search["low"] >= search["target_recall"] else f", which may be below {search['target_recall']:g}"
+        again = f", {search['searched_again']:,} searched again" if search["searched_again"] else ""
+        lines.append(f"{direction}: recall {search['recall']:.4f} on a sample with {search['factory']}{shortfall}{again}")
     return lines
 
 
-def _told(choice: "ThresholdChoice") -> str:
-    """How the threshold was chosen, and what it lets expect."""
+def _choice_line(choice: "ThresholdChoice") -> str:
+    """Return the evidence for the threshold, and the expected precision and recall."""
     estimates = {"precision": choice.precision, "recall": choice.recall}
-    shares = [f"{name} {part.value:.4f} ({part.low:.4f}-{part.high:.4f})" for name, part in estimates.items()]
-    evidence = {
-        "gold": "pairs that gold judges",
-        "gold sample": "gold pairs found",
-        "planted": "planted sentences without a translation",
-    }
-    return f"threshold chosen by {choice.evidence:,} {evidence[choice.by]}: expected {', '.join(shares)}, with 95 % confidence"
+    shares = [f"{name} {estimate.value:.4f} ({estimate.low:.4f}-{estimate.high:.4f})" for name, estimate in estimates.items()]
+    evidence = f"{choice.num_evidence:,} {EVIDENCE[choice.evidence]}"
+    return f"threshold chosen by {evidence}: expected {', '.join(shares)}, with 95 % confidence"
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= TEXT_WIDTH else text[: TEXT_WIDTH - 1] + "…"
+    return text if len(text) <= MAX_TEXT_CHARS else text[: MAX_TEXT_CHARS - 1] + "…"

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from miner.choices import MARGINS
 from miner.cli import console, options
 from miner.config.commands import DecideSettings, MineConfig, ScoreConfig
 
@@ -11,24 +12,24 @@ from miner.config.commands import DecideSettings, MineConfig, ScoreConfig
 @click.command()
 @click.argument("source")
 @click.argument("target", required=False)
-@click.option("--output", required=True, metavar="FILE", help="File to write, packed where its name ends in .gz.")
+@click.option("--output", required=True, metavar="FILE", help="File to write, compressed if its name ends in .gz.")
 @options.setting(ScoreConfig, "source_column", "Column of the source: a name, or a number from 1.", metavar="NAME")
 @options.setting(ScoreConfig, "target_column", "Column of the target.", metavar="NAME")
-@options.setting(ScoreConfig, "background_source", "A larger corpus to look for neighbours in: text or folder.", metavar="PLACE")
-@options.setting(ScoreConfig, "background_target", "The same, for the other side.", metavar="PLACE")
+@options.setting(ScoreConfig, "background_source", "A larger corpus to search for neighbours: text or folder.", metavar="PATH")
+@options.setting(ScoreConfig, "background_target", "The same for the other side.", metavar="PATH")
 @options.setting(MineConfig, "source_lang", "Language of SOURCE.", metavar="CODE")
 @options.setting(MineConfig, "target_lang", "Language of TARGET.", metavar="CODE")
-@options.setting(MineConfig, "k", "Neighbours looked at on each side.", type=int)
-@options.setting(DecideSettings, "margin", "How a pair is scored.", type=click.Choice(["ratio", "distance", "absolute"]))
+@options.setting(MineConfig, "k", "Neighbours per sentence.", type=int)
+@options.setting(DecideSettings, "margin", "Score of a pair.", type=click.Choice(list(MARGINS)))
 @options.encoder_options
 @options.reading_options
 @options.json_option
 def command(json_file: str | None, **settings: Any) -> None:
     """Score every line pair of a bitext by its margin.
 
-    Line i of SOURCE belongs to line i of TARGET; or SOURCE is one file of both, with --source-column and --target-column. The output
-    has a line `margin<TAB>source<TAB>target` for each line of the input, in its order; the margin is nan where a side is empty,
-    invalid or too long.
+    Line i of SOURCE and line i of TARGET are a pair; or SOURCE is one file of both, with --source-column and --target-column. The
+    output has a line `margin<TAB>source<TAB>target` for each line of the input, in the same order. The margin is nan if a side is
+    empty, invalid or too long.
 
     \b
     Examples:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import pydantic
 from pydantic_core import PydanticCustomError
 
+from miner.choices import EngineName, MarginName, RetrievalName
 from miner.config.base import Settings
 
 
@@ -135,7 +136,7 @@ class IndexConfig(IndexSettings):
 class EngineSettings(ApproximateSettings):
     """How neighbours are found."""
 
-    engine: Literal["auto", "exact", "faiss"] = "auto"  # auto: exact as long as that takes less time
+    engine: EngineName = "auto"  # auto: exact as long as that takes less time
 
 
 Threshold = Annotated[float, pydantic.Field(ge=float("-inf"), lt=float("inf"))]  # NaN is no bound, and nothing is above infinity
@@ -144,8 +145,8 @@ Threshold = Annotated[float, pydantic.Field(ge=float("-inf"), lt=float("inf"))] 
 class MatchSettings(Settings):
     """How candidates become pairs."""
 
-    margin: Literal["ratio", "distance", "absolute"] = "ratio"
-    retrieval: Literal["max", "forward", "backward", "intersection", "all"] = "max"
+    margin: MarginName = "ratio"
+    retrieval: RetrievalName = "max"
     pair_filters: PairFilters = PairFilters()
     keep_dropped: bool = False  # write what the filters drop, and why
 
@@ -191,7 +192,7 @@ class ScoreConfig(TextSettings, EncoderSettings):
     source_lang: str = "und"
     target_lang: str = "und"
     k: int = pydantic.Field(4, ge=1, le=1024)  # neighbours on each side
-    margin: Literal["ratio", "distance", "absolute"] = "ratio"
+    margin: MarginName = "ratio"
 
     def backgrounds(self) -> dict[str, str]:
         """Side -> its background, where there is one."""

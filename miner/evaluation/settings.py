@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self
 import pydantic
 from pydantic_core import PydanticCustomError
 
+from miner.choices import MarginName
 from miner.config.base import Settings
 
 
@@ -60,7 +61,7 @@ class BuccTask(TaskSettings):
     task: Literal["bucc"] = "bucc"
     data: str  # folder of xx-yy.dev.xx, xx-yy.dev.yy, xx-yy.dev.gold, and so on
     k: int = pydantic.Field(4, ge=1, le=1024)
-    margin: Literal["ratio", "distance", "absolute"] = "ratio"
+    margin: MarginName = "ratio"
 
 
 class StsTask(TaskSettings):

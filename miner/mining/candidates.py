@@ -1,4 +1,4 @@
-"""Candidates: the pairs of a sentence and one of its neighbours, from either side, with all that any margin needs."""
+"""Candidates: pairs of a sentence and one of its neighbours, from either direction, with everything that any margin needs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -18,12 +18,12 @@ Columns = TypeVar("Columns", "Candidates", "ScoredPairs", "Edges", "NeighbourMea
 
 @dataclass(frozen=True)
 class Candidates:
-    """n different pairs. `forward` tells that the target is a neighbour of the source, `backward` the reverse; or both."""
+    """n different pairs. `forward`: the target is a neighbour of the source; `backward`: the source is one of the target."""
 
     source_ids: Ids  # (n,)
     target_ids: Ids  # (n,)
     similarities: Floats  # (n,)
-    source_means: Floats  # (n,), of the similarities of the source to its neighbours
+    source_means: Floats  # (n,), mean similarity of the source to its neighbours
     target_means: Floats  # (n,)
     forward: Bools  # (n,)
     backward: Bools  # (n,)
@@ -34,7 +34,7 @@ class Candidates:
 
 @dataclass(frozen=True)
 class ScoredPairs:
-    """n different pairs with their margins, none of them NaN."""
+    """n different pairs with their margins, none of which is NaN."""
 
     source_ids: Ids  # (n,)
     target_ids: Ids  # (n,)
@@ -47,55 +47,56 @@ class ScoredPairs:
         return len(self.source_ids)
 
     def take(self, rows: npt.NDArray[np.intp] | Bools) -> "ScoredPairs":
-        """Some of the pairs, by row number or by a mask."""
+        """Return the pairs of these rows (m,) or of this mask (n,)."""
         return ScoredPairs(**{column.name: getattr(self, column.name)[rows] for column in fields(self)})
 
 
 def score(candidates: Candidates, margin: str, threshold: float = -np.inf) -> ScoredPairs:
-    """The candidates whose margin is above the threshold; a pair without a margin is none. ConfigError for an unknown margin."""
+    """Return the candidates whose margin is defined and above the threshold. ConfigError for an unknown margin."""
     scores = margins(margin, candidates.similarities, candidates.source_means, candidates.target_means)
     columns = {name: getattr(candidates, name) for name in ("source_ids", "target_ids", "similarities", "forward", "backward")}
-    above = scores > threshold  # false for NaN
-    return ScoredPairs(margins=scores[above], **{name: column[above] for name, column in columns.items()})
+    is_above = scores > threshold  # false for NaN
+    return ScoredPairs(margins=scores[is_above], **{name: column[is_above] for name, column in columns.items()})
 
 
 def concat(parts: Sequence[Columns]) -> Columns:
-    """The rows of one or more parts, which share no pair."""
-    kind = type(parts[0])
-    return kind(**{column.name: np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(kind)})
+    """Concatenate the rows of one or more parts that have no pair in common."""
+    table_type = type(parts[0])
+    return table_type(**{column.name: np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(table_type)})
 
 
 @dataclass(frozen=True)
 class NeighbourMeans:
-    """The mean similarity of each sentence of a side to its neighbours; `ids` (n,) ascending, `means` (n,)."""
+    """The mean similarity of each sentence of a side to its neighbours."""
 
-    ids: Ids
-    means: Floats
+    ids: Ids  # (n,), ascending
+    means: Floats  # (n,)
 
     def of(self, ids: Ids) -> Floats:
-        """(m,) means of these sentences; DataError where one is not on this side."""
+        """Return the means (m,) of sentences (m,). DataError for a sentence that is not on this side."""
         rows = np.searchsorted(self.ids, ids).clip(max=max(0, len(self.ids) - 1))
-        known = self.ids[rows] == ids if len(self.ids) else np.zeros(len(ids), dtype=bool)
-        if not known.all():
-            raise DataError(f"sentence {ids[~known][0]} has no neighbours; delete the neighbours and run the same command again")
+        is_present = self.ids[rows] == ids if len(self.ids) else np.zeros(len(ids), dtype=bool)
+        if not is_present.all():
+            raise DataError(f"sentence {ids[~is_present][0]} has no neighbours; delete the neighbours and run the same command again")
         means: Floats = self.means[rows]
         return means
 
 
 def means_of(ids: Ids, neighbours: Neighbours) -> NeighbourMeans:
+    """Return the means of sentences (n,) in ascending order, from their neighbours (n, k)."""
     return NeighbourMeans(ids, mean_similarities(neighbours.similarities))
 
 
-def all_means(parts: Sequence[NeighbourMeans]) -> NeighbourMeans:
-    """Those of several shards, in any order."""
-    found = concat([NeighbourMeans(np.zeros(0, np.int64), np.zeros(0)), *parts])
-    order = np.argsort(found.ids, kind="stable")
-    return NeighbourMeans(found.ids[order], found.means[order])
+def merge_means(parts: Sequence[NeighbourMeans]) -> NeighbourMeans:
+    """Merge the means of several shards, in any order."""
+    unsorted = concat([NeighbourMeans(np.zeros(0, np.int64), np.zeros(0)), *parts])
+    order = np.argsort(unsorted.ids, kind="stable")
+    return NeighbourMeans(unsorted.ids[order], unsorted.means[order])
 
 
 @dataclass(frozen=True)
 class Edges:
-    """n pairs as one direction of the search found them."""
+    """n pairs that one direction of the search returned."""
 
     source_ids: Ids
     target_ids: Ids
@@ -106,21 +107,21 @@ NO_EDGES = Edges(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
 
 
 def forward_edges(ids: Ids, neighbours: Neighbours) -> Edges:
-    """Sources (n,) and their neighbours (n, k) -> one edge for each neighbour that was found."""
-    found = neighbours.is_neighbour
-    sources = np.broadcast_to(ids[:, None], found.shape)
-    return Edges(sources[found], neighbours.ids[found], neighbours.similarities[found])
+    """Return one edge per neighbour, from sources (n,) and their neighbours (n, k)."""
+    is_neighbour = neighbours.is_neighbour
+    sources = np.broadcast_to(ids[:, None], is_neighbour.shape)
+    return Edges(sources[is_neighbour], neighbours.ids[is_neighbour], neighbours.similarities[is_neighbour])
 
 
 def backward_edges(ids: Ids, neighbours: Neighbours) -> Edges:
-    """Targets (n,) and their neighbours (n, k) -> one edge for each neighbour that was found."""
+    """Return one edge per neighbour, from targets (n,) and their neighbours (n, k)."""
     edges = forward_edges(ids, neighbours)
     return Edges(edges.target_ids, edges.source_ids, edges.similarities)
 
 
 @dataclass(frozen=True)
 class MergedEdges:
-    """n different pairs by (source id, target id), and which directions found them."""
+    """n different pairs, sorted by (source id, target id), with the directions that returned them."""
 
     source_ids: Ids  # (n,)
     target_ids: Ids  # (n,)
@@ -129,25 +130,25 @@ class MergedEdges:
     backward: Bools  # (n,)
 
 
-def meet(forward: Edges, backward: Edges) -> MergedEdges:
-    """The edges of both directions, each pair once.
+def merge_edges(forward: Edges, backward: Edges) -> MergedEdges:
+    """Merge the edges of both directions, each pair once.
 
-    A pair found in both directions has the same similarity in both, because similarities are exact.
+    A pair of both directions has the same similarity in both, because similarities are exact.
     """
     edges = concat([forward, backward])
     is_backward = np.arange(len(edges.source_ids)) >= len(forward.source_ids)
     order = np.lexsort((is_backward, edges.target_ids, edges.source_ids))
     source_ids, target_ids, is_backward = edges.source_ids[order], edges.target_ids[order], is_backward[order]
-    again = np.zeros(len(order), dtype=bool)
-    again[1:] = (source_ids[1:] == source_ids[:-1]) & (target_ids[1:] == target_ids[:-1])
-    both = np.append(again[1:], False)
-    pairs = ~again
+    is_repeat = np.zeros(len(order), dtype=bool)
+    is_repeat[1:] = (source_ids[1:] == source_ids[:-1]) & (target_ids[1:] == target_ids[:-1])
+    is_in_both = np.append(is_repeat[1:], False)
+    pairs = ~is_repeat
     similarities = edges.similarities[order][pairs]
-    return MergedEdges(source_ids[pairs], target_ids[pairs], similarities, ~is_backward[pairs], (is_backward | both)[pairs])
+    return MergedEdges(source_ids[pairs], target_ids[pairs], similarities, ~is_backward[pairs], (is_backward | is_in_both)[pairs])
 
 
 def join(forward: Edges, backward: Edges, sources: NeighbourMeans, targets: NeighbourMeans) -> Candidates:
-    """All edges of some sources -> their candidates, by (source id, target id)."""
-    met = meet(forward, backward)
-    means = sources.of(met.source_ids), targets.of(met.target_ids)
-    return Candidates(met.source_ids, met.target_ids, met.similarities, *means, met.forward, met.backward)
+    """Return the candidates of all edges, sorted by (source id, target id)."""
+    edges = merge_edges(forward, backward)
+    means = sources.of(edges.source_ids), targets.of(edges.target_ids)
+    return Candidates(edges.source_ids, edges.target_ids, edges.similarities, *means, edges.forward, edges.backward)

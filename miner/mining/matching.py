@@ -1,97 +1,93 @@
-"""Matching: which of the candidates are pairs. Everything is ordered by margin, best first; ties by source id, then target id.
+"""Matching: which candidates become pairs. Candidates are ordered by margin, best first; ties by source id, then by target id.
 
-One to one can be had in rounds as well, for candidates that lie apart: a pair that is the best of both its sentences is taken down the
-list whatever the others are, so these are taken at once and their sentences left out, until none is left (Preis, "Linear time
+One-to-one matching is greedy: down the list, a pair is taken when neither of its sentences is taken yet. `match` walks down a list
+in memory. Where the candidates are too many, rounds shrink them first: a pair that is the best left of both its sentences is
+taken whatever comes before it in the list, so all such pairs are taken at once and their sentences removed (Preis, "Linear time
 1/2-approximation algorithm for maximum weighted matching in general graphs", STACS 1999; Hoepman, "Simple distributed weighted
-matchings", 2004). To see which they are takes the pairs of one sentence at a time. Nothing but the order counts, so the pairs are
-those of `greedy`, ties included.
+matchings", 2004). A round sees the candidates of one sentence at a time, so it works range by range. Both give the same pairs, ties
+included; only the walk is fast on a long chain of candidates, each better than the next.
 """
 
-from collections.abc import Callable
-
 import numpy as np
+import numpy.typing as npt
 
+from miner.choices import RETRIEVALS
 from miner.errors import ConfigError
 from miner.mining.candidates import Bools, Ids, ScoredPairs
-from miner.mining.greedy import NOWHERE, greedy
+
+WALK_BLOCK_ROWS = 1 << 16  # rows that are Python objects at a time
 
 
 def rank(pairs: ScoredPairs) -> ScoredPairs:
-    """The pairs, best first."""
+    """Sort pairs, best first."""
     return pairs.take(np.lexsort((pairs.target_ids, pairs.source_ids, -pairs.margins)))
 
 
 def match(ranked: ScoredPairs, retrieval: str) -> ScoredPairs:
-    """Candidates, best first -> the pairs among them, best first. ConfigError for an unknown retrieval.
+    """Return the pairs among candidates, both best first. ConfigError for an unknown retrieval.
 
-    What a threshold leaves of the pairs is what is found among the candidates above it.
+    Matching the candidates above a threshold gives the pairs above that threshold.
     """
-    forward, backward = best_of_sources(ranked), best_of_targets(ranked)
-    rows = listed(forward, backward, retrieval)
-    if retrieval == "max":
-        rows = _greedy(ranked, forward, backward)
-    return ranked.take(rows)
+    selected = ranked.take(select(best_of_sources(ranked), best_of_targets(ranked), retrieval))
+    return selected.take(match_one_to_one(selected)) if RETRIEVALS[retrieval].one_to_one else selected
 
 
 def best_of_sources(ranked: ScoredPairs) -> Bools:
-    """(n,): of each source, the neighbour with the largest margin, which need not be the nearest."""
-    return first(ranked.source_ids, ranked.forward)
+    """Mark (n,) the neighbour of each source with the largest margin, which need not be the nearest."""
+    return mark_first(ranked.source_ids, ranked.forward)
 
 
 def best_of_targets(ranked: ScoredPairs) -> Bools:
-    """(n,): of each target, the same."""
-    return first(ranked.target_ids, ranked.backward)
+    """Mark (n,) the neighbour of each target with the largest margin."""
+    return mark_first(ranked.target_ids, ranked.backward)
 
 
-def listed(forward: Bools, backward: Bools, retrieval: str) -> Bools:
-    """Which are the best of their source (n,), and of their target (n,) -> (n,) which are pairs or, one to one, may be.
+def select(source_best: Bools, target_best: Bools, retrieval: str) -> Bools:
+    """Mark (n,) the candidates that are pairs or, one-to-one, may become pairs, by which (n,) are the best of their sentences.
 
     ConfigError for an unknown retrieval.
     """
     if retrieval not in RETRIEVALS:
         raise ConfigError(f"unknown retrieval {retrieval!r}; one of {', '.join(RETRIEVALS)}")
-    return RETRIEVALS[retrieval](forward, backward)
+    selected: Bools = RETRIEVALS[retrieval].select(source_best, target_best)
+    return selected
 
 
-def first(ids: Ids, eligible: Bools) -> Bools:
-    """(n,): where an id is for the first time among those that are eligible."""
-    rows = np.flatnonzero(eligible)
-    found = np.zeros(len(ids), dtype=bool)
-    found[rows[np.unique(ids[rows], return_index=True)[1]]] = True
-    return found
+def mark_first(ids: Ids, eligible: Bools | None = None) -> Bools:
+    """Mark (n,) the first row of each id, among the eligible rows only where these are given."""
+    rows = np.arange(len(ids)) if eligible is None else np.flatnonzero(eligible)
+    is_first = np.zeros(len(ids), dtype=bool)
+    is_first[rows[np.unique(ids[rows], return_index=True)[1]]] = True
+    return is_first
 
 
-def take(ranked: ScoredPairs, best_of_target: Bools) -> tuple[Bools, Bools]:
-    """All that is left of some sources, and which (n,) are the best that is left of their target -> pairs, and what is left then."""
-    taken = first(ranked.source_ids, np.ones(len(ranked), dtype=bool)) & best_of_target
-    return taken, ~np.isin(ranked.source_ids, ranked.source_ids[taken])
+def match_one_to_one(ranked: ScoredPairs) -> npt.NDArray[np.intp]:
+    """Return the rows of the pairs that a greedy walk down the list takes."""
+    matched_sources: set[int] = set()
+    matched_targets: set[int] = set()
+    rows: list[int] = []
+    for start in range(0, len(ranked), WALK_BLOCK_ROWS):
+        block = slice(start, start + WALK_BLOCK_ROWS)
+        pairs = zip(ranked.source_ids[block].tolist(), ranked.target_ids[block].tolist(), strict=True)
+        for row, (source, target) in enumerate(pairs, start):
+            if source not in matched_sources and target not in matched_targets:
+                matched_sources.add(source)
+                matched_targets.add(target)
+                rows.append(row)
+    return np.array(rows, dtype=np.intp)
 
 
-def leave(ranked: ScoredPairs, taken: Bools) -> tuple[Bools, Bools]:
-    """All that is left of some targets, besides pairs that were taken (n,) -> what is left then, and the best of each target."""
-    left = ~taken & ~np.isin(ranked.target_ids, ranked.target_ids[taken])
-    return left, first(ranked.target_ids, left)
+def take_mutual_best(ranked: ScoredPairs, target_best: Bools) -> tuple[Bools, Bools]:
+    """First half of a round: all remaining candidates of some sources -> the pairs (n,), and the candidates (n,) that remain.
+
+    `target_best` (n,) marks the best remaining candidate of each target.
+    """
+    matched = mark_first(ranked.source_ids) & target_best
+    return matched, ~np.isin(ranked.source_ids, ranked.source_ids[matched])
 
 
-def _greedy(ranked: ScoredPairs, forward: Bools, backward: Bools) -> Bools:
-    """One to one: down the list of the best of both directions, a pair is taken when neither side is yet."""
-    rows = np.flatnonzero(forward | backward)
-    (source_nodes, sources), (target_nodes, targets) = (
-        np.unique(ids[rows], return_inverse=True) for ids in (ranked.source_ids, ranked.target_ids)
-    )
-    targets = targets + len(source_nodes)
-    own = np.full(len(source_nodes) + len(target_nodes), NOWHERE)
-    own[sources[forward[rows]]] = np.flatnonzero(forward[rows])
-    own[targets[backward[rows]]] = np.flatnonzero(backward[rows])
-    taken = np.zeros(len(ranked), dtype=bool)
-    taken[rows] = greedy(np.stack([sources, targets], axis=1), own)
-    return taken
-
-
-RETRIEVALS: dict[str, Callable[[Bools, Bools], Bools]] = {
-    "max": lambda forward, backward: forward | backward,
-    "forward": lambda forward, _: forward,
-    "backward": lambda _, backward: backward,
-    "intersection": lambda forward, backward: forward & backward,
-    "all": lambda forward, _: np.ones_like(forward),
-}
+def drop_matched_targets(ranked: ScoredPairs, matched: Bools) -> tuple[Bools, Bools]:
+    """Second half of a round: all remaining candidates of some targets, and the new pairs (n,) -> the candidates (n,) that remain, and
+    the best (n,) of each target among them."""
+    remaining = ~matched & ~np.isin(ranked.target_ids, ranked.target_ids[matched])
+    return remaining, mark_first(ranked.target_ids, remaining)

@@ -1,14 +1,14 @@
-"""Choosing a threshold by the precision that is expected above it, with a 95 % confidence interval (Wilson's).
+"""Choose a threshold by the precision expected above it, with 95 % confidence intervals (Wilson's).
 
-Pairs come best first, and a threshold cuts the list between two different margins. The lowest one is chosen whose *estimated* precision is
-at least what is asked for: the estimate is the expectation, and the interval says how well it is known. A threshold is looked at only
-where the evidence could show that precision at all: where the lower end of the interval would reach it, had not one error been seen.
-So a precision of 0.95 asks for 73 judged pairs, one of 0.99 for 381, whatever they say.
+Pairs are sorted, best first, and a threshold is between two different margins. The lowest threshold is chosen whose *estimated*
+precision is at least the requested one; the interval says how certain the estimate is. A threshold is considered only where there is
+enough evidence for that precision: where the lower end of the interval would reach it if every judged pair were correct.
+So a precision of 0.95 needs 73 judged pairs, and one of 0.99 needs 381.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import NormalDist
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +17,14 @@ from miner.errors import NoThresholdError
 from miner.mining.margin import Floats
 
 Bools = npt.NDArray[np.bool_]
-Z = NormalDist().inv_cdf(0.975)
-CERTAIN = 4.0  # standard errors
+Z_95 = NormalDist().inv_cdf(0.975)  # standard errors of a 95 % interval
+Z_SAMPLED_SHARE = 4.0  # standard errors below which the sampled share of gold pairs is taken
+EPSILON = 1e-9  # instead of a denominator of 0
 
 
 @dataclass(frozen=True)
 class PrecisionEstimate:
-    """A share of 1, and the ends of its 95 % confidence interval."""
+    """A fraction of 1 with its 95 % confidence interval."""
 
     value: float
     low: float
@@ -32,65 +33,78 @@ class PrecisionEstimate:
 
 @dataclass(frozen=True)
 class ThresholdChoice:
-    """A threshold and what is expected above it."""
+    """A threshold with the precision and recall expected above it."""
 
-    by: Literal["gold", "gold sample", "planted"]
-    asked: float  # precision
+    evidence: Literal["gold", "gold sample", "planted"]
+    min_precision: float  # the requested one
     threshold: float
     precision: PrecisionEstimate
     recall: PrecisionEstimate
-    evidence: int  # pairs that gold judges, gold pairs of a sample that were found, or planted sentences without a translation
+    num_evidence: int  # pairs that gold judges, gold pairs of a sample that were mined, or planted sentences without a translation
+
+    def figures(self) -> dict[str, Any]:
+        """Return the choice as manifests and --json show it."""
+        return {
+            "by": self.evidence,
+            "asked": self.min_precision,
+            "threshold": self.threshold,
+            "precision": asdict(self.precision),
+            "recall": asdict(self.recall),
+            "evidence": self.num_evidence,
+        }
 
 
-def wilson(share: Floats, count: Floats, z: float = Z) -> tuple[Floats, Floats]:
-    """Shares (n,) of `count` (n,) trials -> the ends (n,) of their confidence intervals; 0 and 1 where there is no trial.
+def wilson(share: Floats, count: Floats, z: float = Z_95) -> tuple[Floats, Floats]:
+    """Return the confidence interval (n,), (n,) of shares (n,) of `count` (n,) trials; 0 and 1 where there is no trial.
 
     Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22, 1927.
     """
-    count = np.maximum(count, 1e-9)
+    count = np.maximum(count, EPSILON)
     centre = (share + z**2 / (2 * count)) / (1 + z**2 / count)
     half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
     return np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)
 
 
-def from_gold(margins: Floats, right: Bools, true: int, asked: float, sample: bool = False) -> ThresholdChoice:
-    """Pairs (n,), best first, and whether gold has each of them; `true` is how many pairs gold has.
+def from_gold(margins: Floats, is_gold: Bools, num_gold: int, min_precision: float, sample: bool = False) -> ThresholdChoice:
+    """Choose by pairs (n,), best first, of which some are among the `num_gold` gold pairs.
 
-    Where gold is all the true pairs, the precision of some pairs is the share that gold has. Where it is a random `sample` of the true
-    pairs, it has no more of any pairs than the sampled share, which is taken for the largest that it has above any threshold.
-    NoThresholdError where none will do.
+    Where gold is complete, the precision of pairs is the share that is gold. Where it is a random `sample` of the true pairs, at most
+    the sampled share of any pairs is gold; the largest share above a threshold is the estimate of the sampled share.
+    NoThresholdError where no threshold reaches the precision.
     """
     cuts = _cuts(margins)
-    kept = cuts.astype(float)
-    found = np.append(0, right.cumsum())[cuts].astype(float)
-    seen = found if sample else kept
-    supported = seen / (seen + Z**2) >= asked
-    shares = found / kept
-    low, high = wilson(shares, kept)
-    known = float(shares[np.argmax(wilson(shares, kept, CERTAIN)[0])]) if sample and supported.any() else 1.0
-    value, low, high = (np.minimum(1, ends / known) for ends in (shares, low, high))
-    what = "gold pairs found" if sample else "pairs to judge"
-    needed = int(np.ceil(Z**2 * asked / (1 - asked)))
-    short = f"{int(seen.max(initial=0))} {what}, where {needed} are the least"
-    hint = "" if sample else " (where gold is only a random part of the true pairs, say --gold-sample)"
-    row = _lowest(value, supported, asked, short, hint)
-    recall = wilson(found[row : row + 1] / true, np.array([float(true)]))
+    num_pairs = cuts.astype(float)
+    num_correct = np.append(0, is_gold.cumsum())[cuts].astype(float)
+    num_evidence = num_correct if sample else num_pairs
+    is_supported = num_evidence / (num_evidence + Z_95**2) >= min_precision
+    shares = num_correct / num_pairs
+    low, high = wilson(shares, num_pairs)
+    sampled_share = 1.0
+    if sample and is_supported.any():
+        sampled_share = float(shares[np.argmax(wilson(shares, num_pairs, Z_SAMPLED_SHARE)[0])])
+    value, low, high = (np.minimum(1, bound / sampled_share) for bound in (shares, low, high))
+    required = int(np.ceil(Z_95**2 * min_precision / (1 - min_precision)))
+    noun = "mined gold pairs" if sample else "judged pairs"
+    shortage = f"{int(num_evidence.max(initial=0))} {noun}, at least {required} are needed"
+    hint = "" if sample else " (if gold is only a random part of the true pairs, add --gold-sample)"
+    row = _lowest_threshold(value, is_supported, min_precision, shortage, hint)
+    recall = num_correct[row : row + 1] / num_gold
     return ThresholdChoice(
         "gold sample" if sample else "gold",
-        asked,
+        min_precision,
         _threshold(margins, int(cuts[row])),
         PrecisionEstimate(float(value[row]), float(low[row]), float(high[row])),
-        PrecisionEstimate(float(found[row] / true), float(recall[0][0]), float(recall[1][0])),
-        int(seen[row]),
+        _recall_estimate(recall, num_gold),
+        int(num_evidence[row]),
     )
 
 
 @dataclass(frozen=True)
-class Planted:
-    """What became of planted pairs: the margins at which their sentences were paired, -inf where they were not.
+class PlantedMargins:
+    """The margins at which planted sentences were paired, -inf where they were not.
 
-    Of `whole` pairs (n,) both sentences were planted, and paired with each other. Of the others one, a source (m,) or a target (l,), which
-    therefore has no translation: whatever it is paired with is wrong.
+    Of the `whole` pairs (n,) both sentences were planted, and are paired with each other. Of the others only the source (m,) or the
+    target (l,) was planted. It has no translation, so any pair of it is wrong.
     """
 
     whole: Floats
@@ -99,76 +113,87 @@ class Planted:
 
 
 def from_planted(
-    margins: Floats, planted: Planted, sizes: tuple[float, float], weights: tuple[float, float], asked: float
+    margins: Floats, planted: PlantedMargins, sizes: tuple[float, float], weights: tuple[float, float], min_precision: float
 ) -> ThresholdChoice:
-    """Pairs (n,), best first, that two corpora of `sizes` sentences gave -> the threshold. NoThresholdError where none will do.
+    """Choose by planted pairs, for pairs (n,), best first, of two corpora of `sizes` sentences.
 
-    A share p of the sentences without a translation is paired above a threshold. Of N pairs F are wrong, so that all but N - F of the
-    S sentences of a side can be paired wrongly: F = p (S - N + F), or F = p (S - N) / (1 - p). Each side gives such an F; `weights` (sum 1)
-    says what it counts: half each where every pair takes up a sentence of either side.
+    A share p of the sentences without a translation is paired above a threshold. If F of N pairs are wrong, all but N - F of the
+    S sentences of a side can be paired wrongly: F = p (S - N + F), or F = p (S - N) / (1 - p). Each side gives one such F; `weights`
+    (sum 1) combine them: one half each where every pair uses one sentence of each side.
+    NoThresholdError where no threshold reaches the precision.
     """
     cuts = _cuts(margins)
-    bounds = np.array([_threshold(margins, int(cut)) for cut in cuts])
-    kept = cuts.astype(float)
-    free = [weight * np.maximum(size - kept, 0) for weight, size in zip(weights, sizes, strict=True)]
-    hits = [_above(side, bounds) for side in (planted.sources, planted.targets)]
-    counts = [max(len(side), 1e-9) for side in (planted.sources, planted.targets)]
-    everyone = np.maximum(free[0] + free[1], 1e-9)
-    share = (free[0] * hits[0] + free[1] * hits[1]) / everyone
-    # Planted sentences stand for different numbers of real ones on either side: Kish's effective number of them.
-    effective = everyone**2 / np.maximum(free[0] ** 2 / counts[0] + free[1] ** 2 / counts[1], 1e-9)
+    thresholds = np.array([_threshold(margins, int(cut)) for cut in cuts])
+    num_pairs = cuts.astype(float)
+    lone = (planted.sources, planted.targets)  # planted sentences without a translation
+    free = [weight * np.maximum(size - num_pairs, 0) for weight, size in zip(weights, sizes, strict=True)]
+    shares = [_share_above(side, thresholds) for side in lone]
+    counts = [max(len(side), EPSILON) for side in lone]
+    num_free = np.maximum(free[0] + free[1], EPSILON)
+    share = (free[0] * shares[0] + free[1] * shares[1]) / num_free
+    # A planted sentence represents a different number of real ones on each side: Kish's effective sample size.
+    effective = num_free**2 / np.maximum(free[0] ** 2 / counts[0] + free[1] ** 2 / counts[1], EPSILON)
     low, high = wilson(share, effective)
-    # No pair that is wrong above one threshold is right above a lower one, where p near 1 and N near S leave nothing to tell F by.
-    value, low, high = (_precision(np.maximum.accumulate(_wrong(ends, everyone)), kept) for ends in (share, high, low))
-    supported = _precision(_wrong(Z**2 / (effective + Z**2), everyone), kept) >= asked
-    lone = len(planted.sources) * (weights[0] > 0) + len(planted.targets) * (weights[1] > 0)
-    short = f"{lone} planted sentences without a translation among {len(margins)} pairs are too few to tell"
-    row = _lowest(value, supported, asked, short)
-    recall = _above(planted.whole, bounds[row : row + 1])
-    ends = wilson(recall, np.array([float(len(planted.whole))]))
+    # A pair that is wrong above one threshold is wrong above a lower one too. Where p is near 1 and N near S, F is not well defined.
+    wrong = (np.maximum.accumulate(_num_wrong(bound, num_free)) for bound in (share, high, low))
+    value, low, high = (_precision(num_wrong, num_pairs) for num_wrong in wrong)
+    is_supported = _precision(_num_wrong(Z_95**2 / (effective + Z_95**2), num_free), num_pairs) >= min_precision
+    num_lone = sum(len(side) for side, weight in zip(lone, weights, strict=True) if weight > 0)
+    shortage = f"{num_lone} planted sentences without a translation are too few for {len(margins)} pairs"
+    row = _lowest_threshold(value, is_supported, min_precision, shortage)
+    recall = _share_above(planted.whole, thresholds[row : row + 1])
     return ThresholdChoice(
         "planted",
-        asked,
-        float(bounds[row]),
+        min_precision,
+        float(thresholds[row]),
         PrecisionEstimate(float(value[row]), float(low[row]), float(high[row])),
-        PrecisionEstimate(float(recall[0]), float(ends[0][0]), float(ends[1][0])),
-        lone,
+        _recall_estimate(recall, len(planted.whole)),
+        num_lone,
     )
 
 
-def _wrong(share: Floats, free: Floats) -> Floats:
-    """How many pairs are wrong."""
-    return share * free / np.maximum(1 - share, 1e-9)
+def _recall_estimate(recall: Floats, count: int) -> PrecisionEstimate:
+    """Return the recall (1,) of `count` true pairs with its interval."""
+    low, high = wilson(recall, np.array([float(count)]))
+    return PrecisionEstimate(float(recall[0]), float(low[0]), float(high[0]))
 
 
-def _precision(wrong: Floats, kept: Floats) -> Floats:
-    return np.clip(1 - wrong / kept, 0, 1)
+def _num_wrong(share: Floats, num_free: Floats) -> Floats:
+    """Return the number (n,) of wrong pairs, by the share (n,) of the free sentences that are paired."""
+    return share * num_free / np.maximum(1 - share, EPSILON)
 
 
-def _above(margins: Floats, bounds: Floats) -> Floats:
-    """The share of the margins that are above each bound (n,)."""
+def _precision(num_wrong: Floats, num_pairs: Floats) -> Floats:
+    return np.clip(1 - num_wrong / num_pairs, 0, 1)
+
+
+def _share_above(margins: Floats, thresholds: Floats) -> Floats:
+    """Return the share (n,) of the margins (m,) above each threshold (n,)."""
     ascending = np.sort(margins)
-    return 1 - np.searchsorted(ascending, bounds, side="right") / max(len(margins), 1)
+    return 1 - np.searchsorted(ascending, thresholds, side="right") / max(len(margins), 1)
 
 
 def _cuts(margins: Floats) -> npt.NDArray[np.intp]:
-    """How many pairs each threshold keeps that keeps some: pairs of one margin stay together."""
+    """Return the numbers of pairs that a threshold can keep, without 0: pairs of one margin are kept together."""
     return np.flatnonzero(np.append(margins[1:] != margins[:-1], [True] * bool(len(margins)))) + 1
 
 
-def _threshold(margins: Floats, kept: int) -> float:
-    """The threshold that keeps just the first: a pair is above it when its margin is larger."""
-    return float(margins[kept] if kept < len(margins) else np.nextafter(margins[-1], -np.inf))
+def _threshold(margins: Floats, num_pairs: int) -> float:
+    """Return the threshold that keeps the first pairs only: a pair is kept when its margin is larger."""
+    return float(margins[num_pairs] if num_pairs < len(margins) else np.nextafter(margins[-1], -np.inf))
 
 
-def _lowest(value: Floats, supported: Bools, asked: float, short: str, hint: str = "") -> int:
-    """The last row, which is the lowest threshold, of enough precision that is supported by evidence."""
-    if not supported.any():
-        raise NoThresholdError(f"no threshold can be chosen for a precision of {asked:g}: {short}; give more, or a lower --precision")
-    rows = np.flatnonzero((value >= asked) & supported)
+def _lowest_threshold(precision: Floats, is_supported: Bools, min_precision: float, shortage: str, hint: str = "") -> int:
+    """Return the last row, that of the lowest threshold, with enough precision and enough evidence for it."""
+    if not is_supported.any():
+        raise NoThresholdError(
+            f"no threshold can be chosen for a precision of {min_precision:g}: {shortage}; give more pairs, or a lower --precision"
+        )
+    rows = np.flatnonzero((precision >= min_precision) & is_supported)
     if not len(rows):
-        best = float(value[supported].max())
-        enough = "of those that keep enough pairs to tell so high a one"
-        said = f"no threshold has a precision of {asked:g}: {enough}, the best has {best:.3f}{hint}"
-        raise NoThresholdError(f"{said}; give a lower --precision, or a --threshold")
+        best = float(precision[is_supported].max())
+        raise NoThresholdError(
+            f"no threshold has a precision of {min_precision:g}: of those with enough evidence, the best has {best:.3f}{hint};"
+            " give a lower --precision, or a --threshold"
+        )
     return int(rows[-1])

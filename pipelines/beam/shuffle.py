@@ -5,6 +5,7 @@ for each element, with a batch for each range.
 """
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -42,9 +43,11 @@ class ShuffleSteps:
 
     def apply(
         self, name: str, shards: Sequence[str], function: WriteShard[Parameters], *args: Parameters.args, **kwargs: Parameters.kwargs
-    ) -> Manifest:
+    ) -> "StepOutput":
         """Make FOLDER/name, each of whose shards `function(index, uri, ...)` writes, which returns its rows and counts."""
-        return self.run(name, shards, ShuffleTask(self.place(name), function, *args, **kwargs))
+        manifest = self.run(name, shards, ShuffleTask(self.place(name), function, *args, **kwargs))
+        counts = sum((Counter(shard.counts) for shard in manifest.shards), Counter[str]())
+        return StepOutput(self.place(name), shards, manifest.rows, counts)
 
     def run(self, name: str, shards: Sequence[str], work: ShardTask) -> Manifest:
         """Make FOLDER/name, whose shards are made by `work`."""
@@ -63,6 +66,24 @@ class ShuffleSteps:
 
     def remove(self) -> None:
         storage.remove(self.folder)
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    """The files that a step wrote, with their rows and the sums of their counts."""
+
+    folder: str
+    shards: Sequence[str]
+    rows: int
+    counts: Counter[str]
+
+    @property
+    def uris(self) -> list[str]:
+        return [storage.join(self.folder, shard) for shard in self.shards]
+
+    def gather(self, index: int) -> pa.Table:
+        """Read range `index` of all files."""
+        return gather(self.folder, self.shards, index)
 
 
 class ShuffleTask(ShardTask, Generic[Parameters]):

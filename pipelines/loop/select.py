@@ -148,7 +148,7 @@ def _write_pairs(folder: str, selection: SelectedPairs, is_training: Bools, is_v
     if is_training.any():
         table = selection.bitext.filter(pa.array(is_training))
         table = table.take(pc.sort_indices(table, [("margin", "descending"), ("source_id", "ascending")]))
-        parts = (table.slice(start, writers.ROWS) for start in range(0, len(table), writers.ROWS))
+        parts = (table.slice(start, writers.ROW_GROUP_PAIRS) for start in range(0, len(table), writers.ROW_GROUP_PAIRS))
         writers.write_bitext(storage.join(folder, PAIRS, selection.name), parts)
     if is_validation.any():
         table = selection.bitext.filter(pa.array(is_validation))

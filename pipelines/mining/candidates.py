@@ -1,10 +1,10 @@
-"""The candidates stage: neighbours -> the pairs worth a decision, with all that any margin needs; a shard for each range of the sources.
+"""The candidates stage: neighbours of both directions -> candidates, with everything that any margin needs; one shard per range of sources.
 
-They are found once, and decided on as often as one likes: with another margin, retrieval, threshold or filter.
+Candidates are computed once and selected from any number of times, with another margin, retrieval, threshold or filter.
 
-The neighbours of sources go to the ranges of their targets, where they meet those of the targets and get these sentences' means; all
-go to the ranges of their sources then, and get theirs. A worker holds one range, and k neighbours of each sentence of it, besides the
-sentences of the other side that have these for neighbours.
+The neighbours of sources go to the ranges of their targets, where they are merged with the neighbours of the targets and get the
+targets' means. All edges then go to the ranges of their sources and get the sources' means. A worker holds one range with the k
+neighbours of each of its sentences, and the edges of the other side that end in the range.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,118 +23,114 @@ from miner.mining.candidates import Edges, MergedEdges, ScoredPairs
 from miner.stages import Manifest, Shard, Stage
 from pipelines.beam import shuffle
 from pipelines.beam.runner import ShardTask, run_stage
-from pipelines.beam.shuffle import ShuffleSteps, TextsById
+from pipelines.beam.shuffle import ShuffleSteps, StepOutput, TextsById
 from pipelines.search.exact import BACKWARD, FORWARD, from_arrow, read_neighbours
 
 STAGE = "candidates"  # and its folder's name
 
 
-def run(neighbours: str, folder: str, options: Sequence[str] = (), details: Mapping[str, Any] | None = None) -> Manifest:
-    """Fill `folder` from the neighbours of both directions; the manifest gets `details`."""
+@dataclass(frozen=True)
+class MiningLimits:
+    """Sizes that bound the memory of a worker. The result does not depend on them."""
+
+    in_process_rows: int = shuffle.IN_PROCESS_ROWS  # with more edges or candidates, the steps run as Beam pipelines
+    matched_rows: int = 1 << 22  # candidates that one worker matches: 140 MB, and a few times that during the walk
+    margin_range_rows: int = 1 << 19  # pairs with their texts in one margin range, approximately
+    margin_samples: int = 256  # pairs sampled per shard to choose the margin ranges
+
+
+DEFAULT_LIMITS = MiningLimits()
+
+
+def run(
+    neighbours: str,
+    folder: str,
+    options: Sequence[str] = (),
+    details: Mapping[str, Any] | None = None,
+    limits: MiningLimits = DEFAULT_LIMITS,
+) -> Manifest:
+    """Fill `folder` from the neighbours of both directions. `details` go into the manifest."""
     manifests = {direction: stages.read_manifest(storage.join(neighbours, direction)) for direction in (FORWARD, BACKWARD)}
-    inputs = {f"{direction}/{shard.name}": shard.checksum for direction, found in manifests.items() for shard in found.shards}
+    inputs = {f"{direction}/{shard.name}": shard.checksum for direction, manifest in manifests.items() for shard in manifest.shards}
     stage = Stage(folder, STAGE, {}, inputs)
-    sides = _Sides(neighbours, *(found.shards for found in manifests.values()))
-    made_from = {stages.shard_name(index, len(sides.sources)): stage.key() for index in range(len(sides.sources))}
-    edges = sum(found.rows * found.config.get("k", 1) for found in manifests.values())
-    steps = ShuffleSteps("joining", f"{folder}.steps", stage.key(), edges, options)
+    shards = _NeighbourShards(neighbours, manifests[FORWARD].shards, manifests[BACKWARD].shards)
+    made_from = {stages.shard_name(index, len(shards.sources)): stage.key() for index in range(len(shards.sources))}
+    num_edges = sum(manifest.rows * manifest.config.get("k", 1) for manifest in manifests.values())
+    steps = ShuffleSteps("joining", f"{folder}.steps", stage.key(), num_edges, options, limits.in_process_rows)
+    target_ranges = shuffle.names(len(shards.targets))
+    merged_folder = steps.place("meetings")
     if not stage.is_complete(made_from):
-        offers = {shuffle.arrow_name(shard.name): shard.name for shard in sides.sources}
-        steps.run("offers", list(offers), _Offer(sides, offers, steps.place("offers")))
-        work = _Meet(sides, steps.place("offers"), list(offers), steps.place("meetings"))
-        steps.run("meetings", shuffle.names(len(sides.targets)), work)
-    join = _Join(sides, steps.place("meetings"), folder)
+        forward = steps.apply("offers", shuffle.names(len(shards.sources)), _write_forward_edges, shards)
+        backward = TextsById(storage.join(neighbours, BACKWARD), shards.targets)
+        steps.apply("meetings", target_ranges, _merge_target_range, shards, forward, backward)
+    join = _JoinSourceRange(shards, merged_folder, folder)
     manifest = run_stage(stage, made_from, join, options, lambda _: details or {})
     steps.remove()
     return manifest
 
 
 @dataclass(frozen=True)
-class _Sides:
-    """Where the neighbours of both sides are, and in which shards."""
+class _NeighbourShards:
+    """The folder and the shards of the neighbours of both sides."""
 
-    neighbours: str
+    folder: str
     sources: Sequence[Shard]
     targets: Sequence[Shard]
 
 
-class _Offer(ShardTask):
-    """One shard of sources -> its neighbours, by the range of the targets."""
-
-    row_unit = None
-
-    def __init__(self, sides: _Sides, shards: Mapping[str, str], folder: str) -> None:
-        self.neighbours = storage.join(sides.neighbours, FORWARD)
-        self.ranges = len(sides.targets)
-        self.shards = shards
-        self.folder = folder
-
-    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        edges = scoring.forward_edges(*read_neighbours(self.neighbours, self.shards[name]))
-        shuffle.scatter_by_id(storage.join(self.folder, name), _to_arrow(edges), "target_ids", self.ranges)
-        return len(edges.source_ids), {}
+def _write_forward_edges(index: int, uri: str, shards: _NeighbourShards) -> tuple[int, Mapping[str, int]]:
+    """Send the neighbours of one shard of sources to the ranges of targets."""
+    edges = scoring.forward_edges(*read_neighbours(storage.join(shards.folder, FORWARD), shards.sources[index].name))
+    shuffle.scatter_by_id(uri, _to_arrow(edges), "target_ids", len(shards.targets))
+    return len(edges.source_ids), {}
 
 
-class _Meet(ShardTask):
-    """One range of targets -> all pairs they are in, with their means, by the range of the sources."""
-
-    row_unit = None
-
-    def __init__(self, sides: _Sides, offers: str, shards: Sequence[str], folder: str) -> None:
-        self.sides = sides
-        self.offers = offers
-        self.shards = shards
-        self.folder = folder
-
-    def setup(self) -> None:
-        self.backward = TextsById(storage.join(self.sides.neighbours, BACKWARD), self.sides.targets)
-
-    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        index = stages.shard_index(name)
-        offered = shuffle.gather(self.offers, self.shards, index)
-        own = [from_arrow(table) for table in self.backward.read(index, len(self.sides.targets))]
-        edges = [scoring.backward_edges(*part) for part in own]
-        met = scoring.meet(
-            Edges(*(offered[column.name].to_numpy() for column in fields(Edges))), scoring.concat([scoring.NO_EDGES, *edges])
-        )
-        means = scoring.all_means([scoring.means_of(*part) for part in own]).of(met.target_ids)
-        table = _to_arrow(met).append_column("target_means", pa.array(means))
-        shuffle.scatter_by_id(storage.join(self.folder, name), table, "source_ids", len(self.sides.sources))
-        return len(met.source_ids), {}
+def _merge_target_range(
+    index: int, uri: str, shards: _NeighbourShards, forward: StepOutput, backward: TextsById
+) -> tuple[int, Mapping[str, int]]:
+    """Merge the edges of one range of targets, add the targets' means, and send them to the ranges of sources."""
+    table = forward.gather(index)
+    forward_edges = Edges(*(table[column.name].to_numpy() for column in fields(Edges)))
+    neighbours = [from_arrow(part) for part in backward.read(index, len(shards.targets))]
+    backward_edges = scoring.concat([scoring.NO_EDGES, *(scoring.backward_edges(*part) for part in neighbours)])
+    edges = scoring.merge_edges(forward_edges, backward_edges)
+    means = scoring.merge_means([scoring.means_of(*part) for part in neighbours]).of(edges.target_ids)
+    table = _to_arrow(edges).append_column("target_means", pa.array(means))
+    shuffle.scatter_by_id(uri, table, "source_ids", len(shards.sources))
+    return len(edges.source_ids), {}
 
 
-class _Join(ShardTask):
-    """One range of sources -> its candidates."""
+class _JoinSourceRange(ShardTask):
+    """Write the candidates of one range of sources: the merged edges with the sources' means."""
 
     row_unit = "pairs"
 
-    def __init__(self, sides: _Sides, meetings: str, folder: str) -> None:
-        self.sides = sides
-        self.meetings = meetings
+    def __init__(self, shards: _NeighbourShards, merged_folder: str, folder: str) -> None:
+        self.shards = shards
+        self.merged_folder = merged_folder
         self.folder = folder
 
     def setup(self) -> None:
-        self.forward = TextsById(storage.join(self.sides.neighbours, FORWARD), self.sides.sources)
+        self.forward = TextsById(storage.join(self.shards.folder, FORWARD), self.shards.sources)
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         index = stages.shard_index(name)
-        met = shuffle.gather(self.meetings, shuffle.names(len(self.sides.targets)), index)
-        order = np.lexsort((met["target_ids"].to_numpy(), met["source_ids"].to_numpy()))
-        columns = {column: met[column].to_numpy()[order] for column in met.column_names}
-        own = [from_arrow(table) for table in self.forward.read(index, len(self.sides.sources))]
-        found = scoring.Candidates(
-            source_means=scoring.all_means([scoring.means_of(*part) for part in own]).of(columns["source_ids"]), **columns
-        )
-        storage.write_table(storage.join(self.folder, name), writers.candidates_to_arrow(found))
-        return len(found), {}
+        edges = shuffle.gather(self.merged_folder, shuffle.names(len(self.shards.targets)), index)
+        order = np.lexsort((edges["target_ids"].to_numpy(), edges["source_ids"].to_numpy()))
+        columns = {column: edges[column].to_numpy()[order] for column in edges.column_names}
+        neighbours = [from_arrow(table) for table in self.forward.read(index, len(self.shards.sources))]
+        means = scoring.merge_means([scoring.means_of(*part) for part in neighbours])
+        candidates = scoring.Candidates(source_means=means.of(columns["source_ids"]), **columns)
+        storage.write_table(storage.join(self.folder, name), writers.candidates_to_arrow(candidates))
+        return len(candidates), {}
 
 
-def _to_arrow(rows: Edges | MergedEdges) -> pa.Table:
-    return pa.table({column.name: pa.array(getattr(rows, column.name)) for column in fields(rows)})
+def _to_arrow(edges: Edges | MergedEdges) -> pa.Table:
+    return pa.table({column.name: pa.array(getattr(edges, column.name)) for column in fields(edges)})
 
 
 def read(folder: str, margin: str, threshold: float) -> ScoredPairs:
-    """All candidates of a folder whose margin is above the threshold."""
+    """Return all candidates of a folder whose margin is above the threshold."""
     shards = stages.read_manifest(folder, STAGE).shards
     tables = (storage.read_table(storage.join(folder, shard.name)) for shard in shards)
     return scoring.concat([scoring.score(writers.candidates_from_arrow(table), margin, threshold) for table in tables])
@@ -142,42 +138,47 @@ def read(folder: str, margin: str, threshold: float) -> ScoredPairs:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """Two sides and the candidates that were found between them: what is decided on."""
+    """Two corpora and the candidates between them, from which pairs are selected."""
 
     source: Corpus
     target: Corpus
     folder: str  # of the candidates
     k: int
-    engine: Mapping[str, Any]  # by which the neighbours were found, and why
+    engine: Mapping[str, Any]  # of the search, with the reason for it
+
+    def candidate_uris(self) -> list[str]:
+        """Return the shards of the candidates, one per range of sources."""
+        return [storage.join(self.folder, shard.name) for shard in stages.read_manifest(self.folder).shards]
 
     def details(self, output: str) -> dict[str, Any]:
-        """What the manifest of the candidates in OUTPUT tells, so that `searched` finds the sides again."""
-        sides = {"source": self.source, "target": self.target}
+        """Return the details of the candidates' manifest in OUTPUT, by which `open_search_result` finds the corpora."""
+        corpora = {"source": self.source, "target": self.target}
         return {
             "k": self.k,
             "engine": self.engine,
-            **{side: {"folder": _place(corpus.folder, output), "key": corpus.key} for side, corpus in sides.items()},
+            **{side: {"folder": _portable_path(corpus.folder, output), "key": corpus.key} for side, corpus in corpora.items()},
         }
 
 
-def searched(output: str) -> SearchResult:
-    """What an earlier `miner mine` into `output` searched.
+def open_search_result(output: str) -> SearchResult:
+    """Open the search result of an earlier `miner mine` into `output`.
 
-    Raises StorageError where there are no finished candidates or a side is gone, DataError where a side has changed since.
+    Raises StorageError if there are no finished candidates or a corpus is missing, DataError if a corpus has changed since.
     """
     folder = storage.join(output, STAGE)
     details = stages.read_manifest(folder, STAGE).details
-    sides = []
+    corpora = []
     for side in ("source", "target"):
-        place = details[side]["folder"]
-        corpus = open_corpus(place if "://" in place else storage.join(output, place))
+        path = details[side]["folder"]
+        corpus = open_corpus(path if "://" in path else storage.join(output, path))
         if corpus.key != details[side]["key"]:
-            raise DataError(f"{corpus.folder}: not what the candidates in {folder} were found in; run `miner mine` on it again")
-        sides.append(corpus)
-    return SearchResult(*sides, folder, details["k"], details["engine"])
+            raise DataError(f"{corpus.folder}: changed since the candidates in {folder} were computed; run `miner mine` on it again")
+        corpora.append(corpus)
+    source, target = corpora
+    return SearchResult(source, target, folder, details["k"], details["engine"])
 
 
-def _place(folder: str, output: str) -> str:
-    """Where a side is: seen from OUTPUT where it lies in it, else a name that also holds in another working directory."""
+def _portable_path(folder: str, output: str) -> str:
+    """Return the path of a corpus relative to OUTPUT if it is inside, else a path that does not depend on the working directory."""
     absolute, within = (uri if "://" in uri else storage.filesystem(uri)[1] for uri in (folder, output))
     return absolute.removeprefix(f"{within.rstrip('/')}/")

@@ -1,4 +1,4 @@
-"""The two sides of `miner mine`: text, a folder of `miner embed`, or a folder of `miner index`, made into corpora."""
+"""The two sides of `miner mine`: text, an embeddings directory, or an index directory, opened as corpora."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -20,65 +20,66 @@ class CorpusPair:
 
     source: Corpus
     target: Corpus
-    seconds: Counter[str]  # what embedding took, by stage; empty where nothing had to be embedded
+    seconds: Counter[str]  # of embedding, by stage; empty if nothing had to be embedded
 
 
 def open_sides(config: MineConfig, options: Sequence[str] = ()) -> CorpusPair:
-    """Embed the sides that are text under OUTPUT/source and OUTPUT/target, and open the others where they are.
+    """Embed the sides that are text under OUTPUT/source and OUTPUT/target, and open the others.
 
-    Both are looked into before anything is written. DataError where there is no sentence, or the encoders differ.
+    Both are checked before anything is written. DataError if a side has no sentence, or the encoders differ.
     """
     if config.source == config.target == readers.STDIN:
         raise ConfigError("source and target are both standard input; give one of them as a file")
     for code in (config.source_lang, config.target_lang):
         languages.canonical(code)  # ConfigError
-    places = {"source": config.source, "target": config.target}
-    sides = {side: open_folder(place) for side, place in places.items() if is_folder(place)}
-    texts = {side: place for side, place in places.items() if side not in sides}
-    for place in texts.values():
-        check_text(place, config)
-    if sides and texts:
-        check_encoder(*sides.values(), config)
+    paths = {"source": config.source, "target": config.target}
+    corpora = {side: open_folder(path) for side, path in paths.items() if is_folder(path)}
+    texts = {side: path for side, path in paths.items() if side not in corpora}
+    for path in texts.values():
+        check_text(path, config)
+    if texts:
+        for corpus in corpora.values():
+            check_encoder(corpus, config)
     seconds: Counter[str] = Counter()
-    # Standard input first: whether it holds a sentence shows only then.
+    # Standard input comes first: whether it has a sentence is known only when it is read.
     for side in sorted(texts, key=lambda side: texts[side] != readers.STDIN):
-        sides[side] = _embed(config, side, seconds, options)
-    check_pair(sides["source"], sides["target"])
-    return CorpusPair(sides["source"], sides["target"], seconds)
+        corpora[side] = _embed(config, side, seconds, options)
+    check_pair(corpora["source"], corpora["target"])
+    return CorpusPair(corpora["source"], corpora["target"], seconds)
 
 
-def is_folder(place: str) -> bool:
-    """Whether a side is a folder, and not a text."""
-    return place != readers.STDIN and storage.is_folder(place)
+def is_folder(path: str) -> bool:
+    """Return whether a side is a folder, not a text."""
+    return path != readers.STDIN and storage.is_folder(path)
 
 
-def open_folder(place: str) -> Corpus:
-    """The corpus of a folder of `miner embed` or `miner index`; DataError where it is neither, or holds nothing."""
-    if build_index.is_index(place):
-        corpus = build_index.indexed_corpus(place)
-    elif is_corpus(place):
-        corpus = open_corpus(place)
+def open_folder(path: str) -> Corpus:
+    """Open the corpus of an embeddings or index directory. DataError if it is neither, or empty."""
+    if build_index.is_index(path):
+        corpus = build_index.indexed_corpus(path)
+    elif is_corpus(path):
+        corpus = open_corpus(path)
     else:
-        raise DataError(f"{place}: neither a text nor a finished folder of `miner embed` or `miner index`")
+        raise DataError(f"{path}: neither a text nor a finished folder of `miner embed` or `miner index`")
     if not corpus.rows:
-        raise DataError(f"{place}: holds no sentences; embed a text that has some")
+        raise DataError(f"{path}: has no sentences; embed a text that has some")
     return corpus
 
 
-def check_text(place: str, config: TextSettings) -> None:
-    """DataError for a text that is missing or without a sentence and, where the settings are strict, for one with a bad line.
+def check_text(path: str, config: TextSettings) -> None:
+    """Raise DataError for a text that is missing or without a sentence; with `strict`, also for one with a bad line.
 
-    Of several files one with a sentence is enough: one that cannot be read is set aside later. Standard input can be read only
-    once, so it is not looked into.
+    Of several files, one with a sentence is enough: an unreadable one is skipped later. Standard input can be read only once, so it is
+    not checked.
     """
     settings = config.part(TextSettings)
-    uris = readers.expand([place])
+    uris = readers.expand([path])
     if readers.STDIN in uris:
         return
     if settings.strict:
         for uri in uris:
             for _ in readers.read_sentences(uri, settings):
-                pass  # raises what is wrong with any line, while nothing is written yet
+                pass  # raises for a bad line, before anything is written
     errors = []
     for uri in uris:
         try:
@@ -86,11 +87,11 @@ def check_text(place: str, config: TextSettings) -> None:
                 return
         except DataError as error:
             errors.append(error)
-    raise errors[0] if errors else DataError(f"{place}: holds not one sentence; give a text that has some")
+    raise errors[0] if errors else DataError(f"{path}: no sentence in the text; give a text that has some")
 
 
 def check_encoder(embedded: Corpus, config: EncoderSettings) -> None:
-    """DataError where the text of one side would not be embedded as the other side was."""
+    """Raise DataError if the text of one side would be embedded by another encoder than the other side was."""
     encoder = load_encoder(config.encoder, config.part(EncoderSettings))
     if encoder.fingerprint != embedded.fingerprint:
         raise DataError(
@@ -100,16 +101,16 @@ def check_encoder(embedded: Corpus, config: EncoderSettings) -> None:
 
 
 def _embed(config: MineConfig, side: str, seconds: Counter[str], options: Sequence[str]) -> Corpus:
-    place, lang = (config.source, config.source_lang) if side == "source" else (config.target, config.target_lang)
+    text, lang = (config.source, config.source_lang) if side == "source" else (config.target, config.target_lang)
     output = storage.join(config.output, side)
     settings = {name: value for part in (TextSettings, EncoderSettings, SentenceSettings) for name, value in config.part(part)}
-    result = embed.run(EmbedConfig(inputs=(place,), output=output, lang=lang, **settings), options)
+    result = embed.run(EmbedConfig(inputs=(text,), output=output, lang=lang, **settings), options)
     seconds.update(result.seconds)
     return open_corpus(output)
 
 
 def check_pair(source: Corpus, target: Corpus) -> None:
-    """DataError where two sides are not of one encoder."""
+    """Raise DataError if two sides were embedded by different encoders."""
     if source.dim != target.dim:
         raise DataError(f"{source.folder} has {source.dim} dimensions and {target.folder} has {target.dim}; embed both with one encoder")
     if source.fingerprint != target.fingerprint:

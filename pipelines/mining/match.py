@@ -1,25 +1,25 @@
-"""Matching in steps: candidates -> pairs, by ranges of their sources and of their targets in turn.
+"""Matching by ranges of ids: candidates -> pairs.
 
-The best candidate of a source shows in its range, that of a target in its own. One to one, pairs are taken in rounds (see
-`miner.mining.matching`), until what is left is small enough for one worker to match at once, which for most corpora it is from
-the start: contending are at most as many as there are sentences, and a round leaves a fraction of them.
+The candidates of a source are together in its range, those of a target in the target's range, so the steps alternate between ranges of
+sources and of targets. One-to-one matching works in rounds (see `miner.mining.matching`) until one worker can match what remains.
+For most corpora there is no round: at most as many candidates are selected as there are sentences, and a round leaves a fraction.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
-from miner import stages, storage
+from miner import storage
+from miner.choices import RETRIEVALS
 from miner.mining import candidates as scoring
 from miner.mining import matching, writers
 from miner.mining.candidates import Bools, ScoredPairs
 from pipelines.beam import shuffle
-from pipelines.beam.runner import ShardTask
-from pipelines.beam.shuffle import ShuffleSteps
+from pipelines.beam.shuffle import ShuffleSteps, StepOutput
+from pipelines.mining.candidates import MiningLimits, SearchResult
 
-AT_ONCE = 1 << 22  # candidates that one worker matches: 140 MB of them, and a few times that on the way
 COLUMNS = {
     "source_ids": "source_id",
     "target_ids": "target_id",
@@ -28,187 +28,130 @@ COLUMNS = {
     "forward": "forward",
     "backward": "backward",
 }
-CHOSEN = "chosen"  # column: going to sources, the best of its target; going to targets, a pair
+Written = tuple[int, Mapping[str, int]]  # rows and counts of a shard
 
 
 @dataclass(frozen=True)
 class RankedCandidates:
-    """Candidates with their margins on the way: in the ranges of their sources, cut by those of their targets."""
+    """Candidates with their margins: one file per range of sources, cut by the ranges of targets. Column `source_best`."""
 
-    steps: ShuffleSteps
-    folder: str
-    sources: int  # ranges
-    targets: int
-
-    def of_target(self, index: int) -> pa.Table:
-        return shuffle.gather(self.folder, shuffle.names(self.sources), index)
+    table: StepOutput
+    source_ranges: int
+    target_ranges: int
 
 
 @dataclass(frozen=True)
 class MatchedPairs:
-    """Pairs, in the ranges of their targets, as several steps chose them."""
+    """The pairs that several steps matched, cut by the ranges of their targets. Column `matched`: false for other candidates."""
 
-    places: Sequence[tuple[str, Sequence[str]]]  # folder, shards
-    targets: int  # ranges
+    tables: Sequence[StepOutput]
+    target_ranges: int
     rows: int
 
-    def of_target(self, index: int) -> ScoredPairs:
-        """Those of one range, best first."""
-        tables = [shuffle.gather(folder, shards, index) for folder, shards in self.places]
-        return matching.rank(scoring.concat([_chosen(table) for table in tables]))
+    def of_target_range(self, index: int) -> ScoredPairs:
+        """Return the pairs of one range of targets, best first."""
+        tables = [table.gather(index) for table in self.tables]
+        return matching.rank(scoring.concat([pairs_from_arrow(table.filter(table["matched"])) for table in tables]))
 
     def read(self) -> ScoredPairs:
-        """All of them in memory, best first: 34 bytes each."""
-        return matching.rank(scoring.concat([self.of_target(index) for index in range(self.targets)]))
+        """Return all pairs in memory, best first: 34 bytes each."""
+        return matching.rank(scoring.concat([self.of_target_range(index) for index in range(self.target_ranges)]))
 
 
-def to_arrow(pairs: ScoredPairs, **more: Bools) -> pa.Table:
-    """Pairs (n,), and other columns (n,) of them -> a table."""
-    columns = {column: getattr(pairs, name) for name, column in COLUMNS.items()} | more
+def pairs_to_arrow(pairs: ScoredPairs, **flags: Bools) -> pa.Table:
+    """Return a table of pairs (n,) with additional columns (n,)."""
+    columns = {column: getattr(pairs, name) for name, column in COLUMNS.items()} | flags
     return pa.table({name: pa.array(column) for name, column in columns.items()})
 
 
-def from_arrow(table: pa.Table) -> ScoredPairs:
+def pairs_from_arrow(table: pa.Table) -> ScoredPairs:
     return ScoredPairs(**{name: table[column].to_numpy() for name, column in COLUMNS.items()})
 
 
-def offered(ranked: ScoredPairs) -> pa.Table:
-    """Candidates of a range of sources as the targets are to see them."""
-    return to_arrow(ranked, best_of_source=matching.best_of_sources(ranked))
+def with_source_best(ranked: ScoredPairs) -> pa.Table:
+    """Return a table of the candidates of a range of sources, best first, with the column `source_best`."""
+    return pairs_to_arrow(ranked, source_best=matching.best_of_sources(ranked))
 
 
-def best_first(table: pa.Table) -> pa.Table:
-    """Rows of pairs and more in the order of `matching.rank`."""
+def sort_best_first(table: pa.Table) -> pa.Table:
+    """Sort a table of pairs as `matching.rank` does."""
     margins, sources, targets = (table[name].to_numpy() for name in ("margin", "source_id", "target_id"))
     return table.take(pa.array(np.lexsort((targets, sources, -margins))))
 
 
-def _chosen(table: pa.Table) -> ScoredPairs:
-    return from_arrow(table.filter(table[CHOSEN]))
+def score_candidates(search_result: SearchResult, margin: str, threshold: float, steps: ShuffleSteps) -> RankedCandidates:
+    """Return the candidates whose margin is above the threshold."""
+    uris, target_ranges = search_result.candidate_uris(), len(search_result.target.shards)
+    table = steps.apply("scored", shuffle.names(len(uris)), _score_range, uris, margin, threshold, target_ranges)
+    return RankedCandidates(table, len(uris), target_ranges)
 
 
-def score(folder: str, margin: str, threshold: float, targets: int, steps: ShuffleSteps) -> RankedCandidates:
-    """The candidates in `folder` whose margin is above the threshold, for as many ranges of targets."""
-    shards = [shard.name for shard in stages.read_manifest(folder).shards]
-    steps.run("scored", shuffle.names(len(shards)), _Score(folder, shards, margin, threshold, targets, steps.place("scored")))
-    return RankedCandidates(steps, steps.place("scored"), len(shards), targets)
+def _score_range(index: int, uri: str, candidate_uris: Sequence[str], margin: str, threshold: float, target_ranges: int) -> Written:
+    """Score the candidates of one range of sources."""
+    candidates = writers.candidates_from_arrow(storage.read_table(candidate_uris[index]))
+    ranked = matching.rank(scoring.score(candidates, margin, threshold))
+    shuffle.scatter_by_id(uri, with_source_best(ranked), "target_id", target_ranges)
+    return len(ranked), {}
 
 
-def match(found: RankedCandidates, retrieval: str) -> MatchedPairs:
-    """The pairs among candidates, of which only those need be there that are the best of their source, or `backward`."""
-    steps, to_sources, to_targets = found.steps, shuffle.names(found.targets), shuffle.names(found.sources)
-    contenders = steps.run("contenders", to_sources, _Contend(found, retrieval, steps.place("contenders")))
-    if retrieval != "max":
-        return MatchedPairs([(steps.place("contenders"), to_sources)], found.targets, contenders.rows)
-    places, pairs, left, folder = [], 0, contenders.rows, steps.place("contenders")
-    while left > AT_ONCE:
-        number = len(places) + 1
-        took = steps.place(f"taken-{number}")
-        pairs += steps.run(f"taken-{number}", to_targets, _Take(folder, to_sources, found.targets, took)).rows
-        places.append((took, to_targets))
-        folder = steps.place(f"left-{number}")
-        left = steps.run(f"left-{number}", to_sources, _Leave(took, to_targets, found.sources, folder)).rows
-    rest = shuffle.names(1)
-    pairs += steps.run("rest", rest, _Rest(folder, to_sources, (found.sources, found.targets), steps.place("rest"))).rows
-    return MatchedPairs([*places, (steps.place("rest"), rest)], found.targets, pairs)
+def match_candidates(candidates: RankedCandidates, retrieval: str, steps: ShuffleSteps, limits: MiningLimits) -> MatchedPairs:
+    """Return the pairs among candidates. Only those need be present that are the best of their source, or `backward`."""
+    sources, targets = shuffle.names(candidates.source_ranges), shuffle.names(candidates.target_ranges)
+    remaining = steps.apply("contenders", targets, _select_range, candidates, retrieval)
+    if not RETRIEVALS[retrieval].one_to_one:
+        return MatchedPairs([remaining], len(targets), remaining.rows)
+    tables: list[StepOutput] = []
+    while remaining.rows > limits.matched_rows:
+        number = len(tables) + 1
+        tables.append(steps.apply(f"taken-{number}", sources, _take_mutual_best, remaining, len(targets)))
+        remaining = steps.apply(f"left-{number}", targets, _drop_matched_targets, tables[-1], len(sources))
+    tables.append(steps.apply("rest", shuffle.names(1), _match_remaining, remaining, len(sources), len(targets)))
+    return MatchedPairs(tables, len(targets), sum(table.rows for table in tables))
 
 
-class _Score(ShardTask):
-    """One range of sources -> its candidates above the threshold, by the range of the target."""
+def _select_range(index: int, uri: str, candidates: RankedCandidates, retrieval: str) -> Written:
+    """Select the candidates of one range of targets that are pairs or, one-to-one, may become pairs.
 
-    row_unit = None
-
-    def __init__(self, candidates: str, shards: Sequence[str], margin: str, threshold: float, ranges: int, folder: str) -> None:
-        self.candidates = candidates
-        self.shards = shards
-        self.margin = margin
-        self.threshold = threshold
-        self.ranges = ranges
-        self.folder = folder
-
-    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        table = storage.read_table(storage.join(self.candidates, self.shards[stages.shard_index(name)]))
-        found = matching.rank(scoring.score(writers.candidates_from_arrow(table), self.margin, self.threshold))
-        shuffle.scatter_by_id(storage.join(self.folder, name), offered(found), "target_id", self.ranges)
-        return len(found), {}
-
-
-class _Contend(ShardTask):
-    """One range of targets -> the candidates that are pairs or, one to one, may be."""
-
-    row_unit = None
-
-    def __init__(self, found: RankedCandidates, retrieval: str, folder: str) -> None:
-        self.found = found
-        self.retrieval = retrieval
-        self.folder = folder
-
-    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        found = best_first(self.found.of_target(stages.shard_index(name)))
-        pairs, forward = from_arrow(found), found["best_of_source"].to_numpy()
-        backward = matching.best_of_targets(pairs)
-        rows = matching.listed(forward, backward, self.retrieval)
-        pairs = ScoredPairs(pairs.source_ids, pairs.target_ids, pairs.similarities, pairs.margins, forward, backward).take(rows)
-        one_to_one = self.retrieval == "max"
-        chosen = matching.first(pairs.target_ids, np.ones(len(pairs), dtype=bool)) if one_to_one else np.ones(len(pairs), dtype=bool)
-        column, ranges = ("source_id", self.found.sources) if one_to_one else ("target_id", self.found.targets)
-        shuffle.scatter_by_id(storage.join(self.folder, name), to_arrow(pairs, chosen=chosen), column, ranges)
-        return len(pairs), {}
+    One-to-one, they go to the ranges of sources; column `target_best` marks the best candidate of each target. Otherwise they are
+    pairs and stay in the range of targets.
+    """
+    table = sort_best_first(candidates.table.gather(index))
+    pairs, source_best = pairs_from_arrow(table), table["source_best"].to_numpy()
+    target_best = matching.best_of_targets(pairs)
+    rows = matching.select(source_best, target_best, retrieval)
+    selected = replace(pairs, forward=source_best, backward=target_best).take(rows)
+    if RETRIEVALS[retrieval].one_to_one:
+        table = pairs_to_arrow(selected, target_best=matching.mark_first(selected.target_ids))
+        shuffle.scatter_by_id(uri, table, "source_id", candidates.source_ranges)
+    else:
+        table = pairs_to_arrow(selected, matched=np.ones(len(selected), dtype=bool))
+        shuffle.scatter_by_id(uri, table, "target_id", candidates.target_ranges)
+    return len(selected), {}
 
 
-class _Turn(ShardTask):
-    """A step of a round: one range of what the other side left."""
-
-    row_unit = None
-
-    def __init__(self, others: str, shards: Sequence[str], ranges: int, folder: str) -> None:
-        self.others = others
-        self.shards = shards
-        self.ranges = ranges
-        self.folder = folder
-
-    def gathered(self, name: str) -> tuple[ScoredPairs, Bools]:
-        """What is left of the range, best first, and what is chosen of it."""
-        table = best_first(shuffle.gather(self.others, self.shards, stages.shard_index(name)))
-        return from_arrow(table), table[CHOSEN].to_numpy()
+def _take_mutual_best(index: int, uri: str, remaining: StepOutput, target_ranges: int) -> Written:
+    """Match the pairs of one range of sources that are the best of both sentences; the counted rows are these pairs."""
+    table = sort_best_first(remaining.gather(index))
+    candidates = pairs_from_arrow(table)
+    matched, others = matching.take_mutual_best(candidates, table["target_best"].to_numpy())
+    rows = matched | others
+    shuffle.scatter_by_id(uri, pairs_to_arrow(candidates.take(rows), matched=matched[rows]), "target_id", target_ranges)
+    return int(matched.sum()), {}
 
 
-class _Take(_Turn):
-    """One range of sources -> the pairs that are the best of both, and what they leave of the sources."""
-
-    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        found, best = self.gathered(name)
-        taken, left = matching.take(found, best)
-        rows = to_arrow(found.take(taken | left), chosen=taken[taken | left])
-        shuffle.scatter_by_id(storage.join(self.folder, name), rows, "target_id", self.ranges)
-        return int(taken.sum()), {}
+def _drop_matched_targets(index: int, uri: str, taken: StepOutput, source_ranges: int) -> Written:
+    """Drop the candidates of matched targets in one range of targets."""
+    table = sort_best_first(taken.gather(index))
+    candidates = pairs_from_arrow(table)
+    rows, target_best = matching.drop_matched_targets(candidates, table["matched"].to_numpy())
+    shuffle.scatter_by_id(uri, pairs_to_arrow(candidates.take(rows), target_best=target_best[rows]), "source_id", source_ranges)
+    return int(rows.sum()), {}
 
 
-class _Leave(_Turn):
-    """One range of targets -> what the pairs leave of them."""
-
-    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        found, taken = self.gathered(name)
-        left, best = matching.leave(found, taken)
-        rows = to_arrow(found.take(left), chosen=best[left])
-        shuffle.scatter_by_id(storage.join(self.folder, name), rows, "source_id", self.ranges)
-        return int(left.sum()), {}
-
-
-class _Rest(ShardTask):
-    """All that is left -> the pairs among it."""
-
-    row_unit = None
-
-    def __init__(self, others: str, shards: Sequence[str], ranges: tuple[int, int], folder: str) -> None:
-        self.others = others
-        self.shards = shards
-        self.sources, self.targets = ranges
-        self.folder = folder
-
-    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        tables = [shuffle.gather(self.others, self.shards, index) for index in range(self.sources)]
-        pairs = matching.match(matching.rank(from_arrow(shuffle.together(tables))), "max")
-        rows = to_arrow(pairs, chosen=np.ones(len(pairs), dtype=bool))
-        shuffle.scatter_by_id(storage.join(self.folder, name), rows, "target_id", self.targets)
-        return len(pairs), {}
+def _match_remaining(index: int, uri: str, remaining: StepOutput, source_ranges: int, target_ranges: int) -> Written:  # noqa: ARG001
+    """Match all remaining candidates in memory."""
+    table = shuffle.together([remaining.gather(source_range) for source_range in range(source_ranges)])
+    ranked = matching.rank(pairs_from_arrow(table))
+    pairs = ranked.take(matching.match_one_to_one(ranked))
+    shuffle.scatter_by_id(uri, pairs_to_arrow(pairs, matched=np.ones(len(pairs), dtype=bool)), "target_id", target_ranges)
+    return len(pairs), {}

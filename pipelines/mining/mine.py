@@ -1,6 +1,6 @@
-"""The whole way from two sides to pairs: embed what is text, search both directions, join candidates, decide.
+"""`miner mine`: embed the sides that are text, search both directions, compute candidates, select pairs.
 
-What is finished is kept, so that a run with another margin, retrieval, threshold or gold only decides anew.
+Finished stages are kept, so a run with another margin, retrieval, threshold or gold only selects again.
 """
 
 import time
@@ -15,14 +15,14 @@ from miner.mining import writers
 from miner.mining.gold import GoldScores
 from miner.mining.thresholds import ThresholdChoice
 from pipelines.beam.runner import claim_output
-from pipelines.mining import auto_threshold, candidates, filter_pairs, select_pairs
-from pipelines.mining import gold_pairs as golds
-from pipelines.mining.candidates import SearchResult
+from pipelines.mining import auto_threshold, candidates, filter_pairs, gold_pairs, select_pairs
+from pipelines.mining.auto_threshold import ThresholdChooser
+from pipelines.mining.candidates import DEFAULT_LIMITS, MiningLimits, SearchResult
 from pipelines.mining.deltas import BitextDelta
 from pipelines.mining.gold_pairs import GoldFile
 from pipelines.mining.inputs import CorpusPair, open_sides
 from pipelines.mining.planted_pairs import PlantConfig
-from pipelines.mining.select_pairs import STAGE, WrittenBitext
+from pipelines.mining.select_pairs import STAGE, PairSelection, WrittenBitext
 from pipelines.search import engine as engine_module
 from pipelines.search.engine import NEIGHBOURS
 from pipelines.search.exact import SearchRequest
@@ -30,105 +30,109 @@ from pipelines.search.exact import SearchRequest
 
 @dataclass(frozen=True)
 class MineResult:
-    """What `miner mine` found."""
+    """The outcome of `miner mine`."""
 
     output: str
-    sentences: Mapping[str, int]  # by side: lines kept
-    unique: Mapping[str, int]
+    sentences: Mapping[str, int]  # side -> lines kept
+    unique: Mapping[str, int]  # side -> sentences
     pairs: int
-    threshold: float | None  # None where there is no bound
+    threshold: float | None  # None: all pairs
     choice: ThresholdChoice | None  # of the threshold, with `auto`
-    dropped: Mapping[str, int]  # by the filter's reason: candidates above the threshold
+    dropped: Mapping[str, int]  # reason of a filter -> candidates above the threshold
     seconds: Mapping[str, float]  # by stage
     scores: GoldScores | None  # with gold
-    engine: Mapping[str, Any]  # of the search, and why
-    set_aside: Mapping[str, str]  # of the sides: file or shard -> why it is left out
-    delta: BitextDelta | None  # where corpora changed since the run before
+    engine: Mapping[str, Any]  # of the search, with the reason for it
+    set_aside: Mapping[str, str]  # skipped file or shard of a side -> reason
+    delta: BitextDelta | None  # if the corpora changed since the previous run
     examples: Sequence[tuple[float, str, str]]  # margin, source, target: from the best pair to the last
 
     @property
     def files(self) -> list[str]:
-        """What was written for others to read."""
         return [storage.join(self.output, name) for name in (writers.TSV, writers.PARQUET, stages.MANIFEST)]
 
     def figures(self) -> dict[str, Any]:
-        """What a program wants to know."""
+        """Return the result for --json."""
         names = ("sentences", "unique", "pairs", "threshold", "dropped", "engine", "seconds", "set_aside")
-        told = {name: getattr(self, name) for name in names}
-        choice = {"choice": asdict(self.choice)} if self.choice else {}
+        figures = {name: getattr(self, name) for name in names}
+        choice = {"choice": self.choice.figures()} if self.choice else {}
         delta = {"delta": self.delta.figures()} if self.delta else {}
-        return {**told, **choice, **delta, **(asdict(self.scores) if self.scores else {})}
+        return {**figures, **choice, **delta, **(asdict(self.scores) if self.scores else {})}
 
 
-def run(config: MineConfig, options: Sequence[str] = ()) -> MineResult:
-    """Mine `config.source` and `config.target` into `config.output`; what an earlier run finished there is kept.
+def run(config: MineConfig, options: Sequence[str] = (), limits: MiningLimits = DEFAULT_LIMITS) -> MineResult:
+    """Mine `config.source` and `config.target` into `config.output`. Finished stages of an earlier run there are kept.
 
-    Raises the MinerError of whatever cannot work: sides, encoder, gold, output folder, or another k than in an earlier run there.
+    Raises the MinerError of invalid sides, encoder, gold or output, or of another k than in an earlier run there.
     """
-    gold = _begin(config)
+    gold_file = _check(config)
     choose_device(config.device)
     with claim_output(config.output):
         sides = open_sides(config, options)
-        wanted = golds.resolve(gold, sides.source, sides.target) if gold else None
-        chooser = auto_threshold.prepare(config, sides.source, sides.target, wanted)
+        gold = gold_pairs.resolve(gold_file, sides.source, sides.target) if gold_file else None
+        chooser = auto_threshold.prepare(config, sides.source, sides.target, gold)
         start = time.perf_counter()
-        found = _search(config, sides, options)
-        searched = time.perf_counter()
-        choice = chooser.choose(found, storage.join(config.output, NEIGHBOURS), options)
-        written = select_pairs.write(found, config, config.output, wanted, choice, options)
-    return _result(config.output, found, written, {**sides.seconds, "search": searched - start, "mine": time.perf_counter() - searched})
+        search_result = _search(config, sides, options, limits)
+        search_seconds = time.perf_counter() - start
+        selection = PairSelection(search_result, config, config.output, options, limits)
+        return _select(selection, chooser, config.output, {**sides.seconds, "search": search_seconds})
 
 
-def run_from_candidates(config: FromCandidatesConfig, options: Sequence[str] = ()) -> MineResult:
-    """Decide again on the candidates that an earlier run left in `config.candidates`, into `config.output`.
+def run_from_candidates(config: FromCandidatesConfig, options: Sequence[str] = (), limits: MiningLimits = DEFAULT_LIMITS) -> MineResult:
+    """Select pairs from the candidates that an earlier run left in `config.candidates`, into `config.output`.
 
-    Raises what `candidates.searched` raises.
+    Raises also what `candidates.open_search_result` raises.
     """
-    start = time.perf_counter()
-    gold = _begin(config)
-    found = candidates.searched(config.candidates)
+    gold_file = _check(config)
+    search_result = candidates.open_search_result(config.candidates)
     with claim_output(config.output):
-        wanted = golds.resolve(gold, found.source, found.target) if gold else None
-        chooser = auto_threshold.prepare(config, found.source, found.target, wanted)
-        choice = chooser.choose(found, storage.join(config.candidates, NEIGHBOURS), options)
-        written = select_pairs.write(found, config, config.output, wanted, choice, options)
-    return _result(config.output, found, written, {"mine": time.perf_counter() - start})
+        gold = gold_pairs.resolve(gold_file, search_result.source, search_result.target) if gold_file else None
+        chooser = auto_threshold.prepare(config, search_result.source, search_result.target, gold)
+        return _select(PairSelection(search_result, config, config.output, options, limits), chooser, config.candidates, {})
 
 
-def _begin(config: PlantConfig) -> GoldFile | None:
-    """The gold; raises what is wrong with the settings, gold, and a folder where another stage has its own."""
+def _check(config: PlantConfig) -> GoldFile | None:
+    """Read the gold. Raises MinerError for invalid settings or gold, and for an output folder of another stage."""
     auto_threshold.check(config)
     filter_pairs.check(config)
-    gold = golds.read(config.gold) if config.gold is not None else None
+    gold_file = gold_pairs.read(config.gold) if config.gold is not None else None
     if storage.exists(storage.join(config.output, stages.MANIFEST)):
         stages.read_manifest(config.output, STAGE)
-    return gold
+    return gold_file
 
 
-def _search(config: MineConfig, sides: CorpusPair, options: Sequence[str]) -> SearchResult:
+def _search(config: MineConfig, sides: CorpusPair, options: Sequence[str], limits: MiningLimits) -> SearchResult:
     """Fill OUTPUT/neighbours and OUTPUT/candidates."""
-    wanted = SearchRequest(sides.source, sides.target, config.k, config.device)
-    engine = engine_module.find_neighbours(wanted, (config.source, config.target), config.part(EngineSettings), config.output, options)
-    found = SearchResult(sides.source, sides.target, storage.join(config.output, candidates.STAGE), config.k, engine)
-    candidates.run(storage.join(config.output, NEIGHBOURS), found.folder, options, found.details(config.output))
-    return found
+    request = SearchRequest(sides.source, sides.target, config.k, config.device)
+    engine = engine_module.find_neighbours(request, (config.source, config.target), config.part(EngineSettings), config.output, options)
+    folder = storage.join(config.output, candidates.STAGE)
+    search_result = SearchResult(sides.source, sides.target, folder, config.k, engine)
+    candidates.run(storage.join(config.output, NEIGHBOURS), folder, options, search_result.details(config.output), limits)
+    return search_result
 
 
-def _result(output: str, found: SearchResult, written: WrittenBitext, seconds: Mapping[str, float]) -> MineResult:
-    sentences, unique = select_pairs.sizes(found)
-    rounded = {name: round(value, 3) for name, value in seconds.items()}
+def _select(selection: PairSelection, chooser: ThresholdChooser, searched: str, seconds: Mapping[str, float]) -> MineResult:
+    """Choose the threshold and write the bitext. `searched` is the output of the search, `seconds` what the earlier stages took."""
+    start = time.perf_counter()
+    choice = chooser.choose(selection, storage.join(searched, NEIGHBOURS))
+    written = select_pairs.write(selection, chooser.gold, choice)
+    seconds = {**seconds, "mine": time.perf_counter() - start}
+    return _result(selection, written, {name: round(value, 3) for name, value in seconds.items()})
+
+
+def _result(selection: PairSelection, written: WrittenBitext, seconds: Mapping[str, float]) -> MineResult:
+    search_result = selection.search_result
     return MineResult(
-        output=output,
-        sentences=sentences,
-        unique=unique,
+        output=selection.output,
+        sentences=select_pairs.num_kept(search_result),
+        unique=select_pairs.num_unique(search_result),
         pairs=written.pairs,
         threshold=written.threshold,
         choice=written.choice,
         dropped=written.dropped,
-        seconds=rounded,
+        seconds=seconds,
         scores=written.scores,
-        engine=found.engine,
-        set_aside={**found.source.skipped, **found.target.skipped},
+        engine=search_result.engine,
+        set_aside={**search_result.source.skipped, **search_result.target.skipped},
         delta=written.delta,
         examples=written.examples,
     )

@@ -1,8 +1,8 @@
-"""Planted pairs: known translations mixed into both corpora, to see how many of them mining finds, and how often it is fooled.
+"""Planted pairs: known translations added to both corpora, to measure how many of them mining finds, and how often it errs.
 
-A third of the pairs is planted whole; of another third only the sources are, and of the last only the targets, which have no translation
-then: whatever they are paired with is wrong. They are further shards for one more round of scoring and matching. What the corpora are
-mined for is found without them, so that they neither appear in the pairs nor change them.
+Of a third of the pairs both sentences are planted; of another third only the source, and of the last third only the target. The latter
+have no translation, so any pair of them is wrong. The planted sentences are additional shards for one more scoring and matching. The
+bitext itself is mined without them, so they neither appear in it nor change it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,8 @@ from miner.corpus import Corpus, open_corpus
 from miner.errors import DataError
 from miner.mining.candidates import Ids, ScoredPairs
 from miner.mining.margin import Floats
-from miner.mining.thresholds import Planted
+from miner.mining.matching import mark_first
+from miner.mining.thresholds import PlantedMargins
 from miner.stages import Stage
 from miner.text import readers
 from miner.text.normalise import sentence_ids
@@ -27,157 +28,161 @@ from pipelines.beam.runner import ShardTask, run_stage
 from pipelines.corpus import embed
 from pipelines.mining import candidates
 from pipelines.mining.candidates import SearchResult
+from pipelines.mining.select_pairs import PairSelection
 from pipelines.search import exact
 from pipelines.search.exact import BACKWARD, FORWARD, SearchRequest
 
 PlantConfig = MineConfig | FromCandidatesConfig
 
 FOLDER = "planted"
-NEW = "planted-"  # begins the names of shards of planted sentences
+PREFIX = "planted-"  # of the names of shards of planted sentences
 WHOLE, SOURCE_ONLY, TARGET_ONLY = range(3)
 COLUMNS = TextSettings(text_column="1"), TextSettings(text_column="2")
 
 
 @dataclass(frozen=True)
 class PlantedPairs:
-    """Planted pairs: ids (n,) of the two sides, each once and in neither corpus, and what is planted of each (n,)."""
+    """Pairs with the ids (n,) of both sides, each of which occurs once and in neither corpus, and which sides are planted (n,)."""
 
     sources: Ids
     targets: Ids
-    kinds: npt.NDArray[np.intp]
+    kinds: npt.NDArray[np.intp]  # WHOLE, SOURCE_ONLY or TARGET_ONLY
     texts: Sequence[tuple[str, str]]
 
-    def of(self, side: int, *kinds: int) -> list[str]:
-        """The texts of one side, 0 or 1, of the pairs of these kinds."""
-        return [pair[side] for pair, kind in zip(self.texts, self.kinds, strict=True) if kind in kinds]
+    def planted_texts(self, side: int) -> list[str]:
+        """Return the planted sentences of a side, 0 or 1."""
+        kinds = (WHOLE, (SOURCE_ONLY, TARGET_ONLY)[side])
+        return [texts[side] for texts, kind in zip(self.texts, self.kinds, strict=True) if kind in kinds]
 
 
 def check(uri: str) -> None:
-    """DataError for a file that cannot be planted whatever the corpora are: to be told before the long part."""
+    """Raise DataError for a file that cannot be planted, whatever the corpora are."""
     for number, column in enumerate(COLUMNS, start=1):
         if not any(block.texts for block in readers.read_sentences(uri, column)):
-            raise DataError(f"{uri}: not one sentence in column {number}; give lines of `source<TAB>target`")
+            raise DataError(f"{uri}: no sentence in column {number}; give lines of `source<TAB>target`")
 
 
 def read(uri: str, source: Corpus, target: Corpus) -> PlantedPairs:
-    """A TSV of `source<TAB>target` without a header. Pairs with a sentence that a corpus or an earlier pair has are left out.
+    """Read a TSV of `source<TAB>target` without a header. Pairs with a sentence of a corpus or of an earlier pair are skipped.
 
-    DataError where fewer than three are left, so that nothing could be learnt of one kind.
+    DataError if fewer than three are left, one of each kind.
     """
     lines = chain.from_iterable(zip(*block, strict=True) for block in read_pairs(uri, uri, COLUMNS))
-    pairs = [(one, other) for one, other in lines if one and other]
+    pairs = [(source_text, target_text) for source_text, target_text in lines if source_text and target_text]
     ids = [sentence_ids([pair[side] for pair in pairs]) for side in (0, 1)]
-    fresh = np.ones(len(pairs), dtype=bool)
-    for side, among in zip(ids, (source, target), strict=True):
-        first = np.zeros(len(pairs), dtype=bool)
-        first[np.unique(side, return_index=True)[1]] = True
-        fresh &= first & ~_held(among, side)
-    rows = np.flatnonzero(fresh)
+    is_new = np.ones(len(pairs), dtype=bool)
+    for side_ids, corpus in zip(ids, (source, target), strict=True):
+        is_new &= mark_first(side_ids) & ~_is_in(corpus, side_ids)
+    rows = np.flatnonzero(is_new)
     if len(rows) < 3:
-        raise DataError(f"{uri}: {len(rows)} pairs whose sentences stand in neither corpus; plant hundreds of other ones")
+        raise DataError(f"{uri}: {len(rows)} pairs whose sentences are in neither corpus; give hundreds of other pairs")
     return PlantedPairs(ids[0][rows], ids[1][rows], np.arange(len(rows)) % 3, [pairs[row] for row in rows])
 
 
-def _held(among: Corpus, ids: Ids) -> npt.NDArray[np.bool_]:
-    """(n,): which of the ids a corpus has."""
-    held = np.zeros(len(ids), dtype=bool)
-    for shard in among.shards:
-        for table in among.sentences(shard.name, ["id"]):
-            held |= np.isin(ids, table["id"].to_numpy())
-    return held
+def _is_in(corpus: Corpus, ids: Ids) -> npt.NDArray[np.bool_]:
+    """Mark (n,) the ids that a corpus has."""
+    is_in = np.zeros(len(ids), dtype=bool)
+    for shard in corpus.shards:
+        for table in corpus.sentences(shard.name, ["id"]):
+            is_in |= np.isin(ids, table["id"].to_numpy())
+    return is_in
 
 
 @dataclass(frozen=True)
 class MixedCorpus(Corpus):
-    """A side with what was planted in it, whose shards have names that begin with NEW."""
+    """A corpus with planted sentences, in shards whose names begin with PREFIX."""
 
     planted: Corpus
 
+    @classmethod
+    def of(cls, corpus: Corpus, planted: Corpus) -> "MixedCorpus":
+        shards = tuple(replace(shard, name=PREFIX + shard.name) for shard in planted.shards)
+        return cls(**{**vars(corpus), "shards": corpus.shards + shards}, planted=planted)
+
     def sentences_uri(self, name: str) -> str:
-        if name.startswith(NEW):
-            return self.planted.sentences_uri(name.removeprefix(NEW))
+        if name.startswith(PREFIX):
+            return self.planted.sentences_uri(name.removeprefix(PREFIX))
         return super().sentences_uri(name)
 
 
-def _mixed(real: Corpus, planted: Corpus) -> MixedCorpus:
-    new = tuple(replace(shard, name=NEW + shard.name) for shard in planted.shards)
-    return MixedCorpus(**{**vars(real), "shards": real.shards + new}, planted=planted)
+def plant(planted: PlantedPairs, selection: PairSelection, config: PlantConfig, neighbours: str) -> PairSelection:
+    """Return a selection from both corpora with the planted sentences. Their neighbours and candidates are under OUTPUT/planted.
 
-
-def sow(seeds: PlantedPairs, found: SearchResult, config: PlantConfig, neighbours: str, options: Sequence[str] = ()) -> SearchResult:
-    """Both sides with the seeds among them, their neighbours and candidates, under OUTPUT/planted.
-
-    `neighbours` are those of the sides without them: only what the seeds add is searched for.
+    `neighbours` are those of the corpora alone: only what the planted sentences add is searched.
     """
+    search_result, options = selection.search_result, selection.options
     folder = storage.join(config.output, FOLDER)
-    planted = [_embed(seeds, side, real, config, options) for side, real in enumerate((found.source, found.target))]
-    blocks = {"old-new": (found.source, planted[1]), "new-old": (planted[0], found.target), "new-new": (planted[0], planted[1])}
+    source, target = search_result.source, search_result.target
+    new_source, new_target = (_embed(planted, side, corpus, config, options) for side, corpus in enumerate((source, target)))
+    blocks = {"old-new": (source, new_target), "new-old": (new_source, target), "new-new": (new_source, new_target)}
     for name, sides in blocks.items():
-        exact.run(SearchRequest(*sides, found.k, config.device), storage.join(folder, name), options)
-    places = {"old-old": neighbours, **{name: storage.join(folder, name) for name in blocks}}
-    sides = _mixed(found.source, planted[0]), _mixed(found.target, planted[1])
-    mixed = storage.join(folder, "neighbours")
-    for direction, corpus in ((FORWARD, sides[0]), (BACKWARD, sides[1])):
-        _mix(places, storage.join(mixed, direction), direction, corpus, options)
-    scored = storage.join(folder, candidates.STAGE)
-    candidates.run(mixed, scored, options)
-    return SearchResult(*sides, scored, found.k, found.engine)
+        exact.run(SearchRequest(*sides, search_result.k, config.device), storage.join(folder, name), options)
+    searches = {"old-old": neighbours, **{name: storage.join(folder, name) for name in blocks}}
+    mixed_source, mixed_target = MixedCorpus.of(source, new_source), MixedCorpus.of(target, new_target)
+    mixed_neighbours = storage.join(folder, "neighbours")
+    for direction, corpus in ((FORWARD, mixed_source), (BACKWARD, mixed_target)):
+        _merge_searches(searches, storage.join(mixed_neighbours, direction), direction, corpus, options)
+    mixed_candidates = storage.join(folder, candidates.STAGE)
+    candidates.run(mixed_neighbours, mixed_candidates, options, limits=selection.limits)
+    mixed = SearchResult(mixed_source, mixed_target, mixed_candidates, search_result.k, search_result.engine)
+    return replace(selection, search_result=mixed)
 
 
-def _embed(seeds: PlantedPairs, side: int, real: Corpus, config: PlantConfig, options: Sequence[str]) -> Corpus:
-    place = storage.join(config.output, FOLDER, ("source", "target")[side])
-    text = storage.join(place, "planted.txt")
+def _embed(planted: PlantedPairs, side: int, corpus: Corpus, config: PlantConfig, options: Sequence[str]) -> Corpus:
+    """Embed the planted sentences of a side, 0 or 1, under OUTPUT/planted."""
+    output = storage.join(config.output, FOLDER, ("source", "target")[side])
+    text = storage.join(output, "planted.txt")
     with storage.atomic(text) as handle:
-        handle.write("".join(f"{line}\n" for line in seeds.of(side, WHOLE, (SOURCE_ONLY, TARGET_ONLY)[side])).encode())
+        handle.write("".join(f"{line}\n" for line in planted.planted_texts(side)).encode())
     settings = dict(config.part(EncoderSettings))
-    embed.run(EmbedConfig(inputs=(text,), output=place, lang=real.lang, **settings), options)
-    return open_corpus(place)
+    embed.run(EmbedConfig(inputs=(text,), output=output, lang=corpus.lang, **settings), options)
+    return open_corpus(output)
 
 
-def _mix(places: Mapping[str, str], folder: str, direction: str, corpus: Corpus, options: Sequence[str]) -> None:
-    """Fill `folder` with the nearest of what each shard of the corpus has in two of the searches."""
-    parts: dict[str, dict[str, str]] = {}  # shard -> the searches it was in: name of its neighbours there, and where they lie
+def _merge_searches(searches: Mapping[str, str], folder: str, direction: str, corpus: Corpus, options: Sequence[str]) -> None:
+    """Fill `folder` with the nearest neighbours of each shard in the two searches it was part of."""
+    parts: dict[str, dict[str, str]] = {}  # shard -> name and URI of its neighbours in each search
     for shard in corpus.shards:
-        age, name = "new" if shard.name.startswith(NEW) else "old", shard.name.removeprefix(NEW)
-        searches = [f"{age}-{other}" if direction == FORWARD else f"{other}-{age}" for other in ("old", "new")]
-        parts[shard.name] = {f"{each}/{direction}/{name}": storage.join(places[each], direction, name) for each in searches}
+        age, name = "new" if shard.name.startswith(PREFIX) else "old", shard.name.removeprefix(PREFIX)
+        shard_searches = [f"{age}-{other}" if direction == FORWARD else f"{other}-{age}" for other in ("old", "new")]
+        parts[shard.name] = {f"{search}/{direction}/{name}": storage.join(searches[search], direction, name) for search in shard_searches}
     inputs = {name: storage.checksum(uri) for part in parts.values() for name, uri in part.items()}
     stage = Stage(folder, "neighbours", {}, inputs)
-    made_from = {name: stage.key({each: inputs[each] for each in part}) for name, part in parts.items()}
-    run_stage(stage, made_from, _Mix({name: list(part.values()) for name, part in parts.items()}, folder), options)
+    made_from = {shard: stage.key({name: inputs[name] for name in part}) for shard, part in parts.items()}
+    run_stage(stage, made_from, _MergeShard({shard: list(part.values()) for shard, part in parts.items()}, folder), options)
 
 
-class _Mix(ShardTask):
-    """One shard: of the neighbours it has in either search, the nearest."""
+class _MergeShard(ShardTask):
+    """Merge the neighbours of one shard in two searches."""
 
     def __init__(self, parts: Mapping[str, Sequence[str]], folder: str) -> None:
         self.parts = parts
         self.folder = folder
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        (ids, found), (_, others) = (exact.from_arrow(storage.read_table(uri)) for uri in self.parts[name])
-        storage.write_table(storage.join(self.folder, name), exact.to_arrow(ids, found.merge(others)))
+        (ids, neighbours), (_, others) = (exact.from_arrow(storage.read_table(uri)) for uri in self.parts[name])
+        storage.write_table(storage.join(self.folder, name), exact.to_arrow(ids, neighbours.merge(others)))
         return len(ids), {}
 
 
-def harvest(pairs: ScoredPairs, seeds: PlantedPairs) -> Planted:
-    """What became of the seeds among the pairs of both sides."""
-    lone_sources, lone_targets = seeds.sources[seeds.kinds == SOURCE_ONLY], seeds.targets[seeds.kinds == TARGET_ONLY]
-    whole = seeds.kinds == WHOLE
-    partners = dict(zip(seeds.sources[whole].tolist(), seeds.targets[whole].tolist(), strict=True))
-    rows = np.flatnonzero(np.isin(pairs.source_ids, seeds.sources[whole]))
-    right = [row for row in rows if partners[int(pairs.source_ids[row])] == pairs.target_ids[row]]
-    return Planted(
-        np.append(pairs.margins[right], np.full(int(whole.sum()) - len(right), -np.inf)),
-        _largest(lone_sources, pairs.source_ids, pairs.margins),
-        _largest(lone_targets, pairs.target_ids, pairs.margins),
+def planted_margins(pairs: ScoredPairs, planted: PlantedPairs) -> PlantedMargins:
+    """Return the margins at which the planted sentences are paired, among the pairs of both mixed corpora."""
+    lone_sources, lone_targets = planted.sources[planted.kinds == SOURCE_ONLY], planted.targets[planted.kinds == TARGET_ONLY]
+    is_whole = planted.kinds == WHOLE
+    partners = dict(zip(planted.sources[is_whole].tolist(), planted.targets[is_whole].tolist(), strict=True))
+    rows = np.flatnonzero(np.isin(pairs.source_ids, planted.sources[is_whole]))
+    correct = [row for row in rows if partners[int(pairs.source_ids[row])] == pairs.target_ids[row]]
+    return PlantedMargins(
+        np.append(pairs.margins[correct], np.full(int(is_whole.sum()) - len(correct), -np.inf)),
+        _largest_margins(lone_sources, pairs.source_ids, pairs.margins),
+        _largest_margins(lone_targets, pairs.target_ids, pairs.margins),
     )
 
 
-def _largest(wanted: Ids, ids: Ids, margins: Floats) -> Floats:
-    """(m,) ids -> (m,) the largest margin that stands with each of them, -inf for none."""
-    largest = np.full(len(wanted), -np.inf)
-    order = np.argsort(wanted)
-    rows = np.flatnonzero(np.isin(ids, wanted))
-    np.maximum.at(largest, order[np.searchsorted(wanted[order], ids[rows])], margins[rows])
+def _largest_margins(sentences: Ids, pair_ids: Ids, margins: Floats) -> Floats:
+    """Return the largest margin (m,) of each sentence (m,) among pairs, by their ids (n,) and margins (n,); -inf if it has no pair."""
+    largest = np.full(len(sentences), -np.inf)
+    order = np.argsort(sentences)
+    rows = np.flatnonzero(np.isin(pair_ids, sentences))
+    np.maximum.at(largest, order[np.searchsorted(sentences[order], pair_ids[rows])], margins[rows])
     return largest

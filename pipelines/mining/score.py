@@ -1,13 +1,13 @@
-"""The margin of every line pair of an existing bitext: line i of one text with line i of the other, in their order, repeats and all.
+"""`miner score`: the margin of every line pair of an existing bitext, in their order, repeated pairs included.
 
-The neighbours of a sentence are looked for among the sentences of the other side and, where there is one, a larger background; what stands
-in both counts once. So a pair gets the margin that mining those corpora would give it. Text and vectors are read in stretches: memory is
-bounded by the block of the search and STRETCH bytes of vectors, beside 16 bytes for each sentence.
+The neighbours of a sentence are searched among the sentences of the other side and, if there is one, a larger background; a sentence in
+both counts once. So a pair gets the margin that mining those corpora would give it. Text and vectors are read block by block: memory is
+bounded by the block of the search and BLOCK_BYTES of vectors, plus 16 bytes per sentence.
 """
 
 import logging
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -20,22 +20,24 @@ from miner.corpus import Corpus, open_corpus
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError, DataError
 from miner.mining import writers
-from miner.mining.candidates import Ids, NeighbourMeans, all_means, means_of
+from miner.mining.candidates import NeighbourMeans, means_of, merge_means
 from miner.mining.margin import Floats, margins
 from miner.progress import Progress, report_progress
 from miner.search.neighbours import Neighbours
+from miner.tables import Vectors
 from miner.text import readers
 from miner.text.normalise import sentence_ids
 from miner.text.pairs import Lines, read_pairs
 from pipelines.beam.runner import claim_output
 from pipelines.corpus import embed
-from pipelines.mining import inputs as inputs_module
+from pipelines.mining import inputs
 from pipelines.search import exact
 from pipelines.search.exact import BACKWARD, FORWARD, SearchRequest, read_neighbours
 
 SIDES = ("source", "target")
-WORKED = (*SIDES, "background-", "neighbours", lock.PREFIX)  # how the names begin that lie in the folder of the work
-STRETCH = 128 << 20  # bytes of the vectors of the pairs scored at a time
+WORK_NAMES = (*SIDES, "background-", "neighbours", lock.PREFIX)  # prefixes of the names in the work folder
+BLOCK_BYTES = 128 << 20  # vectors of the pairs scored at a time
+PRODUCT_ROWS = 4096  # vectors that are float64 at a time
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 logger = logging.getLogger(__name__)
@@ -43,230 +45,259 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ScoreResult:
-    """What `miner score` did."""
+    """The outcome of `miner score`."""
 
     output: str
     lines: int
     scored: int
     dropped: int  # lines with a side that is empty, invalid or too long
-    without_margin: int  # pairs of sentences to which the encoder gives no vector
-    unique: Mapping[str, int]  # sentences, by side
-    quantiles: Mapping[str, float]  # of the margins: share of the pairs -> margin below which they are
+    without_margin: int  # pairs of sentences for which the encoder has no vector
+    unique: Mapping[str, int]  # side -> sentences
+    quantiles: Mapping[str, float]  # share of the pairs -> margin below which they are
     seconds: Mapping[str, float]
 
     def summary(self) -> str:
-        """A few lines for a person."""
-        told = [f"{count:,} {name}" for name, count in (("dropped", self.dropped), ("without a margin", self.without_margin)) if count]
-        spread = ", ".join(f"{float(share):.0%} below {margin:.4f}" for share, margin in self.quantiles.items())
+        """Return a few lines for the terminal."""
+        not_scored = ((self.dropped, "dropped"), (self.without_margin, "without a margin"))
+        counts = [f"{self.scored:,} scored", *(f"{count:,} {name}" for count, name in not_scored if count)]
+        quantiles = ", ".join(f"{float(share):.0%} below {margin:.4f}" for share, margin in self.quantiles.items())
+        seconds = ", ".join(f"{name} {spent:.1f} s" for name, spent in self.seconds.items())
         return (
-            f"{self.lines:,} line pairs: {', '.join([f'{self.scored:,} scored', *told])}\n"
+            f"{self.lines:,} line pairs: {', '.join(counts)}\n"
             f"unique sentences: {self.unique['source']:,} and {self.unique['target']:,}\n"
-            + (f"margins: {spread}\n" if spread else "")
-            + f"{sum(self.seconds.values()):.1f} s: {', '.join(f'{name} {spent:.1f} s' for name, spent in self.seconds.items())}\n"
+            + (f"margins: {quantiles}\n" if quantiles else "")
+            + f"{sum(self.seconds.values()):.1f} s: {seconds}\n"
             f"file: {self.output}"
         )
 
     def figures(self) -> dict[str, Any]:
-        """The same for a program."""
+        """Return the result for --json."""
         return asdict(self)
 
 
-def run(config: ScoreConfig, options: Sequence[str] = ()) -> ScoreResult:
-    """Write `config.output`, a line `margin<TAB>source<TAB>target` for each line pair of the input; nan where a side is dropped.
+def run(config: ScoreConfig, options: Sequence[str] = (), block_bytes: int = BLOCK_BYTES) -> ScoreResult:
+    """Write `config.output`: a line `margin<TAB>source<TAB>target` per line pair of the input; nan if a side is dropped.
 
-    What is made on the way lies in OUTPUT.work until the end, so that a run that was stopped goes on. Raises the MinerError of whatever
-    cannot work: texts, sides of different length, encoder, backgrounds.
+    Intermediate results are kept in OUTPUT.work until the end, so that a run that was stopped resumes. Raises the MinerError of invalid
+    texts, sides of different length, encoder or backgrounds.
     """
     choose_device(config.device)
     if storage.is_folder(config.output):
         raise ConfigError(f"{config.output}: a folder; name a file to write")
     bitext = _Bitext.of(config)
-    lines = bitext.count_lines()  # raises what is wrong with them before the long part
+    num_lines = bitext.count_lines()  # raises for an invalid text, before the long part
     work = f"{config.output}.work"
-    _check_places(config, bitext, work)
+    _check_paths(config, bitext, work)
     backgrounds = _open_backgrounds(config)
-    seconds: Counter[str] = Counter()
+    seconds: dict[str, float] = defaultdict(float)
     with claim_output(work):
         embedding = _Embedding(config, work, seconds, options)
-        corpora = [embedding.of(side, bitext.places[at], bitext.settings[at]) for at, side in enumerate(SIDES)]
-        for side, place in config.backgrounds().items():
+        source, target = (embedding.corpus(*names) for names in zip(SIDES, bitext.uris, bitext.settings, strict=True))
+        for side, path in config.backgrounds().items():
             if side not in backgrounds:
-                backgrounds[side] = embedding.of(f"background-{side}", place, config.part(TextSettings))
+                backgrounds[side] = embedding.corpus(f"background-{side}", path, config.part(TextSettings))
         for background in backgrounds.values():
-            inputs_module.check_pair(corpora[0], background)
+            inputs.check_pair(source, background)
         start = time.perf_counter()
-        means = _means(corpora, backgrounds, config, work, options)
+        sides = _Search(source, target, backgrounds, config, work).run(options)
         seconds["search"] = time.perf_counter() - start
         start = time.perf_counter()
-        scores = _write(config, bitext, corpora, means, lines)
+        scores = _write_scores(config, bitext, sides, num_lines, max(1, block_bytes // (4 * source.dim)))
         seconds["score"] = time.perf_counter() - start
     storage.remove(work)
-    return _result(config, lines, scores, corpora, seconds)
+    return _result(config, num_lines, scores, (source, target), seconds)
 
 
-def _check_places(config: ScoreConfig, bitext: "_Bitext", work: str) -> None:
-    """ConfigError where the output would take the place of what is read, or the folder for the work is of someone else."""
-    inputs = {storage.filesystem(place)[1] for place in (*bitext.places, *config.backgrounds().values())}
-    if storage.filesystem(config.output)[1] in inputs:
-        raise ConfigError(f"{config.output}: both read and written; choose another --output")
-    strange = [name for name in storage.names_in(work) if not name.startswith(WORKED)]
-    if strange:
-        raise ConfigError(f"{work}: holds {strange[0]}, which is none of ours; move it, or choose another --output")
+def _check_paths(config: ScoreConfig, bitext: "_Bitext", work: str) -> None:
+    """Raise ConfigError if the output would overwrite an input, or the work folder has other files."""
+    input_paths = {storage.filesystem(path)[1] for path in (*bitext.uris, *config.backgrounds().values())}
+    if storage.filesystem(config.output)[1] in input_paths:
+        raise ConfigError(f"{config.output}: both input and output; choose another --output")
+    foreign = [name for name in storage.names_in(work) if not name.startswith(WORK_NAMES)]
+    if foreign:
+        raise ConfigError(f"{work}: contains {foreign[0]}, which `miner score` did not write; move it, or choose another --output")
 
 
 @dataclass(frozen=True)
 class _Bitext:
-    """Where the two sides are read from, and how."""
+    """The files or columns of the two sides."""
 
-    places: tuple[str, str]
+    uris: tuple[str, str]
     settings: tuple[TextSettings, TextSettings]
 
     @classmethod
     def of(cls, config: ScoreConfig) -> "_Bitext":
-        places = [config.source, config.source if config.target is None else config.target]
-        uris = [readers.expand([place]) for place in places]
-        for place, found in zip(places, uris, strict=True):
-            if found == [readers.STDIN]:
-                raise ConfigError("standard input cannot be scored, as it is read more than once; give a file")
-            if len(found) > 1:
-                raise ConfigError(f"{place}: names {len(found)} files; a bitext has one a side, whose lines belong together")
+        paths = [config.source, config.source if config.target is None else config.target]
+        uris = [readers.expand([path]) for path in paths]
+        for path, files in zip(paths, uris, strict=True):
+            if files == [readers.STDIN]:
+                raise ConfigError("standard input cannot be scored, because it is read more than once; give a file")
+            if len(files) > 1:
+                raise ConfigError(f"{path}: matches {len(files)} files; a bitext has one file per side")
         text = config.part(TextSettings)
         settings = [text.model_copy(update={"text_column": column}) for column in (config.source_column, config.target_column)]
         return cls((uris[0][0], uris[1][0]), (settings[0], settings[1]))
 
     def read(self) -> Iterator[tuple[Lines, Lines]]:
-        return read_pairs(*self.places, self.settings)
+        return read_pairs(*self.uris, self.settings)
+
+    def blocks(self, num_lines: int) -> Iterator[tuple[Lines, Lines]]:
+        """Yield the line pairs, at least `num_lines` at a time but for the last."""
+        pending: tuple[Lines, Lines] = [], []
+        for sources, targets in self.read():
+            pending[0].extend(sources)
+            pending[1].extend(targets)
+            if len(pending[0]) >= num_lines:
+                yield pending
+                pending = [], []
+        if pending[0]:
+            yield pending
 
     def count_lines(self) -> int:
-        """How many line pairs there are. DataError where one side has not a single sentence."""
-        lines = 0
-        sentences = [0, 0]
+        """Return the number of line pairs. DataError if one side has no sentence."""
+        num_lines = 0
+        num_sentences = [0, 0]
         for block in self.read():
-            lines += len(block[0])
-            sentences = [held + sum(map(bool, side)) for held, side in zip(sentences, block, strict=True)]
-        for place, settings, count in zip(self.places, self.settings, sentences, strict=True):
+            num_lines += len(block[0])
+            num_sentences = [count + sum(map(bool, side)) for count, side in zip(num_sentences, block, strict=True)]
+        for uri, settings, count in zip(self.uris, self.settings, num_sentences, strict=True):
             if not count:
-                where = f" of column {settings.text_column}" if settings.text_column else ""
-                raise DataError(f"{place}: not one sentence in {lines} lines{where}; give a text with sentences")
-        return lines
+                column = f" of column {settings.text_column}" if settings.text_column else ""
+                raise DataError(f"{uri}: not one sentence in {num_lines} lines{column}; give a text with sentences")
+        return num_lines
 
 
 def _open_backgrounds(config: ScoreConfig) -> dict[str, Corpus]:
-    """The backgrounds that are folders, which must be of the encoder that the bitext will be embedded by; the others are looked into."""
+    """Open the backgrounds that are folders, and check their encoder; check the backgrounds that are text."""
     for code in (config.source_lang, config.target_lang):
         languages.canonical(code)  # ConfigError
-    found = {}
-    for side, place in config.backgrounds().items():
-        if inputs_module.is_folder(place):
-            found[side] = inputs_module.open_folder(place)
-            inputs_module.check_encoder(found[side], config)
+    backgrounds = {}
+    for side, path in config.backgrounds().items():
+        if inputs.is_folder(path):
+            backgrounds[side] = inputs.open_folder(path)
+            inputs.check_encoder(backgrounds[side], config)
         else:
-            inputs_module.check_text(place, config)
-    return found
+            inputs.check_text(path, config)
+    return backgrounds
 
 
 @dataclass(frozen=True)
 class _Embedding:
-    """Embeds texts under the folder of the work, and keeps count of the seconds."""
+    """Embeds texts under the work folder, and adds up the seconds."""
 
     config: ScoreConfig
     work: str
-    seconds: Counter[str]
+    seconds: dict[str, float]
     options: Sequence[str]
 
-    def of(self, name: str, place: str, settings: TextSettings) -> Corpus:
-        """The corpus WORK/`name` of a text."""
+    def corpus(self, name: str, text: str, settings: TextSettings) -> Corpus:
+        """Embed a text as the corpus WORK/`name`."""
         output = storage.join(self.work, name)
         lang = self.config.source_lang if name.endswith("source") else self.config.target_lang
-        chosen = {**dict(settings), **dict(self.config.part(EncoderSettings))}
-        result = embed.run(EmbedConfig(inputs=(place,), output=output, lang=lang, **chosen), self.options)
-        self.seconds.update(result.seconds)
+        embed_settings = {**dict(settings), **dict(self.config.part(EncoderSettings))}
+        result = embed.run(EmbedConfig(inputs=(text,), output=output, lang=lang, **embed_settings), self.options)
+        for stage, seconds in result.seconds.items():
+            self.seconds[stage] += seconds
         return open_corpus(output)
 
 
-def _means(
-    corpora: Sequence[Corpus], backgrounds: Mapping[str, Corpus], config: ScoreConfig, work: str, options: Sequence[str]
-) -> tuple[NeighbourMeans, NeighbourMeans]:
-    """The mean similarity of every source to its nearest targets, and of every target to its nearest sources."""
-    source, target = corpora
-    searches = {"neighbours": (source, target)}
-    if "target" in backgrounds:
-        searches["neighbours-in-target"] = (source, backgrounds["target"])
-    if "source" in backgrounds:
-        searches["neighbours-in-source"] = (backgrounds["source"], target)
-    for name, pair in searches.items():
-        exact.run(SearchRequest(*pair, config.k, config.device), storage.join(work, name), options)
-    found = []
-    for direction, corpus, other in ((FORWARD, source, "target"), (BACKWARD, target, "source")):
-        folders = [storage.join(work, name, direction) for name in ("neighbours", f"neighbours-in-{other}") if name in searches]
-        found.append(all_means([_means_of_shard(folders, shard.name) for shard in corpus.shards]))
-    return found[0], found[1]
+@dataclass(frozen=True)
+class _SearchedSide:
+    """One side with the mean similarities of its sentences to their neighbours."""
+
+    corpus: Corpus
+    means: NeighbourMeans
+
+
+@dataclass(frozen=True)
+class _Search:
+    """The search of both sides, each among the other side and its background."""
+
+    source: Corpus
+    target: Corpus
+    backgrounds: Mapping[str, Corpus]
+    config: ScoreConfig
+    work: str
+
+    @property
+    def requests(self) -> dict[str, tuple[Corpus, Corpus]]:
+        """Folder -> the two sides that are searched."""
+        requests = {"neighbours": (self.source, self.target)}
+        if "target" in self.backgrounds:
+            requests["neighbours-in-target"] = (self.source, self.backgrounds["target"])
+        if "source" in self.backgrounds:
+            requests["neighbours-in-source"] = (self.backgrounds["source"], self.target)
+        return requests
+
+    def run(self, options: Sequence[str]) -> tuple[_SearchedSide, _SearchedSide]:
+        """Search both directions. Return the source and the target."""
+        for name, sides in self.requests.items():
+            exact.run(SearchRequest(*sides, self.config.k, self.config.device), storage.join(self.work, name), options)
+        return self._side(self.source, FORWARD, "target"), self._side(self.target, BACKWARD, "source")
+
+    def _side(self, corpus: Corpus, direction: str, other: str) -> _SearchedSide:
+        names = [name for name in ("neighbours", f"neighbours-in-{other}") if name in self.requests]
+        folders = [storage.join(self.work, name, direction) for name in names]
+        return _SearchedSide(corpus, merge_means([_means_of_shard(folders, shard.name) for shard in corpus.shards]))
 
 
 def _means_of_shard(folders: Sequence[str], name: str) -> NeighbourMeans:
-    ids, found = read_neighbours(folders[0], name)
+    ids, neighbours = read_neighbours(folders[0], name)
     for folder in folders[1:]:
-        found = _union(found, read_neighbours(folder, name)[1])
-    return means_of(ids, found)
+        neighbours = _merge_overlapping(neighbours, read_neighbours(folder, name)[1])
+    return means_of(ids, neighbours)
 
 
-def _union(found: Neighbours, others: Neighbours) -> Neighbours:
-    """The k nearest of both, where the same sentence may be in both."""
-    same = (others.ids[:, :, None] == found.ids[:, None, :]) & found.is_neighbour[:, None, :]
-    return found.merge(replace(others, similarities=np.where(same.any(axis=2), np.nan, others.similarities)))
+def _merge_overlapping(neighbours: Neighbours, others: Neighbours) -> Neighbours:
+    """Return the k nearest of both, where a sentence may be in both."""
+    is_same = (others.ids[:, :, None] == neighbours.ids[:, None, :]) & neighbours.is_neighbour[:, None, :]
+    return neighbours.merge(replace(others, similarities=np.where(is_same.any(axis=2), np.nan, others.similarities)))
 
 
-def _write(
-    config: ScoreConfig, bitext: _Bitext, corpora: Sequence[Corpus], means: tuple[NeighbourMeans, NeighbourMeans], lines: int
+def _write_scores(
+    config: ScoreConfig, bitext: _Bitext, sides: tuple[_SearchedSide, _SearchedSide], num_lines: int, block_lines: int
 ) -> Floats:
-    """Write the output; returns the margin of each line, NaN where there is none, and infinite where the line was dropped."""
-    count = max(1, STRETCH // (4 * corpora[0].dim))
-    scores = []
-    done = 0
+    """Write the output. Return the margin of each line: NaN if it is undefined, infinite if the line is dropped."""
+    source, target = sides
+    blocks = []
+    num_done = 0
     with writers.tsv_writer(config.output) as file:
-        for ours, theirs in _stretches(bitext, count):
-            whole = np.flatnonzero([bool(one and other) for one, other in zip(ours, theirs, strict=True)])
-            ids = [sentence_ids([str(side[row]) for row in whole]) for side in (ours, theirs)]
-            found = np.full(len(ours), np.inf)
-            found[whole] = margins(config.margin, _similarities(corpora, ids), means[0].of(ids[0]), means[1].of(ids[1]))
-            shown = np.where(np.isinf(found), np.nan, found).tolist()
-            file.writelines(f"{margin:.8f}\t{one or ''}\t{other or ''}\n" for margin, one, other in zip(shown, ours, theirs, strict=True))
-            scores.append(found)
-            done += len(ours)
-            report_progress(logger, Progress("score", done, lines, "line"))
-    return np.concatenate([np.zeros(0), *scores])
+        for source_texts, target_texts in bitext.blocks(block_lines):
+            lines = list(zip(source_texts, target_texts, strict=True))
+            rows = np.flatnonzero([bool(source_text and target_text) for source_text, target_text in lines])
+            source_ids, target_ids = (sentence_ids([str(texts[row]) for row in rows]) for texts in (source_texts, target_texts))
+            similarities = _similarities(source.corpus.vectors_of(source_ids), target.corpus.vectors_of(target_ids))
+            scores = np.full(len(lines), np.inf)
+            scores[rows] = margins(config.margin, similarities, source.means.of(source_ids), target.means.of(target_ids))
+            shown = np.where(np.isinf(scores), np.nan, scores).tolist()
+            file.writelines(
+                f"{margin:.8f}\t{source_text or ''}\t{target_text or ''}\n"
+                for margin, (source_text, target_text) in zip(shown, lines, strict=True)
+            )
+            blocks.append(scores)
+            num_done += len(lines)
+            report_progress(logger, Progress("score", num_done, num_lines, "line"))
+    return np.concatenate([np.zeros(0), *blocks])
 
 
-def _stretches(bitext: _Bitext, count: int) -> Iterator[tuple[Lines, Lines]]:
-    """The line pairs, at least `count` at a time but for the last."""
-    held: tuple[Lines, Lines] = [], []
-    for ours, theirs in bitext.read():
-        held[0].extend(ours)
-        held[1].extend(theirs)
-        if len(held[0]) >= count:
-            yield held
-            held = [], []
-    if held[0]:
-        yield held
-
-
-def _similarities(corpora: Sequence[Corpus], ids: Sequence[Ids]) -> Floats:
-    """(n,) sources and targets -> (n,) their similarities, exact as those of the search are."""
-    ours, theirs = (corpus.vectors_of(some) for corpus, some in zip(corpora, ids, strict=True))
-    similarities = np.empty(len(ours))
-    for start in range(0, len(ours), 4096):
-        rows = slice(start, start + 4096)
-        similarities[rows] = np.einsum("nd,nd->n", ours[rows].astype(np.float64), theirs[rows].astype(np.float64))
+def _similarities(sources: Vectors, targets: Vectors) -> Floats:
+    """Return the similarities (n,) of vectors (n, dim) and (n, dim), exact as those of the search."""
+    similarities = np.empty(len(sources))
+    for start in range(0, len(sources), PRODUCT_ROWS):
+        rows = slice(start, start + PRODUCT_ROWS)
+        similarities[rows] = np.einsum("nd,nd->n", sources[rows].astype(np.float64), targets[rows].astype(np.float64))
     return similarities
 
 
-def _result(config: ScoreConfig, lines: int, scores: Floats, corpora: Sequence[Corpus], seconds: Counter[str]) -> ScoreResult:
-    scored = scores[np.isfinite(scores)]
-    quantiles = np.quantile(scored, QUANTILES).tolist() if len(scored) else []
+def _result(
+    config: ScoreConfig, num_lines: int, scores: Floats, corpora: tuple[Corpus, Corpus], seconds: Mapping[str, float]
+) -> ScoreResult:
+    defined = scores[np.isfinite(scores)]
+    quantiles = np.quantile(defined, QUANTILES).tolist() if len(defined) else []
     return ScoreResult(
         output=config.output,
-        lines=lines,
-        scored=len(scored),
+        lines=num_lines,
+        scored=len(defined),
         dropped=int(np.isinf(scores).sum()),
         without_margin=int(np.isnan(scores).sum()),
         unique={side: corpus.rows for side, corpus in zip(SIDES, corpora, strict=True)},

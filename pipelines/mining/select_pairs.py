@@ -1,6 +1,6 @@
-"""What happens after candidates: which of them are pairs, with their texts, and what a manifest says of it.
+"""Selection: candidates -> the bitext and its manifest.
 
-It goes by ranges of sentences (`judge`, `matched`) and of margins (`ordered`); what is left to do here is to put the ranges together.
+The filters and the matching work by ranges of sentences, sorting by ranges of margins; `write` joins the ranges.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,167 +11,186 @@ import numpy as np
 import pyarrow as pa
 
 from miner import stages, storage
+from miner.choices import MARGINS, RETRIEVALS
 from miner.config.commands import DecideSettings
-from miner.mining import gold as evaluation
 from miner.mining import writers
-from miner.mining.gold import GoldScores, Pairs
-from miner.mining.margin import THRESHOLDS
+from miner.mining.gold import GoldScores, Pairs, ResolvedGold, gold_scores
 from miner.mining.thresholds import ThresholdChoice
 from miner.stages import Manifest, Shard
 from miner.tables import DROPPED_PAIRS
 from pipelines.beam.shuffle import ShuffleSteps
 from pipelines.mining import deltas, filter_pairs, match, sort_pairs
-from pipelines.mining.candidates import SearchResult
+from pipelines.mining.candidates import DEFAULT_LIMITS, MiningLimits, SearchResult
 from pipelines.mining.deltas import BitextDelta
-from pipelines.mining.filter_pairs import FilteredPairs
+from pipelines.mining.filter_pairs import FilteredCandidates
 from pipelines.mining.match import MatchedPairs
 from pipelines.mining.sort_pairs import SortedPairs
 
 STAGE = "mine"
-STEPS = ".pairs"  # folder of what is on its way
+STEPS = ".pairs"  # folder of intermediate steps
 DROPPED = "dropped.parquet"
-EXAMPLES = 10  # pairs in the summary
-
-MatchedCount = tuple[Pairs, int]  # gold pairs, and how many more there are that cannot be found
+NUM_EXAMPLES = 10  # pairs in the summary
 
 
-def steps_of(
-    found: SearchResult, settings: DecideSettings, threshold: float, output: str, options: Sequence[str], wanted: Pairs = frozenset()
-) -> ShuffleSteps:
-    """Where the pairs above a threshold are made, and counted that are wanted, under OUTPUT."""
-    manifest = stages.read_manifest(found.folder)
-    parts = [shard.checksum for shard in manifest.shards], found.source.key, found.target.key
-    key = storage.key([parts, settings.margin, settings.retrieval, settings.pair_filters.bounds(), str(threshold), sorted(wanted)])
-    return ShuffleSteps("matching", storage.join(output, STEPS), key, manifest.rows, options)
+@dataclass(frozen=True)
+class PairSelection:
+    """The candidates of a search, the settings that select pairs among them, and the output."""
 
+    search_result: SearchResult
+    settings: DecideSettings
+    output: str
+    options: Sequence[str] = ()  # of Beam
+    limits: MiningLimits = DEFAULT_LIMITS
 
-def pairs_above(
-    found: SearchResult, settings: DecideSettings, threshold: float, steps: ShuffleSteps
-) -> tuple[MatchedPairs, FilteredPairs | None]:
-    """The pairs above a threshold, by margin, retrieval and the judge of their texts, and what he said of the others.
+    @property
+    def corpus_keys(self) -> dict[str, str]:
+        return {"source": self.search_result.source.key, "target": self.search_result.target.key}
 
-    They are the first of those above any lower threshold.
-    """
-    by = filter_pairs.judge_of(found, settings)
-    if by is None:
-        scored = match.score(found.folder, settings.margin, threshold, len(found.target.shards), steps)
-        return match.match(scored, settings.retrieval), None
-    judged = filter_pairs.judge(found, settings.margin, threshold, by, steps)
-    return match.match(judged.candidates, settings.retrieval), judged
+    def config(self, threshold: float | str | None) -> dict[str, Any]:
+        """Return what the pairs depend on, besides the corpora, for the manifest."""
+        filters = self.settings.pair_filters.bounds()
+        names = {"margin": self.settings.margin, "retrieval": self.settings.retrieval}
+        return {"k": self.search_result.k, **names, "threshold": threshold, "filters": filters}
 
+    def steps(self, threshold: float) -> ShuffleSteps:
+        """Return the steps, under OUTPUT, that match the candidates above a threshold."""
+        candidates = stages.read_manifest(self.search_result.folder)
+        inputs = [[shard.checksum for shard in candidates.shards], *self.corpus_keys.values()]
+        key = storage.key([inputs, self.config(str(threshold))])
+        folder = storage.join(self.output, STEPS)
+        return ShuffleSteps("matching", folder, key, candidates.rows, self.options, self.limits.in_process_rows)
 
-def _threshold(settings: DecideSettings, choice: ThresholdChoice | None) -> float | None:
-    if choice is not None:
-        return choice.threshold
-    if settings.threshold is not None:
-        return None if settings.threshold == -np.inf else settings.threshold  # JSON has no infinity
-    return None if settings.retrieval == "all" else THRESHOLDS[settings.margin]
+    def match(self, threshold: float, steps: ShuffleSteps) -> tuple[MatchedPairs, FilteredCandidates | None]:
+        """Return the pairs above a threshold, and the filtered candidates if a filter is on.
+
+        The pairs above a threshold are the first of those above any lower one.
+        """
+        settings, limits = self.settings, self.limits
+        filtered = filter_pairs.filter_candidates(self.search_result, settings, threshold, steps, limits)
+        if filtered is not None:
+            candidates = filtered.candidates
+        else:
+            candidates = match.score_candidates(self.search_result, settings.margin, threshold, steps)
+        return match.match_candidates(candidates, settings.retrieval, steps, limits), filtered
 
 
 @dataclass(frozen=True)
 class WrittenBitext:
-    """What came of a decision."""
+    """The outcome of a selection."""
 
     pairs: int
     threshold: float | None
     choice: ThresholdChoice | None  # of the threshold, with `auto`
     dropped: Mapping[str, int]  # reason -> candidates
     scores: GoldScores | None  # with gold
-    examples: list[tuple[float, str, str]]  # margin, source, target: from the best pair to the last
-    delta: BitextDelta | None  # where corpora changed since the run before
+    examples: Sequence[tuple[float, str, str]]  # margin, source, target: from the best pair to the last
+    delta: BitextDelta | None  # if the corpora changed since the previous run
 
 
-def write(
-    found: SearchResult,
-    settings: DecideSettings,
-    output: str,
-    wanted: MatchedCount | None,
-    choice: ThresholdChoice | None = None,
-    options: Sequence[str] = (),
-) -> WrittenBitext:
-    """Decide, and write the pairs and, last, the manifest. It tells no times and no places, so that a rerun gives the same bytes.
+def write(selection: PairSelection, gold: ResolvedGold | None, choice: ThresholdChoice | None = None) -> WrittenBitext:
+    """Select the pairs, and write the bitext and, last, the manifest. These contain no times and no paths, so a rerun is identical.
 
-    `wanted` is gold, to compare with, and `choice` the threshold, where it was chosen.
+    The pairs are scored by `gold`. `choice` is the threshold if it was chosen automatically.
     """
+    output, settings = selection.output, selection.settings
     threshold = _threshold(settings, choice)
-    gold = wanted[0] if wanted else frozenset()
-    steps = steps_of(found, settings, -np.inf if threshold is None else threshold, output, options, gold)
-    pairs, judged = pairs_above(found, settings, -np.inf if threshold is None else threshold, steps)
-    rows = sort_pairs.order(pairs, found, gold, steps)
-    dropped = judged.ordered(steps) if judged is not None and settings.keep_dropped else None
-    changes = deltas.stage_of(output, {**_decided(found, settings, threshold), **({"threshold": "auto"} if choice else {})})
-    before, manifest = deltas.begin(output, changes, _inputs(found)), storage.join(output, stages.MANIFEST)
-    known = deltas.pairs_of(stages.read_manifest(output)) if storage.exists(manifest) else None
-    storage.remove(manifest)  # of what is written over from here on
-    examples = _Examples(pairs.rows)
-    writers.write_bitext(output, examples.watch(rows.parts()))
+    lowest = -np.inf if threshold is None else threshold
+    steps = selection.steps(lowest)
+    matches, filtered = selection.match(lowest, steps)
+    sorted_pairs = sort_pairs.sort_matches(matches, selection.search_result, steps, selection.limits)
+    dropped = filtered.sort_dropped(steps, selection.limits) if filtered is not None and settings.keep_dropped else None
+    delta_stage = deltas.stage_of(output, selection.config("auto" if choice else threshold))
+    before = deltas.begin(output, delta_stage, selection.corpus_keys)
+    manifest_uri = storage.join(output, stages.MANIFEST)
+    previous_checksum = deltas.bitext_checksum(stages.read_manifest(output)) if storage.exists(manifest_uri) else None
+    storage.remove(manifest_uri)  # the files that it lists are overwritten from here on
+    reader = _BitextReader(matches.rows, gold.pairs if gold else frozenset())
+    writers.write_bitext(output, reader.read(sorted_pairs))
     _write_dropped(dropped, settings, output)
-    scores = evaluation.scores(sum(shard.counts["right"] for shard in rows.manifest.shards), pairs.rows, *wanted) if wanted else None
-    delta = deltas.write(before, output, changes, options) if before else None
-    written = WrittenBitext(pairs.rows, threshold, choice, dict(judged.dropped) if judged else {}, scores, examples.found, delta)
-    told = _manifest(found, settings, output, written)
-    if not before and known not in (None, deltas.pairs_of(told)):
-        storage.remove(changes.folder)  # other pairs of the same text, to which no delta leads
-    storage.write_json(manifest, asdict(told))
-    deltas.end(changes)
+    written = WrittenBitext(
+        pairs=matches.rows,
+        threshold=threshold,
+        choice=choice,
+        dropped=filtered.dropped if filtered else {},
+        scores=gold_scores(reader.num_gold, matches.rows, gold) if gold else None,
+        examples=reader.examples,
+        delta=deltas.write(before, output, delta_stage, selection.options, selection.limits) if before else None,
+    )
+    manifest = _manifest(selection, written)
+    if not before and previous_checksum not in (None, deltas.bitext_checksum(manifest)):
+        storage.remove(delta_stage.folder)  # other pairs of the same text: no delta leads to them
+    storage.write_json(manifest_uri, asdict(manifest))
+    deltas.end(delta_stage)
     steps.remove()
     return written
 
 
+def _threshold(settings: DecideSettings, choice: ThresholdChoice | None) -> float | None:
+    """Return the threshold, None if there is none: JSON has no infinity."""
+    if choice is not None:
+        return choice.threshold
+    if settings.threshold is not None:
+        return None if settings.threshold == -np.inf else float(settings.threshold)
+    uses_default = RETRIEVALS[settings.retrieval].uses_default_threshold
+    return MARGINS[settings.margin].default_threshold if uses_default else None
+
+
 def _write_dropped(dropped: SortedPairs | None, settings: DecideSettings, output: str) -> None:
-    """OUTPUT/dropped.parquet, where it is to be kept; one of another decision is removed."""
+    """Write OUTPUT/dropped.parquet if it is to be kept; otherwise remove that of a previous selection."""
     if not settings.keep_dropped:
         storage.remove(storage.join(output, DROPPED))
         return
     with storage.parquet_writer(storage.join(output, DROPPED), DROPPED_PAIRS) as writer:
-        for part in dropped.parts() if dropped else ():
-            writer.write_table(writers.same_bytes(part, DROPPED_PAIRS))
+        for table in dropped.row_groups() if dropped else ():
+            writer.write_table(writers.rebuild_dictionaries(table, DROPPED_PAIRS))
 
 
-def _manifest(found: SearchResult, settings: DecideSettings, output: str, written: WrittenBitext) -> Manifest:
+def _manifest(selection: PairSelection, written: WrittenBitext) -> Manifest:
+    search_result, output = selection.search_result, selection.output
     rows = {writers.TSV: written.pairs, writers.PARQUET: written.pairs}
-    if settings.keep_dropped:
+    if selection.settings.keep_dropped:
         rows[DROPPED] = sum(written.dropped.values())
     files = [Shard(name, count, storage.checksum(storage.join(output, name))) for name, count in rows.items()]
     details = {
-        **dict(zip(("sentences", "unique"), sizes(found), strict=True)),
+        "sentences": num_kept(search_result),
+        "unique": num_unique(search_result),
         "pairs": written.pairs,
         "dropped": written.dropped,
-        "languages": {"source": found.source.lang, "target": found.target.lang},
-        "fingerprint": found.source.fingerprint,
-        **({"choice": asdict(written.choice)} if written.choice else {}),
+        "languages": {"source": search_result.source.lang, "target": search_result.target.lang},
+        "fingerprint": search_result.source.fingerprint,
+        **({"choice": written.choice.figures()} if written.choice else {}),
         **(asdict(written.scores) if written.scores else {}),
     }
-    return Manifest(STAGE, _decided(found, settings, written.threshold), _inputs(found), files, details)
+    return Manifest(STAGE, selection.config(written.threshold), selection.corpus_keys, files, details)
 
 
-def _decided(found: SearchResult, settings: DecideSettings, threshold: float | None) -> dict[str, Any]:
-    filters = settings.pair_filters.bounds()
-    return {"k": found.k, "margin": settings.margin, "retrieval": settings.retrieval, "threshold": threshold, "filters": filters}
+def num_kept(search_result: SearchResult) -> dict[str, int]:
+    """Return the number of lines kept on each side."""
+    return {"source": search_result.source.counts["kept"], "target": search_result.target.counts["kept"]}
 
 
-def _inputs(found: SearchResult) -> dict[str, str]:
-    return {"source": found.source.key, "target": found.target.key}
+def num_unique(search_result: SearchResult) -> dict[str, int]:
+    """Return the number of unique sentences on each side."""
+    return {"source": search_result.source.rows, "target": search_result.target.rows}
 
 
-def sizes(found: SearchResult) -> tuple[dict[str, int], dict[str, int]]:
-    """The lines kept and the unique sentences of each side."""
-    corpora = {"source": found.source, "target": found.target}
-    return {side: corpus.counts["kept"] for side, corpus in corpora.items()}, {side: corpus.rows for side, corpus in corpora.items()}
+class _BitextReader:
+    """Reads sorted pairs once; on the way it takes examples, evenly spread from the best pair to the last, and counts gold pairs."""
 
+    def __init__(self, num_pairs: int, gold: Pairs) -> None:
+        self.gold = gold
+        self.num_gold = 0
+        self.examples: list[tuple[float, str, str]] = []
+        self._rows = np.unique(np.linspace(0, num_pairs - 1, NUM_EXAMPLES).round().astype(int)) if num_pairs else np.zeros(0, int)
 
-class _Examples:
-    """Up to EXAMPLES pairs, evenly spread from the first to the last, of those that come by."""
-
-    def __init__(self, pairs: int) -> None:
-        self.rows = np.unique(np.linspace(0, pairs - 1, EXAMPLES).round().astype(int)) if pairs else np.zeros(0, int)
-        self.found: list[tuple[float, str, str]] = []
-
-    def watch(self, parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    def read(self, pairs: SortedPairs) -> Iterator[pa.Table]:
         start = 0
-        for part in parts:
-            here = self.rows[slice(*np.searchsorted(self.rows, [start, start + len(part)]))] - start
-            table = part.select(["margin", "source_text", "target_text"]).take(pa.array(here))
-            self.found += [tuple(row.values()) for row in table.to_pylist()]
-            start += len(part)
-            yield part
+        for table in pairs.row_groups():
+            rows = self._rows[slice(*np.searchsorted(self._rows, [start, start + len(table)]))] - start
+            examples = table.select(["margin", "source_text", "target_text"]).take(pa.array(rows))
+            self.examples += [tuple(row.values()) for row in examples.to_pylist()]
+            if self.gold:
+                ids = zip(*(table[name].to_pylist() for name in sort_pairs.IDS), strict=True)
+                self.num_gold += sum(pair in self.gold for pair in ids)
+            start += len(table)
+            yield table

@@ -1,6 +1,6 @@
-"""Pairs with their texts, best first, from ranges of sentences to ranges of margins: a worker holds the texts of one.
+"""Pairs with their texts, best first: ranges of sentences -> ranges of margins. A worker holds the texts of one range.
 
-Where one range of margins ends and the next begins is told by samples of the pairs.
+Samples of the pairs decide where one range of margins ends and the next begins.
 """
 
 import json
@@ -14,83 +14,91 @@ import pyarrow as pa
 from miner import stages, storage
 from miner.corpus import Corpus, Span
 from miner.mining import writers
-from miner.mining.gold import Pairs
-from miner.stages import Manifest
 from miner.tables import BITEXT
 from pipelines.beam import shuffle
-from pipelines.beam.runner import ShardTask
-from pipelines.beam.shuffle import Numbers, ShuffleSteps
-from pipelines.mining.candidates import SearchResult
-from pipelines.mining.match import MatchedPairs, best_first
+from pipelines.beam.shuffle import Numbers, ShuffleSteps, StepOutput
+from pipelines.mining.candidates import MiningLimits, SearchResult
+from pipelines.mining.match import MatchedPairs, Written, sort_best_first
 
-RANGE = 1 << 19  # pairs in one range of margins, about
-SAMPLE = 256  # of the pairs of one element
-KEY = ("margin", "source_id", "target_id")
+ORDER = ("margin", "source_id", "target_id")
 IDS = ("source_id", "target_id")
+SAMPLE = "sample"  # metadata of a shuffled file
 
 
 @dataclass(frozen=True)
 class SortedPairs:
-    """Rows of the schema BITEXT, or of one that begins so, best first in the order of the shards."""
+    """Parquet files of pairs, best first in the order of the files. The columns of BITEXT come first."""
 
-    folder: str
-    manifest: Manifest
+    table: StepOutput
 
-    def parts(self) -> Iterator[pa.Table]:
-        """Tables of `writers.ROWS` rows, but for the last: one that is empty where there are none."""
-        held: list[pa.Table] = []
-        for shard in self.manifest.shards:
-            with storage.open_parquet(storage.join(self.folder, shard.name)) as file:
-                held.append(file.schema_arrow.empty_table())
+    def row_groups(self) -> Iterator[pa.Table]:
+        """Yield tables of `writers.ROW_GROUP_PAIRS` rows, the last one smaller: an empty one if there are no rows."""
+        pending: list[pa.Table] = []
+        for uri in self.table.uris:
+            with storage.open_parquet(uri) as file:
+                pending.append(file.schema_arrow.empty_table())
                 for group in range(file.num_row_groups):
-                    held.append(file.read_row_group(group))
-                    while sum(map(len, held)) > writers.ROWS:
-                        table = pa.concat_tables(held)
-                        yield table.slice(0, writers.ROWS)
-                        held = [table.slice(writers.ROWS)]
-        yield pa.concat_tables(held)
+                    pending.append(file.read_row_group(group))
+                    while sum(map(len, pending)) > writers.ROW_GROUP_PAIRS:
+                        table = pa.concat_tables(pending)
+                        yield table.slice(0, writers.ROW_GROUP_PAIRS)
+                        pending = [table.slice(writers.ROW_GROUP_PAIRS)]
+        yield pa.concat_tables(pending)
 
 
-def order(pairs: MatchedPairs, found: SearchResult, wanted: Pairs, steps: ShuffleSteps) -> SortedPairs:
-    """The pairs with their texts. The shards count under `right` which of them are wanted."""
-    targets, sources = shuffle.names(pairs.targets), shuffle.names(len(found.source.shards))
-    steps.run("targets", targets, _TargetTexts(pairs, found.target, len(sources), steps.place("targets")))
-    ranks = ranks_of([storage.join(steps.place("targets"), name) for name in targets], pairs.rows)
-    steps.run("sources", sources, _SourceTexts(steps.place("targets"), targets, found.source, ranks, steps.place("sources")))
-    return _sorted("pairs", steps.place("sources"), sources, ranks, wanted, steps)
+@dataclass(frozen=True)
+class SideTexts:
+    """The sentences of one side, to be joined to tables with their ids. Picklable."""
+
+    side: str  # source or target
+    corpus: Corpus
+    spans: Mapping[str, Span]  # shard -> its first and last id
+
+    @classmethod
+    def of(cls, side: str, corpus: Corpus) -> "SideTexts":
+        return cls(side, corpus, corpus.spans())
+
+    def add_to(self, table: pa.Table) -> pa.Table:
+        """Append the columns text, file and line of this side."""
+        ids = table[f"{self.side}_id"].to_numpy()
+        sentences = self.corpus.find(ids, self.spans).of(ids)
+        for column, name in (("text", "text"), ("file", "source"), ("line", "line")):
+            table = table.append_column(f"{self.side}_{column}", sentences[name])
+        return table
 
 
-def order_rows(uris: Sequence[str], rows: int, steps: ShuffleSteps) -> SortedPairs:
-    """Rows that have their texts, of files of one batch that `exchange.scatter` wrote with a `sample`."""
-    ranks, names = ranks_of(uris, rows), shuffle.names(len(uris))
-    steps.run("dealt", names, _Deal(uris, ranks, steps.place("dealt")))
-    return _sorted("ordered", steps.place("dealt"), names, ranks, frozenset(), steps)
+def sort_matches(matches: MatchedPairs, search_result: SearchResult, steps: ShuffleSteps, limits: MiningLimits) -> SortedPairs:
+    """Join the pairs with their texts and sort them."""
+    targets, sources = (SideTexts.of(side, getattr(search_result, side)) for side in ("target", "source"))
+    target_ranges, source_ranges = shuffle.names(matches.target_ranges), shuffle.names(len(search_result.source.shards))
+    pairs = steps.apply("targets", target_ranges, _add_target_texts, matches, targets, len(source_ranges), limits.margin_samples)
+    ranges = choose_ranges(pairs.uris, matches.rows, limits)
+    pairs = steps.apply("sources", source_ranges, _add_source_texts, pairs, sources, ranges)
+    return _sort_ranges("pairs", pairs, ranges, steps)
 
 
-def _sorted(name: str, folder: str, shards: Sequence[str], ranks: "MarginRanges", wanted: Pairs, steps: ShuffleSteps) -> SortedPairs:
-    parts = [stages.shard_name(index, ranks.count) for index in range(ranks.count)]
-    return SortedPairs(steps.place(name), steps.run(name, parts, _Sort(folder, shards, wanted, steps.place(name))))
+def sort_rows(uris: Sequence[str], num_rows: int, steps: ShuffleSteps, limits: MiningLimits) -> SortedPairs:
+    """Sort rows that have their texts, from files of one range that `scatter_sampled` wrote."""
+    ranges = choose_ranges(uris, num_rows, limits)
+    rows = steps.apply("dealt", shuffle.names(len(uris)), _scatter_by_margin, uris, ranges)
+    return _sort_ranges("ordered", rows, ranges, steps)
 
 
-def with_texts(table: pa.Table, side: str, corpus: Corpus, spans: Mapping[str, Span]) -> pa.Table:
-    """Append the sentences of one side, and where they come from, to a table with their ids."""
-    ids = table[f"{side}_id"].to_numpy()
-    found = corpus.find(ids, spans).of(ids)
-    for column, name in (("text", "text"), ("file", "source"), ("line", "line")):
-        table = table.append_column(f"{side}_{column}", found[name])
-    return table
+def scatter_sampled(uri: str, rows: pa.Table, num_samples: int) -> None:
+    """Write rows that have their texts as a file of one range, for `sort_rows`."""
+    shuffle.scatter(uri, rows, np.zeros(len(rows), dtype=np.int64), 1, _sample(rows, num_samples))
 
 
-def sample(table: pa.Table) -> dict[str, str]:
-    """Some rows by which the ranges are chosen, as metadata of a file."""
-    rows = np.linspace(0, len(table) - 1, min(len(table), SAMPLE)).astype(int)
-    picked = table.select(KEY).sort_by([("margin", "descending")]).take(pa.array(rows))
-    return {"sample": json.dumps([picked[name].to_pylist() for name in KEY])}
+def _sample(table: pa.Table, num_samples: int) -> dict[str, str]:
+    """Return evenly spaced rows of the sorted table, as metadata of a file."""
+    rows = np.linspace(0, len(table) - 1, min(len(table), num_samples)).astype(int)
+    samples = table.select(ORDER).sort_by([("margin", "descending")]).take(pa.array(rows))
+    return {SAMPLE: json.dumps([samples[name].to_pylist() for name in ORDER])}
 
 
 @dataclass(frozen=True)
 class MarginRanges:
-    """Where each range of the order but the first begins: margins, source ids and target ids (n,)."""
+    """The first row of each range but the first: margins, source ids and target ids (n,)."""
 
     margins: Sequence[float]
     sources: Sequence[int]
@@ -101,107 +109,64 @@ class MarginRanges:
         return len(self.margins) + 1
 
     def of(self, table: pa.Table) -> Numbers:
-        """(m,) the ranges of the rows of a table, from 0."""
+        """Return the ranges (m,), from 0, of the rows (m,) of a table."""
         starts = (self.margins, self.sources, self.targets)
-        kinds = (np.float64, np.int64, np.int64)
-        keys = [
-            np.concatenate([np.array(start, kind), table[name].to_numpy()]) for start, kind, name in zip(starts, kinds, KEY, strict=True)
-        ]
-        rows = np.lexsort((keys[2], keys[1], -keys[0]))  # stable: a start stands before a row that is equal to it
-        numbers = np.empty(len(rows), dtype=np.int64)
-        numbers[rows] = np.cumsum(rows < len(self.margins))
-        return numbers[len(self.margins) :]
+        dtypes = (np.float64, np.int64, np.int64)
+        margins, sources, targets = (
+            np.concatenate([np.array(start, dtype), table[name].to_numpy()])
+            for start, dtype, name in zip(starts, dtypes, ORDER, strict=True)
+        )
+        rows = np.lexsort((targets, sources, -margins))  # stable: a start comes before a row that is equal to it
+        ranges = np.empty(len(rows), dtype=np.int64)
+        ranges[rows] = np.cumsum(rows < len(self.margins))
+        return ranges[len(self.margins) :]
 
 
-def ranks_of(uris: Sequence[str], rows: int) -> MarginRanges:
-    """Ranges of about RANGE rows, by the samples in files that hold so many."""
-    samples = [json.loads(shuffle.metadata_of(uri)["sample"]) for uri in uris]
+def choose_ranges(uris: Sequence[str], num_rows: int, limits: MiningLimits) -> MarginRanges:
+    """Choose ranges of about `margin_range_rows` rows, by the samples in the files that hold the rows."""
+    samples = [json.loads(shuffle.metadata_of(uri)[SAMPLE]) for uri in uris]
     margins, sources, targets = (
-        np.array([value for found in samples for value in found[at]], kind) for at, kind in enumerate((np.float64, np.int64, np.int64))
+        np.array([value for sample in samples for value in sample[column]], dtype)
+        for column, dtype in enumerate((np.float64, np.int64, np.int64))
     )
     order = np.lexsort((targets, sources, -margins))
-    count = min(math.ceil(rows / RANGE), len(order) + 1)
+    count = min(math.ceil(num_rows / limits.margin_range_rows), len(order) + 1)
     starts = order[np.arange(1, count) * len(order) // max(1, count)]
     return MarginRanges(margins[starts].tolist(), sources[starts].tolist(), targets[starts].tolist())
 
 
-class _TargetTexts(ShardTask):
-    """One range of targets -> its pairs with the targets' texts, by the range of the sources."""
-
-    row_unit = None
-
-    def __init__(self, pairs: MatchedPairs, corpus: Corpus, ranges: int, folder: str) -> None:
-        self.pairs = pairs
-        self.corpus = corpus
-        self.ranges = ranges
-        self.folder = folder
-
-    def setup(self) -> None:
-        self.spans = self.corpus.spans()
-
-    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        pairs = self.pairs.of_target(stages.shard_index(name))
-        columns = [pairs.source_ids, pairs.target_ids, pairs.margins, pairs.similarities.astype("f4")]
-        table = pa.table([pa.array(column) for column in columns], names=[*IDS, "margin", "similarity"])
-        table = with_texts(table, "target", self.corpus, self.spans)
-        shuffle.scatter_by_id(storage.join(self.folder, name), table, "source_id", self.ranges, sample(table))
-        return len(table), {}
+def _add_target_texts(index: int, uri: str, matches: MatchedPairs, targets: SideTexts, source_ranges: int, num_samples: int) -> Written:
+    """Join the pairs of one range of targets with the targets' texts, and send them to the ranges of sources."""
+    pairs = matches.of_target_range(index)
+    columns = [pairs.source_ids, pairs.target_ids, pairs.margins, pairs.similarities.astype("f4")]
+    table = pa.table([pa.array(column) for column in columns], names=[*IDS, "margin", "similarity"])
+    table = targets.add_to(table)
+    shuffle.scatter_by_id(uri, table, "source_id", source_ranges, _sample(table, num_samples))
+    return len(table), {}
 
 
-class _SourceTexts(ShardTask):
-    """One range of sources -> its pairs with all texts, by the range of the margins."""
-
-    row_unit = None
-
-    def __init__(self, others: str, shards: Sequence[str], corpus: Corpus, ranks: MarginRanges, folder: str) -> None:
-        self.others = others
-        self.shards = shards
-        self.corpus = corpus
-        self.ranks = ranks
-        self.folder = folder
-
-    def setup(self) -> None:
-        self.spans = self.corpus.spans()
-
-    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        table = shuffle.gather(self.others, self.shards, stages.shard_index(name))
-        table = with_texts(table, "source", self.corpus, self.spans).select(BITEXT.names)
-        shuffle.scatter(storage.join(self.folder, name), table, self.ranks.of(table), self.ranks.count)
-        return len(table), {}
+def _add_source_texts(index: int, uri: str, pairs: StepOutput, sources: SideTexts, ranges: MarginRanges) -> Written:
+    """Join the pairs of one range of sources with the sources' texts, and send them to the ranges of margins."""
+    table = sources.add_to(pairs.gather(index)).select(BITEXT.names)
+    shuffle.scatter(uri, table, ranges.of(table), ranges.count)
+    return len(table), {}
 
 
-class _Deal(ShardTask):
-    """Rows in any order -> the same, by the range of the margins."""
-
-    row_unit = None
-
-    def __init__(self, uris: Sequence[str], ranks: MarginRanges, folder: str) -> None:
-        self.uris = uris
-        self.ranks = ranks
-        self.folder = folder
-
-    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        table = shuffle.read(self.uris[stages.shard_index(name)], 0)
-        shuffle.scatter(storage.join(self.folder, name), table, self.ranks.of(table), self.ranks.count)
-        return len(table), {}
+def _scatter_by_margin(index: int, uri: str, uris: Sequence[str], ranges: MarginRanges) -> Written:
+    """Send the rows of one file to the ranges of margins."""
+    table = shuffle.read(uris[index], 0)
+    shuffle.scatter(uri, table, ranges.of(table), ranges.count)
+    return len(table), {}
 
 
-class _Sort(ShardTask):
-    """One range of margins -> its rows, best first."""
+def _sort_ranges(name: str, rows: StepOutput, ranges: MarginRanges, steps: ShuffleSteps) -> SortedPairs:
+    shards = [stages.shard_name(index, ranges.count) for index in range(ranges.count)]
+    return SortedPairs(steps.apply(name, shards, _sort_range, rows))
 
-    row_unit = None
-    processed_counts = frozenset({"right"})
 
-    def __init__(self, others: str, shards: Sequence[str], wanted: Pairs, folder: str) -> None:
-        self.others = others
-        self.shards = shards
-        self.wanted = wanted
-        self.folder = folder
-
-    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        table = best_first(shuffle.gather(self.others, self.shards, stages.shard_index(name)))
-        with storage.parquet_writer(storage.join(self.folder, name), table.schema) as writer:
-            writer.write_table(table, row_group_size=writers.ROWS)
-        pairs = zip(*(table[column].to_pylist() for column in IDS), strict=True) if self.wanted else ()
-        right = sum(pair in self.wanted for pair in pairs)
-        return len(table), {"right": right}
+def _sort_range(index: int, uri: str, rows: StepOutput) -> Written:
+    """Sort the rows of one range of margins."""
+    table = sort_best_first(rows.gather(index))
+    with storage.parquet_writer(uri, table.schema) as writer:
+        writer.write_table(table, row_group_size=writers.ROW_GROUP_PAIRS)
+    return len(table), {}

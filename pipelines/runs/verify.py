@@ -200,7 +200,7 @@ def _input_faults(folder: str, manifest: Manifest) -> Iterator[OutputFault]:
             for direction in (FORWARD, BACKWARD):
                 checksums |= _checksums(storage.join(neighbours, direction), f"{direction}/")
             yield from _compare_inputs(folder, manifest.inputs, checksums, NEIGHBOURS)
-            candidates.searched(parent)  # raises DataError if a side has changed
+            candidates.open_search_result(parent)  # raises DataError if a side has changed
         elif manifest.stage == build_index.STAGE:
             build_index.indexed_corpus(folder)
         elif manifest.stage == select_pairs.STAGE and storage.exists(storage.join(folder, candidates.STAGE, MANIFEST)):

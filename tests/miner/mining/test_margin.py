@@ -6,7 +6,7 @@ import pytest
 from miner.errors import ConfigError, DataError
 from miner.mining import candidates as scoring
 from miner.mining.candidates import NeighbourMeans
-from miner.mining.margin import MARGINS, THRESHOLDS, margins, mean_similarities
+from miner.mining.margin import margins, mean_similarities
 from miner.search.neighbours import Neighbours
 
 NAN = np.nan
@@ -26,10 +26,6 @@ def test_a_ratio_to_nothing_is_no_margin() -> None:
 def test_an_unknown_margin_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="unknown margin 'cosine'; one of ratio, distance, absolute"):
         margins("cosine", np.zeros(1), np.zeros(1), np.zeros(1))
-
-
-def test_every_margin_has_a_threshold() -> None:
-    assert set(THRESHOLDS) == set(MARGINS)
 
 
 def test_means_are_over_the_neighbours_there_are() -> None:

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from miner.choices import RETRIEVALS
 from miner.errors import ConfigError
 from miner.mining import matching
 from miner.mining.candidates import ScoredPairs, concat
-from miner.mining.gold import are_right, scores
-from miner.mining.matching import RETRIEVALS, match, rank
+from miner.mining.gold import ResolvedGold, gold_scores, is_gold
+from miner.mining.matching import match, rank
 
 Edge = tuple[int, int]
 Graph = dict[Edge, tuple[float, str]]  # (source, target) -> margin, direction
@@ -32,132 +33,131 @@ def as_candidates(graph: Graph) -> ScoredPairs:
     return ScoredPairs(pairs[:, 0], pairs[:, 1], margins / 2, margins, forward, backward)
 
 
-def defined(graph: Graph, retrieval: str) -> list[Edge]:
-    """What the retrieval means, by sorted lists alone."""
+def expected_pairs(graph: Graph, retrieval: str) -> list[Edge]:
+    """Return the pairs by the definition of the retrieval, with sorted lists only."""
     order = sorted(graph, key=lambda pair: (-graph[pair][0], *pair))
-    ahead = {min((order.index(pair), pair) for pair in order if pair[0] == one and graph[pair][1] != "backward") for one in sources(graph)}
-    back = {min((order.index(pair), pair) for pair in order if pair[1] == one and graph[pair][1] != "forward") for one in targets(graph)}
-    every = {(at, pair) for at, pair in enumerate(order)}
-    found = {"forward": ahead, "backward": back, "intersection": ahead & back, "max": ahead | back, "all": every}[retrieval]
-    ranked = sorted((rank, *pair) for rank, pair in found)
+    forward = {pair for pair in order if graph[pair][1] != "backward"}
+    backward = {pair for pair in order if graph[pair][1] != "forward"}
+    source_best = {min((order.index(pair), pair) for pair in forward if pair[0] == source) for source, _ in forward}
+    target_best = {min((order.index(pair), pair) for pair in backward if pair[1] == target) for _, target in backward}
+    selected = {
+        "forward": source_best,
+        "backward": target_best,
+        "intersection": source_best & target_best,
+        "max": source_best | target_best,
+        "all": set(enumerate(order)),
+    }[retrieval]
+    ranked = sorted((position, *pair) for position, pair in selected)
     return [(source, target) for _, source, target in (dense.one_to_one(ranked) if retrieval == "max" else ranked)]
 
 
-def sources(graph: Graph) -> set[int]:
-    return {pair[0] for pair, (_, direction) in graph.items() if direction != "backward"}
-
-
-def targets(graph: Graph) -> set[int]:
-    return {pair[1] for pair, (_, direction) in graph.items() if direction != "forward"}
-
-
-def pairs_of(found: ScoredPairs) -> list[Edge]:
-    return list(zip(found.source_ids.tolist(), found.target_ids.tolist(), strict=True))
+def edges_of(pairs: ScoredPairs) -> list[Edge]:
+    return list(zip(pairs.source_ids.tolist(), pairs.target_ids.tolist(), strict=True))
 
 
 @pytest.mark.parametrize("retrieval", RETRIEVALS)
 @settings(max_examples=100, deadline=None)
 @given(graph=GRAPHS)
-def test_matching_is_what_its_definition_says(retrieval: str, graph: Graph) -> None:
-    assert pairs_of(match(rank(as_candidates(graph)), retrieval)) == defined(graph, retrieval)
+def test_matching_follows_its_definition(retrieval: str, graph: Graph) -> None:
+    assert edges_of(match(rank(as_candidates(graph)), retrieval)) == expected_pairs(graph, retrieval)
 
 
-def in_rounds(ranked: ScoredPairs) -> ScoredPairs:
-    """The contenders matched by rounds of pairs that are the best of both their sentences."""
-    forward, backward = matching.best_of_sources(ranked), matching.best_of_targets(ranked)
-    left = ranked.take(matching.listed(forward, backward, "max"))
-    best, parts = matching.first(left.target_ids, np.ones(len(left), dtype=bool)), [left.take(np.zeros(len(left), dtype=bool))]
-    while len(left):
-        taken, rest = matching.take(left, best)
-        parts.append(left.take(taken))
-        left, taken = left.take(taken | rest), taken[taken | rest]
-        rest, best = matching.leave(left, taken)
-        left, best = left.take(rest), best[rest]
-    return rank(concat(parts))
+def match_in_rounds(ranked: ScoredPairs) -> ScoredPairs:
+    """Match one-to-one by rounds of pairs that are the best of both sentences."""
+    rows = matching.select(matching.best_of_sources(ranked), matching.best_of_targets(ranked), "max")
+    remaining = ranked.take(rows)
+    target_best, rounds = matching.mark_first(remaining.target_ids), [remaining.take(np.zeros(len(remaining), dtype=bool))]
+    while len(remaining):
+        matched, others = matching.take_mutual_best(remaining, target_best)
+        rounds.append(remaining.take(matched))
+        remaining, matched = remaining.take(matched | others), matched[matched | others]
+        others, target_best = matching.drop_matched_targets(remaining, matched)
+        remaining, target_best = remaining.take(others), target_best[others]
+    return rank(concat(rounds))
 
 
 @settings(max_examples=100, deadline=None)
 @given(graph=GRAPHS)
-def test_rounds_of_locally_best_pairs_give_the_pairs_of_the_whole_list(graph: Graph) -> None:
+def test_rounds_give_the_pairs_of_the_greedy_walk(graph: Graph) -> None:
     ranked = rank(as_candidates(graph))
-    assert pairs_of(in_rounds(ranked)) == pairs_of(match(ranked, "max")) == defined(graph, "max")
+    assert edges_of(match_in_rounds(ranked)) == edges_of(match(ranked, "max")) == expected_pairs(graph, "max")
 
 
 @pytest.mark.parametrize("retrieval", RETRIEVALS)
 @settings(max_examples=50, deadline=None)
 @given(graph=GRAPHS, threshold=st.sampled_from([0.5, 0.7, 1.0, 1.5]))
-def test_a_threshold_cuts_pairs_as_it_cuts_candidates(retrieval: str, graph: Graph, threshold: float) -> None:
+def test_threshold_before_and_after_matching_gives_the_same_pairs(retrieval: str, graph: Graph, threshold: float) -> None:
     ranked = rank(as_candidates(graph))
     pairs = match(ranked, retrieval)
     above = match(ranked.take(ranked.margins > threshold), retrieval)
-    assert pairs_of(above) == pairs_of(pairs.take(pairs.margins > threshold))
+    assert edges_of(above) == edges_of(pairs.take(pairs.margins > threshold))
 
 
-def test_the_best_neighbour_is_that_of_the_largest_margin() -> None:
-    """The nearest neighbour of 1 is 7, which is near to everything; 8 has the larger margin."""
-    found = ScoredPairs(
+def test_best_neighbour_has_the_largest_margin() -> None:
+    """The nearest neighbour of 1 is 7, a hub; 8 has the larger margin."""
+    candidates = ScoredPairs(
         np.array([1, 1]), np.array([7, 8]), np.array([0.9, 0.8]), np.array([1.0, 1.2]), np.array([True, True]), np.array([False, False])
     )
-    assert pairs_of(match(rank(found), "forward")) == [(1, 8)]
+    assert edges_of(match(rank(candidates), "forward")) == [(1, 8)]
 
 
-def test_one_to_one_leaves_the_loser_without_a_partner() -> None:
+def test_one_to_one_leaves_a_sentence_unpaired_when_its_best_is_taken() -> None:
     graph: Graph = {(1, 7): (1.5, "both"), (2, 7): (1.4, "forward"), (2, 8): (1.3, "both"), (3, 8): (1.2, "forward")}
-    assert pairs_of(match(rank(as_candidates(graph)), "max")) == [(1, 7), (2, 8)]
+    assert edges_of(match(rank(as_candidates(graph)), "max")) == [(1, 7), (2, 8)]
 
 
-STEPS = 20_000
+CHAIN_PAIRS = 70_000  # more than are walked in one block
 
 
 def chain(margin: Callable[[int], float], directions: tuple[str, str]) -> Graph:
-    """Pairs in a row, each sharing its source with the one before and its target with the one after."""
-    return {(at // 2, at // 2 + at % 2): (margin(at), directions[at % 2]) for at in range(STEPS)}
+    """Return pairs in a row, each sharing its source with the previous and its target with the next one."""
+    return {(row // 2, row // 2 + row % 2): (margin(row), directions[row % 2]) for row in range(CHAIN_PAIRS)}
 
 
 def comb() -> Graph:
-    """A chain with a mutually best pair on every tooth."""
-    teeth: Graph = {(STEPS + at, at): (3.0 * at + 1, "both") for at in range(0, STEPS, 3)}
-    return chain(lambda at: float(at), ("backward", "forward")) | teeth
+    """Return a chain with a mutual best pair at every third sentence."""
+    teeth: Graph = {(CHAIN_PAIRS + row, row): (3.0 * row + 1, "both") for row in range(0, CHAIN_PAIRS, 3)}
+    return chain(lambda row: float(row), ("backward", "forward")) | teeth
 
 
-def crowd() -> Graph:
-    """Many pairs between few sentences, with few margins."""
-    chance = np.random.default_rng(0)
-    pairs = set(map(tuple, chance.integers(0, 600, size=(STEPS, 2)).tolist()))
-    return {pair: (float(chance.integers(9)), str(chance.choice(["forward", "backward", "both"]))) for pair in sorted(pairs)}
+def dense_graph() -> Graph:
+    """Return many pairs between few sentences, with few different margins."""
+    random = np.random.default_rng(0)
+    pairs = set(map(tuple, random.integers(0, 600, size=(CHAIN_PAIRS // 10, 2)).tolist()))
+    return {pair: (float(random.integers(9)), str(random.choice(["forward", "backward", "both"]))) for pair in sorted(pairs)}
 
 
-WORST = {
-    "equal margins": chain(lambda at: 0.0 * at, ("both", "both")),
-    "descending margins": chain(lambda at: -float(at), ("both", "both")),
-    "ascending margins": chain(lambda at: float(at), ("both", "both")),
-    "descending margins, each found from one side": chain(lambda at: -float(at), ("forward", "backward")),
-    "ascending margins, each found from one side": chain(lambda at: float(at), ("backward", "forward")),
-    "a comb": comb(),
-    "a crowd": crowd(),
+ADVERSARIAL = {
+    "equal margins": lambda: chain(lambda row: 0.0 * row, ("both", "both")),
+    "descending margins": lambda: chain(lambda row: -float(row), ("both", "both")),
+    "ascending margins": lambda: chain(lambda row: float(row), ("both", "both")),
+    "descending margins, each in one direction": lambda: chain(lambda row: -float(row), ("forward", "backward")),
+    "ascending margins, each in one direction": lambda: chain(lambda row: float(row), ("backward", "forward")),
+    "comb": comb,
+    "dense graph": dense_graph,
 }
 
 
-@pytest.mark.parametrize("case", WORST)
-def test_long_chains_are_matched_as_by_walking_down_the_list(case: str) -> None:
-    ranked = rank(as_candidates(WORST[case]))
-    listed = ranked.take(matching.listed(matching.best_of_sources(ranked), matching.best_of_targets(ranked), "max"))
-    walked = dense.one_to_one([(0, *pair) for pair in pairs_of(listed)])
-    assert pairs_of(match(ranked, "max")) == [(source, target) for _, source, target in walked]
+@pytest.mark.parametrize("case", ADVERSARIAL)
+def test_adversarial_graphs_match_as_the_reference(case: str) -> None:
+    ranked = rank(as_candidates(ADVERSARIAL[case]()))
+    selected = ranked.take(matching.select(matching.best_of_sources(ranked), matching.best_of_targets(ranked), "max"))
+    reference = dense.one_to_one([(0, *pair) for pair in edges_of(selected)])
+    assert edges_of(match(ranked, "max")) == [(source, target) for _, source, target in reference]
 
 
-def test_an_unknown_retrieval_is_refused_by_name() -> None:
+def test_unknown_retrieval_names_the_choices() -> None:
     with pytest.raises(ConfigError, match="unknown retrieval 'best'; one of max, forward, backward, intersection, all"):
         match(as_candidates({}), "best")
 
 
-def test_scores_count_what_was_found_and_what_was_not() -> None:
-    found = as_candidates({(1, 7): (1.0, "both"), (2, 8): (1.0, "both"), (3, 9): (1.0, "both")})
-    gold = frozenset({(1, 7), (2, 8), (4, 4)})
-    told = scores(int(are_right(found, gold).sum()), len(found), gold, missing=1)
-    assert (told.precision, told.recall, told.f1) == (2 / 3, 2 / 4, 4 / 7)
+def test_scores_count_correct_pairs_and_missing_gold() -> None:
+    pairs = as_candidates({(1, 7): (1.0, "both"), (2, 8): (1.0, "both"), (3, 9): (1.0, "both")})
+    gold = ResolvedGold(frozenset({(1, 7), (2, 8), (4, 4)}), num_missing=1)
+    scores = gold_scores(int(is_gold(pairs, gold.pairs).sum()), len(pairs), gold)
+    assert (scores.precision, scores.recall, scores.f1) == (2 / 3, 2 / 4, 4 / 7)
 
 
-def test_scores_of_nothing_are_zero() -> None:
-    told = scores(0, 0, frozenset({(1, 7)}))
-    assert (told.precision, told.recall, told.f1) == (0.0, 0.0, 0.0)
+def test_scores_of_no_pairs_are_zero() -> None:
+    scores = gold_scores(0, 0, ResolvedGold(frozenset({(1, 7)})))
+    assert (scores.precision, scores.recall, scores.f1) == (0.0, 0.0, 0.0)

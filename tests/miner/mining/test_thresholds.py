@@ -11,7 +11,7 @@ import pytest
 from command import miner
 
 from miner.errors import DataError
-from miner.mining.thresholds import Planted, from_gold, from_planted, wilson
+from miner.mining.thresholds import PlantedMargins, from_gold, from_planted, wilson
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -30,32 +30,32 @@ class TestGold:
         """All right but the pairs 50, 90 and 101 to 200, counted from 1: 98 of 103 is more than 0.95, 98 of 104 less."""
         right = np.ones(200, dtype=bool)
         right[[49, 89, *range(100, 200)]] = False
-        found = from_gold(self.MARGINS, right, true=140, asked=0.95)
+        found = from_gold(self.MARGINS, right, num_gold=140, min_precision=0.95)
         assert found.threshold == self.MARGINS[103]
         assert found.precision.value == 98 / 103
         assert (found.precision.low, found.precision.high) == pytest.approx((0.891, 0.979), abs=5e-4)
         assert found.recall.value == 98 / 140
-        assert found.evidence == 103
+        assert found.num_evidence == 103
 
     def test_pairs_of_one_margin_stay_together(self) -> None:
         margins = np.repeat([3.0, 2, 1], [90, 90, 20])
         right = np.repeat([True, True, False], [90, 87, 23])
-        found = from_gold(margins, right, true=177, asked=0.95)
+        found = from_gold(margins, right, num_gold=177, min_precision=0.95)
         assert (found.threshold, found.precision.value) == (1.0, 177 / 180)
-        assert from_gold(margins, right, true=177, asked=0.5).threshold < 1
+        assert from_gold(margins, right, num_gold=177, min_precision=0.5).threshold < 1
 
     def test_seventy_three_pairs_are_the_least_for_95_percent(self) -> None:
         right = np.ones(73, dtype=bool)
-        assert from_gold(self.MARGINS[:73], right, true=73, asked=0.95).precision.value == 1
-        with pytest.raises(DataError, match="72 pairs to judge, where 73 are the least; give more, or a lower --precision"):
-            from_gold(self.MARGINS[:72], right[:72], true=73, asked=0.95)
-        with pytest.raises(DataError, match="0 pairs to judge"):
-            from_gold(np.zeros(0), np.zeros(0, dtype=bool), true=73, asked=0.95)
+        assert from_gold(self.MARGINS[:73], right, num_gold=73, min_precision=0.95).precision.value == 1
+        with pytest.raises(DataError, match="72 judged pairs, at least 73 are needed; give more pairs, or a lower --precision"):
+            from_gold(self.MARGINS[:72], right[:72], num_gold=73, min_precision=0.95)
+        with pytest.raises(DataError, match="0 judged pairs"):
+            from_gold(np.zeros(0), np.zeros(0, dtype=bool), num_gold=73, min_precision=0.95)
 
     def test_a_precision_that_is_not_reached_is_an_error_that_tells_the_best(self) -> None:
         right = np.arange(200) % 10 != 0
-        with pytest.raises(DataError, match=r"no threshold .* of 0\.95: .* the best has 0\.900 \(where gold is only a random"):
-            from_gold(self.MARGINS, right, true=180, asked=0.95)
+        with pytest.raises(DataError, match=r"no threshold .* of 0\.95: .* the best has 0\.900 \(if gold is only a random"):
+            from_gold(self.MARGINS, right, num_gold=180, min_precision=0.95)
 
     def test_a_sample_of_gold_chooses_as_all_of_it_on_average(self) -> None:
         """A third of the true pairs: the precision is that of all the pairs, though gold has but a third of them."""
@@ -85,12 +85,12 @@ class TestPlanted:
     def test_wrong_pairs_are_reckoned_from_the_sentences_without_a_translation(self) -> None:
         """Of 400 planted sources 8 are paired at 1.2, none above: 0.02 (2000 - 500) / 0.98 of 500 pairs are wrong."""
         margins = np.repeat([2.0, 1.2], [400, 100])
-        planted = Planted(np.array([2.0] * 90 + [-np.inf] * 10), np.array([1.2] * 8 + [-np.inf] * 392), np.full(7, 9.0))
-        low = from_planted(margins, planted, (2000, 50), (1, 0), asked=0.93)
+        planted = PlantedMargins(np.array([2.0] * 90 + [-np.inf] * 10), np.array([1.2] * 8 + [-np.inf] * 392), np.full(7, 9.0))
+        low = from_planted(margins, planted, (2000, 50), (1, 0), min_precision=0.93)
         assert low.precision.value == pytest.approx(1 - 0.02 * 1500 / 0.98 / 500)
         assert 1.1 < low.threshold < 1.2
-        high = from_planted(margins, planted, (2000, 50), (1, 0), asked=0.95)
-        assert (high.threshold, high.precision.value, high.recall.value, high.evidence) == (1.2, 1, 0.9, 400)
+        high = from_planted(margins, planted, (2000, 50), (1, 0), min_precision=0.95)
+        assert (high.threshold, high.precision.value, high.recall.value, high.num_evidence) == (1.2, 1, 0.9, 400)
         assert high.precision.low == pytest.approx(1 - 3.8415 / 400 * 1600 / 400, abs=1e-3)
 
     def test_the_expectation_is_right_on_drawn_corpora(self) -> None:
@@ -101,8 +101,8 @@ class TestPlanted:
         for _ in range(60):
             drawn = np.concatenate([chance.normal(1.5, 0.15, 2000), wrong(4000)])
             order = np.argsort(-drawn)[: np.isfinite(drawn).sum()]
-            planted = Planted(chance.normal(1.5, 0.15, 900), wrong(900), wrong(900))
-            found = from_planted(drawn[order], planted, (6000, 6000), (0.5, 0.5), asked=0.95)
+            planted = PlantedMargins(chance.normal(1.5, 0.15, 900), wrong(900), wrong(900))
+            found = from_planted(drawn[order], planted, (6000, 6000), (0.5, 0.5), min_precision=0.95)
             right = (drawn[:2000] > found.threshold).sum()
             true.append(right / (right + 4000 * 0.5 * np.exp(-(found.threshold - 1) / 0.06)))
             within.append(found.precision.low <= true[-1] <= found.precision.high)
@@ -112,14 +112,14 @@ class TestPlanted:
     def test_where_every_sentence_is_paired_in_the_end(self) -> None:
         """500 of 1,000 sources have a translation, the others are all paired wrongly below: half of the whole list is right, not all."""
         margins, lone = np.linspace(2, 0, 1000), np.linspace(0.95, 0, 500)
-        planted = Planted(np.full(100, 1.5), lone, np.zeros(0))
-        found = from_planted(margins, planted, (1000, 1000), (1, 0), asked=0.9)
+        planted = PlantedMargins(np.full(100, 1.5), lone, np.zeros(0))
+        found = from_planted(margins, planted, (1000, 1000), (1, 0), min_precision=0.9)
         assert found.precision.value == pytest.approx(500 / (margins > found.threshold).sum(), abs=0.05)
 
     def test_too_few_are_an_error(self) -> None:
-        planted = Planted(np.ones(5), np.full(5, -np.inf), np.full(5, -np.inf))
-        with pytest.raises(DataError, match="10 planted sentences without a translation among 50 pairs are too few to tell"):
-            from_planted(np.linspace(2, 1, 50), planted, (1000, 1000), (0.5, 0.5), asked=0.95)
+        planted = PlantedMargins(np.ones(5), np.full(5, -np.inf), np.full(5, -np.inf))
+        with pytest.raises(DataError, match="10 planted sentences without a translation are too few for 50 pairs"):
+            from_planted(np.linspace(2, 1, 50), planted, (1000, 1000), (0.5, 0.5), min_precision=0.95)
 
 
 @pytest.fixture(scope="module")
@@ -179,12 +179,12 @@ class TestCannotBeChosen:
         ("options", "said"),
         [
             (("--threshold", "auto"), "give --gold FILE, or --planted FILE"),
-            (("--planted", "planted.tsv"), "--planted is for --threshold auto"),
-            (("--gold-sample",), "--gold-sample tells of what is in --gold"),
-            (("--threshold", "auto", "--planted", "planted.tsv", "--retrieval", "all"), "cannot tell the precision of --retrieval all"),
+            (("--planted", "planted.tsv"), "--planted is only for --threshold auto"),
+            (("--gold-sample",), "--gold-sample describes --gold"),
+            (("--threshold", "auto", "--planted", "planted.tsv", "--retrieval", "all"), "cannot estimate the precision of --retrieval all"),
             (("--threshold", "auto", "--planted", "missing.tsv"), "missing.tsv: no such file"),
-            (("--threshold", "auto", "--planted", "known.tsv"), "known.tsv: 0 pairs whose sentences stand in neither corpus"),
-            (("--threshold", "auto", "--gold", "gold.tsv", "--precision", "0.9999"), "are the least; give more, or a lower --precision"),
+            (("--threshold", "auto", "--planted", "known.tsv"), "known.tsv: 0 pairs whose sentences are in neither corpus"),
+            (("--threshold", "auto", "--gold", "gold.tsv", "--precision", "0.9999"), "are needed; give more pairs, or a lower --precision"),
             (("--threshold", "auto", "--gold", "gold.tsv", "--precision", "1"), "precision: input should be less than 1"),
         ],
     )
@@ -199,7 +199,7 @@ class TestCannotBeChosen:
         assert (result.stdout, result.stderr.count("\n")) == ("", 1)
         assert not (tmp_path / "out").exists()
 
-    @pytest.mark.parametrize(("name", "said"), [("missing.tsv", "no such file"), ("one-column.tsv", "not one sentence in column 2")])
+    @pytest.mark.parametrize(("name", "said"), [("missing.tsv", "no such file"), ("one-column.tsv", "no sentence in column 2")])
     def test_planted_pairs_before_anything_is_embedded(self, name: str, said: str, mined: Path, tmp_path: Path) -> None:
         (tmp_path / "one-column.tsv").write_text("one\ntwo\n")
         texts = (mined / "en.txt", mined / "de.txt")

@@ -15,8 +15,8 @@ import pytest
 from command import miner, refused, told
 
 from miner import stages, storage
+from miner.choices import MARGINS
 from miner.evaluation.bitext_precision import GoldPairs
-from miner.mining.margin import MARGINS
 from miner.report import build
 from miner.report.mined_pairs import STEP, Histogram, MinedBitext, sample
 from miner.text.normalise import clean, sentence_ids
@@ -171,7 +171,7 @@ def test_the_outline_has_the_best_candidate_of_every_source(toy: Path) -> None:
     table = storage.read_table(str(next((toy / "candidates").glob("*.parquet"))))
     best: dict[int, float] = {}
     for row in table.to_pylist():
-        margin = MARGINS["ratio"](row["similarity"], (row["source_mean"] + row["target_mean"]) / 2)
+        margin = MARGINS["ratio"].score(row["similarity"], (row["source_mean"] + row["target_mean"]) / 2)
         best[row["source_id"]] = max(margin, best.get(row["source_id"], -1))
     found = MinedBitext(str(toy), stages.read_manifest(str(toy))).nearest()
     assert found is not None

@@ -119,7 +119,7 @@ def test_nights_give_what_mining_everything_gives(tmp_path: Path, blocks: list[s
             assert set(delta["change"].to_pylist()) == {"added", "removed", "changed"}
             text = gzip.decompress((tmp_path / f"nightly/deltas/{night:05d}.tsv.gz").read_bytes()).decode()
             assert [line.split("\t")[0] for line in text.splitlines()] == delta["change"].to_pylist()
-            assert "since the run before: " in told
+            assert "since the previous run: " in told
         pairs = now
     mine(tmp_path, tmp_path / "at once")
     assert contents(tmp_path / "nightly") == contents(tmp_path / "at once")

@@ -27,7 +27,7 @@ def test_the_file_may_have_a_mark_crlf_blank_lines_and_repeats(tmp_path: Path) -
 )
 def test_anything_else_is_an_error_with_its_line(line: bytes, tmp_path: Path) -> None:
     (tmp_path / "gold.tsv").write_bytes(b"1\t2\n" + line + b"\n")
-    with pytest.raises(DataError, match=r"gold\.tsv:2: not `source line<TAB>target line`, counted from 1; mend the line"):
+    with pytest.raises(DataError, match=r"gold\.tsv:2: not `source line<TAB>target line`, counted from 1; fix or remove the line"):
         gold_pairs.read(str(tmp_path / "gold.tsv"))
 
 
@@ -72,7 +72,7 @@ def test_a_line_that_was_collapsed_cannot_be_followed(toy_encoder: Path, tmp_pat
     arguments = ("mine", tmp_path / "en.txt", tmp_path / "fr.txt", "--gold", tmp_path / "gold.tsv", "--encoder", toy_encoder)
     result = miner(*arguments, "--collapse", "--output", tmp_path / "out")
     assert result.exit_code == 1
-    assert "stands for another line since --collapse, which gold cannot follow; embed without --collapse" in result.stderr
+    assert "may have been collapsed into another line by --collapse; embed without --collapse" in result.stderr
     assert miner(*arguments, "--output", tmp_path / "out2").exit_code == 0
 
 

@@ -90,12 +90,12 @@ def test_a_side_that_is_empty(text: bytes, empty: str, texts: tuple[Path, Path],
     (tmp_path / "empty.txt").write_bytes(text)
     sides = [texts[0], tmp_path / "empty.txt"]
     said = refused(*(sides if empty == "target" else sides[::-1]), "--encoder", toy_encoder, output=tmp_path / "out")
-    assert "empty.txt: holds not one sentence" in said
+    assert "empty.txt: no sentence in the text" in said
 
 
 def test_an_embedded_side_that_is_empty(sides: tuple[Path, Path], tmp_path: Path) -> None:
     nothing = dense.write_corpus(tmp_path / "nothing", dense.ids(0, 0), np.zeros((0, 16), np.float16))
-    assert "nothing: holds no sentences" in refused(sides[0], nothing, output=tmp_path / "out")
+    assert "nothing: has no sentences" in refused(sides[0], nothing, output=tmp_path / "out")
 
 
 @pytest.mark.parametrize("table", ["embeddings", "sentences"])

@@ -15,9 +15,8 @@ import pytest
 from click.testing import CliRunner
 from command import miner, refused, told
 
+from miner.choices import MARGINS, RETRIEVALS
 from miner.cli.main import main
-from miner.mining.margin import THRESHOLDS
-from miner.mining.matching import RETRIEVALS
 
 OUTPUTS = ("bitext.tsv.gz", "bitext.parquet", "manifest.json")
 ENGLISH = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -73,7 +72,7 @@ def test_pairs_equal_the_dense_reference(sides: str, tmp_path: Path) -> None:
     assert pairs_in(tmp_path / "out") == dense.mine(x, y, x_ids, y_ids, threshold=-5)
 
 
-@pytest.mark.parametrize("margin", ["ratio", "distance", "absolute"])
+@pytest.mark.parametrize("margin", MARGINS)
 def test_every_margin_and_retrieval_equals_the_dense_reference(margin: str, tmp_path: Path) -> None:
     """In one output folder: the neighbours are found once, the rest is decided anew. The sides come in several shards."""
     x, y = adversarial_sides()
@@ -82,7 +81,7 @@ def test_every_margin_and_retrieval_equals_the_dense_reference(margin: str, tmp_
     for retrieval in RETRIEVALS:
         options = ("--margin", margin, "--retrieval", retrieval, "--k", 3)
         told("mine", source, target, "--output", tmp_path / "out", *options)
-        threshold = -np.inf if retrieval == "all" else THRESHOLDS[margin]
+        threshold = -np.inf if retrieval == "all" else MARGINS[margin].default_threshold
         assert pairs_in(tmp_path / "out") == dense.mine(x, y, x_ids, y_ids, 3, margin, retrieval, threshold)
 
 
@@ -143,7 +142,7 @@ def test_text_with_gold_gives_the_true_pairs_and_the_figures(text_run: tuple[Pat
     }
     assert found["sentences"] == {"source": 61, "target": 70}
     assert found["unique"] == {"source": 60, "target": 70}
-    assert found["threshold"] == THRESHOLDS["ratio"]
+    assert found["threshold"] == MARGINS["ratio"].default_threshold
     right = sum([FRENCH[ENGLISH.index(word)] for word in row[1].split()] == row[2].split() for row in rows_in(output))
     assert right >= 40
     assert found["recall"] == right / 50

@@ -50,7 +50,7 @@ def mined(output: Path, *arguments: object) -> dict[tuple[str, str], str]:
 def test_every_line_gets_the_margin_of_mining_repeats_and_all(
     margin: str, texts: tuple[Path, Path], candidates: Path, toy_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(score, "STRETCH", 4 * 32 * 2)  # two pairs at a time
+    monkeypatch.setattr(score, "BLOCK_BYTES", 4 * 32 * 2)  # two pairs at a time
     expected = mined(tmp_path / "mined", "--from-candidates", candidates, "--margin", margin)
     rows = scored(tmp_path / "scored.tsv", *texts, "--encoder", toy_encoder, "--k", "9", "--margin", margin, "--shards", "3")
     assert [tuple(row[1:]) for row in rows] == list(zip(ENGLISH, FRENCH, strict=True))
@@ -126,17 +126,17 @@ class TestCannotBeScored:
     def test_an_output_that_is_read_or_whose_work_is_of_others(self, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
         (tmp_path / "pairs.tsv").write_text("one\teins\n")
         columns = ("--source-column", "1", "--target-column", "2", "--output", tmp_path / "pairs.tsv")
-        assert "both read and written" in command.refused("score", tmp_path / "pairs.tsv", *columns, "--encoder", toy_encoder)
+        assert "both input and output" in command.refused("score", tmp_path / "pairs.tsv", *columns, "--encoder", toy_encoder)
         assert (tmp_path / "pairs.tsv").read_text() == "one\teins\n"
         (tmp_path / "out.tsv.work").mkdir()
         (tmp_path / "out.tsv.work" / "theirs").write_text("x")
         said = command.refused("score", *texts, "--output", tmp_path / "out.tsv", "--encoder", toy_encoder)
-        assert "holds theirs, which is none of ours" in said
+        assert "contains theirs, which `miner score` did not write" in said
         assert (tmp_path / "out.tsv.work" / "theirs").read_text() == "x"
 
     def test_several_files_or_standard_input(self, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
         said = self.refused(texts[0].with_name("*.txt"), texts[1], output=tmp_path / "out.tsv", encoder=toy_encoder)
-        assert "names 2 files" in said
+        assert "matches 2 files" in said
         assert "standard input cannot be scored" in self.refused("-", texts[1], output=tmp_path / "out.tsv", encoder=toy_encoder)
 
     def test_a_background_of_another_encoder_or_none(self, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from miner.plan.speeds import EncodingCost, Speeds
 from miner.plan.stage_costs import EngineRequest, WorkerPool
 from miner.search import cost_model
 from miner.text import streams
-from pipelines.mining import match, sort_pairs
+from pipelines.mining.candidates import MiningLimits
 from pipelines.runs import measure_speed
 from pipelines.search import exact as exact_module
 
@@ -190,11 +190,9 @@ def test_an_index_that_fits_nowhere_is_told() -> None:
 
 
 def test_what_is_planned_is_what_the_stages_do() -> None:
-    assert (resources.COMPARED, resources.AT_ONCE, resources.IN_ORDER) == (
-        exact_module.TARGET_SHARDS_PER_PASS,
-        match.AT_ONCE,
-        sort_pairs.RANGE,
-    )
+    limits = MiningLimits()
+    assert resources.COMPARED == exact_module.TARGET_SHARDS_PER_PASS
+    assert (limits.matched_rows, limits.margin_range_rows) == (resources.AT_ONCE, resources.IN_ORDER)
 
 
 def test_disk_by_hand() -> None:

@@ -1,0 +1,92 @@
+"""The choices of `miner mine` by name: margins, retrievals, engines. A new one is one entry here; settings and options derive from it.
+
+The functions take numbers or NumPy arrays. This module imports nothing heavy, because the command line reads it at start.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+Operands = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class Margin:
+    """How a pair is scored, by its similarity and the average of the mean similarities of both sentences to their neighbours.
+
+    Artetxe & Schwenk, "Margin-based Parallel Corpus Mining with Multilingual Sentence Embeddings", ACL 2019, below equation 2.
+    """
+
+    score: Operands  # (similarity, mean) -> margin
+    default_threshold: float
+
+
+# The thresholds are chosen for the built-in encoder by benchmarks/threshold.py. Encoders whose similarities are close together
+# need lower ones: CRISS uses a ratio of 1.06 (Tran et al. 2020, section 4).
+MARGINS = {
+    "ratio": Margin(lambda similarity, mean: similarity / mean, 1.2),
+    "distance": Margin(lambda similarity, mean: similarity - mean, 0.09),
+    "absolute": Margin(lambda similarity, mean: similarity, 0.46),  # noqa: ARG005  # all margins have one signature
+}
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """Which candidates become pairs, by whether each is the best of its source and the best of its target."""
+
+    summary: str  # for --help
+    select: Operands  # (best of its source, best of its target) -> selected
+    one_to_one: bool = False  # match the selected candidates greedily
+    uses_default_threshold: bool = True  # without a threshold, that of the margin; otherwise none
+    filter_source_best: bool = True  # the pair filters drop the best candidates of a source until one passes
+    filter_target_best: bool = True  # the same for a target
+    filter_all: bool = False  # the pair filters score every candidate
+    # How the wrong pairs of sources and those of targets are weighted to estimate precision from planted pairs. Where each sentence
+    # is in one pair at most, one side is evidence for all pairs. None: a sentence is in several pairs, so there is no estimate.
+    planted_weights: tuple[float, float] | None = None
+
+
+RETRIEVALS = {
+    "max": Retrieval(
+        "one-to-one, best margin first",
+        lambda source_best, target_best: source_best | target_best,
+        one_to_one=True,
+        planted_weights=(0.5, 0.5),
+    ),
+    "forward": Retrieval(
+        "the best target of each source",
+        lambda source_best, target_best: source_best,  # noqa: ARG005
+        filter_target_best=False,
+        planted_weights=(1.0, 0.0),
+    ),
+    "backward": Retrieval(
+        "the best source of each target",
+        lambda source_best, target_best: target_best,  # noqa: ARG005
+        filter_source_best=False,
+        planted_weights=(0.0, 1.0),
+    ),
+    "intersection": Retrieval(
+        "pairs that are the best of both sentences",
+        lambda source_best, target_best: source_best & target_best,
+        planted_weights=(0.5, 0.5),
+    ),
+    "all": Retrieval(
+        "every candidate, without a threshold unless one is given",
+        lambda source_best, target_best: source_best | True,  # noqa: ARG005
+        uses_default_threshold=False,
+        filter_source_best=False,  # the targets' pass has scored every candidate
+        filter_all=True,
+    ),
+}
+
+AUTO, EXACT, FAISS = "auto", "exact", "faiss"
+ENGINES = (AUTO, EXACT, FAISS)
+
+if TYPE_CHECKING:  # a type checker cannot evaluate a computed Literal
+    MarginName: TypeAlias = str
+    RetrievalName: TypeAlias = str
+    EngineName: TypeAlias = str
+else:
+    MarginName = Literal[tuple(MARGINS)]
+    RetrievalName = Literal[tuple(RETRIEVALS)]
+    EngineName = Literal[ENGINES]
