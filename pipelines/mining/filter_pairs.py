@@ -74,12 +74,12 @@ class PairFilter:
         while (new := self._best(ids, is_neighbour & remains, remains) & ~is_scored).any():
             rows = np.flatnonzero(new)
             table = candidates.take(pa.array(rows))
-            verdicts = apply_pair_filters(self._texts(table), dict(self.bounds))
-            for reason, count in verdicts.counts().items():
+            decisions = apply_pair_filters(self._texts(table), dict(self.bounds))
+            for reason, count in decisions.counts().items():
                 counts[reason] += count
-            is_scored[rows], remains[rows[~verdicts.kept]] = True, False
-            reasons, scores = verdicts.drop_reasons()
-            table = table.filter(pa.array(~verdicts.kept))
+            is_scored[rows], remains[rows[~decisions.kept]] = True, False
+            reasons, scores = decisions.drop_reasons()
+            table = table.filter(pa.array(~decisions.kept))
             dropped.append(table.append_column("reason", pa.array(reasons, pa.string())).append_column("score", pa.array(scores)))
         column = candidates.schema.get_field_index("passed")
         kept = candidates.set_column(column, "passed", pa.array(is_scored)).filter(pa.array(remains))
