@@ -2,13 +2,13 @@
 
     python configs/builtin_data.py --data DATA --output build/builtin-data
 
-DATA is a folder of collected corpora with `train/` and `eval/`, one row a line, gzip. Two tables come out:
-`groups.parquet` (group, lang, text, source): the texts of a group say the same, in one language or several;
-`counts.json`: rows by source and language, and what was left out and why.
+DATA is a directory of collected corpora with `train/` and `eval/`: gzip files with one row per line. Outputs:
+`groups.parquet` (group, lang, text, source): the texts of a group are translations or paraphrases of each other;
+`counts.json`: number of rows by source and language, and of dropped rows by reason.
 
-Left out: sources whose licence forbids commercial use or is not stated (SOURCES lists what remains, with its licence), languages
-outside LANGUAGES, and every text that also stands in an evaluation file or in the demo corpora (letters and digits of the
-lower-cased NFKC form compared).
+Dropped: sources whose licence forbids commercial use or is not stated (SOURCES lists the others with their licences), languages
+outside LANGUAGES, and texts that are also in an evaluation file or the demo corpora, compared by the letters and digits of their
+lower-cased NFKC form.
 """
 
 import argparse
@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from miner.languages import canonical
 
-# What may be trained on: a file or folder of DATA/train -> its licence.
+# Training sources: file or directory in DATA/train -> licence.
 SOURCES = {
     "tatoeba.en-xx.tsv.gz": "CC BY 2.0 FR",
     "tatoeba.non_english_pairs.tsv.gz": "CC BY 2.0 FR",
@@ -47,55 +47,56 @@ SOURCES = {
     "korean_parallel.en-ko.tsv.gz": "CC BY-SA 3.0",
     "sick_train.en-xx.tsv.gz": "CC BY-SA 4.0 (ja), MIT (nl)",
 }
-UNLICENSED_PROJECTS = ("djangodocs-",)  # ids within l10n whose repository holds no licence
+UNLICENSED_PROJECTS = ("djangodocs-",)  # prefixes of ids in l10n whose repository has no licence
 
-# The languages of the encoder: the pieces of its vocabulary are few, and each language takes a share of them.
+# Languages of the encoder; limited, since they share a small vocabulary.
 CODES = """
     en de fr es it pt nl ru uk pl cs hu fi sv da tr el bg ro he ar hi zh zh-Hant ja ko vi id
     jv tl eu ml ta te af bn mr ur fa et ka kk sw th
 """
 LANGUAGES = frozenset(canonical(code) for code in CODES.split())
-EVALUATION = ("eval", "nli", "train/newstest_multi", "train/newstest_pairs.tsv.gz", "train/wmt21_multilingual")
+EVALUATION_SOURCES = ("eval", "nli", "train/newstest_multi", "train/newstest_pairs.tsv.gz", "train/wmt21_multilingual")
+MIN_KEY_LETTERS = 4  # shorter cells are no sentences
 NOT_A_LETTER = re.compile(r"[\W_]+")
 
 
 def match_key(text: str) -> str:
-    """What two texts share when they are one sentence to a decontamination."""
+    """Return the key by which texts are compared for decontamination."""
     return NOT_A_LETTER.sub("", unicodedata.normalize("NFKC", text).lower())
 
 
-def rows(path: Path) -> Iterator[list[str]]:
+def read_rows(path: Path) -> Iterator[list[str]]:
     with gzip.open(path, "rt", encoding="utf-8", newline="\n") as lines:
         for line in lines:
             yield line.rstrip("\n").split("\t")
 
 
 def evaluation_keys(data: Path, examples: Path) -> set[str]:
-    """Every sentence of every evaluation file and of the demo corpora."""
+    """Return the keys of all sentences of the evaluation files and the demo corpora."""
     keys = set()
-    for name in EVALUATION:
-        place = data / name
-        for path in [place] if place.is_file() else sorted(place.rglob("*.gz")):
-            for row in rows(path):
+    for name in EVALUATION_SOURCES:
+        source = data / name
+        for path in [source] if source.is_file() else sorted(source.rglob("*.gz")):
+            for row in read_rows(path):
                 keys.update(match_key(cell) for cell in row)
     for path in sorted(examples.glob("*.txt")):
         keys.update(match_key(line) for line in path.read_text(encoding="utf-8").splitlines())
-    # Labels, years and language codes are cells too; no sentence worth keeping has so few letters.
-    return {key for key in keys if len(key) > 3}
+    # Labels, years and language codes are cells too.
+    return {key for key in keys if len(key) >= MIN_KEY_LETTERS}
 
 
-def texts(place: Path) -> Iterator[tuple[str, str, str]]:
-    """(group name, language code, text) of one source; pairs with one English sentence share a group."""
-    if place.is_dir():
-        for path in sorted(place.glob("*.tsv.gz")):
+def read_texts(source: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield (group name, language code, text) of a source. Pairs with the same English sentence share a group."""
+    if source.is_dir():
+        for path in sorted(source.glob("*.tsv.gz")):
             lang = path.name.removesuffix(".tsv.gz")
-            for name, text in rows(path):
+            for name, text in read_rows(path):
                 if not name.startswith(UNLICENSED_PROJECTS):
                     yield name, lang, text
         return
-    lines = rows(place)
-    header = next(lines)
-    for number, row in enumerate(lines):
+    rows = read_rows(source)
+    header = next(rows)
+    for number, row in enumerate(rows):
         cells = dict(zip(header, row, strict=True))
         if "text1" in cells:
             pair = [(cells["lang1"], cells["text1"]), (cells["lang2"], cells["text2"])]
@@ -108,18 +109,18 @@ def texts(place: Path) -> Iterator[tuple[str, str, str]]:
             yield (match_key(english[0]) if english else str(number)), lang, text
 
 
-def collect(data: Path, forbidden: set[str]) -> tuple[pa.Table, Counter[str]]:
-    """The table of groups, and counts of what was kept and dropped."""
+def collect_groups(data: Path, excluded_keys: set[str]) -> tuple[pa.Table, Counter[str]]:
+    """Return the table of groups, and counts of kept and dropped texts."""
     counts: Counter[str] = Counter()
     columns: dict[str, list[object]] = {"group": [], "lang": [], "text": [], "source": []}
-    groups = 0
+    num_groups = 0
     for source in SOURCES:
         members: dict[str, dict[tuple[str, str], None]] = {}
-        for name, code, text in texts(data / "train" / source):
+        for name, code, text in read_texts(data / "train" / source):
             lang = canonical(code)
             if lang not in LANGUAGES:
                 counts["dropped: language"] += 1
-            elif match_key(text) in forbidden:
+            elif match_key(text) in excluded_keys:
                 counts["dropped: in an evaluation file or the demo"] += 1
             else:
                 members.setdefault(name, {})[(lang, text)] = None
@@ -129,22 +130,22 @@ def collect(data: Path, forbidden: set[str]) -> tuple[pa.Table, Counter[str]]:
                 continue
             for lang, text in group:
                 counts[f"{source} {lang}"] += 1
-                for column, value in zip(columns.values(), (groups, lang, text, source), strict=True):
+                for column, value in zip(columns.values(), (num_groups, lang, text, source), strict=True):
                     column.append(value)
-            groups += 1
-        print(f"{source}: {groups} groups so far", file=sys.stderr)
+            num_groups += 1
+        print(f"{source}: {num_groups} groups so far", file=sys.stderr)
     schema = pa.schema([("group", pa.int64()), ("lang", pa.string()), ("text", pa.string()), ("source", pa.string())])
     return pa.table(columns, schema=schema), counts
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", type=Path, required=True, help="folder with train/ and eval/")
-    parser.add_argument("--examples", type=Path, default=Path(__file__).parent.parent / "examples", help="demo corpora to keep out")
+    parser.add_argument("--data", type=Path, required=True, help="directory with train/ and eval/")
+    parser.add_argument("--examples", type=Path, default=Path(__file__).parent.parent / "examples", help="demo corpora to exclude")
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
-    forbidden = evaluation_keys(arguments.data, arguments.examples)
-    table, counts = collect(arguments.data, forbidden)
+    excluded_keys = evaluation_keys(arguments.data, arguments.examples)
+    table, counts = collect_groups(arguments.data, excluded_keys)
     arguments.output.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, arguments.output / "groups.parquet", compression="zstd")
     (arguments.output / "counts.json").write_text(json.dumps(dict(sorted(counts.items())), indent=1, ensure_ascii=False) + "\n")
