@@ -1,4 +1,4 @@
-"""What a loop over `configs/loop-news.yaml` came to, as tables: accuracy by round and language, and precision by threshold.
+"""Print the results of `miner loop configs/loop-news.yaml` as tables: accuracy by round and language, precision by threshold.
 
 python benchmarks/loop.py build/loop-news --gold build/loop-news-data/gold
 """
@@ -13,43 +13,46 @@ import numpy as np
 
 from miner import storage
 from miner.corpus import open_corpus
-from pipelines.loop.select import ids_of
+from pipelines.loop.select import pair_ids
 from pipelines.mining import gold_pairs as golds
 
 THRESHOLDS = (1.06, 1.08, 1.10, 1.12, 1.15, 1.20)
 
 
-def rounds(loop: Path) -> Iterator[Sequence[Any]]:
-    """A row for the start and for each round."""
-    told = storage.read_json(str(loop / "loop.json"))
-    langs = list(told["start"]["test"])
+def accuracy_rows(loop: Path) -> Iterator[Sequence[Any]]:
+    """Yield a header, and a row for the start encoder and for each round."""
+    results = storage.read_json(str(loop / "loop.json"))
+    langs = list(results["start"]["test"])
     yield ["", *langs, "mean", "Tatoeba", "pairs", "precision"]
-    for name, figures in [("seed", told["start"]), *((f"round {number:02d}", of) for number, of in enumerate(told["rounds"]))]:
+    rounds = [("seed", results["start"]), *((f"round {number:02d}", figures) for number, figures in enumerate(results["rounds"]))]
+    for name, figures in rounds:
         scores = [figures["test"][lang] for lang in langs]
         percents = [f"{100 * score:.1f}" for score in (*scores, fmean(scores), figures["tatoeba"])]
         pairs = list(figures["selection"]["pairs"].values()) if "selection" in figures else []
-        right = sum(pair["precision"] * pair["selected"] for pair in pairs) / max(1, sum(pair["selected"] for pair in pairs))
-        yield [name, *percents, *([f"{figures['selection']['learnt']:,}", f"{right:.3f}"] if pairs else ["", ""])]
+        precision = sum(pair["precision"] * pair["selected"] for pair in pairs) / max(1, sum(pair["selected"] for pair in pairs))
+        yield [name, *percents, *([f"{figures['selection']['learnt']:,}", f"{precision:.3f}"] if pairs else ["", ""])]
 
 
-def precision(folder: Path, gold: Path) -> Iterator[Sequence[Any]]:
-    """A row for each threshold: of what a round mined, precision over all pairs and as a mean over languages, and recall."""
+def threshold_rows(round_folder: Path, gold_folder: Path) -> Iterator[Sequence[Any]]:
+    """Yield a header, and for each threshold the precision of the mined pairs, overall and over languages, and their recall."""
     yield ["margin above", "precision", "mean over languages", "lowest", "recall"]
-    found = []
-    for place in sorted((folder / "mined").iterdir()):
-        sides = (open_corpus(str(folder / "corpora" / lang)) for lang in place.name.split("-"))
-        true = golds.resolve(golds.read(str(gold / f"{place.name}.tsv")), *sides)[0]
-        bitext = storage.read_table(str(place / "bitext.parquet"))
-        found.append((bitext["margin"].to_numpy(), np.array([pair in true for pair in ids_of(bitext)]), len(true)))
+    mined = []
+    for folder in sorted((round_folder / "mined").iterdir()):
+        sides = (open_corpus(str(round_folder / "corpora" / lang)) for lang in folder.name.split("-"))
+        gold = golds.resolve(golds.read(str(gold_folder / f"{folder.name}.tsv")), *sides)[0]
+        bitext = storage.read_table(str(folder / "bitext.parquet"))
+        is_correct = np.array([pair in gold for pair in pair_ids(bitext)])
+        mined.append((bitext["margin"].to_numpy(), is_correct, len(gold)))
     for threshold in THRESHOLDS:
-        counts = np.array([((margins > threshold).sum(), right[margins > threshold].sum(), true) for margins, right, true in found])
-        mined, right, true = counts.T
-        shares = right / np.maximum(mined, 1)
-        figures = (right.sum() / mined.sum(), shares.mean(), shares.min(), right.sum() / true.sum())
+        counts = [((margins > threshold).sum(), is_correct[margins > threshold].sum(), num_gold) for margins, is_correct, num_gold in mined]
+        num_mined, num_correct, num_gold = np.array(counts).T
+        precisions = num_correct / np.maximum(num_mined, 1)
+        recall = num_correct.sum() / num_gold.sum()
+        figures = (num_correct.sum() / num_mined.sum(), precisions.mean(), precisions.min(), recall)
         yield [f"{threshold:.2f}", *(f"{figure:.3f}" for figure in figures)]
 
 
-def show(title: str, rows: Iterator[Sequence[Any]]) -> None:
+def print_table(title: str, rows: Iterator[Sequence[Any]]) -> None:
     print(f"\n{title}\n")
     for number, row in enumerate(rows):
         print(f"| {' | '.join(row)} |" + ("\n|" + "---|" * len(row) if not number else ""))
@@ -57,13 +60,13 @@ def show(title: str, rows: Iterator[Sequence[Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("loop", type=Path, help="the output of miner loop")
+    parser.add_argument("loop", type=Path, help="output directory of miner loop")
     parser.add_argument("--gold", type=Path, required=True)
     arguments = parser.parse_args()
-    show("Retrieval accuracy, test news, by ratio margin", rounds(arguments.loop))
+    print_table("Retrieval accuracy on test news by ratio margin", accuracy_rows(arguments.loop))
     for folder in sorted(arguments.loop.glob("round-*")):
         if (folder / "round.json").exists():
-            show(f"What {folder.name} mined", precision(folder, arguments.gold))
+            print_table(f"Pairs mined in {folder.name}", threshold_rows(folder, arguments.gold))
 
 
 if __name__ == "__main__":

@@ -1,17 +1,16 @@
-"""`miner loop` on the news of `make loop-news`, from weaker starts.
+"""Run `miner loop` on the news of `make loop-news` from weaker start encoders.
 
     python benchmarks/loop_starts.py --data DATA --output build/loop-starts [thousand lexicon unseeded pivot]
     python benchmarks/loop.py build/loop-starts/thousand --gold build/loop-starts/news/gold
 
-DATA is a folder of collected corpora, as for `make loop-news`. Only the data of the first encoder, and what stands for it in later
-rounds, differ from configs/loop-news.yaml; and encoders have PIECES pieces, as the text is too little for more, and train for STEPS steps
-a round:
+DATA is a directory of collected corpora, as for `make loop-news`. The runs differ from configs/loop-news.yaml in the seed data, in the
+vocabulary (VOCABULARY_SIZE pieces, since there is too little text for more) and in the steps per round (STEPS):
 
-thousand: 1,000 Tatoeba pairs a language, drawn at random
-lexicon:  no pair at all: every language's news, with words replaced by those of MUSE's lexicons (code switching)
-unseeded: Tatoeba's pairs of all languages but Hungarian
-pivot:    English, German and French; Tatoeba's English-German and English-French pairs, of different English sentences. German-French,
-          of which there is no pair, is mined with the others
+thousand: 1,000 Tatoeba pairs per language, drawn at random
+lexicon:  no sentence pairs: the news of each language, code-switched with MUSE lexicons
+unseeded: Tatoeba pairs of all languages except Hungarian
+pivot:    English, German and French; English-German and English-French pairs from Tatoeba with different English sentences.
+          German-French has no seed pairs and is mined like the others
 """
 
 import argparse
@@ -33,65 +32,65 @@ from miner.languages import canonical
 ROOT = Path(__file__).parent.parent
 ENGLISH, UNSEEDED = canonical("en"), canonical("hu")
 PIVOTED = ("de", "fr")
-PAIRS = 1000  # of a language
-STEPS, PIECES = 180, 8000
+PAIRS_PER_LANGUAGE = 1000
+STEPS, VOCABULARY_SIZE = 180, 8000
 SEED = 0
 
 Groups = dict[int, list[dict[str, Any]]]  # group -> its rows of seed.parquet
 
 
-def seed_groups(news: Path) -> Groups:
-    """The seed of `make loop-news`: group -> its sentences."""
-    found: Groups = defaultdict(list)
+def read_seed(news: Path) -> Groups:
+    """Return the seed of `make loop-news`."""
+    groups: Groups = defaultdict(list)
     for row in pq.read_table(news / "seed.parquet").to_pylist():
-        found[row["group"]].append(row)
-    return found
+        groups[row["group"]].append(row)
+    return groups
 
 
-def keep(groups: Groups, langs: Callable[[int], set[str]], place: Path) -> None:
-    """Write the seed with those languages of each group besides English that `langs` tells."""
+def write_seed(groups: Groups, select_langs: Callable[[int], set[str]], path: Path) -> None:
+    """Write the seed with English and the languages that `select_langs` returns for each group."""
     rows = []
     for number, group in groups.items():
-        kept = [row for row in group if row["lang"] in langs(number) | {ENGLISH}]
+        kept = [row for row in group if row["lang"] in select_langs(number) | {ENGLISH}]
         rows += kept if {row["lang"] for row in kept} > {ENGLISH} else []
-    pq.write_table(pa.Table.from_pylist(rows), place, compression="zstd")
+    pq.write_table(pa.Table.from_pylist(rows), path, compression="zstd")
 
 
-def thousand(news: Path, place: Path) -> None:
-    groups = seed_groups(news)
+def write_thousand(news: Path, path: Path) -> None:
+    groups = read_seed(news)
     drawn: dict[int, set[str]] = defaultdict(set)
     langs = sorted({row["lang"] for group in groups.values() for row in group} - {ENGLISH})
     for lang in langs:
-        having = [number for number, group in groups.items() if any(row["lang"] == lang for row in group)]
-        for number in random.Random(f"{SEED} {lang}").sample(having, PAIRS):
+        candidates = [number for number, group in groups.items() if any(row["lang"] == lang for row in group)]
+        for number in random.Random(f"{SEED} {lang}").sample(candidates, PAIRS_PER_LANGUAGE):
             drawn[number].add(lang)
-    keep(groups, lambda number: drawn[number], place)
+    write_seed(groups, lambda number: drawn[number], path)
 
 
-def unseeded(news: Path, place: Path) -> None:
-    groups = seed_groups(news)
+def write_unseeded(news: Path, path: Path) -> None:
+    groups = read_seed(news)
     langs = {row["lang"] for group in groups.values() for row in group} - {UNSEEDED}
-    keep(groups, lambda _: langs, place)
+    write_seed(groups, lambda _: langs, path)
 
 
-def pivot(news: Path, place: Path) -> None:
-    """Of every second English sentence the German translations, of the others the French ones."""
-    keep(seed_groups(news), lambda number: {canonical(PIVOTED[number % 2])}, place)
+def write_pivot(news: Path, path: Path) -> None:
+    """Keep the German translations of every second English sentence, and the French ones of the others."""
+    write_seed(read_seed(news), lambda number: {canonical(PIVOTED[number % 2])}, path)
 
 
-def lexicon_sources(data: Path, news: Path, place: Path) -> list[dict[str, Any]]:
-    """The news of every language, switched to English words, or from English to those of all others."""
+def lexicon_sources(data: Path, news: Path, folder: Path) -> list[dict[str, Any]]:
+    """Return sources of news in each language, code-switched to English, and of English news, code-switched to all others."""
     words: dict[str, list[tuple[str, str]]] = defaultdict(list)
     with gzip.open(data / "lexicons/muse.en-xx.tsv.gz", "rt", encoding="utf-8") as lines:
         for line in lines:
             lang, english, other = line.rstrip("\n").split("\t")
             words[lang].append((english, other))
-    place.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     langs = sorted(path.name.removesuffix(".txt.gz") for path in (news / "text").iterdir() if path.name != "en.txt.gz")
     for lang in langs:
-        (place / f"en-{lang}.txt").write_text("".join(f"{english}\t{other}\n" for english, other in words[lang]))
-        (place / f"{lang}-en.txt").write_text("".join(f"{other}\t{english}\n" for english, other in words[lang]))
-    lexicons = {"en": [f"{place}/en-{lang}.txt" for lang in langs], **{lang: [f"{place}/{lang}-en.txt"] for lang in langs}}
+        (folder / f"en-{lang}.txt").write_text("".join(f"{english}\t{other}\n" for english, other in words[lang]))
+        (folder / f"{lang}-en.txt").write_text("".join(f"{other}\t{english}\n" for english, other in words[lang]))
+    lexicons = {"en": [f"{folder}/en-{lang}.txt" for lang in langs], **{lang: [f"{folder}/{lang}-en.txt"] for lang in langs}}
     return [
         {
             "name": f"switched-{lang}",
@@ -105,21 +104,21 @@ def lexicon_sources(data: Path, news: Path, place: Path) -> list[dict[str, Any]]
 
 
 def config(start: str, data: Path, output: Path) -> dict[str, Any]:
-    """configs/loop-news.yaml with another start."""
-    news, place = output / "news", output / f"{start}-seed"
+    """Return configs/loop-news.yaml with another start encoder."""
+    news, seed = output / "news", output / f"{start}-seed"
     text = (ROOT / "configs/loop-news.yaml").read_text().replace("build/loop-news-data", str(news))
     values: dict[str, Any] = yaml.safe_load(text)
     if start == "lexicon":
-        sources = lexicon_sources(data, news, place)
+        sources = lexicon_sources(data, news, seed)
     else:
-        {"thousand": thousand, "unseeded": unseeded, "pivot": pivot}[start](news, place.with_suffix(".parquet"))
-        sources = [{**values["start"]["train"]["data"][0], "files": [str(place.with_suffix(".parquet"))]}]
+        {"thousand": write_thousand, "unseeded": write_unseeded, "pivot": write_pivot}[start](news, seed.with_suffix(".parquet"))
+        sources = [{**values["start"]["train"]["data"][0], "files": [str(seed.with_suffix(".parquet"))]}]
     values["start"]["train"]["data"], values["training"]["training"]["steps"] = sources, STEPS
-    for recipe in (values["start"]["train"], values["training"]):
-        recipe["encoder"]["vocabulary"]["size"] = PIECES
-    share = sum(source.get("weight", 1) for source in sources)
+    for train_config in (values["start"]["train"], values["training"]):
+        train_config["encoder"]["vocabulary"]["size"] = VOCABULARY_SIZE
+    seed_weight = sum(source.get("weight", 1) for source in sources)
     mined = values["training"]["data"][1]
-    values["training"]["data"] = [*sources, {**mined, "weight": mined["weight"] * share}]
+    values["training"]["data"] = [*sources, {**mined, "weight": mined["weight"] * seed_weight}]
     if start == "pivot":
         langs = [canonical(lang) for lang in PIVOTED]
         values["corpora"] = {lang: files for lang, files in values["corpora"].items() if lang in (ENGLISH, *langs)}
@@ -136,19 +135,19 @@ def config(start: str, data: Path, output: Path) -> dict[str, Any]:
 def main() -> None:
     starts = ("thousand", "lexicon", "unseeded", "pivot")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("starts", nargs="*", metavar="START", help=f"of {', '.join(starts)}; all of them if none is named")
-    parser.add_argument("--data", type=Path, required=True, help="folder with train/, eval/ and lexicons/")
+    parser.add_argument("starts", nargs="*", metavar="START", help=f"one of {', '.join(starts)}; default: all")
+    parser.add_argument("--data", type=Path, required=True, help="directory with train/, eval/ and lexicons/")
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
-    if strange := set(arguments.starts) - set(starts):
-        parser.error(f"no start {min(strange)}; choose of {', '.join(starts)}")
+    if unknown := set(arguments.starts) - set(starts):
+        parser.error(f"unknown start {min(unknown)}; one of {', '.join(starts)}")
     news, data = arguments.output / "news", arguments.data
     prepare = [sys.executable, ROOT / "configs/loop_news_data.py", "--data", data, "--output", news, "--also", *PIVOTED]
     subprocess.run(list(map(str, prepare)), check=True)
     for start in arguments.starts or starts:
-        place = arguments.output / f"{start}.yaml"
-        place.write_text(yaml.safe_dump(config(start, data, arguments.output), sort_keys=False))
-        loop = [Path(sys.executable).parent / "miner", "loop", place, "--output", arguments.output / start]
+        config_path = arguments.output / f"{start}.yaml"
+        config_path.write_text(yaml.safe_dump(config(start, data, arguments.output), sort_keys=False))
+        loop = [Path(sys.executable).parent / "miner", "loop", config_path, "--output", arguments.output / start]
         subprocess.run([*map(str, loop), *(["--resume"] if (arguments.output / start).exists() else [])], check=True)
 
 
