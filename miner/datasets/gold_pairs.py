@@ -30,10 +30,10 @@ class BuccPairs:
             )
         gold = [(line, None if text is None else text.split("\t")) for line, text in read_lines(group.files[GOLD])]
         is_pair = [ids is not None and len(ids) == 2 and all(BUCC_ID.fullmatch(key.strip()) for key in ids) for _, ids in gold]
-        keys = {key.strip() for (_, ids), known in zip(gold, is_pair, strict=True) if known and ids for key in ids}
+        keys = {key.strip() for (_, ids), valid in zip(gold, is_pair, strict=True) if valid and ids for key in ids}
         texts = {key: text for code in group.languages for key, text in _texts(group.files[code], keys)}
-        for (line, ids), known in zip(gold, is_pair, strict=True):
-            if not known or ids is None:
+        for (line, ids), valid in zip(gold, is_pair, strict=True):
+            if not valid or ids is None:
                 yield line, Dropped("not two ids", f"{ids!r}")
             elif not all(key.strip() in texts for key in ids):
                 yield line, Dropped("id without a sentence", " ".join(ids))

@@ -170,6 +170,8 @@ LAYOUTS = (
         "pawsx/ of XTREME's download script",
         _xtreme("pawsx", XTREME_PAIRS),
         labels=PARAPHRASE_LABELS,
+        parallel_by="row",
+        placeholder="NS",
         notes="test has no labels: the column is empty.",
     ),
     DatasetLayout(

@@ -71,8 +71,8 @@ def _batches(layout: DatasetLayout, form: DatasetForm, group: FileGroup, request
         num_read += len(chunk)
         yield RowBatch(group, columns, len(chunk), Counter(drop.reason for _, drop in drops))
     if num_read == 0:
-        wanted = f" in {' or '.join(request.languages)}" if request.languages else ""
-        raise DataError(f"{group.title}: no rows{wanted}; expected {form.read.expected}; download the file again")
+        of_languages = f" in {' or '.join(request.languages)}" if request.languages else ""
+        raise DataError(f"{group.title}: no rows{of_languages}; expected {form.read.expected}; download the file again")
 
 
 def _of_languages(records: Iterator[Record], languages: tuple[str, ...]) -> Iterator[Record]:
@@ -121,13 +121,13 @@ def _clean(layout: DatasetLayout, form: DatasetForm, group: FileGroup, rows: lis
         if form.clean is not None:
             cells = [form.clean(cell, row.get("lang", group.lang)) for cell, (_, row) in zip(cells, rows, strict=True)]
         columns[name] = clean_all(cells)
-    known = _known(group)
+    from_name = _columns_of_name(group)
     for name in layout.kind.extras:
-        columns[name] = [row[name].strip() if name in row else known.get(name, str(number)) for number, row in rows]
+        columns[name] = [row[name].strip() if name in row else from_name.get(name, str(number)) for number, row in rows]
     return columns
 
 
-def _known(group: FileGroup) -> dict[str, str]:
+def _columns_of_name(group: FileGroup) -> dict[str, str]:
     """The columns that the name of a file says. An id that nothing says is the number of the row."""
     source, target = group.languages if len(group.languages) == 2 else (group.lang, group.lang)
     languages = {"lang": group.lang, "source_lang": source, "target_lang": target, "lang1": source, "lang2": target}

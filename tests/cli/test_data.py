@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -142,3 +143,8 @@ def test_unknown_dataset(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["list", "show", "convert"])
 def test_help_has_an_example(command: str) -> None:
     assert f"miner data {command}" in miner("data", command, "--help").stdout.partition("Example:")[2]
+
+
+def test_every_layout_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "datasets.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `([\w-]+)` \|", page, flags=re.MULTILINE) == list(LAYOUTS)

@@ -164,9 +164,12 @@ CASES = [
     ),
     RowsCase(
         "xtreme-pawsx",
-        {"pawsx/dev-fr.tsv": "Le fleuve coule.\tUn fleuve coule.\t1\nUne rue.\tUn pont.\t0\nUne rue.\tUne place.\t\n"},
-        [("Le fleuve coule.", "Un fleuve coule.", "1", "fr", "1"), ("Une rue.", "Un pont.", "0", "fr", "2")],
-        {"no label": 1},
+        {
+            "pawsx/dev-fr.tsv": "Un fleuve.\tLe fleuve.\t1\nUne rue.\tUn pont.\t0\nUne rue.\tUne place.\t\n",
+            "pawsx/dev-de.tsv": "Ein Fluss.\tDer Fluss.\t1\nNS\tEine Brücke.\t0\nEine Straße.\tEin Platz.\t1\n",
+        },
+        [("Ein Fluss.", "Der Fluss.", "1", "de", "1"), ("Un fleuve.", "Le fleuve.", "1", "fr", "1")],
+        {"no label": 1, "cell is NS": 1, "dropped in another language": 2},
     ),
     RowsCase(
         "xtreme-xnli-translate-train",
