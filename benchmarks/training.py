@@ -61,7 +61,7 @@ def prepare(folder: Path, size: str) -> None:
 def ours(folder: Path, batch: int, steps: int, cache: int | None, dtype: str) -> float:
     """Train by `miner`; the seconds that the steps take."""
     from miner.training import run
-    from miner.training.settings import TrainConfig
+    from miner.training.config import TrainConfig
 
     config = TrainConfig.check(
         encoder={"kind": "transformer", "model": str(folder / "model"), "pooling": "mean", "max_tokens": MAX_TOKENS},

@@ -33,7 +33,7 @@ from study_methods import METHODS, NOTHING, RANDOM, Method
 from miner.config.commands import EncoderSettings
 from miner.encoders import load_encoder
 from miner.training import run
-from miner.training.settings import TrainConfig
+from miner.training.config import TrainConfig
 
 RESULTS = "results.jsonl"
 STARTS = {method.start for method in METHODS.values()} & set(METHODS)

@@ -7,13 +7,13 @@ from miner.cli import console, options, report
 
 @click.command()
 @options.config_argument
-@click.option("--output", required=True, metavar="DIR", help="Folder to write; DIR/encoder is the encoder.")
+@click.option("--output", required=True, metavar="DIR", help="Output folder; the encoder is written to DIR/encoder.")
 @options.changes_option("training.lr=1e-5")
-@click.option("--resume", is_flag=True, help="Go on with the run in DIR where it stopped.")
+@click.option("--resume", is_flag=True, help="Continue the run in DIR from its last checkpoint.")
 @options.json_option
 @report.report_option
 def command(config: str, output: str, changes: tuple[str, ...], resume: bool, json_file: str | None, no_report: bool) -> None:
-    """Train an encoder as CONFIG says; OUTPUT/encoder then serves as --encoder.
+    """Train an encoder by CONFIG; pass DIR/encoder as --encoder to other commands.
 
     \b
     Example:
@@ -23,13 +23,13 @@ def command(config: str, output: str, changes: tuple[str, ...], resume: bool, js
 
     from miner.config.base import load_yaml
     from miner.training import distributed, run
-    from miner.training.settings import TrainConfig
+    from miner.training.config import TrainConfig
 
-    trained = run.train(load_yaml(TrainConfig, config, changes), output, resume)
-    if not distributed.first():
+    result = run.train(load_yaml(TrainConfig, config, changes), output, resume)
+    if not distributed.is_main_process():
         return
-    console.write_figures(json_file, asdict(trained))
-    score = "" if trained.score is None else f", best score {trained.score:.4f}"
-    click.echo(f"{trained.steps:,} steps, {trained.examples:,} examples, loss {trained.loss:.4f} at the end{score}\n{trained.encoder}")
+    console.write_figures(json_file, asdict(result))
+    score = "" if result.score is None else f", best score {result.score:.4f}"
+    click.echo(f"{result.steps:,} steps, {result.examples:,} examples, final loss {result.loss:.4f}{score}\n{result.encoder}")
     if not no_report:
         report.leave(output)

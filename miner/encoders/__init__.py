@@ -1,4 +1,4 @@
-"""Encoders: text in, unit vectors out. `load_encoder` finds the right one for a name."""
+"""Encoders: text in, unit vectors out. `load_encoder` loads one by name."""
 
 from collections.abc import Callable
 from importlib.resources import files
@@ -14,54 +14,54 @@ __all__ = ["ENCODERS", "Encoder", "find_folder", "load_encoder"]
 BUILTIN = "builtin"
 
 
-def _static(folder: str, settings: EncoderSettings) -> Encoder:
+def _load_static(folder: str, settings: EncoderSettings) -> Encoder:
     from miner.encoders.static import StaticEncoder
 
     if settings.pooling not in (None, "mean"):
-        raise ConfigError(f"--pooling {settings.pooling}: {folder} is a static encoder, whose pooling is always mean; leave the option out")
+        raise ConfigError(f"--pooling {settings.pooling}: {folder} is a static encoder, whose pooling is always mean; remove the option")
     return StaticEncoder(folder)
 
 
-def _transformer(name: str, settings: EncoderSettings) -> Encoder:
+def _load_transformer(name: str, settings: EncoderSettings) -> Encoder:
     from miner.encoders import transformer
 
     return transformer.load(name, settings)
 
 
-# The kinds of encoder, by the `kind` of their miner.json; folders without one, and hub ids, are transformers.
-ENCODERS: dict[str, Callable[[str, EncoderSettings], Encoder]] = {"static": _static, "transformer": _transformer}
+# Kinds of encoder, by the `kind` in miner.json; folders without miner.json, and hub ids, are transformers.
+ENCODERS: dict[str, Callable[[str, EncoderSettings], Encoder]] = {"static": _load_static, "transformer": _load_transformer}
 
 
 def load_encoder(name: str, settings: EncoderSettings | None = None) -> Encoder:
-    """The encoder called `name`: `builtin`, a folder (ours, Hugging Face's or sentence-transformers'), or a hub id.
+    """Load `builtin`, a folder (of miner, Hugging Face or sentence-transformers) or a hub id.
 
-    Raises ModelError where there is none or it is damaged, ConfigError where the settings do not fit it.
+    Raise ModelError where it is missing or damaged, ConfigError where the settings do not fit it.
     """
     settings = settings or EncoderSettings()
-    folder = _folder(name)
+    folder = _local_folder(name)
     if folder is None:
-        return _transformer(name, settings)
+        return _load_transformer(name, settings)
     if not (folder / "miner.json").exists():
-        return _transformer(str(folder), settings)
-    told = storage.read_json(str(folder / "miner.json"))
-    kind = str(told.get("kind")) if isinstance(told, dict) else None
+        return _load_transformer(str(folder), settings)
+    settings_file = storage.read_json(str(folder / "miner.json"))
+    kind = str(settings_file.get("kind")) if isinstance(settings_file, dict) else None
     if kind not in ENCODERS:
         raise ModelError(f"{folder / 'miner.json'}: unknown kind of encoder {kind!r}; one of {', '.join(ENCODERS)}")
     return ENCODERS[kind](str(folder), settings)
 
 
 def find_folder(name: str) -> Path:
-    """The folder of the encoder called `name`, fetched where it is one of the hub. ModelError where there is none."""
+    """Return the folder of an encoder, downloaded if its name is a hub id; raise ModelError where there is none."""
     from miner.encoders import hub
 
-    return _folder(name) or hub.fetch(name)
+    return _local_folder(name) or hub.fetch(name)
 
 
-def _folder(name: str) -> Path | None:
-    """The folder of an encoder; None where its name may be a hub id, ModelError where it cannot."""
+def _local_folder(name: str) -> Path | None:
+    """Return the folder of an encoder, None if its name may be a hub id; raise ModelError otherwise."""
     folder = Path(str(files("miner.encoders") / "assets" / BUILTIN)) if name == BUILTIN else Path(name)
     if folder.is_dir():
         return folder
     if folder.exists() or name == BUILTIN or name.startswith((".", "/", "~")):
-        raise ModelError(f"{name}: no encoder folder there; give `{BUILTIN}`, a folder or a hub id such as sentence-transformers/LaBSE")
+        raise ModelError(f"{name}: no such encoder folder; give `{BUILTIN}`, a folder or a hub id such as sentence-transformers/LaBSE")
     return None

@@ -1,19 +1,27 @@
-"""The one seam between text and vectors."""
+"""The interface between text and vectors, and optional abilities of encoders."""
+
+from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+if TYPE_CHECKING:
+    import torch
+
+    from miner.encoders.model_folder import ModelRecipe
+
 
 @runtime_checkable
 class Encoder(Protocol):
-    """What every encoder is to the rest of the library.
+    """What the library requires of every encoder.
 
-    `fingerprint` names the mapping from text to vector: it changes with the weights, the pooling and the
-    preprocessing, and with nothing else (not with the device, the batch size or the folder's path).
+    `fingerprint` identifies the mapping from text to vector: it changes with weights, pooling and preprocessing, and not with
+    device, batch size or path.
     """
 
     @property
@@ -23,18 +31,54 @@ class Encoder(Protocol):
     def fingerprint(self) -> str: ...
 
     def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """n texts -> (n, dim) float32 rows of length 1, in the order of the texts; a text with nothing to encode is a zero row."""
+        """n texts -> (n, dim) float32 unit rows in the order of the texts; a zero row for a text without tokens."""
         ...
 
 
 class EncodeCounts(threading.local):
-    """How many tokens a thread has had encoded."""
+    """Number of tokens that a thread has encoded."""
 
     tokens = 0
 
 
 @runtime_checkable
 class CountsTokens(Protocol):
-    """An encoder that counts its tokens, as those of this library do."""
+    """An encoder that counts the tokens it encodes."""
 
     tally: EncodeCounts
+
+
+@runtime_checkable
+class EstimatesOperations(Protocol):
+    """An encoder that knows its arithmetic."""
+
+    def operations(self, tokens: float) -> float:
+        """Return the floating point operations for a text of `tokens` tokens."""
+        ...
+
+
+@runtime_checkable
+class StoredEncoder(Protocol):
+    """An encoder with a folder, in which `miner train` may have saved classifiers."""
+
+    folder: Path
+
+
+@runtime_checkable
+class FineTunable(Protocol):
+    """An encoder whose folder `miner train` can train further: a transformer, and how it is run."""
+
+    folder: Path
+    recipe: ModelRecipe
+    max_tokens: int | None
+    device: torch.device
+    precision: str
+
+
+@runtime_checkable
+class PieceEncoder(Protocol):
+    """An encoder that adds up vectors of SentencePiece pieces, from which a static encoder can be trained further."""
+
+    dim: int
+    pieces: Any  # a SentencePieceProcessor
+    vectors: npt.NDArray[np.float32]  # (pieces, dim)

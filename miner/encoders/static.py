@@ -1,7 +1,7 @@
-"""The static encoder: SentencePiece pieces -> mean of their vectors -> length 1. No context, and so very fast.
+"""The static encoder: SentencePiece pieces -> mean of their vectors -> length 1. It ignores context, and so is very fast.
 
-A folder holds three files: `miner.json` (kind, format, dim), `vectors.safetensors` (one float16 row a piece, named `vectors`)
-and `sentencepiece.model`. Nothing in it is pickled.
+A folder has three files: `miner.json` (kind, format, dim), `vectors.safetensors` (tensor `vectors`, one float16 row per piece)
+and `sentencepiece.model`. Nothing is pickled.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ import xxhash
 
 from miner import storage
 from miner.encoders.base import EncodeCounts
-from miner.encoders.word_cache import PieceIds, WordCache
+from miner.encoders.word_cache import MAX_CACHED_WORDS, PieceIds, WordCache
 from miner.errors import ModelError
 
 KIND = "static"
@@ -28,15 +28,15 @@ PIECES = "sentencepiece.model"
 
 Floats = npt.NDArray[np.float32]
 
-SLICE = 1 << 15  # sentences a thread takes at most at a time: the more, the fewer their different words
-ROWS = 4096  # sentences summed at a time: 4 MB at dimension 256, memory that is used again and again
-SPACE = "\u2581"  # how SentencePiece writes a space
+MAX_SLICE_TEXTS = 1 << 15  # per thread and call: larger slices repeat more of their words
+SUMMED_TEXTS = 4096  # per sparse product: 4 MB at dimension 256, which fits the cache
+SPACE = "\u2581"  # SentencePiece's symbol for a space
 
 
 class StaticEncoder:
-    """A folder of piece vectors; read when first used, by as many threads as there are cores."""
+    """Encode with a folder of piece vectors, which is read on first use, in one thread per core."""
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, max_cached_words: int = MAX_CACHED_WORDS) -> None:
         self.folder = Path(folder)
         settings = storage.read_json(str(self.folder / SETTINGS))
         if settings.get("kind") != KIND or settings.get("format") != FORMAT:
@@ -44,44 +44,49 @@ class StaticEncoder:
                 f"{self.folder / SETTINGS}: not a static encoder of format {FORMAT}; update the program or choose another encoder"
             )
         if not isinstance(settings.get("dim"), int) or settings["dim"] < 1:
-            raise ModelError(f"{self.folder / SETTINGS}: does not tell the dimension; fetch or train the encoder again")
+            raise ModelError(f"{self.folder / SETTINGS}: no valid dimension `dim`; download or train the encoder again")
         self.dim: int = settings["dim"]
-        self.words = WordCache(self._cut)
+        self.words = WordCache(self._split, max_cached_words)
         self.tally = EncodeCounts()
 
     @cached_property
     def fingerprint(self) -> str:
-        """Names the weights and the preprocessing, which the SentencePiece model holds."""
+        """Hash the weights and the SentencePiece model, which includes the preprocessing."""
         digest = xxhash.xxh3_64()
         digest.update(f"{KIND} {FORMAT} {self.dim}".encode())
         for name in (VECTORS, PIECES):
-            digest.update(self._bytes(name))
+            digest.update(self._read_bytes(name))
         return f"{KIND}-{digest.hexdigest()}"
 
-    def _bytes(self, name: str) -> bytes:
+    def _read_bytes(self, name: str) -> bytes:
         try:
             return (self.folder / name).read_bytes()
         except OSError as error:
             raise ModelError(
-                f"{self.folder / name}: {error.strerror}; the encoder's folder is not whole, fetch or train it again"
+                f"{self.folder / name}: {error.strerror}; the folder is incomplete, download or train the encoder again"
             ) from error
 
     @cached_property
     def vectors(self) -> Floats:
-        """(pieces, dim) float32; the unknown piece's row is zero, so it adds nothing."""
+        """(pieces, dim) float32; the row of the unknown piece is zero."""
         from safetensors import SafetensorError
         from safetensors.numpy import load
 
         try:
-            stored = load(self._bytes(VECTORS))["vectors"]
+            stored = load(self._read_bytes(VECTORS))["vectors"]
         except (SafetensorError, KeyError) as error:
-            raise ModelError(f"{self.folder / VECTORS}: not the vectors of a static encoder ({error}); fetch or train it again") from error
+            raise ModelError(
+                f"{self.folder / VECTORS}: not the vectors of a static encoder ({error}); download or train the encoder again"
+            ) from error
         expected = (self.pieces.get_piece_size(), self.dim)
         if stored.shape != expected:
-            raise ModelError(f"{self.folder / VECTORS}: {stored.shape} vectors where {SETTINGS} and {PIECES} want {expected}")
+            raise ModelError(
+                f"{self.folder / VECTORS}: {stored.shape} vectors, but {SETTINGS} and {PIECES} imply {expected};"
+                " download or train the encoder again"
+            )
         table: Floats = stored.astype(np.float32)
         if not np.isfinite(table).all():
-            raise ModelError(f"{self.folder / VECTORS}: holds NaN or infinite values; fetch or train it again")
+            raise ModelError(f"{self.folder / VECTORS}: contains NaN or infinite values; download or train the encoder again")
         return table
 
     @cached_property
@@ -90,65 +95,64 @@ class StaticEncoder:
         from sentencepiece import SentencePieceProcessor
 
         try:
-            return SentencePieceProcessor(model_proto=self._bytes(PIECES))
+            return SentencePieceProcessor(model_proto=self._read_bytes(PIECES))
         except (RuntimeError, TypeError, ValueError) as error:
-            raise ModelError(f"{self.folder / PIECES}: not a SentencePiece model; fetch or train the encoder again") from error
+            raise ModelError(f"{self.folder / PIECES}: not a SentencePiece model; download or train the encoder again") from error
 
     @cached_property
-    def by_word(self) -> bool:
-        """Whether the pieces of a sentence are those of its words one after the other: no piece reaches over a space.
+    def splits_by_word(self) -> bool:
+        """Whether the pieces of a sentence are the concatenated pieces of its words: no piece crosses a space.
 
-        Where two ways to cut a word have one score, the sentence around it may tip the scale in its last bit (once in 60,000 real
-        sentences); a word on its own is always cut the same way.
+        If two segmentations of a word have equal scores, the surrounding sentence may decide between them by a rounding error (once
+        in 60,000 real sentences); a word on its own is always split the same way.
         """
         names = map(self.pieces.id_to_piece, range(self.pieces.get_piece_size()))
         return self.pieces.normalize(" a  b ") == f"{SPACE}a{SPACE}b" and not any(SPACE in name[1:] for name in names)
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        """n texts -> (n, dim) float32 rows of length 1; a text without a known piece is a zero row."""
+        """n texts -> (n, dim) float32 unit rows; a zero row for a text without a known piece."""
         texts, vectors, cores = list(texts), self.vectors, storage.available_cores()
         result = np.empty((len(texts), self.dim), dtype=np.float32)
-        size = max(1, min(SLICE, ceil(len(texts) / cores)))
+        size = max(1, min(MAX_SLICE_TEXTS, ceil(len(texts) / cores)))
 
-        def encode_slice(at: int) -> int:
-            part = slice(at, at + size)
-            pieces = self.pieces_of(texts[part])
-            bag(vectors, pieces, result[part])
+        def encode_slice(start: int) -> int:
+            rows = slice(start, start + size)
+            pieces = self.split_texts(texts[rows])
+            write_unit_sums(vectors, pieces, result[rows])
             return len(pieces.ids)
 
         with ThreadPoolExecutor(cores) as pool:
             self.tally.tokens += sum(pool.map(encode_slice, range(0, len(texts), size)))
         return result
 
-    def pieces_of(self, texts: list[str]) -> PieceIds:
-        """The pieces of n texts."""
-        return self.words.pieces_of(texts) if self.by_word else PieceIds.of(self._cut(texts))
+    def split_texts(self, texts: list[str]) -> PieceIds:
+        """Split n texts into pieces."""
+        return self.words.split_texts(texts) if self.splits_by_word else PieceIds.from_lists(self._split(texts))
 
-    def _cut(self, texts: list[str]) -> list[list[int]]:
+    def _split(self, texts: list[str]) -> list[list[int]]:
         ids: list[list[int]] = self.pieces.encode(texts, num_threads=1)
         return ids
 
 
-def bag(vectors: Floats, pieces: PieceIds, out: Floats) -> None:
-    """Piece vectors (pieces, dim), and the pieces of n texts -> `out` (n, dim): means of length 1, zero for a text without pieces.
+def write_unit_sums(vectors: Floats, pieces: PieceIds, out: Floats) -> None:
+    """Piece vectors (pieces, dim) and the pieces of n texts -> `out` (n, dim): normalized means, zero for a text without pieces.
 
-    The sum stands for the mean: they differ by a factor, which the length takes away. It is a product of a sparse matrix, a row
-    for each sentence, with the vectors: nine times as fast as `np.add.reduceat`, and it adds up the pieces of a sentence in
-    their order, whatever else is in the batch.
+    Normalization removes the factor between sum and mean. The sum is a product of a sparse matrix, one row per text, with the
+    vectors: nine times as fast as `np.add.reduceat`, and it adds the pieces of a text in order, whatever the batch.
     """
     from scipy.sparse import csr_array
 
-    for at in range(0, len(out), ROWS):
-        bounds = pieces.bounds[at : at + ROWS + 1]
+    for start in range(0, len(out), SUMMED_TEXTS):
+        bounds = pieces.bounds[start : start + SUMMED_TEXTS + 1]
         ids = pieces.ids[bounds[0] : bounds[-1]]
         shape = (len(bounds) - 1, len(vectors))
         sums: Floats = csr_array((np.ones(len(ids), dtype=np.float32), ids, bounds - bounds[0]), shape=shape) @ vectors
         norms = np.sqrt(np.einsum("ij,ij->i", sums, sums))[:, None]
-        np.divide(sums, np.where(norms > 0, norms, 1), out=out[at : at + ROWS])
+        np.divide(sums, np.where(norms > 0, norms, 1), out=out[start : start + SUMMED_TEXTS])
 
 
 def save(folder: str | Path, vectors: npt.NDArray[np.floating[Any]], pieces: bytes) -> None:
-    """Write a static encoder: (pieces, dim) vectors, stored as float16, and a serialised SentencePiece model."""
+    """Write a static encoder: vectors (pieces, dim), stored as float16, and a serialized SentencePiece model."""
     from safetensors.numpy import save as to_bytes
 
     folder = str(folder)

@@ -1,4 +1,4 @@
-"""The parts of a transformer encoder, loaded safely and checked: device, precision, model, tokenizer, limit, layers."""
+"""Load and check the parts of a transformer encoder: device, precision, model, tokenizer, token limit, layers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from miner.errors import ConfigError, ModelError
 if TYPE_CHECKING:
     import torch
 
-NO_LIMIT = 1_000_000  # tokenizers without a limit state a huge one
-ACTIVATIONS = ("Tanh", "Identity", "ReLU", "GELU", "SiLU", "Sigmoid")  # of Dense layers, all in torch.nn
+UNLIMITED_TOKENS = 1_000_000  # tokenizers without a limit report a larger number
+ACTIVATIONS = ("Tanh", "Identity", "ReLU", "GELU", "SiLU", "Sigmoid")  # supported in Dense layers; all in torch.nn
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto`, `cpu`, `cuda` or `cuda:N` -> the device; ConfigError where this machine has none such."""
+    """Return the device for `auto`, `cpu`, `cuda` or `cuda:N`; raise ConfigError where this machine lacks it."""
     import torch
 
     if name == "auto":
@@ -32,12 +32,12 @@ def choose_device(name: str) -> torch.device:
         raise ConfigError(f"unknown device {name!r}; one of auto, cpu, cuda, cuda:N")
     count = torch.cuda.device_count()
     if device.type == "cuda" and (device.index or 0) >= count:
-        raise ConfigError(f"device {name}: torch sees {count} CUDA devices here; choose another, or leave it at auto")
+        raise ConfigError(f"device {name}: torch finds {count} CUDA devices; choose another, or use auto")
     return device
 
 
 def choose_precision(name: str, device: torch.device) -> str:
-    """`auto` is bfloat16 where the device computes in it (Ampere and later), otherwise float32."""
+    """Resolve `auto` to bfloat16 on GPUs that support it (Ampere and later), otherwise to float32."""
     import torch
 
     if name != "auto":
@@ -46,49 +46,51 @@ def choose_precision(name: str, device: torch.device) -> str:
 
 
 def move(model: Any, device: torch.device, precision: str) -> None:
-    """Take the model to its device, in its precision; ModelError where it has no room there."""
+    """Move the model to its device in its precision; raise ModelError where it does not fit."""
     import torch
 
     dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[precision]
     try:
         model.to(device, dtype)
     except torch.cuda.OutOfMemoryError as error:
-        raise ModelError(f"{device}: no room for the model in {precision}; try --dtype bfloat16, or another --device") from error
+        raise ModelError(f"{device}: out of memory for the model in {precision}; try --dtype bfloat16, or another --device") from error
 
 
 @contextlib.contextmanager
 def model_errors(folder: Path) -> Iterator[None]:
-    """Keep transformers quiet while it loads, and turn what it raises into one clear line."""
+    """Silence transformers while it loads, and turn its exceptions into a one-line ModelError."""
     from safetensors import SafetensorError
-    from transformers.utils import logging as chatter
+    from transformers.utils import logging as transformers_logging
 
-    verbosity, bars = chatter.get_verbosity(), chatter.is_progress_bar_enabled()
-    chatter.set_verbosity_error()
-    chatter.disable_progress_bar()
+    verbosity, had_bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
     try:
         yield
     except (OSError, ValueError, RuntimeError, KeyError, AttributeError, ImportError, SafetensorError, pickle.UnpicklingError) as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ModelError(f"{folder}: not loaded by transformers ({first}); fetch the model again, or choose another encoder") from error
+        first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(
+            f"{folder}: transformers cannot load it ({first_line}); download the model again, or choose another encoder"
+        ) from error
     finally:
-        chatter.set_verbosity(verbosity)
-        if bars:
-            chatter.enable_progress_bar()
+        transformers_logging.set_verbosity(verbosity)
+        if had_bars:
+            transformers_logging.enable_progress_bar()
 
 
 def load_model(folder: Path) -> Any:
-    """The transformer, or of an encoder and decoder the encoder, ready for inference."""
+    """Load the transformer, or the encoder of an encoder-decoder, ready for inference."""
     import transformers
 
     weight_files(folder)
     with model_errors(folder):
         model, report = transformers.AutoModel.from_pretrained(str(folder), trust_remote_code=False, output_loading_info=True)
-    unused = ("pooler.", "decoder.")
+    unused_prefixes = ("pooler.", "decoder.")
     if model.config.is_encoder_decoder or hasattr(model, "decoder"):
         model = model.get_encoder()
-    missing = sorted(key for key in report["missing_keys"] if not key.startswith(unused))
-    if missing:  # transformers would fill them with random numbers
-        raise ModelError(f"{folder}: its weights lack {missing[0]} and {len(missing) - 1} more; fetch the model again")
+    missing = sorted(key for key in report["missing_keys"] if not key.startswith(unused_prefixes))
+    if missing:  # transformers would initialize them randomly
+        raise ModelError(f"{folder}: weights lack {missing[0]} and {len(missing) - 1} more; download the model again")
     return model.eval()
 
 
@@ -98,31 +100,31 @@ def load_tokenizer(recipe: ModelRecipe) -> Any:
     with model_errors(recipe.folder):
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(recipe.folder), trust_remote_code=False)
         if recipe.lower_case:
-            _lower_first(tokenizer)
+            _prepend_lowercase(tokenizer)
     return tokenizer
 
 
-def _lower_first(tokenizer: Any) -> None:
-    """Have the tokenizer lower everything but special tokens before it does anything else."""
+def _prepend_lowercase(tokenizer: Any) -> None:
+    """Make the tokenizer lower-case everything but special tokens first."""
     from tokenizers import normalizers
 
     backend = tokenizer.backend_tokenizer
-    then = [] if backend.normalizer is None else [backend.normalizer]
-    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *then])
+    normalizer = [] if backend.normalizer is None else [backend.normalizer]
+    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *normalizer])
 
 
-def token_limit(recipe: ModelRecipe, wanted: int | None, tokenizer: Any, model: Any) -> int | None:
-    """At how many tokens, special ones included, a sentence is cut; None where nothing limits it."""
-    positions = _positions(model)
-    if wanted is not None and positions is not None and wanted > positions:
-        raise ConfigError(f"{recipe.folder}: has room for {positions} tokens, max_tokens asks for {wanted}; lower it")
-    own = recipe.max_tokens or tokenizer.model_max_length
-    limits = [limit for limit in (wanted or own, positions) if limit is not None and limit < NO_LIMIT]
+def token_limit(recipe: ModelRecipe, max_tokens: int | None, tokenizer: Any, model: Any) -> int | None:
+    """Return the number of tokens, special ones included, to which texts are truncated; None for no limit."""
+    num_positions = _num_positions(model)
+    if max_tokens is not None and num_positions is not None and max_tokens > num_positions:
+        raise ConfigError(f"{recipe.folder}: the model has room for {num_positions} tokens, but max_tokens is {max_tokens}; lower it")
+    model_limit = recipe.max_tokens or tokenizer.model_max_length
+    limits = [limit for limit in (max_tokens or model_limit, num_positions) if limit is not None and limit < UNLIMITED_TOKENS]
     return min(limits, default=None)
 
 
-def _positions(model: Any) -> int | None:
-    """How many tokens the model has positions for; RoBERTa and its kin lose those up to the padding's."""
+def _num_positions(model: Any) -> int | None:
+    """Return the number of positions of the model; models like RoBERTa reserve those up to the padding index."""
     import torch
 
     for name, module in model.named_modules():
@@ -133,7 +135,7 @@ def _positions(model: Any) -> int | None:
 
 
 def load_layer(layer: DenseLayer, device: torch.device) -> Callable[[torch.Tensor], torch.Tensor]:
-    """(batch, width) -> (batch, width'): rows to length 1, or a Linear with its activation, in float32."""
+    """Load a module (batch, width) -> (batch, width'): normalization, or a Linear with its activation, in float32."""
     import torch
 
     if layer.kind == "Normalize":
@@ -143,14 +145,14 @@ def load_layer(layer: DenseLayer, device: torch.device) -> Callable[[torch.Tenso
     if not name.startswith("torch.nn.") or kind not in ACTIVATIONS:
         raise ModelError(f"{layer.folder / CONFIG}: activation {name} is not supported; one of {', '.join(ACTIVATIONS)}")
     with model_errors(layer.folder):
-        weights = _dense_weights(weight_files(layer.folder)[0])
+        weights = _load_dense_weights(weight_files(layer.folder)[0])
         config = layer.config
         linear = torch.nn.Linear(config["in_features"], config["out_features"], bias=config.get("bias", True))
         linear.load_state_dict({name.removeprefix("linear."): value for name, value in weights.items()})
     return torch.nn.Sequential(linear, getattr(torch.nn, kind)()).to(device).eval()
 
 
-def _dense_weights(path: Path) -> dict[str, torch.Tensor]:
+def _load_dense_weights(path: Path) -> dict[str, torch.Tensor]:
     import torch
     from safetensors.torch import load_file
 

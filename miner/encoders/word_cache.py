@@ -1,7 +1,7 @@
-"""Words and their pieces: text repeats its words, so each is cut once for many sentences.
+"""Split texts into SentencePiece pieces word by word: texts repeat words, so each word is split once for many texts.
 
-Cutting is most of what a static encoder does. All here is Arrow's and numpy's work on whole columns, so threads do not wait
-for each other.
+Splitting dominates the time of a static encoder. Everything here works on whole Arrow and numpy columns, so that threads
+release the GIL.
 """
 
 from collections.abc import Callable
@@ -14,76 +14,76 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Ints = npt.NDArray[np.int32]
-Cut = Callable[[list[str]], list[list[int]]]  # texts -> the ids of their pieces
+Split = Callable[[list[str]], list[list[int]]]  # texts -> the ids of their pieces
 
-KNOWN = 1 << 17  # words that may be kept: a few MB, and 20 ms to look words up in
-SMALL = 8  # times fewer words than are kept are cut in less time than it takes to look them up
+MAX_CACHED_WORDS = 1 << 17  # a few MB, and 20 ms per lookup
+LOOKUP_RATIO = 8  # below 1/8 as many words as are cached, splitting takes less time than the lookup
 
 
 @dataclass(frozen=True)
 class PieceIds:
-    """The pieces of n texts, one after the other: those of text i are ids[bounds[i] : bounds[i + 1]]."""
+    """The pieces of n texts, concatenated: those of text i are ids[bounds[i] : bounds[i + 1]]."""
 
     bounds: Ints  # (n + 1,)
     ids: Ints
 
     @classmethod
-    def of(cls, cut: list[list[int]]) -> "PieceIds":
-        bounds = np.fromiter(accumulate(map(len, cut), initial=0), dtype=np.int32, count=len(cut) + 1)
-        return cls(bounds, np.fromiter(chain.from_iterable(cut), dtype=np.int32, count=int(bounds[-1])))
+    def from_lists(cls, lists: list[list[int]]) -> "PieceIds":
+        bounds = np.fromiter(accumulate(map(len, lists), initial=0), dtype=np.int32, count=len(lists) + 1)
+        return cls(bounds, np.fromiter(chain.from_iterable(lists), dtype=np.int32, count=int(bounds[-1])))
 
     def __add__(self, other: "PieceIds") -> "PieceIds":
         bounds = np.concatenate([self.bounds, self.bounds[-1] + other.bounds[1:]])
         return PieceIds(bounds, np.concatenate([self.ids, other.ids]))
 
-    def take(self, which: Ints) -> "PieceIds":
-        """(m,) texts of these, in any order and any number of times."""
-        starts = self.bounds[which]
-        lengths = self.bounds[which + 1] - starts
+    def take(self, rows: Ints) -> "PieceIds":
+        """Return the pieces of these texts (m,), in any order and with repetitions."""
+        starts = self.bounds[rows]
+        lengths = self.bounds[rows + 1] - starts
         bounds = np.concatenate([np.zeros(1, np.int32), np.cumsum(lengths, dtype=np.int32)])
-        # A text that begins at `starts` here begins at `bounds` there: each of its pieces is as far from the one as from the other.
-        moved = np.repeat(starts - bounds[:-1], lengths) + np.arange(bounds[-1], dtype=np.int32)
-        return PieceIds(bounds, self.ids[moved])
+        # Piece j of a text moves from starts + j to bounds + j.
+        positions = np.repeat(starts - bounds[:-1], lengths) + np.arange(bounds[-1], dtype=np.int32)
+        return PieceIds(bounds, self.ids[positions])
 
 
 @dataclass(frozen=True)
-class _Table:
-    words: pa.LargeStringArray  # different ones
+class _WordTable:
+    words: pa.LargeStringArray  # unique
     pieces: PieceIds
 
+    def take(self, rows: pa.Int32Array) -> "_WordTable":
+        return _WordTable(self.words.take(rows), self.pieces.take(rows.to_numpy()))
 
-NOTHING = _Table(pa.array([], pa.large_string()), PieceIds.of([]))
+
+EMPTY_TABLE = _WordTable(pa.array([], pa.large_string()), PieceIds.from_lists([]))
 
 
 class WordCache:
-    """Cuts texts by their words, and keeps the pieces of some words for the next texts."""
+    """Split texts by their words, and keep the pieces of frequent words for later texts."""
 
-    def __init__(self, cut: Cut) -> None:
-        self.cut = cut
-        self.known = NOTHING
+    def __init__(self, split: Split, max_words: int = MAX_CACHED_WORDS) -> None:
+        self.split, self.max_words = split, max_words
+        self.table = EMPTY_TABLE
 
-    def pieces_of(self, texts: list[str]) -> PieceIds:
-        """The pieces of n texts; a word is what spaces part."""
-        split = pc.split_pattern(pa.array(texts, pa.large_string()), " ")
-        words = split.values.dictionary_encode()
-        table, places = self._looked_up(words.dictionary)
-        pieces = table.pieces.take(places[words.indices.to_numpy()])
-        return PieceIds(pieces.bounds[split.offsets.to_numpy()], pieces.ids)
+    def split_texts(self, texts: list[str]) -> PieceIds:
+        """Split n texts into pieces; words are separated by spaces."""
+        words_of_texts = pc.split_pattern(pa.array(texts, pa.large_string()), " ")
+        words = words_of_texts.values.dictionary_encode()
+        table, rows = self._look_up(words.dictionary)
+        pieces = table.pieces.take(rows[words.indices.to_numpy()])
+        return PieceIds(pieces.bounds[words_of_texts.offsets.to_numpy()], pieces.ids)
 
-    def _looked_up(self, words: pa.LargeStringArray) -> tuple[_Table, Ints]:
-        """n different words -> a table that has them, and the (n,) places where."""
-        lasting = len(self.known.words) <= SMALL * len(words)
-        known = self.known if lasting else NOTHING
-        found = pc.index_in(words, value_set=known.words)
-        new = words.filter(found.is_null())
-        places = found.fill_null(0).to_numpy().copy()
-        places[found.is_null().to_numpy(zero_copy_only=False)] = len(known.words) + np.arange(len(new), dtype=np.int32)
-        grown = _Table(pa.concat_arrays([known.words, new]), known.pieces + PieceIds.of(self.cut(new.to_pylist())))
-        if lasting:  # another thread may do so at the same time: what only one of them has found is found again
-            # Where there are too many, those that came up again stay: they are the frequent ones.
-            self.known = grown if len(grown.words) <= KNOWN else _taken(known, found.drop_null())
-        return grown, places
-
-
-def _taken(table: _Table, places: pa.Int32Array) -> _Table:
-    return _Table(table.words.take(places), table.pieces.take(places.to_numpy()))
+    def _look_up(self, words: pa.LargeStringArray) -> tuple[_WordTable, Ints]:
+        """Look up n unique words, splitting new ones -> a table that contains them, and their rows (n,) in it."""
+        is_worthwhile = len(self.table.words) <= LOOKUP_RATIO * len(words)
+        cached = self.table if is_worthwhile else EMPTY_TABLE
+        cached_rows = pc.index_in(words, value_set=cached.words)
+        new_words = words.filter(cached_rows.is_null())
+        rows = cached_rows.fill_null(0).to_numpy().copy()
+        rows[cached_rows.is_null().to_numpy(zero_copy_only=False)] = len(cached.words) + np.arange(len(new_words), dtype=np.int32)
+        new_pieces = PieceIds.from_lists(self.split(new_words.to_pylist()))
+        table = _WordTable(pa.concat_arrays([cached.words, new_words]), cached.pieces + new_pieces)
+        if is_worthwhile:  # threads may overwrite each other's table; lost words are split again
+            # A full cache keeps the words that occurred again, which are the frequent ones.
+            self.table = table if len(table.words) <= self.max_words else cached.take(cached_rows.drop_null())
+        return table, rows

@@ -11,16 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from miner.encoders import Encoder
+from miner.encoders.base import FineTunable, StoredEncoder
 from miner.encoders.model_folder import read_recipe
-from miner.encoders.static import StaticEncoder
-from miner.encoders.transformer import TransformerEncoder
 from miner.errors import ConfigError
 from miner.evaluation.inputs import CHUNK, encode
 from miner.progress import Progress, report_progress
 from miner.training.heads import FirstTokenHead, NliHead, load_head
 from miner.training.settings import TransformerSettings
 from miner.training.transformer import Transformer
-from miner.training.validation import vectors
+from miner.training.validation import encode_texts
 
 FILES = ("classification*.safetensors", "nli_head*.safetensors")  # those that read a pair as one come first
 LONGEST = 512  # tokens of a pair, where nothing limits them
@@ -54,7 +53,7 @@ class Classifier:
 
 def beside(encoder: Encoder) -> Classifier:
     """The classifier in the folder of an encoder. ConfigError where there is none."""
-    folder = encoder.folder if isinstance(encoder, StaticEncoder | TransformerEncoder) else None
+    folder = encoder.folder if isinstance(encoder, StoredEncoder) else None
     found = [path for pattern in FILES for path in sorted(folder.glob(pattern))] if folder else []
     if not found:
         raise ConfigError(
@@ -64,7 +63,7 @@ def beside(encoder: Encoder) -> Classifier:
     head, labels = load_head(found[0])
     if isinstance(head, NliHead):
         return Classifier(labels, lambda first, second: _apart(encoder, head, first, second))
-    if not isinstance(encoder, TransformerEncoder):
+    if not isinstance(encoder, FineTunable):
         raise ConfigError(f"{found[0]}: reads two texts as one, which a static encoder cannot; choose another --encoder")
     return Classifier(labels, _as_one(encoder, head))
 
@@ -76,7 +75,7 @@ def _apart(encoder: Encoder, head: nn.Module, first: Texts, second: Texts) -> Te
     return logits
 
 
-def _as_one(encoder: TransformerEncoder, head: FirstTokenHead) -> Callable[[Texts, Texts], Tensor]:
+def _as_one(encoder: FineTunable, head: FirstTokenHead) -> Callable[[Texts, Texts], Tensor]:
     """By the vector of both as one sequence, as in training: its length says something, too."""
     recipe = read_recipe(encoder.folder)
     settings = TransformerSettings(
@@ -93,7 +92,7 @@ def _as_one(encoder: TransformerEncoder, head: FirstTokenHead) -> Callable[[Text
         return torch.autocast(encoder.device.type, dtype) if dtype else contextlib.nullcontext()
 
     def logits(first: Texts, second: Texts) -> Tensor:
-        found: Tensor = head(vectors(tower, context, list(first), list(second)))
+        found: Tensor = head(encode_texts(tower, context, list(first), list(second)))
         return found
 
     return logits

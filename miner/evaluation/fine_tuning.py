@@ -5,14 +5,14 @@ from pathlib import Path
 
 from miner.config.commands import EncoderSettings
 from miner.encoders import Encoder, load_encoder
-from miner.encoders.transformer import TransformerEncoder
+from miner.encoders.base import FineTunable
 from miner.errors import ConfigError
 from miner.evaluation import classifiers
 from miner.evaluation.classifiers import LONGEST, Labels
 from miner.evaluation.probe import LabelledRows
 from miner.evaluation.settings import PairClassificationTask
+from miner.training.config import TrainConfig
 from miner.training.run import train
-from miner.training.settings import TrainConfig
 
 COLUMNS = {"first": "first", "second": "second", "label": "label"}
 WARMUP, CLIP = 0.1, 1.0  # share of the steps; norm of the gradient: without them large transformers may not get off the ground
@@ -24,7 +24,7 @@ def predict(encoder: Encoder, task: PairClassificationTask, rows: LabelledRows, 
 
     ConfigError where the encoder is no transformer. The copy is gone afterwards; it takes the room of the model on disk.
     """
-    if not isinstance(encoder, TransformerEncoder):
+    if not isinstance(encoder, FineTunable):
         raise ConfigError("--fine-tune: only transformers can be fine-tuned; leave it out for a probe, or choose another --encoder")
     with tempfile.TemporaryDirectory(prefix="miner-") as name:
         folder = Path(name)
@@ -34,7 +34,7 @@ def predict(encoder: Encoder, task: PairClassificationTask, rows: LabelledRows, 
         return classifiers.beside(load_encoder(done.encoder, settings)).predict(*test.texts)
 
 
-def _config(encoder: TransformerEncoder, task: PairClassificationTask, rows: LabelledRows, path: Path) -> TrainConfig:
+def _config(encoder: FineTunable, task: PairClassificationTask, rows: LabelledRows, path: Path) -> TrainConfig:
     labels = sorted(set(rows.labels))
     return TrainConfig.check(
         encoder={

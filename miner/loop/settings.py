@@ -12,7 +12,7 @@ from miner.config.commands import DecideSettings, EncoderSettings, EngineSetting
 from miner.errors import ConfigError
 from miner.evaluation.settings import RetrievalTask
 from miner.languages import canonical
-from miner.training.settings import TrainConfig
+from miner.training.config import TrainConfig
 
 Field = pydantic.Field
 

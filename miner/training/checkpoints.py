@@ -1,4 +1,4 @@
-"""Where a run stands, on disk: weights and the optimizer's moments as safetensors, the rest as JSON; nothing is pickled."""
+"""Checkpoints of a run: weights and optimizer moments as safetensors, the remaining state as JSON. Nothing is pickled."""
 
 import json
 import re
@@ -17,79 +17,82 @@ from torch import Tensor, nn
 from miner.errors import StorageError
 
 WEIGHTS, MOMENTS, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
-ASIDE = re.compile(r"\.(.+)\.[0-9a-f]{32}\.(tmp|old)")  # what is not finished, and what is about to be replaced
+TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{32}\.(tmp|old)")  # unfinished (tmp), or about to be replaced (old)
 
 
 @contextmanager
 def atomic_folder(folder: Path) -> Iterator[Path]:
-    """A folder to fill; it appears whole, in place of an older one, when the block ends, and not at all when the block raises."""
-    aside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
-    old = aside.with_suffix(".old")
+    """Yield a temporary folder that replaces FOLDER when the block ends, and is removed when the block raises."""
+    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
+    replaced = temporary.with_suffix(".old")
     try:
-        aside.mkdir(parents=True)
-        yield aside
+        temporary.mkdir(parents=True)
+        yield temporary
         if folder.exists():
-            folder.rename(old)
-        aside.rename(folder)
+            folder.rename(replaced)
+        temporary.rename(folder)
     except (OSError, SafetensorError) as error:
         fault = getattr(error, "strerror", None) or error
         raise StorageError(f"{folder}: {fault}; free some space or choose another --output") from error
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(replaced, ignore_errors=True)
 
 
-def mend(folder: Path) -> None:
-    """Clear FOLDER of what a killed process leaves: unfinished files and folders, and a replaced folder once another is in its place."""
-    for left in sorted(folder.glob(".*.*.*")):
-        match = ASIDE.fullmatch(left.name)
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a killed process leaves in FOLDER: unfinished files and folders, and folders that were being replaced.
+
+    A replaced folder whose replacement is missing (the process died between the two renames) is restored.
+    """
+    for path in sorted(folder.glob(".*.*.*")):
+        match = TEMPORARY.fullmatch(path.name)
         if match is None:
             continue
-        if match[2] == "old" and not (folder / match[1]).exists():  # killed between its two renames
-            left.rename(folder / match[1])
-        elif left.is_dir():
-            shutil.rmtree(left, ignore_errors=True)
+        if match[2] == "old" and not (folder / match[1]).exists():
+            path.rename(folder / match[1])
+        elif path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
         else:
-            left.unlink()
+            path.unlink()
 
 
 def save(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Write FOLDER/step-N and remove the checkpoints before it."""
+    """Write FOLDER/step-N and remove earlier checkpoints."""
     name = f"step-{state['step']:09d}"
-    with atomic_folder(folder / name) as aside:
-        save_file({name: tensor.contiguous() for name, tensor in _tensors(model).items()}, aside / WEIGHTS)
+    with atomic_folder(folder / name) as temporary:
+        save_file({name: tensor.contiguous() for name, tensor in _unique_tensors(model).items()}, temporary / WEIGHTS)
         moments = optimizer.state_dict()["state"]
-        save_file({f"{place}.{key}": value for place, values in moments.items() for key, value in values.items()}, aside / MOMENTS)
-        (aside / STATE).write_text(json.dumps(state))
-    for older in folder.iterdir():
-        if older.name != name:
-            shutil.rmtree(older)
+        save_file({f"{index}.{key}": value for index, values in moments.items() for key, value in values.items()}, temporary / MOMENTS)
+        (temporary / STATE).write_text(json.dumps(state))
+    for path in folder.iterdir():
+        if path.name != name:
+            shutil.rmtree(path)
 
 
 def latest(folder: Path) -> Path | None:
-    """The newest checkpoint of a run, if there is one."""
-    found = sorted(folder.glob("step-*")) if folder.is_dir() else []
-    return found[-1] if found else None
+    """Return the newest checkpoint of a run, or None."""
+    checkpoints = sorted(folder.glob("step-*")) if folder.is_dir() else []
+    return checkpoints[-1] if checkpoints else None
 
 
 def load(checkpoint: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Put weights and moments back where they were; the rest of the state. StorageError where the checkpoint is damaged."""
+    """Restore weights and optimizer moments and return the remaining state; raise StorageError for a damaged checkpoint."""
     try:
         weights, moments = load_file(checkpoint / WEIGHTS), load_file(checkpoint / MOMENTS)
         state: dict[str, Any] = json.loads((checkpoint / STATE).read_text())
         with torch.no_grad():
-            for name, tensor in _tensors(model).items():
+            for name, tensor in _unique_tensors(model).items():
                 tensor.copy_(weights[name])
     except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
-        raise StorageError(f"{checkpoint}: not a whole checkpoint ({error}); delete it and train again") from error
-    packed: dict[int, dict[str, Tensor]] = {}
+        raise StorageError(f"{checkpoint}: damaged checkpoint ({error}); delete it and train again") from error
+    moments_by_weight: dict[int, dict[str, Tensor]] = {}
     for name, value in moments.items():
-        place, key = name.split(".")
-        packed.setdefault(int(place), {})[key] = value
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": packed})
+        index, key = name.split(".")
+        moments_by_weight.setdefault(int(index), {})[key] = value
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": moments_by_weight})
     return state
 
 
-def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Every parameter and buffer once, under its first name."""
+def _unique_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return every parameter and buffer once, under its first name: shared tensors are stored once."""
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}

@@ -1,93 +1,98 @@
-"""Whether the parts of a config fit each other: said before any data or model is read."""
+"""Check that the sections of a config fit together, before any data or model is read."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from miner.errors import ConfigError
-from miner.training.settings import LabelledPairsSettings, StaticSettings, TrainConfig
-
-ONE_POSITIVE = ("info_nce", "label_contrast", "alignment", "momentum")
-MEANING = (*ONE_POSITIVE, "multi_positive")  # losses that draw anchor and positive together
-NLI_CLASSES = ("entailment", "neutral", "contradiction")
+from miner.training.config import TrainConfig
+from miner.training.loss_terms import LOSSES, Loss
+from miner.training.settings import LabelledPairsSettings, StaticSettings
 
 
 def check(config: TrainConfig) -> None:
-    """Raise ConfigError for the first thing that cannot work."""
+    """Raise ConfigError for the first fault."""
     titles = [source.title for source in config.data]
     if len(set(titles)) < len(titles):
-        twice = next(title for title in titles if titles.count(title) > 1)
-        raise ConfigError(f"data: two sources are called {twice!r}; give one of them another name")
-    for place, objective in enumerate(config.objective):
-        for title in objective.data:
-            if title not in titles:
-                raise ConfigError(f"objective.{place}.data: no source {title!r}; the sources are {', '.join(titles)}")
-        for source in sources_of(config, objective.data):
-            if fault := _misfit(objective.loss, source):
-                raise ConfigError(f"objective.{place}: {objective.loss} on source {source.title!r}: {fault}")
-        if objective.loss in ("nli_head", "classification"):
-            labels(config, objective.data)
+        duplicate = next(title for title in titles if titles.count(title) > 1)
+        raise ConfigError(f"data: two sources have the name {duplicate!r}; rename one of them")
+    for number in range(len(config.objective)):
+        _check_objective(config, number)
     for title in titles:
-        if not any(title in used for used in streams(config)):
-            raise ConfigError(f"data: no loss uses source {title!r}; leave it out, or name it in the data of a loss")
+        if not any(title in stream for stream in streams(config)):
+            raise ConfigError(f"data: no loss uses source {title!r}; remove it, or name it in the data of a loss")
     if isinstance(config.encoder, StaticSettings):
         _check_static(config)
     elif config.encoder.towers == "pair" and any(getattr(source, "swap", False) for source in config.data):
-        raise ConfigError("data: swap gives either side to either encoder, and encoder.towers is pair; leave one of them out")
-    if config.evaluation and config.evaluation.metric == "accuracy" and not any(of.loss == "classification" for of in config.objective):
-        raise ConfigError("evaluation.metric accuracy is of a loss classification, and there is none; choose retrieval or sts")
+        raise ConfigError("data: swap mixes the sides that encoder.towers pair gives to two encoders; remove one of the two settings")
+    if config.evaluation and config.evaluation.metric == "accuracy" and not classes(config):
+        raise ConfigError("evaluation.metric accuracy needs the loss classification; add it, or choose retrieval or sts")
 
 
 def sources_of(config: TrainConfig, titles: tuple[str, ...]) -> list[Any]:
-    """The sources a loss names, or all."""
+    """Return the sources that a loss names in `data`; all sources if it names none."""
     return [source for source in config.data if not titles or source.title in titles]
 
 
-def streams(config: TrainConfig) -> Iterator[tuple[str, ...]]:
-    """Which sources share their losses: the titles of each stream of batches, once."""
-    found = [tuple(source.title for source in sources_of(config, objective.data)) for objective in config.objective]
-    yield from dict.fromkeys(found)
+def streams(config: TrainConfig) -> list[tuple[str, ...]]:
+    """Return the titles of each group of sources that share their losses, without duplicates."""
+    return list(dict.fromkeys(tuple(source.title for source in sources_of(config, objective.data)) for objective in config.objective))
 
 
 def labels(config: TrainConfig, titles: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """The classes of the labelled sources, in order; ConfigError where they differ."""
-    found = {source.labels for source in sources_of(config, titles) if isinstance(source, LabelledPairsSettings)}
-    if len(found) > 1:
-        raise ConfigError(f"data: sources of one loss have different labels ({' and '.join(', '.join(of) for of in found)})")
-    return next(iter(found), ())
+    """Return the classes of the labelled sources, in order; raise ConfigError where sources differ."""
+    label_sets = {source.labels for source in sources_of(config, titles) if isinstance(source, LabelledPairsSettings)}
+    if len(label_sets) > 1:
+        raise ConfigError(f"data: sources of one loss have different labels ({' and '.join(', '.join(names) for names in label_sets)})")
+    return next(iter(label_sets), ())
 
 
 def classes(config: TrainConfig) -> tuple[str, ...]:
-    """The labels of the loss classification, in order; none without it."""
-    return next((labels(config, of.data) for of in config.objective if of.loss == "classification"), ())
+    """Return the classes of the first loss that classifies joint pairs, in order; empty without one."""
+    return next((labels(config, objective.data) for objective in config.objective if LOSSES[objective.loss].labels == "joint"), ())
 
 
-def _misfit(loss: str, source: Any) -> str | None:
-    """Why a loss cannot learn from a source."""
-    labelled, several = isinstance(source, LabelledPairsSettings), source.strategy == "multi_positive" and source.positives != 1
-    several = several or (source.strategy == "cross_lingual_nli" and source.positives > 1)
-    if loss in ONE_POSITIVE and several:
-        return "an anchor has several positives there; use multi_positive, or set positives to 1"
-    if loss in MEANING and labelled and not source.joint:
-        return "its two texts may say different things; set joint, or use nli_head"
-    if loss in ("classification", "nli_head") and not labelled:
-        return "it has no labels; its strategy must be labelled_pairs"
-    if loss == "classification" and not source.joint:
-        return "its texts are read apart; set joint"
-    if loss == "nli_head" and source.joint:
-        return "its texts are read as one; set joint to false"
-    if loss == "momentum" and source.strategy in ("nli", "cross_lingual_nli", "triplets"):
-        return "its negatives are queues of translations; use info_nce there, or nli_head on labelled_pairs beside it"
-    if loss in ("momentum", "alignment") and getattr(source, "weigh_by_margin", False):
-        return "it counts all pairs alike; leave weigh_by_margin out, or use info_nce"
-    if loss != "info_nce" and source.strategy == "grouped_pairs":
-        return "blocks of pairs are for info_nce; use the strategy multi_positive"
+def _check_objective(config: TrainConfig, number: int) -> None:
+    objective, titles = config.objective[number], [source.title for source in config.data]
+    loss = LOSSES[objective.loss]
+    for title in objective.data:
+        if title not in titles:
+            raise ConfigError(f"objective.{number}.data: no source {title!r}; the sources are {', '.join(titles)}")
+    for source in sources_of(config, objective.data):
+        if fault := _find_misfit(loss, source):
+            raise ConfigError(f"objective.{number}: {objective.loss} on source {source.title!r}: {fault}")
+    if loss.labels:
+        labels(config, objective.data)
+
+
+def _find_misfit(loss: Loss, source: Any) -> str | None:
+    """Return why a loss cannot train on a source."""
+    is_labelled = isinstance(source, LabelledPairsSettings)
+    has_several_positives = (source.strategy == "multi_positive" and source.positives != 1) or (
+        source.strategy == "cross_lingual_nli" and source.positives > 1
+    )
+    if loss.one_positive and has_several_positives:
+        return "an anchor has several positives; use the loss multi_positive, or set positives to 1"
+    if loss.pairs and is_labelled and not source.joint:
+        return "the two texts of a pair may differ in meaning; set joint, or use nli_head"
+    if loss.labels and not is_labelled:
+        return "the source has no labels; use the strategy labelled_pairs"
+    if loss.labels == "joint" and not source.joint:
+        return "the texts of a pair are encoded separately; set joint"
+    if loss.labels == "separate" and source.joint:
+        return "the texts of a pair are read as one sequence; set joint to false"
+    if not loss.hard_negatives and source.strategy in ("nli", "cross_lingual_nli", "triplets"):
+        return "negatives come from queues of translations; use info_nce, or nli_head on labelled_pairs in addition"
+    if not loss.pair_weights and getattr(source, "weigh_by_margin", False):
+        return "the loss weights all pairs equally; remove weigh_by_margin, or use info_nce"
+    if not loss.blocks and source.strategy == "grouped_pairs":
+        return "only info_nce supports blocks of pairs; use the strategy multi_positive"
     return None
 
 
 def _check_static(config: TrainConfig) -> None:
-    if any(objective.loss == "mlm" for objective in config.objective):
-        raise ConfigError("objective: mlm wants a transformer, and encoder.kind is static; leave it out")
+    for objective in config.objective:
+        if LOSSES[objective.loss].transformer:
+            raise ConfigError(f"objective: {objective.loss} needs a transformer, but encoder.kind is static; remove the loss")
     if any(isinstance(source, LabelledPairsSettings) and source.joint for source in config.data):
-        raise ConfigError("data: a static encoder cannot read two texts as one; set joint to false")
+        raise ConfigError("data: a static encoder cannot read two texts as one sequence; set joint to false")
     if config.training.gradient_cache is not None or config.training.dtype != "float32":
-        raise ConfigError("training: gradient_cache and dtype are for transformers, and encoder.kind is static; leave them out")
+        raise ConfigError("training: gradient_cache and dtype apply to transformers, but encoder.kind is static; remove them")

@@ -1,4 +1,4 @@
-"""Classifiers on top of an encoder. Their loss is torch's cross entropy of logits and labels."""
+"""Classification heads on top of an encoder, trained with torch's cross entropy."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,9 @@ from miner.errors import ModelError
 
 
 class NliHead(nn.Module):
-    """The relation of two texts from their vectors: a hidden layer on [u, v, |u - v|] (Wang et al. 2021).
+    """Classify the relation of two texts from their vectors: a hidden layer on [u, v, |u - v|] (Wang et al. 2021).
 
-    Features as in InferSent (Conneau et al. 2017) without the product.
+    The features are those of InferSent (Conneau et al. 2017) without the product.
     """
 
     def __init__(self, dim: int, classes: int = 3, hidden: int = 256, dropout: float = 0.1) -> None:
@@ -29,39 +29,39 @@ class NliHead(nn.Module):
 
 
 class FirstTokenHead(nn.Module):
-    """The class of a joint sequence, `<s> a </s></s> b </s>`, from its first token, by one linear layer (Wang et al. 2022)."""
+    """Classify a joint sequence, `<s> a </s></s> b </s>`, from its first token with one linear layer (Wang et al. 2022)."""
 
     def __init__(self, dim: int, classes: int, dropout: float = 0.1) -> None:
         super().__init__()
         self.layers = nn.Sequential(nn.Dropout(dropout), nn.Linear(dim, classes))
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Vectors (n, dim) of the first tokens, as of the pooling `cls` -> logits (n, classes)."""
+        """Vectors (n, dim) of the first tokens (pooling `cls`) -> logits (n, classes)."""
         logits: Tensor = self.layers(vectors)
         return logits
 
 
 def save_head(path: Path, head: nn.Module, labels: Sequence[str]) -> None:
-    """Write the weights of a head as safetensors, with the labels of its classes, in their order, as a JSON list in the metadata."""
+    """Write the weights of a head as safetensors, with its class labels in order as a JSON list in the metadata."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in head.state_dict().items()}
     save_file(tensors, path, metadata={"labels": json.dumps(list(labels))})
 
 
 def load_head(path: Path) -> tuple[NliHead | FirstTokenHead, tuple[str, ...]]:
-    """What `save_head` wrote: the head, ready for inference, and its labels. ModelError where the file is not whole."""
+    """Load a head, ready for inference, and its labels; raise ModelError where the file is damaged."""
     try:
         with safe_open(path, "pt") as file:
             labels = tuple(map(str, json.loads(file.metadata()["labels"])))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping, though it looks like one
-        head = _empty(tensors, len(labels))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a mapping
+        head = _build_head(tensors, len(labels))
         head.load_state_dict(tensors)
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise ModelError(f"{path}: not a classifier of `miner train` ({error}); train it again") from error
+        raise ModelError(f"{path}: not a classifier from `miner train` ({error}); train it again") from error
     return head.eval(), labels
 
 
-def _empty(tensors: Mapping[str, Tensor], classes: int) -> NliHead | FirstTokenHead:
-    """A head of the kind and the sizes that these weights are of."""
+def _build_head(tensors: Mapping[str, Tensor], classes: int) -> NliHead | FirstTokenHead:
+    """Build a head of the type and sizes of these weights."""
     if "layers.3.weight" in tensors:
         hidden, features = tensors["layers.0.weight"].shape
         return NliHead(features // 3, classes, hidden)

@@ -1,8 +1,11 @@
-"""The losses of a config, each with the vectors it is of: what stands between a batch and `losses`."""
+"""The losses that a config can name: each takes the vectors of a batch to a scalar. `LOSSES` lists them.
+
+To add a loss, write its settings class in settings.py and its LossTerm here, and add an entry to `LOSSES`.
+"""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,132 +15,153 @@ from miner.training import losses, momentum
 from miner.training.batches import ANCHOR, NEGATIVE, POSITIVE, SECOND
 from miner.training.heads import FirstTokenHead, NliHead
 from miner.training.mlm import MlmTerm
-from miner.training.settings import MomentumSettings, NliHeadSettings
-from miner.training.steps import LossContext, LossTerm, TrainingStep
+from miner.training.settings import (
+    AlignmentSettings,
+    ClassificationSettings,
+    InfoNceSettings,
+    LabelContrastSettings,
+    MlmSettings,
+    MomentumSettings,
+    MultiPositiveLossSettings,
+    NliHeadSettings,
+    ObjectiveSettings,
+)
+from miner.training.steps import ClassifierTerm, LossContext, LossTerm, TrainingStep
 
 
 class InfoNceTerm(LossTerm):
-    """Positives against the positives, and hard negatives, of other anchors; within a block where the batch has blocks."""
+    """Contrast with the positives and hard negatives of other anchors; within blocks if the batch has them."""
 
     views = (ANCHOR, POSITIVE, NEGATIVE)
 
     def forward(self, step: TrainingStep) -> Tensor:
-        vectors, settings = step.compared(), self.settings
-        weights = torch.ones_like(vectors.anchors[:, 0]) if vectors.weights is None else vectors.weights
+        batch, settings = step.embedding_batch(), self.settings
+        weights = torch.ones_like(batch.anchors[:, 0]) if batch.weights is None else batch.weights
         total = torch.zeros((), device=weights.device)
-        for block in replace(vectors, weights=weights).runs(step.batch.blocks or (len(weights),)):
+        for block in replace(batch, weights=weights).split(step.batch.blocks or (len(weights),)):
             loss = losses.info_nce(block, settings.temperature, settings.two_way, settings.hard_negative_weight)
             total = total + loss * block.weights.sum()  # type: ignore[union-attr]
         return total / weights.sum()
 
 
 class MultiPositiveTerm(LossTerm):
-    """Each of the positives of an anchor against those of other anchors."""
+    """Contrast each positive of an anchor with the positives of other anchors."""
 
     views = (ANCHOR, POSITIVE, NEGATIVE)
 
     def forward(self, step: TrainingStep) -> Tensor:
-        settings, vectors = self.settings, step.compared()
-        temperature = losses.rescaled(vectors, settings.temperature) if settings.rescale else settings.temperature
-        return losses.multi_positive(vectors, temperature, settings.form, settings.siblings)
+        batch, settings = step.embedding_batch(), self.settings
+        temperature = losses.rescaled_temperature(batch, settings.temperature) if settings.rescale else settings.temperature
+        return losses.multi_positive(batch, temperature, settings.form, settings.siblings)
 
 
 class LabelContrastTerm(LossTerm):
-    """Negatives are the views of another label; where there are no labels, of another group, and hard negatives."""
+    """Contrast with views of another label or, without labels, with positives of another group and hard negatives."""
 
     views = (ANCHOR, POSITIVE, NEGATIVE)
 
     def forward(self, step: TrainingStep) -> Tensor:
         if step.batch.labels is None:
-            return losses.retrieval_contrast(step.compared(), self.settings.temperature)
-        unit = step.unit
+            return losses.retrieval_contrast(step.embedding_batch(), self.settings.temperature)
+        unit = step.unit_vectors
         return losses.label_contrast(unit[ANCHOR], unit[POSITIVE], step.tensor(step.batch.labels), self.settings.temperature)
 
 
 class AlignmentTerm(LossTerm):
-    """The vectors of both views, as they are, come to agree."""
+    """Distance between both views, from vectors that are not normalized."""
 
     def forward(self, step: TrainingStep) -> Tensor:
         return losses.alignment(step.vectors[ANCHOR], step.vectors[POSITIVE], self.settings.distance)
 
 
-class NliHeadTerm(LossTerm):
-    """The relation of two texts from the vectors of both, at length 1."""
+class NliHeadTerm(ClassifierTerm):
+    """Cross entropy of the relation of two texts, from the unit vectors of both."""
 
     views = (ANCHOR, SECOND)
 
-    def __init__(self, settings: NliHeadSettings, place: LossContext) -> None:
-        super().__init__(settings, place)
-        self.labels = place.labels
-        self.head = NliHead(place.towers[0].dim, len(place.labels), settings.hidden, settings.dropout)
+    def __init__(self, settings: NliHeadSettings, context: LossContext) -> None:
+        super().__init__(settings, context)
+        self.labels = context.labels
+        self.head = NliHead(context.towers[0].dim, len(context.labels), settings.hidden, settings.dropout)
 
     def forward(self, step: TrainingStep) -> Tensor:
-        unit = step.unit
+        unit = step.unit_vectors
         return functional.cross_entropy(self.head(unit[ANCHOR], unit[SECOND]), step.tensor(step.batch.labels))
 
 
-class ClassificationTerm(LossTerm):
-    """The class of a pair that is read as one, from its vector."""
+class ClassificationTerm(ClassifierTerm):
+    """Cross entropy of the class of a pair that is read as one sequence."""
 
     views = (ANCHOR,)
 
-    def __init__(self, settings: Any, place: LossContext) -> None:
-        super().__init__(settings, place)
-        self.labels = place.labels
-        self.head = FirstTokenHead(place.towers[0].dim, len(place.labels))
+    def __init__(self, settings: ClassificationSettings, context: LossContext) -> None:
+        super().__init__(settings, context)
+        self.labels = context.labels
+        self.head = FirstTokenHead(context.towers[0].dim, len(context.labels))
 
     def forward(self, step: TrainingStep) -> Tensor:
-        return functional.cross_entropy(self.classes(step.vectors[ANCHOR]), step.tensor(step.batch.labels))
-
-    def classes(self, vectors: Tensor) -> Tensor:
-        """Vectors (n, d) -> logits (n, classes)."""
-        logits: Tensor = self.head(vectors)
-        return logits
+        return functional.cross_entropy(self.head(step.vectors[ANCHOR]), step.tensor(step.batch.labels))
 
 
 class MomentumTerm(LossTerm):
-    """Queries of the towers against keys of slow copies, with queues of earlier keys for negatives."""
+    """Contrast of the encoders' queries with keys of momentum encoders; negatives are queues of earlier keys."""
 
-    def __init__(self, settings: MomentumSettings, place: LossContext) -> None:
-        super().__init__(settings, place)
-        self.slow = nn.ModuleList([momentum.slow_copy(tower) for tower in place.towers])
-        self.queues = nn.ModuleList([momentum.Queue(settings.queue, place.towers[0].dim) for _ in range(2)])
-        self.waiting: list[tuple[dict[str, Tensor], Tensor]] = []  # keys of this step's batches, and their groups
+    def __init__(self, settings: MomentumSettings, context: LossContext) -> None:
+        super().__init__(settings, context)
+        # Momentum encoders. Checkpoints name their tensors after `slow` and `queues`.
+        self.slow = nn.ModuleList([momentum.copy_momentum_encoder(tower) for tower in context.towers])
+        self.queues = nn.ModuleList([momentum.Queue(settings.queue, context.towers[0].dim) for _ in range(2)])
+        self.pending: list[tuple[dict[str, Tensor], Tensor]] = []  # keys and groups of the batches since the last optimizer step
 
     def train(self, mode: bool = True) -> "MomentumTerm":
         super().train(mode)
-        self.slow.eval()  # keys do without dropout
+        self.slow.eval()  # keys are computed without dropout
         return self
 
     def forward(self, step: TrainingStep) -> Tensor:
-        unit, groups = step.unit, step.tensor(step.batch.groups)
-        keys = {name: functional.normalize(rows, dim=1) for name, rows in step.encode(list(self.slow)).items()}
-        self.waiting.append((keys, groups))
-        sides = (unit[ANCHOR], unit[POSITIVE]), (keys[ANCHOR], keys[POSITIVE])
+        unit, groups = step.unit_vectors, step.tensor(step.batch.groups)
+        keys = {view: functional.normalize(rows, dim=1) for view, rows in step.encode_with(list(self.slow)).items()}
+        self.pending.append((keys, groups))
+        queries, keys_of_sides = (unit[ANCHOR], unit[POSITIVE]), (keys[ANCHOR], keys[POSITIVE])
         queues: tuple[Any, Any] = (self.queues[0], self.queues[1])
-        return momentum.dual_momentum_contrast(*sides, groups, queues, self.settings.temperature)
+        return momentum.dual_momentum_contrast(queries, keys_of_sides, groups, queues, self.settings.temperature)
 
-    def stepped(self, towers: Sequence[nn.Module]) -> None:
-        for slow, tower in zip(self.slow, towers, strict=True):
-            momentum.update(slow, tower, self.settings.momentum)
-        for keys, groups in self.waiting:
-            for name, queue in zip((ANCHOR, POSITIVE), self.queues, strict=True):
-                queue.enqueue(keys[name], groups)  # type: ignore[operator]
-        self.waiting = []
+    def after_optimizer_step(self, towers: Sequence[nn.Module]) -> None:
+        for momentum_encoder, tower in zip(self.slow, towers, strict=True):
+            momentum.update_momentum_encoder(momentum_encoder, tower, self.settings.momentum)
+        for keys, groups in self.pending:
+            for view, queue in zip((ANCHOR, POSITIVE), self.queues, strict=True):
+                queue.enqueue(keys[view], groups)  # type: ignore[operator]
+        self.pending = []
 
 
-TERMS: dict[str, Callable[[Any, LossContext], LossTerm]] = {
-    "info_nce": InfoNceTerm,
-    "multi_positive": MultiPositiveTerm,
-    "label_contrast": LabelContrastTerm,
-    "alignment": AlignmentTerm,
-    "momentum": MomentumTerm,
-    "mlm": MlmTerm,
-    "nli_head": NliHeadTerm,
-    "classification": ClassificationTerm,
+@dataclass(frozen=True)
+class Loss:
+    """A loss by name: its settings, its implementation, and what it requires of encoder and source."""
+
+    settings: type[ObjectiveSettings]
+    term: Callable[[Any, LossContext], LossTerm]
+    pairs: bool = False  # pulls anchor and positive together, so both must have one meaning
+    one_positive: bool = False  # takes exactly one positive per anchor
+    blocks: bool = False  # supports batches that are contrasted in blocks
+    hard_negatives: bool = True  # accepts sources with hard negatives
+    pair_weights: bool = True  # accepts sources that weight their pairs
+    labels: Literal["joint", "separate"] | None = None  # needs labelled pairs, read as one sequence or as two
+    transformer: bool = False  # needs a transformer
+
+
+LOSSES: dict[str, Loss] = {
+    "info_nce": Loss(InfoNceSettings, InfoNceTerm, pairs=True, one_positive=True, blocks=True),
+    "multi_positive": Loss(MultiPositiveLossSettings, MultiPositiveTerm, pairs=True),
+    "label_contrast": Loss(LabelContrastSettings, LabelContrastTerm, pairs=True, one_positive=True),
+    "alignment": Loss(AlignmentSettings, AlignmentTerm, pairs=True, one_positive=True, pair_weights=False),
+    "momentum": Loss(MomentumSettings, MomentumTerm, pairs=True, one_positive=True, hard_negatives=False, pair_weights=False),
+    "mlm": Loss(MlmSettings, MlmTerm, transformer=True),
+    "nli_head": Loss(NliHeadSettings, NliHeadTerm, labels="separate"),
+    "classification": Loss(ClassificationSettings, ClassificationTerm, labels="joint"),
 }
 
 
-def term(settings: Any, place: LossContext) -> LossTerm:
-    """The loss that settings ask for."""
-    return TERMS[settings.loss](settings, place)
+def build_term(settings: ObjectiveSettings, context: LossContext) -> LossTerm:
+    """Build the loss that the settings name."""
+    return LOSSES[settings.loss].term(settings, context)

@@ -1,49 +1,79 @@
-"""Masked language modelling of the anchors, beside a contrastive loss."""
+"""Masked language modelling of the anchors beside a contrastive loss (Devlin et al. 2019, section 3.1; Gao et al. 2021)."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from miner.encoders.transformer_parts import model_errors
 from miner.errors import ConfigError
 from miner.training.batches import ANCHOR, Ints
-from miner.training.masking import IGNORED, mask_tokens, mlm_loss
 from miner.training.settings import MlmSettings
 from miner.training.steps import LossContext, LossTerm, TrainingStep
 
-HEADS = ("lm_head", "cls", "predictions")  # what models call the layers from token vectors to the vocabulary
+MASK_SHARE, RANDOM_SHARE = 0.8, 0.1  # of the chosen tokens; the others keep their id
+IGNORED = -100  # label of a token that is not predicted
+HEAD_ATTRIBUTES = ("lm_head", "cls", "predictions")  # of transformers' models: the layers from token vectors to logits
+
+
+def mask_tokens(
+    ids: Tensor, special: Tensor, probability: float, mask_id: int, vocabulary_size: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Token ids (n, l), and which are special (padding included) -> masked ids and labels, (n, l) each.
+
+    Each token that is not special is chosen with `probability`. Of the chosen, 80 % become `mask_id` and 10 % a random token of
+    the vocabulary. The label of a chosen token is its original id, that of all others IGNORED. `ids` is not modified.
+    """
+    is_chosen = (torch.rand(ids.shape, generator=generator) < probability) & ~special
+    fate = torch.rand(ids.shape, generator=generator)
+    random_ids = torch.randint(vocabulary_size, ids.shape, generator=generator)
+    labels = ids.masked_fill(~is_chosen, IGNORED)
+    masked = ids.masked_fill(is_chosen & (fate < MASK_SHARE), mask_id)
+    is_random = is_chosen & (fate >= MASK_SHARE) & (fate < MASK_SHARE + RANDOM_SHARE)
+    return torch.where(is_random, random_ids, masked), labels
+
+
+def mlm_loss(tokens: Tensor, labels: Tensor, decoder: Callable[[Tensor], Tensor]) -> Tensor:
+    """Token vectors (n, l, d), labels (n, l) and the decoder from (m, d) to logits (m, v) -> the mean cross entropy.
+
+    0 without labels. Only vectors with a label are decoded: logits of all tokens would be the largest tensor of the step.
+    """
+    has_label = labels != IGNORED
+    losses = functional.cross_entropy(decoder(tokens[has_label]), labels[has_label], reduction="sum")
+    return losses / has_label.sum().clamp_min(1)
 
 
 class MlmTerm(LossTerm):
-    """Guesses masked tokens of the anchors by the model's own language modelling head, where it comes with one."""
+    """Predict masked tokens of the anchors with the model's own language modelling head."""
 
     views = (ANCHOR,)
 
-    def __init__(self, settings: MlmSettings, place: LossContext) -> None:
-        super().__init__(settings, place)
-        tower = place.towers[0]
+    def __init__(self, settings: MlmSettings, context: LossContext) -> None:
+        super().__init__(settings, context)
+        tower = context.towers[0]
         if tower.tokenizer.mask_token_id is None:
-            raise ConfigError(f"{tower.settings.model}: its tokenizer has no mask token, so leave out the loss mlm")
-        self.head = _head(tower)
+            raise ConfigError(f"{tower.settings.model}: the tokenizer has no mask token, which the loss mlm needs; remove the loss")
+        self.head = _load_mlm_head(tower)
 
     def forward(self, step: TrainingStep) -> Tensor:
-        """The mean over the masked tokens of this process's anchors."""
-        of = next(of for names, of in step.passes if ANCHOR in names)
-        tower: Any = of.encoder
-        own = step.own(ANCHOR)
+        """Return the mean over the masked tokens of this process's anchors."""
+        encoding = next(encoding for views, encoding in step.passes if ANCHOR in views)
+        tower: Any = encoding.encoder
+        num_anchors = step.num_local_rows(ANCHOR)
         generator = torch.Generator().manual_seed(int(torch.randint(1 << 62, ())))
         losses, counts = [], []
-        for rows in of.rows:
-            rows = rows[rows < own]  # anchors are read first
+        for rows in encoding.rows:
+            rows = rows[rows < num_anchors]  # anchors come first
             if not len(rows):
                 continue
-            ids, labels, mask = self._masked(tower, of.read, rows, generator)
+            ids, labels, mask = self._mask_rows(tower, encoding.tokens, rows, generator)
             with step.accelerator.autocast():
                 loss = (
                     checkpoint(self._loss, tower, ids, labels, mask, use_reentrant=False)
-                    if of.cached
+                    if encoding.is_cached
                     else self._loss(tower, ids, labels, mask)
                 )
             count = (labels != IGNORED).sum()
@@ -51,14 +81,13 @@ class MlmTerm(LossTerm):
             counts.append(count)
         return torch.stack(losses).sum() / torch.stack(counts).sum().clamp_min(1)
 
-    def _masked(self, tower: Any, read: Any, rows: Ints, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """Ids to read, labels to guess, and attention mask, (n, l) each."""
-        inputs = tower.pad(read, rows)
+    def _mask_rows(self, tower: Any, tokens: Any, rows: Ints, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """Return masked ids, labels and attention mask, (n, l) each."""
+        inputs = tower.pad(tokens, rows)
         ids = inputs["input_ids"].cpu()
         special = torch.isin(ids, torch.tensor(tower.tokenizer.all_special_ids)) | (inputs["attention_mask"].cpu() == 0)
-        masked, labels = mask_tokens(
-            ids, special, self.settings.probability, tower.tokenizer.mask_token_id, len(tower.tokenizer), generator
-        )
+        mask_id, vocabulary_size = tower.tokenizer.mask_token_id, len(tower.tokenizer)
+        masked, labels = mask_tokens(ids, special, self.settings.probability, mask_id, vocabulary_size, generator)
         device = inputs["input_ids"].device
         return masked.to(device), labels.to(device), inputs["attention_mask"]
 
@@ -67,16 +96,18 @@ class MlmTerm(LossTerm):
         return mlm_loss(tokens, labels, self.head)
 
 
-def _head(tower: Any) -> nn.Module:
-    """The layers from token vectors to logits, whose last is tied to the model's own embeddings."""
+def _load_mlm_head(tower: Any) -> nn.Module:
+    """Load the layers from token vectors to logits and tie the last to the encoder's input embeddings."""
     import transformers
 
     folder = tower.recipe.folder
     with model_errors(folder):
         model = transformers.AutoModelForMaskedLM.from_pretrained(str(folder), trust_remote_code=False).float()
-    found = [getattr(model, name) for name in HEADS if hasattr(model, name)]
-    if not found:
-        raise ConfigError(f"{tower.settings.model}: no head for masked language modelling is known of it, so leave out the loss mlm")
-    head: nn.Module = found[0]
+    heads: list[nn.Module] = [getattr(model, name) for name in HEAD_ATTRIBUTES if hasattr(model, name)]
+    if not heads:
+        raise ConfigError(
+            f"{tower.settings.model}: no masked language modelling head ({', '.join(HEAD_ATTRIBUTES)}) in this architecture;"
+            " remove the loss mlm"
+        )
     model.get_output_embeddings().weight = tower.model.get_input_embeddings().weight
-    return head
+    return heads[0]

@@ -1,7 +1,7 @@
-"""Dual momentum contrast: keys from slow copies of the encoders, negatives from queues of them (Wang et al., EMNLP 2021).
+"""Dual momentum contrast: keys from momentum encoders, negatives from queues of earlier keys (Wang et al., EMNLP 2021).
 
-One step of training: the encoders make queries, `momentum_contrast` and its gradient move them, `update` moves the slow copies, and
-only then the keys, which the slow copies had made, go into the queues.
+In one training step the encoders compute queries, the gradient of `momentum_contrast` updates them,
+`update_momentum_encoder` moves the momentum encoders, and only then the keys of the step enter the queues.
 """
 
 import copy
@@ -15,26 +15,26 @@ from miner.training.losses import log_sums, softplus
 Module = TypeVar("Module", bound=nn.Module)
 
 
-def slow_copy(model: Module) -> Module:
-    """A copy of the model that no gradient reaches; see `update`."""
-    return copy.deepcopy(model).requires_grad_(False)
+def copy_momentum_encoder(encoder: Module) -> Module:
+    """Copy an encoder without gradients; `update_momentum_encoder` moves the copy."""
+    return copy.deepcopy(encoder).requires_grad_(False)
 
 
 @torch.no_grad()
-def update(slow: nn.Module, model: nn.Module, momentum: float) -> None:
-    """Move a slow copy towards its model: `slow = m slow + (1 - m) model` (He et al. 2020, eq. 2). Buffers are taken as they are."""
-    for mine, yours in zip(slow.parameters(), model.parameters(), strict=True):
-        mine.lerp_(yours, 1 - momentum)
-    for ours, theirs in zip(slow.buffers(), model.buffers(), strict=True):
-        ours.copy_(theirs)
+def update_momentum_encoder(momentum_encoder: nn.Module, encoder: nn.Module, momentum: float) -> None:
+    """Set weights to `m * momentum_encoder + (1 - m) * encoder` (He et al. 2020, eq. 2), and copy buffers."""
+    for average, weight in zip(momentum_encoder.parameters(), encoder.parameters(), strict=True):
+        average.lerp_(weight, 1 - momentum)
+    for copied, buffer in zip(momentum_encoder.buffers(), encoder.buffers(), strict=True):
+        copied.copy_(buffer)
 
 
 class Queue(nn.Module):
-    """The last `size` keys of one side, first in, first out. Its state_dict is all there is to it."""
+    """The last `size` keys of one side, first in, first out. Its state_dict is its whole state."""
 
     keys: Tensor  # (size, dim) unit rows
-    groups: Tensor  # (size,) what each of them says, by the numbers its batch gave
-    count: Tensor  # () how many keys ever came in; the next takes place `count % size`
+    groups: Tensor  # (size,) the group of each key
+    count: Tensor  # () number of keys ever added; the next key overwrites row `count % size`
 
     def __init__(self, size: int, dim: int) -> None:
         super().__init__()
@@ -45,40 +45,40 @@ class Queue(nn.Module):
 
     @torch.no_grad()
     def enqueue(self, keys: Tensor, groups: Tensor) -> None:
-        """Let keys (b, dim) and their groups (b,) in and as many of the oldest out, once there is no more room.
+        """Add keys (b, dim) and their groups (b,), overwriting the oldest keys once the queue is full.
 
-        Of several processes, each gives the keys of all in the same order, so that all hold the same queue. The keys `held` before are
-        overwritten, so the gradient of a loss on them must have been taken.
+        In distributed training every process adds the keys of all processes in the same order, so all queues are equal. Take the
+        gradient of a loss on `contents` first: the keys are overwritten in place.
         """
-        came = self.count + torch.arange(len(keys), device=self.count.device)[-self.size :]
-        self.keys[came % self.size] = keys[-self.size :].to(self.keys.dtype)
-        self.groups[came % self.size] = groups[-self.size :]
+        positions = self.count + torch.arange(len(keys), device=self.count.device)[-self.size :]
+        self.keys[positions % self.size] = keys[-self.size :].to(self.keys.dtype)
+        self.groups[positions % self.size] = groups[-self.size :]
         self.count += len(keys)
 
-    def held(self) -> tuple[Tensor, Tensor]:
-        """The keys (k, dim) that are in, and their groups (k,); k is `size` once it is full."""
-        filled = min(self.size, int(self.count))
-        return self.keys[:filled], self.groups[:filled]
+    def contents(self) -> tuple[Tensor, Tensor]:
+        """Return the keys (k, dim) in the queue and their groups (k,); k is `size` once the queue is full."""
+        length = min(self.size, int(self.count))
+        return self.keys[:length], self.groups[:length]
 
 
 def momentum_contrast(queries: Tensor, keys: Tensor, groups: Tensor, queue: Queue, temperature: float) -> Tensor:
     """Queries (n, d), the key (n, d) and the group (n,) of each, and the queue of the keys' side -> the mean loss.
 
-    `-log exp(q_i k_i / t) / (exp(q_i k_i / t) + sum over the queue exp(q_i k_j / t))` (He et al. 2020, eq. 1). Keys of the query's own
-    group that are still in the queue are left out; with an empty queue the loss is 0. Groups are the same numbers in every batch.
+    `-log exp(q_i k_i / t) / (exp(q_i k_i / t) + sum over the queue exp(q_i k_j / t))` (He et al. 2020, eq. 1). Queued keys of the
+    query's own group are excluded, so group numbers must be stable across batches. With an empty queue the loss is 0.
     """
-    right = (queries * keys.detach()).sum(dim=1) / temperature
-    held, held_groups = queue.held()
-    negatives, _ = log_sums(queries, held, (groups, held_groups), temperature)
-    return softplus(negatives - right).mean()
+    positive_logits = (queries * keys.detach()).sum(dim=1) / temperature
+    queued_keys, queued_groups = queue.contents()
+    negatives, _ = log_sums(queries, queued_keys, (groups, queued_groups), temperature)
+    return softplus(negatives - positive_logits).mean()
 
 
 def dual_momentum_contrast(
     queries: tuple[Tensor, Tensor], keys: tuple[Tensor, Tensor], groups: Tensor, queues: tuple[Queue, Queue], temperature: float
 ) -> Tensor:
-    """Both sides' queries and keys, (n, d) each, and their queues -> L(x, y) + L(y, x) (Wang et al. 2021).
+    """Queries and keys of both sides, (n, d) each, and their queues -> L(x, y) + L(y, x) (Wang et al. 2021).
 
-    The query of one side looks for the key of the other among those in the other side's queue.
+    The query of one side retrieves the key of the other side among the keys in the other side's queue.
     """
     forward = momentum_contrast(queries[0], keys[1], groups, queues[1], temperature)
     return forward + momentum_contrast(queries[1], keys[0], groups, queues[0], temperature)

@@ -18,9 +18,10 @@ from miner.errors import ConfigError, DataError, MinerError, StorageError
 from miner.training import checkpoints, config_checks, distributed
 from miner.training.augment import load_code_switch
 from miner.training.columns import file_fingerprints
+from miner.training.config import TrainConfig
 from miner.training.datasets import Dataset, check_source, open_dataset, read_source, source_key
-from miner.training.loss_terms import term
-from miner.training.settings import EvaluationSettings, StaticSettings, TrainConfig, TransformerSettings
+from miner.training.loss_terms import build_term
+from miner.training.settings import EvaluationSettings, StaticSettings, TransformerSettings
 from miner.training.static import StaticModel
 from miner.training.steps import LossContext, LossTerm
 from miner.training.strategies import Strategy, build_strategy
@@ -29,192 +30,202 @@ from miner.training.transformer import Transformer
 from miner.training.validation import ValidationSet
 
 WORK, CONFIG, RESULT = "work", "train.json", "result.json"
-MAY_CHANGE = {"checkpoint_every", "log_every"}  # settings of a run that may differ when it is resumed
+CHANGEABLE_SETTINGS = ("checkpoint_every", "log_every")  # of `training`, when a run is resumed
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class PreparedRun:
-    """What a training run came to."""
+class TrainingResult:
+    """The result of a finished run; the fields are the keys of result.json."""
 
-    encoder: str  # its folder
+    encoder: str  # path
     steps: int
     examples: int
     loss: float  # of the last step
-    score: float | None  # the best on held-out data
+    score: float | None  # best on held-out data
 
 
-def train(config: TrainConfig, output: str, resume: bool = False) -> PreparedRun:
+def train(config: TrainConfig, output: str, resume: bool = False) -> TrainingResult:
     """Train by `config` and write OUTPUT/encoder, OUTPUT/train.json and OUTPUT/log.jsonl.
 
-    Raises a MinerError where config, data or model do not fit each other, and where the loss stops being a number.
+    Raise a MinerError where config, data and model do not fit together, or where the loss becomes NaN or infinite.
     """
     config_checks.check(config)
     folder = Path(output)
-    finished = _claim(folder, config, resume)
-    if finished is not None:
-        return finished
-    there = folder.exists()
+    result = _read_result(folder, config, resume)
+    if result is not None:
+        return result
+    folder_existed = folder.exists()
     try:
-        trainer, held_out = _prepare(config, folder)
+        trainer, validation = prepare(config, folder)
     except MinerError:
-        if checkpoints.latest(folder / CHECKPOINTS) is None:  # a run that has begun is wanted with its data, once the fault is gone
-            shutil.rmtree(folder if not there else folder / WORK, ignore_errors=True)
+        if checkpoints.latest(folder / CHECKPOINTS) is None:  # with a checkpoint, the run can be resumed once the fault is fixed
+            shutil.rmtree(folder / WORK if folder_existed else folder, ignore_errors=True)
         raise
-    if trainer.main:
+    if trainer.is_main_process:
         storage.write_json(str(folder / CONFIG), config.model_dump(mode="json"))
     if resume:
         trainer.resume()
-    progress = trainer.run(held_out)
-    done = PreparedRun(str(folder / ENCODER), progress.step, progress.examples, progress.loss, progress.best)
-    if trainer.main:
-        storage.write_json(str(folder / RESULT), asdict(done))
-        for left in (WORK, CHECKPOINTS):
-            shutil.rmtree(folder / left, ignore_errors=True)
-    return done
+    progress = trainer.run(validation)
+    result = TrainingResult(str(folder / ENCODER), progress.step, progress.examples, progress.loss, progress.best_score)
+    if trainer.is_main_process:
+        storage.write_json(str(folder / RESULT), asdict(result))
+        for name in (WORK, CHECKPOINTS):
+            shutil.rmtree(folder / name, ignore_errors=True)
+    return result
 
 
-def _claim(folder: Path, config: TrainConfig, resume: bool) -> PreparedRun | None:
-    """What the folder's run came to, where it is to be resumed and had ended; ConfigError where it holds another, or is not to be."""
+def _read_result(folder: Path, config: TrainConfig, resume: bool) -> TrainingResult | None:
+    """Return the result of a finished run that is resumed, None where there is something to train.
+
+    Raise ConfigError where the folder holds a run but `resume` is not set, or a run with another config.
+    """
     if folder.exists() and not folder.is_dir():
         raise StorageError(f"{folder}: not a folder; choose another --output")
-    begun = (folder / RESULT).exists() or checkpoints.latest(folder / CHECKPOINTS) is not None
-    if begun and not resume:
-        raise ConfigError(f"{folder}: holds a run already; go on with it by --resume, delete it, or choose another --output")
-    if begun:
-        ours, theirs = config.model_dump(mode="json"), storage.read_json(str(folder / CONFIG))
-        for name in MAY_CHANGE:
-            ours["training"].pop(name, None), theirs.get("training", {}).pop(name, None)
-        if different := _different(ours, theirs):
-            raise ConfigError(f"{folder / CONFIG}: the run was begun with {different}; resume it with its own config")
-    if not (folder / RESULT).exists():
-        changed = [what for what, place in _places(config, folder / WORK).items() if not place.exists()] if begun else []
-        if changed:
-            raise DataError(f"{folder}: files of {changed[0]} changed since the run began; delete the folder and train again")
+    has_run = (folder / RESULT).exists() or checkpoints.latest(folder / CHECKPOINTS) is not None
+    if not has_run:
         return None
-    logger.info("%s: this run has ended", folder)
-    return PreparedRun(**storage.read_json(str(folder / RESULT)))
+    if not resume:
+        raise ConfigError(f"{folder}: already holds a run; continue it with --resume, delete it, or choose another --output")
+    _check_same_config(config, folder / CONFIG)
+    if (folder / RESULT).exists():
+        logger.info("%s: this run is finished", folder)
+        return TrainingResult(**storage.read_json(str(folder / RESULT)))
+    for name, marker in _input_markers(config, folder / WORK).items():
+        if not marker.exists():
+            raise DataError(f"{folder}: files of {name} changed since the run started; delete the folder and train again")
+    return None
 
 
-def _places(config: TrainConfig, work: Path) -> dict[str, Path]:
-    """What is read -> a place in WORK that is there as soon as it was read, and is another where its files are others."""
-    places = {f"source {source.title!r}": work / source_key(source) for source in config.data}
-    if config.evaluation is not None:
-        places["evaluation"] = _evaluation_place(config.evaluation, work)
-    return places
+def _check_same_config(config: TrainConfig, path: Path) -> None:
+    ours, theirs = config.model_dump(mode="json"), storage.read_json(str(path))
+    for values in (ours, theirs):
+        for name in CHANGEABLE_SETTINGS:
+            values.get("training", {}).pop(name, None)
+    if difference := _find_difference(ours, theirs):
+        raise ConfigError(f"{path}: the run was started with {difference}; resume it with the same config")
 
 
-def _evaluation_place(evaluation: EvaluationSettings, work: Path) -> Path:
-    """An empty folder: what is read of the evaluation is held in memory."""
-    return work / f"evaluation-{storage.key(file_fingerprints(evaluation.files))}"
-
-
-def _different(ours: Any, theirs: Any, name: str = "") -> str | None:
-    """The first setting in which two configs differ, with both values; None where they do not."""
+def _find_difference(ours: Any, theirs: Any, name: str = "") -> str | None:
+    """Return the first setting in which two configs differ, with both values; None where they are equal."""
     pairs: Iterable[tuple[Any, Any, Any]] = ()
     if isinstance(ours, dict) and isinstance(theirs, dict):
         pairs = ((key, ours.get(key), theirs.get(key)) for key in {**ours, **theirs})
     elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
-        pairs = ((place, *both) for place, both in enumerate(zip(ours, theirs, strict=True)))
+        pairs = ((index, *values) for index, values in enumerate(zip(ours, theirs, strict=True)))
     elif ours != theirs:
         return f"{name} {json.dumps(theirs)} instead of {json.dumps(ours)}"
-    found = (_different(one, other, f"{name}.{key}" if name else str(key)) for key, one, other in pairs)
-    return next((difference for difference in found if difference), None)
+    differences = (_find_difference(our, their, f"{name}.{key}" if name else str(key)) for key, our, their in pairs)
+    return next((difference for difference in differences if difference), None)
 
 
-def _prepare(config: TrainConfig, folder: Path) -> tuple[Trainer, ValidationSet | None]:
-    """Read data and model, and put together what trains them."""
-    held_out = None if config.evaluation is None else ValidationSet(config.evaluation, config_checks.classes(config))
-    accelerator = distributed.start(config.training, _device(config))
-    with accelerator.main_process_first():  # which reads the files; the others find them read
+def _input_markers(config: TrainConfig, work: Path) -> dict[str, Path]:
+    """Map each input to a path in WORK that exists once it was read, and depends on the content of its files."""
+    markers = {f"source {source.title!r}": work / source_key(source) for source in config.data}
+    if config.evaluation is not None:
+        markers["evaluation"] = _evaluation_marker(config.evaluation, work)
+    return markers
+
+
+def _evaluation_marker(evaluation: EvaluationSettings, work: Path) -> Path:
+    """Return the path of an empty folder: evaluation files are kept in memory, not in WORK."""
+    return work / f"evaluation-{storage.key(file_fingerprints(evaluation.files))}"
+
+
+def prepare(config: TrainConfig, folder: Path) -> tuple[Trainer, ValidationSet | None]:
+    """Read data and model, and build the trainer and its validation set."""
+    validation = None if config.evaluation is None else ValidationSet(config.evaluation, config_checks.classes(config))
+    accelerator = distributed.start(config.training, _choose_device(config))
+    with accelerator.main_process_first():  # the main process reads the files, the others use what it wrote
         if accelerator.is_main_process:
-            for place in (folder, folder / CHECKPOINTS, folder / WORK):
-                checkpoints.mend(place)
-        for source in config.data:
-            check_source(source)
-        changes = [load_code_switch(source) for source in config.data]
-        torch.manual_seed(config.training.seed)
-        towers = _transformers(config.encoder)
-        corpora = [_corpus(source, folder / WORK) for source in config.data]
-        sources = {
-            source.title: build_strategy(corpus, source, config.training.seed + place, changes[place])
-            for place, (source, corpus) in enumerate(zip(config.data, corpora, strict=True))
-        }
-        towers = towers or [_bags(config, corpora, folder / WORK)]
-        if config.evaluation is not None:
-            _evaluation_place(config.evaluation, folder / WORK).mkdir(exist_ok=True)
-    _check_processes(config, accelerator.num_processes)
-    streams = [_stream(config, titles, sources, towers) for titles in config_checks.streams(config)]
-    steps = config.training.steps or _steps(config, streams[0])
-    return Trainer(towers, streams, steps, config.training, folder, accelerator), held_out
+            for path in (folder, folder / CHECKPOINTS, folder / WORK):
+                checkpoints.remove_leftovers(path)
+        sources, towers = _read_inputs(config, folder / WORK)
+    check_batch_sizes(config, accelerator.num_processes)
+    streams = [_build_stream(config, titles, sources, towers) for titles in config_checks.streams(config)]
+    num_steps = config.training.steps or _num_steps(config, streams[0])
+    return Trainer(towers, streams, num_steps, config.training, folder, accelerator), validation
 
 
-def _check_processes(config: TrainConfig, processes: int) -> None:
-    """ConfigError where a process would have nothing of a batch."""
+def _read_inputs(config: TrainConfig, work: Path) -> tuple[dict[str, Strategy], list[Any]]:
+    """Read the sources, by title, and load the encoders; transformers first, so that their faults show before data is read."""
+    seed = config.training.seed
+    for source in config.data:
+        check_source(source)
+    code_switches = [load_code_switch(source) for source in config.data]
+    torch.manual_seed(seed)
+    towers: list[Any] = [] if isinstance(config.encoder, StaticSettings) else _load_transformers(config.encoder)
+    datasets = [_read_dataset(source, work) for source in config.data]
+    sources = {
+        source.title: build_strategy(dataset, source, seed + number, code_switches[number])
+        for number, (source, dataset) in enumerate(zip(config.data, datasets, strict=True))
+    }
+    if isinstance(config.encoder, StaticSettings):
+        # Named after its inputs, so that a restarted run uses the trained pieces again.
+        inputs = [config.encoder.vocabulary.model_dump(), seed, *map(source_key, config.data)]
+        towers = [StaticModel(datasets, config.encoder, seed, work / storage.key(inputs))]
+    if config.evaluation is not None:
+        _evaluation_marker(config.evaluation, work).mkdir(exist_ok=True)
+    return sources, towers
+
+
+def check_batch_sizes(config: TrainConfig, num_processes: int) -> None:
+    """Raise ConfigError where a batch has fewer examples than there are processes."""
     for source in config.data:
         size = source.batch_size or config.training.batch_size
-        if size < processes:
-            raise ConfigError(f"source {source.title!r}: a batch of {size} for {processes} processes; raise batch_size")
+        if size < num_processes:
+            raise ConfigError(f"source {source.title!r}: a batch of {size} for {num_processes} processes; raise batch_size")
 
 
-def _device(config: TrainConfig) -> torch.device:
-    """A static encoder is trained on the CPU: its work is to look up rows, and its tables are sparse."""
+def _choose_device(config: TrainConfig) -> torch.device:
+    """Choose the device; a static encoder is trained on the CPU, since its work is lookups in sparse tables."""
     name = config.training.device
     if isinstance(config.encoder, StaticSettings):
         if name not in ("auto", "cpu"):
-            raise ConfigError(f"training.device {name}: a static encoder is trained on the CPU; leave it out")
+            raise ConfigError(f"training.device {name}: a static encoder is trained on the CPU; remove the setting")
         return torch.device("cpu")
     device = choose_device(name)
     if device.type == "cpu" and config.training.dtype == "float16":
-        raise ConfigError("training.dtype float16 is for a GPU, and this runs on the CPU; choose bfloat16 or float32")
+        raise ConfigError("training.dtype float16 needs a GPU, but the device is the CPU; choose bfloat16 or float32")
     return device
 
 
-def _corpus(source: Any, work: Path) -> Dataset:
-    """The texts of a source; files that did not change since they were read are not read again."""
+def _read_dataset(source: Any, work: Path) -> Dataset:
+    """Open the texts of a source; read its files only if they changed since they were last read."""
     folder = work / source_key(source)
     if not folder.exists():
         logger.info("reading source %s", source.title)
-        with checkpoints.atomic_folder(folder) as aside:
-            read_source(source, aside)
+        with checkpoints.atomic_folder(folder) as temporary:
+            read_source(source, temporary)
     return open_dataset(source, folder)
 
 
-def _transformers(settings: StaticSettings | TransformerSettings) -> list[Any]:
-    """The encoders, where they are transformers; they are loaded, and so checked, before the data is read."""
-    if isinstance(settings, StaticSettings):
-        return []
+def _load_transformers(settings: TransformerSettings) -> list[Any]:
     return [Transformer(settings) for _ in range(2 if settings.towers == "pair" else 1)]
 
 
-def _bags(config: TrainConfig, corpora: Sequence[Dataset], work: Path) -> StaticModel:
-    """The static encoder. Its pieces are kept under a name of what they are learned from, for a run that is killed and begun again."""
-    settings: Any = config.encoder
-    told = [settings.vocabulary.model_dump(), config.training.seed, *map(source_key, config.data)]
-    return StaticModel(corpora, settings, config.training.seed, work / storage.key(told))
-
-
-def _stream(config: TrainConfig, titles: Sequence[str], sources: Mapping[str, Strategy], towers: Sequence[Any]) -> Stream:
-    """The sources of these titles, with the losses that are of just them."""
-    chosen = [source for source in config.data if source.title in titles]
-    weights = np.array([source.weight for source in chosen])
+def _build_stream(config: TrainConfig, titles: Sequence[str], sources: Mapping[str, Strategy], towers: Sequence[Any]) -> Stream:
+    """Build the stream of the sources with these titles, with the losses that train on exactly these sources."""
+    settings = [source for source in config.data if source.title in titles]
+    weights = np.array([source.weight for source in settings])
     terms: dict[str, tuple[float, LossTerm]] = {}
-    for place, objective in enumerate(config.objective):
+    for number, objective in enumerate(config.objective):
         if [source.title for source in config_checks.sources_of(config, objective.data)] == list(titles):
-            earlier = [other.loss for other in config.objective[:place]]
-            name = f"{objective.loss}_{place}" if objective.loss in earlier else objective.loss
-            terms[name] = objective.weight, term(objective, LossContext(towers, config_checks.labels(config, objective.data)))
-    sizes = [source.batch_size or config.training.batch_size for source in chosen]
-    for source, size in zip(chosen, sizes, strict=True):
-        if sources[source.title].num_examples < size:
-            few = "source %r: fewer examples (%d) than a batch takes (%d), so that it holds some twice; lower batch_size"
-            logger.warning(few, source.title, sources[source.title].num_examples, size)
-    return Stream([sources[title] for title in titles], weights / weights.sum(), sizes, terms)
+            earlier = [previous.loss for previous in config.objective[:number]]
+            name = f"{objective.loss}_{number}" if objective.loss in earlier else objective.loss
+            context = LossContext(towers, config_checks.labels(config, objective.data))
+            terms[name] = objective.weight, build_term(objective, context)
+    batch_sizes = [source.batch_size or config.training.batch_size for source in settings]
+    for title, size in zip(titles, batch_sizes, strict=True):
+        if sources[title].num_examples < size:
+            message = "source %r: fewer examples (%d) than the batch size (%d), so batches contain duplicates; lower batch_size"
+            logger.warning(message, title, sources[title].num_examples, size)
+    return Stream([sources[title] for title in titles], weights / weights.sum(), batch_sizes, terms)
 
 
-def _steps(config: TrainConfig, stream: Stream) -> int:
-    """How many steps draw as many examples as the epochs of the first stream's sources have."""
-    examples = sum(source.num_examples for source in stream.sources)
-    drawn = float(np.dot(stream.shares, stream.sizes)) * config.training.accumulation
-    return max(1, math.ceil((config.training.epochs or 1) * examples / drawn))
+def _num_steps(config: TrainConfig, stream: Stream) -> int:
+    """Return the number of steps that draw as many examples as `epochs` passes over the first stream's sources."""
+    num_examples = sum(source.num_examples for source in stream.sources)
+    examples_per_step = float(np.dot(stream.shares, stream.batch_sizes)) * config.training.accumulation
+    return max(1, math.ceil((config.training.epochs or 1) * num_examples / examples_per_step))

@@ -1,4 +1,4 @@
-"""The config of `miner train`: encoder, data sources, losses, optimisation and evaluation. docs/training.md explains it."""
+"""The sections of the config of `miner train`: encoder, data sources, losses, optimisation and evaluation."""
 
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, Self
@@ -51,7 +51,7 @@ class TransformerSettings(TrainSettings):
 
     kind: Literal["transformer"]
     model: str  # directory or Hugging Face hub id
-    pooling: str | None = None  # one of POOLINGS in miner/training/transformer.py; None: the pooling of the model, or cls
+    pooling: str | None = None  # one of POOLINGS in miner/encoders/pooling.py; None: the pooling of the model, or cls
     head: Literal["none", "mlp"] = "none"  # mlp: a linear layer and tanh after pooling
     keep_head: bool = False  # save the head with the encoder
     max_tokens: int = Field(32, ge=2)  # longer texts are truncated
@@ -228,10 +228,11 @@ DataSettings = Annotated[
 
 
 class ObjectiveSettings(TrainSettings):
-    """Settings of every loss."""
+    """Settings of every loss; miner/training/loss_terms.py lists the losses."""
 
     weight: float = Field(1.0, gt=0)  # factor in the sum of losses
     data: tuple[str, ...] = ()  # names of its data sources; default: all
+    loss: str
 
 
 class InfoNceSettings(ObjectiveSettings):
@@ -299,19 +300,6 @@ class ClassificationSettings(ObjectiveSettings):
     loss: Literal["classification"]
 
 
-LossSettings = Annotated[
-    InfoNceSettings
-    | MultiPositiveLossSettings
-    | LabelContrastSettings
-    | AlignmentSettings
-    | MomentumSettings
-    | MlmSettings
-    | NliHeadSettings
-    | ClassificationSettings,
-    Field(discriminator="loss"),
-]
-
-
 class TrainingSettings(TrainSettings):
     """Optimisation: batches, steps, learning rate, precision."""
 
@@ -348,13 +336,3 @@ class EvaluationSettings(TrainSettings):
     columns: Mapping[str, str]  # retrieval: source, target; sts: first, second, score; accuracy: first, second, label
     every: int = Field(125, ge=1)  # steps between evaluations
     patience: int | None = Field(None, ge=1)  # stop after this number of evaluations without improvement
-
-
-class TrainConfig(TrainSettings):
-    """The config file of `miner train`."""
-
-    encoder: Annotated[StaticSettings | TransformerSettings, Field(discriminator="kind")]
-    data: tuple[DataSettings, ...] = Field(min_length=1)
-    objective: tuple[LossSettings, ...] = Field(min_length=1)
-    training: TrainingSettings
-    evaluation: EvaluationSettings | None = None

@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from miner import storage
 from miner.encoders import load_encoder, static
+from miner.encoders.base import PieceEncoder
 from miner.errors import ModelError
 from miner.training.batches import Ints, View
 from miner.training.datasets import Dataset
@@ -91,10 +92,10 @@ def _draw_vectors(num_pieces: int, settings: StaticSettings) -> tuple[Tensor, Te
     return own, torch.randn(settings.spelling_buckets, settings.dim) * scale
 
 
-def _load_base(name: str) -> static.StaticEncoder:
+def _load_base(name: str) -> PieceEncoder:
     """Load the static encoder to continue from. Raises ModelError for another kind of encoder."""
     encoder = load_encoder(name)
-    if not isinstance(encoder, static.StaticEncoder):
+    if not isinstance(encoder, PieceEncoder):
         raise ModelError(f"{name}: not a static encoder; set encoder.kind to transformer")
     return encoder
 

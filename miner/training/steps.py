@@ -1,4 +1,4 @@
-"""What the losses of one batch see, and what a loss is to the trainer."""
+"""The interface between trainer and losses: the vectors of one batch, and the base class of losses."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -12,89 +12,97 @@ from torch.nn import functional
 
 from miner.training import distributed, losses
 from miner.training.batches import ANCHOR, NEGATIVE, POSITIVE, Batch, tower_index
-from miner.training.grad_cache import EncodingPass, encode
+from miner.training.grad_cache import EncodingPass, encode_without_gradient
 
-CHUNK = 64  # texts of one pass without a way back
+CHUNK_TEXTS = 64  # per forward pass without gradients
 
 
 class TrainingStep:
-    """What the losses of one batch see: `vectors`, view -> (n, d) leaves, not of length 1, of the batches of all processes."""
+    """What the losses of one batch see: `vectors`, from view to (n, d) leaf tensors of any length, over all processes."""
 
     def __init__(self, batch: Batch, passes: Sequence[tuple[list[str], EncodingPass]], accelerator: Accelerator) -> None:
-        """`passes` are this process's part of the views, some of them through each tower."""
+        """`passes` are this process's part of the views: the views of each tower, and their encoding."""
         self.batch, self.passes, self.accelerator = batch, passes, accelerator
         self.vectors: dict[str, Tensor] = {}
-        for names, of in passes:
-            self.vectors |= {name: rows.requires_grad_() for name, rows in self._gathered(names, of.vectors).items()}
+        for views, encoding in passes:
+            self.vectors |= {view: rows.requires_grad_() for view, rows in self._gather(views, encoding.vectors).items()}
 
     @property
-    def unit(self) -> dict[str, Tensor]:
-        """The vectors at length 1."""
-        return {name: functional.normalize(rows, dim=1) for name, rows in self.vectors.items()}
+    def unit_vectors(self) -> dict[str, Tensor]:
+        """The vectors normalized to length 1."""
+        return {view: functional.normalize(rows, dim=1) for view, rows in self.vectors.items()}
 
-    def compared(self) -> losses.EmbeddingBatch:
-        """The vectors at length 1 with all that belongs to them, as the contrastive losses want them."""
-        unit, batch = self.unit, self.batch
+    def embedding_batch(self) -> losses.EmbeddingBatch:
+        """Return the unit vectors with groups, owners and weights, as contrastive losses take them."""
+        unit, batch = self.unit_vectors, self.batch
         weights = None if batch.weights is None else self.tensor(batch.weights)
         groups, owners = self.tensor(batch.groups), self.tensor(batch.owners)
-        of_negatives = None if batch.negative_groups is None else self.tensor(batch.negative_groups)
-        return losses.EmbeddingBatch(unit[ANCHOR], unit[POSITIVE], groups, owners, unit.get(NEGATIVE), weights, of_negatives)
+        negative_groups = None if batch.negative_groups is None else self.tensor(batch.negative_groups)
+        return losses.EmbeddingBatch(unit[ANCHOR], unit[POSITIVE], groups, owners, unit.get(NEGATIVE), weights, negative_groups)
 
     def tensor(self, values: Any) -> Tensor:
-        """An array of the batch, where the vectors are."""
+        """Copy an array of the batch to the device."""
         return torch.from_numpy(values).to(self.accelerator.device)
 
-    def own(self, view: str) -> int:
-        """How many rows of a view this process has."""
-        of = distributed.part(len(self.batch.views[view]), self.accelerator)
-        count: int = of.stop - of.start
+    def num_local_rows(self, view: str) -> int:
+        """Return the number of rows of a view that this process encodes."""
+        rows = distributed.local_rows(len(self.batch.views[view]), self.accelerator)
+        count: int = rows.stop - rows.start
         return count
 
-    def encode(self, towers: Sequence[Any]) -> dict[str, Tensor]:
-        """The vectors of the same texts by other encoders, without a way back."""
-        found: dict[str, Tensor] = {}
-        for names, of in self.passes:
-            tower = towers[tower_index(names[0], len(towers))]
-            found |= self._gathered(names, encode(tower, of.read, CHUNK, self.accelerator.autocast))
-        return found
+    def encode_with(self, towers: Sequence[Any]) -> dict[str, Tensor]:
+        """Encode the same texts with other encoders, without gradients."""
+        vectors: dict[str, Tensor] = {}
+        for views, encoding in self.passes:
+            tower = towers[tower_index(views[0], len(towers))]
+            local = encode_without_gradient(tower, encoding.tokens, CHUNK_TEXTS, self.accelerator.autocast)
+            vectors |= self._gather(views, local)
+        return vectors
 
     def backward(self) -> None:
-        """The gradients of the leaves that are this process's own -> added to those of the encoders' weights.
+        """Backpropagate the gradients of this process's rows to the weights of the encoders.
 
-        They are of one process's part of a sum; the gradients of all processes are averaged later.
+        A process holds only its part of a sum over rows. Gradients are averaged over processes later, hence the factor.
         """
-        for names, of in self.passes:
-            leaves = [self.vectors[name] for name in names]
+        for views, encoding in self.passes:
+            leaves = [self.vectors[view] for view in views]
             gradients = [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in leaves]
-            own = [gradient[distributed.part(len(gradient), self.accelerator)] for gradient in gradients]
-            of.backward(torch.cat(own) * self.accelerator.num_processes)
+            local = [gradient[distributed.local_rows(len(gradient), self.accelerator)] for gradient in gradients]
+            encoding.backward(torch.cat(local) * self.accelerator.num_processes)
 
-    def _gathered(self, names: list[str], rows: Tensor) -> dict[str, Tensor]:
-        counts = [len(self.batch.views[name]) for name in names]
-        own = [distributed.part(count, self.accelerator) for count in counts]
-        parts = torch.split(rows, [of.stop - of.start for of in own])
-        return {name: distributed.gather(part, count, self.accelerator) for name, part, count in zip(names, parts, counts, strict=True)}
+    def _gather(self, views: list[str], rows: Tensor) -> dict[str, Tensor]:
+        """Split this process's rows by view, and collect those of all processes."""
+        counts = [len(self.batch.views[view]) for view in views]
+        local = torch.split(rows, [self.num_local_rows(view) for view in views])
+        return {view: distributed.gather(part, count, self.accelerator) for view, part, count in zip(views, local, counts, strict=True)}
 
 
 @dataclass(frozen=True)
 class LossContext:
-    """What a loss may ask for when it is made."""
+    """What a loss is built from besides its settings."""
 
     towers: Sequence[Any]  # the encoders
-    labels: tuple[str, ...]  # of its sources
+    labels: tuple[str, ...]  # the classes of its sources, in order
 
 
 class LossTerm(nn.Module, ABC):
-    """One loss of the sum. `views` names the views it wants, where the batch has them."""
+    """One loss of the weighted sum. `views` names the views it uses, if the batch has them."""
 
     views: tuple[str, ...] = (ANCHOR, POSITIVE)
 
-    def __init__(self, settings: Any, place: LossContext) -> None:  # noqa: ARG002
+    def __init__(self, settings: Any, context: LossContext) -> None:  # noqa: ARG002
         super().__init__()
         self.settings = settings
 
     @abstractmethod
     def forward(self, step: TrainingStep) -> Tensor: ...
 
-    def stepped(self, towers: Sequence[nn.Module]) -> None:
-        """Called after every step of the optimizer."""
+    def after_optimizer_step(self, towers: Sequence[nn.Module]) -> None:
+        """Update state that follows the encoders."""
+
+
+class ClassifierTerm(LossTerm):
+    """A loss that trains a classifier, which is saved beside the encoder."""
+
+    head: nn.Module
+    labels: tuple[str, ...]  # the classes, in the order of the logits

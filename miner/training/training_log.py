@@ -1,4 +1,4 @@
-"""What a run tells while it goes: a line of JSON every few steps, TensorBoard scalars, and progress for the bar."""
+"""The log of a training run: JSON lines, TensorBoard scalars, and progress records."""
 
 import json
 import logging
@@ -20,68 +20,78 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class TrainingProgress:
-    """How far a run has come."""
+    """How far a run has come; the part of a checkpoint's state that is not data order or precision."""
 
     step: int = 0
     examples: int = 0
     loss: float = math.nan  # of the last step
-    best: float | None = None  # score
-    worse: int = 0  # scores since the best
+    best_score: float | None = None
+    scores_since_best: int = 0
+
+    def state(self) -> dict[str, Any]:
+        """Return the progress under the keys that checkpoints use."""
+        counts = {"step": self.step, "examples": self.examples, "loss": self.loss}
+        return {**counts, "best": self.best_score, "worse": self.scores_since_best}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> "TrainingProgress":
+        return cls(state["step"], state["examples"], state["loss"], state["best"], state["worse"])
 
 
 class TrainingLog:
-    """Writes FOLDER/log.jsonl and, where TensorBoard is installed, FOLDER/tensorboard. Goes on from where a run is."""
+    """Write FOLDER/log.jsonl and, with TensorBoard installed, FOLDER/tensorboard; a resumed run continues both."""
 
-    def __init__(self, folder: Path, progress: TrainingProgress, total: int, every: int) -> None:
+    def __init__(self, folder: Path, progress: TrainingProgress, num_steps: int, log_every: int) -> None:
         step = progress.step
-        self.path, self.total, self.every = folder / "log.jsonl", total, every
+        self.path, self.num_steps, self.log_every = folder / "log.jsonl", num_steps, log_every
         folder.mkdir(parents=True, exist_ok=True)
         lines = self.path.read_bytes().splitlines(keepends=True) if step and self.path.exists() else []
         if not step:
-            shutil.rmtree(folder / "tensorboard", ignore_errors=True)  # of a run that got nowhere
+            shutil.rmtree(folder / "tensorboard", ignore_errors=True)  # of a run that left no checkpoint
         with storage.atomic(str(self.path)) as file:
             file.writelines(line for line in lines if line.endswith(b"\n") and json.loads(line)["step"] <= step)
-        self.board = _board(folder / "tensorboard", step)
-        self.began, self.first = time.perf_counter(), replace(progress)
-        self.recent: dict[str, list[float]] = defaultdict(list)
+        self.tensorboard = _open_tensorboard(folder / "tensorboard", step)
+        self.start_seconds, self.start_progress = time.perf_counter(), replace(progress)
+        self.pending_losses: dict[str, list[float]] = defaultdict(list)
 
-    def step(self, progress: TrainingProgress, lr: float, losses: Mapping[str, float]) -> None:
-        """After a step: how far the run is, the learning rate of the step and its losses, `loss` the sum of them."""
+    def log_step(self, progress: TrainingProgress, lr: float, losses: Mapping[str, float]) -> None:
+        """Log a finished step: its learning rate and its losses, of which `loss` is the weighted sum."""
         for name, loss in losses.items():
-            self.recent[name].append(loss)
-        seconds = time.perf_counter() - self.began
-        rate = (progress.examples - self.first.examples) / seconds
-        left = seconds / (progress.step - self.first.step) * (self.total - progress.step)
+            self.pending_losses[name].append(loss)
+        seconds = time.perf_counter() - self.start_seconds
+        rate = (progress.examples - self.start_progress.examples) / seconds
+        remaining_seconds = seconds / (progress.step - self.start_progress.step) * (self.num_steps - progress.step)
         note = f"loss {losses['loss']:.3f}, {rate:,.0f}/s"
-        text = f"train: step {progress.step} of {self.total}, {note}, {_duration(left)} left"
-        report_progress(logger, Progress("train", progress.step, self.total, "step", note), text)
-        if progress.step % self.every == 0 or progress.step == self.total:
-            means = {name: fmean(values) for name, values in self.recent.items()}
+        text = f"train: step {progress.step} of {self.num_steps}, {note}, {_format_duration(remaining_seconds)} left"
+        report_progress(logger, Progress("train", progress.step, self.num_steps, "step", note), text)
+        if progress.step % self.log_every == 0 or progress.step == self.num_steps:
+            means = {name: fmean(values) for name, values in self.pending_losses.items()}
             self.write(progress.step, {**means, "lr": lr, "examples": progress.examples, "examples_per_second": rate})
-            self.recent.clear()
+            self.pending_losses.clear()
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Append values to the log and to TensorBoard."""
         with self.path.open("a") as file:
             file.write(json.dumps({"step": step, **values}) + "\n")
         for name, value in values.items():
-            if self.board is not None:
-                self.board.add_scalar(name, value, step)
+            if self.tensorboard is not None:
+                self.tensorboard.add_scalar(name, value, step)
 
     def close(self) -> None:
-        if self.board is not None:
-            self.board.close()
+        if self.tensorboard is not None:
+            self.tensorboard.close()
 
 
-def _board(folder: Path, step: int) -> Any:
+def _open_tensorboard(folder: Path, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        logger.info("no TensorBoard scalars; pip install 'bitext-miner[tensorboard]' for them")
+        logger.info("TensorBoard is not installed, so no scalars; run: pip install 'bitext-miner[tensorboard]'")
         return None
     return SummaryWriter(str(folder), purge_step=step or None)
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}"

@@ -2,7 +2,6 @@
 
 import inspect
 import logging
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,16 +14,12 @@ from torch import Tensor, nn
 from miner.encoders import hub
 from miner.encoders import transformer_parts as parts
 from miner.encoders.model_folder import ModelRecipe, read_recipe
-from miner.encoders.pooling import pooler
+from miner.encoders.pooling import LAYER, POOLINGS, SIMCSE_NAMES, pooler
 from miner.errors import ConfigError
 from miner.training import export
 from miner.training.batches import Ints, View
 from miner.training.settings import TransformerSettings
 
-# SimCSE's names of pooling. Its `cls` includes an MLP, which is the separate setting `head` here.
-SIMCSE_POOLINGS = {"cls_before_pooler": "cls", "avg": "mean", "avg_first_last": "first_last_avg"}
-POOLINGS = ("cls", "mean", "max", "first_last_avg", "avg_top2")
-LAYER = re.compile(r"layer:([1-9]\d*)")
 CPU_CHUNK_TEXTS = 64  # few enough for similar lengths, enough to keep the CPU busy
 
 logger = logging.getLogger(__name__)
@@ -59,7 +54,7 @@ class Transformer(nn.Module):
             raise ConfigError(f"{settings.model}: its tokenizer has no padding token; choose another encoder.model")
         self.max_length = parts.token_limit(self.recipe, settings.max_tokens, self.tokenizer, self.model)
         pooling = settings.pooling or "+".join(self.recipe.pooling) or "cls"
-        self.pooling = self._resolve_pooling(SIMCSE_POOLINGS.get(pooling, pooling))
+        self.pooling = self._resolve_pooling(SIMCSE_NAMES.get(pooling, pooling))
         self.pool = pooler(self.pooling)
         self.dim = int(self.model.config.hidden_size)
         self.head = self._load_head()
@@ -69,12 +64,13 @@ class Transformer(nn.Module):
         """Return the pooling of the hidden states. For `layer:N`, remove the layers above N and return `mean`."""
         match = LAYER.fullmatch(pooling)
         if match is None:
-            if pooling not in POOLINGS:
-                raise ConfigError(f"unknown encoder.pooling {pooling!r}; one of {', '.join([*POOLINGS, *SIMCSE_POOLINGS, 'layer:N'])}")
+            trainable = [name for name, option in POOLINGS.items() if option.trainable]
+            if pooling not in trainable:
+                raise ConfigError(f"unknown encoder.pooling {pooling!r}; one of {', '.join([*trainable, *SIMCSE_NAMES, 'layer:N'])}")
             return pooling
         layer, num_layers = int(match[1]), int(self.model.config.num_hidden_layers)
         layer_lists = [module for module in self.model.modules() if isinstance(module, nn.ModuleList) and len(module) == num_layers]
-        if layer > num_layers or len(layer_lists) != 1:
+        if not 1 <= layer <= num_layers or len(layer_lists) != 1:
             raise ConfigError(f"encoder.pooling {pooling}: {self.settings.model} has layers 1 to {num_layers}; choose one of them")
         del layer_lists[0][layer:]
         self.model.config.num_hidden_layers = layer
@@ -91,7 +87,7 @@ class Transformer(nn.Module):
         for layer in [parts.load_layer(layer, torch.device("cpu")) for layer in dense]:
             if len(dense) > 1 or repr(layer) != repr(head):
                 raise ConfigError(
-                    f"{self.settings.model}: its Dense layers are not one Linear of {self.dim} and a Tanh; set encoder.head to none"
+                    f"{self.settings.model}: the Dense layers are not one Linear of {self.dim} and a Tanh; set encoder.head to none"
                 )
             head.load_state_dict(layer.state_dict())  # type: ignore[attr-defined]
         return head
@@ -122,7 +118,7 @@ class Transformer(nn.Module):
     def forward(self, tokens: Tokens, rows: Ints) -> Tensor:
         """Return the vectors (n, dim) float32 of rows (n,)."""
         inputs = self.pad(tokens, rows)
-        output = self.model(**inputs, output_hidden_states=self.pooling in ("first_last_avg", "avg_top2"))
+        output = self.model(**inputs, output_hidden_states=bool(POOLINGS[self.pooling].layers))
         states = getattr(output, "hidden_states", None) or [output.last_hidden_state]
         vectors = self.pool(states, inputs["attention_mask"])
         return vectors if self.head is None else self.head(vectors).float()

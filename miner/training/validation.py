@@ -1,4 +1,4 @@
-"""Scores on held-out data, by which the best state of a run is found."""
+"""Scores on held-out data, which select the best encoder of a run."""
 
 import math
 from collections.abc import Sequence
@@ -7,87 +7,92 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.stats import spearmanr
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from miner.errors import ConfigError, DataError
 from miner.training.columns import Cells, expand_globs, read_columns
-from miner.training.grad_cache import Context, encode
+from miner.training.grad_cache import Context, encode_without_gradient
 from miner.training.settings import EvaluationSettings
+from miner.training.steps import CHUNK_TEXTS
 
-CHUNK = 64  # texts of one pass
-WINDOW = 4096  # texts encoded, and similarities held, at a time
+WINDOW_TEXTS = 4096  # tokenized together, and compared with all keys together
 ROLES = {"retrieval": ("source", "target"), "sts": ("first", "second", "score"), "accuracy": ("first", "second", "label")}
 
 
 class ValidationSet:
-    """The files of an evaluation, read, and the score of an encoder on them: the mean over the files, higher is better."""
+    """The files of an evaluation, in memory, and the score of encoders on them: the mean over the files, higher is better."""
 
     def __init__(self, settings: EvaluationSettings, labels: Sequence[str]) -> None:
-        """Raises ConfigError or DataError where the files cannot serve; `labels` are the classes in their order."""
+        """Read the files; `labels` are the classes in order. Raise ConfigError or DataError where they do not fit the metric."""
         self.settings, self.labels = settings, tuple(labels)
         roles = ROLES[settings.metric]
         if set(settings.columns) != set(roles):
-            raise ConfigError(f"evaluation.columns: {settings.metric} wants a column for each of {', '.join(roles)}, and no other")
+            raise ConfigError(f"evaluation.columns: {settings.metric} needs exactly the columns {', '.join(roles)}")
         self.files = []
         for uri in expand_globs(settings.files):
-            columns = _whole(uri, [settings.columns[role] for role in roles])
+            columns = _read_file(uri, [settings.columns[role] for role in roles])
             self._check(uri, columns)
             self.files.append(columns)
 
     def _check(self, uri: str, columns: Cells) -> None:
         if not columns:
-            raise DataError(f"{uri}: no lines; choose another file for evaluation.files")
-        strange = [label for label in columns[2] if label not in self.labels] if self.settings.metric == "accuracy" else []
-        if strange:
-            raise DataError(f"{uri}: label {strange[0]!r} is not one that is trained ({', '.join(self.labels) or 'there are none'})")
-        if self.settings.metric == "sts" and not all(_is_number(score) for score in columns[2]):
-            raise DataError(f"{uri}: its scores are not all numbers; choose another column for score")
+            raise DataError(f"{uri}: empty; choose another file for evaluation.files")
+        unknown = [label for label in columns[2] if label not in self.labels] if self.settings.metric == "accuracy" else []
+        if unknown:
+            raise DataError(f"{uri}: label {unknown[0]!r} is not a class of the training data ({', '.join(self.labels) or 'it has none'})")
+        if self.settings.metric == "sts" and not all(_is_finite_number(score) for score in columns[2]):
+            raise DataError(f"{uri}: the scores are not all numbers; choose another column for score")
 
-    def score(self, towers: Sequence[Any], classifier: Any, context: Context) -> float:
-        """`towers` give vectors, `classifier` those of pairs read as one their classes."""
-        return float(np.mean([self._score(columns, towers, classifier, context) for columns in self.files]))
-
-    def _score(self, columns: Cells, towers: Sequence[Any], classifier: Any, context: Context) -> float:
-        first, second, *more = columns
+    def score(self, towers: Sequence[Any], classifier: nn.Module | None, context: Context) -> float:
+        """Score encoders, or for accuracy a classifier of their joint vectors, in the autocast `context`."""
         if self.settings.metric == "accuracy":
-            found = classifier.classes(vectors(towers[0], context, first, second)).argmax(dim=1).cpu().numpy()
-            return float(np.mean(found == [self.labels.index(label) for label in more[0]]))
-        of_second = towers[0] if self.settings.metric == "sts" else towers[-1]  # of two encoders, the other is that of translations
-        x = functional.normalize(vectors(towers[0], context, first), dim=1)
-        y = functional.normalize(vectors(of_second, context, second), dim=1)
-        if self.settings.metric == "sts":
-            found = float(spearmanr((x * y).sum(dim=1).cpu().numpy(), list(map(float, more[0]))).statistic)
-            return -1.0 if np.isnan(found) else found  # vectors that are all alike correlate with nothing
-        return (retrieved(x, y) + retrieved(y, x)) / 2
+            assert classifier is not None  # config_checks
+            return float(np.mean([self._accuracy(columns, towers[0], classifier, context) for columns in self.files]))
+        return float(np.mean([self._similarity_score(columns, towers, context) for columns in self.files]))
+
+    def _accuracy(self, columns: Cells, tower: Any, classifier: nn.Module, context: Context) -> float:
+        first, second, labels = columns
+        predicted = classifier(encode_texts(tower, context, first, second)).argmax(dim=1).cpu().numpy()
+        return float(np.mean(predicted == [self.labels.index(label) for label in labels]))
+
+    def _similarity_score(self, columns: Cells, towers: Sequence[Any], context: Context) -> float:
+        is_sts = self.settings.metric == "sts"
+        target_tower = towers[0] if is_sts else towers[-1]  # the second of two towers encodes translations
+        source = functional.normalize(encode_texts(towers[0], context, columns[0]), dim=1)
+        target = functional.normalize(encode_texts(target_tower, context, columns[1]), dim=1)
+        if not is_sts:
+            return (retrieval_accuracy(source, target) + retrieval_accuracy(target, source)) / 2
+        correlation = float(spearmanr((source * target).sum(dim=1).cpu().numpy(), list(map(float, columns[2]))).statistic)
+        return -1.0 if np.isnan(correlation) else correlation  # NaN where all vectors are equal
 
 
-def vectors(tower: Any, context: Context, texts: list[str], partners: list[str] | None = None) -> Tensor:
-    """n texts, or pairs read as one -> (n, d)."""
-    parts = []
-    for start in range(0, len(texts), WINDOW):
-        of = slice(start, start + WINDOW)
-        read = tower.tokenize(texts[of]) if partners is None else tower.tokenize(texts[of], partners[of])
-        parts.append(encode(tower, read, CHUNK, context))
-    return torch.cat(parts)
+def encode_texts(tower: Any, context: Context, texts: list[str], partners: list[str] | None = None) -> Tensor:
+    """Encode n texts, or n pairs as joint sequences, without gradients -> (n, d)."""
+    windows = []
+    for start in range(0, len(texts), WINDOW_TEXTS):
+        window = slice(start, start + WINDOW_TEXTS)
+        tokens = tower.tokenize(texts[window]) if partners is None else tower.tokenize(texts[window], partners[window])
+        windows.append(encode_without_gradient(tower, tokens, CHUNK_TEXTS, context))
+    return torch.cat(windows)
 
 
-def retrieved(queries: Tensor, keys: Tensor) -> float:
+def retrieval_accuracy(queries: Tensor, keys: Tensor) -> float:
     """Unit rows (n, d) and (n, d), row i the translation of row i -> the share of queries whose nearest key is their own."""
-    right = 0
-    for start in range(0, len(queries), WINDOW):
-        nearest = (queries[start : start + WINDOW] @ keys.T).argmax(dim=1).cpu()
-        right += int((nearest == torch.arange(start, start + len(nearest))).sum())
-    return right / len(queries)
+    num_correct = 0
+    for start in range(0, len(queries), WINDOW_TEXTS):
+        nearest = (queries[start : start + WINDOW_TEXTS] @ keys.T).argmax(dim=1).cpu()
+        num_correct += int((nearest == torch.arange(start, start + len(nearest))).sum())
+    return num_correct / len(queries)
 
 
-def _whole(uri: str, columns: Sequence[str]) -> Cells:
-    """The columns of a whole file; none of an empty one."""
+def _read_file(uri: str, columns: Sequence[str]) -> Cells:
+    """Read columns of a whole file; an empty list for an empty file."""
     parts = list(read_columns(uri, columns))
-    return [[cell for part in parts for cell in part[place]] for place in range(len(columns))] if parts else []
+    return [[cell for part in parts for cell in part[index]] for index in range(len(columns))] if parts else []
 
 
-def _is_number(text: str) -> bool:
+def _is_finite_number(text: str) -> bool:
     try:
         return math.isfinite(float(text))
     except ValueError:

@@ -23,7 +23,7 @@ from miner.loop.progress import drift
 from miner.loop.settings import LoopConfig
 from miner.text import readers
 from miner.training import run as training
-from miner.training.settings import TrainConfig
+from miner.training.config import TrainConfig
 from miner.training.trainer import CHECKPOINTS, ENCODER
 from pipelines.corpus import embed
 from pipelines.loop.select import GROUPS, PAIRS, SELECTION, VALIDATION, LanguagePair, MinedFolder, pair_name, select

@@ -15,7 +15,7 @@ from miner.config.commands import EmbedConfig, EncoderSettings, SentenceFilters,
 from miner.config.runs import RunConfig
 from miner.corpus import SENTENCES, open_corpus
 from miner.encoders import Encoder, load_encoder
-from miner.encoders.transformer import TransformerEncoder
+from miner.encoders.base import EstimatesOperations
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import DataError
 from miner.plan.speeds import EncodingCost, Speeds
@@ -66,7 +66,7 @@ def calibrate(texts: Sequence[str], lang: str, config: RunConfig) -> Calibration
         size = sum(path.stat().st_size for path in Path(found.result.output, SENTENCES).glob("*.parquet"))
         vectors = np.concatenate([corpus.read_vectors(shard.name)[1] for shard in corpus.shards])
     tokens = sum(shard.counts.get("tokens", 0) for shard in corpus.shards) / corpus.rows
-    operations = encoder.operations(tokens) if isinstance(encoder, TransformerEncoder) else None
+    operations = encoder.operations(tokens) if isinstance(encoder, EstimatesOperations) else None
     read, first = _slope(few, found, "sentences")
     encoded, second = _slope(few, found, "embeddings")
     compared = compare(vectors, config)

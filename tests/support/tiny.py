@@ -1,4 +1,4 @@
-"""A language of numbers in which every translation is known, and a transformer small enough to learn it in a test."""
+"""A language of numbers with known translations, and a transformer small enough to learn it in a test."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from miner.training import run
-from miner.training.settings import TrainConfig
+from miner.training.config import TrainConfig
 from miner.training.trainer import Trainer
 
 NUMBERS = {
@@ -24,9 +24,9 @@ WIDTH, LAYERS = 32, 3
 
 
 def numbers(rows: int, seed: int, digits: int = 4) -> list[np.ndarray]:
-    """Rows of digits; no two have the same ones, since a bag does not see the order."""
-    drawn = np.random.default_rng(seed).integers(0, 10, size=(4 * rows, digits))
-    return list({tuple(sorted(row)): row for row in drawn}.values())[:rows]
+    """Return rows of digits, unique as multisets, since mean pooling ignores the order."""
+    samples = np.random.default_rng(seed).integers(0, 10, size=(4 * rows, digits))
+    return list({tuple(sorted(row)): row for row in samples}.values())[:rows]
 
 
 def sentence(lang: str, digits: Sequence[int]) -> str:
@@ -39,14 +39,14 @@ def write_tsv(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) 
 
 
 def write_pairs(path: Path, rows: int = 400, seed: int = 1) -> Path:
-    """English and German of the same numbers."""
+    """Write English and German sentences of the same numbers."""
     pairs = [[sentence(lang, digits) for lang in ("eng_Latn", "deu_Latn")] for digits in numbers(rows, seed)]
     return write_tsv(path, ["en", "de"], pairs)
 
 
 def save_transformer(folder: Path, dropout: float = 0.1, layers: int = LAYERS) -> Path:
-    """An XLM-R of random weights whose tokens are the words of the numbers."""
-    tokenizer = Tokenizer(models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token="<unk>"))
+    """Save an XLM-R with random weights whose tokens are the number words."""
+    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     ends = [("<s>", 0), ("</s>", 2)]
     tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=ends)
@@ -64,7 +64,7 @@ def save_transformer(folder: Path, dropout: float = 0.1, layers: int = LAYERS) -
 
 
 def config(folder: Path, **training: Any) -> dict[str, Any]:
-    """Parallel sentences for a tiny transformer."""
+    """Return a training config for the tiny transformer on parallel sentences."""
     return {
         "encoder": {"kind": "transformer", "model": str(folder / "model"), "pooling": "mean"},
         "data": [{"strategy": "parallel", "files": [str(folder / "pairs.tsv")], "columns": {"source": "en", "target": "de"}}],
@@ -73,15 +73,15 @@ def config(folder: Path, **training: Any) -> dict[str, Any]:
     }
 
 
-def prepared(folder: Path, output: str, cache: int | None = None, objective: str = "info_nce") -> Trainer:
-    values = config(folder, gradient_cache=cache, batch_size=31)  # which two processes cannot halve
+def prepare(folder: Path, output: str, cache: int | None = None, objective: str = "info_nce") -> Trainer:
+    values = config(folder, gradient_cache=cache, batch_size=31)  # odd, so that two processes get different numbers of rows
     values["objective"][0]["loss"] = objective
-    return run._prepare(TrainConfig(**values), folder / output)[0]
+    return run.prepare(TrainConfig(**values), folder / output)[0]
 
 
-def gradients(trainer: Trainer) -> list[torch.Tensor]:
-    """Those of the first batch, without a step."""
+def compute_gradients(trainer: Trainer) -> list[torch.Tensor]:
+    """Return the gradients of the first batch."""
     trainer.root.train()
     stream, seed = trainer.streams[0], [0, 0, 0, 0]
-    trainer._learn(stream.draw(np.random.default_rng(seed)), stream, seed)
+    trainer.accumulate_gradients(stream.draw(np.random.default_rng(seed)), stream, seed)
     return [weight.grad.clone() for weight in trainer.weights if weight.grad is not None]

@@ -1,4 +1,4 @@
-"""Models by hub id, from a hub that this test serves itself."""
+"""Models by hub id, from a local hub server."""
 
 import json
 import shutil
@@ -30,20 +30,20 @@ def save_model(folder: Path) -> None:
 
 
 class Hub(ThreadingHTTPServer):
-    """Serves the models under `root`, by name and file, and remembers what was asked for."""
+    """Serve the models below `root` and record the requested paths."""
 
     def __init__(self, root: Path) -> None:
-        super().__init__(("127.0.0.1", 0), Answer)
+        super().__init__(("127.0.0.1", 0), HubHandler)
         self.root = root
-        self.asked: list[str] = []
+        self.requested_paths: list[str] = []
 
 
-class Answer(BaseHTTPRequestHandler):
+class HubHandler(BaseHTTPRequestHandler):
     server: Hub
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0].strip("/")
-        self.server.asked.append(path)
+        self.server.requested_paths.append(path)
         name, _, file = path.partition(f"/resolve/{COMMIT}/")
         if file:
             self.send((self.server.root / name / file).read_bytes())
@@ -56,12 +56,12 @@ class Answer(BaseHTTPRequestHandler):
         else:
             self.send(b"{}", 404, {"X-Error-Code": "RepoNotFound"})
 
-    do_HEAD = do_GET  # noqa: N815 (the server calls it so)
+    do_HEAD = do_GET  # noqa: N815 (name set by BaseHTTPRequestHandler)
 
     def send(self, body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
-        sent = {"Content-Length": str(len(body)), "ETag": f'"{hash(body)}"', "X-Repo-Commit": COMMIT, **(headers or {})}
-        for name, value in sent.items():
+        all_headers = {"Content-Length": str(len(body)), "ETag": f'"{hash(body)}"', "X-Repo-Commit": COMMIT, **(headers or {})}
+        for name, value in all_headers.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command == "GET":
@@ -72,60 +72,60 @@ class Answer(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     save_model(tmp_path / "hub" / "someone" / "model")
-    hub = Hub(tmp_path / "hub")
-    address = f"http://127.0.0.1:{hub.server_port}"
+    server = Hub(tmp_path / "hub")
+    address = f"http://127.0.0.1:{server.server_port}"
     monkeypatch.setattr(constants, "ENDPOINT", address)
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    threading.Thread(target=hub.serve_forever, args=(0.02,), daemon=True).start()
-    yield hub
-    hub.shutdown()
-    hub.server_close()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
 
 
 SETTINGS = EncoderSettings(pooling="mean", device="cpu")
 
 
-def test_a_model_is_fetched_once_and_then_found_without_the_hub(served: Hub) -> None:
-    folder = served.root / "someone" / "model"
-    (folder / "pytorch_model.bin").write_bytes(b"not wanted where there are safetensors")
+def test_model_is_downloaded_once_and_then_loaded_offline(hub: Hub) -> None:
+    folder = hub.root / "someone" / "model"
+    (folder / "pytorch_model.bin").write_bytes(b"ignored where there are safetensors")
     (folder / "onnx").mkdir()
     shutil.copy(folder / "config.json", folder / "onnx" / "config.json")
     local = load_encoder(str(folder), SETTINGS)
-    fetched = load_encoder("someone/model", SETTINGS)
-    np.testing.assert_array_equal(fetched.encode(["a", "b b"]), local.encode(["a", "b b"]))
-    assert fetched.fingerprint == local.fingerprint
-    assert not any("pytorch_model" in path or "onnx" in path for path in served.asked)
-    served.shutdown()
-    served.server_close()
+    downloaded = load_encoder("someone/model", SETTINGS)
+    np.testing.assert_array_equal(downloaded.encode(["a", "b b"]), local.encode(["a", "b b"]))
+    assert downloaded.fingerprint == local.fingerprint
+    assert not any("pytorch_model" in path or "onnx" in path for path in hub.requested_paths)
+    hub.shutdown()
+    hub.server_close()
     assert load_encoder("someone/model", SETTINGS).fingerprint == local.fingerprint
 
 
-def test_pickled_weights_are_fetched_where_there_are_no_others(served: Hub) -> None:
-    folder = served.root / "someone" / "model"
+def test_pickled_weights_are_downloaded_where_there_are_no_safetensors(hub: Hub) -> None:
+    folder = hub.root / "someone" / "model"
     local = load_encoder(str(folder), SETTINGS)
     torch.save(transformers.AutoModel.from_pretrained(folder).state_dict(), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
     np.testing.assert_array_equal(load_encoder("someone/model", SETTINGS).encode(["a"]), local.encode(["a"]))
 
 
-@pytest.mark.usefixtures("served")
+@pytest.mark.usefixtures("hub")
 @pytest.mark.parametrize("name", ["someone/nothing", "nothing"])
-def test_a_model_the_hub_does_not_have(name: str) -> None:
+def test_model_missing_on_the_hub_is_an_error(name: str) -> None:
     with pytest.raises(ModelError, match=f"^{name}: no folder of this name, and no such model on the hub; check the name"):
         load_encoder(name, SETTINGS)
 
 
-def test_a_hub_that_cannot_be_reached(served: Hub) -> None:
-    served.shutdown()
-    served.server_close()
+def test_unreachable_hub_is_an_error(hub: Hub) -> None:
+    hub.shutdown()
+    hub.server_close()
     with pytest.raises(ModelError, match=r"^someone/model: no folder of this name, and the model hub cannot be reached"):
         load_encoder("someone/model", SETTINGS)
 
 
 @pytest.mark.parametrize("name", ["no/such/folder", "a b", "data/"])
-def test_a_name_that_is_neither_a_folder_nor_an_id(name: str) -> None:
+def test_name_that_is_neither_folder_nor_hub_id_is_an_error(name: str) -> None:
     with pytest.raises(ModelError, match="neither a folder nor a hub id"):
         load_encoder(name, SETTINGS)

@@ -1,4 +1,4 @@
-"""The static encoder equals the plain definition, whatever the batch, and fails clearly."""
+"""The static encoder against a reference of one text at a time, in any batch, and its errors."""
 
 import io
 import shutil
@@ -10,14 +10,14 @@ import pytest
 import sentencepiece
 
 from miner.config.commands import EncoderSettings
-from miner.encoders import Encoder, load_encoder, static, word_cache
+from miner.encoders import Encoder, load_encoder, static
 from miner.errors import ConfigError, ModelError
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def reference(folder: Path, text: str) -> np.ndarray:
-    """The mean of the piece vectors at length 1, one text at a time."""
+    """Return the normalized mean of the piece vectors of one text."""
     from safetensors.numpy import load_file
 
     vectors = load_file(folder / "vectors.safetensors")["vectors"].astype(np.float64)
@@ -27,45 +27,44 @@ def reference(folder: Path, text: str) -> np.ndarray:
     return mean / (np.linalg.norm(mean) or 1.0)
 
 
-def test_equals_the_definition(toy_encoder: Path) -> None:
+def test_vectors_equal_the_reference(toy_encoder: Path) -> None:
     texts = ["one two", "", "deux", "unknownword", "three three one", "trois trois un", "   "]
     vectors = load_encoder(str(toy_encoder)).encode(texts)
     assert vectors.dtype == np.float32
     np.testing.assert_allclose(vectors, [reference(toy_encoder, text) for text in texts], atol=1e-6)
-    np.testing.assert_array_equal(vectors[[1, 3, 6]], 0)  # nothing known in them
+    np.testing.assert_array_equal(vectors[[1, 3, 6]], 0)  # without a known piece
     np.testing.assert_allclose(vectors[4], vectors[5], atol=1e-6)
 
 
-def test_a_batch_does_not_change_its_members(toy_encoder: Path) -> None:
+def test_vectors_do_not_depend_on_the_batch(toy_encoder: Path) -> None:
     encoder = load_encoder(str(toy_encoder))
-    texts = [f"one {'two ' * (n % 7)} dix" for n in range(2 * static.SLICE + 3)]
+    texts = [f"one {'two ' * (n % 7)} dix" for n in range(2 * static.MAX_SLICE_TEXTS + 3)]
     alone = np.concatenate([encoder.encode([text]) for text in texts[:7]])
     np.testing.assert_array_equal(encoder.encode(texts), np.tile(alone, (len(texts) // 7 + 1, 1))[: len(texts)])
 
 
-def test_words_are_looked_up_once_and_come_out_as_in_their_sentence() -> None:
-    """On real sentences of three scripts, on marks that combine with a space or a word, and on spaces of every kind."""
+def test_splitting_by_word_equals_splitting_by_sentence() -> None:
+    """On real sentences in three scripts, on marks that combine with a space or a word, and on all kinds of spaces."""
     encoder = load_encoder("builtin")
     texts = [line for path in sorted(EXAMPLES.glob("*.txt")) for line in path.read_text(encoding="utf-8").splitlines()[:500]]
     texts += [
         f"{mark}a {mark} b{mark} \u0301 {mark}\u0300\u0301c" for mark in "\u0308\u3099\u3000\u00a8\u200d\u00a0\u2581\ufb01\U0001f469 "
     ]
     texts += ["  a   b ", " ", "", "\u2581", "日本語のテキスト、空白なし。", "ｆｕｌｌ　ｗｉｄｔｈ"]
-    assert encoder.by_word
-    found = encoder.pieces_of(texts)
-    assert [found.ids[start:end].tolist() for start, end in pairwise(found.bounds)] == encoder.pieces.encode(texts)
+    assert encoder.splits_by_word
+    pieces = encoder.split_texts(texts)
+    assert [pieces.ids[start:end].tolist() for start, end in pairwise(pieces.bounds)] == encoder.pieces.encode(texts)
 
 
-def test_known_words_are_bounded_and_change_nothing(toy_encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(word_cache, "KNOWN", 6)
-    encoder = load_encoder(str(toy_encoder))
-    for some in (["one", "two", "deux"], ["two", "new", "trois"], ["dix", "one", "deux", "five"], ["one"]):
-        vectors = encoder.encode([f"{word} three {word}" for word in some])
-        np.testing.assert_allclose(vectors, [reference(toy_encoder, f"{word} three {word}") for word in some], atol=1e-6)
-        assert len(encoder.words.known.words) <= 6
+def test_word_cache_is_bounded_and_does_not_change_vectors(toy_encoder: Path) -> None:
+    encoder = static.StaticEncoder(toy_encoder, max_cached_words=6)
+    for words in (["one", "two", "deux"], ["two", "new", "trois"], ["dix", "one", "deux", "five"], ["one"]):
+        vectors = encoder.encode([f"{word} three {word}" for word in words])
+        np.testing.assert_allclose(vectors, [reference(toy_encoder, f"{word} three {word}") for word in words], atol=1e-6)
+        assert len(encoder.words.table.words) <= 6
 
 
-def test_pieces_that_reach_over_spaces(tmp_path: Path) -> None:
+def test_pieces_that_cross_spaces(tmp_path: Path) -> None:
     train = sentencepiece.SentencePieceTrainer.train
     model = io.BytesIO()
     lines = [f"good morning {name} how are {others}" for name in ("sir", "madam", "friend") for others in ("you", "they")] * 20
@@ -73,53 +72,53 @@ def test_pieces_that_reach_over_spaces(tmp_path: Path) -> None:
     pieces = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
     static.save(tmp_path, np.random.default_rng(0).normal(size=(40, 8)), model.getvalue())
     encoder = load_encoder(str(tmp_path))
-    assert not encoder.by_word
+    assert not encoder.splits_by_word
     assert any("\u2581" in piece[1:] for piece in pieces.encode(lines[0], out_type=str))
     np.testing.assert_allclose(encoder.encode(lines[:3]), [reference(tmp_path, line) for line in lines[:3]], atol=1e-6)
 
 
-def test_it_is_an_encoder_and_of_nothing_makes_nothing(toy_encoder: Path) -> None:
+def test_static_encoder_is_an_encoder_and_accepts_no_texts(toy_encoder: Path) -> None:
     encoder = load_encoder(str(toy_encoder))
     assert isinstance(encoder, Encoder)
     assert encoder.encode([]).shape == (0, encoder.dim)
 
 
-def test_fingerprint_follows_the_content(toy_encoder: Path, tmp_path: Path) -> None:
-    before = load_encoder(str(toy_encoder))
+def test_fingerprint_depends_on_content_only(toy_encoder: Path, tmp_path: Path) -> None:
+    original = load_encoder(str(toy_encoder))
     copy = shutil.copytree(toy_encoder, tmp_path / "copy")
-    assert load_encoder(str(copy)).fingerprint == before.fingerprint
-    changed = before.vectors.copy()
+    assert load_encoder(str(copy)).fingerprint == original.fingerprint
+    changed = original.vectors.copy()
     changed[3, 0] += 0.5
     static.save(copy, changed, (toy_encoder / "sentencepiece.model").read_bytes())
-    assert load_encoder(str(copy)).fingerprint != before.fingerprint
+    assert load_encoder(str(copy)).fingerprint != original.fingerprint
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda folder: (folder / "vectors.safetensors").unlink(), "not whole"),
+        (lambda folder: (folder / "vectors.safetensors").unlink(), "incomplete"),
         (lambda folder: (folder / "vectors.safetensors").write_bytes(b"\x08\x00\x00"), "not the vectors"),
         (lambda folder: (folder / "sentencepiece.model").write_bytes(b"no model"), "not a SentencePiece model"),
-        (lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 1, "dim": 7}'), "want"),
+        (lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 1, "dim": 7}'), "imply"),
         (lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 99, "dim": 32}'), "format 1"),
-        (lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 1}'), "does not tell the dimension"),
+        (lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 1}'), "no valid dimension"),
         (lambda folder: (folder / "miner.json").write_text('{"kind": "magic"}'), "one of static, transformer"),
         (lambda folder: (folder / "miner.json").write_text("[1]"), "one of static, transformer"),
         (lambda folder: static.save(folder, np.full((20, 32), np.nan), (folder / "sentencepiece.model").read_bytes()), "NaN"),
     ],
 )
-def test_damage_is_named(toy_encoder: Path, tmp_path: Path, damage, message: str) -> None:
+def test_damaged_folder_is_an_error(toy_encoder: Path, tmp_path: Path, damage, message: str) -> None:
     folder = shutil.copytree(toy_encoder, tmp_path / "damaged")
     damage(folder)
     with pytest.raises(ModelError, match=message):
         load_encoder(str(folder)).encode(["one"])
 
 
-def test_no_such_encoder() -> None:
-    with pytest.raises(ModelError, match="no encoder folder there"):
+def test_missing_encoder_is_an_error() -> None:
+    with pytest.raises(ModelError, match="no such encoder folder"):
         load_encoder("./nowhere")
 
 
-def test_other_poolings_are_refused(toy_encoder: Path) -> None:
+def test_other_poolings_are_errors(toy_encoder: Path) -> None:
     with pytest.raises(ConfigError, match="always mean"):
         load_encoder(str(toy_encoder), EncoderSettings(pooling="cls"))

@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 
 from miner.errors import ModelError
 from miner.training import run
+from miner.training.config import TrainConfig
 from miner.training.heads import FirstTokenHead, NliHead, load_head, save_head
-from miner.training.settings import TrainConfig
 
 WORDS = {"eng": tiny.NUMBERS["eng_Latn"], "sco": tiny.NUMBERS["eng_Latn"], "rus": tiny.NUMBERS["rus_Cyrl"]}  # Scots speak as the English do
 ENGLISH, SCOTS, RUSSIAN = WORDS

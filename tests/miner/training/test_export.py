@@ -1,4 +1,4 @@
-"""What training leaves: one encoder in `miner`, sentence-transformers and transformers, and the classifiers beside it."""
+"""Exported encoders: equal in `miner`, sentence-transformers and transformers, with classifiers beside them."""
 
 import json
 import logging
@@ -19,46 +19,46 @@ from miner.encoders import load_encoder
 from miner.errors import ConfigError
 from miner.training import run
 from miner.training.batches import tower_index
-from miner.training.settings import TrainConfig
+from miner.training.config import TrainConfig
 
-pytestmark = pytest.mark.usefixtures("one_thread")  # what is tiny is done sooner without threads that wait for one another
+pytestmark = pytest.mark.usefixtures("one_thread")  # tiny models are faster in one thread
 
 
 def mean(state: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    return torch.stack([row[kept.bool()].mean(dim=0) for row, kept in zip(state, mask, strict=True)])
+    return torch.stack([row[is_token.bool()].mean(dim=0) for row, is_token in zip(state, mask, strict=True)])
 
 
-# Poolings from hidden states (embeddings first), as transformers gives them, and mask. Layers above layer:1 are not saved.
-PLAIN = {
+# Reference poolings of the hidden states of transformers (embeddings first) and mask. Layers above layer:1 are not exported.
+REFERENCE_POOLINGS = {
     "cls": lambda states, mask: states[-1][:, 0],  # noqa: ARG005
     "avg": lambda states, mask: mean(states[-1], mask),
     "avg_top2": lambda states, mask: (mean(states[-1], mask) + mean(states[-2], mask)) / 2,
     "avg_first_last": lambda states, mask: (mean(states[1], mask) + mean(states[-1], mask)) / 2,
     "layer:1": lambda states, mask: mean(states[1], mask),
-    "max": lambda states, mask: torch.stack([row[kept.bool()].amax(dim=0) for row, kept in zip(states[-1], mask, strict=True)]),
+    "max": lambda states, mask: torch.stack([row[is_token.bool()].amax(dim=0) for row, is_token in zip(states[-1], mask, strict=True)]),
 }
 
 
-def by_transformers(folder: Path, pooling: str, texts: list[str]) -> np.ndarray:
-    """Vectors by transformers alone, and the head by hand where one is kept."""
+def encode_with_transformers(folder: Path, pooling: str, texts: list[str]) -> np.ndarray:
+    """Encode with transformers alone, computing the pooling and an exported head by hand."""
     model, tokenizer = transformers.AutoModel.from_pretrained(folder).eval(), transformers.AutoTokenizer.from_pretrained(folder)
     inputs = tokenizer(texts, padding=True, truncation=True, max_length=9, return_tensors="pt")
     with torch.no_grad():
-        vectors = PLAIN[pooling](model(**inputs, output_hidden_states=True).hidden_states, inputs["attention_mask"])
+        vectors = REFERENCE_POOLINGS[pooling](model(**inputs, output_hidden_states=True).hidden_states, inputs["attention_mask"])
     for dense in folder.glob("*_Dense"):
         layer = load_file(dense / "model.safetensors")
         vectors = torch.tanh(vectors @ layer["linear.weight"].T + layer["linear.bias"])
     return torch.nn.functional.normalize(vectors, dim=1).numpy()
 
 
-@pytest.mark.parametrize("pooling", PLAIN)
+@pytest.mark.parametrize("pooling", REFERENCE_POOLINGS)
 @pytest.mark.parametrize("head", ["dropped", "kept", "none"])
-def test_what_comes_out_is_one_encoder_everywhere(folder: Path, pooling: str, head: str) -> None:
+def test_exported_encoder_is_equal_in_all_libraries(folder: Path, pooling: str, head: str) -> None:
     tiny.save_transformer(folder / "model", dropout=0.0)
     values = config(folder, steps=1)
     values["encoder"] |= {"pooling": pooling, "head": "none" if head == "none" else "mlp", "keep_head": head == "kept", "max_tokens": 9}
-    trainer = run._prepare(TrainConfig(**values), folder / "out")[0]
-    trainer._export()
+    trainer = run.prepare(TrainConfig(**values), folder / "out")[0]
+    trainer.export_encoders()
     texts = ["one two", "drei eins vier", "null", "nine " * 12]
     tower = trainer.towers[0]
     if head == "dropped":
@@ -71,11 +71,11 @@ def test_what_comes_out_is_one_encoder_everywhere(folder: Path, pooling: str, he
     np.testing.assert_allclose(ours, trained, atol=1e-5)
     np.testing.assert_allclose(theirs, trained, atol=1e-5)
     assert len(list(exported.glob("*_Dense"))) == (head == "kept")
-    np.testing.assert_allclose(by_transformers(exported, pooling, texts), trained, atol=1e-5)
+    np.testing.assert_allclose(encode_with_transformers(exported, pooling, texts), trained, atol=1e-5)
 
 
-def test_a_classifier_comes_out_beside_its_encoder(folder: Path) -> None:
-    """Its logits, by hand from the file, are right as often as the run says."""
+def test_classifier_is_saved_beside_its_encoder(folder: Path) -> None:
+    """Logits computed from the saved file have the accuracy that the run reports."""
     rows = [
         (tiny.sentence("eng_Latn", row), tiny.sentence("deu_Latn", row[::-1]), ["even", "odd"][row[0] % 2]) for row in tiny.numbers(60, 3)
     ]
@@ -87,7 +87,7 @@ def test_a_classifier_comes_out_beside_its_encoder(folder: Path) -> None:
     values["data"] = [{**source, "name": "joint"}, {**source, "name": "apart", "joint": False}]
     values["objective"] = [{"loss": "classification", "data": ["joint"]}, {"loss": "nli_head", "data": ["apart"]}]
     values["evaluation"] = {"metric": "accuracy", "files": [path], "columns": columns, "every": 25}
-    done = run.train(TrainConfig(**values), str(folder / "out"))
+    result = run.train(TrainConfig(**values), str(folder / "out"))
     exported = folder / "out" / "encoder"
     model, tokenizer = transformers.AutoModel.from_pretrained(exported).eval(), transformers.AutoTokenizer.from_pretrained(exported)
     with safe_open(exported / "classification.safetensors", "pt") as file:
@@ -95,42 +95,42 @@ def test_a_classifier_comes_out_beside_its_encoder(folder: Path) -> None:
         weight, bias = (file.get_tensor(f"layers.1.{name}") for name in ("weight", "bias"))
     with torch.no_grad():
         inputs = tokenizer([row[0] for row in rows], [row[1] for row in rows], padding=True, return_tensors="pt")
-        found = (model(**inputs).last_hidden_state[:, 0] @ weight.T + bias).argmax(dim=1).tolist()
-    assert np.mean([labels[place] == row[2] for place, row in zip(found, rows, strict=True)]) == pytest.approx(done.score)
+        predicted = (model(**inputs).last_hidden_state[:, 0] @ weight.T + bias).argmax(dim=1).tolist()
+    assert np.mean([labels[number] == row[2] for number, row in zip(predicted, rows, strict=True)]) == pytest.approx(result.score)
     assert load_file(exported / "nli_head.safetensors")["layers.3.weight"].shape == (2, 256)
     assert load_encoder(str(exported)).dim == tiny.WIDTH
 
 
-def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+def list_warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_training_goes_on_from_the_pooling_and_the_head_of_a_folder(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_training_continues_with_the_pooling_and_head_of_a_folder(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     values = config(folder, steps=1)
     values["encoder"] |= {"pooling": "max", "head": "mlp", "keep_head": True}
     first = Path(run.train(TrainConfig(**values), str(folder / "first")).encoder)
     values["encoder"] = {"kind": "transformer", "model": str(first), "head": "mlp"}
-    tower = run._prepare(TrainConfig(**values), folder / "second")[0].towers[0]
+    tower = run.prepare(TrainConfig(**values), folder / "second")[0].towers[0]
     assert tower.pooling == "max"
     torch.testing.assert_close(tower.head[0].weight.detach(), load_file(first / "2_Dense" / "model.safetensors")["linear.weight"])
-    assert not warnings(caplog)
+    assert not list_warnings(caplog)
     values["encoder"]["head"] = "none"
-    assert run._prepare(TrainConfig(**values), folder / "third")[0].towers[0].head is None
-    assert warnings(caplog) == [f"{first}: its Dense layer is not used; set encoder.head to mlp to continue from it"]
+    assert run.prepare(TrainConfig(**values), folder / "third")[0].towers[0].head is None
+    assert list_warnings(caplog) == [f"{first}: its Dense layer is not used; set encoder.head to mlp to continue from it"]
 
 
 @pytest.mark.parametrize("layers", [[(tiny.WIDTH, 16)], [(tiny.WIDTH, tiny.WIDTH)] * 2])
-def test_a_head_of_another_shape_is_not_gone_on_from(folder: Path, layers: list[tuple[int, int]]) -> None:
+def test_head_of_another_shape_is_an_error(folder: Path, layers: list[tuple[int, int]]) -> None:
     modules = [Transformer(str(folder / "model")), Pooling(tiny.WIDTH), *(Dense(*sizes) for sizes in layers)]
-    SentenceTransformer(modules=modules, device="cpu").save(str(folder / "given"))
+    SentenceTransformer(modules=modules, device="cpu").save(str(folder / "dense"))
     values = config(folder, steps=1)
-    values["encoder"] = {"kind": "transformer", "model": str(folder / "given"), "head": "mlp"}
-    with pytest.raises(ConfigError, match="its Dense layers are not one Linear of 32 and a Tanh"):
-        run._prepare(TrainConfig(**values), folder / "out")
+    values["encoder"] = {"kind": "transformer", "model": str(folder / "dense"), "head": "mlp"}
+    with pytest.raises(ConfigError, match="Dense layers are not one Linear of 32 and a Tanh"):
+        run.prepare(TrainConfig(**values), folder / "out")
 
 
-def test_texts_that_may_differ_go_through_the_encoder_of_the_anchors(folder: Path) -> None:
-    """Two towers are of two languages: what belongs to an anchor is in the other one, the second text of an NLI pair is not."""
+def test_second_texts_use_the_encoder_of_the_anchors(folder: Path) -> None:
+    """Two towers encode two languages: positives and negatives use the other tower, the second text of an NLI pair does not."""
     assert [tower_index(view, 2) for view in ("anchor", "second", "positive", "negative")] == [0, 0, 1, 1]
     rows = [("one", "two", "yes"), ("three", "four", "no")]
     source = {"strategy": "labelled_pairs", "labels": ["yes", "no"], "joint": False, "columns": {"first": 1, "second": 2, "label": 3}}
@@ -138,14 +138,14 @@ def test_texts_that_may_differ_go_through_the_encoder_of_the_anchors(folder: Pat
     values["encoder"]["towers"] = "pair"
     values["data"] = [{**source, "files": [str(tiny.write_tsv(folder / "nli.tsv", rows[0], rows[1:]))]}]
     values["objective"] = [{"loss": "nli_head"}]
-    trainer = run._prepare(TrainConfig(**values), folder / "out")[0]
-    tiny.gradients(trainer)
-    first, second = ([weight.grad is not None for weight in tower.parameters()] for tower in trainer.towers)
-    assert any(first)
-    assert not any(second)
+    trainer = run.prepare(TrainConfig(**values), folder / "out")[0]
+    tiny.compute_gradients(trainer)
+    first_has_gradient, second_has_gradient = ([weight.grad is not None for weight in tower.parameters()] for tower in trainer.towers)
+    assert any(first_has_gradient)
+    assert not any(second_has_gradient)
 
 
-def test_two_towers_come_out_as_two_encoders(folder: Path) -> None:
+def test_two_towers_are_exported_as_two_encoders(folder: Path) -> None:
     values = config(folder, steps=3)
     values["encoder"]["towers"] = "pair"
     values["objective"] = [{"loss": "momentum", "queue": 16, "momentum": 0.9}]

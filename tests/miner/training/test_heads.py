@@ -1,4 +1,4 @@
-"""Classifiers and masked language modelling beside contrast."""
+"""Classification heads and masked language modelling."""
 
 import math
 
@@ -7,12 +7,12 @@ import torch
 from torch import nn
 
 from miner.training.heads import FirstTokenHead, NliHead
-from miner.training.masking import IGNORED, mask_tokens, mlm_loss
+from miner.training.mlm import IGNORED, mask_tokens, mlm_loss
 
 MASK, VOCABULARY = 3, 5000
 
 
-def test_the_nli_head_is_its_formula() -> None:
+def test_nli_head_equals_its_formula() -> None:
     torch.manual_seed(0)
     head = NliHead(4).eval().double()
     u, v = torch.randn(2, 4).double(), torch.randn(2, 4).double()
@@ -24,7 +24,7 @@ def test_the_nli_head_is_its_formula() -> None:
         torch.testing.assert_close(head(u, v)[row], expected, rtol=1e-12, atol=1e-12)
 
 
-def test_the_first_token_head_is_linear_but_for_dropout() -> None:
+def test_first_token_head_is_linear_except_for_dropout() -> None:
     torch.manual_seed(0)
     head = FirstTokenHead(4, classes=2, dropout=0.5)
     x = torch.randn(64, 4)
@@ -33,38 +33,38 @@ def test_the_first_token_head_is_linear_but_for_dropout() -> None:
     assert not torch.equal(head.train()(x), head.eval()(x))
 
 
-def masked(probability: float, seed: int = 0) -> tuple[torch.Tensor, ...]:
+def mask_sample(probability: float, seed: int = 0) -> tuple[torch.Tensor, ...]:
     ids = torch.arange(200 * 500).reshape(200, 500) % (VOCABULARY - 10) + 10
     special = torch.zeros_like(ids, dtype=torch.bool)
     special[:, 0] = special[:, 400:] = True
     return ids, special, *mask_tokens(ids.clone(), special, probability, MASK, VOCABULARY, torch.Generator().manual_seed(seed))
 
 
-def test_masking_has_the_shares_of_bert() -> None:
-    ids, special, given, labels = masked(0.15)
-    chosen = labels != IGNORED
-    assert not (chosen & special).any()
-    torch.testing.assert_close(labels[chosen], ids[chosen])
-    assert torch.equal(given[~chosen], ids[~chosen])
-    count = int(chosen.sum())
-    kinds = {"mask": given == MASK, "same": given == ids, "other": (given != MASK) & (given != ids)}
-    for share, of, among in (
-        (0.15, chosen, ~special),
-        (0.8, kinds["mask"], chosen),
-        (0.1, kinds["same"], chosen),
-        (0.1, kinds["other"], chosen),
+def test_masking_uses_the_shares_of_bert() -> None:
+    ids, special, masked, labels = mask_sample(0.15)
+    is_chosen = labels != IGNORED
+    assert not (is_chosen & special).any()
+    torch.testing.assert_close(labels[is_chosen], ids[is_chosen])
+    assert torch.equal(masked[~is_chosen], ids[~is_chosen])
+    count = int(is_chosen.sum())
+    kinds = {"mask": masked == MASK, "same": masked == ids, "other": (masked != MASK) & (masked != ids)}
+    for share, subset, population in (
+        (0.15, is_chosen, ~special),
+        (0.8, kinds["mask"], is_chosen),
+        (0.1, kinds["same"], is_chosen),
+        (0.1, kinds["other"], is_chosen),
     ):
-        total = int(among.sum())
-        assert abs(int((of & among).sum()) - share * total) < 4 * math.sqrt(share * (1 - share) * total)
-    assert given[chosen & kinds["other"]].unique().numel() > 0.07 * count  # drawn from all of the vocabulary, not one token
+        total = int(population.sum())
+        assert abs(int((subset & population).sum()) - share * total) < 4 * math.sqrt(share * (1 - share) * total)
+    assert masked[is_chosen & kinds["other"]].unique().numel() > 0.07 * count  # drawn from the whole vocabulary
 
 
-def test_masking_follows_its_generator() -> None:
-    assert all(torch.equal(a, b) for a, b in zip(masked(0.15), masked(0.15), strict=True))
-    assert not torch.equal(masked(0.15)[2], masked(0.15, seed=1)[2])
+def test_masking_is_a_function_of_the_generator() -> None:
+    assert all(torch.equal(a, b) for a, b in zip(mask_sample(0.15), mask_sample(0.15), strict=True))
+    assert not torch.equal(mask_sample(0.15)[2], mask_sample(0.15, seed=1)[2])
 
 
-def test_the_mlm_loss_is_the_mean_over_masked_tokens() -> None:
+def test_mlm_loss_is_the_mean_over_masked_tokens() -> None:
     torch.manual_seed(0)
     tokens = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
     decoder = nn.Linear(4, 5).double()
@@ -74,10 +74,10 @@ def test_the_mlm_loss_is_the_mean_over_masked_tokens() -> None:
         logits = decoder(tokens[row, column]).tolist()
         expected += math.log(math.fsum(map(math.exp, logits))) - logits[labels[row, column]]
     assert mlm_loss(tokens, labels, decoder).item() == pytest.approx(expected / 3, rel=1e-12)
-    assert torch.autograd.gradcheck(lambda of: mlm_loss(of, labels, decoder), tokens)
+    assert torch.autograd.gradcheck(lambda vectors: mlm_loss(vectors, labels, decoder), tokens)
 
 
-def test_without_a_masked_token_the_mlm_loss_is_zero() -> None:
+def test_mlm_loss_is_zero_without_masked_tokens() -> None:
     tokens = torch.randn(1, 2, 4, requires_grad=True)
     loss = mlm_loss(tokens, torch.full((1, 2), IGNORED), nn.Linear(4, 5))
     loss.backward()

@@ -1,4 +1,4 @@
-"""The trainer: gradients, processes, resuming, what comes out and what goes wrong."""
+"""The trainer: gradients, distributed training, resuming, outputs and errors."""
 
 import json
 import os
@@ -17,32 +17,32 @@ import torch
 import yaml
 from command import miner
 from safetensors.torch import load_file
-from tiny import config, gradients, prepared
+from tiny import compute_gradients, config, prepare
 
 from miner.encoders import load_encoder
 from miner.errors import ConfigError, DataError, ModelError, StorageError
 from miner.training import errors as errors_module
 from miner.training import run
+from miner.training.config import TrainConfig
 from miner.training.heads import load_head
-from miner.training.settings import TrainConfig
 from miner.training.trainer import Trainer
 
 ROOT = Path(__file__).parents[3]
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")  # what is tiny is done sooner without threads that wait for one another
+pytestmark = pytest.mark.usefixtures("one_thread")  # tiny models are faster in one thread
 
 
-def train(values: dict[str, Any], output: Path, resume: bool = False) -> run.PreparedRun:
+def train(values: dict[str, Any], output: Path, resume: bool = False) -> run.TrainingResult:
     return run.train(TrainConfig(**values), str(output), resume)
 
 
-def weights(output: Path) -> dict[str, torch.Tensor]:
+def load_weights(output: Path) -> dict[str, torch.Tensor]:
     return dict(load_file(output / "encoder" / "model.safetensors"))
 
 
-def retrieval(encoder: str) -> float:
-    """How often the German of unseen numbers is nearest to their English."""
+def retrieval_accuracy(encoder: str) -> float:
+    """Return how often the German translation of unseen numbers is nearest to the English."""
     unseen = tiny.numbers(200, seed=7)
     loaded = load_encoder(encoder)
     source, target = (loaded.encode([tiny.sentence(lang, row) for row in unseen]) for lang in ("eng_Latn", "deu_Latn"))
@@ -56,7 +56,7 @@ def test_a_transformer_learns_to_translate(folder: Path) -> None:
     options = ("--set", "training.batch_size=48", "--json", folder / "f.json")
     result = miner("train", folder / "config.yaml", "--output", folder / "out", *options, report=True)
     assert result.exit_code == 0, result.output
-    assert retrieval(str(folder / "out" / "encoder")) > 0.6
+    assert retrieval_accuracy(str(folder / "out" / "encoder")) > 0.6
     assert json.loads((folder / "f.json").read_text())["examples"] == 80 * 48
     lines = [json.loads(line) for line in (folder / "out" / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [20, 40, 60, 80]
@@ -71,115 +71,115 @@ def test_a_transformer_learns_to_translate(folder: Path) -> None:
     ]
 
 
-def test_gradient_caching_changes_no_gradient(folder: Path) -> None:
+def test_gradient_cache_does_not_change_gradients(folder: Path) -> None:
     tiny.save_transformer(folder / "model", dropout=0.0)
-    whole, cached = gradients(prepared(folder, "a")), gradients(prepared(folder, "b", cache=5))
+    whole, cached = compute_gradients(prepare(folder, "a")), compute_gradients(prepare(folder, "b", cache=5))
     assert len(whole) > 20
-    for one, other in zip(whole, cached, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    for expected, gradient in zip(whole, cached, strict=True):
+        torch.testing.assert_close(expected, gradient, rtol=1e-4, atol=1e-6)
 
 
-def test_gradient_caching_drops_out_the_same_numbers_twice(folder: Path) -> None:
-    whole, cached = gradients(prepared(folder, "a")), gradients(prepared(folder, "b", cache=64))
-    assert all(torch.equal(one, other) for one, other in zip(whole, cached, strict=True))
+def test_gradient_cache_draws_the_same_dropout_in_both_passes(folder: Path) -> None:
+    whole, cached = compute_gradients(prepare(folder, "a")), compute_gradients(prepare(folder, "b", cache=64))
+    assert all(torch.equal(expected, gradient) for expected, gradient in zip(whole, cached, strict=True))
 
 
 GRADIENTS = """
 import sys, torch
 from pathlib import Path
 sys.path.insert(0, "tests/support")
-from tiny import gradients, prepared
-from miner.training import processes
+from tiny import compute_gradients, prepare
+from miner.training import distributed
 for objective in sys.argv[2:]:
-    trainer = prepared(Path(sys.argv[1]), objective, cache=7, objective=objective)
-    gradients(trainer)
-    processes.average_gradients(trainer.weights, trainer.accelerator)
-    if trainer.main:
+    trainer = prepare(Path(sys.argv[1]), objective, cache=7, objective=objective)
+    compute_gradients(trainer)
+    distributed.average_gradients(trainer.weights, trainer.accelerator)
+    if trainer.is_main_process:
         torch.save([weight.grad for weight in trainer.weights if weight.grad is not None], Path(sys.argv[1]) / f"{objective}.pt")
 """
 
 
 @pytest.mark.slow
-def test_two_processes_have_the_gradients_of_one(folder: Path) -> None:
+def test_two_processes_have_the_gradients_of_one_process(folder: Path) -> None:
     objectives = ["info_nce", "multi_positive", "label_contrast", "alignment", "momentum"]
     tiny.save_transformer(folder / "model", dropout=0.0)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "LOCAL_WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+    environment = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "LOCAL_WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", GRADIENTS, str(folder), *objectives]
-    started = [
+    processes = [
         subprocess.Popen(
-            command, cwd=ROOT, env={**os.environ, **common, "RANK": rank, "LOCAL_RANK": rank}, stderr=subprocess.PIPE, text=True
+            command, cwd=ROOT, env={**os.environ, **environment, "RANK": rank, "LOCAL_RANK": rank}, stderr=subprocess.PIPE, text=True
         )
         for rank in "01"
     ]
-    for process in started:
+    for process in processes:
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors
     for objective in objectives:
-        alone = gradients(prepared(folder, "alone", objective=objective))
-        together = torch.load(folder / f"{objective}.pt")
-        for one, other in zip(alone, together, strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+        expected = compute_gradients(prepare(folder, "one-process", objective=objective))
+        averaged = torch.load(folder / f"{objective}.pt")
+        for one_process, two_processes in zip(expected, averaged, strict=True):
+            torch.testing.assert_close(one_process, two_processes, rtol=1e-4, atol=1e-6)
 
 
-def test_steps_leave_no_record_behind(folder: Path) -> None:
-    """torch.manual_seed leaves a stack trace with CUDA that is not used yet: gigabytes in a long run."""
-    trainer = prepared(folder, "out")
+def test_steps_do_not_queue_cuda_calls(folder: Path) -> None:
+    """Before CUDA is used, torch.manual_seed keeps a stack trace of every call: gigabytes in a long run."""
+    trainer = prepare(folder, "out")
     before = len(torch.cuda._queued_calls)
-    gradients(trainer)
+    compute_gradients(trainer)
     assert len(torch.cuda._queued_calls) == before
 
 
 class KilledError(Exception):
-    pass
+    """Stands for a killed process."""
 
 
-@pytest.mark.parametrize("at", [3, 9])
-def test_killed_and_resumed_is_as_if_nothing_had_been(folder: Path, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("killed_step", [3, 9])
+def test_resumed_run_equals_an_uninterrupted_run(folder: Path, killed_step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     values = config(folder, checkpoint_every=5, accumulation=2)
     values["objective"] = [{"loss": "momentum", "queue": 50}, {"loss": "mlm"}]
     train(values, folder / "whole")
-    step = Trainer._step
+    take_step = Trainer.take_step
 
-    def killed(self: Trainer, rate: float) -> dict[str, float]:
-        if self.progress.step == at:
+    def fail_at_step(self: Trainer, rate: float) -> dict[str, float]:
+        if self.progress.step == killed_step:
             raise KilledError
-        return step(self, rate)
+        return take_step(self, rate)
 
-    monkeypatch.setattr(Trainer, "_step", killed)
+    monkeypatch.setattr(Trainer, "take_step", fail_at_step)
     with pytest.raises(KilledError):
         train(values, folder / "resumed")
     monkeypatch.undo()
-    assert (folder / "resumed" / "checkpoints").exists() == (at >= 5)
-    done = train(values, folder / "resumed", resume=True)
-    assert done.examples == 12 * 2 * 32
-    whole, resumed = weights(folder / "whole"), weights(folder / "resumed")
+    assert (folder / "resumed" / "checkpoints").exists() == (killed_step >= 5)
+    result = train(values, folder / "resumed", resume=True)
+    assert result.examples == 12 * 2 * 32
+    whole, resumed = load_weights(folder / "whole"), load_weights(folder / "resumed")
     assert whole.keys() == resumed.keys()
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
     logs = [[json.loads(line)["step"] for line in (folder / name / "log.jsonl").read_text().splitlines()] for name in ("whole", "resumed")]
     assert logs[0] == logs[1]
 
 
-def test_the_best_state_is_kept_and_training_stops_early(folder: Path) -> None:
+def test_best_encoder_is_kept_and_training_stops_early(folder: Path) -> None:
     tiny.write_pairs(folder / "dev.tsv", rows=60, seed=5)
     values = config(folder, steps=40, lr=0.02, schedule="constant")
-    dev = {"files": [str(folder / "dev.tsv")], "columns": {"source": "en", "target": "de"}, "every": 4, "patience": 2}
-    done = train({**values, "evaluation": dev}, folder / "out")
+    evaluation = {"files": [str(folder / "dev.tsv")], "columns": {"source": "en", "target": "de"}, "every": 4, "patience": 2}
+    result = train({**values, "evaluation": evaluation}, folder / "out")
     scores = [json.loads(line) for line in (folder / "out" / "log.jsonl").read_text().splitlines() if "score" in line]
-    best = max(range(len(scores)), key=lambda at: scores[at]["score"])
-    assert done.score == scores[best]["score"]
-    assert done.steps == 40 or len(scores) == best + 3
+    best = max(range(len(scores)), key=lambda index: scores[index]["score"])
+    assert result.score == scores[best]["score"]
+    assert result.steps == 40 or len(scores) == best + 3
     columns = [line.split("\t") for line in (folder / "dev.tsv").read_text().splitlines()[1:]]
     encoder = load_encoder(str(folder / "out" / "encoder"))
     source, target = (encoder.encode([row[side] for row in columns]) for side in (0, 1))
-    similarity, own = source @ target.T, np.arange(len(columns))
-    both = ((similarity.argmax(axis=1) == own).mean() + (similarity.argmax(axis=0) == own).mean()) / 2
-    assert both == pytest.approx(done.score)
+    similarity, rows = source @ target.T, np.arange(len(columns))
+    accuracy = ((similarity.argmax(axis=1) == rows).mean() + (similarity.argmax(axis=0) == rows).mean()) / 2
+    assert accuracy == pytest.approx(result.score)
 
 
-def test_scalars_are_written_for_tensorboard(folder: Path) -> None:
+def test_tensorboard_scalars_equal_the_log(folder: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     train(config(folder, log_every=4), folder / "out")
@@ -204,29 +204,29 @@ def test_scalars_are_written_for_tensorboard(folder: Path) -> None:
         (["encoder.model=./nowhere"], "nowhere"),
         (["encoder.max_tokens=999"], "room for 38 tokens"),
         (["objective.0.loss=cosine"], "objective.0"),
-        (["objective.0.loss=nli_head"], "it has no labels"),
+        (["objective.0.loss=nli_head"], "the source has no labels"),
         (["objective.0.data=[other]"], "no source 'other'"),
         (["training.device=cuda:7"], "cuda"),
         (["evaluation={files: [nowhere.tsv], columns: {source: en, target: de}}"], "nowhere.tsv: no such file"),
-        (["evaluation={files: [nowhere.tsv], columns: {first: en}}"], "retrieval wants a column for each of source, target"),
+        (["evaluation={files: [nowhere.tsv], columns: {first: en}}"], "retrieval needs exactly the columns source, target"),
         (["nonsense"], "--set nonsense: not a setting"),
         (["training.seed=-1"], "training.seed: input should be greater than or equal to 0"),
         (["training.betas=[1.5,0.9]"], "training.betas.0: input should be less than 1"),
         (["training={epochs: .inf}"], "training.epochs: input should be a finite number"),
-        (["training.dtype=float16", "training.device=cpu"], "training.dtype float16 is for a GPU"),
-        (["data.0.swap=true", "encoder.towers=pair"], "swap gives either side to either encoder"),
+        (["training.dtype=float16", "training.device=cpu"], "training.dtype float16 needs a GPU"),
+        (["data.0.swap=true", "encoder.towers=pair"], "swap mixes the sides"),
         (
             ["data.0.strategy=mined", "data.0.columns={}", "data.0.weigh_by_margin=true", "objective.0={loss: momentum}"],
-            "leave weigh_by_margin out",
+            "remove weigh_by_margin",
         ),
         (
             ["data.0.strategy=nli", "data.0.columns={premise: en, hypothesis: de, label: de}", "objective.0={loss: momentum}"],
-            "use info_nce there",
+            "use info_nce, or nli_head",
         ),
         (["data.0.strategy=unsupervised", "data.0.columns={lang: en}"], "no column for 'text'"),
     ],
 )
-def test_what_cannot_be_trained_is_one_line(folder: Path, changes: list[str], message: str) -> None:
+def test_errors_of_config_and_data_are_one_line(folder: Path, changes: list[str], message: str) -> None:
     (folder / "config.yaml").write_text(yaml.safe_dump(config(folder)))
     result = miner("train", folder / "config.yaml", "--output", folder / "out", *(word for change in changes for word in ("--set", change)))
     assert result.exit_code == 1, result.output
@@ -236,113 +236,113 @@ def test_what_cannot_be_trained_is_one_line(folder: Path, changes: list[str], me
     assert not (folder / "out").exists() or changes == ["training.lr=1e38"]
 
 
-def test_a_loss_that_is_no_number_names_step_and_examples(folder: Path) -> None:
+def test_nan_loss_reports_step_and_examples(folder: Path) -> None:
     (folder / "config.yaml").write_text(yaml.safe_dump(config(folder, lr=1e38)))
     result = miner("train", folder / "config.yaml", "--output", folder / "out")
     assert "step 2: the loss is nan" in result.stderr
     assert any(f"'{word} " in result.stderr for words in tiny.NUMBERS.values() for word in words)
 
 
-def test_out_of_memory_says_what_to_change(folder: Path) -> None:
-    trainer = prepared(folder, "out")
+def test_out_of_memory_reports_the_settings_to_change(folder: Path) -> None:
+    trainer = prepare(folder, "out")
     batch = trainer.streams[0].draw(np.random.default_rng(0))
     with pytest.raises(ModelError, match=r"step 3: .* 31 examples, 62 texts of up to 32 tokens; set training.gradient_cache"):  # noqa: SIM117
-        with errors_module.memory(batch, 3, trainer.towers[0]):
+        with errors_module.explain_out_of_memory(batch, 3, trainer.towers[0]):
             torch.empty(1 << 50)
 
 
-def test_weights_that_are_no_numbers_are_not_saved(folder: Path) -> None:
-    trainer = prepared(folder, "out")
+def test_infinite_weights_are_not_saved(folder: Path) -> None:
+    trainer = prepare(folder, "out")
     with torch.no_grad():
         trainer.weights[0][0, 0] = torch.inf
-    for save in (trainer._save, trainer._export):
-        with pytest.raises(DataError, match="it left weights that are no numbers"):
+    for save in (trainer.save_checkpoint, trainer.export_encoders):
+        with pytest.raises(DataError, match="weights became NaN or infinite"):
             save()
     assert not list((folder / "out").glob("encoder*"))
 
 
-def test_a_batch_of_more_than_there_is_says_so(folder: Path) -> None:
+def test_batch_larger_than_the_source_is_a_warning(folder: Path) -> None:
     tiny.write_pairs(folder / "pairs.tsv", rows=20)
     (folder / "config.yaml").write_text(yaml.safe_dump(config(folder, steps=1)))
     result = miner("train", folder / "config.yaml", "--output", folder / "out")
     assert result.exit_code == 0, result.output
-    assert "source 'parallel': fewer examples (20) than a batch takes (32)" in result.stderr
+    assert "source 'parallel': fewer examples (20) than the batch size (32)" in result.stderr
 
 
-def test_other_data_is_not_gone_on_with(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resume_with_changed_data_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = config(folder, checkpoint_every=5)
-    killed_run(values, folder / "out", monkeypatch)
+    run_and_kill(values, folder / "out", monkeypatch)
     tiny.write_pairs(folder / "pairs.tsv", rows=300)
-    with pytest.raises(DataError, match="files of source 'parallel' changed since the run began"):
+    with pytest.raises(DataError, match="files of source 'parallel' changed since the run started"):
         train(values, folder / "out", resume=True)
 
 
-def test_hard_negatives_count_whichever_other_loss_there_is(folder: Path) -> None:
+def test_hard_negatives_are_used_with_and_without_another_loss(folder: Path) -> None:
     rows = [[tiny.sentence(lang, row) for lang in tiny.NUMBERS] for row in tiny.numbers(40, seed=1)]
     tiny.write_tsv(folder / "triplets.tsv", ["anchor", "positive", "negative"], rows)
     values = config(folder, steps=1, log_every=1)
     columns = {role: role for role in ("anchor", "positive", "negative")}
     values["data"] = [{"strategy": "triplets", "files": [str(folder / "triplets.tsv")], "columns": columns}]
-    found = []
-    for name, beside in (("alone", []), ("beside", [{"loss": "info_nce", "weight": 1e-9}])):
-        values["objective"] = [{"loss": "label_contrast"}, *beside]
+    losses = []
+    for name, second_loss in (("alone", []), ("with", [{"loss": "info_nce", "weight": 1e-9}])):
+        values["objective"] = [{"loss": "label_contrast"}, *second_loss]
         train(values, folder / name)
-        found.append(json.loads((folder / name / "log.jsonl").read_text().splitlines()[0])["label_contrast"])
-    assert found[0] == found[1]
+        losses.append(json.loads((folder / name / "log.jsonl").read_text().splitlines()[0])["label_contrast"])
+    assert losses[0] == losses[1]
 
 
-def test_a_process_without_a_part_of_a_batch_is_refused(folder: Path) -> None:
+def test_batch_smaller_than_the_number_of_processes_is_an_error(folder: Path) -> None:
     settings = TrainConfig(**config(folder, batch_size=3))
-    run._check_processes(settings, 3)
+    run.check_batch_sizes(settings, 3)
     with pytest.raises(ConfigError, match="a batch of 3 for 4 processes; raise batch_size"):
-        run._check_processes(settings, 4)
+        run.check_batch_sizes(settings, 4)
 
 
-def test_a_full_disk_is_told_of(folder: Path) -> None:
-    """What safetensors raises is no OSError."""
-    trainer = prepared(folder, "out")
+def test_full_disk_is_a_storage_error(folder: Path) -> None:
+    """safetensors raises an error of its own, not an OSError."""
+    trainer = prepare(folder, "out")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
     try:
-        for save in (trainer._save, trainer._export):
+        for save in (trainer.save_checkpoint, trainer.export_encoders):
             with pytest.raises(StorageError, match="free some space or choose another --output"):
                 save()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, before)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_a_score_that_is_no_number_is_refused(folder: Path) -> None:
+def test_nan_gold_score_is_an_error(folder: Path) -> None:
     tiny.write_tsv(folder / "sts.tsv", ["a", "b", "score"], [["one", "eins", "3"], ["two", "zwei", "nan"]])
     values = config(folder)
     values["evaluation"] = {"metric": "sts", "files": [str(folder / "sts.tsv")], "columns": {"first": "a", "second": "b", "score": "score"}}
-    with pytest.raises(DataError, match=r"sts\.tsv: its scores are not all numbers"):
+    with pytest.raises(DataError, match=r"sts\.tsv: the scores are not all numbers"):
         train(values, folder / "out")
 
 
-def killed_run(values: dict[str, Any], output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that ends before it writes its encoder."""
+def run_and_kill(values: dict[str, Any], output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train and fail before the encoder is exported."""
 
-    def killed(_: Trainer) -> None:
+    def fail(_: Trainer) -> None:
         raise KilledError
 
-    monkeypatch.setattr(Trainer, "_export", killed)
+    monkeypatch.setattr(Trainer, "export_encoders", fail)
     with pytest.raises(KilledError):
         train(values, output)
     monkeypatch.undo()
 
 
 @pytest.mark.parametrize("name", ["dev.tsv", "words.txt"])
-def test_other_lexicons_and_dev_files_are_not_gone_on_with(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a file is missing the run cannot go on; once it is back, it does, and not with another in its place."""
+def test_resume_with_changed_lexicon_or_dev_file_is_an_error(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing or changed file stops the resumed run; once the file is restored, the run completes."""
     tiny.write_pairs(folder / "dev.tsv", rows=20, seed=5)
     (folder / "words.txt").write_text("one eins\n")
     values = config(folder, checkpoint_every=5)
     values["data"][0]["code_switch"] = {"lexicons": [str(folder / "words.txt")]}
-    dev = {"files": [str(folder / "dev.tsv")], "columns": {"source": "en", "target": "de"}, "every": 100}
-    values["evaluation"] = dev
-    killed_run(values, folder / "out", monkeypatch)
+    evaluation = {"files": [str(folder / "dev.tsv")], "columns": {"source": "en", "target": "de"}, "every": 100}
+    values["evaluation"] = evaluation
+    run_and_kill(values, folder / "out", monkeypatch)
     (folder / name).rename(folder / "away")
     with pytest.raises(DataError, match=f"{name}: no such file"):
         train(values, folder / "out", resume=True)
@@ -353,9 +353,9 @@ def test_other_lexicons_and_dev_files_are_not_gone_on_with(folder: Path, name: s
     assert train(values, folder / "out", resume=True).steps == 12
 
 
-def test_what_fails_before_a_run_goes_on_leaves_it_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_before_resuming_keeps_the_checkpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = config(folder, checkpoint_every=5)
-    killed_run(values, folder / "out", monkeypatch)
+    run_and_kill(values, folder / "out", monkeypatch)
     (folder / "model").rename(folder / "away")
     with pytest.raises(ModelError):
         train(values, folder / "out", resume=True)
@@ -363,8 +363,8 @@ def test_what_fails_before_a_run_goes_on_leaves_it_whole(folder: Path, monkeypat
     assert train(values, folder / "out", resume=True).steps == 12
 
 
-def test_losses_of_other_sources_have_names_of_their_own(folder: Path) -> None:
-    """The one without a number is the first of the config, whose classes are scored, whichever source comes first."""
+def test_repeated_losses_are_numbered_by_position(folder: Path) -> None:
+    """The loss without a number is the first of the config, and its classes are scored, whichever source comes first."""
     rows = [["one", "two", "yes"], ["three", "four", "no"]] * 8
     tiny.write_tsv(folder / "labels.tsv", rows[0], rows[1:])
     labelled = {"files": [str(folder / "labels.tsv")], "columns": {"first": 1, "second": 2, "label": 3}}
@@ -378,14 +378,14 @@ def test_losses_of_other_sources_have_names_of_their_own(folder: Path) -> None:
     line = json.loads((folder / "out" / "log.jsonl").read_text().splitlines()[0])
     assert line["loss"] == pytest.approx(sum(line[name] for name in ("info_nce", "info_nce_1", "classification", "classification_3")))
     encoder = folder / "out" / "encoder"
-    told = {name: load_head(encoder / f"{name}.safetensors")[1] for name in ("classification", "classification_3")}
-    assert told == {"classification": ("no", "yes"), "classification_3": ("yes", "no")}
+    labels_by_name = {name: load_head(encoder / f"{name}.safetensors")[1] for name in ("classification", "classification_3")}
+    assert labels_by_name == {"classification": ("no", "yes"), "classification_3": ("yes", "no")}
 
 
-def test_a_finished_run_is_not_written_over(folder: Path) -> None:
+def test_finished_run_is_not_overwritten(folder: Path) -> None:
     (folder / "config.yaml").write_text(yaml.safe_dump(config(folder, steps=2)))
     arguments = ["train", folder / "config.yaml", "--output", folder / "out"]
     assert miner(*arguments).exit_code == 0
-    assert "holds a run already; go on with it by --resume" in miner(*arguments).stderr
+    assert "already holds a run; continue it with --resume" in miner(*arguments).stderr
     assert miner(*arguments, "--resume").stdout == miner(*arguments, "--resume").stdout
-    assert "was begun with training.lr 0.002 instead of 1.0" in miner(*arguments, "--resume", "--set", "training.lr=1").stderr
+    assert "was started with training.lr 0.002 instead of 1.0" in miner(*arguments, "--resume", "--set", "training.lr=1").stderr

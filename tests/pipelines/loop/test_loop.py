@@ -310,7 +310,7 @@ INVALID_CONFIGS = {
     "pivot": ({"pivot": "fra"}, "no corpus for fra_Latn"),
     "language": ({"pairs": [["eng", "xx-yy-zz"]]}, "unknown language code"),
     "both": ({"start": {"encoder": "builtin", "train": train_config("a", steps=1)}}, "either encoder or train"),
-    "encoder": ({"start": {"encoder": "./none"}}, "no encoder folder there"),
+    "encoder": ({"start": {"encoder": "./none"}}, "no such encoder folder"),
     "not mined": ({"training": train_config("a", steps=1)}, "so mined pairs are not used"),
     "corpus": ({"corpora": {"eng": ["none.txt"], "deu": ["none.txt"]}}, "none.txt"),
     "seed": ({"training": train_config("none.parquet", "{round}/groups.parquet", steps=1)}, "none.parquet"),

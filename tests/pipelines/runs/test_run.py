@@ -170,7 +170,7 @@ def test_pairs_are_listed_all_or_around_a_pivot(pairs: Any, expected: list[str])
         ({"corpora": {"en": "missing.txt", "de": "de.txt"}}, "missing.txt: no such file"),
         ({"gold": "gold.tsv"}, "unknown setting 'gold'"),
         ({"runner": {"use": "far"}}, "runner: use names no profile"),
-        ({"encoder": "./nowhere"}, "nowhere: no encoder folder there"),
+        ({"encoder": "./nowhere"}, "nowhere: no such encoder folder"),
     ],
 )
 def test_what_cannot_be_is_one_line_and_leaves_nothing(

@@ -1,0 +1,33 @@
+"""The config of `miner train`: the encoder, its data, the losses and the steps. docs/training.md explains the settings."""
+
+from typing import TYPE_CHECKING, Annotated, Union
+
+import pydantic
+
+from miner.training.loss_terms import LOSSES
+from miner.training.settings import (
+    DataSettings,
+    EvaluationSettings,
+    ObjectiveSettings,
+    StaticSettings,
+    TrainingSettings,
+    TrainSettings,
+    TransformerSettings,
+)
+
+Field = pydantic.Field
+
+if TYPE_CHECKING:  # mypy cannot read a union that is built at run time
+    LossSettings = ObjectiveSettings
+else:
+    LossSettings = Annotated[Union[tuple(loss.settings for loss in LOSSES.values())], Field(discriminator="loss")]  # noqa: UP007
+
+
+class TrainConfig(TrainSettings):
+    """Settings of one training run."""
+
+    encoder: Annotated[StaticSettings | TransformerSettings, Field(discriminator="kind")]
+    data: tuple[DataSettings, ...] = Field(min_length=1)
+    objective: tuple[LossSettings, ...] = Field(min_length=1)
+    training: TrainingSettings
+    evaluation: EvaluationSettings | None = None
