@@ -160,7 +160,7 @@ class WriteShard(beam.DoFn):  # type: ignore[misc]
 
     def teardown(self) -> None:
         # Beam's objects are in reference cycles, and frozen objects are never collected: release the task explicitly.
-        vars(self).pop("task", None)
+        self.__dict__.pop("task", None)
 
     def process(self, name: str) -> None:
         # After an error that ends the stage, the other shards would fail too, or be written for nothing.

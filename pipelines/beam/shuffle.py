@@ -1,7 +1,7 @@
-"""From one step to the next: what a step makes of a shard is cut by id range, and an element of the next takes one range of all.
+"""Shuffle rows between the steps of a stage: a step partitions its output by id range, and a task of the next step reads one range of all.
 
-So a step that joins or groups by the id of the other side holds no more than a range of it. What is on its way is Arrow: a file
-for each element, with a batch for each range.
+A step that joins or groups by the ids of the other side then holds only one range of it. The intermediate files are Arrow: one file per
+task, with one record batch per range.
 """
 
 import contextlib
@@ -27,38 +27,38 @@ IN_PROCESS_ROWS = 1 << 23  # input rows up to which running the steps in this pr
 
 Numbers = npt.NDArray[np.int64]
 Parameters = ParamSpec("Parameters")
-WriteShard = Callable[Concatenate[int, str, Parameters], tuple[int, Mapping[str, int]]]  # shard index and URI -> rows and counts
+ShardFunction = Callable[Concatenate[int, str, Parameters], tuple[int, Mapping[str, int]]]  # shard index and URI -> rows and counts
 
 
 @dataclass(frozen=True)
 class ShuffleSteps:
-    """Steps that lead from one stage to another. They lie in `folder` until it is done; a run that was stopped goes on from there."""
+    """Intermediate steps before a stage. Their output is kept in `folder` until the stage is done, so that a stopped run can resume."""
 
-    kind: str  # what they are called in reports
+    kind: str  # name of the steps in logs and counters
     folder: str
-    key: str  # of all they are made from
-    rows: int  # to begin with
+    key: str  # fingerprint of the inputs
+    rows: int  # of the input
     options: Sequence[str] = ()
     in_process_rows: int = IN_PROCESS_ROWS  # with more rows, the steps run as Beam pipelines
 
     def apply(
-        self, name: str, shards: Sequence[str], function: WriteShard[Parameters], *args: Parameters.args, **kwargs: Parameters.kwargs
+        self, name: str, shards: Sequence[str], function: ShardFunction[Parameters], *args: Parameters.args, **kwargs: Parameters.kwargs
     ) -> "StepOutput":
-        """Make FOLDER/name, each of whose shards `function(index, uri, ...)` writes, which returns its rows and counts."""
+        """Write FOLDER/name: `function(index, uri, ...)` writes a shard and returns its rows and counts."""
         manifest = self.run(name, shards, ShuffleTask(self.place(name), function, *args, **kwargs))
         counts = sum((Counter(shard.counts) for shard in manifest.shards), Counter[str]())
         return StepOutput(self.place(name), shards, manifest.rows, counts)
 
-    def run(self, name: str, shards: Sequence[str], work: ShardTask) -> Manifest:
-        """Make FOLDER/name, whose shards are made by `work`."""
+    def run(self, name: str, shards: Sequence[str], task: ShardTask) -> Manifest:
+        """Write FOLDER/name with a task."""
         stage = Stage(self.place(name), self.kind, {}, {"made from": self.key})
-        made_from = dict.fromkeys(shards, stage.key())
+        shard_keys = dict.fromkeys(shards, stage.key())
         if self.rows > self.in_process_rows:
-            return run_stage(stage, made_from, work, self.options)
+            return run_stage(stage, shard_keys, task, self.options)
         try:
-            return _run_here(stage, made_from, work)
+            return _run_in_process(stage, shard_keys, task)
         except MinerError:
-            self.remove()  # it is soon made again
+            self.remove()  # cheap to write again
             raise
 
     def place(self, name: str) -> str:
@@ -91,7 +91,7 @@ class ShuffleTask(ShardTask, Generic[Parameters]):
 
     row_unit = None
 
-    def __init__(self, folder: str, function: WriteShard[Parameters], *args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
+    def __init__(self, folder: str, function: ShardFunction[Parameters], *args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
         self.folder = folder
         self.function = function
         self.args = args
@@ -101,31 +101,31 @@ class ShuffleTask(ShardTask, Generic[Parameters]):
         return self.function(stages.shard_index(name), storage.join(self.folder, name), *self.args, **self.kwargs)
 
 
-def _run_here(stage: Stage, made_from: Mapping[str, str], work: ShardTask) -> Manifest:
+def _run_in_process(stage: Stage, shard_keys: Mapping[str, str], task: ShardTask) -> Manifest:
     stage.start()
-    pending = stage.reopen(made_from)
+    pending = stage.reopen(shard_keys)
     if pending:
-        work.setup()
+        task.setup()
     for name in pending:
-        rows, counts = work.write_shard(name)
-        stage.mark_done(name, rows, made_from[name], counts)
-    return stage.finish(made_from)
+        rows, counts = task.write_shard(name)
+        stage.mark_done(name, rows, shard_keys[name], counts)
+    return stage.finish(shard_keys)
 
 
 def names(ranges: int) -> list[str]:
-    """The files of the elements that take one range each."""
+    """Return the file names of the tasks that process one range each."""
     return [stages.shard_name(index, ranges, SUFFIX) for index in range(ranges)]
 
 
 def arrow_name(shard: str) -> str:
-    """The file that an element makes of a Parquet shard."""
+    """Return the file name of the task that processes a Parquet shard."""
     return shard.removesuffix(".parquet") + SUFFIX
 
 
-def scatter(uri: str, table: pa.Table, numbers: Numbers, ranges: int, metadata: Mapping[str, str] | None = None) -> None:
-    """Write the rows (n,) of a table as a file with one batch for each range, by their numbers (n,) from 0."""
-    order = np.argsort(numbers, kind="stable")
-    bounds = np.searchsorted(numbers[order], np.arange(ranges + 1))
+def scatter(uri: str, table: pa.Table, range_indexes: Numbers, ranges: int, metadata: Mapping[str, str] | None = None) -> None:
+    """Write a table of n rows as a file with one batch per range. `range_indexes` (n,) is the range of each row, from 0."""
+    order = np.argsort(range_indexes, kind="stable")
+    bounds = np.searchsorted(range_indexes[order], np.arange(ranges + 1))
     table = table.take(pa.array(order)).combine_chunks()
     schema = table.schema.with_metadata(metadata)
     batch = table.to_batches()[0] if len(table) else pa.RecordBatch.from_pylist([], schema=table.schema)
@@ -135,55 +135,56 @@ def scatter(uri: str, table: pa.Table, numbers: Numbers, ranges: int, metadata: 
 
 
 def scatter_by_id(uri: str, table: pa.Table, column: str, ranges: int, metadata: Mapping[str, str] | None = None) -> None:
-    """The same by the ids of a column, whose ranges are those of `miner.text.sharding`."""
+    """Write a table with one batch per id range of a column (see `miner.text.sharding`)."""
     scatter(uri, table, range_of(table[column].to_numpy(), ranges), ranges, metadata)
 
 
 def gather(folder: str, shards: Sequence[str], index: int) -> pa.Table:
-    """Range `index` of all shards in a folder, in their order."""
+    """Read range `index` of several files, in their order."""
     return together([read(storage.join(folder, shard), index) for shard in shards])
 
 
 def together(tables: Sequence[pa.Table]) -> pa.Table:
+    """Concatenate tables without their metadata into one chunk, with common dictionaries."""
     return pa.concat_tables([table.replace_schema_metadata(None) for table in tables]).unify_dictionaries().combine_chunks()
 
 
 def read(uri: str, index: int) -> pa.Table:
-    """Range `index` of one file."""
-    with _opened(uri) as reader:
+    """Read range `index` of one file."""
+    with _open_arrow(uri) as reader:
         return pa.Table.from_batches([reader.get_batch(index)])
 
 
 def metadata_of(uri: str) -> dict[str, str]:
-    """What `scatter` was told to write beside the rows."""
-    with _opened(uri) as reader:
+    """Read the metadata that `scatter` stored with the rows."""
+    with _open_arrow(uri) as reader:
         return {name.decode(): value.decode() for name, value in (reader.schema.metadata or {}).items()}
 
 
 @contextlib.contextmanager
-def _opened(uri: str) -> Iterator[Any]:
-    """A file that `scatter` wrote; StorageError where it is not whole."""
+def _open_arrow(uri: str) -> Iterator[Any]:
+    """Open a file written by `scatter`. Raises StorageError if it is damaged."""
     fs, path = storage.filesystem(uri)
     try:
         with fs.open(path, "rb") as handle, pa.ipc.open_file(handle) as reader:
             yield reader
     except (pa.ArrowInvalid, OSError) as error:
-        raise StorageError(f"{uri}: not a whole Arrow file; delete it and run the same command again") from error
+        raise StorageError(f"{uri}: not a complete Arrow file; delete it and run the same command again") from error
 
 
 class TextsById:
-    """Tables in shards that are sorted by id, read by id range. Opened in each worker: reads the ends of the files."""
+    """Shards of tables that are sorted by id, read by id range. Create it in the worker, because it reads the footers of the files."""
 
     def __init__(self, folder: str, shards: Sequence[Shard]) -> None:
-        found = {uri: id_span(uri) for uri in (storage.join(folder, shard.name) for shard in shards if shard.rows)}
-        self.spans = {uri: ends for uri, ends in found.items() if ends is not None}
+        spans = {uri: id_span(uri) for uri in (storage.join(folder, shard.name) for shard in shards if shard.rows)}
+        self.spans = {uri: span for uri, span in spans.items() if span is not None}
 
     def read(self, index: int, ranges: int) -> list[pa.Table]:
-        """What each shard has in a range, by shard; none that has nothing."""
-        found = []
+        """Read the rows of an id range from every shard that overlaps it, one table per shard."""
+        tables = []
         for uri, span in self.spans.items():
             low, high = range_of(np.array(span), ranges)
             if low <= index <= high:
                 table = storage.read_table(uri)
-                found.append(table if low == high else table.filter(pa.array(range_of(table["id"].to_numpy(), ranges) == index)))
-        return found
+                tables.append(table if low == high else table.filter(pa.array(range_of(table["id"].to_numpy(), ranges) == index)))
+        return tables

@@ -196,7 +196,7 @@ def _input_faults(folder: str, manifest: Manifest) -> Iterator[OutputFault]:
             yield from _compare_inputs(folder, manifest.inputs, _checksums(storage.join(parent, SENTENCES)), SENTENCES)
         elif manifest.stage == candidates.STAGE and manifest.details:
             neighbours = storage.join(parent, NEIGHBOURS)
-            checksums = {}
+            checksums: dict[str, str] = {}
             for direction in (FORWARD, BACKWARD):
                 checksums |= _checksums(storage.join(neighbours, direction), f"{direction}/")
             yield from _compare_inputs(folder, manifest.inputs, checksums, NEIGHBOURS)

@@ -16,10 +16,10 @@ FRENCH = ("un", "deux", "trois", "quatre", "cinq", "sept", "huit", "neuf")
 
 
 def sentences(number: int) -> list[str]:
-    """Those of one language: the meanings of even languages are in English words, of odd ones in French; each language lacks one."""
+    """Return the sentences of a language: English words if its number is even, else French; each language lacks some meanings."""
     words = (ENGLISH, FRENCH)[number % 2]
     meanings = [pair for pair in itertools.combinations(range(len(words)), 2) if sum(pair) % len(LANGUAGES) != number]
-    return [" ".join(words[each] for each in meaning) for meaning in meanings]
+    return [" ".join(words[index] for index in meaning) for meaning in meanings]
 
 
 def meaning(sentence: str) -> tuple[int, ...]:
@@ -36,14 +36,14 @@ def test_each_corpus_is_embedded_once_and_all_pairs_are_mined(toy_encoder: Path,
     result = miner("run", tmp_path / "run.yaml", "--no-report")
     assert result.exit_code == 0, result.output
     summary = json.loads((tmp_path / "out/run.json").read_text())
-    ran = Counter((record["stage"], record["folder"]) for record in summary["stages"])
-    assert [count for (stage, _), count in ran.items() if stage == "embeddings"] == [1] * len(LANGUAGES)
+    runs = Counter((record["stage"], record["folder"]) for record in summary["stages"])
+    assert [count for (stage, _), count in runs.items() if stage == "embeddings"] == [1] * len(LANGUAGES)
     assert summary["counters"]["embeddings"]["sentences"] == sum(len(sentences(number)) for number in range(len(LANGUAGES)))
     assert list(summary["pairs"]) == ["-".join(pair) for pair in itertools.combinations(LANGUAGES, 2)]
     assert len(summary["pairs"]) == 45
-    for one, other in itertools.combinations(range(len(LANGUAGES)), 2):
-        folder = tmp_path / "out/pairs" / f"{LANGUAGES[one]}-{LANGUAGES[other]}"
+    for source, target in itertools.combinations(range(len(LANGUAGES)), 2):
+        folder = tmp_path / "out/pairs" / f"{LANGUAGES[source]}-{LANGUAGES[target]}"
         lines = gzip.decompress((folder / "bitext.tsv.gz").read_bytes()).decode().splitlines()
-        found = [tuple(map(meaning, line.split("\t")[1:])) for line in lines]
-        common = {meaning(text) for text in sentences(one)} & {meaning(text) for text in sentences(other)}
-        assert {source for source, target in found if source == target} == common, folder.name
+        pairs = [tuple(map(meaning, line.split("\t")[1:])) for line in lines]
+        common = {meaning(text) for text in sentences(source)} & {meaning(text) for text in sentences(target)}
+        assert {first for first, second in pairs if first == second} == common, folder.name
