@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 @click.option(
     "--hardware", metavar="NAME", help="Plan for cpu8, cpu32, l4, l40s, a100, h100, h200 or one of --rates, not for this machine."
 )
-@click.option("--workers", type=int, metavar="N", help="Machines that work side by side.")
-@click.option("--price", type=float, metavar="MONEY", help="Of an hour of one machine.")
-@click.option("--rates", metavar="FILE", help="Speeds of machines: what the section `plan` of CONFIG says, in a file of its own.")
+@click.option("--workers", type=int, metavar="N", help="Number of machines that work in parallel.")
+@click.option("--price", type=float, metavar="MONEY", help="Price of one machine for an hour.")
+@click.option("--rates", metavar="FILE", help="YAML file with the section `plan` of CONFIG, such as measured speeds of machines.")
 @options.json_option
-def command(config: str, changes: tuple[str, ...], rates: str | None, json_file: str | None, **given: Any) -> None:
-    """Tell what `miner run CONFIG` would take: hours, memory, disk, index and money.
+def command(config: str, changes: tuple[str, ...], rates: str | None, json_file: str | None, **settings: Any) -> None:
+    """Estimate what `miner run CONFIG` would take: hours, memory, disk, index and money.
 
-    Corpora are counted or, where they are large, estimated; this machine is tried out for some seconds. Nothing is written.
+    Corpora are counted or, where they are large, sampled; this machine is measured for some seconds. Nothing is written.
 
     \b
     Example:
@@ -36,19 +36,20 @@ def command(config: str, changes: tuple[str, ...], rates: str | None, json_file:
     from miner.config.runs import RunConfig
     from pipelines.runs import plan
 
-    settings = load_yaml(RunConfig, config, changes)
-    asked = PlanSettings.check(**{name: value for name, value in given.items() if value is not None})
+    run_config = load_yaml(RunConfig, config, changes)
+    plan_settings = PlanSettings.check(**{name: value for name, value in settings.items() if value is not None})
     if rates is not None:
-        asked = asked.over(load_yaml(PlanSettings, rates))
-    found = plan.make(settings.model_copy(update={"plan": asked.over(settings.plan)}))
+        plan_settings = plan_settings.over(load_yaml(PlanSettings, rates))
+    run_plan = plan.make_plan(run_config.model_copy(update={"plan": plan_settings.over(run_config.plan)}))
     console.close_bar()
-    console.write_figures(json_file, found.figures())
-    click.echo(summary(found))
+    console.write_figures(json_file, run_plan.figures())
+    click.echo(summary(run_plan))
 
 
 def summary(plan: "RunPlan") -> str:
-    """Corpora, pairs, stages, and what they come to."""
-    blocks = [_corpora(plan), _pairs(plan), _stages(plan), [_total(plan), *(f"note: {told}" for told in plan.advice)]]
+    """Return the tables of corpora, pairs and stages, the totals and the advice."""
+    totals = [_totals(plan), *(f"note: {advice}" for advice in plan.advice)]
+    blocks = [_corpora(plan), _pairs(plan), _stages(plan), totals]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
@@ -56,68 +57,71 @@ def _corpora(plan: "RunPlan") -> list[str]:
     rows = [
         (
             name,
-            f"{corpus.sized.sentences:,}",
-            size(corpus.sized.sentences * corpus.sized.text),
-            str(corpus.sized.shards),
-            corpus.why,
+            f"{corpus.size.sentences:,}",
+            format_bytes(corpus.size.sentences * corpus.size.text_bytes),
+            str(corpus.size.shards),
+            corpus.reason,
         )
         for name, corpus in plan.corpora.items()
     ]
-    return table(("corpus", "sentences", "text", "shards", "how that is known, duplicates included"), rows, "<>>><")
+    return table(("corpus", "sentences", "text", "shards", "method, duplicates included"), rows, "<>>><")
 
 
 def _pairs(plan: "RunPlan") -> list[str]:
     rows = [
-        (name, chosen.engine, " and ".join(dict.fromkeys(chosen.index or ("-",))), f"{chosen.recall:g}", chosen.why)
-        for name, chosen in plan.pairs.items()
+        (name, choice.engine, " and ".join(dict.fromkeys(choice.factories or ("-",))), f"{choice.recall:g}", choice.reason)
+        for name, choice in plan.pairs.items()
     ]
-    return table(("pair", "engine", "index", "recall", "why"), rows, "<<<><")
+    return table(("pair", "engine", "index", "recall", "reason"), rows, "<<<><")
 
 
 def _stages(plan: "RunPlan") -> list[str]:
     rows = [
         (
             stage.name,
-            time(stage.seconds),
-            size(stage.need.memory),
-            size(stage.need.disk),
-            size(stage.need.passing) if stage.need.passing else "",
+            format_seconds(stage.seconds),
+            format_bytes(stage.need.memory),
+            format_bytes(stage.need.disk),
+            format_bytes(stage.need.temporary_disk) if stage.need.temporary_disk else "",
         )
         for stage in plan.stages
     ]
-    return table(("stage", "time", "memory", "disk", "for a while"), [*[(name, "done", "", "", "") for name in plan.done], *rows], "<>>>>")
+    done = [(name, "done", "", "", "") for name in plan.done]
+    return table(("stage", "time", "memory", "disk", "temporary"), [*done, *rows], "<>>>>")
 
 
-def _total(plan: "RunPlan") -> str:
-    """The last line."""
-    machines = "this machine" if (plan.machine, plan.workers) == ("here", 1) else f"{plan.workers} x {plan.machine}"
-    money = "" if plan.money is None else f"; {plan.money:,.2f} at {plan.price:g} an hour of a machine"
+def _totals(plan: "RunPlan") -> str:
+    """Return the line of totals."""
+    workers = plan.pool.workers
+    machines = "this machine" if (plan.machine, workers) == ("here", 1) else f"{workers} x {plan.machine}"
+    money = "" if plan.money is None else f"; {plan.money:,.2f} at {plan.price:g} per machine and hour"
     return (
-        f"{time(plan.seconds)} on {machines}, {size(plan.memory)} of memory for a worker, {size(plan.disk)} on disk and"
-        f" {size(plan.most_disk)} at most{money}"
+        f"{format_seconds(plan.seconds)} on {machines}, {format_bytes(plan.memory)} of memory per worker, {format_bytes(plan.disk)} on disk"
+        f" and {format_bytes(plan.most_disk)} at most{money}"
     )
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], sides: str) -> list[str]:
-    """Lines with columns as wide as what stands in them, to the left (<) or to the right (>)."""
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], alignments: str) -> list[str]:
+    """Return the lines of a table; each column is aligned to the left (<) or to the right (>)."""
     if not rows:
         return []
-    widths = [max(len(row[at]) for row in (head, *rows)) for at in range(len(head))]
+    widths = [max(len(cell) for cell in column) for column in zip(head, *rows, strict=True)]
     return [
-        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)).rstrip() for row in (head, *rows)
+        "  ".join(f"{cell:{alignment}{width}}" for cell, alignment, width in zip(row, alignments, widths, strict=True)).rstrip()
+        for row in (head, *rows)
     ]
 
 
-def time(seconds: float) -> str:
-    """Seconds, minutes, hours or days."""
-    for unit, length in (("days", 172_800), ("h", 7200), ("min", 120)):
-        if seconds >= length:
-            return f"{seconds / {'days': 86_400, 'h': 3600, 'min': 60}[unit]:,.1f} {unit}"
+def format_seconds(seconds: float) -> str:
+    """Format a duration in seconds, minutes, hours or days."""
+    for unit, minimum, length in (("days", 172_800, 86_400), ("h", 7200, 3600), ("min", 120, 60)):
+        if seconds >= minimum:
+            return f"{seconds / length:,.1f} {unit}"
     return f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
 
 
-def size(amount: float) -> str:
-    """Bytes as kB, MB, GB or TB."""
+def format_bytes(amount: float) -> str:
+    """Format bytes as kB, MB, GB or TB."""
     for unit, length in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if amount >= length:
             return f"{amount / length:,.1f} {unit}"

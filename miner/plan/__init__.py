@@ -1,1 +1,1 @@
-"""What a run would take, before anything runs: how much text there is, how fast a machine is, and the arithmetic between them."""
+"""What a run would take, before it runs: the size of the corpora, the speed of a machine, and the cost of every stage."""

@@ -1,7 +1,7 @@
-"""How many lines a corpus has, without reading all of it, and some of them to try things out with.
+"""Count or estimate the lines of a corpus without reading all of it, and keep a sample of them.
 
-Parquet tells by its metadata, and what is small is counted. Of larger text some parts are looked at: windows of a plain file,
-spread evenly, and the start of a compressed one. What was not looked at then has as many lines for a byte.
+Parquet files record their number of rows, and small text is counted. Larger text is sampled: evenly spread windows of a plain file, and the
+start of a compressed one. The rest is assumed to have as many lines per byte.
 """
 
 import math
@@ -16,130 +16,145 @@ from miner.config.commands import TextSettings
 from miner.errors import DataError
 from miner.text import readers, streams
 
-COUNTED = 64 << 20  # bytes of text that are looked at whole
-FILES = 16  # that are looked into, of a corpus that has more
-WINDOWS, WINDOW = 8, 1 << 20  # parts of a plain file, and their bytes
-KEPT = 1 << 17  # bytes of a part that are kept to try things out with
-TEXTS = 50_000  # sentences of a corpus, for the same
+MAX_SAMPLED_SENTENCES = 50_000  # of a corpus
 
 
 @dataclass(frozen=True)
-class FileEstimate:
-    """What was seen of one file."""
+class SamplingSettings:
+    """How much of a large corpus is read."""
+
+    counted_bytes: int = 64 << 20  # text up to this size is counted completely
+    max_files: int = 16  # that are sampled, of a corpus that has more
+    num_windows: int = 8  # of a plain file
+    window_bytes: int = 1 << 20
+    head_bytes: int = streams.HEAD_BYTES  # of a compressed file
+    head_step_bytes: int = streams.HEAD_STEP_BYTES  # decompressed at a time
+    kept_bytes: int = 1 << 17  # of the lines of a window or head
+
+
+DEFAULT_SAMPLING = SamplingSettings()
+
+
+@dataclass(frozen=True)
+class FileSample:
+    """What was read of one file."""
 
     uri: str
     size: int  # bytes of the file
-    seen: int  # bytes of it that were looked at
-    lines: int  # in these
-    kept: bytes  # some of the lines, the first of the file before the others; of Parquet none
+    bytes_read: int
+    lines: int  # in the bytes read
+    kept_lines: bytes  # the first line of the file among them; empty for Parquet
 
 
 @dataclass(frozen=True)
 class LineCount:
-    """How many lines a corpus has, and how that is known."""
+    """The number of lines of a corpus, and how it was determined."""
 
     lines: float
-    looks: tuple[FileEstimate, ...]
+    files: tuple[FileSample, ...]
     exact: bool
-    why: str  # in a few words
+    reason: str
 
 
-def count(uris: Sequence[str]) -> LineCount:
-    """The lines of these inputs; DataError for one that cannot be read."""
-    sizes = {uri: _size(uri) for uri in uris}
-    tables = [_table(uri, size) for uri, size in sizes.items() if streams.split_extensions(uri)[0] == ".parquet"]
-    packed: dict[str, dict[str, int]] = defaultdict(dict)  # compression -> its files
+def count_lines(uris: Sequence[str], sampling: SamplingSettings = DEFAULT_SAMPLING) -> LineCount:
+    """Count or estimate the lines of these inputs. Raises DataError for one that cannot be read."""
+    sizes = {uri: _file_size(uri) for uri in uris}
+    tables = [_read_table_size(uri, size) for uri, size in sizes.items() if streams.split_extensions(uri)[0] == ".parquet"]
+    texts: dict[str, dict[str, int]] = defaultdict(dict)  # compression -> sizes of its files
     for uri in sizes.keys() - {table.uri for table in tables}:
-        packed[streams.split_extensions(uri)[1]][uri] = sizes[uri]
-    whole = sum(sum(files.values()) for files in packed.values()) <= COUNTED
-    looks, lines = list(tables), float(sum(table.lines for table in tables))
-    for compression, files in packed.items():
-        found = [_text(uri, files[uri], compression, whole) for uri in _some(sorted(files), whole)]
-        seen = sum(look.seen for look in found)
-        lines += sum(look.lines for look in found) * sum(files.values()) / max(1, seen)
-        looks += found
-    return LineCount(lines, tuple(looks), whole, _why(looks, lines, sum(sizes.values())) if not whole else "counted")
+        texts[streams.split_extensions(uri)[1]][uri] = sizes[uri]
+    is_exact = sum(sum(files.values()) for files in texts.values()) <= sampling.counted_bytes
+    samples, lines = list(tables), float(sum(table.lines for table in tables))
+    for compression, files in texts.items():
+        sampled_uris = sorted(files) if is_exact else _spread(sorted(files), sampling.max_files)
+        text_samples = [_sample_text(uri, files[uri], compression, sampling, is_exact) for uri in sampled_uris]
+        bytes_read = sum(sample.bytes_read for sample in text_samples)
+        lines += sum(sample.lines for sample in text_samples) * sum(files.values()) / max(1, bytes_read)
+        samples += text_samples
+    reason = "counted" if is_exact else _estimate_reason(samples, lines, sum(sizes.values()))
+    return LineCount(lines, tuple(samples), is_exact, reason)
 
 
-def _why(looks: Sequence[FileEstimate], lines: float, size: int) -> str:
-    seen = sum(look.seen for look in looks)
-    return f"estimated by {seen / 1e6:,.0f} of {size / 1e6:,.0f} MB, {size / max(1.0, lines):,.0f} bytes a line"
+def _estimate_reason(samples: Sequence[FileSample], lines: float, size: int) -> str:
+    bytes_read = sum(sample.bytes_read for sample in samples)
+    return f"estimated by {bytes_read / 1e6:,.0f} of {size / 1e6:,.0f} MB, {size / max(1.0, lines):,.0f} bytes a line"
 
 
-def _size(uri: str) -> int:
+def _file_size(uri: str) -> int:
     fs, path = storage.filesystem(uri)
     with streams.convert_read_errors(uri, ""):
         size = fs.size(path)
-    return 0 if size is None else int(size)  # a web server may not tell, and is read whole
+    return 0 if size is None else int(size)  # a web server may not report a size; the file is read completely then
 
 
-def _some(uris: list[str], whole: bool) -> list[str]:
-    """All, or FILES of them, evenly spread."""
-    return uris if whole or len(uris) <= FILES else [uris[number * len(uris) // FILES] for number in range(FILES)]
+def _spread(uris: list[str], count: int) -> list[str]:
+    """Return `count` evenly spread URIs, or all if there are fewer."""
+    return uris if len(uris) <= count else [uris[number * len(uris) // count] for number in range(count)]
 
 
-def _table(uri: str, size: int) -> FileEstimate:
+def _read_table_size(uri: str, size: int) -> FileSample:
     with storage.open_parquet(uri) as file:
-        return FileEstimate(uri, size, size, file.metadata.num_rows, b"")
+        return FileSample(uri, size, size, file.metadata.num_rows, b"")
 
 
-def _text(uri: str, size: int, compression: str, whole: bool) -> FileEstimate:
-    """Look at one file: at all of it, or as the module tells."""
-    if whole or size <= (streams.HEAD_BYTES if compression else WINDOWS * WINDOW):
-        parts = _all(uri, size, compression)
+def _sample_text(uri: str, size: int, compression: str, sampling: SamplingSettings, is_exact: bool) -> FileSample:
+    """Read the windows or the head of a file; all of it if `is_exact`, or if it is not larger than these."""
+    sampled_bytes = sampling.head_bytes if compression else sampling.num_windows * sampling.window_bytes
+    if is_exact or size <= sampled_bytes:
+        parts = _read_whole(uri, size, compression)
     else:
-        parts = _head(uri, compression) if compression else _windows(uri, size)
-    seen, lines, kept = 0, 0, []
-    for read, part in parts:
-        seen += read
-        lines += part.count(b"\n") + (part[-1:] not in (b"\n", b""))
-        kept.append(part[: part.rfind(b"\n", 0, KEPT) + 1])
-    return FileEstimate(uri, size, seen, lines, b"".join(kept))
+        parts = _read_head(uri, compression, sampling) if compression else _read_windows(uri, size, sampling)
+    bytes_read, lines, kept_lines = 0, 0, []
+    for part_bytes, text in parts:
+        bytes_read += part_bytes
+        lines += text.count(b"\n") + (text[-1:] not in (b"\n", b""))
+        kept_lines.append(text[: text.rfind(b"\n", 0, sampling.kept_bytes) + 1])
+    return FileSample(uri, size, bytes_read, lines, b"".join(kept_lines))
 
 
-def _all(uri: str, size: int, compression: str) -> Iterator[tuple[int, bytes]]:
-    """Bytes of the file, and lines that they hold."""
+def _read_whole(uri: str, size: int, compression: str) -> Iterator[tuple[int, bytes]]:
+    """Yield bytes of the file, and the lines in them."""
     yield size, b""
     with streams.open_bytes(uri, compression) as handle:
         for block in streams.read_line_blocks(handle, streams.MAX_LINE_BYTES):
             yield 0, b"\n" if block is None else block
 
 
-def _windows(uri: str, size: int) -> Iterator[tuple[int, bytes]]:
-    """The same of windows: whole lines only, and the first line of the file."""
+def _read_windows(uri: str, size: int, sampling: SamplingSettings) -> Iterator[tuple[int, bytes]]:
+    """Yield the same for evenly spread windows of a plain file: complete lines, and the first line of the file."""
     fs, path = storage.filesystem(uri)
     with streams.convert_read_errors(uri, ""), fs.open(path, "rb") as handle:
-        for number in range(WINDOWS):
-            handle.seek(number * (size - WINDOW) // (WINDOWS - 1))
-            part = handle.read(WINDOW)
-            part = part[(part.find(b"\n") + 1 if number else 0) : part.rfind(b"\n") + 1]
-            yield len(part), part
+        for number in range(sampling.num_windows):
+            handle.seek(number * (size - sampling.window_bytes) // (sampling.num_windows - 1))
+            text = handle.read(sampling.window_bytes)
+            text = text[(text.find(b"\n") + 1 if number else 0) : text.rfind(b"\n") + 1]
+            yield len(text), text
 
 
-def _head(uri: str, compression: str) -> Iterator[tuple[int, bytes]]:
-    """The same of the start of a compressed file, cut off where its bytes end."""
-    seen, text = streams.read_head(uri, compression, streams.HEAD_BYTES, streams.HEAD_STEP_BYTES)
+def _read_head(uri: str, compression: str, sampling: SamplingSettings) -> Iterator[tuple[int, bytes]]:
+    """Yield the same for the start of a compressed file."""
+    bytes_read, text = streams.read_head(uri, compression, sampling.head_bytes, sampling.head_step_bytes)
     if not text:
         raise DataError(f"{uri}: truncated or not {compression}; copy or download it again")
-    yield seen, text[: text.rfind(b"\n") + 1]
+    yield bytes_read, text[: text.rfind(b"\n") + 1]
 
 
-def sample(found: LineCount, settings: TextSettings) -> tuple[int, list[str]]:
-    """Some lines: how many, and those of them, cleaned, that are sentences. Raises what `readers.read` raises."""
-    most = math.ceil(TEXTS / max(1, len(found.looks)))
+def sample_sentences(count: LineCount, settings: TextSettings) -> tuple[int, list[str]]:
+    """Return the number of sampled lines, and the cleaned sentences among them. Raises the errors of `readers.read_sentences`."""
+    sentences_per_file = math.ceil(MAX_SAMPLED_SENTENCES / max(1, len(count.files)))
     lines, texts = 0, []
     with tempfile.TemporaryDirectory(prefix="miner-") as folder:
-        for number, look in enumerate(found.looks):
-            kind = streams.split_extensions(look.uri)[0]
-            place = look.uri
+        for number, file in enumerate(count.files):
+            kind = streams.split_extensions(file.uri)[0]
+            path = file.uri
             if kind != ".parquet":
-                place = storage.join(folder, f"{number}{kind}")
-                Path(place).write_bytes(look.kept)
-            enough = most
-            for block in readers.read_sentences(place, settings, look.uri):
+                path = storage.join(folder, f"{number}{kind}")
+                Path(path).write_bytes(file.kept_lines)
+            missing = sentences_per_file
+            for block in readers.read_sentences(path, settings, file.uri):
                 lines += block.counts["lines"]
                 texts += block.texts
-                enough -= len(block.texts)
-                if enough <= 0:
+                missing -= len(block.texts)
+                if missing <= 0:
                     break
     return lines, texts

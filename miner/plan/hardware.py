@@ -1,8 +1,8 @@
-"""Machines that are known by name, and how fast they are expected to be.
+"""Machines by name, and how fast they are expected to be.
 
-Peaks are those of NVIDIA's data sheets for the SXM modules and, of L4 and L40S, the PCIe cards: 16-bit floats with float32 sums, without
-sparsity (data sheets that count it have twice as much). Cores and memory are those of usual cloud machines with one such GPU. What
-share of a peak is reached is an assumption, and told as one: no GPU was at hand to measure it.
+Peaks are those of NVIDIA's data sheets for the SXM modules and, for L4 and L40S, the PCIe cards: 16-bit floats with float32 accumulation,
+without sparsity (data sheets that count it state twice as much). Cores and memory are those of usual cloud machines with one such GPU.
+The share of a peak that is reached is an assumption: it was not measured on a GPU.
 """
 
 from collections.abc import Mapping
@@ -20,30 +20,30 @@ HARDWARE: Mapping[str, Hardware] = {
     "h200": Hardware(cores=16, memory=256, flops=989e12, bandwidth=4800e9),
 }
 
-PRODUCT_BYTES = 8  # of a GPU's memory for each product of exact search: float16, written once, filled up, and read for rows and columns
+TRAFFIC_BYTES_PER_PAIR = 8  # of GPU memory in exact search: a float16 product is written, padded, and read by rows and by columns
 
 
-def find(name: str, given: Mapping[str, Hardware]) -> Hardware:
-    """The machine called `name`; ConfigError where there is none."""
-    machines = {**HARDWARE, **given}
+def find_hardware(name: str, rates: Mapping[str, Hardware]) -> Hardware:
+    """Return the machine called `name`, one of HARDWARE or of `rates`. Raises ConfigError if there is none."""
+    machines = {**HARDWARE, **rates}
     if name not in machines:
-        raise ConfigError(f"--hardware {name}: no such machine; one of {', '.join(machines)}, or one that --rates tells of")
+        raise ConfigError(f"--hardware {name}: no such machine; one of {', '.join(machines)}, or one that --rates defines")
     return machines[name]
 
 
-def exact_search(machine: Hardware, dim: int, stretch: int) -> float:
-    """Pairs of sentences a second that the accelerator of `machine` compares, of vectors of `dim` numbers.
+def search_speed(machine: Hardware, dim: int, block_rows: int) -> float:
+    """Return the pairs of vectors per second that the accelerator of `machine` compares in exact search.
 
-    A pair takes 2 dim operations, and PRODUCT_BYTES of traffic, whichever takes longer at the stated share of the peak. A vector of 2 dim
-    bytes is read from a file for every `stretch` vectors that it is compared with, while the accelerator waits.
+    A pair takes 2 dim operations and TRAFFIC_BYTES_PER_PAIR, whichever takes longer at the stated share of the peak. Each vector of
+    2 dim bytes is read from a file once for every `block_rows` vectors that it is compared with, while the accelerator waits.
     """
     assert machine.flops is not None
-    computing = 2 * dim / machine.flops
-    moving = PRODUCT_BYTES / machine.bandwidth if machine.bandwidth is not None else 0.0
-    return 1 / (max(computing, moving) / machine.efficiency + 2 * dim / stretch / machine.reading)
+    compute_seconds = 2 * dim / machine.flops
+    traffic_seconds = TRAFFIC_BYTES_PER_PAIR / machine.bandwidth if machine.bandwidth is not None else 0.0
+    return 1 / (max(compute_seconds, traffic_seconds) / machine.efficiency + 2 * dim / block_rows / machine.reading)
 
 
-def transformer(machine: Hardware, operations: float) -> float:
-    """Sentences a second that the accelerator of `machine` encodes, each of so many floating point operations."""
+def encoding_speed(machine: Hardware, flops_per_sentence: float) -> float:
+    """Return the sentences per second that the accelerator of `machine` encodes."""
     assert machine.flops is not None
-    return machine.flops * machine.efficiency / operations
+    return machine.flops * machine.efficiency / flops_per_sentence

@@ -1,41 +1,51 @@
-"""Memory and disk of every stage, in bytes, by what it holds and writes. benchmarks/scale.md has them beside what was measured."""
+"""Memory and disk of every stage, in bytes, from what it holds and writes. benchmarks/scale.md compares them with measurements."""
 
 from dataclasses import dataclass
 
 from miner.search import cost_model
 
-PROCESS = 0.45e9  # Python, torch, Beam and the built-in encoder, before there is any data
-BUFFERS = 0.25e9  # what Arrow and the allocator keep of memory that is free again
-RANGE = 32 << 20  # of text that a reader holds at a time
-COPIES = 3  # bytes held for each of a range of text, while it is sorted and written
-GROUP = 32_768  # sentences that are encoded and written at a time
-SCATTERED = 28  # of a line that is not yet sorted, besides its text
-CANDIDATE = 24  # of a candidate in its table, packed
-CONTENDING = 120  # of one that is matched, of which there are AT_ONCE at most
-MEETING = 25  # of a candidate on its way to the other side
-AT_ONCE = 1 << 22
-IN_ORDER = 1 << 19  # pairs with their texts that are sorted at a time
-COPIES_OF_ROWS = 3  # that are held of them
-BITEXT = 80  # of a pair, besides its texts
-SAMPLED = 12  # of a number of a vector that an index is trained with: as float16, as float32, and in k-means
-COMPARED = 32  # shards of targets of which partial results are on disk at a time
-SEARCHING = 0.5e9  # of vectors and candidates in hand, and of their scores
+PROCESS_BYTES = 0.45e9  # Python, torch, Beam and the built-in encoder, without data
+ALLOCATOR_BYTES = 0.25e9  # freed memory that Arrow and the allocator keep
+SEARCH_BYTES = 0.5e9  # vectors, candidates and scores in use
+
+RANGE_COPIES = 3  # bytes per byte of a text range while it is sorted and written
+SCATTERED_ROW_BYTES = 28  # of a line before sorting, besides its text
+TRAINING_BYTES_PER_COMPONENT = 12  # of a training vector of an index: as float16, as float32, and in k-means
+CANDIDATE_FILE_BYTES = 24  # of a candidate in its table, compressed
+CANDIDATE_MATCHING_BYTES = 120  # of a candidate that is matched
+CANDIDATE_SHUFFLE_BYTES = 25  # of a candidate on its way to the range of its other side
+PAIR_COPIES = 3  # of the pairs that are joined or sorted
+PAIR_ROW_BYTES = 80  # of a pair, besides its texts
+
+
+@dataclass(frozen=True)
+class BatchSizes:
+    """How much the stages process at a time, as their modules define it."""
+
+    range_bytes: int  # of text that is read and sorted
+    row_group_rows: int  # sentences that are encoded and written
+    target_shards: int  # whose partial neighbours are on disk
+    matched_candidates: int
+    sorted_pairs: int
 
 
 @dataclass(frozen=True)
 class CorpusSize:
-    """A corpus, as large as it will be."""
+    """The expected size of a corpus."""
 
     sentences: int
-    text: float  # bytes of one sentence
-    row: float  # bytes of one sentence in its table
+    text_bytes: float  # of one sentence
+    row_bytes: float  # of one sentence in its table
     shards: int
     dim: int
 
     @property
-    def shard(self) -> float:
-        """Sentences of a shard."""
+    def shard_sentences(self) -> float:
         return self.sentences / self.shards
+
+    def figures(self) -> dict[str, float]:
+        """Return the size for --json."""
+        return {"sentences": self.sentences, "text": self.text_bytes, "row": self.row_bytes, "shards": self.shards, "dim": self.dim}
 
 
 @dataclass(frozen=True)
@@ -43,65 +53,75 @@ class ResourceNeed:
     """What a stage takes."""
 
     memory: float  # of one process
-    disk: float = 0.0  # of what it leaves
-    passing: float = 0.0  # of what is gone when it is done
+    disk: float = 0.0  # of its output
+    temporary_disk: float = 0.0  # of files that are removed when it is complete
+
+    def figures(self) -> dict[str, float]:
+        """Return the need for --json."""
+        return {"memory": self.memory, "disk": self.disk, "passing": self.temporary_disk}
 
 
-def reading(corpus: CorpusSize) -> ResourceNeed:
-    """Text -> sentences; on the way every line lies on disk, uncompressed."""
-    scattered = corpus.text + SCATTERED
-    held = max(RANGE, corpus.shard * scattered)
-    return ResourceNeed(PROCESS + BUFFERS + COPIES * held, corpus.sentences * corpus.row, corpus.sentences * scattered)
+def _process(data_bytes: float) -> float:
+    """Return the memory of a process that holds this much data."""
+    return PROCESS_BYTES + ALLOCATOR_BYTES + data_bytes
 
 
-def embedding(corpus: CorpusSize) -> ResourceNeed:
-    """Texts and vectors of two row groups, one of which is being written."""
-    held = 2 * min(GROUP, corpus.shard) * (corpus.text + (4 + 2) * corpus.dim)
-    return ResourceNeed(PROCESS + BUFFERS + held, corpus.sentences * (cost_model.ID_BYTES + 2 * corpus.dim))
+def reading_need(corpus: CorpusSize, batches: BatchSizes) -> ResourceNeed:
+    """Text -> sentences. All lines are on disk, uncompressed, until they are sorted."""
+    line_bytes = corpus.text_bytes + SCATTERED_ROW_BYTES
+    range_bytes = max(batches.range_bytes, corpus.shard_sentences * line_bytes)
+    return ResourceNeed(_process(RANGE_COPIES * range_bytes), corpus.sentences * corpus.row_bytes, corpus.sentences * line_bytes)
 
 
-def indexing(corpus: CorpusSize, factory: str) -> ResourceNeed:
-    """Its training sample, or the index and the bytes that are written of it; on disk the vectors once more, and the parts meanwhile."""
-    whole = cost_model.index_bytes(factory, corpus.sentences, corpus.dim)
-    sample = cost_model.num_training_rows(corpus.sentences) * SAMPLED * corpus.dim
-    return ResourceNeed(PROCESS + BUFFERS + max(sample, 3 * whole), whole + corpus.sentences * 2 * corpus.dim, whole)
+def embedding_need(corpus: CorpusSize, batches: BatchSizes) -> ResourceNeed:
+    """Sentences -> embeddings. Texts and vectors of two row groups are in memory, one of which is being written."""
+    rows = 2 * min(batches.row_group_rows, corpus.shard_sentences)
+    data = rows * (corpus.text_bytes + (4 + 2) * corpus.dim)
+    return ResourceNeed(_process(data), corpus.sentences * (cost_model.ID_BYTES + 2 * corpus.dim))
 
 
-def comparing(source: CorpusSize, target: CorpusSize, k: int) -> ResourceNeed:
-    """Exact search: every pair of shards leaves the neighbours of both, which are merged with those of the targets before."""
-    nearest = _nearest(k)
-    left, shards = (source.sentences + target.sentences) * nearest, source.shard + target.shard
-    columns = min(COMPARED, target.shards)
-    blocks = (source.sentences * columns + columns * target.shard * source.shards) * nearest
-    before = left if columns < target.shards else 0
-    return ResourceNeed(PROCESS + BUFFERS + SEARCHING + 3 * shards * nearest, left, blocks + before)
+def indexing_need(corpus: CorpusSize, factory: str) -> ResourceNeed:
+    """Embeddings -> index: the training sample or the index and its serialised copy; on disk also the vectors, and the parts meanwhile."""
+    index_bytes = cost_model.index_bytes(factory, corpus.sentences, corpus.dim)
+    training_bytes = cost_model.num_training_rows(corpus.sentences) * TRAINING_BYTES_PER_COMPONENT * corpus.dim
+    return ResourceNeed(_process(max(training_bytes, 3 * index_bytes)), index_bytes + corpus.sentences * 2 * corpus.dim, index_bytes)
 
 
-def proposing(source: CorpusSize, target: CorpusSize, k: int, factories: tuple[str, str]) -> ResourceNeed:
-    """Search by FAISS: the larger index, twice where it is laid out anew, the ids of its corpus, and a shard of neighbours."""
-    held = [
-        2 * cost_model.index_bytes(name, side.sentences, side.dim) + side.sentences * cost_model.ID_BYTES
-        for name, side in zip(factories, (source, target), strict=True)
+def exact_search_need(source: CorpusSize, target: CorpusSize, k: int, batches: BatchSizes) -> ResourceNeed:
+    """Exact search: each pair of shards writes the neighbours of both, which are merged with those of the passes before."""
+    row_bytes = _neighbour_row_bytes(k)
+    disk, shard_rows = (source.sentences + target.sentences) * row_bytes, source.shard_sentences + target.shard_sentences
+    target_shards = min(batches.target_shards, target.shards)
+    partial = (source.sentences * target_shards + target_shards * target.shard_sentences * source.shards) * row_bytes
+    previous = disk if target_shards < target.shards else 0
+    return ResourceNeed(_process(SEARCH_BYTES + 3 * shard_rows * row_bytes), disk, partial + previous)
+
+
+def faiss_search_need(source: CorpusSize, target: CorpusSize, k: int, factories: tuple[str, str]) -> ResourceNeed:
+    """Search by FAISS: the larger index, twice where its codes are laid out again, the ids of its corpus, and a shard of neighbours."""
+    index_bytes = [
+        2 * cost_model.index_bytes(factory, side.sentences, side.dim) + side.sentences * cost_model.ID_BYTES
+        for factory, side in zip(factories, (source, target), strict=True)
     ]
-    neighbours = max(source.shard, target.shard) * _nearest(k)
-    return ResourceNeed(PROCESS + BUFFERS + SEARCHING + max(held) + 3 * neighbours, (source.sentences + target.sentences) * _nearest(k))
+    row_bytes = _neighbour_row_bytes(k)
+    neighbours = 3 * max(source.shard_sentences, target.shard_sentences) * row_bytes
+    return ResourceNeed(_process(SEARCH_BYTES + max(index_bytes) + neighbours), (source.sentences + target.sentences) * row_bytes)
 
 
-def deciding(source: CorpusSize, target: CorpusSize, k: int) -> ResourceNeed:
-    """Candidates and pairs, by ranges of ids and of margins.
+def mining_need(source: CorpusSize, target: CorpusSize, k: int, batches: BatchSizes) -> ResourceNeed:
+    """Neighbours -> candidates -> bitext, by ranges of ids and of margins.
 
-    As many pairs as the smaller side has sentences are the most there can be with the usual retrieval.
+    The number of pairs is that of the smaller side: the most that one-to-one retrieval can give.
     """
-    candidates, texts = k * (source.sentences + target.sentences), source.text + target.text
+    candidates, pair_bytes = k * (source.sentences + target.sentences), source.text_bytes + target.text_bytes + PAIR_ROW_BYTES
     pairs = min(source.sentences, target.sentences)
-    joining = COPIES_OF_ROWS * MEETING * k * (source.shard + target.shard)
-    matching = min(candidates, AT_ONCE) * CONTENDING
-    ordering = COPIES_OF_ROWS * min(pairs, IN_ORDER) * (texts + BITEXT)
-    left = candidates * CANDIDATE + pairs * (texts + BITEXT)
-    passing = max(2 * candidates * MEETING, pairs * (texts + BITEXT))
-    return ResourceNeed(PROCESS + BUFFERS + max(joining, matching, ordering), left, passing)
+    joining = PAIR_COPIES * CANDIDATE_SHUFFLE_BYTES * k * (source.shard_sentences + target.shard_sentences)
+    matching = min(candidates, batches.matched_candidates) * CANDIDATE_MATCHING_BYTES
+    sorting = PAIR_COPIES * min(pairs, batches.sorted_pairs) * pair_bytes
+    disk = candidates * CANDIDATE_FILE_BYTES + pairs * pair_bytes
+    return ResourceNeed(_process(max(joining, matching, sorting)), disk, max(2 * candidates * CANDIDATE_SHUFFLE_BYTES, pairs * pair_bytes))
 
 
-def _nearest(k: int) -> int:
-    """Of a sentence, its k neighbours and their similarities."""
+def _neighbour_row_bytes(k: int) -> int:
+    """Return the bytes of a sentence id, its k neighbours and their similarities."""
     return cost_model.ID_BYTES + 16 * k

@@ -1,20 +1,20 @@
-"""The stages of a run: what each takes of time, memory and disk, by the sizes of the corpora and the speeds of a machine."""
+"""Time, memory and disk of every stage of a run, from the sizes of the corpora and the speeds of a machine."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from miner.plan import resources
-from miner.plan.resources import CorpusSize, ResourceNeed
+from miner.plan.resources import BatchSizes, CorpusSize, ResourceNeed
 from miner.plan.speeds import Speeds
 from miner.search import cost_model
+from miner.search.cost_model import SearchWorkload
 
-# Of a machine, measured by benchmarks/scale.py: for a sentence of either side, to join the neighbours of both directions to candidates
-# and to match these; for a pair, to write it packed, which one machine does; for a sentence and a shard of the other side, to write
-# its neighbours there, read them again and merge them.
-JOIN_SECONDS = 6e-6
-WRITE_SECONDS = 1.5e-5
-MERGE_SECONDS = 1e-6
+# Of one machine, measured by benchmarks/scale.py.
+JOIN_SECONDS = 6e-6  # per sentence of either side: join the neighbours of both directions to candidates, and match these
+WRITE_SECONDS = 1.5e-5  # per pair: write it compressed, which one machine does
+MERGE_SECONDS = 1e-6  # per sentence and shard of the other side: write its partial neighbours, read and merge them
 
 
 @dataclass(frozen=True)
@@ -22,96 +22,123 @@ class StageCost:
     """One line of a plan."""
 
     name: str
-    seconds: float  # of `workers` machines side by side
+    seconds: float  # with all workers
     need: ResourceNeed
+
+    def figures(self) -> dict[str, Any]:
+        """Return the cost for --json."""
+        return {"name": self.name, "seconds": self.seconds, "hours": self.seconds / 3600, **self.need.figures()}
 
 
 @dataclass(frozen=True)
 class EngineChoice:
-    """How the neighbours of a pair are found."""
+    """The search engine of a pair of corpora, and its cost."""
 
     engine: str
-    why: str
-    index: tuple[str, str] | None  # of the source and of the target, in the words of FAISS
-    recall: float  # that is expected
-    searching: float  # seconds of one machine
-    building: tuple[float, float]  # seconds of one machine, for either index
+    reason: str
+    factories: tuple[str, str] | None  # FAISS factory strings of the source and the target; None for exact search
+    recall: float  # expected
+    search_seconds: float  # of one machine
+    build_seconds: tuple[float, float]  # of one machine, per index
+
+    def figures(self) -> dict[str, Any]:
+        """Return the choice for --json."""
+        return {
+            "engine": self.engine,
+            "why": self.reason,
+            "index": self.factories,
+            "recall": self.recall,
+            "searching": self.search_seconds,
+            "building": self.build_seconds,
+        }
 
 
 @dataclass(frozen=True)
 class WorkerPool:
-    """Who does the work: so many machines of one kind."""
+    """Identical machines, each with one worker process."""
 
     workers: int
     speeds: Speeds
+    batches: BatchSizes
 
-    def seconds(self, work: float, parts: int, starts: int = 1) -> float:
-        """`work` seconds of one machine in so many equal parts, none of which is shared, and what it takes to start."""
+    def seconds(self, work_seconds: float, parts: int, starts: int = 1) -> float:
+        """Return the time for work that one machine does in `work_seconds`, in equal parts that are not split, and `starts` stages."""
         rounds = math.ceil(parts / self.workers)
-        return work * rounds / parts + starts * self.speeds.start
+        return work_seconds * rounds / parts + starts * self.speeds.stage_start_seconds
 
 
 @dataclass(frozen=True)
 class EngineRequest:
-    """What decides on the search of a pair."""
+    """The settings that determine the search engine."""
 
     k: int
     target_recall: float
-    memory: int  # of an index
-    precision: str  # the arithmetic that is the fastest
+    max_index_bytes: int
+    precision: str  # the fastest arithmetic
     cores: int
-    known: tuple[str, str] | None  # the engine and the reason, where sizes do not matter
+    fixed_engine: tuple[str, str] | None  # the engine and the reason, where sizes do not matter
 
 
-def choose(source: CorpusSize, target: CorpusSize, asked: EngineRequest, speeds: Speeds) -> EngineChoice:
-    """The engine that `miner run` will choose, and the time it takes. ConfigError where no index is small enough."""
+def plan_engine(source: CorpusSize, target: CorpusSize, request: EngineRequest, speeds: Speeds) -> EngineChoice:
+    """Return the engine that `miner run` will choose, and its cost. Raises ConfigError where no index is small enough."""
     rows, dim = (source.sentences, target.sentences), source.dim
+    workload = SearchWorkload(rows, dim, request.k, request.target_recall)
 
-    workload = cost_model.SearchWorkload(rows, dim, asked.k, asked.target_recall)
+    def faiss_seconds(source_built: bool, target_built: bool) -> float:
+        return cost_model.estimate_search(workload, request.precision, request.cores, (source_built, target_built)).faiss
 
-    def expected(*built: bool) -> float:
-        return cost_model.estimate_search(workload, asked.precision, asked.cores, (built[0], built[1])).faiss
-
-    exact = rows[0] * rows[1] / speeds.search
-    searching = expected(True, True)
-    building = expected(False, True) - searching, expected(True, False) - searching
-    estimate = cost_model.estimate_search(workload, asked.precision, asked.cores)
-    faster = speeds.faster
-    told = f"exact search in {estimate.exact / faster:,.0f} s, FAISS in {estimate.faiss / faster:,.0f} s, of one machine"
-    engine, why = asked.known or (estimate.engine, told)
+    exact_seconds = rows[0] * rows[1] / speeds.pairs_per_second
+    search_seconds = faiss_seconds(True, True)
+    build_seconds = faiss_seconds(False, True) - search_seconds, faiss_seconds(True, False) - search_seconds
+    estimate, speedup = cost_model.estimate_search(workload, request.precision, request.cores), speeds.speedup
+    comparison = f"exact search in {estimate.exact / speedup:,.0f} s, FAISS in {estimate.faiss / speedup:,.0f} s, of one machine"
+    engine, reason = request.fixed_engine or (estimate.engine, comparison)
     if engine == "exact":
-        return EngineChoice(engine, why, None, 1.0, exact, (0.0, 0.0))
-    factories = cost_model.choose_factory(rows[0], dim, asked.memory), cost_model.choose_factory(rows[1], dim, asked.memory)
-    return EngineChoice(engine, why, factories, asked.target_recall, searching / faster, (building[0] / faster, building[1] / faster))
+        return EngineChoice(engine, reason, None, 1.0, exact_seconds, (0.0, 0.0))
+    source_factory, target_factory = (cost_model.choose_factory(count, dim, request.max_index_bytes) for count in rows)
+    return EngineChoice(
+        engine,
+        reason,
+        (source_factory, target_factory),
+        request.target_recall,
+        search_seconds / speedup,
+        (build_seconds[0] / speedup, build_seconds[1] / speedup),
+    )
 
 
-def of_corpus(name: str, corpus: CorpusSize, lines: float, inputs: int, crew: WorkerPool) -> list[StageCost]:
-    """From text to vectors."""
-    assert crew.speeds.read is not None
-    assert crew.speeds.embed is not None
-    read = crew.seconds(lines / crew.speeds.read, inputs, starts=2)
-    embed = crew.seconds(corpus.sentences / crew.speeds.embed, corpus.shards)
-    return [StageCost(f"read {name}", read, resources.reading(corpus)), StageCost(f"embed {name}", embed, resources.embedding(corpus))]
+def corpus_costs(name: str, corpus: CorpusSize, lines: float, files: int, pool: WorkerPool) -> list[StageCost]:
+    """Return the cost of reading and embedding a corpus of `files` files."""
+    assert pool.speeds.lines_per_second is not None
+    assert pool.speeds.sentences_per_second is not None
+    read_seconds = pool.seconds(lines / pool.speeds.lines_per_second, files, starts=2)
+    embed_seconds = pool.seconds(corpus.sentences / pool.speeds.sentences_per_second, corpus.shards)
+    return [
+        StageCost(f"read {name}", read_seconds, resources.reading_need(corpus, pool.batches)),
+        StageCost(f"embed {name}", embed_seconds, resources.embedding_need(corpus, pool.batches)),
+    ]
 
 
-def of_index(name: str, corpus: CorpusSize, factory: str, seconds: float, crew: WorkerPool) -> StageCost:
-    """One index: trained by one machine, filled by as many as there are shards."""
-    training = seconds * cost_model.training_share(corpus.sentences)
-    building = training + crew.seconds(seconds - training, corpus.shards, starts=4)
-    return StageCost(f"index {name}", building, resources.indexing(corpus, factory))
+def index_cost(name: str, corpus: CorpusSize, factory: str, build_seconds: float, pool: WorkerPool) -> StageCost:
+    """Return the cost of an index: one machine trains it, as many as there are shards fill it."""
+    training_seconds = build_seconds * cost_model.training_share(corpus.sentences)
+    seconds = training_seconds + pool.seconds(build_seconds - training_seconds, corpus.shards, starts=4)
+    return StageCost(f"index {name}", seconds, resources.indexing_need(corpus, factory))
 
 
-def of_pair(name: str, sides: Sequence[CorpusSize], chosen: EngineChoice, k: int, crew: WorkerPool) -> list[StageCost]:
-    """From vectors to pairs."""
+def pair_costs(name: str, sides: Sequence[CorpusSize], choice: EngineChoice, k: int, pool: WorkerPool) -> list[StageCost]:
+    """Return the cost of searching a pair of corpora and of mining their bitext."""
     source, target = sides
-    both = source.sentences + target.sentences
-    if chosen.index is None:
-        blocks = source.shards * target.shards
-        merged = MERGE_SECONDS * (source.sentences * target.shards + target.sentences * source.shards)
-        search = crew.seconds(chosen.searching, blocks) + crew.seconds(merged, source.shards + target.shards, starts=2)
-        need = resources.comparing(source, target, k)
+    if choice.factories is None:
+        merge_seconds = MERGE_SECONDS * (source.sentences * target.shards + target.sentences * source.shards)
+        search_seconds = pool.seconds(choice.search_seconds, source.shards * target.shards)
+        search_seconds += pool.seconds(merge_seconds, source.shards + target.shards, starts=2)
+        need = resources.exact_search_need(source, target, k, pool.batches)
     else:
-        search = crew.seconds(chosen.searching, source.shards + target.shards, starts=2)
-        need = resources.proposing(source, target, k, chosen.index)
-    decide = crew.seconds(JOIN_SECONDS * both, source.shards) + WRITE_SECONDS * min(source.sentences, target.sentences)
-    return [StageCost(f"search {name}", search, need), StageCost(f"decide {name}", decide, resources.deciding(source, target, k))]
+        search_seconds = pool.seconds(choice.search_seconds, source.shards + target.shards, starts=2)
+        need = resources.faiss_search_need(source, target, k, choice.factories)
+    mine_seconds = pool.seconds(JOIN_SECONDS * (source.sentences + target.sentences), source.shards)
+    mine_seconds += WRITE_SECONDS * min(source.sentences, target.sentences)
+    return [
+        StageCost(f"search {name}", search_seconds, need),
+        StageCost(f"decide {name}", mine_seconds, resources.mining_need(source, target, k, pool.batches)),
+    ]

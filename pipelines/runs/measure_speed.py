@@ -1,12 +1,12 @@
-"""How fast this machine is, found out in some seconds with sentences of the corpora themselves."""
+"""Measure the speed of this machine in some seconds, with sentences of the corpora themselves."""
 
-import logging
 import math
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,178 +19,211 @@ from miner.encoders.base import EstimatesOperations
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import DataError
 from miner.plan.speeds import EncodingCost, Speeds
-from miner.search import cost_model, precision
+from miner.search import cost_model
 from miner.search.exact import SearchOptions, VectorBlock, search_block
+from miner.search.precision import fastest_precision
 from miner.storage import available_cores
 from miner.tables import Vectors
 from pipelines.corpus import embed
 from pipelines.corpus.embed import EmbedResult
 from pipelines.search.exact import BLOCK_BYTES
 
-EMBED_SECONDS, SEARCH_SECONDS = 5.0, 3.0  # that are spent on either, or some more
-ROWS = 2048  # vectors that are compared first
-USUAL = 256  # numbers of a vector, by which `miner.search.cost_model` was measured: other times than these do not go by this number alone
-TRIED = 32  # sentences by which it is found out how many can be encoded in that time; more, until that takes a TOLD of it
-TOLD = 1 / 20
-FEW = 4  # times fewer sentences in a first run: what it takes longer for the others is neither start nor words not met before
-START_SECONDS = 0.5  # of a stage, where nothing is embedded that would tell
+MIN_SEARCH_ROWS = 2048  # vectors of either side that are compared first
+COST_MODEL_DIM = 256  # dimension at which `miner.search.cost_model` was measured; times are not exactly proportional to it
+WARMUP_SENTENCES = 32  # quadrupled until encoding them takes WARMUP_SHARE of the time budget
+WARMUP_SHARE = 1 / 20
+SMALL_RUN_DIVISOR = 4  # the small run has this many times fewer sentences: the difference of both runs excludes startup
+DEFAULT_START_SECONDS = 0.5  # of a stage, where nothing is embedded
 SEED = 3
 UNFILTERED = {"sentence_filters": SentenceFilters(), "collapse": False}
 
-logger = logging.getLogger(__name__)
+
+@dataclass(frozen=True)
+class ProbeSettings:
+    """How long the machine is measured, at least."""
+
+    embed_seconds: float = 5.0
+    search_seconds: float = 3.0
+
+
+DEFAULT_PROBE = ProbeSettings()
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was found out here."""
+    """What was measured here."""
 
     speeds: Speeds
     encoding: EncodingCost
-    passed: float  # share of the sentences that the filters keep
-    packed: float  # bytes on disk for each byte of a sentence
-    seconds: float  # that it took
+    kept_share: float  # of the sentences, by the filters
+    compression: float  # bytes on disk per byte of text
+    seconds: float  # that the measurement took
+
+    def figures(self) -> dict[str, Any]:
+        """Return the calibration for --json."""
+        return {
+            "speeds": self.speeds.figures(),
+            "encoding": self.encoding.figures(),
+            "passed": self.kept_share,
+            "packed": self.compression,
+            "seconds": self.seconds,
+        }
 
 
-def calibrate(texts: Sequence[str], lang: str, config: RunConfig) -> Calibration:
-    """Embed some of these texts, none of them empty, and compare their vectors, by the settings of `config`.
+def calibrate(texts: Sequence[str], lang: str, config: RunConfig, probe: ProbeSettings = DEFAULT_PROBE) -> Calibration:
+    """Embed a sample of these texts, none of them empty, and compare their vectors, with the settings of `config`.
 
-    DataError where its filters leave none of them.
+    Raises DataError where its filters keep none of them.
     """
     start = time.perf_counter()
     encoder = load_encoder(config.encoder, config.part(EncoderSettings))
-    many = min(len(texts), max(TRIED, int(EMBED_SECONDS * _sentences_a_second(encoder, texts))))
+    sentences_per_second = _measure_encoding(encoder, texts, probe.embed_seconds)
+    num_texts = min(len(texts), max(WARMUP_SENTENCES, int(probe.embed_seconds * sentences_per_second)))
     with tempfile.TemporaryDirectory(prefix="miner-") as folder:
-        few = _embed(texts[: math.ceil(many / FEW)], lang, config.model_copy(update=UNFILTERED), f"{folder}/few")
-        found = _embed(texts[:many], lang, config, f"{folder}/many")
-        corpus = open_corpus(found.result.output)
-        size = sum(path.stat().st_size for path in Path(found.result.output, SENTENCES).glob("*.parquet"))
+        small_config = config.model_copy(update=UNFILTERED)
+        small = _embed(texts[: math.ceil(num_texts / SMALL_RUN_DIVISOR)], lang, small_config, f"{folder}/few")
+        full = _embed(texts[:num_texts], lang, config, f"{folder}/many")
+        corpus = open_corpus(full.result.output)
+        table_bytes = sum(path.stat().st_size for path in Path(full.result.output, SENTENCES).glob("*.parquet"))
         vectors = np.concatenate([corpus.read_vectors(shard.name)[1] for shard in corpus.shards])
     tokens = sum(shard.counts.get("tokens", 0) for shard in corpus.shards) / corpus.rows
-    operations = encoder.operations(tokens) if isinstance(encoder, EstimatesOperations) else None
-    read, first = _slope(few, found, "sentences")
-    encoded, second = _slope(few, found, "embeddings")
-    compared = compare(vectors, config)
+    flops = encoder.operations(tokens) if isinstance(encoder, EstimatesOperations) else None
+    read_speed, read_start = _marginal_speed(small, full, "sentences")
+    embed_speed, embed_start = _marginal_speed(small, full, "embeddings")
+    search = calibrate_search(vectors, config, probe)
+    start_seconds = max(read_start / 2, embed_start)
     return Calibration(
-        replace(compared.speeds, read=read, embed=encoded, start=max(first / 2, second)),
-        replace(compared.encoding, operations=operations),
-        passed=found.result.counts["kept"] / found.result.counts["lines"],
-        packed=size / sum(len(text.encode()) for text in texts[:many]),
+        replace(search.speeds, lines_per_second=read_speed, sentences_per_second=embed_speed, stage_start_seconds=start_seconds),
+        replace(search.encoding, flops_per_sentence=flops),
+        kept_share=full.result.counts["kept"] / full.result.counts["lines"],
+        compression=table_bytes / sum(len(text.encode()) for text in texts[:num_texts]),
         seconds=time.perf_counter() - start,
     )
 
 
-def compare(vectors: Vectors, config: RunConfig) -> Calibration:
-    """The same where nothing is to be embedded, by vectors (n, dim) that are there: compare some of them."""
+def calibrate_search(vectors: Vectors, config: RunConfig, probe: ProbeSettings = DEFAULT_PROBE) -> Calibration:
+    """Measure search alone, where nothing is left to embed, by comparing vectors (n, dim) of a corpus."""
     start, dim = time.perf_counter(), vectors.shape[1]
-    pairs = usual = _search(vectors, config)
-    if dim != USUAL:
-        usual = _search(np.zeros((0, USUAL), dtype=np.float16), config)
-    fastest = precision.fastest_precision(choose_device(config.device), USUAL)
-    faster = usual * USUAL * cost_model.EXACT_SECONDS[fastest] / available_cores()
-    speeds = Speeds(read=None, embed=None, search=pairs, faster=faster, start=START_SECONDS)
-    return Calibration(speeds, EncodingCost(dim, None, _stretch(dim)), 1.0, 0.0, time.perf_counter() - start)
+    pairs_per_second = reference_speed = _measure_search(vectors, config, probe.search_seconds)
+    if dim != COST_MODEL_DIM:
+        reference_speed = _measure_search(np.zeros((0, COST_MODEL_DIM), dtype=np.float16), config, probe.search_seconds)
+    precision = fastest_precision(choose_device(config.device), COST_MODEL_DIM)
+    speeds = Speeds(
+        lines_per_second=None,
+        sentences_per_second=None,
+        pairs_per_second=pairs_per_second,
+        speedup=reference_speed * COST_MODEL_DIM * cost_model.EXACT_SECONDS[precision] / available_cores(),
+        stage_start_seconds=DEFAULT_START_SECONDS,
+    )
+    return Calibration(speeds, EncodingCost(dim, None, _block_rows(dim)), 1.0, 0.0, time.perf_counter() - start)
 
 
-def _stretch(dim: int) -> int:
-    """Vectors that exact search holds at a time."""
+def _block_rows(dim: int) -> int:
+    """Return the vectors in a block of exact search."""
     return max(1, BLOCK_BYTES // (2 * dim))
 
 
-def _sentences_a_second(encoder: Encoder, texts: Sequence[str]) -> float:
-    encoder.encode(texts[:1])  # what is loaded when it is first used
-    tried = TRIED
+def _measure_encoding(encoder: Encoder, texts: Sequence[str], budget_seconds: float) -> float:
+    """Return sentences per second."""
+    encoder.encode(texts[:1])  # loads what is loaded on first use
+    num_texts = WARMUP_SENTENCES
     while True:
-        clock = _Clock()
-        rows = len(encoder.encode(texts[:tried]))
-        took = clock.read()
-        if took.wall >= TOLD * EMBED_SECONDS or rows == len(texts):
-            return rows / (took.wall * took.share)
-        tried *= 4
+        timer = _Timer()
+        num_rows = len(encoder.encode(texts[:num_texts]))
+        elapsed = timer.elapsed()
+        if elapsed.wall_seconds >= WARMUP_SHARE * budget_seconds or num_rows == len(texts):
+            return num_rows / (elapsed.wall_seconds * elapsed.cpu_share)
+        num_texts *= 4
 
 
 @dataclass(frozen=True)
-class _Timed:
-    """Seconds of some work by the clock, and of processors."""
-
-    wall: float
-    processors: float
+class _ElapsedTime:
+    wall_seconds: float
+    cpu_seconds: float
 
     @property
-    def share(self) -> float:
-        """Of the time by the clock, that which is not spent waiting for other programs, as far as one core alone would show it."""
-        return min(1.0, self.processors / self.wall)
+    def cpu_share(self) -> float:
+        """The share of the wall time that was not spent waiting for other processes, as far as one core shows it."""
+        return min(1.0, self.cpu_seconds / self.wall_seconds)
 
 
-class _Clock:
+class _Timer:
     def __init__(self) -> None:
-        self.wall, self.processors = time.perf_counter(), time.process_time()
+        self.wall, self.cpu = time.perf_counter(), time.process_time()
 
-    def read(self) -> _Timed:
-        return _Timed(time.perf_counter() - self.wall, time.process_time() - self.processors)
+    def elapsed(self) -> _ElapsedTime:
+        return _ElapsedTime(time.perf_counter() - self.wall, time.process_time() - self.cpu)
 
 
 @dataclass(frozen=True)
-class _Embedded:
-    """What was embedded, and which share of the time was not spent waiting for other programs."""
+class _EmbedRun:
+    """A measured run of `miner embed`."""
 
     result: EmbedResult
-    share: float
+    cpu_share: float  # of the time, that was not spent waiting for other processes
+
+    @property
+    def lines(self) -> int:
+        return self.result.counts["lines"]
 
     def seconds(self, stage: str) -> float:
-        """That a stage would take on a machine that has nothing else to do."""
-        return self.result.seconds[stage] * self.share
+        """Return the seconds of a stage on a machine without other load."""
+        return self.result.seconds[stage] * self.cpu_share
 
 
-def _embed(texts: Sequence[str], lang: str, config: RunConfig, output: str) -> _Embedded:
+def _embed(texts: Sequence[str], lang: str, config: RunConfig, output: str) -> _EmbedRun:
     path = Path(f"{output}.txt")
     path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
     settings = {name: value for part in (EncoderSettings, SentenceSettings) for name, value in config.part(part)}
-    clock = _Clock()
+    timer = _Timer()
     try:
         result = embed.run(EmbedConfig(inputs=(str(path),), output=output, lang=lang, max_chars=config.max_chars, **settings))
     except DataError as error:
-        raise DataError(f"the filters leave none of {len(texts)} sentences that were tried; ask less of them") from error
-    return _Embedded(result, clock.read().share if choose_device(config.device).type == "cpu" else 1.0)
+        raise DataError(f"the filters leave none of {len(texts)} sampled sentences; relax them") from error
+    return _EmbedRun(result, timer.elapsed().cpu_share if choose_device(config.device).type == "cpu" else 1.0)
 
 
-def _slope(few: _Embedded, many: _Embedded, stage: str) -> tuple[float, float]:
-    """Lines a second, by what more of them take, and the seconds that are no matter of lines."""
-    (fewer, short), (more, long) = ((each.result.counts["lines"], each.seconds(stage)) for each in (few, many))
-    if long - short < short / 4:  # too short to tell from chance: the start is counted as work
-        return more / long, short
-    rate = (more - fewer) / (long - short)
-    return rate, max(0.0, short - fewer / rate)
+def _marginal_speed(small: _EmbedRun, full: _EmbedRun, stage: str) -> tuple[float, float]:
+    """Return lines per second, from the difference of both runs, and the seconds that do not depend on the number of lines."""
+    small_seconds, full_seconds = small.seconds(stage), full.seconds(stage)
+    if full_seconds - small_seconds < small_seconds / 4:  # too close to noise: the startup is counted as work
+        return full.lines / full_seconds, small_seconds
+    speed = (full.lines - small.lines) / (full_seconds - small_seconds)
+    return speed, max(0.0, small_seconds - small.lines / speed)
 
 
-def _search(vectors: Vectors, config: RunConfig) -> float:
-    """Pairs of such vectors (n, dim) a second that exact search compares here; where they are too few, others are made.
+def _measure_search(vectors: Vectors, config: RunConfig, budget_seconds: float) -> float:
+    """Return the pairs per second of exact search over such vectors (n, dim); random ones are added where they are too few.
 
-    A part of the time goes by vectors instead of pairs, and shows in how much longer twice as many take than twice the time.
+    Part of the time is linear in the vectors. The quadratic part is what twice the rows take beyond twice the time.
     """
-    device, stretch = choose_device(config.device), _stretch(vectors.shape[1])
-    chance = np.random.default_rng(SEED)
-    rows, before = ROWS, math.nan
-    _compare(vectors, rows, config, device, chance)  # what happens once
-    while (seconds := _compare(vectors, rows, config, device, chance)) < SEARCH_SECONDS and rows < stretch:
-        rows, before = 2 * rows, seconds
-    more = 2 * (seconds - 2 * before) / rows**2  # of each pair
-    by_pair = max(more, seconds / rows**2 / 3) if rows > ROWS else seconds / rows**2
-    return 1 / (by_pair + (seconds - by_pair * rows**2) / rows / stretch)
+    device, block_rows = choose_device(config.device), _block_rows(vectors.shape[1])
+    random = np.random.default_rng(SEED)
+    rows, previous_seconds = MIN_SEARCH_ROWS, math.nan
+    _time_search(vectors, rows, config, device, random)  # warm up
+    while (seconds := _time_search(vectors, rows, config, device, random)) < budget_seconds and rows < block_rows:
+        rows, previous_seconds = 2 * rows, seconds
+    if rows > MIN_SEARCH_ROWS:
+        quadratic_seconds = 2 * (seconds - 2 * previous_seconds) / rows**2
+        seconds_per_pair = max(quadratic_seconds, seconds / rows**2 / 3)
+    else:
+        seconds_per_pair = seconds / rows**2
+    return 1 / (seconds_per_pair + (seconds - seconds_per_pair * rows**2) / rows / block_rows)
 
 
-def _compare(vectors: Vectors, rows: int, config: RunConfig, device: torch.device, chance: np.random.Generator) -> float:
-    """Seconds to compare so many of one half of the vectors with as many of the other."""
-    source, target = (_block(vectors[part::2], rows, chance) for part in (0, 1))
-    clock = _Clock()
+def _time_search(vectors: Vectors, rows: int, config: RunConfig, device: torch.device, random: np.random.Generator) -> float:
+    """Return the seconds to compare `rows` of one half of the vectors with as many of the other half."""
+    source, target = (_vector_block(vectors[half::2], rows, random) for half in (0, 1))
+    timer = _Timer()
     search_block(source, target, config.k, SearchOptions(str(device)))
-    took = clock.read()
-    # All cores compute all the time, so what other programs take of them shows.
-    return min(took.wall, took.processors / available_cores()) if device.type == "cpu" else took.wall
+    elapsed = timer.elapsed()
+    # All cores compute all the time, so time that other processes take is the difference between wall and processor time.
+    return min(elapsed.wall_seconds, elapsed.cpu_seconds / available_cores()) if device.type == "cpu" else elapsed.wall_seconds
 
 
-def _block(vectors: Vectors, rows: int, chance: np.random.Generator) -> VectorBlock:
-    """`rows` vectors, and where there are not so many, others of the same length."""
+def _vector_block(vectors: Vectors, rows: int, random: np.random.Generator) -> VectorBlock:
+    """Return a block of `rows` vectors, filled up with random unit vectors."""
     missing = max(0, rows - len(vectors))
-    made = chance.normal(size=(missing, vectors.shape[1]))
-    made /= np.linalg.norm(made, axis=1, keepdims=True)
-    return VectorBlock(np.arange(rows), np.concatenate([vectors[:rows], made.astype(np.float16)]))
+    padding = random.normal(size=(missing, vectors.shape[1]))
+    padding /= np.linalg.norm(padding, axis=1, keepdims=True)
+    return VectorBlock(np.arange(rows), np.concatenate([vectors[:rows], padding.astype(np.float16)]))

@@ -1,10 +1,10 @@
-"""What `miner run` would take: sentences, time, memory, disk, index and money. Some seconds of trying things out; nothing is kept of it."""
+"""Plan a run: what `miner run` would take of time, memory, disk and money. The machine is measured for some seconds; nothing is kept."""
 
 import math
 import os
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import psutil
@@ -16,79 +16,88 @@ from miner.config.runs import RunConfig
 from miner.corpus import Corpus
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError, DataError
-from miner.plan import corpus_size, hardware, speeds, stage_costs
-from miner.plan.resources import CorpusSize
-from miner.plan.speeds import Speeds
+from miner.plan import corpus_size, stage_costs
+from miner.plan.hardware import find_hardware
+from miner.plan.resources import BatchSizes, CorpusSize
+from miner.plan.speeds import Speeds, scale_speeds
 from miner.plan.stage_costs import EngineChoice, EngineRequest, StageCost, WorkerPool
-from miner.search import precision
+from miner.search.precision import fastest_precision
 from miner.storage import available_cores
 from miner.text import readers
-from miner.text.sharding import MAX_RANGES, RANGE_BYTES, num_ranges_for
+from miner.text.sharding import DEFAULT_SIZES, MAX_RANGES, RANGE_BYTES, num_ranges_for
 from pipelines.mining import inputs as inputs_module
+from pipelines.mining.candidates import DEFAULT_LIMITS
 from pipelines.runs import measure_speed, run
-from pipelines.runs.measure_speed import Calibration
-from pipelines.search import build_index, engine
+from pipelines.runs.measure_speed import DEFAULT_PROBE, Calibration, ProbeSettings
+from pipelines.search import build_index, engine, exact
 
-LAVISH = 5  # times as much disk on the way as in the end
-BUSY = 1.5  # processes for each core
+MAX_DISK_RATIO = 5  # peak disk to final disk, above which fewer shards are advised
+MAX_LOAD_PER_CORE = 1.5  # above, a plan warns that the machine is busy
 SEED = 4
+
+BATCH_SIZES = BatchSizes(
+    range_bytes=DEFAULT_SIZES.range_bytes,
+    row_group_rows=DEFAULT_SIZES.row_group_rows,
+    target_shards=exact.TARGET_SHARDS_PER_PASS,
+    matched_candidates=DEFAULT_LIMITS.matched_rows,
+    sorted_pairs=DEFAULT_LIMITS.margin_range_rows,
+)
 
 
 @dataclass(frozen=True)
 class CorpusSample:
-    """What is known of a corpus before its sentences are."""
+    """A corpus of a run, and a sample of its sentences."""
 
-    lines: float  # that are to be read, or the sentences of one that is embedded
-    why: str  # how that is known
+    lines: float  # to read, or the sentences of a corpus that is embedded
+    reason: str  # how the number was determined
     lang: str
-    kept: float  # share of the lines that are sentences, as far as filters have no say
-    text: float  # bytes of a sentence
-    texts: Sequence[str]  # some of them
+    sentence_share: float  # of the lines, before filters
+    text_bytes: float  # of a sentence
+    texts: Sequence[str]
     shards: int
-    inputs: int  # to be read; none where it is embedded
+    files: int  # to read; 0 where the corpus is embedded
     corpus: Corpus | None = None  # where it is embedded
-    indexed: bool = False
+    is_indexed: bool = False
 
 
 @dataclass(frozen=True)
 class PlannedCorpus:
-    """A corpus as large as it will be, and how that is known."""
+    """The expected size of a corpus."""
 
-    sized: CorpusSize
-    why: str
+    size: CorpusSize
+    reason: str  # how it was determined
     lines: float  # to read
-    inputs: int  # files that hold them; of a corpus whose size is only said, as many as shards; none where it is embedded
+    files: int  # that hold them; the number of shards where the size comes from plan.sentences; 0 where the corpus is embedded
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What `miner plan` tells."""
+    """The result of `miner plan`."""
 
     machine: str
-    workers: int
-    speeds: Speeds
+    pool: WorkerPool
     calibration: Calibration
     corpora: Mapping[str, PlannedCorpus]
     pairs: Mapping[str, EngineChoice]
     stages: Sequence[StageCost]
-    done: Sequence[str]  # what is complete, and no stage any more
-    price: float | None  # of an hour of one machine
-    room: float  # bytes of memory of one machine
-    busy: float  # processes of this machine that wanted a core when the plan began, for each core
+    done: Sequence[str]  # stages that are complete
+    price: float | None  # of one machine for an hour
+    machine_memory: float  # bytes
+    load_per_core: float  # of this machine when the plan began
 
     def figures(self) -> dict[str, Any]:
-        """The same for a program; bytes, and hours beside seconds."""
-        names = ("machine", "workers", "price", "seconds", "money", "memory", "disk", "most_disk", "done", "advice")
+        """Return the plan for --json: bytes, seconds and hours."""
+        names = ("price", "seconds", "money", "memory", "disk", "most_disk", "done", "advice")
         return {
+            "machine": self.machine,
+            "workers": self.pool.workers,
             **{name: getattr(self, name) for name in names},
             "hours": self.seconds / 3600,
-            "corpora": {name: {**asdict(corpus.sized), "why": corpus.why} for name, corpus in self.corpora.items()},
-            "pairs": {name: asdict(chosen) for name, chosen in self.pairs.items()},
-            "stages": [
-                {"name": stage.name, "seconds": stage.seconds, "hours": stage.seconds / 3600, **asdict(stage.need)} for stage in self.stages
-            ],
-            "speeds": asdict(self.speeds),
-            "calibration": asdict(self.calibration),
+            "corpora": {name: {**corpus.size.figures(), "why": corpus.reason} for name, corpus in self.corpora.items()},
+            "pairs": {name: choice.figures() for name, choice in self.pairs.items()},
+            "stages": [stage.figures() for stage in self.stages],
+            "speeds": self.pool.speeds.figures(),
+            "calibration": self.calibration.figures(),
         }
 
     @property
@@ -97,181 +106,206 @@ class RunPlan:
 
     @property
     def money(self) -> float | None:
-        return None if self.price is None else self.price * self.workers * self.seconds / 3600
+        return None if self.price is None else self.price * self.pool.workers * self.seconds / 3600
 
     @property
     def memory(self) -> float:
-        """Of one process, in bytes."""
+        """Bytes of one process."""
         return max((stage.need.memory for stage in self.stages), default=0.0)
 
     @property
     def disk(self) -> float:
-        """Bytes that are left."""
+        """Bytes of all outputs."""
         return sum(stage.need.disk for stage in self.stages)
 
     @property
-    def advice(self) -> list[str]:
-        """What stands in the way, and what could be done about it."""
-        told = [
-            f"{stage.name} takes {stage.need.memory / 1e9:,.0f} GB of memory, a machine has {self.room / 1e9:,.0f}"
-            for stage in self.stages
-            if stage.need.memory > self.room
-        ]
-        if self.most_disk > LAVISH * self.disk:
-            told.append("most of the disk is for what pairs of shards leave until they are merged; fewer `shards` leave less")
-        if alone := [name for name, corpus in self.corpora.items() if 0 < corpus.inputs < self.workers]:
-            told.append(f"a file is read by one worker, so cut {', '.join(alone)} into as many as there are workers")
-        if self.busy > BUSY:
-            told.append(f"this machine has {self.busy:.0f} times as much to do as it can; all takes longer while that lasts")
-        return told
+    def most_disk(self) -> float:
+        """Peak bytes, with the temporary files of the stage that runs."""
+        disk, peak = 0.0, 0.0
+        for stage in self.stages:
+            disk += stage.need.disk
+            peak = max(peak, disk + stage.need.temporary_disk)
+        return peak
 
     @property
-    def most_disk(self) -> float:
-        """The most bytes at a time, with those that are gone when a stage is done."""
-        before, most = 0.0, 0.0
-        for stage in self.stages:
-            before += stage.need.disk
-            most = max(most, before + stage.need.passing)
-        return most
+    def advice(self) -> list[str]:
+        """Problems of this plan, and how to fix them."""
+        advice = [
+            f"{stage.name} takes {stage.need.memory / 1e9:,.0f} GB of memory, a machine has {self.machine_memory / 1e9:,.0f}"
+            for stage in self.stages
+            if stage.need.memory > self.machine_memory
+        ]
+        if self.most_disk > MAX_DISK_RATIO * self.disk:
+            advice.append("most of the disk is for what pairs of shards leave until they are merged; fewer `shards` leave less")
+        if undivided := [name for name, corpus in self.corpora.items() if 0 < corpus.files < self.pool.workers]:
+            advice.append(f"a file is read by one worker, so split {', '.join(undivided)} into at least as many files as there are workers")
+        if self.load_per_core > MAX_LOAD_PER_CORE:
+            advice.append(
+                f"this machine has {self.load_per_core:.0f} times as much load as cores; every stage takes longer until that ends"
+            )
+        return advice
 
 
-def make(config: RunConfig) -> RunPlan:
-    """Look into the corpora, try out some of their sentences, and reckon.
+def make_plan(config: RunConfig, probe: ProbeSettings = DEFAULT_PROBE) -> RunPlan:
+    """Sample the corpora, measure this machine with their sentences, and estimate every stage.
 
-    Raises what `run.run` raises before it begins, ConfigError for a machine that is not known, and where no index fits its memory.
+    Raises what `run.run` raises before it starts, and ConfigError for an unknown machine or where no index fits into its memory.
     """
-    machine, busy = _machine(config), os.getloadavg()[0] / available_cores()
-    local = config if machine is None else config.model_copy(update={"device": "cpu"})
-    steps = run.plan(local)
+    machine, load_per_core = _target_machine(config), os.getloadavg()[0] / available_cores()
+    local_config = config if machine is None else config.model_copy(update={"device": "cpu"})
+    steps = run.plan(local_config)
     done = [] if config.plan.sentences else [step.name for step in steps if step.done]
-    places = {step.name.removeprefix("embed "): step.output for step in steps if step.name in done and step.name.startswith("embed ")}
-    names = {name: None for pair in config.named_pairs().values() for name in pair}
-    _check_names(config)
-    found = {name: _look(config, name, places.get(name)) for name in names}
-    calibration = _calibrate(found, local)
-    corpora = {name: _planned(config, name, each, calibration) for name, each in found.items()}
-    told = calibration.speeds
-    if machine is not None:
-        told = speeds.elsewhere(told, available_cores(), machine, calibration.encoding)
-    crew = WorkerPool(config.plan.workers, told)
-    asked = _asked(config, machine, calibration.encoding.dim)
+    embedded = {step.name.removeprefix("embed "): step.output for step in steps if step.name in done and step.name.startswith("embed ")}
+    _check_corpus_names(config)
+    names = dict.fromkeys(name for pair in config.named_pairs().values() for name in pair)
+    samples = {name: _sample_corpus(config, name, embedded.get(name)) for name in names}
+    calibration = _calibrate(samples, local_config, probe)
+    corpora = {name: _plan_corpus(config, name, sample, calibration) for name, sample in samples.items()}
+    pool = WorkerPool(config.plan.workers, _machine_speeds(calibration, machine), BATCH_SIZES)
+    request = _engine_request(config, machine, calibration.encoding.dim)
     pairs = {
-        name: stage_costs.choose(corpora[source].sized, corpora[target].sized, asked, told)
+        name: stage_costs.plan_engine(corpora[source].size, corpora[target].size, request, pool.speeds)
         for name, (source, target) in config.named_pairs().items()
         if f"mine {name}" not in done
     }
     return RunPlan(
         machine=config.plan.machine or HERE,
-        workers=crew.workers,
-        speeds=told,
+        pool=pool,
         calibration=calibration,
         corpora=corpora,
         pairs=pairs,
-        stages=_stages(config, found, corpora, pairs, crew),
+        stages=_stage_costs(config, samples, corpora, pairs, pool),
         done=done,
         price=config.plan.price if config.plan.price is not None or machine is None else machine.price,
-        room=psutil.virtual_memory().total if machine is None else machine.memory * 1e9,
-        busy=busy,
+        machine_memory=psutil.virtual_memory().total if machine is None else machine.memory * 1e9,
+        load_per_core=load_per_core,
     )
 
 
-def _machine(config: RunConfig) -> Hardware | None:
-    """The machine that is planned for; None for this one."""
+def _target_machine(config: RunConfig) -> Hardware | None:
+    """Return the machine that the plan is for; None for this one."""
     name = config.plan.machine
-    return None if name is None else hardware.find(name, config.plan.rates)
+    return None if name is None else find_hardware(name, config.plan.rates)
 
 
-def _check_names(config: RunConfig) -> None:
+def _machine_speeds(calibration: Calibration, machine: Hardware | None) -> Speeds:
+    if machine is None:
+        return calibration.speeds
+    return scale_speeds(calibration.speeds, available_cores(), machine, calibration.encoding)
+
+
+def _check_corpus_names(config: RunConfig) -> None:
     for name in config.plan.sentences:
         if name not in config.corpora:
             raise ConfigError(f"plan.sentences: no corpus is called {name!r}; one of {', '.join(config.corpora)}")
 
 
-def _look(config: RunConfig, name: str, place: str | None) -> CorpusSample:
-    """Look into a corpus; `place` is where it is embedded, if a run has done that."""
-    told = config.corpora[name]
-    if place is None and len(told.files) == 1 and inputs_module.is_folder(told.files[0]):
-        place = told.files[0]
-    if place is not None:
-        corpus = inputs_module.open_folder(place)
-        shard = next(shard for shard in corpus.shards if shard.rows)
-        texts = next(corpus.sentences(shard.name, ["text"]))["text"].to_pylist()
-        return CorpusSample(
-            corpus.rows,
-            "embedded already",
-            corpus.lang,
-            1.0,
-            _bytes(texts),
-            texts,
-            len(corpus.shards),
-            0,
-            corpus,
-            build_index.is_index(place),
-        )
-    inputs = readers.expand(told.files)
-    settings = config.part(TextSettings).model_copy(update={"text_column": told.text_column or config.text_column})
-    count = corpus_size.count(inputs)
-    lines, texts = corpus_size.sample(count, settings)
+def _sample_corpus(config: RunConfig, name: str, embeddings: str | None) -> CorpusSample:
+    """Sample a corpus; `embeddings` is the directory that an earlier run left for it, if any."""
+    settings = config.corpora[name]
+    if embeddings is None and len(settings.files) == 1 and inputs_module.is_folder(settings.files[0]):
+        embeddings = settings.files[0]
+    if embeddings is not None:
+        return _sample_embedded(embeddings)
+    files = readers.expand(settings.files)
+    text_settings = config.part(TextSettings).model_copy(update={"text_column": settings.text_column or config.text_column})
+    count = corpus_size.count_lines(files)
+    num_lines, texts = corpus_size.sample_sentences(count, text_settings)
     if not texts:
-        raise DataError(f"corpora.{name}: not one sentence in {lines:,} lines that were looked at; give a text with sentences")
-    kept = len(texts) / lines
+        raise DataError(f"corpora.{name}: not one sentence in the {num_lines:,} lines that were sampled; give a text with sentences")
     return CorpusSample(
-        count.lines, count.why, told.lang or name, kept, _bytes(texts), texts, num_ranges_for(inputs, settings), len(inputs)
+        lines=count.lines,
+        reason=count.reason,
+        lang=settings.lang or name,
+        sentence_share=len(texts) / num_lines,
+        text_bytes=_mean_bytes(texts),
+        texts=texts,
+        shards=num_ranges_for(files, text_settings),
+        files=len(files),
     )
 
 
-def _bytes(texts: Sequence[str]) -> float:
-    """Of UTF-8, of one text."""
+def _sample_embedded(folder: str) -> CorpusSample:
+    """Sample an embeddings or index directory."""
+    corpus = inputs_module.open_folder(folder)
+    shard = next(shard for shard in corpus.shards if shard.rows)
+    texts = next(corpus.sentences(shard.name, ["text"]))["text"].to_pylist()
+    return CorpusSample(
+        lines=corpus.rows,
+        reason="embedded already",
+        lang=corpus.lang,
+        sentence_share=1.0,
+        text_bytes=_mean_bytes(texts),
+        texts=texts,
+        shards=len(corpus.shards),
+        files=0,
+        corpus=corpus,
+        is_indexed=build_index.is_index(folder),
+    )
+
+
+def _mean_bytes(texts: Sequence[str]) -> float:
+    """Return the mean length of a text in UTF-8."""
     return sum(len(text.encode()) for text in texts) / max(1, len(texts))
 
 
-def _calibrate(found: Mapping[str, CorpusSample], config: RunConfig) -> Calibration:
-    """With texts of all corpora that are to be embedded, of each as large a share as of the lines; or with vectors that are there."""
-    left = [each for each in found.values() if each.inputs]
-    if not left:
-        corpus = next(each.corpus for each in found.values() if each.corpus is not None)
-        return measure_speed.compare(next(corpus.vectors(next(shard.name for shard in corpus.shards if shard.rows)))[1], config)
-    lines = sum(each.lines for each in left)
-    texts = [text for each in left for text in each.texts[: math.ceil(corpus_size.TEXTS * each.lines / lines)]]
+def _calibrate(samples: Mapping[str, CorpusSample], config: RunConfig, probe: ProbeSettings) -> Calibration:
+    """Measure with texts of all corpora that are not embedded, in proportion to their lines; if there is none, with stored vectors."""
+    unread = [sample for sample in samples.values() if sample.files]
+    if not unread:
+        corpus = next(sample.corpus for sample in samples.values() if sample.corpus is not None)
+        _, vectors = next(corpus.vectors(next(shard.name for shard in corpus.shards if shard.rows)))
+        return measure_speed.calibrate_search(vectors, config, probe)
+    lines = sum(sample.lines for sample in unread)
+    max_texts = corpus_size.MAX_SAMPLED_SENTENCES
+    texts = [text for sample in unread for text in sample.texts[: math.ceil(max_texts * sample.lines / lines)]]
     random.Random(SEED).shuffle(texts)
-    return measure_speed.calibrate(texts, max(left, key=lambda each: each.lines).lang, config)
+    return measure_speed.calibrate(texts, max(unread, key=lambda sample: sample.lines).lang, config, probe)
 
 
-def _planned(config: RunConfig, name: str, found: CorpusSample, calibration: Calibration) -> PlannedCorpus:
-    given, dim, row = config.plan.sentences.get(name), calibration.encoding.dim, calibration.packed * found.text
-    if given is None:
-        sentences = max(1, round(found.lines * found.kept * (calibration.passed if found.inputs else 1.0)))
-        return PlannedCorpus(CorpusSize(sentences, found.text, row, found.shards, dim), found.why, found.lines, found.inputs)
-    shards = config.shards or min(MAX_RANGES, math.ceil(given * found.text / RANGE_BYTES))
-    return PlannedCorpus(CorpusSize(given, found.text, row, shards, dim), "as you said", given, shards if found.inputs else 0)
+def _plan_corpus(config: RunConfig, name: str, sample: CorpusSample, calibration: Calibration) -> PlannedCorpus:
+    dim, row_bytes = calibration.encoding.dim, calibration.compression * sample.text_bytes
+    sentences = config.plan.sentences.get(name)
+    if sentences is None:
+        kept_share = calibration.kept_share if sample.files else 1.0
+        sentences = max(1, round(sample.lines * sample.sentence_share * kept_share))
+        size = CorpusSize(sentences, sample.text_bytes, row_bytes, sample.shards, dim)
+        return PlannedCorpus(size, sample.reason, sample.lines, sample.files)
+    shards = config.shards or min(MAX_RANGES, math.ceil(sentences * sample.text_bytes / RANGE_BYTES))
+    size = CorpusSize(sentences, sample.text_bytes, row_bytes, shards, dim)
+    return PlannedCorpus(size, "as you said", sentences, shards if sample.files else 0)
 
 
-def _asked(config: RunConfig, machine: Hardware | None, dim: int) -> EngineRequest:
+def _engine_request(config: RunConfig, machine: Hardware | None, dim: int) -> EngineRequest:
     device = choose_device(config.device).type if machine is None else "cpu" if machine.flops is None else "a GPU"
-    fastest = precision.fastest_precision(torch.device("cpu"), dim)
-    cores = available_cores() if machine is None else machine.cores
-    known = engine.fixed_engine(config.part(EngineSettings), device)
-    return EngineRequest(config.k, config.target_recall, config.memory_bytes, fastest, cores, known)
+    return EngineRequest(
+        k=config.k,
+        target_recall=config.target_recall,
+        max_index_bytes=config.memory_bytes,
+        precision=fastest_precision(torch.device("cpu"), dim),
+        cores=available_cores() if machine is None else machine.cores,
+        fixed_engine=engine.fixed_engine(config.part(EngineSettings), device),
+    )
 
 
-def _stages(
+def _stage_costs(
     config: RunConfig,
-    found: Mapping[str, CorpusSample],
+    samples: Mapping[str, CorpusSample],
     corpora: Mapping[str, PlannedCorpus],
     pairs: Mapping[str, EngineChoice],
-    crew: WorkerPool,
+    pool: WorkerPool,
 ) -> list[StageCost]:
-    """Every corpus is read and embedded once, and indexed when the first pair wants it."""
-    made: list[StageCost] = []
-    ready = {name for name, each in found.items() if each.indexed}
+    """Return the cost of every stage: a corpus is read and embedded once, and indexed for the first pair that needs the index."""
+    costs: list[StageCost] = []
+    indexed = {name for name, sample in samples.items() if sample.is_indexed}
     for name, corpus in corpora.items():
-        if corpus.inputs:
-            made += stage_costs.of_corpus(name, corpus.sized, corpus.lines, corpus.inputs, crew)
-    for name, chosen in pairs.items():
-        sides_ = config.named_pairs()[name]
-        for side, factory, seconds in zip(sides_, chosen.index or (), chosen.building, strict=False):
-            if side not in ready:
-                ready.add(side)
-                made.append(stage_costs.of_index(side, corpora[side].sized, factory, seconds, crew))
-        made += stage_costs.of_pair(name, [corpora[side].sized for side in sides_], chosen, config.k, crew)
-    return made
+        if corpus.files:
+            costs += stage_costs.corpus_costs(name, corpus.size, corpus.lines, corpus.files, pool)
+    for pair, choice in pairs.items():
+        names = config.named_pairs()[pair]
+        for name, factory, build_seconds in zip(names, choice.factories or (), choice.build_seconds, strict=False):
+            if name not in indexed:
+                indexed.add(name)
+                costs.append(stage_costs.index_cost(name, corpora[name].size, factory, build_seconds, pool))
+        costs += stage_costs.pair_costs(pair, [corpora[name].size for name in names], choice, config.k, pool)
+    return costs

@@ -1,6 +1,7 @@
-"""`miner plan`: lines are counted or estimated, arithmetic is as it says, and what was planned is what a run then takes."""
+"""`miner plan`: counts and estimates of lines, costs that equal hand counts, and plans beside the runs that follow."""
 
 import bz2
+import functools
 import gzip
 import json
 import lzma
@@ -17,29 +18,33 @@ import tiny
 import yaml
 from command import refused, told
 
-from miner.cli.plan import size, time
+from miner.cli.plan import format_bytes, format_seconds
 from miner.config.commands import EncoderSettings, TextSettings
 from miner.config.planning import Hardware, PlanSettings
 from miner.encoders import load_encoder
 from miner.errors import ConfigError, DataError
-from miner.plan import corpus_size, hardware, resources, speeds, stage_costs
-from miner.plan.resources import CorpusSize
-from miner.plan.speeds import EncodingCost, Speeds
+from miner.plan import hardware, resources, stage_costs
+from miner.plan.corpus_size import SamplingSettings, count_lines, sample_sentences
+from miner.plan.resources import BatchSizes, CorpusSize
+from miner.plan.speeds import EncodingCost, Speeds, scale_speeds
 from miner.plan.stage_costs import EngineRequest, WorkerPool
 from miner.search import cost_model
-from miner.text import streams
-from pipelines.mining.candidates import MiningLimits
-from pipelines.runs import measure_speed
-from pipelines.search import exact as exact_module
+from miner.search.cost_model import SearchEstimate, SearchWorkload
+from pipelines.runs import plan as plan_module
+from pipelines.runs.measure_speed import ProbeSettings
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-SPEEDS = Speeds(read=1000.0, embed=500.0, search=1e6, faster=2.0, start=1.0)
+SPEEDS = Speeds(lines_per_second=1000.0, sentences_per_second=500.0, pairs_per_second=1e6, speedup=2.0, stage_start_seconds=1.0)
+BATCHES = BatchSizes(range_bytes=1 << 25, row_group_rows=1 << 15, target_shards=32, matched_candidates=1 << 22, sorted_pairs=1 << 19)
+SMALL_SAMPLES = SamplingSettings(
+    counted_bytes=1 << 16, max_files=4, window_bytes=1 << 14, head_bytes=1 << 16, head_step_bytes=1 << 12, kept_bytes=1 << 11
+)  # with which files of a megabyte are sampled
 
 
 def lines(count: int, seed: int = 0) -> list[str]:
-    """Sentences of one to thirty words, none twice."""
-    chance = random.Random(seed)
-    return [f"{' '.join(chance.choices(WORDS, k=chance.randint(1, 30)))} {number}" for number in range(count)]
+    """Different sentences of one to thirty words."""
+    generator = random.Random(seed)
+    return [f"{' '.join(generator.choices(WORDS, k=generator.randint(1, 30)))} {number}" for number in range(count)]
 
 
 def write(path: Path, texts: list[str], opener: Callable[..., Any] = open) -> str:
@@ -48,102 +53,91 @@ def write(path: Path, texts: list[str], opener: Callable[..., Any] = open) -> st
     return str(path)
 
 
-@pytest.fixture
-def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let files of a megabyte be as large as those of which parts are looked at."""
-    for name, value in {"HEAD_BYTES": 1 << 16, "HEAD_STEP_BYTES": 1 << 12}.items():
-        monkeypatch.setattr(streams, name, value)
-    for name, value in {"COUNTED": 1 << 16, "WINDOW": 1 << 14, "FILES": 4, "KEPT": 1 << 11}.items():
-        monkeypatch.setattr(corpus_size, name, value)
-
-
 @pytest.mark.parametrize(("name", "opener"), [("a.txt", open), ("a.txt.gz", gzip.open), ("a.jsonl.xz", lzma.open), ("a.bz2", bz2.open)])
 def test_small_text_is_counted(tmp_path: Path, name: str, opener: Callable[..., Any]) -> None:
-    count = corpus_size.count([write(tmp_path / name, lines(1000), opener)])
-    assert (count.lines, count.exact, count.why) == (1000, True, "counted")
+    count = count_lines([write(tmp_path / name, lines(1000), opener)])
+    assert (count.lines, count.exact, count.reason) == (1000, True, "counted")
 
 
 @pytest.mark.parametrize(("text", "expected"), [("", 0), ("a\nb", 2), ("a\n\n\n", 3), ("\ufeffa\n", 1)])
-def test_lines_without_an_end_and_without_anything(tmp_path: Path, text: str, expected: int) -> None:
+def test_empty_files_and_missing_final_newlines(tmp_path: Path, text: str, expected: int) -> None:
     (tmp_path / "a.txt").write_text(text, encoding="utf-8")
-    assert corpus_size.count([str(tmp_path / "a.txt")]).lines == expected
+    assert count_lines([str(tmp_path / "a.txt")]).lines == expected
 
 
-@pytest.mark.usefixtures("large")
-def test_parquet_tells_by_its_metadata(tmp_path: Path) -> None:
+def test_parquet_is_counted_by_its_metadata(tmp_path: Path) -> None:
     for name, rows in (("a", 70_000), ("b", 5)):
         pq.write_table(pa.table({"text": [str(number) for number in range(rows)]}), tmp_path / f"{name}.parquet")
-    count = corpus_size.count([str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")])
+    count = count_lines([str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")], SMALL_SAMPLES)
     assert (count.lines, count.exact) == (70_005, True)
-    assert corpus_size.sample(count, TextSettings(text_column="text"))[1][-5:] == ["0", "1", "2", "3", "4"]
+    assert sample_sentences(count, TextSettings(text_column="text"))[1][-5:] == ["0", "1", "2", "3", "4"]
 
 
-def small_blocks(path: Path, mode: str, encoding: str) -> Any:
-    """bz2 packs 100 kB at a time so, instead of 900."""
+def open_small_blocks(path: Path, mode: str, encoding: str) -> Any:
+    """Compress blocks of 100 kB with bz2, instead of 900."""
     return bz2.open(path, mode, compresslevel=1, encoding=encoding)
 
 
-@pytest.mark.parametrize(("name", "opener"), [("a.txt", open), ("a.tsv.gz", gzip.open), ("a.txt.xz", lzma.open), ("a.bz2", small_blocks)])
-@pytest.mark.usefixtures("large")
-def test_of_large_text_parts_are_looked_at(tmp_path: Path, name: str, opener: Callable[..., Any]) -> None:
+@pytest.mark.parametrize(
+    ("name", "opener"), [("a.txt", open), ("a.tsv.gz", gzip.open), ("a.txt.xz", lzma.open), ("a.bz2", open_small_blocks)]
+)
+def test_large_text_is_sampled(tmp_path: Path, name: str, opener: Callable[..., Any]) -> None:
     first = write(tmp_path / f"0-{name}", lines(12_000), opener)
     files = [first, *(str(shutil.copy(first, tmp_path / f"{part}-{name}")) for part in range(1, 6))]
-    count = corpus_size.count(files)
+    count = count_lines(files, SMALL_SAMPLES)
     assert not count.exact
-    assert count.why.startswith("estimated by")
+    assert count.reason.startswith("estimated by")
     assert count.lines == pytest.approx(72_000, rel=0.1)
-    assert sum(look.seen for look in count.looks) < sum(Path(file).stat().st_size for file in files) / 2
+    assert sum(file.bytes_read for file in count.files) < sum(Path(file).stat().st_size for file in files) / 2
 
 
-@pytest.mark.usefixtures("large")
-def test_long_lines_at_the_end_count_as_well(tmp_path: Path) -> None:
-    """By the start of the file alone there were 190,000."""
+def test_windows_cover_long_lines_at_the_end(tmp_path: Path) -> None:
+    """From the start of the file alone, the estimate is 190,000 lines."""
     path = write(tmp_path / "a.txt", ["x" * 20] * 95_700 + ["x" * 200] * 10_000)
-    assert corpus_size.count([path]).lines == pytest.approx(105_700, rel=0.05)
+    assert count_lines([path], SMALL_SAMPLES).lines == pytest.approx(105_700, rel=0.05)
 
 
-@pytest.mark.usefixtures("large")
-def test_what_is_kept_is_read_as_the_file_is(tmp_path: Path) -> None:
+def test_sampled_lines_are_parsed_like_the_file(tmp_path: Path) -> None:
     rows = ["lang\ttext", *(f"en\t{text}" for text in lines(12_000)), *["en\t"] * 12_000]
-    count = corpus_size.count([write(tmp_path / "a.tsv", rows)])
-    seen, texts = corpus_size.sample(count, TextSettings(text_column="text"))
+    count = count_lines([write(tmp_path / "a.tsv", rows)], SMALL_SAMPLES)
+    num_lines, texts = sample_sentences(count, TextSettings(text_column="text"))
     assert set(texts) <= set(lines(12_000))
-    assert 100 < len(texts) < seen
+    assert 100 < len(texts) < num_lines
 
 
-@pytest.mark.usefixtures("large")
-def test_broken_and_missing_files_are_told(tmp_path: Path) -> None:
+def test_broken_and_missing_files_are_reported(tmp_path: Path) -> None:
     (tmp_path / "a.gz").write_bytes(b"nothing" * 20_000)
     with pytest.raises(DataError, match=r"a\.gz: truncated or not \.gz"):
-        corpus_size.count([str(tmp_path / "a.gz")])
+        count_lines([str(tmp_path / "a.gz")], SMALL_SAMPLES)
     with pytest.raises(DataError, match="no such file"):
-        corpus_size.count([str(tmp_path / "b.txt")])
+        count_lines([str(tmp_path / "b.txt")], SMALL_SAMPLES)
 
 
 MACHINE = Hardware(cores=8, memory=64, flops=1e12, bandwidth=1e12, efficiency=0.5, reading=1e9)
 
 
-def test_a_gpu_is_as_fast_as_its_data_sheet_lets_one_expect() -> None:
+def test_gpu_speeds_follow_from_the_data_sheet() -> None:
     # 512 operations at half of 10^12 a second take longer than 8 bytes; 512 bytes are read for each 1000 vectors.
-    assert 1 / hardware.exact_search(MACHINE, 256, 1000) == pytest.approx(512 / 0.5e12 + 512 / 1000 / 1e9)
-    # With eight times the operations, the memory takes longer: 8 bytes at half of 10^12 a second.
+    assert 1 / hardware.search_speed(MACHINE, 256, 1000) == pytest.approx(512 / 0.5e12 + 512 / 1000 / 1e9)
+    # With a thousand times the operations per second, memory takes longer: 8 bytes at half of 10^12 a second.
     faster = MACHINE.model_copy(update={"flops": 1e15})
-    assert 1 / hardware.exact_search(faster, 256, 1000) == pytest.approx(8 / 0.5e12 + 512 / 1000 / 1e9)
-    assert hardware.transformer(MACHINE, 1e10) == pytest.approx(50)
+    assert 1 / hardware.search_speed(faster, 256, 1000) == pytest.approx(8 / 0.5e12 + 512 / 1000 / 1e9)
+    assert hardware.encoding_speed(MACHINE, 1e10) == pytest.approx(50)
 
 
-def test_speeds_go_by_cores_accelerator_and_measurement() -> None:
-    static = EncodingCost(dim=256, operations=None, stretch=1000)
-    cores = speeds.elsewhere(SPEEDS, 2, Hardware(cores=8, memory=1), static)
-    assert (cores.read, cores.embed, cores.search) == (1000, 2000, 4e6)
-    gpu = speeds.elsewhere(SPEEDS, 2, MACHINE, static)
-    assert (gpu.embed, gpu.search) == (2000, hardware.exact_search(MACHINE, 256, 1000))
-    assert speeds.elsewhere(SPEEDS, 2, MACHINE, EncodingCost(256, 1e10, 1000)).embed == hardware.transformer(MACHINE, 1e10)
+def test_speeds_follow_cores_accelerator_and_measurement() -> None:
+    static = EncodingCost(dim=256, flops_per_sentence=None, block_rows=1000)
+    cpu = scale_speeds(SPEEDS, 2, Hardware(cores=8, memory=1), static)
+    assert (cpu.lines_per_second, cpu.sentences_per_second, cpu.pairs_per_second) == (1000, 2000, 4e6)
+    gpu = scale_speeds(SPEEDS, 2, MACHINE, static)
+    assert (gpu.sentences_per_second, gpu.pairs_per_second) == (2000, hardware.search_speed(MACHINE, 256, 1000))
+    transformer = scale_speeds(SPEEDS, 2, MACHINE, EncodingCost(256, 1e10, 1000))
+    assert transformer.sentences_per_second == hardware.encoding_speed(MACHINE, 1e10)
     measured = MACHINE.model_copy(update={"read": 7.0, "embed": 8.0, "search": 9.0})
-    assert speeds.elsewhere(SPEEDS, 2, measured, static) == Speeds(7.0, 8.0, 9.0, 2.0, 1.0)
+    assert scale_speeds(SPEEDS, 2, measured, static) == Speeds(7.0, 8.0, 9.0, 2.0, 1.0)
 
 
-def test_the_operations_of_a_transformer_by_hand(tmp_path: Path) -> None:
+def test_operations_of_a_transformer_equal_a_hand_count(tmp_path: Path) -> None:
     encoder = load_encoder(str(tiny.save_transformer(tmp_path / "model")), EncoderSettings(pooling="mean"))
     attention, feed_forward, norms = 4 * (32 * 32 + 32), 2 * 32 * 48 + 48 + 32, 4 * 32
     weights = 3 * (attention + feed_forward + norms) + 2 * 32 + (32 * 32 + 32)  # the first norm, and the pooler
@@ -151,59 +145,62 @@ def test_the_operations_of_a_transformer_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("parts", "workers", "share"), [(10, 1, 1.0), (10, 4, 0.3), (10, 5, 0.2), (1, 8, 1.0), (3, 8, 1 / 3)])
-def test_a_part_is_not_shared(parts: int, workers: int, share: float) -> None:
-    assert WorkerPool(workers, SPEEDS).seconds(100, parts) == pytest.approx(100 * share + SPEEDS.start)
+def test_a_part_is_not_split_between_workers(parts: int, workers: int, share: float) -> None:
+    assert WorkerPool(workers, SPEEDS, BATCHES).seconds(100, parts) == pytest.approx(100 * share + SPEEDS.stage_start_seconds)
 
 
 def sized(sentences: int, shards: int = 4) -> CorpusSize:
-    return CorpusSize(sentences, text=100.0, row=60.0, shards=shards, dim=256)
+    return CorpusSize(sentences, text_bytes=100.0, row_bytes=60.0, shards=shards, dim=256)
 
 
-def asked(known: tuple[str, str] | None = None, cores: int = 2) -> EngineRequest:
-    return EngineRequest(k=4, target_recall=0.98, memory=8 * 10**9, precision="int8", cores=cores, known=known)
+def engine_request(fixed_engine: tuple[str, str] | None = None, max_index_bytes: int = 8 * 10**9) -> EngineRequest:
+    return EngineRequest(k=4, target_recall=0.98, max_index_bytes=max_index_bytes, precision="int8", cores=2, fixed_engine=fixed_engine)
 
 
-def test_the_engine_is_the_one_that_a_run_chooses() -> None:
+def estimate(rows: int) -> SearchEstimate:
+    return cost_model.estimate_search(SearchWorkload((rows, rows), 256, 4, 0.98), "int8", cores=2)
+
+
+def test_engine_is_the_one_that_a_run_chooses() -> None:
     for rows in (10_000, 10**6):
-        chosen = stage_costs.choose(sized(rows), sized(rows), asked(), SPEEDS)
-        assert chosen.engine == cost_model.estimate_search(cost_model.SearchWorkload((rows, rows), 256, 4, 0.98), "int8", 2).engine
-    assert chosen.index == ("IVF4096,PQ128x4", "IVF4096,PQ128x4")
-    assert chosen.recall == 0.98
-    together = cost_model.estimate_search(cost_model.SearchWorkload((rows, rows), 256, 4, 0.98), "int8", 2).faiss / SPEEDS.faster
-    assert chosen.searching + sum(chosen.building) == pytest.approx(together)
-    exact = stage_costs.choose(sized(rows), sized(rows), asked(known=("exact", "asked for")), SPEEDS)
-    assert (exact.searching, exact.recall, exact.index) == (rows**2 / SPEEDS.search, 1.0, None)
+        choice = stage_costs.plan_engine(sized(rows), sized(rows), engine_request(), SPEEDS)
+        assert choice.engine == estimate(rows).engine
+    assert choice.factories == ("IVF4096,PQ128x4", "IVF4096,PQ128x4")
+    assert choice.recall == 0.98
+    assert choice.search_seconds + sum(choice.build_seconds) == pytest.approx(estimate(rows).faiss / SPEEDS.speedup)
+    exact = stage_costs.plan_engine(sized(rows), sized(rows), engine_request(fixed_engine=("exact", "asked for")), SPEEDS)
+    assert (exact.search_seconds, exact.recall, exact.factories) == (rows**2 / SPEEDS.pairs_per_second, 1.0, None)
 
 
 def test_an_index_is_trained_by_one_machine() -> None:
     rows = 10**6
     share = 10 * 40 * 4096 / (10 * 40 * 4096 + rows)
     assert cost_model.training_share(rows) == pytest.approx(share)
-    several = stage_costs.of_index("en", sized(rows, shards=4), "IVF4096,PQ128x4", 100.0, WorkerPool(2, SPEEDS))
-    assert several.seconds == pytest.approx(100 * share + 100 * (1 - share) / 2 + 4 * SPEEDS.start)
+    cost = stage_costs.index_cost("en", sized(rows, shards=4), "IVF4096,PQ128x4", 100.0, WorkerPool(2, SPEEDS, BATCHES))
+    assert cost.seconds == pytest.approx(100 * share + 100 * (1 - share) / 2 + 4 * SPEEDS.stage_start_seconds)
 
 
-def test_an_index_that_fits_nowhere_is_told() -> None:
-    small = EngineRequest(k=4, target_recall=0.98, memory=10**6, precision="int8", cores=2, known=("faiss", "asked for"))
+def test_an_index_that_exceeds_the_memory_is_an_error() -> None:
+    request = engine_request(fixed_engine=("faiss", "asked for"), max_index_bytes=10**6)
     with pytest.raises(ConfigError, match="--memory"):
-        stage_costs.choose(sized(10**6), sized(10**6), small, SPEEDS)
+        stage_costs.plan_engine(sized(10**6), sized(10**6), request, SPEEDS)
 
 
-def test_what_is_planned_is_what_the_stages_do() -> None:
-    limits = MiningLimits()
-    assert resources.COMPARED == exact_module.TARGET_SHARDS_PER_PASS
-    assert (limits.matched_rows, limits.margin_range_rows) == (resources.AT_ONCE, resources.IN_ORDER)
+def test_a_plan_uses_the_batch_sizes_of_the_stages() -> None:
+    assert plan_module.BATCH_SIZES == BATCHES
 
 
-def test_disk_by_hand() -> None:
-    assert resources.embedding(sized(1000)).disk == 1000 * (8 + 512)
+def test_disk_equals_a_hand_count() -> None:
+    assert resources.embedding_need(sized(1000), BATCHES).disk == 1000 * (8 + 512)
     # Every sentence has an entry for each shard of the other side: an id, four neighbours and their similarities.
-    assert resources.comparing(sized(1000, 3), sized(500, 2), 4).passing == (1000 * 2 + 500 * 3) * 72
-    # 32 of 64 shards of targets at a time: of these, in 3 blocks each, 250 sentences; and what was found before.
-    assert resources.comparing(sized(1000, 3), sized(500, 64), 4).passing == (1000 * 32 + 250 * 3 + 1500) * 72
+    temporary = resources.exact_search_need(sized(1000, 3), sized(500, 2), 4, BATCHES).temporary_disk
+    assert temporary == (1000 * 2 + 500 * 3) * 72
+    # 32 of 64 target shards at a time: of these, 250 sentences in 3 pairs each; and the neighbours of the passes before.
+    temporary = resources.exact_search_need(sized(1000, 3), sized(500, 64), 4, BATCHES).temporary_disk
+    assert temporary == (1000 * 32 + 250 * 3 + 1500) * 72
 
 
-def test_what_is_said_later_goes_first() -> None:
+def test_later_settings_override_earlier_ones() -> None:
     section = PlanSettings(price=1, workers=3, sentences={"en": 5}, rates={"a": MACHINE})
     later = PlanSettings(price=2, sentences={"de": 6}).over(section)
     assert (later.price, later.workers, later.sentences, later.machine) == (2, 3, {"en": 5, "de": 6}, "a")
@@ -213,10 +210,10 @@ def test_what_is_said_later_goes_first() -> None:
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Try the machine out for no longer than it takes."""
-    monkeypatch.setattr(measure_speed, "EMBED_SECONDS", 0.1)
-    monkeypatch.setattr(measure_speed, "SEARCH_SECONDS", 0.001)
+def _short_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure the machine for a fraction of a second."""
+    probe = ProbeSettings(embed_seconds=0.1, search_seconds=0.001)
+    monkeypatch.setattr(plan_module, "make_plan", functools.partial(plan_module.make_plan, probe=probe))
 
 
 @pytest.fixture
@@ -230,15 +227,15 @@ def config(tmp_path: Path, toy_encoder: Path) -> Path:
         "output": str(tmp_path / "out"),
         "encoder": str(toy_encoder),
         "pairs": ["en-fr", "en-de"],
-        "corpora": {name: place if isinstance(place, dict) else str(tmp_path / place) for name, place in corpora.items()},
+        "corpora": {name: path if isinstance(path, dict) else str(tmp_path / path) for name, path in corpora.items()},
     }
     path = tmp_path / "run.yaml"
     path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
     return path
 
 
-@pytest.mark.usefixtures("quick")
-def test_a_plan_before_and_after_the_run(config: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("_short_probe")
+def test_plan_before_and_after_the_run(config: Path, tmp_path: Path) -> None:
     before = set(tmp_path.iterdir())
     printed = told("plan", config, "--json", tmp_path / "plan.json")
     assert set(tmp_path.iterdir()) == before | {tmp_path / "plan.json"}, "nothing is left"
@@ -264,8 +261,8 @@ def test_a_plan_before_and_after_the_run(config: Path, tmp_path: Path) -> None:
     assert "embed en" in after
 
 
-@pytest.mark.usefixtures("quick")
-def test_another_machine_more_of_them_and_money(config: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("_short_probe")
+def test_plan_for_another_machine_workers_and_price(config: Path, tmp_path: Path) -> None:
     (tmp_path / "rates.yaml").write_text("price: 3\nrates: {big: {cores: 4, memory: 8, read: 1e3, embed: 1e2, search: 1e4}}\n")
     told("plan", config, "--rates", tmp_path / "rates.yaml", "--workers", 2, "--json", tmp_path / "plan.json")
     plan = json.loads((tmp_path / "plan.json").read_text())
@@ -277,22 +274,22 @@ def test_another_machine_more_of_them_and_money(config: Path, tmp_path: Path) ->
     assert plan["money"] == pytest.approx(3 * 2 * plan["seconds"] / 3600)
 
 
-@pytest.mark.usefixtures("quick")
-def test_more_sentences_than_there_are_files_for(config: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("_short_probe")
+def test_plan_for_more_sentences_than_the_files_hold(config: Path, tmp_path: Path) -> None:
     more = ["--set", "plan.sentences={en: 1e9, fr: 2e8}", "--set", "pairs=[en-fr]", "--hardware", "h100", "--workers", 64]
     printed = told("plan", config, *more, "--json", tmp_path / "plan.json")
     plan = json.loads((tmp_path / "plan.json").read_text())
     corpus = plan["corpora"]["en"]
     assert corpus["sentences"] == 10**9
     assert corpus["shards"] == pytest.approx(1e9 * corpus["text"] / 2**25, rel=0.01)
-    exact = hardware.exact_search(hardware.HARDWARE["h100"], 32, 2**25 // 64)
+    exact = hardware.search_speed(hardware.HARDWARE["h100"], 32, 2**25 // 64)
     assert {stage["name"]: stage["seconds"] for stage in plan["stages"]}["search en-fr"] > 2e17 / exact / 64
     assert "64 x h100" in printed
     assert "fewer `shards` leave less" in printed
 
 
-@pytest.mark.usefixtures("quick")
-def test_folders_are_planned_without_their_encoder(config: Path, tmp_path: Path, toy_encoder: Path) -> None:
+@pytest.mark.usefixtures("_short_probe")
+def test_embedded_corpora_need_no_encoder(config: Path, tmp_path: Path, toy_encoder: Path) -> None:
     for name, text in (("en", "en.txt"), ("fr", "fr.txt.gz")):
         told("embed", tmp_path / text, "--lang", name, "--encoder", toy_encoder, "--output", tmp_path / name)
     folders = ["--set", f"corpora={{en: {tmp_path}/en, fr: {tmp_path}/fr}}", "--set", "pairs=all", "--set", "encoder=./gone"]
@@ -306,7 +303,7 @@ def test_folders_are_planned_without_their_encoder(config: Path, tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--hardware", "abacus"], "no such machine; one of cpu8"),
         (["--workers", "0"], "workers: input should be greater than or equal to 1"),
@@ -322,24 +319,18 @@ def test_folders_are_planned_without_their_encoder(config: Path, tmp_path: Path,
         (["--set", "max_chars=1"], "corpora.en: not one sentence in"),
     ],
 )
-@pytest.mark.usefixtures("quick")
-def test_what_cannot_be_planned_is_one_line(config: Path, tmp_path: Path, arguments: list[str], said: str) -> None:
+@pytest.mark.usefixtures("_short_probe")
+def test_invalid_plans_are_refused_in_one_line(config: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
     before = set(tmp_path.iterdir())
-    assert said in refused("plan", config, *arguments)
+    assert message in refused("plan", config, *arguments)
     assert set(tmp_path.iterdir()) == before
 
 
-def test_a_run_does_without_what_a_plan_is_told(config: Path) -> None:
+def test_a_run_ignores_the_plan_settings(config: Path) -> None:
     assert "5 of 5 stages to do" in told("run", config, "--dry-run", "--set", "plan.price=2", "--set", "plan.hardware=h100")
 
 
 def test_units() -> None:
-    assert [time(seconds) for seconds in (0.04, 9.96, 59.5, 130, 9000, 400_000)] == [
-        "0.0 s",
-        "10.0 s",
-        "60 s",
-        "2.2 min",
-        "2.5 h",
-        "4.6 days",
-    ]
-    assert [size(amount) for amount in (12, 5e6, 2.5e9, 4e14)] == ["0 kB", "5.0 MB", "2.5 GB", "400.0 TB"]
+    seconds = (0.04, 9.96, 59.5, 130, 9000, 400_000)
+    assert [format_seconds(duration) for duration in seconds] == ["0.0 s", "10.0 s", "60 s", "2.2 min", "2.5 h", "4.6 days"]
+    assert [format_bytes(amount) for amount in (12, 5e6, 2.5e9, 4e14)] == ["0 kB", "5.0 MB", "2.5 GB", "400.0 TB"]
