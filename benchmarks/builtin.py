@@ -18,7 +18,7 @@ from miner.encoders import Encoder, load_encoder
 from miner.evaluation import tatoeba
 from miner.evaluation.inputs import encode
 from miner.evaluation.retrieval import accuracy, find, hits
-from miner.evaluation.settings import TatoebaTask
+from miner.evaluation.tasks import TatoebaTask
 
 MULTI = ("cs", "de", "es", "fr", "hu", "it", "ru")
 PAIRS = ("fi", "hi", "ja", "pl", "ro", "tr", "uk", "zh")

@@ -1,48 +1,45 @@
-"""Options that several evaluations share. Their defaults are those of `miner.evaluation.settings`."""
+"""Options of `miner eval`, derived from the settings of a task."""
 
 from collections.abc import Callable
-from typing import Any
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
 
 from miner.cli import options, report
-from miner.evaluation.settings import AlignedTask, ClusteringTask, PairClassificationTask, ProbeTask, RetrievalTask, TaskSettings
+from miner.evaluation.task_base import TaskSettings
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
 
 Option = Callable[[Any], Any]
 
-
-def data(help: str) -> Option:
-    return click.option("--data", required=True, metavar="PATH", help=help)
-
-
-def column(model: type[TaskSettings], name: str, help: str) -> Option:
-    return options.setting(model, name, help, metavar="NAME")
-
-
-def probe(train: Option, *columns: Option) -> Option:
-    """The options of a classifier around those of the texts."""
-    return options.group(
-        train,
-        click.option("--test", required=True, metavar="FILE", help="Table of the rows to test on; may be the same, with --split-column."),
-        *columns,
-        column(ProbeTask, "label_column", "Column of the label."),
-        column(ProbeTask, "lang_column", "Column of the language; results are told for each."),
-        column(ProbeTask, "split_column", "Column that says `train` or `test`; other rows are left out."),
-        click.option("--train-lang", "train_langs", multiple=True, metavar="CODE", help="Train on this language alone; may be repeated."),
-    )
-
-
-fine_tuning = options.group(
-    options.setting(PairClassificationTask, "fine_tune", "Train a copy of the encoder, a transformer, and not a probe.", is_flag=True),
-    options.setting(PairClassificationTask, "epochs", "Of fine-tuning.", type=float),
-    options.setting(PairClassificationTask, "lr", "Of fine-tuning: the highest learning rate.", type=float),
-    options.setting(PairClassificationTask, "batch_size", "Of fine-tuning: pairs in a step.", type=int),
-    options.setting(PairClassificationTask, "seed", "Of fine-tuning.", type=int),
-)
 output = options.group(options.json_option, report.report_option)
-columns = options.group(
-    options.text_column_option,
-    column(AlignedTask, "target_column", "The one of TARGET, if another."),
-)
-seed = options.setting(ClusteringTask, "seed", "Of what is drawn by chance.", type=int)
-k = options.setting(RetrievalTask, "k", "Neighbours on each side, for the margin.", type=click.IntRange(1, 1024))
+
+
+def settings(task: type[TaskSettings]) -> list[Option]:
+    """Return an argument or an option for each setting of a task, with the setting's default, bounds and description."""
+    return [_option(task, name, field) for name, field in task.model_fields.items() if name not in ("task", "name")]
+
+
+def _option(task: type[TaskSettings], name: str, field: "FieldInfo") -> Option:
+    if name in task.ARGUMENTS:
+        return click.argument(name)
+    flag = f"--{name.replace('_', '-')}"
+    annotation = field.annotation
+    if get_origin(annotation) is tuple:
+        return click.option(flag.removesuffix("s"), name, multiple=True, metavar="NAME", help=field.description)
+    default = {"required": True} if field.is_required() else {"default": field.default, "show_default": field.default is not None}
+    if isinstance(annotation, UnionType):  # such as `str | None`
+        (annotation,) = (part for part in get_args(annotation) if part is not NoneType)
+    bounds = {name: getattr(constraint, name) for constraint in field.metadata for name in ("ge", "le") if hasattr(constraint, name)}
+    value_type: dict[str, Any] = {"type": annotation}
+    if annotation is bool:
+        value_type = {"is_flag": True}
+    elif annotation is str:
+        value_type = {"metavar": "PATH" if name in task.PATHS else "NAME"}
+    elif annotation is int and bounds:
+        value_type = {"type": click.IntRange(bounds.get("ge"), bounds.get("le"))}
+    elif get_origin(annotation) is Literal:
+        value_type = {"type": click.Choice(get_args(annotation))}
+    return click.option(flag, name, help=field.description, **default, **value_type)

@@ -37,7 +37,7 @@ def command(config: str, output: str, changes: tuple[str, ...], resume: bool, js
     console.write_figures(json_file, result.figures())
     click.echo(summary(result))
     if not no_report:
-        report.leave(output)
+        report.write_report(output)
 
 
 def summary(result: "LoopResult") -> str:

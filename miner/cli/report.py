@@ -1,4 +1,4 @@
-"""`miner report`, and the report that other commands leave."""
+"""`miner report`, and the report that other commands write."""
 
 from typing import TYPE_CHECKING
 
@@ -10,29 +10,31 @@ from miner.errors import DataError
 if TYPE_CHECKING:
     from miner.evaluation.bitext_precision import GoldPairs, ReviewMarks
 
-report_option = click.option("--no-report", is_flag=True, help="Leave report.html out.")
+report_option = click.option("--no-report", is_flag=True, help="Do not write report.html.")
 
 
 @click.command()
 @click.argument("folder", metavar="DIR")
-@click.option("--gold", metavar="FILE", help="Of mined pairs: all true ones, or marks, as of `miner eval bitext`.")
+@click.option("--gold", metavar="FILE", help="For mined pairs: all true pairs, or marks, as for `miner eval bitext`.")
 def command(folder: str, gold: str | None) -> None:
-    """Write DIR/report.html: pictures of what a command left in DIR.
+    """Write DIR/report.html: charts of the results in DIR.
 
-    DIR is a folder of `miner mine` or `miner train`, or has figures of `miner eval`. The page opens without a network.
+    DIR is a directory of `miner mine`, `miner train` or `miner loop`, or has figures of `miner eval`. The page opens without a network.
 
     \b
     Example:
       miner report mined --gold gold.tsv
     """
-    uri = leave(folder, None if gold is None else gold_module.read(folder, gold), identify=True)
+    uri = write_report(folder, None if gold is None else gold_module.read(folder, gold), identify=True)
     if uri is None:
-        raise DataError(f"{folder}: nothing to show; name a folder of `miner mine` or `miner train`, or one with figures of `miner eval`")
+        raise DataError(
+            f"{folder}: nothing to show; name a directory of `miner mine` or `miner train`, or one with figures of `miner eval`"
+        )
     click.echo(uri)
 
 
-def leave(folder: str, known: "GoldPairs | ReviewMarks | None" = None, identify: bool = False) -> str | None:
-    """Write the report of a folder and tell where it is; None where the folder holds nothing to show."""
+def write_report(folder: str, known_pairs: "GoldPairs | ReviewMarks | None" = None, identify: bool = False) -> str | None:
+    """Write the report of a directory and return its path; None if there is nothing to show."""
     from miner.report.build import write
 
-    return write(folder, known, identify)
+    return write(folder, known_pairs, identify)

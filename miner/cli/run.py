@@ -50,7 +50,7 @@ def command(
     if not no_report:
         for name, pair in result.pairs.items():
             if not pair["kept"]:
-                report.leave(storage.join(result.output, run.PAIRS, name))
+                report.write_report(storage.join(result.output, run.PAIRS, name))
     console.exit_if_skipped(result.skipped)
 
 

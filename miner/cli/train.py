@@ -32,4 +32,4 @@ def command(config: str, output: str, changes: tuple[str, ...], resume: bool, js
     score = "" if result.score is None else f", best score {result.score:.4f}"
     click.echo(f"{result.steps:,} steps, {result.examples:,} examples, final loss {result.loss:.4f}{score}\n{result.encoder}")
     if not no_report:
-        report.leave(output)
+        report.write_report(output)

@@ -1,4 +1,4 @@
-"""Clustering: how well k-means over the embeddings finds the labels of texts. See docs/evaluation.md for the protocol."""
+"""Clustering: how well k-means over the embeddings recovers the labels of texts. See docs/evaluation.md for the protocol."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -12,18 +12,18 @@ from miner.encoders import Encoder
 from miner.errors import DataError
 from miner.evaluation.inputs import encode, read_columns
 from miner.evaluation.scores import Items, Score, percent, table
-from miner.evaluation.settings import ClusteringTask
+from miner.evaluation.tasks import ClusteringTask
 
 Labels = npt.NDArray[np.int64]
 
-STARTS = 10  # of k-means; the best of them by its own measure, the distance to the centres, counts
+KMEANS_STARTS = 10  # the one with the smallest sum of squared distances to the centres is used
 
 
 @dataclass(frozen=True, eq=False)
 class ClusteringResult:
-    """What `miner eval clustering` found: by language, the label and the cluster of each text."""
+    """The result of `miner eval clustering`."""
 
-    languages: Mapping[str, Labels]  # (n, 2)
+    languages: Mapping[str, Labels]  # by language: (n, 2) the label and the cluster of each text
 
     def scores(self) -> dict[str, Score]:
         return {"purity": Score(self.languages, purity)}
@@ -37,7 +37,7 @@ class ClusteringResult:
                     "n": len(items),
                     "labels": len(np.unique(items[:, 0])),
                     "clusters": len(np.unique(items[:, 1])),
-                    **{name: found[lang] for name, found in by_language.items()},
+                    **{name: values[lang] for name, values in by_language.items()},
                 }
                 for lang, items in self.languages.items()
             },
@@ -46,52 +46,48 @@ class ClusteringResult:
 
     def summary(self) -> str:
         figures = self.figures()
-        heads = ["n", "labels", "clusters", "purity", "v_measure"]
+        counts, shares = ["n", "labels", "clusters"], ["purity", "v_measure"]
         rows = {**figures["languages"], **({"mean": figures["mean"]} if len(self.languages) > 1 else {})}
-        cells = {
-            name: [str(row.get(head, "")) if head in heads[:3] else percent(row[head]) for head in heads] for name, row in rows.items()
-        }
+        cells = {name: [*(str(row.get(key, "")) for key in counts), *(percent(row[key]) for key in shares)] for name, row in rows.items()}
         return table(["texts", "labels", "clusters", "purity", "V-measure"], cells)
 
 
 def evaluate(encoder: Encoder, task: ClusteringTask) -> ClusteringResult:
-    """A table of texts and labels -> the clusters of k-means, each language by itself.
+    """Cluster the texts of each language by k-means.
 
-    DataError where a language has fewer than two labels, or fewer different texts than clusters.
+    Raise DataError if a language has fewer than two labels, or fewer distinct texts than clusters.
     """
-    texts, labels, langs = read_columns(task.data, task.text_column, task.label_column, task.lang_column)
-    known = {label: number for number, label in enumerate(dict.fromkeys(labels))}
-    numbers = np.array([known[label] for label in labels])
-    rows = {lang: np.flatnonzero([other == lang for other in langs]) for lang in dict.fromkeys(langs)}
-    clusters = {lang: task.clusters or len(np.unique(numbers[where])) for lang, where in rows.items()}
-    for lang, where in rows.items():
-        _check(task.data, lang, len(np.unique(numbers[where])), clusters[lang], len({texts[row] for row in where}))
+    texts, label_names, langs = read_columns(task.data, task.text_column, task.label_column, task.lang_column)
+    numbers = {label: number for number, label in enumerate(dict.fromkeys(label_names))}
+    labels = np.array([numbers[label] for label in label_names])
+    rows = {lang: np.flatnonzero(np.array(langs) == lang) for lang in dict.fromkeys(langs)}
+    num_clusters = {lang: task.clusters or len(np.unique(labels[of_language])) for lang, of_language in rows.items()}
+    for lang, of_language in rows.items():
+        num_texts = len({texts[row] for row in of_language})
+        if len(np.unique(labels[of_language])) < 2:
+            raise DataError(f"{task.data}: {lang!r} has only one label, which any clustering recovers; remove its rows")
+        if num_texts < num_clusters[lang]:
+            sizes = f"{num_texts} different texts for {num_clusters[lang]} clusters"
+            raise DataError(f"{task.data}: {lang!r} has {sizes}; remove its rows, or give fewer --clusters")
     vectors = encode(encoder, texts, np.float32)
-    found = {lang: cluster(vectors[where], clusters[lang], task.seed) for lang, where in rows.items()}
-    return ClusteringResult({lang: np.stack([numbers[where], found[lang]], axis=1) for lang, where in rows.items()})
+    clusters = {lang: cluster(vectors[of_language], num_clusters[lang], task.seed) for lang, of_language in rows.items()}
+    return ClusteringResult({lang: np.stack([labels[of_language], clusters[lang]], axis=1) for lang, of_language in rows.items()})
 
 
-def _check(uri: str, lang: str, labels: int, clusters: int, texts: int) -> None:
-    if labels < 2:
-        raise DataError(f"{uri}: {lang!r} has one label alone, which no clustering can miss; take its rows out")
-    if texts < clusters:
-        raise DataError(f"{uri}: {lang!r} has {texts} different texts for {clusters} clusters; take its rows out, or give fewer clusters")
-
-
-def cluster(vectors: npt.NDArray[np.float32], clusters: int, seed: int) -> Labels:
+def cluster(vectors: npt.NDArray[np.float32], num_clusters: int, seed: int) -> Labels:
     """(n, dim) -> (n,) the cluster of each row."""
     from sklearn.cluster import KMeans
     from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(1):  # sums hang on the number of threads, and the figures shall not
-        found: Labels = KMeans(clusters, n_init=STARTS, random_state=seed).fit_predict(vectors).astype(np.int64)
-    return found
+    with threadpool_limits(1):  # floating-point sums depend on the number of threads
+        clusters: Labels = KMeans(num_clusters, n_init=KMEANS_STARTS, random_state=seed).fit_predict(vectors).astype(np.int64)
+    return clusters
 
 
 def purity(items: Items) -> float:
-    """Columns (n, 2): label and cluster -> the mean over clusters of the share of the label that most of a cluster have.
+    """Labels and clusters (n, 2) -> the mean over clusters of the share of their most frequent label.
 
-    As in Wang, Wu & Neubig 2022: a small cluster counts as much as a large one.
+    As in Wang, Wu & Neubig 2022: small clusters count as much as large ones.
     """
     shares = []
     for number in np.unique(items[:, 1]):
@@ -101,7 +97,7 @@ def purity(items: Items) -> float:
 
 
 def v_measure(items: Items) -> float:
-    """Columns (n, 2): label and cluster -> the harmonic mean of homogeneity and completeness (Rosenberg & Hirschberg 2007)."""
+    """Labels and clusters (n, 2) -> the harmonic mean of homogeneity and completeness (Rosenberg & Hirschberg 2007)."""
     from sklearn.metrics import v_measure_score
 
     return float(v_measure_score(items[:, 0], items[:, 1]))

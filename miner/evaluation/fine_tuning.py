@@ -1,4 +1,4 @@
-"""Fine-tuning of a transformer to label pairs of texts, by the trainer of `miner train`. See docs/evaluation.md for the protocol."""
+"""Fine-tune a transformer to label text pairs, with the trainer of `miner train`. See docs/evaluation.md for the protocol."""
 
 import tempfile
 from pathlib import Path
@@ -8,56 +8,60 @@ from miner.encoders import Encoder, load_encoder
 from miner.encoders.base import FineTunable
 from miner.errors import ConfigError
 from miner.evaluation import classifiers
-from miner.evaluation.classifiers import LONGEST, Labels
+from miner.evaluation.classifiers import MAX_PAIR_TOKENS, Labels
 from miner.evaluation.probe import LabelledRows
-from miner.evaluation.settings import PairClassificationTask
+from miner.evaluation.tasks import PairClassificationTask
 from miner.training.config import TrainConfig
 from miner.training.run import train
 
 COLUMNS = {"first": "first", "second": "second", "label": "label"}
-WARMUP, CLIP = 0.1, 1.0  # share of the steps; norm of the gradient: without them large transformers may not get off the ground
-NEVER = 1 << 40  # steps: a run that nobody goes on with needs no checkpoints
+WARMUP_SHARE, MAX_GRADIENT_NORM = 0.1, 1.0  # without these, large transformers may diverge
+NO_CHECKPOINT_STEPS = 1 << 40  # the run is never resumed
 
 
-def predict(encoder: Encoder, task: PairClassificationTask, rows: LabelledRows, test: LabelledRows) -> Labels:
-    """Train a copy of the encoder, and a linear layer on it, to label rows -> (n,) the labels it gives the rows to test on.
+def predict(encoder: Encoder, task: PairClassificationTask, train_rows: LabelledRows, test_rows: LabelledRows) -> Labels:
+    """Train a copy of the encoder with a linear layer on the training rows -> (n,) predicted labels of the test rows.
 
-    ConfigError where the encoder is no transformer. The copy is gone afterwards; it takes the room of the model on disk.
+    The copy is deleted afterwards; it needs the disk space of the model. Raise ConfigError if the encoder is not a transformer.
     """
     if not isinstance(encoder, FineTunable):
         raise ConfigError("--fine-tune: only transformers can be fine-tuned; leave it out for a probe, or choose another --encoder")
     with tempfile.TemporaryDirectory(prefix="miner-") as name:
         folder = Path(name)
-        _write(folder / "train.tsv", rows)
-        done = train(_config(encoder, task, rows, folder / "train.tsv"), str(folder / "run"))
+        _write(folder / "train.tsv", train_rows)
+        trained = train(_config(encoder, task, train_rows, folder / "train.tsv"), str(folder / "run"))
         settings = EncoderSettings(device=str(encoder.device), dtype=encoder.precision, max_tokens=encoder.max_tokens)
-        return classifiers.beside(load_encoder(done.encoder, settings)).predict(*test.texts)
+        return classifiers.load_saved(load_encoder(trained.encoder, settings)).predict(*test_rows.texts)
 
 
 def _config(encoder: FineTunable, task: PairClassificationTask, rows: LabelledRows, path: Path) -> TrainConfig:
     labels = sorted(set(rows.labels))
-    return TrainConfig.check(
+    config: TrainConfig = TrainConfig.check(
         encoder={
             "kind": "transformer",
             "model": str(encoder.folder),
             "pooling": ", ".join(encoder.recipe.pooling),
-            "max_tokens": encoder.max_tokens or LONGEST,
+            "max_tokens": encoder.max_tokens or MAX_PAIR_TOKENS,
         },
         data=[{"strategy": "labelled_pairs", "files": [str(path)], "columns": COLUMNS, "labels": labels}],
         objective=[{"loss": "classification"}],
         training={
-            **{name: getattr(task, name) for name in ("epochs", "lr", "batch_size", "seed")},
-            "warmup": WARMUP,
-            "clip": CLIP,
+            "epochs": task.epochs,
+            "lr": task.lr,
+            "batch_size": task.batch_size,
+            "seed": task.seed,
+            "warmup": WARMUP_SHARE,
+            "clip": MAX_GRADIENT_NORM,
             "dtype": encoder.precision,
             "device": str(encoder.device),
-            "checkpoint_every": NEVER,
+            "checkpoint_every": NO_CHECKPOINT_STEPS,
         },
     )
+    return config
 
 
 def _write(path: Path, rows: LabelledRows) -> None:
-    """Cleaned texts hold no tabs and no line ends."""
+    """Write TSV. Cleaned texts contain no tabs and no line ends."""
     lines = zip(*rows.texts, rows.labels, strict=True)
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines("\t".join(line) + "\n" for line in (COLUMNS, *lines))

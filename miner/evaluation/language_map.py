@@ -1,5 +1,6 @@
-"""Where an encoder puts the same sentences in several languages: how alike, and drawn on a plane. See docs/evaluation.md."""
+"""How similar languages are to an encoder, by the same sentences in all of them, and a map of these. See docs/evaluation.md."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,18 +12,19 @@ from miner.encoders import Encoder
 from miner.errors import DataError
 from miner.evaluation.inputs import encode, read_columns
 from miner.evaluation.scores import Floats, Score, mean, table
-from miner.evaluation.settings import MapTask
+from miner.evaluation.tasks import MapTask
 
 Vectors = npt.NDArray[np.float32]
 Bools = npt.NDArray[np.bool_]
 
-DRAWN = 6  # languages on the plane, at most: those with most sentences
-POINTS = 40  # sentences on the plane, at most
+MAX_MAP_LANGUAGES = 6  # those with most sentences
+MAX_MAP_SENTENCES = 40
+MIN_MAP_SENTENCES = 3
 
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """Some sentences in some languages, all of which have all of them, as points."""
+    """Sentences as points on a plane; every language has every sentence."""
 
     languages: Sequence[str]
     points: Mapping[str, Floats]  # by method: (languages, sentences, 2)
@@ -33,110 +35,112 @@ class Projection:
 
 @dataclass(frozen=True, eq=False)
 class LanguageMapResult:
-    """What `miner eval map` found, of l languages."""
+    """The result of `miner eval map` for l languages."""
 
-    closeness: Mapping[str, Floats]  # by language: (n, 1), the cosine of each sentence with the mean of its translations
-    translations: Floats  # (l, l) mean cosine of translations, the languages as in `closeness`; NaN for two without a sentence in common
-    others: Floats  # (l, l) of sentences that are none
-    plane: Projection | None  # None where no two languages have three sentences in common
+    cosines: Mapping[str, Floats]  # by language: (n, 1) the cosine of each sentence with the mean of its translations
+    translations: Floats  # (l, l) mean cosine of translations, languages in the order of `cosines`; NaN without a common sentence
+    others: Floats  # (l, l) mean cosine of sentences that are not translations
+    projection: Projection | None  # None if no two languages have MIN_MAP_SENTENCES in common
 
     def figures(self) -> dict[str, Any]:
-        near = {lang: {"n": len(items), "cosine": mean(items)} for lang, items in self.closeness.items()}
-        matrices = {"translations": self.translations, "others": self.others}
-        told = {name: [[None if np.isnan(cell) else cell for cell in row] for row in matrix.tolist()] for name, matrix in matrices.items()}
-        return {"languages": near, **told, "map": self.plane.figures() if self.plane else None}
+        languages = {lang: {"n": len(items), "cosine": mean(items)} for lang, items in self.cosines.items()}
+        matrices = {"translations": _as_lists(self.translations), "others": _as_lists(self.others)}
+        return {"languages": languages, **matrices, "map": self.projection.figures() if self.projection else None}
 
     def summary(self) -> str:
-        rows = {lang: [str(len(items)), f"{mean(items):.4f}"] for lang, items in self.closeness.items()}
-        pairs = ~np.eye(len(rows), dtype=bool)
-        found = [f"{np.nanmean(matrix[pairs]):.4f}" for matrix in (self.translations, self.others)]
-        return f"mean cosine of translations {found[0]}, of others {found[1]}\n{table(['sentences', 'cosine'], rows)}"
+        rows = {lang: [str(len(items)), f"{mean(items):.4f}"] for lang, items in self.cosines.items()}
+        off_diagonal = ~np.eye(len(rows), dtype=bool)
+        means = [f"{np.nanmean(matrix[off_diagonal]):.4f}" for matrix in (self.translations, self.others)]
+        return f"mean cosine of translations {means[0]}, of others {means[1]}\n{table(['sentences', 'cosine'], rows)}"
 
     def scores(self) -> dict[str, Score]:
-        return {"cosine of translations": Score(self.closeness, mean)}
+        return {"cosine of translations": Score(self.cosines, mean)}
+
+
+def _as_lists(matrix: Floats) -> list[list[float | None]]:
+    return [[None if np.isnan(cell) else cell for cell in row] for row in matrix.tolist()]
 
 
 def evaluate(encoder: Encoder, task: MapTask) -> LanguageMapResult:
-    """A table of texts, their languages, and ids that translations share.
+    """Compare the languages of a table of texts, languages, and ids that translations share.
 
-    DataError where a language has two texts of one id, no id is in two languages, or the encoder knows no text of such.
+    Raise DataError if a language has two texts with one id, no id is in two languages, or no such text has a vector.
     """
     texts, langs, ids = read_columns(task.data, task.text_column, task.lang_column, task.id_column)
-    languages, sentences = sorted(set(langs)), _chosen(task, langs, ids)  # as JSON has them, whose matrices have no names
-    places = {(lang, name): (row, column) for row, lang in enumerate(languages) for column, name in enumerate(sentences)}
+    languages, sentences = sorted(set(langs)), _sample_ids(task, langs, ids)  # sorted, as JSON objects are: the matrices have no labels
+    cells = {(lang, name): (row, column) for row, lang in enumerate(languages) for column, name in enumerate(sentences)}
     vectors = np.zeros((len(languages), len(sentences), encoder.dim), dtype=np.float32)
-    rows = [row for row, place in enumerate(zip(langs, ids, strict=True)) if place in places]
+    rows = [row for row, key in enumerate(zip(langs, ids, strict=True)) if key in cells]
     for row, vector in zip(rows, encode(encoder, [texts[row] for row in rows], np.float32), strict=True):
-        vectors[places[langs[row], ids[row]]] = vector
-    there: Bools = (vectors != 0).any(axis=2)
-    closeness = _closeness(languages, vectors, there)
-    if not closeness:
-        raise DataError(f"{task.data}: no text has a translation that the encoder knows; name another --encoder")
-    used = [lang in closeness for lang in languages]
-    vectors, there = vectors[used], there[used]
-    return LanguageMapResult(closeness, *similarities(vectors, there), _plane(task, list(closeness), vectors, there))
+        vectors[cells[langs[row], ids[row]]] = vector
+    has_vector: Bools = (vectors != 0).any(axis=2)
+    cosines = _cosines(languages, vectors, has_vector)
+    if not cosines:
+        raise DataError(f"{task.data}: no text with a translation has a vector; name another --encoder")
+    used = [lang in cosines for lang in languages]
+    vectors, has_vector = vectors[used], has_vector[used]
+    return LanguageMapResult(cosines, *similarities(vectors, has_vector), _map(task, list(cosines), vectors, has_vector))
 
 
-def _chosen(task: MapTask, langs: Sequence[str], ids: Sequence[str]) -> list[str]:
-    """The ids that at least two languages have, at most `task.sentences` of them drawn by chance."""
+def _sample_ids(task: MapTask, langs: Sequence[str], ids: Sequence[str]) -> list[str]:
+    """Return at most `task.sentences` random ids of those in two languages or more."""
     seen: set[tuple[str, str]] = set()
     for lang, name in zip(langs, ids, strict=True):
         if (lang, name) in seen:
-            raise DataError(f"{task.data}: two rows have the id {name!r} in {lang!r}; take one out, or name another --id-column")
+            raise DataError(f"{task.data}: two rows have the id {name!r} in {lang!r}; remove one, or name another --id-column")
         seen.add((lang, name))
-    times: dict[str, int] = {}
-    for name in ids:
-        times[name] = times.get(name, 0) + 1
-    shared = [name for name, count in times.items() if count > 1]
+    shared = [name for name, num_languages in Counter(ids).items() if num_languages > 1]
     if not shared:
-        raise DataError(f"{task.data}: no id is in two languages; translations must share theirs")
+        raise DataError(f"{task.data}: no id is in two languages; translations must share their id")
     rows = np.random.default_rng(task.seed).permutation(len(shared))[: task.sentences]
     return [shared[row] for row in sorted(rows.tolist())]
 
 
-def similarities(vectors: Vectors, there: Bools) -> tuple[Floats, Floats]:
-    """Unit vectors (l, n, dim), 0 where not `there` (l, n) -> (l, l) the mean cosine of translations, and that of all other pairs."""
+def similarities(vectors: Vectors, has_vector: Bools) -> tuple[Floats, Floats]:
+    """Unit or zero vectors (l, n, dim), and which are unit (l, n) -> (l, l) mean cosine of translations, and that of all other pairs."""
     flat = vectors.reshape(len(vectors), -1).astype(np.float64)
-    same, together = flat @ flat.T, there.astype(np.float64) @ there.T.astype(np.float64)
-    sums, counts = vectors.sum(axis=1, dtype=np.float64), there.sum(axis=1, dtype=np.float64)
-    every, pairs = sums @ sums.T, np.outer(counts, counts)
+    counts = has_vector.astype(np.float64)
+    translation_sums, num_translations = flat @ flat.T, counts @ counts.T
+    sums, num_sentences = vectors.sum(axis=1, dtype=np.float64), counts.sum(axis=1)
+    all_sums, num_pairs = sums @ sums.T, np.outer(num_sentences, num_sentences)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return same / together, (every - same) / (pairs - together)
+        return translation_sums / num_translations, (all_sums - translation_sums) / (num_pairs - num_translations)
 
 
-def _closeness(languages: Sequence[str], vectors: Vectors, there: Bools) -> dict[str, Floats]:
+def _cosines(languages: Sequence[str], vectors: Vectors, has_vector: Bools) -> dict[str, Floats]:
+    """Return by language (n, 1) the cosine of each sentence with the mean of its translations; without languages that have none."""
     total = vectors.sum(axis=0, dtype=np.float64)
-    found = {}
-    for lang, own, known in zip(languages, vectors, there, strict=True):
+    cosines = {}
+    for lang, own, has_own in zip(languages, vectors, has_vector, strict=True):
         others = total - own
         norms = np.linalg.norm(others, axis=1)
-        rows = known & (norms > 0)
+        rows = has_own & (norms > 0)
         if rows.any():
-            found[lang] = (np.einsum("nd,nd->n", own[rows], others[rows]) / norms[rows])[:, None]
-    return found
+            cosines[lang] = (np.einsum("nd,nd->n", own[rows], others[rows]) / norms[rows])[:, None]
+    return cosines
 
 
-def _plane(task: MapTask, languages: Sequence[str], vectors: Vectors, there: Bools) -> Projection | None:
-    """By principal components, and by t-SNE, which keeps neighbours together and says nothing by distances."""
-    order = np.argsort(-there.sum(axis=1), kind="stable")
-    for count in range(min(DRAWN, len(order)), 1, -1):
-        chosen = np.sort(order[:count])
-        shared = np.flatnonzero(there[chosen].all(axis=0))[:POINTS]
-        if len(shared) >= 3:
-            points = vectors[chosen][:, shared].reshape(count * len(shared), -1)
-            shape = (count, len(shared), 2)
-            drawn = {name: points.reshape(shape) for name, points in _project(points, task.seed).items()}
-            return Projection([languages[row] for row in chosen], drawn)
+def _map(task: MapTask, languages: Sequence[str], vectors: Vectors, has_vector: Bools) -> Projection | None:
+    """Project the sentences that as many languages as possible, of those with most sentences, have in common."""
+    order = np.argsort(-has_vector.sum(axis=1), kind="stable")
+    for num_languages in range(min(MAX_MAP_LANGUAGES, len(order)), 1, -1):
+        rows = np.sort(order[:num_languages])
+        shared = np.flatnonzero(has_vector[rows].all(axis=0))[:MAX_MAP_SENTENCES]
+        if len(shared) >= MIN_MAP_SENTENCES:
+            flat = vectors[rows][:, shared].reshape(num_languages * len(shared), -1)
+            shape = (num_languages, len(shared), 2)
+            points = {method: plane.reshape(shape) for method, plane in _project(flat, task.seed).items()}
+            return Projection([languages[row] for row in rows], points)
     return None
 
 
-def _project(points: Vectors, seed: int) -> dict[str, Floats]:
-    """(n, dim) -> (n, 2), by method."""
+def _project(vectors: Vectors, seed: int) -> dict[str, Floats]:
+    """(n, dim) -> by method (n, 2): principal components, and t-SNE, which preserves neighbourhoods but not distances."""
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(1):  # so that every machine adds in the same order
-        flat = PCA(2, svd_solver="full").fit_transform(points.astype(np.float64))
-        near = TSNE(2, perplexity=min(20.0, (len(points) - 1) / 3), init="pca", random_state=seed).fit_transform(points)
-    return {"pca": np.asarray(flat, np.float64), "tsne": np.asarray(near, np.float64)}
+    with threadpool_limits(1):  # floating-point sums depend on the number of threads
+        pca = PCA(2, svd_solver="full").fit_transform(vectors.astype(np.float64))
+        tsne = TSNE(2, perplexity=min(20.0, (len(vectors) - 1) / 3), init="pca", random_state=seed).fit_transform(vectors)
+    return {"pca": np.asarray(pca, np.float64), "tsne": np.asarray(tsne, np.float64)}

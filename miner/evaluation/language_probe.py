@@ -1,4 +1,4 @@
-"""How well a linear classifier tells the language of a text from its embedding. See docs/evaluation.md for the protocol."""
+"""How well a linear classifier identifies the language of a text from its embedding. See docs/evaluation.md for the protocol."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from miner.errors import DataError
 from miner.evaluation import probe
 from miner.evaluation.inputs import encode, read_columns
 from miner.evaluation.scores import Items, Score, agreement, percent, table
-from miner.evaluation.settings import LanguageProbeTask
+from miner.evaluation.tasks import LanguageProbeTask
 
 
 @dataclass(frozen=True, eq=False)
 class LanguageProbeResult:
-    """What `miner eval language-probe` found: the language of each text tested, and the predicted one."""
+    """The result of `miner eval language-probe`."""
 
     names: Sequence[str]  # of the languages
-    items: Items  # (n, 2) which of them
+    items: Items  # (n, 2) the true language of each test text and the predicted one, as numbers
     trained_on: int  # texts
 
     def _languages(self) -> dict[str, Items]:
@@ -46,21 +46,21 @@ class LanguageProbeResult:
 
 
 def evaluate(encoder: Encoder, task: LanguageProbeTask) -> LanguageProbeResult:
-    """A table of texts and languages -> how well a probe tells them: half of what is drawn of each is to train on, half to test on.
+    """Train a probe of the language on half of the sample of each language, and test it on the other half.
 
-    DataError where a language has one row alone, or there is one language.
+    Raise DataError if a language has one row only, or there is one language only.
     """
     texts, langs = read_columns(task.data, task.text_column, task.lang_column)
-    rows = {lang: np.flatnonzero([other == lang for other in langs]) for lang in dict.fromkeys(langs)}
+    labels = np.array(langs)
+    rows = {lang: np.flatnonzero(labels == lang) for lang in dict.fromkeys(langs)}
     if len(rows) < 2:
         raise DataError(f"{task.data}: all rows are in {langs[0]!r}; give a table of several languages")
-    if short := [lang for lang, where in rows.items() if len(where) < 2]:
-        raise DataError(f"{task.data}: one row alone in {short[0]!r}, where one is to train on and one to test on; take it out")
-    chance = np.random.default_rng(task.seed)
-    drawn = [chance.permutation(where)[: task.per_language] for where in rows.values()]
-    train = np.concatenate([some[len(some) // 2 :] for some in drawn])
-    test = np.concatenate([some[: len(some) // 2] for some in drawn])
+    if too_small := [lang for lang, of_language in rows.items() if len(of_language) < 2]:
+        raise DataError(f"{task.data}: only one row in {too_small[0]!r}, of two that training and testing need; remove it")
+    rng = np.random.default_rng(task.seed)
+    samples = [rng.permutation(of_language)[: task.per_language] for of_language in rows.values()]
+    train = np.concatenate([sample[len(sample) // 2 :] for sample in samples])
+    test = np.concatenate([sample[: len(sample) // 2] for sample in samples])
     vectors = encode(encoder, [texts[row] for row in (*train, *test)], np.float32)
-    labels = np.array(langs)
     predicted = probe.predict(vectors[: len(train)], labels[train], [vectors[len(train) :]])
-    return LanguageProbeResult(*probe.beside(labels[test], predicted), len(train))
+    return LanguageProbeResult(*probe.label_items(labels[test], predicted), len(train))

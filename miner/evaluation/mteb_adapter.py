@@ -1,4 +1,4 @@
-"""Our encoders for MTEB, the Massive Text Embedding Benchmark: an optional extra.
+"""Our encoders in MTEB, the Massive Text Embedding Benchmark; needs the extra `mteb`.
 
 import mteb
 from miner.encoders import load_encoder
@@ -25,15 +25,15 @@ except ImportError as error:
     raise ConfigError("evaluating with MTEB needs mteb: pip install 'bitext-miner[mteb]'") from error
 
 
-class MtebEncoder(AbsEncoder):  # type: ignore[misc]  # its package is not typed here
-    """One of our encoders as MTEB calls it. Similarity is the cosine; there are no prompts."""
+class MtebEncoder(AbsEncoder):  # type: ignore[misc]  # mteb is not typed
+    """An encoder with MTEB's interface. Similarity is the cosine; there are no prompts."""
 
     def __init__(self, encoder: Encoder, name: str) -> None:
-        """`name`, `organisation/model`, is what MTEB files results under, together with the fingerprint."""
+        """`name` is `organisation/model`; MTEB files results under it and the encoder's fingerprint."""
         self.model = encoder
-        known = {"name": name, "revision": encoder.fingerprint, "embed_dim": encoder.dim, "similarity_fn_name": ScoringFunction.COSINE}
-        self.mteb_model_meta = ModelMeta.create_empty(overwrites=known)
+        overrides = {"name": name, "revision": encoder.fingerprint, "embed_dim": encoder.dim, "similarity_fn_name": ScoringFunction.COSINE}
+        self.mteb_model_meta = ModelMeta.create_empty(overwrites=overrides)
 
     def encode(self, inputs: Iterable[Mapping[str, Sequence[str]]], **_: Any) -> npt.NDArray[np.float32]:
-        """Batches whose `text` is texts -> (n, dim) unit rows. What MTEB tells of the task changes nothing."""
+        """Batches with texts under `text` -> (n, dim) unit rows. MTEB's other arguments describe the task and are ignored."""
         return np.concatenate([self.model.encode(batch["text"]) for batch in inputs])

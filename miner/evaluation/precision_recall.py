@@ -1,4 +1,4 @@
-"""Precision, recall and F1 of scored pairs above every threshold. A pair is above a threshold when its margin is larger."""
+"""Precision, recall and F1 of scored pairs above every threshold. A pair is above a threshold if its margin is larger."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,12 @@ from miner.evaluation.scores import Floats
 
 Bools = npt.NDArray[np.bool_]
 
-POINTS = 200  # of a curve as figures
+MAX_CURVE_POINTS = 200  # in the JSON
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Row by row a threshold (n,), falling, and what it keeps: shares of 1, and how many pairs."""
+    """Thresholds (n,), descending, with precision, recall and F1 of the pairs above each, and their number."""
 
     thresholds: Floats
     precision: Floats
@@ -23,7 +23,7 @@ class Curve:
     pairs: npt.NDArray[np.int64]
 
     def best(self) -> int | None:
-        """The row with the largest F1, of equal ones the highest threshold; None where no pair is right."""
+        """Return the row with the largest F1, of equal ones the highest threshold; None if no pair is correct."""
         return int(self.f1.argmax()) if self.f1.any() else None
 
     def point(self, row: int) -> dict[str, float]:
@@ -36,22 +36,24 @@ class Curve:
         }
 
     def figures(self) -> list[dict[str, float]]:
-        """At most POINTS of the points, evenly spread over the pairs, the first and the last among them."""
+        """Return at most MAX_CURVE_POINTS points, evenly spaced over the pairs, including the first and the last."""
         if not len(self.pairs):
             return []
-        wanted = np.linspace(self.pairs[0], self.pairs[-1], POINTS)
-        return [self.point(row) for row in np.unique(np.searchsorted(self.pairs, wanted))]
+        num_pairs = np.linspace(self.pairs[0], self.pairs[-1], MAX_CURVE_POINTS)
+        return [self.point(row) for row in np.unique(np.searchsorted(self.pairs, num_pairs))]
 
 
-def curve(margins: Floats, right: Bools, wanted: int) -> Curve:
-    """Margins (n,) of pairs in any order, which of them are right, and how many right ones there are to find.
+def curve(margins: Floats, is_correct: Bools, num_gold: int) -> Curve:
+    """Margins (n,) of pairs in any order, which are correct (n,), and the number of gold pairs -> the curve.
 
-    Pairs of one margin stay together. A threshold lies midway between the last margin it keeps and the next, so that it says least about
-    pairs it has not seen; the lowest just below the last margin.
+    Pairs with equal margins are above the same thresholds. A threshold is midway between the lowest margin above it and the next one, so
+    that it generalises to other pairs; the lowest threshold is just below the lowest margin.
     """
     order = np.argsort(-margins, kind="stable")
-    margins, right = margins[order], right[order]
-    last = np.flatnonzero(np.append(margins[1:] != margins[:-1], [True] * bool(len(margins))))
-    below = np.append((margins[last[:-1]] + margins[last[:-1] + 1]) / 2, np.nextafter(margins[last[-1:]], -np.inf))
-    kept, found = last + 1, right.cumsum()[last]
-    return Curve(below, found / kept, found / max(wanted, 1), 2 * found / (kept + wanted), kept)
+    margins, is_correct = margins[order], is_correct[order]
+    last_rows = np.flatnonzero(np.append(margins[1:] != margins[:-1], [True] * bool(len(margins))))
+    midpoints = (margins[last_rows[:-1]] + margins[last_rows[:-1] + 1]) / 2
+    thresholds = np.append(midpoints, np.nextafter(margins[last_rows[-1:]], -np.inf))
+    num_mined, num_correct = last_rows + 1, is_correct.cumsum()[last_rows]
+    recall, f1 = num_correct / max(num_gold, 1), 2 * num_correct / (num_mined + num_gold)
+    return Curve(thresholds, num_correct / num_mined, recall, f1, num_mined)

@@ -1,8 +1,8 @@
-"""Linear probes: what a linear classifier reads off embeddings that stay as they are.
+"""Linear probes: a linear classifier on frozen embeddings. See docs/evaluation.md for the protocol.
 
-Features are standardised by their mean and deviation in training, so that encoders whose vectors lie close together are not worse
-off. The strength of regularisation is what does best on a fifth of the training rows, that the classifier then trains on too: the test rows
-decide nothing.
+Features are standardised by their mean and deviation in training, so encoders with anisotropic vectors are not at a disadvantage. The
+regularisation strength is the best one on a held-out fifth of the training rows; the final classifier is trained on all of them. The test
+rows influence nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from miner.encoders import Encoder
 from miner.errors import DataError
-from miner.evaluation.inputs import read_columns
+from miner.evaluation.inputs import encode, read_columns
 from miner.evaluation.scores import Items, Score, agreement, macro_f1, percent, table
-from miner.evaluation.settings import ProbeTask
+from miner.evaluation.task_base import ProbeTask
+from miner.evaluation.tasks import ClassificationTask
 
-STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1)  # C: the inverse of regularisation
-HELD_OUT = 0.2
-TRAIN, TEST = "train", "test"  # what a split column says
+STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1)  # C of scikit-learn: the inverse of the regularisation strength
+HELD_OUT_SHARE = 0.2
+TRAIN, TEST = "train", "test"  # values of a split column
 
 Features = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.str_]
@@ -27,7 +29,7 @@ Labels = npt.NDArray[np.str_]
 
 @dataclass(frozen=True)
 class LabelledRows:
-    """Some rows of a table: their texts, column by column, their labels and languages."""
+    """Rows of a table: texts column by column, labels and languages."""
 
     texts: Sequence[Sequence[str]]
     labels: Sequence[str]
@@ -36,10 +38,10 @@ class LabelledRows:
 
 @dataclass(frozen=True, eq=False)
 class ProbeResult:
-    """What a probe found: by language of the test rows, the true label and the predicted one."""
+    """The result of a classifier."""
 
-    languages: Mapping[str, Items]  # (n, 2) labels, as numbers
-    trained_on: int | None  # rows; None where the classifier came with the encoder
+    languages: Mapping[str, Items]  # by language of the test rows: (n, 2) the true label and the predicted one, as numbers
+    trained_on: int | None  # rows; None if the classifier came with the encoder
     classes: int
 
     def scores(self) -> dict[str, Score]:
@@ -52,7 +54,7 @@ class ProbeResult:
             "trained_on": self.trained_on,
             "classes": self.classes,
             "languages": {
-                lang: {"n": len(items), **{name: found[lang] for name, found in by_language.items()}, "majority": majority(items)}
+                lang: {"n": len(items), **{name: values[lang] for name, values in by_language.items()}, "majority": majority(items)}
                 for lang, items in self.languages.items()
             },
             "mean": {name: score.value for name, score in scores.items()},
@@ -70,88 +72,99 @@ class ProbeResult:
 
 
 def majority(items: Items) -> float:
-    """Columns (n, 2): labels and predictions -> the accuracy of always saying the label that most rows have."""
+    """True and predicted labels (n, 2) -> the accuracy of always predicting the most frequent label."""
     return float(np.unique(items[:, 0], return_counts=True)[1].max() / len(items))
 
 
-def read(task: ProbeTask, *text_columns: str) -> tuple[LabelledRows, LabelledRows]:
-    """The rows to train on, in the languages chosen, and all rows to test on. DataError where there are none, or of one label alone."""
+def evaluate(encoder: Encoder, task: ClassificationTask) -> ProbeResult:
+    """Classify texts by a probe of their embeddings. Raise DataError as `read_rows` does."""
+    train, test = read_rows(task, task.text_column)
+    vectors = encode(encoder, [*train.texts[0], *test.texts[0]], np.float32)
+    return classify(vectors[: len(train.labels)], [vectors[len(train.labels) :]], train, test)
+
+
+def read_rows(task: ProbeTask, *text_columns: str) -> tuple[LabelledRows, LabelledRows]:
+    """Return the training rows, in the chosen languages, and all test rows.
+
+    Raise DataError if there are no rows, the training rows have one label only, or the test rows have none of their labels.
+    """
     assert task.train is not None
-    train, test = _read(task, task.train, TRAIN, text_columns), read_test(task, *text_columns)
+    train, test = _read_split(task, task.train, TRAIN, text_columns), read_test_rows(task, *text_columns)
     if unknown := [lang for lang in task.train_langs if lang not in train.langs]:
-        raise DataError(f"{task.train}: no rows to train on in {', '.join(unknown)}; there is {', '.join(dict.fromkeys(train.langs))}")
+        raise DataError(f"{task.train}: no training rows in {', '.join(unknown)}; choose from {', '.join(dict.fromkeys(train.langs))}")
     if task.train_langs:
-        train = _take(train, [lang in task.train_langs for lang in train.langs])
+        train = _select(train, [lang in task.train_langs for lang in train.langs])
     if len(set(train.labels)) < 2:
-        raise DataError(f"{task.train}: all rows to train on are labelled {train.labels[0]!r}; give two labels or more")
+        raise DataError(f"{task.train}: all training rows are labelled {train.labels[0]!r}; give two labels or more")
     if not set(test.labels) & set(train.labels):
-        told = f"{task.test}: no row has a label that is trained on, such as {train.labels[0]!r}"
-        raise DataError(f"{told}; give the same labels in both files")
+        missing = f"{task.test}: no test row has a label of the training rows, such as {train.labels[0]!r}"
+        raise DataError(f"{missing}; give the same labels in both files")
     return train, test
 
 
-def read_test(task: ProbeTask, *text_columns: str) -> LabelledRows:
-    """The rows to test on."""
-    return _read(task, task.test, TEST, text_columns)
+def read_test_rows(task: ProbeTask, *text_columns: str) -> LabelledRows:
+    return _read_split(task, task.test, TEST, text_columns)
 
 
-def _read(task: ProbeTask, uri: str, split: str, text_columns: Sequence[str]) -> LabelledRows:
+def _read_split(task: ProbeTask, uri: str, split: str, text_columns: Sequence[str]) -> LabelledRows:
     labels, langs, splits, *texts = read_columns(uri, task.label_column, task.lang_column, task.split_column, *text_columns)
     rows = LabelledRows(texts, labels, langs)
     if task.split_column is None:
         return rows
     if split not in splits:
-        raise DataError(f"{uri}: no row says {split!r} in {task.split_column!r}; name another split column, or give files of their own")
-    return _take(rows, [said == split for said in splits])
+        raise DataError(f"{uri}: no row says {split!r} in {task.split_column!r}; name another split column, or give two files")
+    return _select(rows, [value == split for value in splits])
 
 
-def _take(rows: LabelledRows, keep: Sequence[bool]) -> LabelledRows:
-    def kept(values: Sequence[str]) -> list[str]:
-        return [value for value, wanted in zip(values, keep, strict=True) if wanted]
+def _select(rows: LabelledRows, is_selected: Sequence[bool]) -> LabelledRows:
+    def select(values: Sequence[str]) -> list[str]:
+        return [value for value, selected in zip(values, is_selected, strict=True) if selected]
 
-    return LabelledRows([kept(column) for column in rows.texts], kept(rows.labels), kept(rows.langs))
-
-
-def run(train: Features, test: Iterable[Features], train_rows: LabelledRows, test_rows: LabelledRows) -> ProbeResult:
-    """Features (n, f) of the rows to train on, and those to test on in blocks -> what the probe predicts for the latter."""
-    predicted = predict(train, np.array(train_rows.labels), test)
-    return ProbeResult(by_language(test_rows, predicted), len(train), len(set(train_rows.labels)))
+    return LabelledRows([select(column) for column in rows.texts], select(rows.labels), select(rows.langs))
 
 
-def by_language(rows: LabelledRows, predicted: Labels) -> dict[str, Items]:
-    """Rows and the label (n,) predicted for each -> by language (n, 2) the true label and the predicted one, as numbers."""
-    items = beside(np.array(rows.labels), predicted)[1]
+def classify(train: Features, test_blocks: Iterable[Features], train_rows: LabelledRows, test_rows: LabelledRows) -> ProbeResult:
+    """Train a probe on features (n, f) and test it on blocks of features (m, f)."""
+    predicted = predict(train, np.array(train_rows.labels), test_blocks)
+    return ProbeResult(items_by_language(test_rows, predicted), len(train), len(set(train_rows.labels)))
+
+
+def items_by_language(rows: LabelledRows, predicted: Labels) -> dict[str, Items]:
+    """Rows and their predicted labels (n,) -> by language (n, 2) the true label and the predicted one, as numbers."""
+    items = label_items(np.array(rows.labels), predicted)[1]
     langs = np.array(rows.langs)
     return {str(lang): items[langs == lang] for lang in dict.fromkeys(rows.langs)}
 
 
-def beside(labels: Labels, predicted: Labels) -> tuple[list[str], Items]:
-    """(n,) twice -> the names of the labels, and (n, 2) which of them: numbers are compared and drawn faster than strings."""
+def label_items(labels: Labels, predicted: Labels) -> tuple[list[str], Items]:
+    """True and predicted labels, (n,) each -> the names of the labels, and (n, 2) their numbers: these resample faster than strings."""
     names, numbers = np.unique(np.concatenate([labels, predicted]), return_inverse=True)
     return names.tolist(), numbers.reshape(2, -1).T.astype(np.int32)
 
 
-def predict(train: Features, labels: Labels, test: Iterable[Features]) -> Labels:
+def predict(train: Features, labels: Labels, test_blocks: Iterable[Features]) -> Labels:
     """Features (n, f), their labels (n,), blocks of features (m, f) -> (m,) predicted labels, by multinomial logistic regression."""
     from sklearn.preprocessing import StandardScaler
     from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(1):  # sums hang on the number of threads, and the figures shall not
+    with threadpool_limits(1):  # floating-point sums depend on the number of threads
         scaler = StandardScaler().fit(train)
         train = scaler.transform(train)
-        probe = _fit(train, labels, _strength(train, labels))
-        return np.concatenate([probe.predict(scaler.transform(block)) for block in test])
+        probe = _fit(train, labels, _best_strength(train, labels))
+        return np.concatenate([probe.predict(scaler.transform(block)) for block in test_blocks])
 
 
-def _strength(train: Features, labels: Labels) -> float:
-    """The strength that does best on rows held out, of equally good ones the least; the least where nothing can be held out."""
+def _best_strength(train: Features, labels: Labels) -> float:
+    """Return the C with the best accuracy on held-out rows, of equal ones the smallest; the smallest if too few rows can be held out."""
     from sklearn.model_selection import train_test_split
 
-    fitted, held = train_test_split(np.arange(len(train)), test_size=HELD_OUT, random_state=0) if len(train) > 1 else ([], [])
-    if len(np.unique(labels[fitted])) < 2:
+    fit_rows, held_out = train_test_split(np.arange(len(train)), test_size=HELD_OUT_SHARE, random_state=0) if len(train) > 1 else ([], [])
+    if len(np.unique(labels[fit_rows])) < 2:
         return STRENGTHS[0]
-    scores = [float(_fit(train[fitted], labels[fitted], strength).score(train[held], labels[held])) for strength in STRENGTHS]
-    return STRENGTHS[int(np.argmax(scores))]
+    accuracies = [
+        float(_fit(train[fit_rows], labels[fit_rows], strength).score(train[held_out], labels[held_out])) for strength in STRENGTHS
+    ]
+    return STRENGTHS[int(np.argmax(accuracies))]
 
 
 def _fit(train: Features, labels: Labels, strength: float) -> Any:

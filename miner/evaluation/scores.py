@@ -1,4 +1,4 @@
-"""Figures together with the items they are made from, so that they can be made anew of other samples of the items."""
+"""Scores with the items they are computed from, so that the bootstrap can recompute them on samples of the items."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ import numpy.typing as npt
 from scipy import stats
 
 Floats = npt.NDArray[np.float64]
-Items = npt.NDArray[Any]  # (n, c): a row an item, such as a sentence that was looked for
+Items = npt.NDArray[Any]  # (n, c): one row per item, such as a query sentence
 Statistic = Callable[[Items], float]
 
 
 @dataclass(frozen=True, eq=False)
 class Score:
-    """The mean over groups, such as languages, of a statistic of their items. Every group counts the same."""
+    """The unweighted mean over groups, such as languages, of a statistic of their items."""
 
     groups: Mapping[str, Items]
     statistic: Statistic
@@ -31,18 +31,18 @@ class Score:
 
 
 class TaskResult(Protocol):
-    """What every evaluation gives."""
+    """The result of an evaluation task."""
 
     def figures(self) -> dict[str, Any]:
-        """All that was measured, as JSON."""
+        """Return all measurements, as JSON."""
         ...
 
     def summary(self) -> str:
-        """For the terminal."""
+        """Return the text for the terminal."""
         ...
 
     def scores(self) -> dict[str, Score]:
-        """The few figures that encoders are compared by."""
+        """Return the few scores by which encoders are compared."""
         ...
 
 
@@ -51,39 +51,39 @@ def mean(items: Items) -> float:
 
 
 def spearman(items: Items) -> float:
-    """Columns (n, 2): two quantities -> the correlation of their ranks, of equal values the mean rank; 0 where one never changes."""
-    if _constant(items):
+    """Two columns (n, 2) -> the correlation of their ranks, ties taking the mean rank; 0 if a column is constant."""
+    if _has_constant_column(items):
         return 0.0
     return float(stats.spearmanr(items[:, 0], items[:, 1]).statistic)
 
 
 def pearson(items: Items) -> float:
-    """Columns (n, 2): two quantities -> their correlation; 0 where one never changes."""
-    if _constant(items):
+    """Two columns (n, 2) -> their correlation; 0 if a column is constant."""
+    if _has_constant_column(items):
         return 0.0
     return float(stats.pearsonr(items[:, 0], items[:, 1]).statistic)
 
 
-def _constant(items: Items) -> bool:
+def _has_constant_column(items: Items) -> bool:
     return bool((items == items[0]).all(axis=0).any())
 
 
 def agreement(items: Items) -> float:
-    """Columns (n, 2): two labels of an item -> the share of the items where they are equal."""
+    """True and predicted labels (n, 2) -> the accuracy."""
     return float((items[:, 0] == items[:, 1]).mean())
 
 
 def macro_f1(items: Items) -> float:
-    """Columns (n, 2): the true label of an item and the predicted one -> the mean over labels of F1."""
+    """True and predicted labels (n, 2) -> the mean over labels of F1."""
     from sklearn.metrics import f1_score
 
     return float(f1_score(items[:, 0], items[:, 1], average="macro"))
 
 
 def f1(items: Items) -> float:
-    """Columns (n, 3): pairs that are right, that were found, and that are wanted -> F1 of their sums; 0 where there is none."""
-    right, found, wanted = items.sum(axis=0)
-    return float(2 * right / (found + wanted)) if found + wanted else 0.0
+    """Numbers of correct, mined and gold pairs (n, 3) -> F1 of their sums; 0 if all are 0."""
+    correct, mined, gold = items.sum(axis=0)
+    return float(2 * correct / (mined + gold)) if mined + gold else 0.0
 
 
 def percent(share: float) -> str:
@@ -91,7 +91,7 @@ def percent(share: float) -> str:
 
 
 def table(heads: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:
-    """Cells below their heads, behind the name of their row."""
+    """Return an aligned table: a head for each column, and a name for each row."""
     cells = [["", *heads], *([name, *row] for name, row in rows.items())]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = (

@@ -1,4 +1,4 @@
-"""Semantic textual similarity: how well cosines rank pairs of sentences as people do. See docs/evaluation.md for the protocol."""
+"""Semantic textual similarity: how well cosines rank sentence pairs as humans do. See docs/evaluation.md for the protocol."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -12,9 +12,9 @@ from miner.encoders import Encoder
 from miner.errors import DataError
 from miner.evaluation.inputs import encode, read_columns
 from miner.evaluation.scores import Floats, Score, pearson, percent, spearman, table
-from miner.evaluation.settings import StsTask
+from miner.evaluation.tasks import StsTask
 
-Track = Floats  # (n, 2): what people said of a pair, and its cosine
+Track = Floats  # (n, 2): the human score of each pair, and its cosine
 
 CORRELATIONS: dict[str, Callable[[Track], float]] = {"spearman": spearman, "pearson": pearson}
 COLUMNS = ("sentence1", "sentence2", "score")
@@ -22,65 +22,66 @@ COLUMNS = ("sentence1", "sentence2", "score")
 
 @dataclass(frozen=True, eq=False)
 class StsResult:
-    """What `miner eval sts` found."""
+    """The result of `miner eval sts`."""
 
     tracks: Mapping[str, Track]
 
     def _scores(self) -> dict[str, dict[str, Score]]:
-        """By `mean` over tracks and by `all` pairs at once, whatever their track; each by correlation."""
-        everything = {"all": np.concatenate(list(self.tracks.values()))}
+        """Return by correlation the `mean` over tracks, and that of `all` pairs pooled."""
+        pooled = {"all": np.concatenate(list(self.tracks.values()))}
         return {
-            how: {name: Score(groups, correlation) for name, correlation in CORRELATIONS.items()}
-            for how, groups in (("mean", self.tracks), ("all", everything))
+            average: {name: Score(groups, correlation) for name, correlation in CORRELATIONS.items()}
+            for average, groups in (("mean", self.tracks), ("all", pooled))
         }
 
     def figures(self) -> dict[str, Any]:
-        found = self._scores()
-        by_track = {name: score.by_group for name, score in found["mean"].items()}
+        averages = self._scores()
+        by_track = {name: score.by_group for name, score in averages["mean"].items()}
         return {
-            "tracks": {name: {"n": len(track), **{how: by_track[how][name] for how in by_track}} for name, track in self.tracks.items()},
-            **{how: {name: score.value for name, score in scores.items()} for how, scores in found.items()},
+            "tracks": {name: {"n": len(track), **{key: by_track[key][name] for key in by_track}} for name, track in self.tracks.items()},
+            **{average: {name: score.value for name, score in scores.items()} for average, scores in averages.items()},
         }
 
     def summary(self) -> str:
         figures = self.figures()
-        rows = {**figures["tracks"], **{how: figures[how] for how in ("mean", "all") if len(self.tracks) > 1}}
-        pairs = {"mean": "", "all": str(sum(map(len, self.tracks.values())))}
-        cells = {name: [str(row.get("n", pairs.get(name))), *(percent(row[how]) for how in CORRELATIONS)] for name, row in rows.items()}
+        rows = {**figures["tracks"], **{average: figures[average] for average in ("mean", "all") if len(self.tracks) > 1}}
+        num_pairs = {"mean": "", "all": str(sum(map(len, self.tracks.values())))}
+        cells = {name: [str(row.get("n", num_pairs.get(name))), *(percent(row[key]) for key in CORRELATIONS)] for name, row in rows.items()}
         return table(["pairs", *CORRELATIONS], cells)
 
     def scores(self) -> dict[str, Score]:
-        return {f"Spearman, {how}": scores["spearman"] for how, scores in self._scores().items() if how == "mean" or len(self.tracks) > 1}
+        averages = self._scores()
+        return {f"Spearman, {name}": averages[name]["spearman"] for name in ("mean", "all") if name == "mean" or len(self.tracks) > 1}
 
 
 def evaluate(encoder: Encoder, task: StsTask) -> StsResult:
-    """A table of sentence1, sentence2 and score -> cosines beside scores, by track.
+    """Correlate the cosines of a table of sentence1, sentence2 and score with the scores, by track.
 
-    DataError where a score is no number, or a track has one score alone.
+    Raise DataError if a score is not a number, or all scores of a track are equal.
     """
-    one, other, told, *parts = read_columns(task.data, *COLUMNS, *(task.track_columns or [None]))
-    names = ["-".join(values) for values in zip(*parts, strict=True)]
-    scores = np.array([_number(task.data, row, cell) for row, cell in enumerate(told, start=1)])
-    tracks = {name: np.flatnonzero([other == name for other in names]) for name in dict.fromkeys(names)}
+    first, second, score_cells, *track_columns = read_columns(task.data, *COLUMNS, *(task.track_columns or [None]))
+    track_of_row = ["-".join(values) for values in zip(*track_columns, strict=True)]
+    scores = np.array([_parse_score(task.data, row, cell) for row, cell in enumerate(score_cells, start=1)])
+    tracks = {name: np.flatnonzero(np.array(track_of_row) == name) for name in dict.fromkeys(track_of_row)}
     for name, rows in tracks.items():
         if (scores[rows] == scores[rows[0]]).all():
-            raise DataError(f"{task.data}: all scores of track {name!r} are {scores[rows[0]]:g}, which ranks nothing; take the track out")
-    vectors = encode(encoder, one + other, np.float32)
-    pairs = np.stack([scores, cosines(vectors[: len(one)], vectors[len(one) :])], axis=1)
+            raise DataError(f"{task.data}: all scores of track {name!r} are {scores[rows[0]]:g}, which gives no ranking; remove the track")
+    vectors = encode(encoder, first + second, np.float32)
+    pairs = np.stack([scores, cosines(vectors[: len(first)], vectors[len(first) :])], axis=1)
     return StsResult({name: pairs[rows] for name, rows in tracks.items()})
 
 
-def cosines(one: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> Floats:
-    """(n, dim) unit or zero rows, twice -> (n,) in float64; 0 for a row without a vector."""
-    found: Floats = np.einsum("nd,nd->n", one, other, dtype=np.float64)
-    return found
+def cosines(first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]) -> Floats:
+    """(n, dim) unit or zero rows, twice -> (n,) in float64; 0 for a zero row."""
+    products: Floats = np.einsum("nd,nd->n", first, second, dtype=np.float64)
+    return products
 
 
-def _number(uri: str, row: int, cell: str) -> float:
+def _parse_score(uri: str, row: int, cell: str) -> float:
     try:
-        number = float(cell)
+        score = float(cell)
     except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise DataError(f"{uri}: score {row} of the table is {cell!r}, which is no number; mend it or take its row out")
-    return number
+        score = math.nan
+    if not math.isfinite(score):
+        raise DataError(f"{uri}: score {row} of the table is {cell!r}, which is not a number; fix or remove the row")
+    return score

@@ -1,4 +1,4 @@
-"""A suite: many evaluations in one table, and a second encoder beside the first. See docs/evaluation.md."""
+"""A suite: several tasks in one table, for one encoder or for two side by side. See docs/evaluation.md."""
 
 import logging
 import time
@@ -9,126 +9,110 @@ from typing import Any
 from miner import storage
 from miner.encoders import Encoder
 from miner.errors import ConfigError, DataError
-from miner.evaluation import (
-    alignment,
-    bucc,
-    classification,
-    clustering,
-    language_map,
-    language_probe,
-    pair_classification,
-    retrieval,
-    sts,
-    tatoeba,
-)
 from miner.evaluation.scores import Score, TaskResult, table
-from miner.evaluation.settings import SuiteConfig, TaskSettings
 from miner.evaluation.significance import Comparison, Interval, compare
+from miner.evaluation.task_base import TaskSettings
+from miner.evaluation.tasks import SuiteConfig
 from miner.progress import Progress, report_progress
 
-TASKS: dict[str, Callable[[Encoder, Any], TaskResult]] = {
-    "retrieval": retrieval.evaluate,
-    "tatoeba": tatoeba.evaluate,
-    "bucc": bucc.evaluate,
-    "sts": sts.evaluate,
-    "clustering": clustering.evaluate,
-    "classification": classification.evaluate,
-    "pair-classification": pair_classification.evaluate,
-    "language-probe": language_probe.evaluate,
-    "alignment": alignment.evaluate,
-    "map": language_map.evaluate,
-}
-SURE = 0.05  # a difference with a smaller p is marked
+SIGNIFICANT_P = 0.05  # a difference with a smaller p is starred
 
 logger = logging.getLogger(__name__)
 
 
-def evaluate(encoder: Encoder, task: TaskSettings) -> TaskResult:
-    """Run one task. DataError where its files are missing or not as they should be."""
-    return TASKS[task.kind](encoder, task)
+@dataclass(frozen=True, eq=False)
+class TaskRun:
+    """The result of one task."""
+
+    task_name: str
+    result: TaskResult
+    seconds: float
+
+    def figures(self) -> dict[str, Any]:
+        return {"task": self.task_name, "seconds": round(self.seconds, 3), **self.result.figures()}
 
 
 @dataclass(frozen=True, eq=False)
 class SuiteRun:
-    """What one encoder scored."""
+    """The results of one encoder."""
 
-    results: Mapping[str, TaskResult]  # by title of the task
-    seconds: Mapping[str, float]
+    tasks: Mapping[str, TaskRun]  # by title
 
     def scores(self) -> dict[str, Score]:
-        """By `title: score`, in the order of the tasks."""
-        return {f"{title}: {name}": score for title, result in self.results.items() for name, score in result.scores().items()}
+        """Return the scores by `title: score`, in the order of the tasks."""
+        return {f"{title}: {name}": score for title, task in self.tasks.items() for name, score in task.result.scores().items()}
 
     def figures(self) -> dict[str, Any]:
-        return {title: {"seconds": round(self.seconds[title], 3), **result.figures()} for title, result in self.results.items()}
+        return {title: task.figures() for title, task in self.tasks.items()}
 
 
 @dataclass(frozen=True, eq=False)
 class SuiteResult:
-    """What `miner eval suite` found. `compared` has a comparison for each score where there were two encoders."""
+    """The result of `miner eval suite`."""
 
     runs: Mapping[str, SuiteRun]  # by name of the encoder
-    compared: Mapping[str, Comparison]
+    comparisons: Mapping[str, Comparison]  # by score; empty with one encoder
 
     def figures(self) -> dict[str, Any]:
         return {
-            "names": list(self.runs),  # in their order: what is compared is the second with the first
-            "encoders": {name: run.figures() for name, run in self.runs.items()},
-            "scores": {name: {title: score.value for title, score in run.scores().items()} for name, run in self.runs.items()},
-            **({"compared": {name: found.figures() for name, found in self.compared.items()}} if self.compared else {}),
+            "names": list(self.runs),  # the order of the encoders, which JSON objects do not keep
+            "encoders": {encoder: run.figures() for encoder, run in self.runs.items()},
+            "scores": {encoder: {name: score.value for name, score in run.scores().items()} for encoder, run in self.runs.items()},
+            **({"compared": {name: pair.figures() for name, pair in self.comparisons.items()}} if self.comparisons else {}),
         }
 
     def summary(self) -> str:
-        if self.compared:
-            rows = {name: _compared(found) for name, found in self.compared.items()}
-            return f"{table([*self.runs, 'difference', 'p'], rows)}\n95 % confidence intervals; * where p < {SURE:g}"
+        if self.comparisons:
+            rows = {name: _cells(comparison) for name, comparison in self.comparisons.items()}
+            return f"{table([*self.runs, 'difference', 'p'], rows)}\n95 % confidence intervals; * where p < {SIGNIFICANT_P:g}"
         ((encoder, run),) = self.runs.items()
-        return table([encoder], {title: [f"{score.value:.4f}"] for title, score in run.scores().items()})
+        return table([encoder], {name: [f"{score.value:.4f}"] for name, score in run.scores().items()})
 
 
-def _compared(found: Comparison) -> list[str]:
-    star = "*" if found.p < SURE else " "
-    return [_told(found.one), _told(found.other), _told(found.difference, "+"), f"{found.p:.3f}{star}"]
+def _cells(comparison: Comparison) -> list[str]:
+    star = "*" if comparison.p < SIGNIFICANT_P else " "
+    intervals = [_format(comparison.first), _format(comparison.second), _format(comparison.difference, "+")]
+    return [*intervals, f"{comparison.p:.3f}{star}"]
 
 
-def _told(found: Interval, sign: str = "") -> str:
-    return f"{found.value:{sign}.4f} [{found.low:{sign}.4f}, {found.high:{sign}.4f}]"
+def _format(interval: Interval, sign: str = "") -> str:
+    return f"{interval.value:{sign}.4f} [{interval.low:{sign}.4f}, {interval.high:{sign}.4f}]"
 
 
 def run(encoders: Mapping[str, Callable[[], Encoder]], config: SuiteConfig) -> SuiteResult:
-    """Every task with each encoder, by its name; an encoder is loaded when its turn comes, and let go after it.
+    """Run every task with each encoder. `encoders` maps a name to the function that loads it, so only one is in memory at a time.
 
-    Raises ConfigError for tasks of one title, and DataError for files that are missing, before anything is encoded.
+    Raise ConfigError for two tasks with one title, and DataError for missing files, before anything is encoded.
     """
-    tasks = [task.below(config.data) for task in config.tasks]
+    tasks = [task.in_folder(config.data) for task in config.tasks]
     _check(tasks)
     runs = {name: _run(load(), tasks) for name, load in encoders.items()}
-    compared = {}
+    comparisons = {}
     if len(runs) == 2:
-        one, other = (run.scores() for run in runs.values())
-        for done, name in enumerate(one):
-            report_progress(logger, Progress("compare", done, len(one), "score", name))
-            compared[name] = compare(one[name], other[name], config.draws, config.seed)
-        report_progress(logger, Progress("compare", len(one), len(one), "score"))
-    return SuiteResult(runs, compared)
+        first, second = (run.scores() for run in runs.values())
+        for done, name in enumerate(first):
+            report_progress(logger, Progress("compare", done, len(first), "score", name))
+            comparisons[name] = compare(first[name], second[name], config.draws, config.seed)
+        report_progress(logger, Progress("compare", len(first), len(first), "score"))
+    return SuiteResult(runs, comparisons)
 
 
 def _check(tasks: Sequence[TaskSettings]) -> None:
     titles = [task.title for task in tasks]
     for title in titles:
         if titles.count(title) > 1:
-            raise ConfigError(f"two tasks are called {title!r}; give each a `name` of its own")
+            raise ConfigError(f"two tasks are called {title!r}; give each its own `name`")
     for task in tasks:
-        for place in task.places():
-            if not storage.exists(place):
-                raise DataError(f"{task.title}: no such file or folder as {place}; mend the config, or say by --data where the files are")
+        for path in task.paths():
+            if not storage.exists(path):
+                raise DataError(f"{task.title}: no such file or folder as {path}; correct the config, or give the data folder by --data")
 
 
 def _run(encoder: Encoder, tasks: Sequence[TaskSettings]) -> SuiteRun:
-    results, seconds = {}, {}
+    runs = {}
     for task in tasks:
         start = time.perf_counter()
         logger.info("%s", task.title)
-        results[task.title] = evaluate(encoder, task)
-        seconds[task.title] = time.perf_counter() - start
-    return SuiteRun(results, seconds)
+        result = task.evaluate(encoder)
+        runs[task.title] = TaskRun(task.task_name(), result, time.perf_counter() - start)
+    return SuiteRun(runs)

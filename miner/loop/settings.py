@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from miner.config.base import Settings
 from miner.config.commands import DecideSettings, EncoderSettings, EngineSettings, PairFilters, SentenceSettings, TextSettings
 from miner.errors import ConfigError
-from miner.evaluation.settings import RetrievalTask
+from miner.evaluation.tasks import RetrievalTask
 from miner.languages import canonical
 from miner.training.config import TrainConfig
 

@@ -1,6 +1,6 @@
-"""The HTML of a report: one file that asks nothing of a network.
+"""The HTML of a report: one file that loads nothing.
 
-It is built as a tree, which the standard library writes: that escapes all text and all attributes, whatever they hold.
+It is built as an element tree, whose writer in the standard library escapes all text and attributes.
 """
 
 import base64
@@ -17,44 +17,45 @@ Child = Element | str
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report: its heading, what is to be seen in it, and what follows."""
+    """A section of a report."""
 
     title: str
-    note: str
+    note: str  # how to read it
     body: Sequence[Element]
 
 
 def element(tag: str, *children: Child, **attributes: str) -> Element:
-    """An element; of an attribute's name a `_` at the end goes and others become `-`: `class_`, `aria_label`."""
-    made = Element(tag, {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()})
+    """Return an element. In attribute names a trailing `_` is dropped and others become `-`: `class_`, `aria_label`."""
+    parent = Element(tag, {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()})
     for child in children:
         if isinstance(child, Element):
-            made.append(child)
-        elif len(made):
-            made[-1].tail = (made[-1].tail or "") + child
+            parent.append(child)
+        elif len(parent):
+            parent[-1].tail = (parent[-1].tail or "") + child
         else:
-            made.text = (made.text or "") + child
-    return made
+            parent.text = (parent.text or "") + child
+    return parent
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[Child]]) -> Element:
-    """Cells below their heads; it scrolls by itself where it is wider than the screen."""
+    """Return a table, which scrolls by itself if it is wider than the screen."""
     head = element("tr", *(element("th", name, scope="col") for name in heads))
     body = (element("tr", *(element("td", cell) for cell in row)) for row in rows)
     return element("div", element("table", element("thead", head), element("tbody", *body)), class_="wide")
 
 
 def text(value: str) -> Element:
-    """A sentence of any language, set in the direction of its script."""
+    """Return a sentence of any language, set in the direction of its script."""
     return element("bdi", value, dir="auto", class_="text")
 
 
 def page(title: str, facts: Sequence[str], sections: Sequence[Section]) -> bytes:
-    """The whole file. A policy in its head forbids whatever it does not hold itself: scripts but its own, images, requests."""
+    """Return the HTML file. A policy in its head forbids requests, images from elsewhere, and all scripts but its own."""
     style, script = ((ASSETS / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
-    known = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    script_hash = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
-        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{known}'; base-uri 'none'; form-action 'none'"
+        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+        f"script-src 'sha256-{script_hash}'; base-uri 'none'; form-action 'none'"
     )
     head = element(
         "head",
@@ -72,8 +73,8 @@ def page(title: str, facts: Sequence[str], sections: Sequence[Section]) -> bytes
         element("main", *(_section(number, section) for number, section in enumerate(sections))),
         element("script", script),
     )
-    written: bytes = tostring(element("html", head, body, lang="en"), encoding="utf-8", method="html")
-    return b"<!doctype html>\n" + written + b"\n"
+    html: bytes = tostring(element("html", head, body, lang="en"), encoding="utf-8", method="html")
+    return b"<!doctype html>\n" + html + b"\n"
 
 
 def _anchor(number: int) -> str:

@@ -1,4 +1,4 @@
-"""The sections of a report on a loop: what its rounds came to, from loop.json."""
+"""The sections of a report on a loop of mining and training: the figures of its rounds, from loop.json."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -16,123 +16,129 @@ Round = Mapping[str, Any]
 
 
 def read(folder: str) -> Mapping[str, Any] | None:
-    """The figures of the loop in a folder; None where there is none."""
+    """Return the figures of the loop in a folder; None if there is none."""
     uri = storage.join(folder, LOOP)
     return storage.read_json(uri) if storage.exists(uri) else None
 
 
 def describe(folder: str, figures: Mapping[str, Any]) -> tuple[str, list[Section]]:
-    """The loop in a line, and its sections. DataError where these are no figures of a loop."""
+    """Return the result of the loop in one line, and its sections. Raise DataError for malformed figures."""
     try:
         rounds: Sequence[Round] = figures["rounds"]
-        made = [_curves(figures["start"], rounds), *_tested(figures["start"], rounds)]
+        sections = [_dev_scores(figures["start"], rounds), *_test_scores(figures["start"], rounds)]
         if rounds:
-            made += [_pairs(rounds), _changes(rounds), _examples(rounds)]
-        ended = f"; the loop ended: {figures['stopped']}" if figures["stopped"] else ""
-        return f"{len(rounds)} rounds, the best is {figures['best']}{ended}", made
+            sections += [_pairs(rounds), _changes(rounds), _examples(rounds)]
+        reason = f"; the loop stopped: {figures['stopped']}" if figures["stopped"] else ""
+        return f"{len(rounds)} rounds, the best is {figures['best']}{reason}", sections
     except (KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{storage.join(folder, LOOP)}: no figures of a loop ({error!r}); run `miner loop` again with --resume") from error
+        raise DataError(
+            f"{storage.join(folder, LOOP)}: not the figures of a loop ({error!r}); run `miner loop` again with --resume"
+        ) from error
 
 
-def _curves(start: Round, rounds: Sequence[Round]) -> Section:
-    """Dev by round: every set by itself, and their mean."""
-    named = [("seed", start), *((f"{number:02d}", told) for number, told in enumerate(rounds))]
-    scored = [(place, name, told["dev"]) for place, (name, told) in enumerate(named) if told.get("dev")]
+def _dev_scores(start: Round, rounds: Sequence[Round]) -> Section:
+    """Draw the scores of each dev set by round, and their mean."""
+    labels = ["seed", *_labels(rounds)]
+    scored = [(number, figures["dev"]) for number, figures in enumerate([start, *rounds]) if figures.get("dev")]
     ax = charts.axes("round", "accuracy")
-    names = list(dict.fromkeys(name for _, _, dev in scored for name in dev))
+    names = list(dict.fromkeys(name for _, dev in scored for name in dev))
     for name in names:
-        line = [(place, dev[name]) for place, _, dev in scored if name in dev]
-        ax.plot(*zip(*line, strict=True), color=charts.colour("muted"), linewidth=0.8, marker=".")
-    ax.plot([place for place, _, _ in scored], [fmean(dev.values()) for _, _, dev in scored], color=charts.colour("one"), marker=".")
-    ax.set_xticks(range(len(named)), [name for name, _ in named])
-    figure = charts.figure("dev", ax, "Retrieval by ratio margin, both ways.", {"mean": "one", "each dev set": "muted"})
-    rows = [[one, *(f"{dev[one]:.4f}" if one in dev else "" for _, _, dev in scored)] for one in names]
-    note = (
-        "By these the loop decides which encoder is better. A round that is worse is rolled back: the next starts from the last good one."
-    )
-    return Section("Dev", note, [figure, table(["", *(name for _, name, _ in scored)], rows)])
+        _plot(ax, [(number, dev[name]) for number, dev in scored if name in dev], "muted", linewidth=0.8)
+    if scored:
+        _plot(ax, [(number, fmean(dev.values())) for number, dev in scored], "one")
+    ax.set_xticks(range(len(labels)), labels)
+    figure = charts.figure("dev", ax, "Retrieval by ratio margin, both directions.", {"mean": "one", "each dev set": "muted"})
+    rows = [[name, *(f"{dev[name]:.4f}" if name in dev else "" for _, dev in scored)] for name in names]
+    note = "These scores select the encoder. A round with a lower mean is rolled back: the next round starts from the best one."
+    return Section("Dev", note, [figure, table(["", *(labels[number] for number, _ in scored)], rows)])
 
 
-def _tested(start: Round, rounds: Sequence[Round]) -> list[Section]:
-    """What is measured and decides nothing."""
+def _plot(ax: charts.Axes, points: Sequence[tuple[int, float]], colour: str, linewidth: float | None = None) -> None:
+    ax.plot(*zip(*points, strict=True), color=charts.colour(colour), marker=".", linewidth=linewidth)
+
+
+def _test_scores(start: Round, rounds: Sequence[Round]) -> list[Section]:
+    """Draw the scores that select nothing."""
     lines = {}
     for name in ("test", "tatoeba"):
-        values = [(place, _mean(told[name])) for place, told in enumerate([start, *rounds]) if told.get(name)]
-        if values:
-            lines[name] = values
+        points = [(number, _mean(figures[name])) for number, figures in enumerate([start, *rounds]) if figures.get(name)]
+        if points:
+            lines[name] = points
     if not lines:
         return []
     ax = charts.axes("round", "accuracy")
-    keys = dict(zip(lines, charts.SERIES, strict=False))
-    for name, values in lines.items():
-        ax.plot(*zip(*values, strict=True), color=charts.colour(keys[name]), marker=".")
-    ax.set_xticks(range(len(rounds) + 1), ["seed", *_numbers(rounds)])
-    return [Section("Test", "Measured alike; it decides nothing.", [charts.figure("test", ax, "The mean of each kind of test.", keys)])]
+    legend = dict(zip(lines, charts.SERIES, strict=False))
+    for name, points in lines.items():
+        _plot(ax, points, legend[name])
+    ax.set_xticks(range(len(rounds) + 1), ["seed", *_labels(rounds)])
+    figure = charts.figure("test", ax, "The mean over the sets of each kind.", legend)
+    return [Section("Test", "Measured like dev, but used for no decision.", [figure])]
 
 
 def _mean(value: Any) -> float:
     return fmean(value.values()) if isinstance(value, Mapping) else float(value)
 
 
-def _numbers(rounds: Sequence[Round]) -> list[str]:
+def _labels(rounds: Sequence[Round]) -> list[str]:
     return [f"{number:02d}" for number in range(len(rounds))]
 
 
 def _pairs(rounds: Sequence[Round]) -> Section:
-    """How much each round learnt from, by pair of languages where these are few."""
-    labels = _numbers(rounds)
+    """Draw how many pairs each round was trained on, and list them by language pair."""
+    labels = _labels(rounds)
     ax = charts.axes("round", "pairs")
-    ax.bar(range(len(rounds)), [told["selection"]["learnt"] for told in rounds], color=charts.colour("one"), width=0.6)
+    ax.bar(range(len(rounds)), [figures["selection"]["learnt"] for figures in rounds], color=charts.colour("one"), width=0.6)
     ax.set_xticks(range(len(rounds)), labels)
-    names = list(dict.fromkeys(name for told in rounds for name in told["selection"]["pairs"]))
-    rows = [[name, *(_selected(told["selection"]["pairs"].get(name)) for told in rounds)] for name in names]
-    note = "What each round selected to learn from; in the table by pair of languages, with the share that is right where gold tells."
-    return Section("Pairs", note, [charts.figure("pairs", ax, "Pairs learnt from."), table(["", *labels], rows)])
+    names = list(dict.fromkeys(name for figures in rounds for name in figures["selection"]["pairs"]))
+    rows = [[name, *(_selected(figures["selection"]["pairs"].get(name)) for figures in rounds)] for name in names]
+    note = "Pairs that each round selected for training; in the table by language pair, with their precision where gold is known."
+    return Section("Pairs", note, [charts.figure("pairs", ax, "Training pairs."), table(["", *labels], rows)])
 
 
-def _selected(told: Mapping[str, Any] | None) -> str:
-    if told is None:
+def _selected(selection: Mapping[str, Any] | None) -> str:
+    if selection is None:
         return ""
-    return f"{told['selected']:,}" + (f" ({told['precision']:.1%})" if "precision" in told else "")
+    return f"{selection['selected']:,}" + (f" ({selection['precision']:.1%})" if "precision" in selection else "")
+
+
+def _precision(figures: Round) -> float | None:
+    """Return the precision of the pairs that a round selected, over the language pairs with gold; None without gold."""
+    with_gold = [pair for pair in figures["selection"]["pairs"].values() if "precision" in pair and pair["selected"]]
+    num_selected = sum(pair["selected"] for pair in with_gold)
+    return sum(pair["precision"] * pair["selected"] for pair in with_gold) / num_selected if num_selected else None
 
 
 def _changes(rounds: Sequence[Round]) -> Section:
-    """How a round differs from the one before, and how many of its pairs are right, where that is known."""
+    """Draw how much each round differs from the one before, and the precision of its pairs."""
+    lines: dict[str, list[tuple[int, float]]] = {
+        name: [(number, value) for number, value in enumerate(values) if value is not None]
+        for name, values in (
+            ("precision of the pairs", map(_precision, rounds)),
+            ("Jaccard similarity of the pairs to the previous round's", (figures["changes"]["jaccard"] for figures in rounds)),
+            ("drift of the encoder", (figures.get("drift") for figures in rounds)),
+        )
+    }
     ax = charts.axes("round", "share")
-    names = ("pairs that are right", "pairs of the round before (Jaccard)", "drift of the encoder")
-    lines: dict[str, list[tuple[int, float]]] = {name: [] for name in names}
-    for place, told in enumerate(rounds):
-        known = [pair for pair in told["selection"]["pairs"].values() if "precision" in pair and pair["selected"]]
-        found = sum(pair["selected"] for pair in known)
-        right = sum(pair["precision"] * pair["selected"] for pair in known) / found if found else None
-        for line, value in zip(lines.values(), (right, told["changes"]["jaccard"], told.get("drift")), strict=True):
-            if value is not None:
-                line.append((place, value))
-    keys = {name: part for (name, line), part in zip(lines.items(), charts.SERIES, strict=False) if line}
-    for name, part in keys.items():
-        ax.plot(*zip(*lines[name], strict=True), color=charts.colour(part), marker=".")
+    legend = {name: colour for (name, points), colour in zip(lines.items(), charts.SERIES, strict=False) if points}
+    for name, colour in legend.items():
+        _plot(ax, lines[name], colour)
     ax.set_ylim(0, 1.02)
-    ax.set_xticks(range(len(rounds)), _numbers(rounds))
-    heads = ["round", "gained", "lost", "kept"]
-    rows = [[label, *_counts(told)] for label, told in zip(_numbers(rounds), rounds, strict=True)]
-    note = "Rounds that select the same pairs, and an encoder that stays where it is, have nothing more to learn."
-    return Section(
-        "Change", note, [charts.figure("change", ax, "Drift is one less linear CKA of the same sentences.", keys), table(heads, rows)]
-    )
-
-
-def _counts(told: Round) -> list[str]:
-    """Pairs gained and lost against the round before, and whether its encoder was kept."""
-    changes = told["changes"]
-    return [f"{changes['gained']['pairs']:,}", f"{changes['lost']['pairs']:,}", "yes" if told.get("kept") else "no"]
+    ax.set_xticks(range(len(rounds)), _labels(rounds))
+    rows = []
+    for label, figures in zip(_labels(rounds), rounds, strict=True):
+        num_gained, num_lost = (figures["changes"][kind]["pairs"] for kind in ("gained", "lost"))
+        rows.append([label, f"{num_gained:,}", f"{num_lost:,}", "yes" if figures.get("kept") else "no"])
+    note = "When rounds select the same pairs and the encoder stops drifting, the loop has converged."
+    figure = charts.figure("change", ax, "Drift is 1 - linear CKA of the same sentences.", legend)
+    return Section("Change", note, [figure, table(["round", "gained", "lost", "kept"], rows)])
 
 
 def _examples(rounds: Sequence[Round]) -> Section:
     rows: list[list[str | Element]] = []
-    for label, told in zip(_numbers(rounds), rounds, strict=True):
+    for label, figures in zip(_labels(rounds), rounds, strict=True):
         for kind in ("gained", "lost"):
-            for pair in told["changes"][kind]["examples"]:
+            for pair in figures["changes"][kind]["examples"]:
                 sides = [text(pair["source_text"]), text(pair["target_text"])]
                 rows.append([label, kind, pair["languages"], f"{pair['margin']:.4f}", *sides])
-    note = "Some pairs that a round selected and the one before did not, and the other way round."
+    note = "Pairs that only this round selected (gained), or only the round before (lost)."
     return Section("Examples", note, [table(["round", "", "languages", "margin", "source", "target"], rows)])

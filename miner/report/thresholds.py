@@ -1,4 +1,4 @@
-"""The picture of precision, recall and F1 by threshold, and the section of a report on `miner eval bucc`."""
+"""The chart of precision, recall and F1 by threshold, and the sections of a report on `miner eval bucc`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,32 +13,35 @@ from miner.report.page import Section
 Floats = npt.NDArray[np.float64]
 
 SHARES = {"precision": "precision", "recall": "recall", "f1": "F1"}
-KEYS = dict(zip(SHARES.values(), charts.SERIES, strict=False))
+LEGEND = dict(zip(SHARES.values(), charts.SERIES, strict=False))
 
 
-def picture(name: str, thresholds: Floats, shares: Mapping[str, Floats], dashed: float | None, told: str) -> Element:
-    """Thresholds (n,) and by share (n,) what lies above each, with a dashed line at one of them."""
+def chart(name: str, thresholds: Floats, shares: Mapping[str, Floats], marked: float | None, caption: str) -> Element:
+    """Draw shares (n,) of the pairs above thresholds (n,), with a dashed line at the threshold `marked`."""
     ax = charts.axes("threshold", "share")
     for share, label in SHARES.items():
-        ax.plot(thresholds, shares[share], color=charts.colour(KEYS[label]), marker="." if len(thresholds) < 3 else "")
+        ax.plot(thresholds, shares[share], color=charts.colour(LEGEND[label]), marker="." if len(thresholds) < 3 else "")
     ax.set_ylim(0, 1.02)
-    if dashed is not None:
-        charts.upright(ax, dashed)
-    return charts.figure(name, ax, told, KEYS)
+    if marked is not None:
+        charts.dashed_line(ax, marked)
+    return charts.figure(name, ax, caption, LEGEND)
 
 
 def sections(name: str, title: str, figures: Mapping[str, Any]) -> list[Section]:
-    """Of each pair of languages the curve on the test split, with the threshold that the dev split chose."""
-    return [_pair(f"{name}-{number}", f"{title}: {pair}", found) for number, (pair, found) in enumerate(figures["pairs"].items())]
+    """Return the curve of each language pair on the test split, with the threshold chosen on the dev split."""
+    pairs = figures["pairs"].items()
+    return [_pair_section(f"{name}-{number}", f"{title}: {pair}", pair_figures) for number, (pair, pair_figures) in enumerate(pairs)]
 
 
-def _pair(name: str, title: str, found: Mapping[str, Any]) -> Section:
-    dashed = None if found["dev"] is None else float(found["dev"]["threshold"])
-    reached = ", ".join(f"{label} {found['test'][share]:.4f}" for share, label in SHARES.items())
-    chosen = "no pair of the dev split is right, so none is taken" if dashed is None else f"above the threshold of the dev split {reached}"
-    note = f"On the test split, of {found['gold']['test']:,} gold pairs: {chosen}."
-    told = "No pair is right."
-    if found["oracle"] is not None:
-        told = f"The best threshold, which nobody knows who mines, would give F1 {found['oracle']['f1']:.4f}. Dashed is that of dev."
-    columns = {key: np.array([float(point[key]) for point in found["curve"]]) for key in ("threshold", *SHARES)}
-    return Section(title, note, [picture(name, columns["threshold"], columns, dashed, told)])
+def _pair_section(name: str, title: str, figures: Mapping[str, Any]) -> Section:
+    dev_threshold = None if figures["dev"] is None else float(figures["dev"]["threshold"])
+    shares = ", ".join(f"{label} {figures['test'][share]:.4f}" for share, label in SHARES.items())
+    result = f"above the threshold of the dev split, {shares}"
+    if dev_threshold is None:
+        result = "no pair of the dev split is correct, so no pair is accepted"
+    note = f"On the test split, with {figures['gold']['test']:,} gold pairs: {result}."
+    caption = "No pair is correct."
+    if figures["oracle"] is not None:
+        caption = f"F1 at the best threshold of the test split, an oracle: {figures['oracle']['f1']:.4f}. Dashed: the dev threshold."
+    columns = {key: np.array([float(point[key]) for point in figures["curve"]]) for key in ("threshold", *SHARES)}
+    return Section(title, note, [chart(name, columns["threshold"], columns, dev_threshold, caption)])

@@ -17,7 +17,7 @@ from miner.encoders import Encoder, load_encoder
 from miner.errors import NoThresholdError
 from miner.evaluation import retrieval, tatoeba
 from miner.evaluation.inputs import encode, read_aligned
-from miner.evaluation.settings import RetrievalTask, TatoebaTask
+from miner.evaluation.tasks import RetrievalTask, TatoebaTask
 from miner.loop.decontaminate import EvaluationIndex
 from miner.loop.progress import drift
 from miner.loop.settings import LoopConfig

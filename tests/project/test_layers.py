@@ -83,7 +83,8 @@ LIGHT = {
     "miner.config",
     "miner.config.base",
     "miner.config.commands",
-    "miner.evaluation.settings",
+    "miner.evaluation.task_base",
+    "miner.evaluation.tasks",
     "miner.export.settings",
 }  # what the modules of miner.cli may import before a command is chosen
 HEAVY = {"torch", "matplotlib", "transformers", "apache_beam", "faiss", "pyarrow", "sentencepiece", "numpy", "huggingface_hub", "fsspec"}

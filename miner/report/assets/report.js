@@ -1,32 +1,32 @@
-// Marks of pairs: kept in the browser, and given out as the table that `miner eval bitext --gold` reads.
+// Marks of pairs: stored in the browser, and downloaded as the table that `miner eval bitext --gold` reads.
 "use strict";
 (() => {
   const form = document.querySelector("#marks");
   if (!form) return;
   const pairs = [...form.querySelectorAll(".pair")];
-  const place = "miner marks " + form.dataset.key;
+  const storageKey = "miner marks " + form.dataset.key;
 
-  const marked = () => pairs.map((pair) => pair.querySelector("input:checked")?.value ?? "");
+  const readMarks = () => pairs.map((pair) => pair.querySelector("input:checked")?.value ?? "");
 
-  function show() {
-    const count = marked().filter(Boolean).length;
+  function showCount() {
+    const count = readMarks().filter(Boolean).length;
     form.querySelector("output").textContent = `${count} of ${pairs.length} marked`;
     form.querySelector("#download").disabled = count === 0;
   }
 
-  function keep() {
+  function store() {
     try {
-      localStorage.setItem(place, JSON.stringify(marked()));
+      localStorage.setItem(storageKey, JSON.stringify(readMarks()));
     } catch {
       // Without storage, marks last as long as the page.
     }
   }
 
-  function recall() {
+  function restore() {
     try {
-      const kept = JSON.parse(localStorage.getItem(place) ?? "[]");
+      const marks = JSON.parse(localStorage.getItem(storageKey) ?? "[]");
       pairs.forEach((pair, row) => {
-        for (const input of pair.querySelectorAll("input")) input.checked = input.value === kept[row] && input.value !== "";
+        for (const input of pair.querySelectorAll("input")) input.checked = input.value === marks[row] && input.value !== "";
       });
     } catch {
       // As above.
@@ -34,7 +34,7 @@
   }
 
   function table() {
-    const marks = marked();
+    const marks = readMarks();
     const rows = pairs.map((pair, row) => [marks[row], ...[...pair.querySelectorAll(".text")].map((text) => text.textContent)]);
     return [["mark", "source", "target"], ...rows.filter((row) => row[0])].map((row) => row.join("\t") + "\n").join("");
   }
@@ -47,16 +47,16 @@
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
   }
 
-  function forget() {
+  function clear() {
     for (const input of form.querySelectorAll("input")) input.checked = false;
-    keep();
-    show();
+    store();
+    showCount();
   }
 
   form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("change", () => (keep(), show()));
+  form.addEventListener("change", () => (store(), showCount()));
   form.querySelector("#download").addEventListener("click", download);
-  form.querySelector("#forget").addEventListener("click", forget);
-  recall();
-  show();
+  form.querySelector("#clear").addEventListener("click", clear);
+  restore();
+  showCount();
 })();

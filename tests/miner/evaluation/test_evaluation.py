@@ -21,7 +21,7 @@ from miner.encoders import load_encoder
 from miner.errors import ConfigError
 from miner.evaluation import alignment, clustering, probe, retrieval, scores, sts
 from miner.evaluation.inputs import encode
-from miner.evaluation.settings import RetrievalTask, StsTask
+from miner.evaluation.tasks import RetrievalTask, StsTask
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 FRENCH = ["un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf", "dix"]

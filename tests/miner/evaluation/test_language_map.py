@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import Result
 from command import miner
-from test_report import Page
+from report_pages import Page
 
 from miner.encoders import load_encoder
 from miner.evaluation.language_map import similarities

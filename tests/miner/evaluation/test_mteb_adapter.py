@@ -8,7 +8,7 @@ import pytest
 
 from miner.encoders import load_encoder
 from miner.evaluation import retrieval, sts
-from miner.evaluation.settings import RetrievalTask, StsTask
+from miner.evaluation.tasks import RetrievalTask, StsTask
 
 mteb = pytest.importorskip("mteb")
 

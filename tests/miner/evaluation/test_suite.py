@@ -12,8 +12,8 @@ from scipy import stats
 from miner.encoders import load_encoder, static
 from miner.evaluation import clustering, scores, suite
 from miner.evaluation.scores import Score
-from miner.evaluation.settings import SuiteConfig
 from miner.evaluation.significance import compare
+from miner.evaluation.tasks import SuiteConfig
 
 ROOT = Path(__file__).parents[3]
 

@@ -1,0 +1,111 @@
+"""What every evaluation task has: settings, a function and a chart. Light: the command line imports it before a command is chosen."""
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
+
+import pydantic
+from pydantic_core import PydanticCustomError
+
+from miner.config.base import Settings
+
+if TYPE_CHECKING:
+    from miner.encoders import Encoder
+    from miner.evaluation.scores import TaskResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class BarChart:
+    """One bar for each group of a task's figures, such as a language."""
+
+    keys: frozenset[str]  # of the figures; they identify files written before figures named their task
+    groups: str  # the key that maps each group to its figures
+    value: str  # the figure that the bars show
+    caption: str
+    axis: str | None = None  # label of the axis; None: `value`
+    is_share: bool = False  # a share of `n` or `judged` items, drawn with its confidence interval
+    details: Literal["language_map", "threshold_curves"] | None = None  # further sections
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueTable:
+    """A table of single figures, for a task without groups."""
+
+    keys: frozenset[str]  # as of `BarChart`
+    values: Mapping[str, tuple[str, ...]]  # label -> the keys that lead to the figure
+    caption: str  # may name figures: "{n} lines"
+
+
+Chart = BarChart | ValueTable
+
+
+class TaskSettings(Settings):
+    """The settings of one task. Its docstring is the help of its command, the description of a field that of its option."""
+
+    CHART: ClassVar[Chart]
+    PATHS: ClassVar[tuple[str, ...]] = ("data",)  # the settings that name files or folders
+    ARGUMENTS: ClassVar[tuple[str, ...]] = ()  # the settings that its command takes as arguments; the others are options
+
+    name: str | None = None  # title in a suite; None: the task's own name
+
+    @classmethod
+    def task_name(cls) -> str:
+        """Return the name of the task: that of its command, and `task` in a suite and in its figures."""
+        return str(cls.model_fields["task"].default)
+
+    def evaluate(self, encoder: "Encoder") -> "TaskResult":
+        """Measure an encoder. Raise DataError if the files are missing or malformed."""
+        raise NotImplementedError
+
+    @property
+    def title(self) -> str:
+        return self.name or self.task_name()
+
+    def paths(self) -> list[str]:
+        """Return the files and folders that the task reads."""
+        return [getattr(self, name) for name in self._path_names()]
+
+    def in_folder(self, folder: str) -> Self:
+        """Return the same settings with paths relative to a folder."""
+        return self.model_copy(update={name: posixpath.join(folder, getattr(self, name)) for name in self._path_names()})
+
+    def _path_names(self) -> list[str]:
+        return [name for name in self.PATHS if getattr(self, name) is not None]
+
+
+class AlignedTask(TaskSettings):
+    """A task on two files, or two columns of one file, where line i of the target translates line i of the source."""
+
+    PATHS = ARGUMENTS = ("source", "target")
+
+    source: str
+    target: str
+    text_column: str | None = pydantic.Field(None, description="Column of TSV, JSONL or Parquet: a name, or a number from 1.")
+    target_column: str | None = pydantic.Field(None, description="Column of TARGET, if it has another name.")
+
+
+class ProbeTask(TaskSettings):
+    """A task that trains a classifier on some rows and tests it on others."""
+
+    CHART = BarChart(
+        keys=frozenset({"trained_on", "classes", "languages", "mean"}),
+        groups="languages",
+        value="accuracy",
+        caption="Accuracy",
+        is_share=True,
+    )
+    PATHS = ("train", "test")
+
+    train: str | None
+    test: str = pydantic.Field(description="Table of the test rows; may be that of the training rows, with --split-column.")
+    label_column: str = pydantic.Field("label", description="Column of the label.")
+    lang_column: str | None = pydantic.Field(None, description="Column of the language; results are reported by language.")
+    split_column: str | None = pydantic.Field(None, description="Column that says `train` or `test`; other rows are ignored.")
+    train_langs: tuple[str, ...] = pydantic.Field((), description="Train on this language only; may be repeated.")
+
+    @pydantic.model_validator(mode="after")
+    def _check_langs(self) -> Self:
+        if self.train_langs and self.lang_column is None:
+            raise PydanticCustomError("lang_column", "train_langs requires a language column; give lang_column")
+        return self

@@ -1,0 +1,328 @@
+"""The evaluation tasks, and the settings of a suite of them.
+
+This is the registry that `miner eval`, suites and the report read. The command line imports it before a command is chosen, so it imports
+nothing heavy: a task imports its function when it runs.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Literal, Self, get_args
+
+import pydantic
+from pydantic_core import PydanticCustomError
+
+from miner.choices import MarginName
+from miner.config.base import Settings
+from miner.evaluation.task_base import AlignedTask, BarChart, Chart, ProbeTask, TaskSettings, ValueTable
+
+if TYPE_CHECKING:
+    from miner.encoders import Encoder
+    from miner.evaluation.scores import TaskResult
+
+
+class RetrievalTask(AlignedTask):
+    """Measure how often line i of TARGET is retrieved for line i of SOURCE, and vice versa.
+
+    By cosine, and by ratio margin among the k nearest neighbours, which is xSIM. SOURCE and TARGET are text with one sentence per line.
+
+    \b
+    Example:
+      miner eval retrieval news.de.txt.gz news.en.txt.gz --encoder sentence-transformers/LaBSE
+    """
+
+    CHART = BarChart(
+        keys=frozenset({"n", "accuracy", "f1", "xsim"}),
+        groups="accuracy",
+        value="mean",
+        caption="Accuracy, the mean of both directions",
+        axis="accuracy",
+        is_share=True,
+    )
+
+    task: Literal["retrieval"] = "retrieval"
+    k: int = pydantic.Field(4, ge=1, le=1024, description="Neighbours on each side, for the margin.")
+
+    def evaluate(self, encoder: "Encoder") -> "TaskResult":
+        from miner.evaluation import retrieval
+
+        return retrieval.evaluate(encoder, self)
+
+
+class TatoebaTask(TaskSettings):
+    """Measure retrieval by cosine between English and each language of Tatoeba, with XTREME's averages.
+
+    Forward is from the language to English, backward from English to the language.
+
+    \b
+    Example:
+      miner eval tatoeba --data tatoeba --encoder builtin --json tatoeba.json
+    """
+
+    CHART = BarChart(
+        keys=frozenset({"languages", "average"}),
+        groups="languages",
+        value="mean",
+        caption="Accuracy, the mean of both directions",
+        axis="accuracy",
+        is_share=True,
+    )
+
+    task: Literal["tatoeba"] = "tatoeba"
+    data: str = pydantic.Field(description="Folder of files tatoeba.xxx-eng.tsv.gz: xxx<TAB>English, no header.")
+
+    def evaluate(self, encoder: "Encoder") -> "TaskResult":
+        from miner.evaluation import tatoeba
+
+        return tatoeba.evaluate(encoder, self)
+
+
+class BuccTask(TaskSettings):
+    """Measure F1 of mined pairs on the test split, above the threshold tuned on the dev split; oracle F1 is reported separately.
+
+    \b
+    Example:
+      miner eval bucc --data bucc2018 --encoder sentence-transformers/LaBSE
+    """
+
+    CHART = BarChart(
+        keys=frozenset({"pairs", "mean"}),
+        groups="pairs",
+        value="f1",
+        caption="F1 on the test split, above the threshold chosen on the dev split",
+        axis="F1",
+        details="threshold_curves",
+    )
+
+    task: Literal["bucc"] = "bucc"
+    data: str = pydantic.Field(
+        description="Folder of files such as de-en.dev.de, de-en.dev.en (id<TAB>sentence) and de-en.dev.gold (id<TAB>id), also for test."
+    )
+    k: int = pydantic.Field(4, ge=1, le=1024, description="Neighbours on each side, for the margin.")
+    margin: MarginName = pydantic.Field("ratio", description="Margin function that scores pairs.")
+
+    def evaluate(self, encoder: "Encoder") -> "TaskResult":
+        from miner.evaluation import bucc
+
+        return bucc.evaluate(encoder, self)
+
+
+class StsTask(TaskSettings):
+    """Measure the correlation of cosines with human similarity scores, by track and over all pairs.
+
+    \b
+    Example:
+      miner eval sts --data sts17.tsv.gz --track-column track
+    """
+
+    CHART = BarChart(
+        keys=frozenset({"tracks", "mean", "all"}),
+        groups="tracks",
+        value="spearman",
+        caption="Spearman's correlation with human scores",
+        axis="Spearman's correlation",
+    )
+
+    task: Literal["sts"] = "sts"
+    data: str = pydantic.Field(description="Table with the columns sentence1, sentence2 and score.")
+    track_columns: tuple[str, ...] = pydantic.Field((), description="Rows equal in this column form a track; may be repeated.")
+
+    def evaluate(self, encoder: "Encoder") -> "TaskResult":
+        from miner.evaluation import sts
+
+        return sts.evaluate(encoder, self)
+
+
+class ClusteringTask(TaskSettings):
+    """Measure how well k-means recovers the labels of texts: purity and V-measure.
+
+    \b
+    Example:
+      miner eval clustering --data news.tsv.gz --text-column headline --label-column category
+    """
+
+    CHART = BarChart(keys=frozenset({"languages", "mean"}), groups="languages", value="purity", caption="Purity of the clusters")
+
+    task: Literal["clustering"] = "clustering"
+    data: str = pydantic.Field(description="Table of texts and labels.")
+    text_column: str = pydantic.Field("text", description="Column of the text.")
+    label_column: str = pydantic.Field("label", description="Column of the label.")
+    lang_column: str | None = pydantic.Field(None, description="Column of the language; each language is clustered by itself.")
+    clusters: int | None = pydantic.Field(None, ge=2, description="Number of clusters; default: the number of labels.")
+    seed: int = pydantic.Field(0, description="Seed of k-means.")
+
+    def evaluate(self, encoder: "Encoder") -> "TaskResult":
+        from miner.evaluation import clustering
+
+        return clustering.evaluate(encoder, self)
+
+
+class ClassificationTask(ProbeTask):
+    """Measure the accuracy of a linear classifier of texts on frozen embeddings.
+
+    \b
+    Example:
+      miner eval classification --train news.tsv --test news.tsv --split-column split --lang-column lang --train-lang eng
+    """
+
+    task: Literal["classification"] = "classification"
+    train: str = pydantic.Field(description="Table of the training rows.")
+    text_column: str = pydantic.Field("text", description="Column of the text.")
+
+    def evaluate(self, encoder: "Encoder") -> "TaskResult":
+        from miner.evaluation import probe
+
+        return probe.evaluate(encoder, self)
+
+
+class PairClassificationTask(ProbeTask):
+    """Measure the accuracy of a classifier of text pairs, such as those of PAWS-X and XNLI.
+
+    By default a linear classifier on frozen embeddings; with --fine-tune the encoder is trained too; without --train it is the classifier
+    that `miner train` saved beside the encoder. --train-lang en is zero-shot transfer from English; a table of translations without
+    --train-lang is translate-train.
+
+    \b
+    Example:
+      miner eval pair-classification --train pawsx.train.tsv --test pawsx.test.tsv.gz --lang-column lang --train-lang en --fine-tune \\
+        --encoder FacebookAI/xlm-roberta-base --pooling cls
+    """
+
+    task: Literal["pair-classification"] = "pair-classification"
+    train: str | None = pydantic.Field(None, description="Table of the training rows; without it, the encoder's own classifier is tested.")
+    first_column: str = pydantic.Field("sentence1", description="Column of the first text.")
+    second_column: str = pydantic.Field("sentence2", description="Column of the second text.")
+    fine_tune: bool = pydantic.Field(False, description="Fine-tune a copy of the encoder, a transformer, instead of training a probe.")
+    epochs: float = pydantic.Field(5, gt=0, description="Epochs of fine-tuning.")
+    lr: float = pydantic.Field(2e-5, gt=0, description="Peak learning rate of fine-tuning.")
+    batch_size: int = pydantic.Field(32, ge=1, description="Pairs per step of fine-tuning.")
+    seed: int = pydantic.Field(0, ge=0, description="Seed of fine-tuning.")
+
+    @pydantic.model_validator(mode="after")
+    def _check_training(self) -> Self:
+        if self.train is None and (self.fine_tune or self.train_langs):
+            raise PydanticCustomError("train", "fine_tune and train_langs require training rows; give train")
+        return self
+
+    def evaluate(self, encoder: "Encoder") -> "TaskResult":
+        from miner.evaluation import pair_classification
+
+        return pair_classification.evaluate(encoder, self)
+
+
+class LanguageProbeTask(TaskSettings):
+    """Measure how well a linear classifier identifies the language from the embedding: the lower, the more language-neutral the encoder.
+
+    \b
+    Example:
+      miner eval language-probe --data udhr.tsv.gz
+    """
+
+    CHART = BarChart(
+        keys=frozenset({"trained_on", "n", "accuracy", "chance", "languages"}),
+        groups="languages",
+        value="accuracy",
+        caption="Share of the texts whose language is identified",
+        is_share=True,
+    )
+
+    task: Literal["language-probe"] = "language-probe"
+    data: str = pydantic.Field(description="Table of texts and their languages.")
+    text_column: str = pydantic.Field("text", description="Column of the text.")
+    lang_column: str = pydantic.Field("lang", description="Column of the language.")
+    per_language: int = pydantic.Field(
+        200, ge=2, description="Maximum number of rows sampled per language, half of them for training."
+    )
+    seed: int = pydantic.Field(0, description="Seed of the sample.")
+
+    def evaluate(self, encoder: "Encoder") -> "TaskResult":
+        from miner.evaluation import language_probe
+
+        return language_probe.evaluate(encoder, self)
+
+
+class AlignmentTask(AlignedTask):
+    """Measure alignment and uniformity: how close translations are, and how evenly all sentences are spread.
+
+    Line i of TARGET translates line i of SOURCE.
+
+    \b
+    Example:
+      miner eval alignment news.de.txt.gz news.en.txt.gz
+    """
+
+    CHART = ValueTable(
+        keys=frozenset({"n", "left_out", "alignment", "uniformity"}),
+        values={
+            "alignment": ("alignment",),
+            **{f"uniformity, {side}": ("uniformity", side) for side in ("source", "target", "mean")},
+        },
+        caption="How close {n:,} lines are to their translations, and how evenly all are spread. Lower is better.",
+    )
+
+    task: Literal["alignment"] = "alignment"
+
+    def evaluate(self, encoder: "Encoder") -> "TaskResult":
+        from miner.evaluation import alignment
+
+        return alignment.evaluate(encoder, self)
+
+
+class MapTask(TaskSettings):
+    """Compare languages by the same sentences in all of them: mean cosines, and a map that the report draws.
+
+    \b
+    Example:
+      miner eval map --data udhr.tsv.gz --json map/udhr.json
+    """
+
+    CHART = BarChart(
+        keys=frozenset({"languages", "translations", "others", "map"}),
+        groups="languages",
+        value="cosine",
+        caption="Mean cosine with the mean of the translations",
+        details="language_map",
+    )
+
+    task: Literal["map"] = "map"
+    data: str = pydantic.Field(description="Table of texts, their languages, and ids that translations share.")
+    text_column: str = pydantic.Field("text", description="Column of the text.")
+    lang_column: str = pydantic.Field("lang", description="Column of the language.")
+    id_column: str = pydantic.Field("id", description="Column of the id, which translations share.")
+    sentences: int = pydantic.Field(1000, ge=3, description="Maximum number of sentences sampled from those in two languages or more.")
+    seed: int = pydantic.Field(0, description="Seed of the sample and of t-SNE.")
+
+    def evaluate(self, encoder: "Encoder") -> "TaskResult":
+        from miner.evaluation import language_map
+
+        return language_map.evaluate(encoder, self)
+
+
+AnyTask = (
+    RetrievalTask
+    | TatoebaTask
+    | BuccTask
+    | StsTask
+    | ClusteringTask
+    | ClassificationTask
+    | PairClassificationTask
+    | LanguageProbeTask
+    | AlignmentTask
+    | MapTask
+)
+TASKS: dict[str, type[TaskSettings]] = {task.task_name(): task for task in get_args(AnyTask)}
+
+BITEXT_CHART = BarChart(  # of `miner eval bitext`, which measures mined pairs and no encoder
+    keys=frozenset({"pairs", "languages", "margin", "histogram", "length_ratio", "suspects", "repeats", "hubs"}),
+    groups="suspects",
+    value="share",
+    caption="Share of the pairs that look wrong",
+    is_share=True,
+)
+CHARTS: dict[str, Chart] = {**{name: task.CHART for name, task in TASKS.items()}, "bitext": BITEXT_CHART}
+
+
+class SuiteConfig(Settings):
+    """The settings of `miner eval suite`."""
+
+    data: str = "."  # the folder that the paths of the tasks are relative to
+    tasks: tuple[Annotated[AnyTask, pydantic.Field(discriminator="task")], ...] = pydantic.Field(min_length=1)
+    draws: int = pydantic.Field(1000, ge=100)  # bootstrap samples
+    seed: int = 0
