@@ -227,9 +227,7 @@ class LanguageProbeTask(TaskSettings):
     data: str = pydantic.Field(description="Table of texts and their languages.")
     text_column: str = pydantic.Field("text", description="Column of the text.")
     lang_column: str = pydantic.Field("lang", description="Column of the language.")
-    per_language: int = pydantic.Field(
-        200, ge=2, description="Maximum number of rows sampled per language, half of them for training."
-    )
+    per_language: int = pydantic.Field(200, ge=2, description="Maximum number of rows sampled per language, half of them for training.")
     seed: int = pydantic.Field(0, description="Seed of the sample.")
 
     def evaluate(self, encoder: "Encoder") -> "TaskResult":

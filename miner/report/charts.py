@@ -150,8 +150,9 @@ def bars(ax: Axes, labels: Sequence[str], series: Sequence[BarSeries]) -> None:
     for number, one_series in enumerate(series):
         rows = {label: row - 0.4 + height * (number + 0.5) for row, label in enumerate(labels) if label in one_series.lengths}
         ax.barh(list(rows.values()), [one_series.lengths[label] for label in rows], color=colour(one_series.colour), height=0.9 * height)
-        for label in rows.keys() & one_series.intervals.keys():
-            ax.plot(one_series.intervals[label], [rows[label]] * 2, color=colour("ink"), linewidth=1)
+        for label, row in rows.items():
+            if label in one_series.intervals:
+                ax.plot(one_series.intervals[label], [row] * 2, color=colour("ink"), linewidth=1)
     ax.set_yticks(range(len(labels)), [_shorten(label) for label in labels])
     ax.set_ylim(len(labels) - 0.4, -0.6)
     ax.grid(visible=False, axis="y")

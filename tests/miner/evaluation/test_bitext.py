@@ -1,4 +1,4 @@
-"""What is said of a mined bitext: made by hand, and mined."""
+"""`miner eval bitext`: figures of bitexts made by hand, and mined."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ PAIRS = [
 ]
 
 
-def test_what_a_bitext_looks_like(tmp_path: Path) -> None:
+def test_figures_by_hand(tmp_path: Path) -> None:
     figures = bitext.evaluate(str(bitexts.write(tmp_path, PAIRS))).figures()
     assert figures["pairs"] == 8
     assert figures["languages"] == {"source": "eng_Latn", "target": "deu_Latn"}
@@ -41,10 +41,10 @@ def test_what_a_bitext_looks_like(tmp_path: Path) -> None:
     assert (margin["min"], margin["median"], margin["max"], margin["mean"]) == pytest.approx((1.3, 1.55, 1.9, 12.7 / 8))
     assert sum(figures["histogram"]["counts"]) == 8
     assert (figures["histogram"]["edges"][0], figures["histogram"]["edges"][-1]) == (1.3, 1.9)
-    # The cat is in two pairs; the house too, but for its spelling.
+    # The cat is in two pairs; so is the house, but for its spelling.
     assert figures["repeats"]["same"] == {"source": pytest.approx(1 / 8), "target": 0}
     assert figures["repeats"]["near"] == {"source": pytest.approx(2 / 8), "target": 0}
-    suspects = {reason: round(found["share"] * found["judged"]) for reason, found in figures["suspects"].items()}
+    suspects = {reason: round(suspect["share"] * suspect["judged"]) for reason, suspect in figures["suspects"].items()}
     expected = {"near_copy": 1, "junk": 1, "numbers_disagree": 1, "length_ratio": 1, "other_language": 1}
     assert {reason: count for reason, count in suspects.items() if count} == expected
     assert figures["length_ratio"]["max"] == pytest.approx((68 + 10) / (16 + 10))
@@ -52,30 +52,28 @@ def test_what_a_bitext_looks_like(tmp_path: Path) -> None:
     assert "gold" not in figures
 
 
-def test_languages_are_looked_at_in_a_sample_spread_over_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bitext, "LANGUAGE_SAMPLE", 10)
-    monkeypatch.setattr(bitext, "BLOCK", 7)
+def test_languages_are_identified_in_an_evenly_spaced_sample(tmp_path: Path) -> None:
     german = "Wo sind die Bücher, die du gestern gekauft hast?"
     pairs = [
         (2.0 - number / 100, f"Where are the {number} books that you bought?", german if number % 6 else "Where are the books?")
         for number in range(60)
     ]
-    figures = bitext.evaluate(str(bitexts.write(tmp_path, pairs))).figures()
+    figures = bitext.evaluate(str(bitexts.write(tmp_path, pairs)), max_language_pairs=10, batch_rows=7).figures()
     assert figures["suspects"]["other_language"] == {"judged": 10, "share": 1.0}  # every sixth pair, from the first
     assert figures["suspects"]["length_ratio"]["judged"] == 60
 
 
-def test_gold_by_threshold_by_hand(tmp_path: Path) -> None:
+def test_precision_and_recall_by_hand(tmp_path: Path) -> None:
     folder = bitexts.write(tmp_path, PAIRS)
-    right = {tuple(sentence_ids([source, target]).tolist()) for _, source, target in (PAIRS[0], PAIRS[4], PAIRS[6])}
-    figures = bitext.evaluate(str(folder), GoldPairs(frozenset(right), missing=1)).figures()["gold"]
+    gold = {tuple(sentence_ids([source, target]).tolist()) for _, source, target in (PAIRS[0], PAIRS[4], PAIRS[6])}
+    figures = bitext.evaluate(str(folder), GoldPairs(frozenset(gold), missing=1)).figures()["gold"]
     assert figures["pairs"] == 4
     assert [(point["pairs"], point["precision"], point["recall"]) for point in figures["curve"]] == [
         (1, 1, 1 / 4),
         (2, 1 / 2, 1 / 4),
         (3, 1 / 3, 1 / 4),
         (4, 1 / 4, 1 / 4),
-        (6, 2 / 6, 2 / 4),  # two of one margin
+        (6, 2 / 6, 2 / 4),  # two with equal margins
         (7, 3 / 7, 3 / 4),
         (8, 3 / 8, 3 / 4),
     ]
@@ -83,7 +81,7 @@ def test_gold_by_threshold_by_hand(tmp_path: Path) -> None:
     assert figures["mined"] == figures["curve"][-1]
 
 
-def test_marks_are_weighed_by_the_pairs_of_their_level(tmp_path: Path) -> None:
+def test_levels_are_weighted_by_their_pairs(tmp_path: Path) -> None:
     pairs = [(2 - number / 100, f"source {number}", f"target {number}") for number in range(40)]
     folder = bitexts.write(tmp_path / "mined", pairs)
     marks = {0: "right", 1: "right", 2: "wrong", 4: "right", 8: "", 9: "unsure", 12: "wrong"}  # ten levels of four pairs
@@ -93,9 +91,10 @@ def test_marks_are_weighed_by_the_pairs_of_their_level(tmp_path: Path) -> None:
     status, output, errors = run(folder, "--gold", tmp_path / "marks.tsv", "--json", tmp_path / "f.json")
     assert (status, errors) == (0, "")
     assert "of all above" in output
-    found = json.loads((tmp_path / "f.json").read_text())["marks"]
-    assert found["elsewhere"] == 1
-    levels = found["levels"]
+    figures = json.loads((tmp_path / "f.json").read_text())
+    assert figures["task"] == "bitext"
+    assert figures["marks"]["elsewhere"] == 1
+    levels = figures["marks"]["levels"]
     assert [(level["pairs"], level["judged"], level["precision"]) for level in levels[:4]] == [
         (4, 3, 2 / 3),
         (4, 1, 1.0),
@@ -122,8 +121,8 @@ def mined(toy_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_gold_in_lines_as_of_mine(mined: Path, tmp_path: Path) -> None:
-    # Line 4 repeats line 1, so both gold pairs are one; line 6 has its translation in line 4.
+def test_gold_has_line_numbers_as_for_mine(mined: Path, tmp_path: Path) -> None:
+    # Line 4 repeats line 1, so their gold pairs are one; line 6 has its translation in line 4.
     (tmp_path / "gold.tsv").write_text("1\t2\n4\t2\n2\t1\n6\t4\n5\t6\n")
     status, output, errors = run(mined / "out", "--gold", tmp_path / "gold.tsv", "--json", tmp_path / "f.json")
     assert (status, errors) == (0, "")
@@ -134,26 +133,26 @@ def test_gold_in_lines_as_of_mine(mined: Path, tmp_path: Path) -> None:
     assert figures["gold"]["mined"]["recall"] == 3 / 4
 
 
-def test_hubs_are_those_in_most_candidates(mined: Path) -> None:
+def test_hubs_are_the_sentences_in_most_candidates(mined: Path) -> None:
     figures = bitext.evaluate(str(mined / "out")).figures()
     candidates = storage.read_table(str(next((mined / "out" / "candidates").glob("*.parquet"))))["target_id"].to_pylist()
     paired = storage.read_table(str(mined / "out" / PARQUET))["target_text"].to_pylist()
     times = {text: candidates.count(int(name)) / 4 for text, name in zip(paired, sentence_ids(paired), strict=True)}
-    found = {hub["text"]: hub["times_k"] for hub in figures["hubs"]["target"]}
-    assert found == times
-    assert list(found.values()) == sorted(times.values(), reverse=True)
+    hubs = {hub["text"]: hub["times_k"] for hub in figures["hubs"]["target"]}
+    assert hubs == times
+    assert list(hubs.values()) == sorted(times.values(), reverse=True)
     assert len(set(times.values())) > 1
     assert figures["suspects"]["hub"]["judged"] == 5
 
 
-def test_what_cannot_be_evaluated(mined: Path, tmp_path: Path) -> None:
+def test_unusable_directories_and_gold_are_errors(mined: Path, tmp_path: Path) -> None:
     empty = bitexts.write(tmp_path / "empty", [])
     (tmp_path / "other.tsv").write_text("mark\tsource\ttarget\nright\ta\tb\n")
     (tmp_path / "none.tsv").write_text("mark\tsource\ttarget\n\ta\tb\n")
     (tmp_path / "odd.tsv").write_text("source\ttarget\na\tb\n")
     for arguments, message in (
         ([tmp_path / "nowhere"], "nowhere"),
-        ([empty], "holds no pairs"),
+        ([empty], "no pairs; mine with a lower --threshold"),
         ([mined / "out", "--gold", tmp_path / "other.tsv"], "none of its pairs is in the bitext"),
         ([mined / "out", "--gold", tmp_path / "none.tsv"], "no row is marked right or wrong"),
         ([mined / "out", "--gold", tmp_path / "odd.tsv"], "odd.tsv:1: not `source line<TAB>target line`"),
@@ -165,6 +164,6 @@ def test_what_cannot_be_evaluated(mined: Path, tmp_path: Path) -> None:
         assert not (tmp_path / "f.json").exists()
 
 
-def test_marks_have_columns_in_any_order_and_are_cleaned(tmp_path: Path) -> None:
+def test_marks_may_have_columns_in_any_order_and_are_cleaned(tmp_path: Path) -> None:
     (tmp_path / "m.tsv").write_text("source\ttarget\tmark\n a  b\tc\twrong\n")
     assert read_marks(str(tmp_path / "m.tsv")).right == {tuple(sentence_ids(["a b", "c"]).tolist()): False}

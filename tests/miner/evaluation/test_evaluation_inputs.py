@@ -1,4 +1,4 @@
-"""What evaluations read: the same table in every format, and inputs that cannot be, each of which is told in one line by every task."""
+"""Inputs of evaluations: tables in every format, and malformed ones, which every task reports in one line."""
 
 import gzip
 import json
@@ -14,13 +14,14 @@ from command import miner, refused
 
 from miner.encoders import load_encoder, static
 from miner.evaluation.inputs import read_columns
+from miner.evaluation.tasks import CHARTS
 
 HEAD = ("sentence1", "sentence2", "score", "text", "label", "lang", "id")
 WORDS = ("one", "two", "three", "four", "five", "seven", "eight", "nine")
 ROWS = [
-    (word, other, number % 4, f"{word} {other}", number % 2, ("en", "fr")[place], number)
-    for place in range(2)
-    for number, (word, other) in enumerate(zip(WORDS, reversed(WORDS), strict=True))
+    (first, second, number % 4, f"{first} {second}", number % 2, lang, number)
+    for lang in ("en", "fr")
+    for number, (first, second) in enumerate(zip(WORDS, reversed(WORDS), strict=True))
 ]
 TABLE = "\n".join("\t".join(map(str, row)) for row in (HEAD, *ROWS)) + "\n"
 
@@ -34,7 +35,7 @@ TASKS: dict[str, Callable[[str], list[str]]] = {
     "retrieval": lambda data: ["retrieval", data, data, "--text-column", "sentence1", "--target-column", "sentence2"],
     "alignment": lambda data: ["alignment", data, data, "--text-column", "sentence1", "--target-column", "sentence2"],
 }
-BAD = {
+MALFORMED = {
     "missing.tsv": None,
     "empty.tsv": b"",
     "header.tsv": TABLE.partition("\n")[0].encode() + b"\n",
@@ -52,8 +53,8 @@ BAD = {
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_bad_table_is_one_line_that_names_it(task: str, toy_encoder: Path, tmp_path: Path) -> None:
-    for name, data in BAD.items():
+def test_malformed_tables_are_errors_that_name_the_file(task: str, toy_encoder: Path, tmp_path: Path) -> None:
+    for name, data in MALFORMED.items():
         if data is not None:
             (tmp_path / name).write_bytes(data)
         command = ["eval", *TASKS[task](str(tmp_path / name)), "--encoder", str(toy_encoder), "--json", str(tmp_path / "out" / "f.json")]
@@ -72,24 +73,34 @@ def write(folder: Path, kind: str) -> str:
         path.write_text("".join(json.dumps(dict(zip(HEAD, row, strict=True))) + "\n" for row in ROWS))
     else:
         ends = "\r\n" if kind == "crlf.tsv" else "\n"
-        data = ("\ufeff" + TABLE + "\n\n").replace("\n", ends).encode()  # as editors leave it
+        data = ("\ufeff" + TABLE + "\n\n").replace("\n", ends).encode()  # as editors write it
         path.write_bytes(gzip.compress(data) if kind.endswith(".gz") else data)
     return str(path)
 
 
 @pytest.mark.parametrize("task", ["sts", "clustering", "classification"])
-def test_a_table_says_the_same_in_every_format(task: str, toy_encoder: Path, tmp_path: Path) -> None:
-    """Numbers are numbers in JSONL and Parquet."""
-    found: list[dict[str, Any]] = []
+def test_every_format_gives_the_same_figures(task: str, toy_encoder: Path, tmp_path: Path) -> None:
+    """In JSONL and Parquet, numbers are not strings."""
+    by_format: list[dict[str, Any]] = []
     for kind in ("tsv", "crlf.tsv", "tsv.gz", "jsonl", "parquet"):
         figures = tmp_path / f"{kind}.json"
         result = miner("eval", *TASKS[task](write(tmp_path, kind)), "--encoder", toy_encoder, "--json", figures)
         assert result.exit_code == 0, result.output
-        found.append(json.loads(figures.read_text()))
-    assert all(one == found[0] for one in found)
+        by_format.append(json.loads(figures.read_text()))
+    assert all(of_format == by_format[0] for of_format in by_format)
 
 
-def test_columns_by_name_and_by_number(tmp_path: Path) -> None:
+@pytest.mark.parametrize("task", TASKS)
+def test_figures_have_the_keys_of_their_chart(task: str, toy_encoder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "f.json"
+    result = miner("eval", *TASKS[task](write(tmp_path, "tsv")), "--encoder", toy_encoder, "--json", path)
+    assert result.exit_code == 0, result.output
+    figures = json.loads(path.read_text())
+    assert figures.pop("task") == task
+    assert figures.keys() == CHARTS[task].keys
+
+
+def test_columns_are_named_or_numbered(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("x\ty\n1\ta b\n\n2\tc\n")
     assert read_columns(str(tmp_path / "a.tsv"), "y", None, "x", "y") == [["a b", "c"], ["all", "all"], ["1", "2"], ["a b", "c"]]
     assert read_columns(str(tmp_path / "a.tsv"), "2") == [["y", "a b", "c"]]
@@ -97,11 +108,11 @@ def test_columns_by_name_and_by_number(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])
 @pytest.mark.parametrize("task", ["retrieval", "sts"])
-def test_vectors_that_are_no_numbers_are_one_line(task: str, number: float, toy_encoder: Path, tmp_path: Path) -> None:
+def test_vectors_with_nan_or_infinity_are_an_error(task: str, number: float, toy_encoder: Path, tmp_path: Path) -> None:
     encoder = load_encoder(str(toy_encoder))
     assert isinstance(encoder, static.StaticEncoder)
     vectors = encoder.vectors.copy()
     vectors[encoder.pieces.piece_to_id("▁two")] = number
-    static.save(tmp_path / "spoilt", vectors, (toy_encoder / "sentencepiece.model").read_bytes())
-    command = ["eval", *TASKS[task](write(tmp_path, "tsv")), "--encoder", str(tmp_path / "spoilt")]
+    static.save(tmp_path / "broken", vectors, (toy_encoder / "sentencepiece.model").read_bytes())
+    command = ["eval", *TASKS[task](write(tmp_path, "tsv")), "--encoder", str(tmp_path / "broken")]
     assert "NaN or infinite" in refused(*command)

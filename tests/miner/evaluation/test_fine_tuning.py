@@ -1,4 +1,4 @@
-"""Pairs labelled by fine-tuned transformers: what carries over to another language is known, as its words are the same or all others."""
+"""Pair classification by fine-tuned transformers: what transfers to another language is known, as it shares all words or none."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,11 @@ from miner.training import run
 from miner.training.config import TrainConfig
 from miner.training.heads import FirstTokenHead, NliHead, load_head, save_head
 
-WORDS = {"eng": tiny.NUMBERS["eng_Latn"], "sco": tiny.NUMBERS["eng_Latn"], "rus": tiny.NUMBERS["rus_Cyrl"]}  # Scots speak as the English do
+WORDS = {
+    "eng": tiny.NUMBERS["eng_Latn"],
+    "sco": tiny.NUMBERS["eng_Latn"],
+    "rus": tiny.NUMBERS["rus_Cyrl"],
+}  # Scots has the words of English
 ENGLISH, SCOTS, RUSSIAN = WORDS
 OPTIONS = ("--lang-column", "lang", "--fine-tune", "--pooling", "cls", "--batch-size", "16")
 
@@ -27,11 +31,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows(langs: list[str], count: int, seed: int) -> list[tuple[str, ...]]:
-    """Pairs of numbers in some languages, labelled by whether the first is low; the same numbers in every language."""
-    drawn = np.random.default_rng(seed).integers(0, 10, size=(count, 2))
-    said = ["low" if first < 5 else "high" for first, _ in drawn]
+    """Return pairs of numbers, the same ones in every language, labelled by whether the first is low."""
+    numbers = np.random.default_rng(seed).integers(0, 10, size=(count, 2))
+    labels = ["low" if first < 5 else "high" for first, _ in numbers]
     return [
-        (lang, WORDS[lang][first], WORDS[lang][second], label) for lang in langs for (first, second), label in zip(drawn, said, strict=True)
+        (lang, WORDS[lang][first], WORDS[lang][second], label)
+        for lang in langs
+        for (first, second), label in zip(numbers, labels, strict=True)
     ]
 
 
@@ -41,15 +47,15 @@ HEAD = ("lang", "sentence1", "sentence2", "label")
 def measure(folder: Path, *arguments: object) -> dict[str, Any]:
     result = miner("eval", "pair-classification", *arguments, "--json", folder / "f.json")
     assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads((folder / "f.json").read_text())
-    return found
+    figures: dict[str, Any] = json.loads((folder / "f.json").read_text())
+    return figures
 
 
 def accuracies(figures: dict[str, Any]) -> list[float]:
     return [figures["languages"][lang]["accuracy"] for lang in (ENGLISH, SCOTS, RUSSIAN)]
 
 
-def test_what_is_learnt_in_english_holds_where_words_are_the_same_and_translations_teach_the_rest(model: Path, tmp_path: Path) -> None:
+def test_fine_tuning_transfers_to_shared_words_and_translate_train_to_all_languages(model: Path, tmp_path: Path) -> None:
     train = tiny.write_tsv(tmp_path / "train.tsv", HEAD, rows([ENGLISH, RUSSIAN], 160, 1))
     test = tiny.write_tsv(tmp_path / "test.tsv", HEAD, rows([ENGLISH, SCOTS, RUSSIAN], 80, 2))
     task = ("--train", train, "--test", test, "--encoder", model, "--epochs", 15, "--lr", "5e-3", *OPTIONS)
@@ -57,13 +63,13 @@ def test_what_is_learnt_in_english_holds_where_words_are_the_same_and_translatio
     assert (transfer["trained_on"], transfer["classes"]) == (160, 2)
     english, scots, russian = accuracies(transfer)
     assert english == scots == 1.0
-    assert russian < 0.8  # what the classifier makes of ten strange words is as good as chance
+    assert russian < 0.8  # ten unknown words: about chance
     translated = measure(tmp_path, *task)
     assert translated["trained_on"] == 320
     assert accuracies(translated) == [1.0, 1.0, 1.0]
 
 
-def trained(model: Path, folder: Path, loss: str, train: Path) -> Path:
+def train_classifier(model: Path, folder: Path, loss: str, train: Path) -> Path:
     columns = {"first": "sentence1", "second": "sentence2", "label": "label"}
     source = {"strategy": "labelled_pairs", "files": [str(train)], "columns": columns, "labels": ["low", "high"]}
     config = {
@@ -76,10 +82,10 @@ def trained(model: Path, folder: Path, loss: str, train: Path) -> Path:
 
 
 @pytest.mark.parametrize("loss", ["classification", "nli_head"])
-def test_a_trained_classifier_is_tested_as_it_is(loss: str, model: Path, tmp_path: Path) -> None:
+def test_saved_classifier_is_tested_without_training(loss: str, model: Path, tmp_path: Path) -> None:
     train = tiny.write_tsv(tmp_path / "train.tsv", HEAD, rows([ENGLISH], 160, 1))
     test = tiny.write_tsv(tmp_path / "test.tsv", HEAD, rows([ENGLISH, SCOTS], 60, 2))
-    encoder = trained(model, tmp_path, loss, train)
+    encoder = train_classifier(model, tmp_path, loss, train)
     figures = measure(tmp_path, "--test", test, "--encoder", encoder, "--lang-column", "lang")
     assert (figures["trained_on"], figures["classes"]) == (None, 2)
     perfect = {"n": 60, "accuracy": 1.0, "macro_f1": 1.0}
@@ -89,41 +95,41 @@ def test_a_trained_classifier_is_tested_as_it_is(loss: str, model: Path, tmp_pat
     (tmp_path / "suite.yaml").write_text(f"data: {tmp_path}\ntasks: [{{task: pair-classification, test: test.tsv, lang_column: lang}}]\n")
     table = told("eval", "suite", "--config", tmp_path / "suite.yaml", "--encoder", encoder)
     assert table.split()[1:] == ["pair-classification:", "accuracy", "1.0000"]
-    strange = tiny.write_tsv(tmp_path / "strange.tsv", HEAD, [(ENGLISH, "one", "two", "neither")])
-    message = refused("eval", "pair-classification", "--test", strange, "--encoder", encoder)
-    assert "the label 'neither' is none that the classifier knows (low, high)" in message
+    unknown = tiny.write_tsv(tmp_path / "unknown.tsv", HEAD, [(ENGLISH, "one", "two", "neither")])
+    message = refused("eval", "pair-classification", "--test", unknown, "--encoder", encoder)
+    assert "the classifier does not know the label 'neither', only low, high" in message
     (encoder / f"{loss}.safetensors").write_bytes(b"broken")
     assert "not a classifier of `miner train`" in refused("eval", "pair-classification", "--test", test, "--encoder", encoder)
 
 
-def test_heads_are_read_as_they_were_written(tmp_path: Path) -> None:
+def test_heads_survive_saving_and_loading(tmp_path: Path) -> None:
     for number, head in enumerate((FirstTokenHead(6, 3), NliHead(6, 3, hidden=5))):
         save_head(tmp_path / f"{number}.safetensors", head, ["a", "b", "c"])
-        found, labels = load_head(tmp_path / f"{number}.safetensors")
-        assert (type(found), labels, found.training) == (type(head), ("a", "b", "c"), False)
+        loaded, labels = load_head(tmp_path / f"{number}.safetensors")
+        assert (type(loaded), labels, loaded.training) == (type(head), ("a", "b", "c"), False)
         x = torch.randn(4, 6)
         inputs = (x, x.flip(0)) if isinstance(head, NliHead) else (x,)
-        assert torch.equal(found(*inputs), head.eval()(*inputs))
+        assert torch.equal(loaded(*inputs), head.eval()(*inputs))
 
 
 @pytest.mark.parametrize("metadata", [None, {}, {"labels": "no"}, {"labels": '["a"]'}])
-def test_other_files_are_no_heads(metadata: dict[str, str] | None, tmp_path: Path) -> None:
+def test_other_files_are_not_heads(metadata: dict[str, str] | None, tmp_path: Path) -> None:
     save_file({"layers.1.weight": torch.zeros(2, 6)}, tmp_path / "classification.safetensors", metadata=metadata)
     with pytest.raises(ModelError, match="train it again"):
         load_head(tmp_path / "classification.safetensors")
 
 
-def test_what_cannot_be_fine_tuned(model: Path, tmp_path: Path, toy_encoder: Path) -> None:
+def test_impossible_classification_is_an_error(model: Path, tmp_path: Path, toy_encoder: Path) -> None:
     train = tiny.write_tsv(tmp_path / "train.tsv", HEAD, rows([ENGLISH], 40, 1))
     other = tiny.write_tsv(tmp_path / "other.tsv", HEAD, [(ENGLISH, "one", "two", "2")])
     pooled = ("--encoder", model, "--pooling", "cls")
     for arguments, message in (
         (("--train", train, "--test", train, "--fine-tune", "--encoder", toy_encoder), "only transformers can be fine-tuned"),
-        (("--test", train, "--fine-tune", *pooled), "fine_tune and train_langs want rows to train on; give train"),
-        (("--test", train, "--train-lang", "eng", "--lang-column", "lang", *pooled), "want rows to train on; give train"),
-        (("--test", train, *pooled), f"{model}: no classifier there; give --train"),
-        (("--test", train, "--encoder", toy_encoder), f"{toy_encoder}: no classifier there"),
-        (("--train", train, "--test", other, *pooled), "no row has a label that is trained on, such as"),
+        (("--test", train, "--fine-tune", *pooled), "fine_tune and train_langs require training rows; give train"),
+        (("--test", train, "--train-lang", "eng", "--lang-column", "lang", *pooled), "require training rows; give train"),
+        (("--test", train, *pooled), f"{model}: no classifier beside the encoder; give --train"),
+        (("--test", train, "--encoder", toy_encoder), f"{toy_encoder}: no classifier beside the encoder"),
+        (("--train", train, "--test", other, *pooled), "no test row has a label of the training rows, such as"),
         (("--train", train, "--test", train, "--fine-tune", "--encoder", model, "--pooling", "weightedmean"), "unknown encoder.pooling"),
         (("--train", train, "--test", train, "--fine-tune", "--epochs", "0", *pooled), "epochs: input should be greater than 0"),
         (("--train", train, "--test", train, "--fine-tune", "--lr", "1e12", *pooled), "the loss is"),

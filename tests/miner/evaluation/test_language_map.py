@@ -1,4 +1,4 @@
-"""Where an encoder puts the same sentences in several languages: figures against their definition, and their pictures."""
+"""`miner eval map`: figures equal their definition, and the report draws them."""
 
 import json
 from itertools import product
@@ -20,7 +20,7 @@ ROWS = [
     ("4", "eng", "seven"),
     ("5", "eng", "in one language only"),
     ("1", "fra", "un deux"),
-    ("2", "fra", "quatre"),  # no translation by the encoder
+    ("2", "fra", "quatre"),  # not a translation to the encoder
     ("3", "fra", "quatre cinq"),
     ("4", "fra", "sept"),
     ("1", "mix", "one deux"),
@@ -35,9 +35,9 @@ def run(folder: Path, rows: list[tuple[str, str, str]], encoder: Path, *options:
     return miner("eval", "map", "--data", folder / "table.tsv", "--encoder", encoder, *options, report=True)
 
 
-def test_figures_are_what_they_are_said_to_be(toy_encoder: Path, tmp_path: Path) -> None:
-    alone = [("7", "sat", "three"), ("7", "deu", "unbekannt")]  # the encoder knows no translation of it
-    result = run(tmp_path, [*ROWS[::-1], *alone], toy_encoder, "--json", str(tmp_path / "out" / "map.json"))
+def test_figures_equal_their_definition(toy_encoder: Path, tmp_path: Path) -> None:
+    untranslated = [("7", "sat", "three"), ("7", "deu", "unbekannt")]  # no translation has a vector
+    result = run(tmp_path, [*ROWS[::-1], *untranslated], toy_encoder, "--json", str(tmp_path / "out" / "map.json"))
     assert (result.exit_code, result.stderr) == (0, "")
     figures = json.loads((tmp_path / "out" / "map.json").read_text())
     encoder = load_encoder(str(toy_encoder))
@@ -45,25 +45,25 @@ def test_figures_are_what_they_are_said_to_be(toy_encoder: Path, tmp_path: Path)
     languages = ["eng", "fra", "mix"]
     assert list(figures["languages"]) == languages
     assert [figures["languages"][lang]["n"] for lang in languages] == [4, 4, 2]
-    for (row, one), (column, other) in product(enumerate(languages), repeat=2):
-        pairs = [(a, b) for a, b in product("1234", repeat=2) if {(one, a), (other, b)} <= set(vectors)]
-        cosines = {same: [vectors[one, a] @ vectors[other, b] for a, b in pairs if (a == b) == same] for same in (True, False)}
+    for (row, first), (column, second) in product(enumerate(languages), repeat=2):
+        pairs = [(a, b) for a, b in product("1234", repeat=2) if {(first, a), (second, b)} <= set(vectors)]
+        cosines = {same: [vectors[first, a] @ vectors[second, b] for a, b in pairs if (a == b) == same] for same in (True, False)}
         assert figures["translations"][row][column] == pytest.approx(np.mean(cosines[True]), abs=1e-6)
         assert figures["others"][row][column] == pytest.approx(np.mean(cosines[False]), abs=1e-6)
     assert figures["translations"][0][1] == pytest.approx((3 + vectors["eng", "2"] @ vectors["fra", "2"]) / 4, abs=1e-6)
     page = Page(tmp_path / "out" / "report.html")
     assert page.texts["h2"] == ["Similarity of languages", "Principal components", "t-SNE", "map"]
-    pictures = [value for tag, name, value in page.attributes if (tag, name) == ("image", "href")]
-    assert len(pictures) == 1
-    assert pictures[0].startswith("data:image/png;base64,")
+    images = [value for tag, name, value in page.attributes if (tag, name) == ("image", "href")]
+    assert len(images) == 1
+    assert images[0].startswith("data:image/png;base64,")
 
 
-def test_the_plane_has_the_languages_with_most_sentences_and_those_all_have(toy_encoder: Path, tmp_path: Path) -> None:
+def test_map_has_the_languages_with_most_sentences_in_common(toy_encoder: Path, tmp_path: Path) -> None:
     run(tmp_path, ROWS, toy_encoder, "--json", str(tmp_path / "map.json"))
-    plane = json.loads((tmp_path / "map.json").read_text())["map"]
-    assert plane["languages"] == ["eng", "fra"]  # the third has but two sentences with a vector
-    pca = np.array(plane["pca"])
-    assert pca.shape == np.array(plane["tsne"]).shape == (2, 4, 2)
+    projection = json.loads((tmp_path / "map.json").read_text())["map"]
+    assert projection["languages"] == ["eng", "fra"]  # the third has only two sentences with a vector
+    pca = np.array(projection["pca"])
+    assert pca.shape == np.array(projection["tsne"]).shape == (2, 4, 2)
     assert pca[0, 0] == pytest.approx(pca[1, 0], abs=1e-3)  # "one two" and "un deux" have one vector
     assert np.linalg.norm(pca[0, 1] - pca[1, 1]) > 0.1
     first = (tmp_path / "map.json").read_bytes(), (tmp_path / "report.html").read_bytes()
@@ -71,7 +71,7 @@ def test_the_plane_has_the_languages_with_most_sentences_and_those_all_have(toy_
     assert ((tmp_path / "map.json").read_bytes(), (tmp_path / "report.html").read_bytes()) == first
 
 
-def test_languages_with_nothing_in_common_have_no_similarity() -> None:
+def test_languages_without_a_common_sentence_have_no_similarity() -> None:
     vectors = np.zeros((3, 2, 4), dtype=np.float32)
     vectors[0, 0] = vectors[1, 1] = vectors[2, 0] = [1, 0, 0, 0]
     translations, others = similarities(vectors, vectors.any(axis=2))
@@ -86,11 +86,11 @@ def test_languages_with_nothing_in_common_have_no_similarity() -> None:
         ([("1", "eng", "one"), ("1", "eng", "two")], "two rows have the id '1' in 'eng'"),
         ([("1", "eng", "one"), ("2", "fra", "deux")], "no id is in two languages"),
         ([("1", "eng", ""), ("1", "fra", "deux")], "has nothing in column 'text'"),
-        ([("1", "eng", "unknown"), ("1", "fra", "deux")], "no text has a translation that the encoder knows"),
+        ([("1", "eng", "unknown"), ("1", "fra", "deux")], "no text with a translation has a vector"),
     ],
     ids=["doubled", "none shared", "empty", "unknown"],
 )
-def test_what_cannot_be_drawn(rows: list[tuple[str, str, str]], message: str, toy_encoder: Path, tmp_path: Path) -> None:
+def test_malformed_tables_are_errors(rows: list[tuple[str, str, str]], message: str, toy_encoder: Path, tmp_path: Path) -> None:
     result = run(tmp_path, rows, toy_encoder, "--json", str(tmp_path / "f.json"))
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
     assert message in result.stderr
@@ -98,7 +98,7 @@ def test_what_cannot_be_drawn(rows: list[tuple[str, str, str]], message: str, to
     assert not (tmp_path / "report.html").exists()
 
 
-def test_few_sentences_have_no_plane(toy_encoder: Path, tmp_path: Path) -> None:
+def test_few_sentences_have_no_map(toy_encoder: Path, tmp_path: Path) -> None:
     rows = [("1", "eng", "one"), ("2", "eng", "two"), ("1", "fra", "un"), ("2", "fra", "deux")]
     assert run(tmp_path, rows, toy_encoder, "--json", str(tmp_path / "map.json")).exit_code == 0
     assert json.loads((tmp_path / "map.json").read_text())["map"] is None

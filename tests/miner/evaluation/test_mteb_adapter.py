@@ -1,4 +1,4 @@
-"""MTEB runs our encoders, and says of the same files what we say."""
+"""MTEB runs our encoders, and its scores on the same files equal ours."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from mteb.abstasks.task_metadata import TaskMetadata  # noqa: E402
 from miner.evaluation.mteb_adapter import MtebEncoder  # noqa: E402
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-CLOSE = 1e-4
+TOLERANCE = 1e-4
 
 
 def metadata(name: str, kind: str, score: str) -> TaskMetadata:
@@ -43,44 +43,44 @@ class LocalSts(AbsTaskSTS):
 
 def run(task: AbsTask, columns: dict[str, list[Any]]) -> dict[str, float]:
     task.dataset = DatasetDict({"test": Dataset.from_dict(columns)})
-    found = mteb.evaluate(
+    results = mteb.evaluate(
         MtebEncoder(load_encoder("builtin"), "test/builtin"), task, cache=None, co2_tracker=False, show_progress_bar=False
     )
-    (result,) = found.task_results
+    (result,) = results.task_results
     return result.scores["test"][0]
 
 
 @pytest.fixture(scope="module")
 def pairs() -> list[tuple[str, str]]:
-    """Real English sentences, and their German translations."""
+    """Return English sentences and their German translations."""
     english, german = ((EXAMPLES / name).read_text(encoding="utf-8").splitlines() for name in ("en.txt", "de.txt"))
     lines = [line.split("\t") for line in (EXAMPLES / "gold.en-de.tsv").read_text(encoding="utf-8").splitlines()]
-    return [(english[int(one) - 1], german[int(other) - 1]) for one, other in lines]
+    return [(english[int(source) - 1], german[int(target) - 1]) for source, target in lines]
 
 
-def test_f1_of_bitext_mining_is_theirs(pairs: list[tuple[str, str]], tmp_path: Path) -> None:
+def test_f1_of_bitext_mining_equals_mteb(pairs: list[tuple[str, str]], tmp_path: Path) -> None:
     source, target = ([pair[side] for pair in pairs] for side in (0, 1))
     theirs = run(LocalBitext(), {"sentence1": source, "sentence2": target})
     for name, lines in (("source", source), ("target", target)):
         (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
     task = RetrievalTask(source=str(tmp_path / "source"), target=str(tmp_path / "target"))
     ours = retrieval.evaluate(load_encoder("builtin"), task).figures()
-    assert ours["f1"]["cosine"]["forward"] == pytest.approx(theirs["f1"], abs=CLOSE)
-    assert ours["accuracy"]["cosine"]["forward"] == pytest.approx(theirs["accuracy"], abs=CLOSE)
+    assert ours["f1"]["cosine"]["forward"] == pytest.approx(theirs["f1"], abs=TOLERANCE)
+    assert ours["accuracy"]["cosine"]["forward"] == pytest.approx(theirs["accuracy"], abs=TOLERANCE)
     assert 0.5 < ours["f1"]["cosine"]["forward"] < ours["accuracy"]["cosine"]["forward"] < 1
 
 
-def test_sts_is_theirs(pairs: list[tuple[str, str]], tmp_path: Path) -> None:
-    chance = np.random.default_rng(0)
-    rows = [(one, pairs[(number + shift) % len(pairs)][1], 5.0 * (not shift)) for number, (one, _) in enumerate(pairs) for shift in (0, 1)]
-    rows = [(one, other, round(min(5, max(0, score + chance.normal())), 1)) for one, other, score in rows]
-    one, other, told = (list(column) for column in zip(*rows, strict=True))
-    theirs = run(LocalSts(), {"sentence1": one, "sentence2": other, "score": told})
+def test_sts_equals_mteb(pairs: list[tuple[str, str]], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = [(first, pairs[(row + shift) % len(pairs)][1], 5.0 * (not shift)) for row, (first, _) in enumerate(pairs) for shift in (0, 1)]
+    rows = [(first, second, round(min(5, max(0, score + rng.normal())), 1)) for first, second, score in rows]
+    firsts, seconds, scores = (list(column) for column in zip(*rows, strict=True))
+    theirs = run(LocalSts(), {"sentence1": firsts, "sentence2": seconds, "score": scores})
     lines = ["sentence1\tsentence2\tscore", *("\t".join(map(str, row)) for row in rows)]
     (tmp_path / "sts.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     ours = sts.evaluate(load_encoder("builtin"), StsTask(data=str(tmp_path / "sts.tsv"))).figures()["all"]
-    assert ours["spearman"] == pytest.approx(theirs["cosine_spearman"], abs=CLOSE)
-    assert ours["pearson"] == pytest.approx(theirs["cosine_pearson"], abs=CLOSE)
+    assert ours["spearman"] == pytest.approx(theirs["cosine_spearman"], abs=TOLERANCE)
+    assert ours["pearson"] == pytest.approx(theirs["cosine_pearson"], abs=TOLERANCE)
     assert ours["spearman"] > 0.5
 
 

@@ -1,4 +1,4 @@
-"""Retrieval accuracy: cases whose answer is plain to see, and a dense reference."""
+"""Retrieval accuracy: cases with obvious answers, and a dense reference."""
 
 import gzip
 import json
@@ -9,17 +9,17 @@ import pytest
 from command import miner
 from sklearn.metrics import f1_score
 
-from miner.evaluation.retrieval import Accuracy, accuracy, f1, find, hits
+from miner.evaluation.retrieval import Accuracy, accuracy, f1, hits, retrieve
 
 
 def unit(rows: object) -> np.ndarray:
-    """Rows of length 1 (or 0) in float16."""
+    """Return rows of length 1 (or 0) in float16."""
     vectors = np.asarray(rows, dtype=np.float64)
     return (vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)).astype(np.float16)
 
 
 def reference(x: np.ndarray, y: np.ndarray, k: int) -> dict[str, tuple[float, float]]:
-    """Accuracy both ways by the definition, over dense matrices: xSIM's steps, without its rounding."""
+    """Return accuracy both ways by definition, over dense matrices: xSIM's steps, without its rounding."""
     similarity = x.astype(np.float64) @ y.astype(np.float64).T
 
     def shares(similarity: np.ndarray) -> tuple[float, float]:
@@ -36,10 +36,10 @@ def reference(x: np.ndarray, y: np.ndarray, k: int) -> dict[str, tuple[float, fl
 
 
 def accuracies(x: np.ndarray, y: np.ndarray, k: int) -> dict[str, Accuracy]:
-    return {name: accuracy(hits(answers)) for name, answers in find(x, y, k).items()}
+    return {name: accuracy(hits(answers)) for name, answers in retrieve(x, y, k).items()}
 
 
-def found(x: np.ndarray, y: np.ndarray, k: int = 4) -> dict[str, tuple[float, float]]:
+def shares_of(x: np.ndarray, y: np.ndarray, k: int = 4) -> dict[str, tuple[float, float]]:
     return {name: (shares.forward, shares.backward) for name, shares in accuracies(x, y, k).items()}
 
 
@@ -49,7 +49,7 @@ def test_equals_a_dense_reference(size: int, k: int) -> None:
     x = unit(rng.normal(size=(size, 16)) + 0.5)
     y = unit(x.astype(np.float64) + 0.25 * rng.normal(size=(size, 16)))
     expected = reference(x, y, min(k, size))
-    assert found(x, y, k) == expected
+    assert shares_of(x, y, k) == expected
     assert size < 50 or 0.1 < expected["cosine"][0] < 0.9
 
 
@@ -58,18 +58,18 @@ def test_equals_a_dense_reference_with_duplicates() -> None:
     rows = rng.integers(0, 40, size=200)
     x = unit(rng.normal(size=(40, 16)))[rows]
     y = unit(x[rng.permutation(200)].astype(np.float64) + 0.3 * rng.normal(size=(40, 16))[rows])
-    assert found(x, y) == reference(x, y, 4)
+    assert shares_of(x, y) == reference(x, y, 4)
 
 
-def test_forward_and_backward_are_told_apart() -> None:
+def test_forward_and_backward_differ() -> None:
     # Both sources are nearest to target 0; each target is nearest to its own source.
     x, y = unit([[1, 0, 0], [0.9, 0.4, 0]]), unit([[1, 0.2, 0], [0, 0.5, 1]])
     result = accuracies(x, y, 1)
     assert (result["cosine"].forward, result["cosine"].backward, result["cosine"].mean) == (0.5, 1.0, 0.75)
 
 
-def test_the_margin_corrects_a_hub() -> None:
-    # Target 0 is close to both sources, so by cosine it wins twice (0.7 > 0.65); by margin target 1 wins its own source:
+def test_margin_corrects_a_hub() -> None:
+    # Target 0 is close to both sources, so by cosine it is retrieved twice (0.7 > 0.65); by margin target 1 is retrieved for its source:
     # the means are 0.5 and 0.675 for the sources, 0.7 and 0.475 for the targets, and 0.65 / 0.575 > 0.7 / 0.6875.
     x = np.array([[1, 0, 0, 0], [0, 1, 0, 0]], dtype=np.float16)
     y = np.array([[0.7, 0.7, 0, 0], [0.3, 0.65, 0.7, 0]], dtype=np.float16)
@@ -78,19 +78,19 @@ def test_the_margin_corrects_a_hub() -> None:
     assert result["ratio"].forward == 1.0
 
 
-def test_of_equal_neighbours_the_first_line_is_the_answer() -> None:
-    same = unit([[1, 2], [1, 2], [1, 2], [2, -1]])
-    assert found(same, same) == {"cosine": (0.5, 0.5), "ratio": (0.5, 0.5)}
+def test_first_of_equally_near_lines_is_retrieved() -> None:
+    vectors = unit([[1, 2], [1, 2], [1, 2], [2, -1]])
+    assert shares_of(vectors, vectors) == {"cosine": (0.5, 0.5), "ratio": (0.5, 0.5)}
 
 
-def test_lines_without_a_vector_are_wrong_and_stand_in_nobodys_way() -> None:
+def test_lines_without_a_vector_are_wrong_and_affect_no_other() -> None:
     x, y = unit([[0, 0], [1, 0], [0, 1]]), unit([[0, 0], [1, 0], [0, 1]])
-    assert found(x, y) == {"cosine": (2 / 3, 2 / 3), "ratio": (2 / 3, 2 / 3)}
-    assert found(x[:1], y[:1]) == {"cosine": (0, 0), "ratio": (0, 0)}
+    assert shares_of(x, y) == {"cosine": (2 / 3, 2 / 3), "ratio": (2 / 3, 2 / 3)}
+    assert shares_of(x[:1], y[:1]) == {"cosine": (0, 0), "ratio": (0, 0)}
 
 
-def test_f1_is_that_of_classes() -> None:
-    answers = np.random.default_rng(0).integers(0, 60, size=(60, 2)) - 1  # some find nothing
+def test_f1_equals_sklearns_weighted_f1_of_classes() -> None:
+    answers = np.random.default_rng(0).integers(0, 60, size=(60, 2)) - 1  # -1: nothing retrieved
     answers[:40] = np.arange(40)[:, None]
     for column, share in zip(answers.T, (f1(answers).forward, f1(answers).backward), strict=True):
         expected = f1_score(np.arange(60), column, average="weighted", zero_division=0)
@@ -102,8 +102,8 @@ def run(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_command(toy_encoder: Path, tmp_path: Path) -> None:
-    # Lines 1 and 4 are equal, so nothing finds line 4; line 3 is empty; line 5 finds line 2 forward, and line 1 backward.
+def test_command_retrieves_both_ways(toy_encoder: Path, tmp_path: Path) -> None:
+    # Lines 1 and 4 are equal, so line 4 is never retrieved; line 3 is empty; line 5 retrieves line 2 forward, and line 1 backward.
     english = ["one two three", "four five", "", "one two three", "four five five"]
     french = ["un deux trois", " quatre  cinq ", "", "un deux trois", "un deux"]
     (tmp_path / "en.txt").write_text("\n".join(english) + "\n")
@@ -114,16 +114,16 @@ def test_command(toy_encoder: Path, tmp_path: Path) -> None:
     )
     assert (status, errors) == (0, "")
     shares = {"forward": 0.4, "backward": 0.4, "mean": 0.4}
-    errors_of = {"forward": 0.6, "backward": 0.6, "mean": 0.6}
-    # Line 1 is found by 1 and 4, so its F1 is 2/3; line 2 by 2 and 5 forward, and alone backward, where 5 finds 1 too.
+    xsim = {"forward": 0.6, "backward": 0.6, "mean": 0.6}
+    # Line 1 is retrieved for 1 and 4, so its F1 is 2/3; line 2 for 2 and 5 forward, and only for 2 backward, where 1 is also for 5.
     f1 = {"forward": (2 / 3 + 2 / 3) / 5, "backward": (1 / 2 + 1) / 5}
     f1["mean"] = (f1["forward"] + f1["backward"]) / 2
-    expected = {"n": 5, "accuracy": {"cosine": shares, "ratio": shares}, "f1": {"cosine": f1}, "xsim": errors_of}
+    expected = {"task": "retrieval", "n": 5, "accuracy": {"cosine": shares, "ratio": shares}, "f1": {"cosine": f1}, "xsim": xsim}
     assert json.loads((tmp_path / "f.json").read_text()) == expected
     assert "5 lines" in output
 
 
-def test_columns_of_a_table(toy_encoder: Path, tmp_path: Path) -> None:
+def test_columns_by_number(toy_encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "en.tsv").write_text("1\tone\n2\ttwo\n")
     (tmp_path / "fr.tsv").write_text("1\tun\n2\tdeux\n")
     status, output, _ = run(str(tmp_path / "en.tsv"), str(tmp_path / "fr.tsv"), "--encoder", str(toy_encoder), "--text-column", "2")
@@ -132,7 +132,7 @@ def test_columns_of_a_table(toy_encoder: Path, tmp_path: Path) -> None:
     assert output.splitlines()[-1].split() == ["xSIM", "error", "0.00", "0.00", "0.00"]
 
 
-def test_two_columns_of_one_table(toy_encoder: Path, tmp_path: Path) -> None:
+def test_both_sides_may_be_columns_of_one_table(toy_encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "t.tsv").write_text("en\tfr\none\tun\ntwo\ttrois\nthree\tdeux\n")
     options = ["--text-column", "en", "--target-column", "fr", "--encoder", str(toy_encoder), "--json", str(tmp_path / "f.json")]
     assert run(str(tmp_path / "t.tsv"), str(tmp_path / "t.tsv"), *options)[0] == 0
@@ -149,7 +149,9 @@ def test_two_columns_of_one_table(toy_encoder: Path, tmp_path: Path) -> None:
         (None, b"un\n", "source.txt: no such file"),
     ],
 )
-def test_bad_input(toy_encoder: Path, tmp_path: Path, source: bytes | None, target: bytes, message: str) -> None:
+def test_malformed_input_is_an_error_in_one_line(
+    toy_encoder: Path, tmp_path: Path, source: bytes | None, target: bytes, message: str
+) -> None:
     if source is not None:
         (tmp_path / "source.txt").write_bytes(source)
     (tmp_path / "target.txt").write_bytes(target)

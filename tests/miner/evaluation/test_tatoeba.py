@@ -1,4 +1,4 @@
-"""The Tatoeba evaluation on files whose answers are plain to see."""
+"""The Tatoeba evaluation on files with obvious answers."""
 
 import gzip
 import json
@@ -23,20 +23,21 @@ def run(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_sets_are_xtremes() -> None:
+def test_sets_have_the_sizes_of_xtremes() -> None:
     assert {name: len(set(codes)) for name, codes in SETS.items()} == {"tatoeba14": 14, "tatoeba36": 36}
     assert set(SETS["tatoeba14"]) < set(SETS["tatoeba36"])
 
 
-def test_figures(toy_encoder: Path, tmp_path: Path) -> None:
+def test_accuracy_by_language_and_average(toy_encoder: Path, tmp_path: Path) -> None:
     pairs = [f"{french}\t{english}" for french, english in zip(FRENCH, ENGLISH, strict=True)]
-    # Every pair right, but for one language; there the two last lines are exchanged, and so both wrong.
+    # Every pair is right, except in one language, whose last two lines are swapped and so both wrong.
     for code in SETS["tatoeba14"]:
         write(tmp_path, code, pairs)
     write(tmp_path, "bul", [pairs[0], pairs[1], "quatre\tfive", "cinq\tfour"])
-    # Two foreign lines have one vector: the second finds the English of the first, and "nine" cannot find it. In no average but `all`.
+    # Two foreign lines have one vector: the second retrieves the English of the first, and "nine" retrieves neither.
+    # The language is only in the average `all`.
     write(tmp_path, "nds", ["un\tone", "un un\tnine", "quatre\tfour", "cinq\tfive"])
-    (tmp_path / "README").write_text("other files are left alone")
+    (tmp_path / "README").write_text("other files are ignored")
     status, output, errors = run("--data", str(tmp_path), "--encoder", str(toy_encoder), "--json", str(tmp_path / "f.json"))
     assert status == 0
     figures = json.loads((tmp_path / "f.json").read_text())
@@ -48,8 +49,8 @@ def test_figures(toy_encoder: Path, tmp_path: Path) -> None:
     assert figures["average"]["tatoeba36"] is None
     assert figures["average"]["all"] == pytest.approx((13.5 + 0.75) / 15)
     assert errors == ""
-    *_, everything, note = output.splitlines()
-    assert everything.split() == ["all", *(f"{100 * figures['average']['all']:.2f}" for _ in range(3))]
+    *_, all_row, note = output.splitlines()
+    assert all_row.split() == ["all", *(f"{100 * figures['average']['all']:.2f}" for _ in range(3))]
     assert note == f"no average tatoeba36: no file for {', '.join(code for code in SETS['tatoeba36'] if code not in SETS['tatoeba14'])}"
 
 
@@ -70,22 +71,22 @@ def test_forward_is_from_the_language_to_english(toy_encoder: Path, tmp_path: Pa
         (b"un\tone\n\xff\ttwo\n", 0, "fra-eng.tsv.gz:2: not UTF-8"),
     ],
 )
-def test_bad_data(toy_encoder: Path, tmp_path: Path, text: bytes | None, cut: int, message: str) -> None:
+def test_malformed_files_are_errors(toy_encoder: Path, tmp_path: Path, text: bytes | None, cut: int, message: str) -> None:
     if text is not None:
-        packed = gzip.compress(text)
-        (tmp_path / "tatoeba.fra-eng.tsv.gz").write_bytes(packed[: len(packed) - cut])
+        compressed = gzip.compress(text)
+        (tmp_path / "tatoeba.fra-eng.tsv.gz").write_bytes(compressed[: len(compressed) - cut])
     status, output, errors = run("--data", str(tmp_path), "--encoder", str(toy_encoder), "--json", str(tmp_path / "f.json"))
     assert (status, output) == (1, "")
     assert message in errors
     assert not (tmp_path / "f.json").exists()
 
 
-def test_files_need_not_be_packed(toy_encoder: Path, tmp_path: Path) -> None:
+def test_files_may_be_uncompressed(toy_encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "tatoeba.fra-eng.tsv").write_text("un\tone\ndeux\ttwo\n")
     assert run("--data", str(tmp_path), "--encoder", str(toy_encoder))[0] == 0
 
 
-def test_a_folder_that_is_not_there(toy_encoder: Path, tmp_path: Path) -> None:
+def test_missing_folder_is_an_error(toy_encoder: Path, tmp_path: Path) -> None:
     status, _, errors = run("--data", str(tmp_path / "nowhere"), "--encoder", str(toy_encoder))
     assert status == 1
     assert errors == f"miner: error: {tmp_path}/nowhere: no such folder; name the one with the files tatoeba.xxx-eng.tsv.gz\n"
