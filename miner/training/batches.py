@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -74,7 +74,7 @@ class Batch:
     negative_groups: Ints | None = None  # (n,) group that contains the text of each hard negative, or -1; None: no hard negatives
     labels: Ints | None = None  # (n,)
     weights: Floats | None = None  # (n,)
-    blocks: tuple[int, ...] = field(default=())  # sizes of runs of anchors that are contrasted separately; empty: one block
+    blocks: tuple[int, ...] = ()  # sizes of runs of anchors that are contrasted separately; empty: one block
 
     def __len__(self) -> int:
         return len(self.groups)

@@ -74,9 +74,9 @@ class CodeSwitchSettings(TrainSettings):
 class SourceSettings(TrainSettings):
     """Settings of every data source. `columns` maps the roles of the strategy to columns of the files."""
 
-    ROLES: ClassVar[tuple[str, ...]] = ()  # required keys of `columns`
-    MORE_ROLES: ClassVar[tuple[str, ...]] = ("lang",)  # optional keys of `columns`
-    SMOOTHED: ClassVar[bool] = True  # whether the strategy supports language_smoothing
+    REQUIRED_ROLES: ClassVar[tuple[str, ...]] = ()  # required keys of `columns`
+    OPTIONAL_ROLES: ClassVar[tuple[str, ...]] = ("lang",)  # optional keys of `columns`
+    SUPPORTS_SMOOTHING: ClassVar[bool] = True  # whether the strategy supports language_smoothing
 
     name: str = ""  # name for `objective.data`; default: the strategy
     files: tuple[str, ...] = Field(min_length=1)  # .tsv, .jsonl or .parquet, optionally compressed; globs and URIs
@@ -84,17 +84,17 @@ class SourceSettings(TrainSettings):
     weight: float = Field(1.0, gt=0)  # relative frequency of its batches
     batch_size: int | None = Field(None, ge=1)  # None: training.batch_size
     language_smoothing: float = Field(1.0, ge=0, le=1)  # languages are sampled in proportion to count ** language_smoothing; 0: uniformly
-    code_switch: CodeSwitchSettings | None = None
+    code_switch: CodeSwitchSettings | None = None  # augmentation of the positives
 
     @pydantic.model_validator(mode="after")
     def _check_columns(self) -> Self:
-        roles = (*self.ROLES, *self.MORE_ROLES)
-        missing = [role for role in self.ROLES if role not in self.columns]
+        roles = (*self.REQUIRED_ROLES, *self.OPTIONAL_ROLES)
+        missing = [role for role in self.REQUIRED_ROLES if role not in self.columns]
         unknown = [role for role in self.columns if role not in roles]
         if missing or unknown:
             problem = f"no column for {missing[0]!r}" if missing else f"unknown role {unknown[0]!r}"
             raise PydanticCustomError("columns", f"{problem}; columns maps {', '.join(roles)} to columns of the files")
-        if self.language_smoothing < 1 and not self.SMOOTHED:
+        if self.language_smoothing < 1 and not self.SUPPORTS_SMOOTHING:
             raise PydanticCustomError("smoothing", "language_smoothing is not supported by this strategy; remove it")
         if self.language_smoothing < 1 and "lang" not in self.columns:
             raise PydanticCustomError("columns", "language_smoothing needs a column for 'lang'")
@@ -109,7 +109,7 @@ class SourceSettings(TrainSettings):
 class UnsupervisedSettings(SourceSettings):
     """SimCSE: the positive of a text is the text itself under another dropout mask. Without `columns`, every line is a text."""
 
-    MORE_ROLES = ("text", "lang")
+    OPTIONAL_ROLES = ("text", "lang")
     strategy: Literal["unsupervised"]
 
     @pydantic.model_validator(mode="after")
@@ -125,7 +125,7 @@ class ParallelSettings(SourceSettings):
     The unchanged text (`same`) is meant for code switching.
     """
 
-    ROLES = ("source", "target")
+    REQUIRED_ROLES = ("source", "target")
     strategy: Literal["parallel"]
     view: Literal["full_translation", "partial_translation", "same"] = "full_translation"
     swap: bool = False  # draw the anchor side at random for every example
@@ -134,8 +134,8 @@ class ParallelSettings(SourceSettings):
 class MinedSettings(SourceSettings):
     """Mined pairs; `files` are output directories of `miner mine`."""
 
-    MORE_ROLES = ()
-    SMOOTHED = False
+    OPTIONAL_ROLES = ()
+    SUPPORTS_SMOOTHING = False
     strategy: Literal["mined"]
     least_margin: float | None = None  # drop pairs below this margin
     weigh_by_margin: bool = False  # weight pairs by margin, normalised to a mean of 1
@@ -146,14 +146,14 @@ class MinedSettings(SourceSettings):
 class TripletSettings(SourceSettings):
     """Triplets of anchor, positive and hard negative, one per row."""
 
-    ROLES = ("anchor", "positive", "negative")
+    REQUIRED_ROLES = ("anchor", "positive", "negative")
     strategy: Literal["triplets"]
 
 
 class NliSettings(SourceSettings):
     """NLI: the premise is the anchor, an entailed hypothesis the positive, a contradicting one the hard negative."""
 
-    ROLES = ("premise", "hypothesis", "label")
+    REQUIRED_ROLES = ("premise", "hypothesis", "label")
     strategy: Literal["nli"]
     hard_negatives: bool = True  # use contradictions as hard negatives
 
@@ -161,9 +161,9 @@ class NliSettings(SourceSettings):
 class CrossLingualNliSettings(SourceSettings):
     """NLI in several languages with parallel rows; the language of each text of a triplet is drawn independently."""
 
-    ROLES = ("lang", "premise", "hypothesis", "label")
-    MORE_ROLES = ()
-    SMOOTHED = False
+    REQUIRED_ROLES = ("lang", "premise", "hypothesis", "label")
+    OPTIONAL_ROLES = ()
+    SUPPORTS_SMOOTHING = False
     strategy: Literal["cross_lingual_nli"]
     languages: tuple[str, ...] = ()  # languages to draw from, as spelled in the column; default: all
     hard_negatives: bool = True  # use contradictions as hard negatives
@@ -173,14 +173,14 @@ class CrossLingualNliSettings(SourceSettings):
 class GroupSettings(SourceSettings):
     """Base of both group strategies: the texts of a group are translations or paraphrases of each other."""
 
-    ROLES = ("group", "lang", "text")
-    MORE_ROLES = ()
+    REQUIRED_ROLES = ("group", "lang", "text")
+    OPTIONAL_ROLES = ()
 
 
 class MultiPositiveSettings(GroupSettings):
     """MPCL: one text of a group is the anchor, its language drawn uniformly; other texts of the group are positives."""
 
-    SMOOTHED = False
+    SUPPORTS_SMOOTHING = False
     strategy: Literal["multi_positive"]
     positives: int | None = Field(None, ge=1)  # maximum number of positives per anchor, drawn at random; None: all
 
@@ -197,7 +197,7 @@ class GroupedPairsSettings(GroupSettings):
 class LabelledPairsSettings(SourceSettings):
     """Labelled text pairs. With a `lang` column and a translation as `view`, the rows of all languages must be parallel."""
 
-    ROLES = ("first", "second", "label")
+    REQUIRED_ROLES = ("first", "second", "label")
     strategy: Literal["labelled_pairs"]
     labels: tuple[str, ...] = Field(min_length=2)  # all labels, in the order of the classes
     joint: bool = True  # encode both texts as one sequence; false: separately

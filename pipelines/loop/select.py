@@ -198,7 +198,7 @@ def _pick_examples(keys: list[Any]) -> list[Any]:
 
 def _read_pairs(folder: str) -> dict[tuple[str, int, int], dict[str, Any]]:
     """Return (language pair, source id, target id) -> margin and texts."""
-    pairs = {}
+    pairs: dict[tuple[str, int, int], dict[str, Any]] = {}
     for name in storage.names_in(storage.join(folder, PAIRS)):
         bitext = storage.read_table(storage.join(folder, PAIRS, name, writers.PARQUET))
         rows = bitext.select(["margin", "source_text", "target_text"]).to_pylist()

@@ -101,27 +101,28 @@ training: {{steps: 60, batch_size: 256, lr: 0.02, warmup: 5, floor: 0.02}}
 """
 
 
+def train(config: str, output: Path) -> Encoder:
+    path = output.with_suffix(".yaml")
+    path.write_text(config)
+    result = miner("train", path, "--output", output)
+    assert result.exit_code == 0, result.output
+    return load_encoder(str(output / "encoder"))
+
+
 def retrieval_accuracy(encoder: Encoder, rows: list[np.ndarray], langs: tuple[str, str] = ("deu_Latn", "rus_Cyrl")) -> float:
     source, target = (encoder.encode([sentence(lang, digits) for digits in rows]) for lang in langs)
     return float(((source @ target.T).argmax(axis=1) == np.arange(len(rows))).mean())
 
 
 def test_training_learns_to_translate(data: Path, tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text(CONFIG.format(data=data))
-    result = miner("train", tmp_path / "config.yaml", "--output", tmp_path / "out")
-    assert result.exit_code == 0, result.output
-    encoder = load_encoder(str(tmp_path / "out" / "encoder"))
+    encoder = train(CONFIG.format(data=data), tmp_path / "out")
     unseen = {tuple(sorted(digits)): digits for digits in numbers(400, seed=2)}.values()  # distinct as bags of words
     assert retrieval_accuracy(encoder, list(unseen)) > 0.95
 
 
 def test_training_is_deterministic(data: Path, tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text(CONFIG.format(data=data).replace("steps: 60", "steps: 5"))
-    for name in ("a", "b"):
-        result = miner("train", tmp_path / "config.yaml", "--output", tmp_path / name)
-        assert result.exit_code == 0, result.output
-    first, second = (load_encoder(str(tmp_path / name / "encoder")).fingerprint for name in ("a", "b"))
-    assert first == second
+    config = CONFIG.format(data=data).replace("steps: 60", "steps: 5")
+    assert train(config, tmp_path / "a").fingerprint == train(config, tmp_path / "b").fingerprint
 
 
 def test_training_continues_from_a_static_encoder(data: Path, tmp_path: Path) -> None:
@@ -129,11 +130,11 @@ def test_training_continues_from_a_static_encoder(data: Path, tmp_path: Path) ->
     continued = first.replace("dim: 32", f"model: {tmp_path / 'first' / 'encoder'}").replace(
         ", vocabulary: {size: 60, sentences: 2000}", ""
     )
-    for name, config in {"first": first, "unchanged": continued.replace("lr: 0.02", "lr: 1.0e-9"), "continued": continued}.items():
-        (tmp_path / "config.yaml").write_text(config)
-        result = miner("train", tmp_path / "config.yaml", "--output", tmp_path / name)
-        assert result.exit_code == 0, result.output
-    encoders = {name: load_encoder(str(tmp_path / name / "encoder")) for name in ("first", "unchanged", "continued")}
+    encoders = {
+        "first": train(first, tmp_path / "first"),
+        "unchanged": train(continued.replace("lr: 0.02", "lr: 1.0e-9"), tmp_path / "unchanged"),
+        "continued": train(continued, tmp_path / "continued"),
+    }
     unseen = list({tuple(sorted(digits)): digits for digits in numbers(400, seed=2)}.values())
     texts = [sentence("deu_Latn", digits) for digits in unseen]
     np.testing.assert_allclose(encoders["unchanged"].encode(texts), encoders["first"].encode(texts), atol=1e-3)
@@ -146,10 +147,7 @@ def test_a_static_encoder_learns_by_momentum_contrast(data: Path, tmp_path: Path
     source = f"data: [{{{{strategy: parallel, files: [{pairs}], columns: {{{{source: en, target: de}}}}}}}}]\n"
     lines = [source if line.startswith("data:") else f"{line}\n" for line in CONFIG.splitlines()]
     changed = "".join(lines).replace("info_nce, two_way: true", "momentum, momentum: 0.9, queue: 512").replace("size: 60", "size: 40")
-    (tmp_path / "config.yaml").write_text(changed.format(data=data))
-    result = miner("train", tmp_path / "config.yaml", "--output", tmp_path / "out")
-    assert result.exit_code == 0, result.output
-    encoder = load_encoder(str(tmp_path / "out" / "encoder"))
+    encoder = train(changed.format(data=data), tmp_path / "out")
     unseen = list({tuple(sorted(digits)): digits for digits in numbers(200, seed=2)}.values())
     assert retrieval_accuracy(encoder, unseen, ("eng_Latn", "deu_Latn")) > 0.9
 

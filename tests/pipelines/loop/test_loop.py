@@ -204,7 +204,7 @@ def test_too_few_pairs_end_the_loop(data: Path, toy_encoder: Path, tmp_path: Pat
 def one_round(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, bytes]:
     """A config of one round, and the weights of an uninterrupted run."""
     torch.set_num_threads(1)
-    folder = tmp_path_factory.mktemp("whole")
+    folder = tmp_path_factory.mktemp("one-round")
     path = write_config(folder, loop_config(data, pairs=ONE_PAIR))
     assert run_loop(path, folder / "out").exit_code == 0
     return path, weights(folder / "out")
