@@ -1,4 +1,4 @@
-"""Language codes in, one canonical form out: ISO 639-3 and script, as in `deu_Latn`."""
+"""Canonical language codes: ISO 639-3 and script, as in `deu_Latn`."""
 
 from langcodes import Language
 from langcodes.data_dicts import LIKELY_SUBTAGS
@@ -10,26 +10,25 @@ UNDETERMINED = "und"
 
 
 def canonical(code: str) -> str:
-    """ISO 639-1, 639-2, 639-3, BCP 47 and `deu_Latn` codes -> `deu_Latn`; `und` stays `und`.
+    """Convert an ISO 639-1, 639-2, 639-3, BCP 47 or NLLB-style code to the form `deu_Latn`; `und` is returned unchanged.
 
-    A language keeps the script it is given, or takes its usual one (`zho_Hans`, `srp_Cyrl`), or none where that is not known
-    (`orv`). Codes for the main language of a group become the group's, as in CLDR, so that `cmn` and `zh` are both `zho_Hans`,
-    `arb` and `ar` both `ara_Arab`, `lvs` and `lv` both `lav_Latn`; the group's other languages (`yue`, `arz`, `nob`, `nno`)
-    stay themselves. Territories and variants do not count, except that they can settle the script (`zh-TW` is `zho_Hant`).
-    Raises ConfigError for a code that is not registered.
+    The script is the one in the code, or the usual one of the language (`zho_Hans`, `srp_Cyrl`), or none if that is unknown (`orv`).
+    The main language of a macrolanguage gets the code of the macrolanguage, as in CLDR: `cmn` and `zh` are both `zho_Hans`, `arb` and
+    `ar` both `ara_Arab`, `lvs` and `lv` both `lav_Latn`; its other members (`yue`, `arz`, `nob`, `nno`) keep their codes. Territories
+    and variants are dropped, but can determine the script (`zh-TW` is `zho_Hant`). Raises ConfigError for an unregistered code.
     """
     if code == UNDETERMINED:
         return UNDETERMINED
     try:
         language = Language.get(code).prefer_macrolanguage()
-        known = Language.make(language=language.language, script=language.script).is_valid()
+        is_valid = Language.make(language=language.language, script=language.script).is_valid()
         name = language.to_alpha3()
     except (LanguageTagError, LookupError):
-        known = False
-    if not known or language.language is None:
-        raise ConfigError(f"unknown language code {code!r}; give one like de, deu, de-DE or deu_Latn, or und")
+        is_valid = False
+    if not is_valid or language.language is None:
+        raise ConfigError(f"unknown language code {code!r}; give a code like de, deu, de-DE or deu_Latn, or und")
     script = language.script
-    if script is None and language.language in LIKELY_SUBTAGS:  # for others langcodes answers as for English
+    if script is None and language.language in LIKELY_SUBTAGS:  # for other languages langcodes returns the script of English
         script = language.maximize().script
     return name if script is None else f"{name}_{script}"
 

@@ -22,8 +22,8 @@ from miner.config.commands import EmbedConfig, SentenceFilters
 def command(inputs: tuple[str, ...], filters: tuple[str, ...], json_file: str | None, **settings: Any) -> None:
     """Clean, filter, deduplicate and embed text.
 
-    INPUT is text with a sentence on each line, plain or .gz, .zst, .xz, .bz2; or TSV, JSONL or Parquet, with --text-column; a
-    pattern like 'news/*.gz', a URI, or `-` for standard input.
+    INPUT is a file, a pattern like 'news/*.gz', a URI, or `-` for standard input: plain text with one sentence per line, or TSV, JSONL
+    or Parquet with --text-column. Text may be compressed (.gz, .zst, .xz, .bz2).
 
     \b
     Example:

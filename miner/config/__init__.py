@@ -1,1 +1,1 @@
-"""Settings: one frozen model for each command, and the YAML files they are read from."""
+"""Settings: one frozen model per command, and reading them from YAML files."""

@@ -1,4 +1,4 @@
-"""The settings of each command, with their defaults."""
+"""The settings of every command, with their defaults."""
 
 import re
 from typing import Annotated, Any, ClassVar, Literal
@@ -11,32 +11,32 @@ from miner.config.base import Settings
 
 
 class EncoderSettings(Settings):
-    """Which encoder, and how it runs."""
+    """The encoder, and how it runs."""
 
-    encoder: str = "builtin"  # `builtin`, a folder, or a hub id
-    pooling: str | None = None  # cls, mean, max, first_last_avg, layer:N; None reads it from the folder
+    encoder: str = "builtin"  # `builtin`, a model directory, or a Hugging Face Hub id
+    pooling: str | None = None  # cls, mean, max, first_last_avg, layer:N; None: as the model directory says
     device: str = "auto"  # auto, cpu, cuda, cuda:N
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # of a transformer's arithmetic
-    batch_tokens: int = pydantic.Field(16384, ge=16)  # tokens of one transformer batch, padding included
-    max_tokens: int | None = pydantic.Field(None, ge=2)  # a transformer cuts longer sentences; None takes the model's own limit
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # of the computations of a transformer
+    batch_tokens: int = pydantic.Field(16384, ge=16)  # maximum tokens per transformer batch, padding included
+    max_tokens: int | None = pydantic.Field(None, ge=2)  # longer sentences are truncated; None: the limit of the model
 
 
 class TextSettings(Settings):
     """How text is read and cleaned."""
 
-    text_column: str | None = None  # a name (the first line is a header) or a number from 1 (no header); for TSV, JSONL, Parquet
-    strict: bool = False  # the first bad line is an error instead of a count
-    max_chars: int = pydantic.Field(5000, ge=1)  # a longer cleaned line is dropped and counted as too long
-    shards: int | None = pydantic.Field(None, ge=1, le=99999)  # id ranges; None makes one for every 32 MB of text
+    text_column: str | None = None  # of TSV, JSONL, Parquet: a name (TSV needs a header), or a number from 1 (TSV without header)
+    strict: bool = False  # the first invalid line is an error; otherwise such lines are dropped and counted
+    max_chars: int = pydantic.Field(5000, ge=1)  # longer lines, after cleaning, are dropped
+    shards: int | None = pydantic.Field(None, ge=1, le=99999)  # None: one shard per 32 MB of text
 
 
 class Filters(Settings):
-    """Bounds of filters by name: None leaves a filter out, `true` takes its usual bound."""
+    """The bounds of filters: None turns a filter off, `true` stands for its usual bound."""
 
-    model_config = pydantic.ConfigDict(allow_inf_nan=False)  # manifests are JSON, which has neither
+    model_config = pydantic.ConfigDict(allow_inf_nan=False)  # manifests are JSON, which cannot represent them
 
-    USUAL: ClassVar[dict[str, float]] = {}  # what a filter takes that is named without a bound
-    RECOMMENDED: ClassVar[tuple[str, ...]] = ()  # those that hardly ever lose a translation, and need nothing installed
+    USUAL: ClassVar[dict[str, float]] = {}  # bounds of filters that are named without one
+    RECOMMENDED: ClassVar[tuple[str, ...]] = ()  # filters that drop very few translations and need no extra package
 
     @pydantic.field_validator("*", mode="before")
     @classmethod
@@ -48,12 +48,12 @@ class Filters(Settings):
         return None if value is False else value
 
     def bounds(self) -> dict[str, float]:
-        """The bounds of the filters that are on."""
+        """Return the bounds of the filters that are on."""
         return {name: bound for name, bound in self.model_dump().items() if bound is not None}
 
 
 class SentenceFilters(Filters):
-    """What a sentence must be to be embedded. docs/filters.md tells what each loses of real text."""
+    """Filters of sentences, applied before embedding; see docs/filters.md."""
 
     USUAL: ClassVar[dict[str, float]] = {"letters": 0.4, "script": 0.3, "repeats": 0.5, "language": 0.01}
     RECOMMENDED = ("letters", "script", "repeats")
@@ -61,36 +61,36 @@ class SentenceFilters(Filters):
     min_chars: int | None = pydantic.Field(None, ge=1)
     min_words: int | None = pydantic.Field(None, ge=1)
     max_words: int | None = pydantic.Field(None, ge=1)
-    letters: float | None = pydantic.Field(None, ge=0, le=1)  # least share of letters
-    script: float | None = pydantic.Field(None, ge=0, le=1)  # least share of letters in the script of its language
-    repeats: float | None = pydantic.Field(None, ge=0, le=1)  # most that may stand in it again
-    language: float | None = pydantic.Field(None, ge=0, le=1)  # least likelihood of its language, beside the most likely one
+    letters: float | None = pydantic.Field(None, ge=0, le=1)  # minimum share of letters
+    script: float | None = pydantic.Field(None, ge=0, le=1)  # minimum share of letters in the script of the language
+    repeats: float | None = pydantic.Field(None, ge=0, le=1)  # maximum share of repeated character n-grams
+    language: float | None = pydantic.Field(None, ge=0, le=1)  # minimum probability of the language, relative to the most probable one
 
 
 class PairFilters(Filters):
-    """What a candidate must be to become a pair."""
+    """Filters of candidates, applied before matching; see docs/filters.md."""
 
     USUAL: ClassVar[dict[str, float]] = {"copies": 0.7, "junk": 0.6, "languages": 0.01, "numbers": 0, "length_ratio": 2, "hubs": 12}
     RECOMMENDED = ("copies", "junk", "numbers", "length_ratio", "hubs")
 
-    copies: float | None = pydantic.Field(None, ge=0, le=1)  # most of the words that may be the same
-    junk: float | None = pydantic.Field(None, ge=0, le=1)  # most that may be addresses, figures, signs, or a list
-    languages: float | None = pydantic.Field(None, ge=0, le=1)  # as `language`, of both sides
-    numbers: float | None = pydantic.Field(None, ge=0, le=1)  # most of the numbers that may disagree
-    length_ratio: float | None = pydantic.Field(None, ge=1)  # most of the longer side by the shorter
-    hubs: float | None = pydantic.Field(None, gt=0)  # most candidates that a sentence may be in, by k
+    copies: float | None = pydantic.Field(None, ge=0, le=1)  # maximum share of words that both sides have in common
+    junk: float | None = pydantic.Field(None, ge=0, le=1)  # maximum share of addresses, figures, symbols, or list separators
+    languages: float | None = pydantic.Field(None, ge=0, le=1)  # as `language`, for the less probable side
+    numbers: float | None = pydantic.Field(None, ge=0, le=1)  # maximum share of numbers that disagree
+    length_ratio: float | None = pydantic.Field(None, ge=1)  # maximum length of the longer side relative to the shorter
+    hubs: float | None = pydantic.Field(None, gt=0)  # maximum candidates of a sentence, relative to k
 
 
 class SentenceSettings(Settings):
-    """Which sentences of a text are embedded."""
+    """The sentences of a text that are embedded."""
 
     sentence_filters: SentenceFilters = SentenceFilters()
-    collapse: bool = False  # sentences that differ in case, punctuation and spaces alone are one
-    keep_dropped: bool = False  # write what the filters drop, and why
+    collapse: bool = False  # merge sentences that differ only in case, punctuation and spaces
+    keep_dropped: bool = False  # also write what the filters drop, with the reason
 
 
 class EmbedConfig(TextSettings, EncoderSettings, SentenceSettings):
-    """`miner embed`: text -> sentences and embeddings."""
+    """`miner embed`: embed text."""
 
     inputs: tuple[str, ...]  # files, globs, URIs, `-`
     output: str
@@ -98,10 +98,12 @@ class EmbedConfig(TextSettings, EncoderSettings, SentenceSettings):
 
 
 class ApproximateSettings(Settings):
-    """What an index may cost, and what it has to find."""
+    """The recall of approximate search, and its memory."""
 
-    target_recall: float = pydantic.Field(0.98, gt=0, le=1)  # share of the true k nearest, to be surely reached over a sample
-    memory: str = "8GB"  # that an index may take while it is searched, where its kind is chosen
+    target_recall: float = pydantic.Field(
+        0.98, gt=0, le=1
+    )  # share of the true k nearest neighbours, measured on a sample
+    memory: str = "8GB"  # of an index during search; limits the choice of an index type
 
     @pydantic.field_validator("memory")
     @classmethod
@@ -112,29 +114,29 @@ class ApproximateSettings(Settings):
 
     @property
     def memory_bytes(self) -> int:
-        """GB is 10^9 bytes, GiB is 2^30."""
+        """The memory in bytes; GB is 10^9 bytes, GiB is 2^30."""
         number, prefix, binary = re.fullmatch(r"([\d.]+)\s*([kmgt]?)(i?)b?", self.memory.lower()).groups()  # type: ignore[union-attr]
         return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix or " "))
 
 
 class IndexSettings(ApproximateSettings):
-    """Which index is built, and where."""
+    """How a FAISS index is built."""
 
-    factory: str = "auto"  # in FAISS's words
-    seed: int = pydantic.Field(0, ge=0, lt=2**31)  # of the sample it is trained on, and of what is random in training
+    factory: str = "auto"  # a FAISS factory string, or auto
+    seed: int = pydantic.Field(0, ge=0, lt=2**31)  # of the training sample, and of training itself
     device: str = "auto"  # auto, cpu, cuda, cuda:N
 
 
 class IndexConfig(IndexSettings):
-    """`miner index`: embeddings -> a FAISS index."""
+    """`miner index`: build a FAISS index of embeddings."""
 
-    embeddings: str  # a folder of `miner embed`
+    embeddings: str  # an embeddings directory, written by `miner embed`
     output: str
-    k: int = pydantic.Field(4, ge=1, le=1024)  # neighbours that are to be found
+    k: int = pydantic.Field(4, ge=1, le=1024)  # neighbours for which recall is measured
 
 
 class EngineSettings(ApproximateSettings):
-    """How neighbours are found."""
+    """How neighbours are searched."""
 
     engine: EngineName = "auto"  # auto: exact as long as that takes less time
 
@@ -143,26 +145,26 @@ Threshold = Annotated[float, pydantic.Field(ge=float("-inf"), lt=float("inf"))] 
 
 
 class MatchSettings(Settings):
-    """How candidates become pairs."""
+    """How candidates are scored and matched."""
 
     margin: MarginName = "ratio"
     retrieval: RetrievalName = "max"
     pair_filters: PairFilters = PairFilters()
-    keep_dropped: bool = False  # write what the filters drop, and why
+    keep_dropped: bool = False  # also write what the filters drop, with the reason
 
 
 class DecideSettings(MatchSettings):
-    """Which candidates are pairs."""
+    """Which candidates become pairs."""
 
-    threshold: Threshold | Literal["auto"] | None = None  # pairs score above it; None: the margin's own
-    precision: float = pydantic.Field(0.95, gt=0, lt=1)  # that `auto` expects of the pairs
-    gold: str | None = None  # source line <tab> target line, from 1
-    gold_sample: bool = False  # gold is a random part of the true pairs, not all of them
-    planted: str | None = None  # known pairs, source <tab> target, for `auto`
+    threshold: Threshold | Literal["auto"] | None = None  # pairs have a greater margin; None: the default of the margin
+    precision: float = pydantic.Field(0.95, gt=0, lt=1)  # that threshold `auto` aims at
+    gold: str | None = None  # file of gold pairs: source line <tab> target line, from 1
+    gold_sample: bool = False  # gold is a random sample of the true pairs
+    planted: str | None = None  # file of known pairs to plant for threshold `auto`: source <tab> target
 
 
 class MineConfig(TextSettings, EncoderSettings, EngineSettings, SentenceSettings, DecideSettings):
-    """`miner mine`: two sides -> pairs. A side is text (embedded first, under the output), or a folder of `embed` or `index`."""
+    """`miner mine`: mine pairs of two sides. A side is text, which is embedded under the output, or an embeddings or index directory."""
 
     source: str
     target: str
@@ -173,21 +175,21 @@ class MineConfig(TextSettings, EncoderSettings, EngineSettings, SentenceSettings
 
 
 class FromCandidatesConfig(EncoderSettings, DecideSettings):
-    """`miner mine --from-candidates`: the candidates of an earlier run -> pairs. The encoder is for planted pairs."""
+    """`miner mine --from-candidates`: decide again on the candidates of an earlier run. The encoder embeds planted pairs."""
 
-    candidates: str  # the output of that run
+    candidates: str  # output of the earlier run
     output: str
 
 
 class ScoreConfig(TextSettings, EncoderSettings):
-    """`miner score`: the line pairs of a bitext -> their margins."""
+    """`miner score`: compute the margins of the line pairs of a bitext."""
 
     source: str
-    target: str | None = None  # None: both sides are columns of the source
+    target: str | None = None  # None: both sides are columns of `source`
     output: str
-    source_column: str | None = None  # a text column of the source
+    source_column: str | None = None  # a text column of `source`
     target_column: str | None = None
-    background_source: str | None = None  # where neighbours are looked for as well: text, or a folder of `embed` or `index`
+    background_source: str | None = None  # more sentences to search for neighbours: text, or an embeddings or index directory
     background_target: str | None = None
     source_lang: str = "und"
     target_lang: str = "und"
@@ -195,6 +197,6 @@ class ScoreConfig(TextSettings, EncoderSettings):
     margin: MarginName = "ratio"
 
     def backgrounds(self) -> dict[str, str]:
-        """Side -> its background, where there is one."""
-        found = {"source": self.background_source, "target": self.background_target}
-        return {side: place for side, place in found.items() if place is not None}
+        """Return the backgrounds by side."""
+        backgrounds = {"source": self.background_source, "target": self.background_target}
+        return {side: path for side, path in backgrounds.items() if path is not None}

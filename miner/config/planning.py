@@ -1,4 +1,4 @@
-"""What a plan is told besides the run it is of: the machines, what they cost, and sizes that no file has yet."""
+"""The settings of `miner plan`: machines, prices, and corpus sizes that the files do not show yet."""
 
 from typing import Any
 
@@ -7,31 +7,31 @@ import pydantic
 from miner.config.base import Settings
 from miner.errors import ConfigError
 
-HERE = "here"  # the machine that plans
+HERE = "here"  # the machine on which `miner plan` runs
 
 
 class Hardware(Settings):
-    """One machine, which is one worker. Speeds that were measured on it go before those that are expected of it."""
+    """One machine, which runs one worker. Measured speeds override those estimated from its hardware."""
 
-    cores: int = pydantic.Field(ge=1)  # not hardware threads
-    memory: float = pydantic.Field(gt=0)  # GB, of the machine
-    flops: float | None = pydantic.Field(None, gt=0)  # peak of its accelerator with 16-bit floats, dense; None: it has none
-    bandwidth: float | None = pydantic.Field(None, gt=0)  # bytes a second of the accelerator's memory
+    cores: int = pydantic.Field(ge=1)  # physical cores, not hardware threads
+    memory: float = pydantic.Field(gt=0)  # GB of main memory
+    flops: float | None = pydantic.Field(None, gt=0)  # peak FLOP/s of its accelerator, dense 16-bit floats; None: no accelerator
+    bandwidth: float | None = pydantic.Field(None, gt=0)  # bytes per second of the accelerator's memory
     efficiency: float = pydantic.Field(0.4, gt=0, le=1)  # share of both peaks that is reached
-    reading: float = pydantic.Field(2e9, gt=0)  # bytes of vectors a second that come to the accelerator from files
-    read: float | None = pydantic.Field(None, gt=0)  # measured: lines a second that become sentences
-    embed: float | None = pydantic.Field(None, gt=0)  # measured: sentences a second that are encoded
-    search: float | None = pydantic.Field(None, gt=0)  # measured: pairs of sentences a second that exact search compares
-    price: float | None = pydantic.Field(None, ge=0)  # of an hour
+    reading: float = pydantic.Field(2e9, gt=0)  # bytes of vectors per second from files to the accelerator
+    read: float | None = pydantic.Field(None, gt=0)  # measured: lines per second cleaned and deduplicated
+    embed: float | None = pydantic.Field(None, gt=0)  # measured: sentences per second embedded
+    search: float | None = pydantic.Field(None, gt=0)  # measured: sentence pairs per second compared by exact search
+    price: float | None = pydantic.Field(None, ge=0)  # per hour
 
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _numbers(cls, value: Any) -> Any:
-        """YAML takes 9.9e14 for text, as it wants a sign in the exponent."""
-        return {name: _number(each) for name, each in value.items()} if isinstance(value, dict) else value
+    def _parse_numbers(cls, value: Any) -> Any:
+        """Parse numbers such as 9.9e14, which YAML reads as text because the exponent has no sign."""
+        return {name: _parse_number(item) for name, item in value.items()} if isinstance(value, dict) else value
 
 
-def _number(value: Any) -> Any:
+def _parse_number(value: Any) -> Any:
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:
@@ -39,31 +39,31 @@ def _number(value: Any) -> Any:
 
 
 class PlanSettings(Settings):
-    """`miner plan`; a run itself does without."""
+    """`miner plan`; `miner run` ignores them."""
 
-    hardware: str | None = None  # a name of `rates`, of a machine that is known, or `here`; None: the one of `rates`, or here
-    workers: int = pydantic.Field(1, ge=1)  # such machines, each with one process at work
-    price: float | None = pydantic.Field(None, ge=0)  # of an hour of one; None: as the machine's own
-    sentences: dict[str, pydantic.PositiveInt] = pydantic.Field({})  # corpus -> how many there will be; its files are a sample then
-    rates: dict[str, Hardware] = pydantic.Field({})  # machines by name, besides those that are known
+    hardware: str | None = None  # a name in `rates`, a known machine, or `here`; None: the only one in `rates`, else `here`
+    workers: int = pydantic.Field(1, ge=1)  # number of machines, each with one worker process
+    price: float | None = pydantic.Field(None, ge=0)  # per hour of one machine; None: as `rates` says
+    sentences: dict[str, pydantic.PositiveInt] = pydantic.Field({})  # corpus -> its final size; its files are a sample then
+    rates: dict[str, Hardware] = pydantic.Field({})  # more machines, by name
 
     @pydantic.field_validator("sentences", mode="before")
     @classmethod
-    def _whole(cls, value: Any) -> Any:
-        """`en: 1e9` is easier to read than nine zeros."""
-        return {name: _number(each) for name, each in value.items()} if isinstance(value, dict) else value
+    def _parse_sizes(cls, value: Any) -> Any:
+        """Parse sizes such as `en: 1e9`."""
+        return {name: _parse_number(item) for name, item in value.items()} if isinstance(value, dict) else value
 
     def over(self, other: "PlanSettings") -> "PlanSettings":
-        """What is said here, and else what `other` says; the machines and the sentences of both."""
-        said = {name: getattr(self, name) for name in self.model_fields_set}
-        both = {"rates": {**other.rates, **self.rates}, "sentences": {**other.sentences, **self.sentences}}
-        return other.model_copy(update={**said, **both})
+        """Return these settings, with those of `other` where unset; `rates` and `sentences` are merged."""
+        overrides = {name: getattr(self, name) for name in self.model_fields_set}
+        merged = {"rates": {**other.rates, **self.rates}, "sentences": {**other.sentences, **self.sentences}}
+        return other.model_copy(update={**overrides, **merged})
 
     @property
     def machine(self) -> str | None:
-        """The name of the machine that is planned for; None for this one. ConfigError where there are several to choose from."""
+        """The name of the planned machine; None for this one. Raises ConfigError if `rates` has several and none is chosen."""
         if self.hardware is not None or not self.rates:
             return None if self.hardware == HERE else self.hardware
         if len(self.rates) > 1:
-            raise ConfigError(f"rates of {', '.join(self.rates)}: say by --hardware for which of them, or for {HERE}")
+            raise ConfigError(f"rates of {', '.join(self.rates)}: choose one of them by --hardware, or {HERE}")
         return next(iter(self.rates))

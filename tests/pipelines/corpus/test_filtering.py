@@ -153,7 +153,7 @@ class TestErrors:
             ("letters=nan", "letters: input should be"),
             ("min_chars=2.5", "min_chars: input should be a valid integer"),
             ("min_chars", "min_chars: needs a number for a bound"),
-            ("recommended=0.5", "--filter recommended=0.5: each of the recommended filters has a bound of its own"),
+            ("recommended=0.5", "--filter recommended=0.5: each of the recommended filters has its own bound"),
             ("", "unknown --filter ''"),
         ],
     )
