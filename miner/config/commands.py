@@ -100,9 +100,7 @@ class EmbedConfig(TextSettings, EncoderSettings, SentenceSettings):
 class ApproximateSettings(Settings):
     """The recall of approximate search, and its memory."""
 
-    target_recall: float = pydantic.Field(
-        0.98, gt=0, le=1
-    )  # share of the true k nearest neighbours, measured on a sample
+    target_recall: float = pydantic.Field(0.98, gt=0, le=1)  # share of the true k nearest neighbours, measured on a sample
     memory: str = "8GB"  # of an index during search; limits the choice of an index type
 
     @pydantic.field_validator("memory")
