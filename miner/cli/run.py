@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 @click.option("--strict", is_flag=True, help="Stop at the first line, file, shard or pair that fails, instead of skipping it.")
 @options.json_option
 @report.report_option
-def command(
-    config: str, changes: tuple[str, ...], profile: str | None, dry_run: bool, strict: bool, json_file: str | None, no_report: bool
-) -> None:
+def command(config: str, changes: tuple[str, ...], profile: str | None, dry_run: bool, json_file: str | None, **flags: bool) -> None:
     """Mine the corpora of CONFIG with one another; each corpus is embedded once.
 
     Run again, the command resumes where it stopped, and with new files it updates only what they change. A file that cannot be read is
@@ -37,7 +35,7 @@ def command(
     from miner.config.runs import RunConfig
     from pipelines.runs import run
 
-    settings = load_yaml(RunConfig, config, (*changes, *(["strict=true"] if strict else [])))
+    settings = load_yaml(RunConfig, config, (*changes, *(["strict=true"] if flags["strict"] else [])))
     beam_options = (*settings.runner.options(profile), *console.beam_options())
     if dry_run:
         steps = run.plan(settings)
@@ -47,7 +45,7 @@ def command(
     result = run.run(settings, beam_options)
     console.write_figures(json_file, result.figures())
     click.echo(summary(result))
-    if not no_report:
+    if not flags["no_report"]:
         for name, pair in result.pairs.items():
             if not pair["kept"]:
                 report.write_report(storage.join(result.output, run.PAIRS, name))
