@@ -1,4 +1,4 @@
-"""Margins worked out by hand, and what becomes of sentences that have none."""
+"""Margins worked out by hand, sentences without a margin, and candidates."""
 
 import numpy as np
 import pytest
@@ -14,54 +14,54 @@ NAN = np.nan
 
 @pytest.mark.parametrize(("name", "expected"), [("ratio", 0.8 / 0.5), ("distance", 0.8 - 0.5), ("absolute", 0.8)])
 def test_margins_follow_the_paper(name: str, expected: float) -> None:
-    found = margins(name, np.array([0.8]), np.array([0.6]), np.array([0.4]))
-    np.testing.assert_allclose(found, [expected], rtol=1e-15)
+    scores = margins(name, np.array([0.8]), np.array([0.6]), np.array([0.4]))
+    np.testing.assert_allclose(scores, [expected], rtol=1e-15)
 
 
-def test_a_ratio_to_nothing_is_no_margin() -> None:
-    found = margins("ratio", np.array([0.0, 0.5, 0.5, 0.0]), np.array([0.0, 0.3, 0.0, 0.0]), np.array([0.0, -0.3, NAN, 0.5]))
-    np.testing.assert_array_equal(found, [NAN, NAN, NAN, 0.0])
+def test_ratio_with_mean_zero_is_undefined() -> None:
+    scores = margins("ratio", np.array([0.0, 0.5, 0.5, 0.0]), np.array([0.0, 0.3, 0.0, 0.0]), np.array([0.0, -0.3, NAN, 0.5]))
+    np.testing.assert_array_equal(scores, [NAN, NAN, NAN, 0.0])
 
 
-def test_an_unknown_margin_is_refused_by_name() -> None:
+def test_unknown_margin_names_the_choices() -> None:
     with pytest.raises(ConfigError, match="unknown margin 'cosine'; one of ratio, distance, absolute"):
         margins("cosine", np.zeros(1), np.zeros(1), np.zeros(1))
 
 
-def test_means_are_over_the_neighbours_there_are() -> None:
-    found = mean_similarities(np.array([[0.5, 0.25], [0.5, NAN], [NAN, NAN]]))
-    np.testing.assert_array_equal(found, [0.375, 0.5, NAN])
+def test_means_ignore_missing_neighbours() -> None:
+    means = mean_similarities(np.array([[0.5, 0.25], [0.5, NAN], [NAN, NAN]]))
+    np.testing.assert_array_equal(means, [0.375, 0.5, NAN])
 
 
-def test_candidates_are_the_pairs_of_both_directions_each_once() -> None:
-    """Sources 1, 2 and targets 7, 8: 1-7 is found in both directions, 2-7 only forward, 1-8 only backward."""
+def test_candidates_merge_both_directions() -> None:
+    """Sources 1, 2 and targets 7, 8: 1-7 is in both directions, 2-7 only forward, 1-8 only backward."""
     forward = np.array([1, 2]), Neighbours(np.array([[7, -1], [7, -1]]), np.array([[0.9, NAN], [0.5, NAN]]))
     backward = np.array([7, 8]), Neighbours(np.array([[1, -1], [1, -1]]), np.array([[0.9, NAN], [0.3, NAN]]))
     sources, targets = scoring.means_of(*forward), scoring.means_of(*backward)
-    found = scoring.score(scoring.join(scoring.forward_edges(*forward), scoring.backward_edges(*backward), sources, targets), "distance")
-    assert list(zip(found.source_ids.tolist(), found.target_ids.tolist(), strict=True)) == [(1, 7), (1, 8), (2, 7)]
-    assert found.forward.tolist() == [True, False, True]
-    assert found.backward.tolist() == [True, True, False]
-    np.testing.assert_allclose(found.margins, [0.9 - 0.9, 0.3 - 0.6, 0.5 - 0.7])
+    pairs = scoring.score(scoring.join(scoring.forward_edges(*forward), scoring.backward_edges(*backward), sources, targets), "distance")
+    assert list(zip(pairs.source_ids.tolist(), pairs.target_ids.tolist(), strict=True)) == [(1, 7), (1, 8), (2, 7)]
+    assert pairs.forward.tolist() == [True, False, True]
+    assert pairs.backward.tolist() == [True, True, False]
+    np.testing.assert_allclose(pairs.margins, [0.9 - 0.9, 0.3 - 0.6, 0.5 - 0.7])
 
 
-def test_a_neighbour_whose_id_is_minus_one_is_a_neighbour() -> None:
-    ids, found = np.array([5]), Neighbours(np.array([[-1, -1]]), np.array([[0.5, NAN]]))
-    edges = scoring.forward_edges(ids, found)
+def test_id_minus_one_can_be_a_neighbour() -> None:
+    ids, neighbours = np.array([5]), Neighbours(np.array([[-1, -1]]), np.array([[0.5, NAN]]))
+    edges = scoring.forward_edges(ids, neighbours)
     assert edges.target_ids.tolist() == [-1]
     assert edges.similarities.tolist() == [0.5]
 
 
-def test_a_pair_without_a_margin_is_no_candidate() -> None:
+def test_pair_without_a_margin_is_dropped() -> None:
     forward = np.array([1, 2]), Neighbours(np.array([[7], [7]]), np.array([[0.0], [0.0]]))
     backward = np.array([7]), Neighbours(np.array([[1]]), np.array([[0.0]]))
     sources, targets = scoring.means_of(*forward), scoring.means_of(*backward)
-    found = scoring.join(scoring.forward_edges(*forward), scoring.backward_edges(*backward), sources, targets)
-    assert len(scoring.score(found, "ratio")) == 0
-    assert len(scoring.score(found, "distance")) == 2
+    candidates = scoring.join(scoring.forward_edges(*forward), scoring.backward_edges(*backward), sources, targets)
+    assert len(scoring.score(candidates, "ratio")) == 0
+    assert len(scoring.score(candidates, "distance")) == 2
 
 
-def test_a_mean_that_is_missing_is_an_error() -> None:
+def test_missing_mean_is_an_error() -> None:
     with pytest.raises(DataError, match="sentence 4 has no neighbours"):
         NeighbourMeans(np.array([3, 5]), np.array([0.1, 0.2])).of(np.array([5, 4]))
     assert NeighbourMeans(np.array([3, 5]), np.array([0.1, 0.2])).of(np.array([5, 3])).tolist() == [0.2, 0.1]

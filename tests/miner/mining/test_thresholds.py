@@ -1,4 +1,4 @@
-"""A threshold chosen by expected precision: worked by hand, on drawn pairs whose precision is known, and through the command line."""
+"""The choice of a threshold by expected precision: by hand, on random pairs of known precision, and through the command line."""
 
 import gzip
 import json
@@ -16,7 +16,7 @@ from miner.mining.thresholds import PlantedMargins, from_gold, from_planted, wil
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-def test_the_interval_is_wilsons() -> None:
+def test_interval_equals_published_values() -> None:
     """Newcombe, "Two-sided confidence intervals for the single proportion", Statistics in Medicine 17, 1998, table I."""
     low, high = wilson(np.array([81 / 263, 15 / 148, 0, 1 / 29]), np.array([263.0, 148, 20, 29]))
     np.testing.assert_allclose(low, [0.2553, 0.0624, 0, 0.0061], atol=5e-5)
@@ -26,25 +26,25 @@ def test_the_interval_is_wilsons() -> None:
 class TestGold:
     MARGINS = np.linspace(2, 1, 201)[:200]
 
-    def test_the_lowest_threshold_of_enough_precision_is_chosen(self) -> None:
-        """All right but the pairs 50, 90 and 101 to 200, counted from 1: 98 of 103 is more than 0.95, 98 of 104 less."""
+    def test_lowest_threshold_of_enough_precision_is_chosen(self) -> None:
+        """All pairs are correct but 50, 90 and 101 to 200, counted from 1: 98 of 103 is more than 0.95, 98 of 104 less."""
         right = np.ones(200, dtype=bool)
         right[[49, 89, *range(100, 200)]] = False
-        found = from_gold(self.MARGINS, right, num_gold=140, min_precision=0.95)
-        assert found.threshold == self.MARGINS[103]
-        assert found.precision.value == 98 / 103
-        assert (found.precision.low, found.precision.high) == pytest.approx((0.891, 0.979), abs=5e-4)
-        assert found.recall.value == 98 / 140
-        assert found.num_evidence == 103
+        choice = from_gold(self.MARGINS, right, num_gold=140, min_precision=0.95)
+        assert choice.threshold == self.MARGINS[103]
+        assert choice.precision.value == 98 / 103
+        assert (choice.precision.low, choice.precision.high) == pytest.approx((0.891, 0.979), abs=5e-4)
+        assert choice.recall.value == 98 / 140
+        assert choice.num_evidence == 103
 
-    def test_pairs_of_one_margin_stay_together(self) -> None:
+    def test_pairs_of_one_margin_are_kept_together(self) -> None:
         margins = np.repeat([3.0, 2, 1], [90, 90, 20])
         right = np.repeat([True, True, False], [90, 87, 23])
-        found = from_gold(margins, right, num_gold=177, min_precision=0.95)
-        assert (found.threshold, found.precision.value) == (1.0, 177 / 180)
+        choice = from_gold(margins, right, num_gold=177, min_precision=0.95)
+        assert (choice.threshold, choice.precision.value) == (1.0, 177 / 180)
         assert from_gold(margins, right, num_gold=177, min_precision=0.5).threshold < 1
 
-    def test_seventy_three_pairs_are_the_least_for_95_percent(self) -> None:
+    def test_precision_of_95_percent_needs_73_pairs(self) -> None:
         right = np.ones(73, dtype=bool)
         assert from_gold(self.MARGINS[:73], right, num_gold=73, min_precision=0.95).precision.value == 1
         with pytest.raises(DataError, match="72 judged pairs, at least 73 are needed; give more pairs, or a lower --precision"):
@@ -52,37 +52,37 @@ class TestGold:
         with pytest.raises(DataError, match="0 judged pairs"):
             from_gold(np.zeros(0), np.zeros(0, dtype=bool), num_gold=73, min_precision=0.95)
 
-    def test_a_precision_that_is_not_reached_is_an_error_that_tells_the_best(self) -> None:
+    def test_unreachable_precision_is_an_error_with_the_best(self) -> None:
         right = np.arange(200) % 10 != 0
         with pytest.raises(DataError, match=r"no threshold .* of 0\.95: .* the best has 0\.900 \(if gold is only a random"):
             from_gold(self.MARGINS, right, num_gold=180, min_precision=0.95)
 
-    def test_a_sample_of_gold_chooses_as_all_of_it_on_average(self) -> None:
-        """A third of the true pairs: the precision is that of all the pairs, though gold has but a third of them."""
+    def test_gold_sample_estimates_the_precision_of_all_pairs(self) -> None:
+        """Gold has only a third of the true pairs."""
         chance = np.random.default_rng(0)
         margins = np.sort(chance.uniform(1, 2, 30_000))[::-1]
         true = chance.random(30_000) < np.clip((margins - 1) * 2.5, 0, 1)
-        known = true & (chance.random(30_000) < 1 / 3)
-        found = from_gold(margins, known, int(known.sum()), 0.95, sample=True)
-        precision = true[margins > found.threshold].mean()
+        is_sampled = true & (chance.random(30_000) < 1 / 3)
+        choice = from_gold(margins, is_sampled, int(is_sampled.sum()), 0.95, sample=True)
+        precision = true[margins > choice.threshold].mean()
         assert precision == pytest.approx(0.95, abs=0.02)
-        assert found.precision.low <= precision <= found.precision.high
-        assert found.recall.value == pytest.approx(true[margins > found.threshold].sum() / true.sum(), abs=0.01)
+        assert choice.precision.low <= precision <= choice.precision.high
+        assert choice.recall.value == pytest.approx(true[margins > choice.threshold].sum() / true.sum(), abs=0.01)
 
-    def test_what_is_chosen_on_one_half_holds_on_the_other(self) -> None:
+    def test_threshold_of_one_half_has_its_precision_on_the_other(self) -> None:
         chance = np.random.default_rng(1)
-        held = []
+        precisions = []
         for _ in range(50):
             margins = np.sort(chance.uniform(1, 2, 4000))[::-1]
             right = chance.random(4000) < np.clip((margins - 1) * 2.5, 0, 1)
             half = chance.random(4000) < 0.5
-            found = from_gold(margins[half], right[half], int(right[half].sum()), 0.95)
-            held.append(right[~half & (margins > found.threshold)].mean())
-        assert np.mean(held) == pytest.approx(0.95, abs=0.005)
+            choice = from_gold(margins[half], right[half], int(right[half].sum()), 0.95)
+            precisions.append(right[~half & (margins > choice.threshold)].mean())
+        assert np.mean(precisions) == pytest.approx(0.95, abs=0.005)
 
 
 class TestPlanted:
-    def test_wrong_pairs_are_reckoned_from_the_sentences_without_a_translation(self) -> None:
+    def test_wrong_pairs_are_estimated_from_sentences_without_a_translation(self) -> None:
         """Of 400 planted sources 8 are paired at 1.2, none above: 0.02 (2000 - 500) / 0.98 of 500 pairs are wrong."""
         margins = np.repeat([2.0, 1.2], [400, 100])
         planted = PlantedMargins(np.array([2.0] * 90 + [-np.inf] * 10), np.array([1.2] * 8 + [-np.inf] * 392), np.full(7, 9.0))
@@ -93,7 +93,7 @@ class TestPlanted:
         assert (high.threshold, high.precision.value, high.recall.value, high.num_evidence) == (1.2, 1, 0.9, 400)
         assert high.precision.low == pytest.approx(1 - 3.8415 / 400 * 1600 / 400, abs=1e-3)
 
-    def test_the_expectation_is_right_on_drawn_corpora(self) -> None:
+    def test_estimate_is_unbiased_on_random_corpora(self) -> None:
         """2,000 of 6,000 sources have a translation; the others, planted or not, are paired wrongly at random."""
         chance = np.random.default_rng(2)
         wrong = lambda count: np.where(chance.random(count) < 0.5, 1 + chance.exponential(0.06, count), -np.inf)  # noqa: E731
@@ -102,21 +102,21 @@ class TestPlanted:
             drawn = np.concatenate([chance.normal(1.5, 0.15, 2000), wrong(4000)])
             order = np.argsort(-drawn)[: np.isfinite(drawn).sum()]
             planted = PlantedMargins(chance.normal(1.5, 0.15, 900), wrong(900), wrong(900))
-            found = from_planted(drawn[order], planted, (6000, 6000), (0.5, 0.5), min_precision=0.95)
-            right = (drawn[:2000] > found.threshold).sum()
-            true.append(right / (right + 4000 * 0.5 * np.exp(-(found.threshold - 1) / 0.06)))
-            within.append(found.precision.low <= true[-1] <= found.precision.high)
+            choice = from_planted(drawn[order], planted, (6000, 6000), (0.5, 0.5), min_precision=0.95)
+            right = (drawn[:2000] > choice.threshold).sum()
+            true.append(right / (right + 4000 * 0.5 * np.exp(-(choice.threshold - 1) / 0.06)))
+            within.append(choice.precision.low <= true[-1] <= choice.precision.high)
         assert np.mean(true) == pytest.approx(0.95, abs=0.005)
         assert np.mean(within) >= 0.9
 
-    def test_where_every_sentence_is_paired_in_the_end(self) -> None:
+    def test_estimate_holds_where_every_sentence_is_paired(self) -> None:
         """500 of 1,000 sources have a translation, the others are all paired wrongly below: half of the whole list is right, not all."""
         margins, lone = np.linspace(2, 0, 1000), np.linspace(0.95, 0, 500)
         planted = PlantedMargins(np.full(100, 1.5), lone, np.zeros(0))
-        found = from_planted(margins, planted, (1000, 1000), (1, 0), min_precision=0.9)
-        assert found.precision.value == pytest.approx(500 / (margins > found.threshold).sum(), abs=0.05)
+        choice = from_planted(margins, planted, (1000, 1000), (1, 0), min_precision=0.9)
+        assert choice.precision.value == pytest.approx(500 / (margins > choice.threshold).sum(), abs=0.05)
 
-    def test_too_few_are_an_error(self) -> None:
+    def test_too_few_planted_pairs_are_an_error(self) -> None:
         planted = PlantedMargins(np.ones(5), np.full(5, -np.inf), np.full(5, -np.inf))
         with pytest.raises(DataError, match="10 planted sentences without a translation are too few for 50 pairs"):
             from_planted(np.linspace(2, 1, 50), planted, (1000, 1000), (0.5, 0.5), min_precision=0.95)
@@ -124,7 +124,7 @@ class TestPlanted:
 
 @pytest.fixture(scope="module")
 def mined(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the demo corpora all that is needed to decide; the last quarter of gold is left out, to be planted."""
+    """Mine the demo corpora without the pairs that are planted later."""
     folder = tmp_path_factory.mktemp("mined")
     gold = [line.split("\t") for line in (EXAMPLES / "gold.en-de.tsv").read_text().splitlines()]
     random.Random(0).shuffle(gold)
@@ -140,43 +140,43 @@ def mined(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def decided(mined: Path, output: Path, *options: object) -> dict[str, Any]:
+def select(mined: Path, output: Path, *options: object) -> dict[str, Any]:
     figures = output.with_suffix(".json")
     done = miner("mine", "--from-candidates", mined / "out", "--output", output, "--threshold", "auto", *options, "--json", figures)
     assert done.exit_code == 0, done.output
-    found = json.loads(figures.read_text())
+    figures = json.loads(figures.read_text())
     manifest = json.loads((output / "manifest.json").read_text())
-    assert manifest["details"]["choice"] == found["choice"]
-    assert f"expected precision {found['choice']['precision']['value']:.4f}" in done.stdout
-    return found
+    assert manifest["details"]["choice"] == figures["choice"]
+    assert f"expected precision {figures['choice']['precision']['value']:.4f}" in done.stdout
+    return figures
 
 
-def test_gold_chooses_and_the_pairs_are_those_of_that_threshold(mined: Path, tmp_path: Path) -> None:
-    found = decided(mined, tmp_path / "auto", "--precision", "0.9", "--gold", mined / "gold.tsv")
-    assert found["choice"]["by"] == "gold"
-    assert found["precision"] == found["choice"]["precision"]["value"] >= 0.9
-    options = ("--output", tmp_path / "given", "--threshold", repr(found["threshold"]))
+def test_gold_chooses_the_threshold_of_the_bitext(mined: Path, tmp_path: Path) -> None:
+    figures = select(mined, tmp_path / "auto", "--precision", "0.9", "--gold", mined / "gold.tsv")
+    assert figures["choice"]["by"] == "gold"
+    assert figures["precision"] == figures["choice"]["precision"]["value"] >= 0.9
+    options = ("--output", tmp_path / "given", "--threshold", repr(figures["threshold"]))
     assert miner("mine", "--from-candidates", mined / "out", *options).exit_code == 0
     for name in ("bitext.tsv.gz", "bitext.parquet"):
         assert (tmp_path / "auto" / name).read_bytes() == (tmp_path / "given" / name).read_bytes()
 
 
-def test_planted_pairs_choose_and_are_not_in_the_result(mined: Path, tmp_path: Path) -> None:
-    found = decided(mined, tmp_path / "auto", "--planted", mined / "planted.tsv", "--precision", "0.9", "--gold", mined / "gold.tsv")
-    choice = found["choice"]
+def test_planted_pairs_choose_and_are_not_in_the_bitext(mined: Path, tmp_path: Path) -> None:
+    figures = select(mined, tmp_path / "auto", "--planted", mined / "planted.tsv", "--precision", "0.9", "--gold", mined / "gold.tsv")
+    choice = figures["choice"]
     assert (choice["by"], choice["evidence"]) == ("planted", 200)
-    assert choice["precision"]["low"] <= found["precision"] <= choice["precision"]["high"]
-    assert choice["recall"]["low"] <= found["recall"] <= choice["recall"]["high"]
+    assert choice["precision"]["low"] <= figures["precision"] <= choice["precision"]["high"]
+    assert choice["recall"]["low"] <= figures["recall"] <= choice["recall"]["high"]
     planted = set((mined / "planted.tsv").read_text().split("\n"))
     lines = gzip.decompress((tmp_path / "auto" / "bitext.tsv.gz").read_bytes()).decode().splitlines()
     assert not planted & {line.split("\t", 1)[1] for line in lines}
-    again = decided(mined, tmp_path / "auto", "--planted", mined / "planted.tsv", "--precision", "0.9", "--gold", mined / "gold.tsv")
+    again = select(mined, tmp_path / "auto", "--planted", mined / "planted.tsv", "--precision", "0.9", "--gold", mined / "gold.tsv")
     assert again["choice"] == choice
 
 
-class TestCannotBeChosen:
+class TestErrors:
     @pytest.mark.parametrize(
-        ("options", "said"),
+        ("options", "message"),
         [
             (("--threshold", "auto"), "give --gold FILE, or --planted FILE"),
             (("--planted", "planted.tsv"), "--planted is only for --threshold auto"),
@@ -188,27 +188,27 @@ class TestCannotBeChosen:
             (("--threshold", "auto", "--gold", "gold.tsv", "--precision", "1"), "precision: input should be less than 1"),
         ],
     )
-    def test_in_one_line(self, options: tuple[str, ...], said: str, mined: Path, tmp_path: Path) -> None:
+    def test_error_is_one_line(self, options: tuple[str, ...], message: str, mined: Path, tmp_path: Path) -> None:
         (mined / "known.tsv").write_text(
             "".join(f"{line}\tein Satz {at}\n" for at, line in enumerate((EXAMPLES / "en.txt").open()) if at < 9)
         )
-        given = [mined / option if option.endswith(".tsv") else option for option in options]
-        result = miner("mine", "--from-candidates", mined / "out", *given, "--output", tmp_path / "out")
+        arguments = [mined / option if option.endswith(".tsv") else option for option in options]
+        result = miner("mine", "--from-candidates", mined / "out", *arguments, "--output", tmp_path / "out")
         assert result.exit_code == 1, result.output
-        assert said in result.stderr
+        assert message in result.stderr
         assert (result.stdout, result.stderr.count("\n")) == ("", 1)
         assert not (tmp_path / "out").exists()
 
-    @pytest.mark.parametrize(("name", "said"), [("missing.tsv", "no such file"), ("one-column.tsv", "no sentence in column 2")])
-    def test_planted_pairs_before_anything_is_embedded(self, name: str, said: str, mined: Path, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(("name", "message"), [("missing.tsv", "no such file"), ("one-column.tsv", "no sentence in column 2")])
+    def test_invalid_planted_pairs_fail_before_embedding(self, name: str, message: str, mined: Path, tmp_path: Path) -> None:
         (tmp_path / "one-column.tsv").write_text("one\ntwo\n")
         texts = (mined / "en.txt", mined / "de.txt")
         result = miner("mine", *texts, "--threshold", "auto", "--planted", tmp_path / name, "--output", tmp_path / "out")
         assert result.exit_code == 1, result.output
-        assert said in result.stderr
+        assert message in result.stderr
         assert not (tmp_path / "out").exists()
 
-    def test_a_threshold_that_is_no_number_is_wrong_usage(self, tmp_path: Path) -> None:
+    def test_threshold_that_is_no_number_is_wrong_usage(self, tmp_path: Path) -> None:
         result = miner("mine", "a", "b", "--threshold", "high", "--output", tmp_path / "out")
         assert result.exit_code == 2
         assert "'high' is neither a number nor `auto`" in result.stderr

@@ -1,4 +1,4 @@
-"""Pair filters between candidates and pairs: what they drop frees what comes next, and is counted and written out."""
+"""Pair filters before matching: dropped candidates make room for the next best ones, and are counted and written."""
 
 import gzip
 import json
@@ -19,7 +19,7 @@ from miner.tables import DROPPED_PAIRS
 EXAMPLES = Path(__file__).parents[3] / "examples"
 OUTPUTS = ("bitext.tsv.gz", "bitext.parquet", "manifest.json", "dropped.parquet")
 
-# A German text with lines nobody translated, and with the same template for other numbers.
+# A German text with an untranslated line, and with the same template for other numbers.
 ENGLISH = """
 Berlin is the capital of Germany.
 The train leaves at 9:45 from platform 12.
@@ -47,8 +47,8 @@ def contents(output: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The two texts mined without filters."""
-    folder = tmp_path_factory.mktemp("judge")
+    """Mine the two texts without filters."""
+    folder = tmp_path_factory.mktemp("filters")
     (folder / "en.txt").write_text(ENGLISH)
     (folder / "de.txt").write_text(GERMAN)
     sides = (folder / "en.txt", folder / "de.txt", "--source-lang", "en", "--target-lang", "de")
@@ -56,7 +56,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "plain"
 
 
-def test_a_copy_that_is_dropped_frees_the_translation(plain: Path, tmp_path: Path) -> None:
+def test_dropped_copy_makes_room_for_the_translation(plain: Path, tmp_path: Path) -> None:
     copy, translation = (("Berlin is the capital of Germany.", line) for line in GERMAN.splitlines()[:2])
     assert copy in pairs_in(plain)
     told("mine", "--from-candidates", plain, "--output", tmp_path, "--threshold", "0", "--filter", "copies")
@@ -64,9 +64,9 @@ def test_a_copy_that_is_dropped_frees_the_translation(plain: Path, tmp_path: Pat
     assert copy not in pairs_in(tmp_path)
 
 
-def test_what_is_dropped_is_counted_and_written_out(plain: Path, tmp_path: Path) -> None:
-    given = ("--from-candidates", plain, "--output", tmp_path / "out", "--threshold", "0", "--keep-dropped")
-    printed = told("mine", *given, "--filter", "copies", "--filter", "numbers", "--json", tmp_path / "figures.json")
+def test_dropped_candidates_are_counted_and_written(plain: Path, tmp_path: Path) -> None:
+    arguments = ("--from-candidates", plain, "--output", tmp_path / "out", "--threshold", "0", "--keep-dropped")
+    printed = told("mine", *arguments, "--filter", "copies", "--filter", "numbers", "--json", tmp_path / "figures.json")
     table = pq.read_table(tmp_path / "out/dropped.parquet")
     assert table.schema.names == DROPPED_PAIRS.names
     dropped = {(row["source_text"], row["target_text"]): (row["reason"], row["score"]) for row in table.to_pylist()}
@@ -80,13 +80,13 @@ def test_what_is_dropped_is_counted_and_written_out(plain: Path, tmp_path: Path)
     assert {shard["name"]: shard["rows"] for shard in manifest["shards"]}["dropped.parquet"] == len(table)
     assert f"dropped: 1 near copy, {len(table) - 1} numbers disagree" in printed
     before = contents(tmp_path / "out")
-    told("mine", *given, "--filter", "copies", "--filter", "numbers")
+    told("mine", *arguments, "--filter", "copies", "--filter", "numbers")
     assert contents(tmp_path / "out") == before
-    told("mine", *given[:-1])  # another decision, and nobody asks for what it drops
+    told("mine", *arguments[:-1])  # without --keep-dropped and filters
     assert set(contents(tmp_path / "out")) == set(OUTPUTS[:3])
 
 
-def test_filters_that_drop_nothing_change_nothing_but_what_is_recorded(plain: Path, tmp_path: Path) -> None:
+def test_filters_that_drop_nothing_give_the_same_bitext(plain: Path, tmp_path: Path) -> None:
     told("mine", "--from-candidates", plain, "--output", tmp_path, "--threshold", "0", "--filter", "length_ratio=100", "--keep-dropped")
     for name in ("bitext.tsv.gz", "bitext.parquet"):
         assert (tmp_path / name).read_bytes() == (plain / name).read_bytes()
@@ -94,21 +94,21 @@ def test_filters_that_drop_nothing_change_nothing_but_what_is_recorded(plain: Pa
     assert pq.read_metadata(tmp_path / "dropped.parquet").num_rows == 0
 
 
-@pytest.mark.parametrize("given", ["letters=0.2", "colour", "length_ratio=inf"])
-def test_a_filter_that_has_no_part_in_it(given: str, plain: Path, tmp_path: Path) -> None:
-    said = refused("mine", "--from-candidates", plain, "--output", tmp_path / "out", "--filter", given)
-    assert given.partition("=")[0] in said
+@pytest.mark.parametrize("option", ["letters=0.2", "colour", "length_ratio=inf"])
+def test_invalid_filter_is_an_error(option: str, plain: Path, tmp_path: Path) -> None:
+    message = refused("mine", "--from-candidates", plain, "--output", tmp_path / "out", "--filter", option)
+    assert option.partition("=")[0] in message
     assert not (tmp_path / "out").exists()
 
 
 def best_of_both(ranked: list[tuple[float, int, int]], folder: Path) -> list[tuple[float, int, int]]:
-    """Of (-margin, source, target) in order, the best target of each source that has it for a neighbour, and the other way round."""
+    """Return the best target of each source among its neighbours, and the reverse, from sorted (-margin, source, target)."""
     table = pa.concat_tables(pq.read_table(path) for path in sorted(folder.glob("part-*.parquet")))
     pairs = zip(table["source_id"].to_pylist(), table["target_id"].to_pylist(), strict=True)
-    ways = dict(zip(pairs, zip(table["forward"].to_pylist(), table["backward"].to_pylist(), strict=True), strict=True))
+    directions = dict(zip(pairs, zip(table["forward"].to_pylist(), table["backward"].to_pylist(), strict=True), strict=True))
     best: dict[tuple[str, int], tuple[float, int, int]] = {}
     for row in ranked:
-        forward, backward = ways[row[1:]]
+        forward, backward = directions[row[1:]]
         if forward:
             best.setdefault(("source", row[1]), row)
         if backward:
@@ -116,8 +116,8 @@ def best_of_both(ranked: list[tuple[float, int, int]], folder: Path) -> list[tup
     return sorted(set(best.values()))
 
 
-def test_pairs_are_those_of_all_candidates_judged_beforehand(tmp_path: Path) -> None:
-    """Real sentences, all candidates, and bounds that drop many of them. Decided again, and from text in shards."""
+def test_pairs_equal_those_of_filtering_all_candidates_first(tmp_path: Path) -> None:
+    """Bounds that drop many candidates of real sentences; selected from candidates, and mined from text in shards."""
     for name in ("en", "de"):
         lines = (EXAMPLES / f"{name}.txt").read_text(encoding="utf-8").splitlines()[:400]
         (tmp_path / f"{name}.txt").write_text("\n".join(lines), encoding="utf-8")
@@ -126,28 +126,28 @@ def test_pairs_are_those_of_all_candidates_judged_beforehand(tmp_path: Path) -> 
     table = pq.read_table(tmp_path / "all/bitext.parquet")
     bounds = {"copies": 0.1, "junk": 0.3, "numbers": 0.0, "length_ratio": 1.3, "hubs": 3.5}
     ids = [table[name].to_numpy() for name in ("source_id", "target_id")]
-    crowds = np.maximum(*(count_occurrences(side).of(side) for side in ids)) / 4
+    hub_counts = np.maximum(*(count_occurrences(side).of(side) for side in ids)) / 4
     texts = (table[name].to_pylist() for name in ("source_text", "target_text"))
-    verdicts = apply_pair_filters(PairTexts(*texts, ("eng_Latn", "deu_Latn"), crowds), bounds)
-    assert all(verdicts.counts()[known.reason] for name, known in PAIR_FILTERS.items() if name in bounds)
+    decisions = apply_pair_filters(PairTexts(*texts, ("eng_Latn", "deu_Latn"), hub_counts), bounds)
+    assert all(decisions.counts()[pair_filter.reason] for name, pair_filter in PAIR_FILTERS.items() if name in bounds)
     rows = zip(-table["margin"].to_numpy(), *(side.tolist() for side in ids), strict=True)
-    ranked = sorted(row for row, kept in zip(rows, verdicts.kept, strict=True) if kept and -row[0] > 0.9)
+    ranked = sorted(row for row, kept in zip(rows, decisions.kept, strict=True) if kept and -row[0] > 0.9)
     expected = {(source, target) for _, source, target in one_to_one(best_of_both(ranked, tmp_path / "all/candidates"))}
     options = [word for name, bound in bounds.items() for word in ("--filter", f"{name}={bound}")]
-    runs = {"decided": ("--from-candidates", tmp_path / "all"), "sharded": (*sides, "--shards", 3)}
-    for name, given in runs.items():
-        told("mine", *given, "--output", tmp_path / name, "--threshold", "0.9", *options)
-        found = pq.read_table(tmp_path / name / "bitext.parquet")
-        assert set(zip(found["source_id"].to_pylist(), found["target_id"].to_pylist(), strict=True)) == expected
-    one, other = (gzip.decompress((tmp_path / name / "bitext.tsv.gz").read_bytes()) for name in runs)
-    assert one == other
+    runs = {"selected": ("--from-candidates", tmp_path / "all"), "sharded": (*sides, "--shards", 3)}
+    for name, arguments in runs.items():
+        told("mine", *arguments, "--output", tmp_path / name, "--threshold", "0.9", *options)
+        bitext = pq.read_table(tmp_path / name / "bitext.parquet")
+        assert set(zip(bitext["source_id"].to_pylist(), bitext["target_id"].to_pylist(), strict=True)) == expected
+    selected, sharded = (gzip.decompress((tmp_path / name / "bitext.tsv.gz").read_bytes()) for name in runs)
+    assert selected == sharded
 
 
-def test_the_usual_bounds_lose_hardly_a_true_pair_of_the_examples() -> None:
-    """At most one in 200 of any language: the filters are to drop junk, and these are translations."""
+def test_usual_bounds_keep_the_true_pairs_of_the_examples() -> None:
+    """At most one true pair in 200 of any language is dropped."""
     for lang, code in (("de", "deu_Latn"), ("ru", "rus_Cyrl"), ("hi", "hin_Deva")):
         lines = {name: (EXAMPLES / f"{name}.txt").read_text(encoding="utf-8").splitlines() for name in ("en", lang)}
         gold = [tuple(map(int, line.split())) for line in (EXAMPLES / f"gold.en-{lang}.tsv").read_text().splitlines()]
-        sides = [lines["en"][one - 1] for one, _ in gold], [lines[lang][other - 1] for _, other in gold]
-        verdicts = apply_pair_filters(PairTexts(*sides, ("eng_Latn", code), np.ones(len(gold))), PairFilters.USUAL)
-        assert verdicts.kept.mean() > 0.995, verdicts.counts()
+        sides = [lines["en"][source - 1] for source, _ in gold], [lines[lang][target - 1] for _, target in gold]
+        decisions = apply_pair_filters(PairTexts(*sides, ("eng_Latn", code), np.ones(len(gold))), PairFilters.USUAL)
+        assert decisions.kept.mean() > 0.995, decisions.counts()

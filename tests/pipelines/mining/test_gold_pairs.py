@@ -17,7 +17,7 @@ def french(tmp_path: Path) -> Path:
     return tmp_path / "fr.txt"
 
 
-def test_the_file_may_have_a_mark_crlf_blank_lines_and_repeats(tmp_path: Path) -> None:
+def test_file_may_have_a_bom_crlf_blank_lines_and_repeats(tmp_path: Path) -> None:
     (tmp_path / "gold.tsv").write_bytes(b"\xef\xbb\xbf1\t2\r\n\r\n3\t1 \r\n1\t2\r\n007\t5")
     assert gold_pairs.read(str(tmp_path / "gold.tsv")).lines == ((1, 2), (3, 1), (7, 5))
 
@@ -25,14 +25,14 @@ def test_the_file_may_have_a_mark_crlf_blank_lines_and_repeats(tmp_path: Path) -
 @pytest.mark.parametrize(
     "line", [b"source\ttarget", b"1 2", b"1\t2\t0.9", b"-1\t2", b"1\t", b"1.0\t2", b"1\t99999999999999999999", b"\xff\t1"]
 )
-def test_anything_else_is_an_error_with_its_line(line: bytes, tmp_path: Path) -> None:
+def test_invalid_line_is_an_error_with_its_number(line: bytes, tmp_path: Path) -> None:
     (tmp_path / "gold.tsv").write_bytes(b"1\t2\n" + line + b"\n")
     with pytest.raises(DataError, match=r"gold\.tsv:2: not `source line<TAB>target line`, counted from 1; fix or remove the line"):
         gold_pairs.read(str(tmp_path / "gold.tsv"))
 
 
-def test_a_line_that_was_dropped_is_there_but_cannot_be_found(toy_encoder: Path, tmp_path: Path) -> None:
-    """The last line of a TSV with a header is empty: its gold pair counts as one that was missed."""
+def test_gold_pair_of_a_dropped_line_counts_as_missed(toy_encoder: Path, tmp_path: Path) -> None:
+    """The last line of a TSV with a header is empty."""
     (tmp_path / "en.tsv").write_text("text\none two\n\n")
     (tmp_path / "fr.tsv").write_text("text\ntrois quatre\nun deux\n")
     (tmp_path / "gold.tsv").write_text("2\t3\n3\t2\n")
@@ -40,11 +40,11 @@ def test_a_line_that_was_dropped_is_there_but_cannot_be_found(toy_encoder: Path,
     options = ("--encoder", toy_encoder, "--output", tmp_path / "out", "--threshold", "1", "--json", tmp_path / "figures.json")
     result = miner("mine", *files, *options)
     assert result.exit_code == 0, result.output
-    found = json.loads((tmp_path / "figures.json").read_text())
-    assert (found["precision"], found["recall"], found["f1"]) == (1.0, 0.5, pytest.approx(2 / 3))
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert (figures["precision"], figures["recall"], figures["f1"]) == (1.0, 0.5, pytest.approx(2 / 3))
 
 
-def test_a_repeat_on_standard_input_cannot_be_read_again(french: Path, toy_encoder: Path, tmp_path: Path) -> None:
+def test_repeated_line_of_standard_input_is_an_error(french: Path, toy_encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "gold.tsv").write_text("2\t2\n")
     options = ("--gold", tmp_path / "gold.tsv", "--encoder", toy_encoder, "--output", tmp_path / "out")
     result = miner("mine", "-", french, *options, stdin=b"one two\none two\n")
@@ -52,7 +52,7 @@ def test_a_repeat_on_standard_input_cannot_be_read_again(french: Path, toy_encod
     assert result.stderr.endswith("gold.tsv: line 2 of standard input cannot be read again to look it up; give the text as a file\n")
 
 
-def test_a_repeat_in_a_text_that_moved(french: Path, toy_encoder: Path, tmp_path: Path) -> None:
+def test_repeated_line_of_a_moved_text_is_an_error(french: Path, toy_encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "en.txt").write_text("one two\none two\n")
     (tmp_path / "gold.tsv").write_text("2\t2\n")
     assert miner("embed", tmp_path / "en.txt", "--encoder", toy_encoder, "--output", tmp_path / "en").exit_code == 0
@@ -64,8 +64,8 @@ def test_a_repeat_in_a_text_that_moved(french: Path, toy_encoder: Path, tmp_path
     assert "en.txt cannot be looked up: the file moved or changed; embed it again" in result.stderr
 
 
-def test_a_line_that_was_collapsed_cannot_be_followed(toy_encoder: Path, tmp_path: Path) -> None:
-    """Line 2 of the English is line 1 but for its case: the gold pair 2-1 would count as missed, and the right pair as wrong."""
+def test_collapsed_line_is_an_error(toy_encoder: Path, tmp_path: Path) -> None:
+    """English line 2 differs from line 1 only in case: the gold pair 2-1 would count as missed, and the correct pair as wrong."""
     (tmp_path / "en.txt").write_text("One two!\none two\nthree four\n")
     (tmp_path / "fr.txt").write_text("un deux\ntrois quatre\n")
     (tmp_path / "gold.tsv").write_text("2\t1\n3\t2\n")
@@ -76,7 +76,7 @@ def test_a_line_that_was_collapsed_cannot_be_followed(toy_encoder: Path, tmp_pat
     assert miner(*arguments, "--output", tmp_path / "out2").exit_code == 0
 
 
-def test_a_run_that_was_stopped_goes_on_with_other_gold(toy_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_run_resumes_with_other_gold(toy_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "en.txt").write_text("one two\nthree four\n")
     (tmp_path / "fr.txt").write_text("un deux\ntrois quatre\n")
     (tmp_path / "gold.tsv").write_text("1\t1\n2\t2\n")
@@ -90,9 +90,9 @@ def test_a_run_that_was_stopped_goes_on_with_other_gold(toy_encoder: Path, tmp_p
     with monkeypatch.context() as patched:
         patched.setattr(writers, "write_bitext", stopped)
         assert miner(*arguments, "--output", tmp_path / "again").exit_code == 130
-    found = []
+    scores = []
     for output in ("again", "whole"):
         result = miner(*arguments, "--gold", tmp_path / "gold.tsv", "--output", tmp_path / output, "--json", tmp_path / "figures.json")
         assert result.exit_code == 0, result.output
-        found.append([json.loads((tmp_path / "figures.json").read_text())[name] for name in ("precision", "recall")])
-    assert found[0] == found[1] == [1.0, 1.0]
+        scores.append([json.loads((tmp_path / "figures.json").read_text())[name] for name in ("precision", "recall")])
+    assert scores[0] == scores[1] == [1.0, 1.0]

@@ -1,4 +1,4 @@
-"""The whole way from two sides to pairs: against the dense reference, against gold, again, and with what cannot be mined."""
+"""`miner mine` from two sides to pairs: against the dense reference and gold, on reruns, and for invalid sides."""
 
 import gzip
 import itertools
@@ -43,7 +43,7 @@ def random_sides() -> tuple[np.ndarray, np.ndarray]:
 
 
 def adversarial_sides() -> tuple[np.ndarray, np.ndarray]:
-    """True pairs, some more than once on one side or both, and sentences without a vector."""
+    """Return true pairs, some repeated on one side or both, and sentences without a vector."""
     x, y = random_sides()
     y[:60] = x[:60]
     y[60:80] = x[0]
@@ -74,7 +74,7 @@ def test_pairs_equal_the_dense_reference(sides: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("margin", MARGINS)
 def test_every_margin_and_retrieval_equals_the_dense_reference(margin: str, tmp_path: Path) -> None:
-    """In one output folder: the neighbours are found once, the rest is decided anew. The sides come in several shards."""
+    """All in one output folder, which is searched once. The sides have several shards."""
     x, y = adversarial_sides()
     x_ids, y_ids = dense.ids(len(x), 2), dense.ids(len(y), 3)
     source, target = dense.write_corpus(tmp_path / "x", x_ids, x, shards=3), dense.write_corpus(tmp_path / "y", y_ids, y, shards=2)
@@ -85,7 +85,7 @@ def test_every_margin_and_retrieval_equals_the_dense_reference(margin: str, tmp_
         assert pairs_in(tmp_path / "out") == dense.mine(x, y, x_ids, y_ids, 3, margin, retrieval, threshold)
 
 
-def test_a_shard_may_be_empty(tmp_path: Path) -> None:
+def test_empty_shards_are_mined(tmp_path: Path) -> None:
     x, y = adversarial_sides()
     x_ids, y_ids = dense.ids(len(x), 2), dense.ids(len(y), 3)
     source = dense.write_corpus(tmp_path / "x", x_ids, x, shards=2, row_group_rows=7)
@@ -96,38 +96,38 @@ def test_a_shard_may_be_empty(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Three of ten number words, in English and in French: 50 true pairs among 60 English and 70 French lines, and gold."""
+    """Return sentences of three number words in English and French, 50 true pairs among 60 and 70 lines, and gold."""
     chosen = random.Random(0).sample(list(itertools.combinations(range(10), 3)), 80)
     shuffled = random.Random(1)
     english, french = chosen[:60], chosen[:50] + chosen[60:]
     shuffled.shuffle(english)
     shuffled.shuffle(french)
-    # The first English sentence with a translation comes again at the end, with other spaces, and gold names the copy alone.
-    first = next(at for at, sentence in enumerate(english) if sentence in french)
+    # The first English sentence with a translation is repeated at the end with other spaces, and gold has only the copy.
+    first = next(row for row, sentence in enumerate(english) if sentence in french)
     lines = [" ".join(ENGLISH[word] for word in sentence) for sentence in english]
     lines.append(f"  {lines[first]}\t")
-    gold = {at: french.index(sentence) for at, sentence in enumerate(english) if sentence in french}
+    gold = {row: french.index(sentence) for row, sentence in enumerate(english) if sentence in french}
     gold[len(english)] = gold.pop(first)
     folder = tmp_path_factory.mktemp("texts")
     files = {name: folder / name for name in ("en.txt", "fr.txt", "gold.tsv")}
     files["en.txt"].write_text("".join(f"{line}\n" for line in lines))
     files["fr.txt"].write_text("".join(" ".join(FRENCH[word] for word in sentence) + "\n" for sentence in french))
-    files["gold.tsv"].write_text("".join(f"{one + 1}\t{other + 1}\n" for one, other in gold.items()))
+    files["gold.tsv"].write_text("".join(f"{source + 1}\t{target + 1}\n" for source, target in gold.items()))
     return files
 
 
 @pytest.fixture(scope="module")
 def text_run(texts: dict[str, Path], toy_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], str]:
-    """The output, the figures and the summary of mining these texts."""
+    """Return the output folder, the figures and the summary."""
     folder = tmp_path_factory.mktemp("text-run")
     options = ("--gold", texts["gold.tsv"], "--json", folder / "figures.json", "--source-lang", "en", "--target-lang", "fr")
     printed = told("mine", texts["en.txt"], texts["fr.txt"], "--output", folder / "out", "--encoder", toy_encoder, *options)
     return folder / "out", json.loads((folder / "figures.json").read_text()), printed
 
 
-def test_text_with_gold_gives_the_true_pairs_and_the_figures(text_run: tuple[Path, dict[str, Any], str]) -> None:
-    output, found, _ = text_run
-    assert set(found) == {
+def test_text_with_gold_is_scored(text_run: tuple[Path, dict[str, Any], str]) -> None:
+    output, figures, _ = text_run
+    assert set(figures) == {
         "sentences",
         "unique",
         "pairs",
@@ -140,20 +140,20 @@ def test_text_with_gold_gives_the_true_pairs_and_the_figures(text_run: tuple[Pat
         "recall",
         "f1",
     }
-    assert found["sentences"] == {"source": 61, "target": 70}
-    assert found["unique"] == {"source": 60, "target": 70}
-    assert found["threshold"] == MARGINS["ratio"].default_threshold
-    right = sum([FRENCH[ENGLISH.index(word)] for word in row[1].split()] == row[2].split() for row in rows_in(output))
-    assert right >= 40
-    assert found["recall"] == right / 50
-    assert found["precision"] == right / found["pairs"]
-    assert found["f1"] == pytest.approx(2 * right / (found["pairs"] + 50))
-    assert {"sentences", "embeddings", "search", "mine"} <= set(found["seconds"])
+    assert figures["sentences"] == {"source": 61, "target": 70}
+    assert figures["unique"] == {"source": 60, "target": 70}
+    assert figures["threshold"] == MARGINS["ratio"].default_threshold
+    num_correct = sum([FRENCH[ENGLISH.index(word)] for word in row[1].split()] == row[2].split() for row in rows_in(output))
+    assert num_correct >= 40
+    assert figures["recall"] == num_correct / 50
+    assert figures["precision"] == num_correct / figures["pairs"]
+    assert figures["f1"] == pytest.approx(2 * num_correct / (figures["pairs"] + 50))
+    assert {"sentences", "embeddings", "search", "mine"} <= set(figures["seconds"])
 
 
-def test_the_summary_tells_the_figures_and_shows_pairs_from_the_best_to_the_last(text_run: tuple[Path, dict[str, Any], str]) -> None:
-    output, found, printed = text_run
-    for line in ("source: 61 sentences, 60 unique", f"{found['pairs']} pairs above", f"F1 {found['f1']:.4f}", str(output / OUTPUTS[0])):
+def test_summary_has_figures_and_example_pairs(text_run: tuple[Path, dict[str, Any], str]) -> None:
+    output, figures, printed = text_run
+    for line in ("source: 61 sentences, 60 unique", f"{figures['pairs']} pairs above", f"F1 {figures['f1']:.4f}", str(output / OUTPUTS[0])):
         assert line in printed
     examples = [float(line.split()[0]) for line in printed.splitlines() if "  |  " in line]
     assert len(examples) == 10
@@ -162,9 +162,7 @@ def test_the_summary_tells_the_figures_and_shows_pairs_from_the_best_to_the_last
     np.testing.assert_allclose([examples[0], examples[-1]], [margins[0], margins[-1]], atol=1e-4)
 
 
-def test_the_written_pairs_are_plain_sorted_and_tell_where_they_come_from(
-    texts: dict[str, Path], text_run: tuple[Path, dict[str, Any], str]
-) -> None:
+def test_bitext_is_sorted_and_has_files_and_lines(texts: dict[str, Path], text_run: tuple[Path, dict[str, Any], str]) -> None:
     rows, table = rows_in(text_run[0]), pq.read_table(text_run[0] / "bitext.parquet").to_pylist()
     assert [row[1:] for row in rows] == [[row["source_text"], row["target_text"]] for row in table]
     np.testing.assert_allclose([float(row[0]) for row in rows], [row["margin"] for row in table], atol=1e-8)
@@ -176,14 +174,14 @@ def test_the_written_pairs_are_plain_sorted_and_tell_where_they_come_from(
         assert all(" ".join(lines[row[f"{side}_line"] - 1].split()) == row[f"{side}_text"] for row in table)
 
 
-def test_a_text_with_quotes_and_tabs_survives(toy_encoder: Path, tmp_path: Path) -> None:
+def test_text_keeps_quotes_and_loses_tabs(toy_encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text('one "two, ""three\tfour"\none two\n')
     (tmp_path / "b.txt").write_text("un 'deux trois quatre\nsept huit\n")
     told("mine", tmp_path / "a.txt", tmp_path / "b.txt", "--output", tmp_path / "out", "--encoder", toy_encoder, "--threshold", "1")
     assert rows_in(tmp_path / "out")[0][1:] == ['one "two, ""three four"', "un 'deux trois quatre"]
 
 
-def test_a_terminal_without_the_letters_is_no_error(toy_encoder: Path, tmp_path: Path) -> None:
+def test_terminal_charset_without_a_letter_is_no_error(toy_encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one two \N{SNOWMAN}\n", encoding="utf-8")
     text = str(tmp_path / "a.txt")
     options = ["--output", str(tmp_path / "out"), "--threshold", "0", "--encoder", str(toy_encoder), "--no-report"]
@@ -192,7 +190,7 @@ def test_a_terminal_without_the_letters_is_no_error(toy_encoder: Path, tmp_path:
     assert "one two ?  |  one two ?" in result.stdout
 
 
-def test_folders_of_embed_and_index_give_the_pairs_of_their_text(
+def test_embedded_and_indexed_sides_give_the_pairs_of_their_text(
     texts: dict[str, Path], text_run: tuple[Path, dict[str, Any], str], toy_encoder: Path, tmp_path: Path
 ) -> None:
     embedded, indexed = tmp_path / "embedded", tmp_path / "indexed"
@@ -213,19 +211,21 @@ def test_standard_input_cannot_be_both_sides(tmp_path: Path) -> None:
     assert "both standard input" in refused("mine", "-", "-", "--output", tmp_path / "out")
 
 
-def test_a_corpus_mined_against_itself_finds_itself(tmp_path: Path) -> None:
+def test_corpus_mined_against_itself_pairs_each_sentence_with_itself(tmp_path: Path) -> None:
     ids = dense.ids(40, 0)
     corpus = dense.write_corpus(tmp_path / "x", ids, dense.unit(40, 16, 0))
     told("mine", corpus, corpus, "--output", tmp_path / "out")
-    assert {(source, target) for _, source, target in pairs_in(tmp_path / "out")} == {(one, one) for one in ids.tolist()}
+    assert {(source, target) for _, source, target in pairs_in(tmp_path / "out")} == {
+        (sentence_id, sentence_id) for sentence_id in ids.tolist()
+    }
 
 
-class TestAgain:
-    """A second run in the same folder."""
+class TestRerun:
+    """A second run into the same folder."""
 
     @pytest.fixture(scope="class")
     def run(self, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
-        """Source, target, and the output of a first run."""
+        """Return source, target and the output of a first run."""
         folder, vectors = tmp_path_factory.mktemp("first"), zip("xy", adversarial_sides(), strict=True)
         sides = [dense.write_corpus(folder / name, dense.ids(len(v), i), v, shards=2) for i, (name, v) in enumerate(vectors)]
         told("mine", *sides, "--output", folder / "out")
@@ -233,10 +233,10 @@ class TestAgain:
 
     @pytest.fixture
     def first(self, run: tuple[Path, Path, Path], tmp_path: Path) -> tuple[Path, Path, Path]:
-        """The same, with an output for one test."""
+        """Return the same, with a copy of the output for one test."""
         return *run[:2], shutil.copytree(run[2], tmp_path / "out")
 
-    def test_the_same_gives_the_same_bytes_and_keeps_what_is_there(self, first: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    def test_same_settings_give_the_same_bytes_and_keep_shards(self, first: tuple[Path, Path, Path], tmp_path: Path) -> None:
         source, target, output = first
         before = contents(output)
         shards = {path: path.stat().st_mtime_ns for path in output.rglob("part-*.parquet")}
@@ -246,14 +246,14 @@ class TestAgain:
         told("mine", source, target, "--output", tmp_path / "elsewhere")
         assert contents(tmp_path / "elsewhere") == before
 
-    def test_other_decisions_give_what_a_fresh_run_gives(self, first: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    def test_other_settings_of_the_selection_give_the_bytes_of_a_new_run(self, first: tuple[Path, Path, Path], tmp_path: Path) -> None:
         source, target, output = first
         options = ("--margin", "distance", "--retrieval", "intersection", "--threshold", "0.01")
         told("mine", source, target, "--output", output, *options)
         told("mine", source, target, "--output", tmp_path / "fresh", *options)
         assert contents(output) == contents(tmp_path / "fresh")
 
-    def test_a_run_that_was_stopped_goes_on(self, first: tuple[Path, Path, Path]) -> None:
+    def test_stopped_run_resumes(self, first: tuple[Path, Path, Path]) -> None:
         source, target, output = first
         before = contents(output)
         for name in ("manifest.json", "bitext.tsv.gz", "candidates/manifest.json", "neighbours/forward/manifest.json"):
@@ -263,13 +263,13 @@ class TestAgain:
         told("mine", source, target, "--output", output)
         assert contents(output) == before
 
-    def test_another_k_is_an_error_that_names_both(self, first: tuple[Path, Path, Path]) -> None:
+    def test_another_k_is_an_error_that_names_both_values(self, first: tuple[Path, Path, Path]) -> None:
         source, target, output = first
         before = contents(output)
         assert "k 4, now 5" in refused("mine", source, target, "--output", output, "--k", 5)
         assert contents(output) == before
 
-    def test_other_sides_are_mined_anew(self, first: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    def test_other_sides_are_mined_again(self, first: tuple[Path, Path, Path], tmp_path: Path) -> None:
         source, _, output = first
         y = dense.unit(50, 16, 8)
         other = dense.write_corpus(tmp_path / "other", dense.ids(50, 9), y)

@@ -1,4 +1,4 @@
-"""`miner score`: the margins of line pairs, against those of mining, and what it does with lines that are none."""
+"""`miner score`: the margins of line pairs against those of mining, and lines without a sentence."""
 
 import gzip
 import json
@@ -9,6 +9,8 @@ import command
 import pytest
 from command import miner, told
 
+from miner.choices import MARGINS
+from miner.config.commands import ScoreConfig
 from pipelines.mining import score
 
 ENGLISH = ["one two", "three four five", "six seven", "two three", "one two", "nine ten one", "three four five", "one", "four six"]
@@ -24,7 +26,7 @@ def scored(output: Path, *arguments: object) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Read, not changed."""
+    """Return the two texts, which tests do not change."""
     folder = tmp_path_factory.mktemp("texts")
     (folder / "en.txt").write_text("".join(f"{line}\n" for line in ENGLISH))
     (folder / "fr.txt").write_text("".join(f"{line}\n" for line in FRENCH))
@@ -33,32 +35,38 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def candidates(texts: tuple[Path, Path], toy_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of these texts; k is as large as they are."""
+    """Mine the texts with k as large as they are."""
     output = tmp_path_factory.mktemp("candidates") / "mined"
     told("mine", *texts, "--output", output, "--encoder", toy_encoder, "--k", 9)
     return output
 
 
 def mined(output: Path, *arguments: object) -> dict[tuple[str, str], str]:
-    """Pair -> margin, as `miner mine` gives it to every pair."""
+    """Return the margin of every pair, as `miner mine` computes it."""
     told("mine", *arguments, "--output", output, "--retrieval", "all")
     rows = [line.split("\t") for line in gzip.decompress((output / "bitext.tsv.gz").read_bytes()).decode().splitlines()]
     return {(row[1], row[2]): row[0] for row in rows}
 
 
-@pytest.mark.parametrize("margin", ["ratio", "distance", "absolute"])
-def test_every_line_gets_the_margin_of_mining_repeats_and_all(
-    margin: str, texts: tuple[Path, Path], candidates: Path, toy_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("margin", MARGINS)
+def test_every_line_has_the_margin_of_mining(
+    margin: str, texts: tuple[Path, Path], candidates: Path, toy_encoder: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(score, "BLOCK_BYTES", 4 * 32 * 2)  # two pairs at a time
     expected = mined(tmp_path / "mined", "--from-candidates", candidates, "--margin", margin)
     rows = scored(tmp_path / "scored.tsv", *texts, "--encoder", toy_encoder, "--k", "9", "--margin", margin, "--shards", "3")
     assert [tuple(row[1:]) for row in rows] == list(zip(ENGLISH, FRENCH, strict=True))
     assert [row[0] for row in rows] == [expected[row[1], row[2]] for row in rows]
 
 
-def test_a_background_widens_where_neighbours_are_looked_for(texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
-    """Text or folder, with sentences of the bitext in it or not: as mining the bitext and the background together."""
+def test_small_blocks_give_the_same_bytes(texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
+    for name, block_bytes in (("default", score.BLOCK_BYTES), ("two-pairs", 4 * 32 * 2)):
+        paths = {"source": str(texts[0]), "target": str(texts[1]), "output": str(tmp_path / name)}
+        score.run(ScoreConfig(**paths, encoder=str(toy_encoder), k=9), block_bytes=block_bytes)
+    assert (tmp_path / "two-pairs").read_bytes() == (tmp_path / "default").read_bytes()
+
+
+def test_background_is_searched_for_neighbours(texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
+    """A background is text or a folder, and may contain sentences of the bitext. The margins are those of mining both together."""
     more = {"en": ["three four five", "one ten ten", "five six"], "fr": ["un dix dix", "deux trois", "cinq cinq six", "huit"]}
     wide = []
     for text, (name, lines) in zip(texts, more.items(), strict=True):
@@ -81,7 +89,7 @@ def test_one_file_of_two_columns_gives_the_bytes_of_two_files(texts: tuple[Path,
     assert (tmp_path / "one/scored.tsv.gz").read_bytes() == (tmp_path / "two/scored.tsv.gz").read_bytes()
 
 
-def test_lines_without_a_sentence_keep_their_place(toy_encoder: Path, tmp_path: Path) -> None:
+def test_lines_without_a_sentence_keep_their_position(toy_encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "en.txt").write_bytes(b"one two\n\nthree\xff\n  four\tfive \nsix\nunknown\n")
     (tmp_path / "fr.txt").write_bytes(b"un deux\nun\ntrois\nquatre cinq\n \nunknown\n")
     options = ("--encoder", toy_encoder, "--json", tmp_path / "figures.json")
@@ -90,61 +98,61 @@ def test_lines_without_a_sentence_keep_their_place(toy_encoder: Path, tmp_path: 
         ["one two", "un deux"], ["", "un"], ["", "trois"], ["four five", "quatre cinq"], ["six", ""], ["unknown", "unknown"]
     ]  # fmt: skip
     assert [math.isnan(float(row[0])) for row in rows] == [False, True, True, False, True, True]
-    found = json.loads((tmp_path / "figures.json").read_text())
-    assert {name: found[name] for name in ("lines", "scored", "dropped", "without_margin")} == {
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert {name: figures[name] for name in ("lines", "scored", "dropped", "without_margin")} == {
         "lines": 6, "scored": 2, "dropped": 3, "without_margin": 1
     }  # fmt: skip
-    assert found["unique"] == {"source": 4, "target": 5}
+    assert figures["unique"] == {"source": 4, "target": 5}
 
 
-class TestCannotBeScored:
+class TestErrors:
     def refused(self, *arguments: object, output: Path, encoder: Path) -> str:
-        """What is said of it; nothing was written."""
-        said = command.refused("score", *arguments, "--output", output, "--encoder", encoder)
+        """Return the error message; nothing is written."""
+        message = command.refused("score", *arguments, "--output", output, "--encoder", encoder)
         assert not list(output.parent.glob(f"{output.name}*"))
-        return said
+        return message
 
     @pytest.mark.parametrize("longer", [0, 1])
     def test_sides_of_different_length(self, longer: int, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
         sides = list(texts)
         sides[longer] = tmp_path / "longer.txt"
         sides[longer].write_text(texts[longer].read_text() + "six\n")
-        said = self.refused(*sides, output=tmp_path / "out.tsv", encoder=toy_encoder)
-        assert f"{sides[1 - longer]}: ends after 9 lines, and {sides[longer]} goes on" in said
+        message = self.refused(*sides, output=tmp_path / "out.tsv", encoder=toy_encoder)
+        assert f"{sides[1 - longer]}: ends after 9 lines, and {sides[longer]} goes on" in message
 
-    def test_texts_that_are_missing_or_empty(self, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
-        said = self.refused(texts[0], tmp_path / "no.txt", output=tmp_path / "out.tsv", encoder=toy_encoder)
-        assert "no.txt: no such file" in said
+    def test_missing_or_empty_text(self, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
+        message = self.refused(texts[0], tmp_path / "no.txt", output=tmp_path / "out.tsv", encoder=toy_encoder)
+        assert "no.txt: no such file" in message
         (tmp_path / "empty.txt").write_text("")
-        said = self.refused(tmp_path / "empty.txt", tmp_path / "empty.txt", output=tmp_path / "out.tsv", encoder=toy_encoder)
-        assert "not one sentence" in said
+        message = self.refused(tmp_path / "empty.txt", tmp_path / "empty.txt", output=tmp_path / "out.tsv", encoder=toy_encoder)
+        assert "not one sentence" in message
 
-    def test_an_output_that_is_a_folder(self, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
+    def test_output_that_is_a_folder(self, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
         assert "a folder; name a file to write" in command.refused("score", *texts, "--output", tmp_path, "--encoder", toy_encoder)
         assert not tmp_path.with_name(f"{tmp_path.name}.work").exists()
 
-    def test_an_output_that_is_read_or_whose_work_is_of_others(self, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
+    def test_output_that_is_an_input_or_has_foreign_work(self, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
         (tmp_path / "pairs.tsv").write_text("one\teins\n")
         columns = ("--source-column", "1", "--target-column", "2", "--output", tmp_path / "pairs.tsv")
         assert "both input and output" in command.refused("score", tmp_path / "pairs.tsv", *columns, "--encoder", toy_encoder)
         assert (tmp_path / "pairs.tsv").read_text() == "one\teins\n"
         (tmp_path / "out.tsv.work").mkdir()
         (tmp_path / "out.tsv.work" / "theirs").write_text("x")
-        said = command.refused("score", *texts, "--output", tmp_path / "out.tsv", "--encoder", toy_encoder)
-        assert "contains theirs, which `miner score` did not write" in said
+        message = command.refused("score", *texts, "--output", tmp_path / "out.tsv", "--encoder", toy_encoder)
+        assert "contains theirs, which `miner score` did not write" in message
         assert (tmp_path / "out.tsv.work" / "theirs").read_text() == "x"
 
     def test_several_files_or_standard_input(self, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
-        said = self.refused(texts[0].with_name("*.txt"), texts[1], output=tmp_path / "out.tsv", encoder=toy_encoder)
-        assert "matches 2 files" in said
+        message = self.refused(texts[0].with_name("*.txt"), texts[1], output=tmp_path / "out.tsv", encoder=toy_encoder)
+        assert "matches 2 files" in message
         assert "standard input cannot be scored" in self.refused("-", texts[1], output=tmp_path / "out.tsv", encoder=toy_encoder)
 
-    def test_a_background_of_another_encoder_or_none(self, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
+    def test_background_that_is_missing_or_of_another_encoder(self, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
         background = ("--background-target", tmp_path / "background")
         assert "background: no such file" in self.refused(*texts, *background, output=tmp_path / "out.tsv", encoder=toy_encoder)
         assert miner("embed", texts[1], "--output", tmp_path / "background").exit_code == 0
-        said = self.refused(*texts, *background, output=tmp_path / "out.tsv", encoder=toy_encoder)
-        assert "background was embedded by static-" in said
+        message = self.refused(*texts, *background, output=tmp_path / "out.tsv", encoder=toy_encoder)
+        assert "background was embedded by static-" in message
 
     def test_one_file_without_its_columns_is_wrong_usage(self, texts: tuple[Path, Path], tmp_path: Path) -> None:
         result = miner("score", texts[0], "--source-column", "1", "--output", tmp_path / "out.tsv")
