@@ -40,7 +40,7 @@ class ThresholdChoice:
     threshold: float
     precision: PrecisionEstimate
     recall: PrecisionEstimate
-    num_evidence: int  # pairs that gold judges, gold pairs of a sample that were mined, or planted sentences without a translation
+    num_evidence: int  # pairs compared with gold, gold pairs of a sample that were mined, or planted sentences without a translation
 
     def figures(self) -> dict[str, Any]:
         """Return the choice as manifests and --json show it."""
