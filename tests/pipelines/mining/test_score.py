@@ -118,7 +118,7 @@ class TestErrors:
         sides[longer] = tmp_path / "longer.txt"
         sides[longer].write_text(texts[longer].read_text() + "six\n")
         message = self.refused(*sides, output=tmp_path / "out.tsv", encoder=toy_encoder)
-        assert f"{sides[1 - longer]}: ends after 9 lines, and {sides[longer]} goes on" in message
+        assert f"{sides[1 - longer]}: ends after 9 lines, and {sides[longer]} continues" in message
 
     def test_missing_or_empty_text(self, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
         message = self.refused(texts[0], tmp_path / "no.txt", output=tmp_path / "out.tsv", encoder=toy_encoder)
