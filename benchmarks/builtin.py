@@ -1,8 +1,8 @@
-"""How well an encoder finds translations in text it was not trained on: WMT news, XNLI captions and talk, Tatoeba.
+"""Measure how well an encoder retrieves translations on text it was not trained on: WMT news, XNLI captions and talk, Tatoeba.
 
     python benchmarks/builtin.py --data DATA [--encoder builtin]
 
-DATA is the folder `configs/builtin_data.py` reads. Retrieval accuracy in percent, the mean of both directions, English against each
+DATA is the folder that `configs/builtin_data.py` reads. Retrieval accuracy in percent, the mean of both directions, English against each
 language: the last 2,000 lines of the WMT news test sets (2013 for cs de es fr hu it ru, the newest one of 2014 to 2022 for the
 others), 1,200 premises of the XNLI test set, and the Tatoeba test set. News and XNLI by ratio margin with k = 4, and by cosine.
 """
@@ -17,14 +17,14 @@ from statistics import mean
 from miner.encoders import Encoder, load_encoder
 from miner.evaluation import tatoeba
 from miner.evaluation.inputs import encode
-from miner.evaluation.retrieval import accuracy, find, hits
+from miner.evaluation.retrieval import accuracy, hits, retrieve
 from miner.evaluation.tasks import TatoebaTask
 
 MULTI = ("cs", "de", "es", "fr", "hu", "it", "ru")
 PAIRS = ("fi", "hi", "ja", "pl", "ro", "tr", "uk", "zh")
 XNLI = ("ar", "bg", "de", "el", "ko", "sw", "th", "ur", "vi", "zh")
-NEWS_LINES, XNLI_LINES, SHORTEST = 2000, 1200, 40
-# The languages the encoder is held to on news.
+NEWS_LINES, XNLI_LINES, MIN_XNLI_CHARACTERS = 2000, 1200, 40
+# The target languages of the built-in encoder.
 TATOEBA_26 = "deu fra spa ita por nld rus ukr pol ces hun fin swe dan tur ell bul ron heb ara hin cmn jpn kor vie ind"
 
 Lines = tuple[list[str], list[str]]  # English, other
@@ -53,7 +53,7 @@ def xnli(data: Path) -> dict[str, Lines]:
     premises = defaultdict(list)
     for lang, premise, *_ in rows(data / "nli/xnli.test.tsv.gz"):
         premises[lang].append(premise)
-    first = {text: row for row, text in reversed(list(enumerate(premises["en"]))) if len(text) > SHORTEST}
+    first = {text: row for row, text in reversed(list(enumerate(premises["en"]))) if len(text) > MIN_XNLI_CHARACTERS}
     kept = sorted(first.values())[:XNLI_LINES]
     return {lang: ([premises["en"][row] for row in kept], [premises[lang][row] for row in kept]) for lang in XNLI}
 
@@ -66,8 +66,8 @@ def report(name: str, encoder: Encoder, sets: Mapping[str, Lines]) -> None:
     scores = {}
     for lang, (english, other) in sets.items():
         vectors = encode(encoder, english + other)
-        found = find(vectors[: len(english)], vectors[len(english) :], k=4)
-        scores[lang] = 100 * accuracy(hits(found["ratio"])).mean, 100 * accuracy(hits(found["cosine"])).mean
+        answers = retrieve(vectors[: len(english)], vectors[len(english) :], k=4)
+        scores[lang] = 100 * accuracy(hits(answers["ratio"])).mean, 100 * accuracy(hits(answers["cosine"])).mean
     print(f"{name}: margin {mean(margin for margin, _ in scores.values()):.2f}, cosine {mean(cosine for _, cosine in scores.values()):.2f}")
     print("  " + "  ".join(f"{lang} {margin:.1f}" for lang, (margin, _) in scores.items()))
 

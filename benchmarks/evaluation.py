@@ -1,8 +1,8 @@
-"""Every evaluation on real files: its command, its figures, its time and its memory, as the table of evaluation.md.
+"""Run every evaluation on real files and print the table of evaluation.md: command, figures, time and memory.
 
 python benchmarks/evaluation.py --data DATA [--encoder builtin] [--only sts bucc ...]
 
-DATA is laid out as configs/eval.yaml says. BUCC's own files may not be passed on, so the demo corpora are put into its layout.
+DATA has the layout of configs/eval.yaml. BUCC's own files may not be redistributed, so the demo corpora are written in its layout.
 """
 
 import argparse
@@ -21,16 +21,16 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
-DEV = 0.3  # share of the demo's sentences, and of its gold pairs, that are the dev split
-LANGUAGES, LINES = 100, 1000  # of the suite over many languages
+DEV_SHARE = 0.3  # of the demo's sentences and gold pairs
+NUM_LANGUAGES, NUM_LINES = 100, 1000  # of the suite over many languages
 
 
 @dataclass(frozen=True)
 class Case:
-    """A command, and what of its figures is shown: name -> the way there."""
+    """A command, and the figures to print."""
 
     command: str
-    shown: dict[str, str] = field(default_factory=dict)
+    figures: dict[str, str] = field(default_factory=dict)  # label -> path in the JSON, such as mean.accuracy
 
 
 NEWS = "{data}/eval/classification/masakhanews_headlines.tsv.gz"
@@ -93,41 +93,41 @@ def main() -> None:
     parser.add_argument("--data", required=True)
     parser.add_argument("--encoder", default="builtin")
     parser.add_argument("--only", nargs="+", help="tasks")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     print("| command: `miner eval` ... | figures | seconds | peak memory |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        prepare(Path(folder), given.encoder)
-        hundred(Path(given.data) / "eval" / "tatoeba", Path(folder) / "hundred")
-        places = {"data": given.data, "made": folder, "examples": str(EXAMPLES)}
+        prepare(Path(folder), arguments.encoder)
+        write_hundred_languages(Path(arguments.data) / "eval" / "tatoeba", Path(folder) / "hundred")
+        folders = {"data": arguments.data, "made": folder, "examples": str(EXAMPLES)}
         for case in CASES:
-            if given.only is None or case.command.split()[0] in given.only:
-                print(row(case, places, given.encoder, Path(folder) / "figures.json"), flush=True)
+            if arguments.only is None or case.command.split()[0] in arguments.only:
+                print(run_case(case, folders, arguments.encoder, Path(folder) / "figures.json"), flush=True)
 
 
-def row(case: Case, places: dict[str, str], encoder: str, figures: Path) -> str:
-    """Run a command in a process of its own -> its row."""
-    words = shlex.split(case.command.format(**places))
+def run_case(case: Case, folders: dict[str, str], encoder: str, json_file: Path) -> str:
+    """Run a command in a process of its own and return its table row."""
+    words = shlex.split(case.command.format(**folders))
     options = [] if words[0] in NO_ENCODER else ["--encoder", encoder]
     start = time.perf_counter()
-    process = subprocess.Popen([*MINER, "eval", *words, *options, "--json", str(figures)], stdout=subprocess.DEVNULL)
-    _, status, used = os.wait4(process.pid, 0)
-    took = time.perf_counter() - start
+    process = subprocess.Popen([*MINER, "eval", *words, *options, "--json", str(json_file)], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - start
     if status:
         sys.exit(f"{case.command}: failed")
-    found = json.loads(figures.read_text())
-    shown = ", ".join(f"{name} {at(found, way):.4f}" for name, way in case.shown.items())
-    command = case.command.format(**{name: name.upper() for name in places}).replace(f"{ROOT}/", "")
-    return f"| `{command}` | {shown} | {took:.1f} | {used.ru_maxrss / 2**20:.2f} GB |"  # Linux tells KB
+    figures = json.loads(json_file.read_text())
+    cells = ", ".join(f"{label} {figure_at(figures, path):.4f}" for label, path in case.figures.items())
+    command = case.command.format(**{name: name.upper() for name in folders}).replace(f"{ROOT}/", "")
+    return f"| `{command}` | {cells} | {seconds:.1f} | {usage.ru_maxrss / 2**20:.2f} GB |"  # Linux reports KB
 
 
-def at(found: Any, way: str) -> float:
-    for name in way.split("."):
-        found = found[name]
-    return float(found)
+def figure_at(figures: Any, path: str) -> float:
+    for key in path.split("."):
+        figures = figures[key]
+    return float(figures)
 
 
 def prepare(folder: Path, encoder: str) -> None:
-    """The demo corpora in BUCC's layout, and mined pairs of two of them."""
+    """Write the demo corpora in BUCC's layout, and mine two of them."""
     for lang in ("de", "hi", "ru"):
         split(folder, lang)
     sides = [str(EXAMPLES / f"{lang}.txt") for lang in ("en", "de")]
@@ -135,16 +135,16 @@ def prepare(folder: Path, encoder: str) -> None:
     subprocess.run([*MINER, "mine", *sides, *options, "--output", str(folder / "mined")], check=True, stdout=subprocess.DEVNULL)
 
 
-def hundred(tatoeba: Path, folder: Path) -> None:
-    """A suite over LANGUAGES languages of LINES sentences: those of Tatoeba with most, their lines numbered where they come again.
+def write_hundred_languages(tatoeba: Path, folder: Path) -> None:
+    """Write a suite over the NUM_LANGUAGES largest languages of Tatoeba, with NUM_LINES sentences each; repeated lines get a number.
 
-    Labels are the lengths of the translations: of no interest but for the time it takes to learn them.
+    Labels are classes of the length of the translation; they only serve to measure the time of training.
     """
     pairs = {path.name.split(".")[1][:3]: gzip.decompress(path.read_bytes()).decode().splitlines() for path in sorted(tatoeba.iterdir())}
     folder.mkdir()
     rows = ["lang\tsplit\tlabel\ttext"]
-    for lang in sorted(pairs, key=lambda lang: -len(pairs[lang]))[:LANGUAGES]:
-        cells = [pairs[lang][number % len(pairs[lang])].split("\t") for number in range(LINES)]
+    for lang in sorted(pairs, key=lambda lang: -len(pairs[lang]))[:NUM_LANGUAGES]:
+        cells = [pairs[lang][number % len(pairs[lang])].split("\t") for number in range(NUM_LINES)]
         mine = [cell if number < len(pairs[lang]) else [f"{text} {number}" for text in cell] for number, cell in enumerate(cells)]
         write(folder / f"tatoeba.{lang}-eng.tsv", ("\t".join(cell) for cell in mine))
         rows += [f"{lang}\t{('train', 'test')[n % 2]}\t{min(3, len(english) // 15)}\t{text}" for n, (text, english) in enumerate(mine)]
@@ -156,18 +156,21 @@ def hundred(tatoeba: Path, folder: Path) -> None:
 
 
 def split(folder: Path, lang: str) -> None:
-    """Deal out the sentences of English and another language to dev and test; both sides of a gold pair come together."""
-    chance = random.Random(lang)
+    """Split the sentences of English and another language into dev and test, with both sides of a gold pair in one split."""
+    rng = random.Random(lang)
     gold = [tuple(map(int, line.split("\t"))) for line in lines(EXAMPLES / f"gold.en-{lang}.tsv")]
     texts = {side: lines(EXAMPLES / f"{side}.txt") for side in ("en", lang)}
-    in_dev = {side: {number: chance.random() < DEV for number in range(1, len(texts[side]) + 1)} for side in texts}
-    for one, other in gold:
-        in_dev[lang][other] = in_dev["en"][one]
-    for name, wanted in (("dev", True), ("test", False)):
+    in_dev = {side: {number: rng.random() < DEV_SHARE for number in range(1, len(texts[side]) + 1)} for side in texts}
+    for source, target in gold:
+        in_dev[lang][target] = in_dev["en"][source]
+    for name, is_dev in (("dev", True), ("test", False)):
         for side, sentences in texts.items():
-            rows = (f"{side}-{number}\t{text}" for number, text in enumerate(sentences, start=1) if in_dev[side][number] == wanted)
+            rows = (f"{side}-{number}\t{text}" for number, text in enumerate(sentences, start=1) if in_dev[side][number] == is_dev)
             write(folder / f"en-{lang}.{name}.{side}", rows)
-        write(folder / f"en-{lang}.{name}.gold", (f"en-{one}\t{lang}-{other}" for one, other in gold if in_dev["en"][one] == wanted))
+        write(
+            folder / f"en-{lang}.{name}.gold",
+            (f"en-{source}\t{lang}-{target}" for source, target in gold if in_dev["en"][source] == is_dev),
+        )
 
 
 def lines(path: Path) -> list[str]:

@@ -51,7 +51,7 @@ class BitextPart:
     ids: Mapping[str, Ids]  # by side: (n,)
     skeletons: Mapping[str, Ids]  # by side: (n,), equal for sentences that differ only in case, punctuation and spaces
     margins: Floats  # (n,)
-    filter_scores: Mapping[str, Floats]  # by pair filter: (n,), NaN where the filter cannot judge or was not run
+    filter_scores: Mapping[str, Floats]  # by pair filter: (n,), NaN where the filter gives no score or was not run
     languages: tuple[str, str]
 
     def __len__(self) -> int:
@@ -133,7 +133,7 @@ def evaluate(
     if not parts:
         raise DataError(f"{folder}: no pairs; mine with a lower --threshold")
     bitext = _concatenate(parts, _language_scores(uri, parts, max_language_pairs, batch_rows))
-    precision = known_pairs.judge(bitext.ids["source"], bitext.ids["target"], bitext.margins) if known_pairs else None
+    precision = known_pairs.measure_precision(bitext.ids["source"], bitext.ids["target"], bitext.margins) if known_pairs else None
     return BitextResult(bitext, _top_hubs(uri, bitext, hub_counts) if hub_counts else None, precision)
 
 

@@ -41,7 +41,7 @@ class GoldPairs:
     def num_gold(self) -> int:
         return len(self.pairs) + self.missing
 
-    def judge(self, source_ids: Ids, target_ids: Ids, margins: Floats) -> "GoldReport":
+    def measure_precision(self, source_ids: Ids, target_ids: Ids, margins: Floats) -> "GoldReport":
         return GoldReport(curve(margins, self.is_gold(source_ids, target_ids), self.num_gold), self.num_gold)
 
     def is_gold(self, source_ids: Ids, target_ids: Ids) -> Bools:
@@ -88,7 +88,7 @@ class ReviewMarks:
     uri: str
     right: dict[tuple[int, int], bool]
 
-    def judge(self, source_ids: Ids, target_ids: Ids, margins: Floats) -> "ReviewReport":
+    def measure_precision(self, source_ids: Ids, target_ids: Ids, margins: Floats) -> "ReviewReport":
         """Raise DataError if no marked pair is in the bitext."""
         marks = [self.right.get(pair) for pair in zip(source_ids.tolist(), target_ids.tolist(), strict=True)]
         is_marked = np.array([mark is not None for mark in marks], dtype=bool)

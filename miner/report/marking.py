@@ -26,7 +26,7 @@ def section(mined: MinedBitext) -> Section:
     form = element("form", *(_pair(number, *pair) for number, pair in enumerate(pairs)), footer, id="marks", data_key=storage.key(pairs))
     note = (
         f"{len(rows)} pairs: up to {SAMPLE_PER_LEVEL}, drawn at random, from each of {len(levels)} equally large levels of margin. "
-        "Mark those that you can judge, then miner eval bitext DIR --gold marks.tsv reports the precision above every level. "
+        "Mark the pairs that you understand; miner eval bitext DIR --gold marks.tsv reports the precision above every level. "
         "Marks are stored in this browser until you download them."
     )
     return Section("Right or wrong?", note, [form])

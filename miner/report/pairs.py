@@ -36,7 +36,7 @@ def sections(mined: MinedBitext, known_pairs: KnownPairs | None, identify: bool)
     if isinstance(known_pairs, GoldPairs) and is_right is not None:
         precision = [_gold_section(curve(mined.margins, is_right, known_pairs.num_gold), known_pairs.num_gold)]
     elif isinstance(known_pairs, ReviewMarks):
-        precision = [_marks_section(known_pairs.judge(*mined.ids(), mined.margins))]
+        precision = [_marks_section(known_pairs.measure_precision(*mined.ids(), mined.margins))]
     languages = _languages(mined) if identify else []
     return [margins, *precision, _yield(mined.margins), _lengths(mined, is_right), *hubs, *languages, marking.section(mined)]
 

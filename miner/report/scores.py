@@ -82,13 +82,13 @@ def _test_figures(row: Figures) -> Figures:
 
 
 def sections(figures_by_name: Mapping[str, Figures]) -> list[Section]:
-    found: list[Section] = []
+    drawn: list[Section] = []
     for number, (name, figures) in enumerate(figures_by_name.items()):
         try:
-            found += _sections(number, name, figures)
+            drawn += _sections(number, name, figures)
         except (KeyError, TypeError, ValueError, AttributeError):
             logger.warning("%s.json is left out: not written by `miner eval`", name)
-    return found
+    return drawn
 
 
 def _sections(number: int, title: str, figures: Figures) -> list[Section]:
@@ -119,7 +119,7 @@ def _value_table(title: str, chart: ValueTable, figures: Figures) -> Section:
 def _suite_sections(name: str, title: str, figures: Figures) -> list[Section]:
     """Return the scores of all encoders side by side, then the chart of each task with several groups."""
     encoders: Mapping[str, Mapping[str, Figures]] = {encoder: figures["encoders"][encoder] for encoder in figures["names"]}
-    found = [_suite_scores(name, title, figures)]
+    drawn = [_suite_scores(name, title, figures)]
     task_titles = list(dict.fromkeys(task_title for tasks in encoders.values() for task_title in tasks))
     for number, task_title in enumerate(task_titles):
         by_encoder = {encoder: tasks[task_title] for encoder, tasks in encoders.items() if task_title in tasks}
@@ -128,8 +128,8 @@ def _suite_sections(name: str, title: str, figures: Figures) -> list[Section]:
         if isinstance(chart, BarChart):
             rows = {encoder: of_task for encoder, task_figures in by_encoder.items() if (of_task := groups(chart, task_figures))}
             if max(map(len, rows.values()), default=0) > 1:
-                found.append(_bar_section(f"{name}-{number}", task_title, chart, rows))
-    return found
+                drawn.append(_bar_section(f"{name}-{number}", task_title, chart, rows))
+    return drawn
 
 
 def _suite_scores(name: str, title: str, figures: Figures) -> Section:

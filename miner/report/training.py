@@ -47,19 +47,19 @@ def sections(lines: Mapping[str, Line]) -> list[Section]:
     losses = {name: line for name, line in lines.items() if name not in NOT_LOSSES}
     if set(losses) - {"loss"} and len(losses) == 2:
         losses = {"loss": losses["loss"]}  # the only term equals the sum
-    found = []
+    drawn = []
     if losses:
         last_values = ", ".join(f"{name} {line[-1, 1]:.4f}" for name, line in losses.items())
-        found.append(_section("loss", "Loss", f"The mean over the steps between two entries. At the end: {last_values}.", losses))
+        drawn.append(_section("loss", "Loss", f"The mean over the steps between two entries. At the end: {last_values}.", losses))
     if "score" in lines:
         best = lines["score"][lines["score"][:, 1].argmax()]
         note = f"On held-out data. The best is {best[1]:.4f}, after step {best[0]:,.0f}; that encoder is kept."
-        found.append(_section("score", "Score", note, {"score": lines["score"]}))
+        drawn.append(_section("score", "Score", note, {"score": lines["score"]}))
     for name, title in RATES.items():
         if name in lines:
             note = "At each step." if name == "lr" else "Mean number of examples per second since the start."
-            found.append(_section(name.replace("_", "-"), title, note, {title.lower(): lines[name]}))
-    return found
+            drawn.append(_section(name.replace("_", "-"), title, note, {title.lower(): lines[name]}))
+    return drawn
 
 
 def _section(name: str, title: str, note: str, lines: Mapping[str, Line]) -> Section:
