@@ -99,7 +99,7 @@ def test_saved_classifier_is_tested_without_training(loss: str, model: Path, tmp
     message = refused("eval", "pair-classification", "--test", unknown, "--encoder", encoder)
     assert "the classifier does not know the label 'neither', only low, high" in message
     (encoder / f"{loss}.safetensors").write_bytes(b"broken")
-    assert "not a classifier of `miner train`" in refused("eval", "pair-classification", "--test", test, "--encoder", encoder)
+    assert "not a classifier from `miner train`" in refused("eval", "pair-classification", "--test", test, "--encoder", encoder)
 
 
 def test_heads_survive_saving_and_loading(tmp_path: Path) -> None:
