@@ -1,6 +1,6 @@
-"""What `training_study.py` trains on and tests with: small files made of DATA, and a small transformer of random weights.
+"""Training and test data of `training_study.py`: small files derived from DATA, and a small transformer with random weights.
 
-Five languages: English, German, Spanish, French and Dutch. Nothing that is trained on stands in the test sets.
+Five languages: English, German, Spanish, French and Dutch. The training data contains no text of the test sets.
 """
 
 import gzip
@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 OTHERS = ("de", "es", "fr", "nl")
 TATOEBA = {"de": "deu", "es": "spa", "fr": "fra", "nl": "nld"}
 XNLI = ("en", "de", "es", "fr")
-FEW = 1000  # sentence pairs of "a few"
+FEW_PAIRS = 1000
 VOCABULARY, WIDTH, LAYERS = 8000, 64, 2
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 
@@ -28,12 +28,12 @@ def rows(path: Path) -> Iterator[list[str]]:
 
 
 def write(path: Path, header: str, table: Rows) -> None:
-    """A TSV with a header; a tab or a line break stands in no cell."""
+    """Write a TSV with a header; cells contain no tabs or line breaks."""
     path.write_text("".join("\t".join(row) + "\n" for row in [header.split(), *table]), encoding="utf-8")
 
 
-def held_out(data: Path) -> dict[str, list[tuple[str, str]]]:
-    """Language -> English and its translations: the Tatoeba test set, 1,000 pairs of each."""
+def read_test_pairs(data: Path) -> dict[str, list[tuple[str, str]]]:
+    """Return the Tatoeba test set: language -> 1,000 pairs of English and translation."""
     files = {lang: data / f"eval/tatoeba/tatoeba.{code}-eng.tsv.gz" for lang, code in TATOEBA.items()}
     return {lang: [(english, other) for other, english in rows(path)] for lang, path in files.items()}
 
@@ -41,23 +41,23 @@ def held_out(data: Path) -> dict[str, list[tuple[str, str]]]:
 def prepare(data: Path, folder: Path) -> None:
     """Write the files of all sources, and the tokenizer and the random transformer of each seed."""
     folder.mkdir(parents=True, exist_ok=True)
-    tested = {text for pairs in held_out(data).values() for pair in pairs for text in pair}
+    test_texts = {text for pairs in read_test_pairs(data).values() for pair in pairs for text in pair}
     words = [(lang, english, other) for lang, english, other in rows(data / "lexicons/muse.en-xx.tsv.gz") if lang in OTHERS]
     write(folder / "words.tsv", "lang en xx", words)
     for lang in OTHERS:
-        table = [f"{english} {other}\n" for of, english, other in words if of == lang and " " not in english + other]
+        table = [f"{english} {other}\n" for word_lang, english, other in words if word_lang == lang and " " not in english + other]
         (folder / f"en-{lang}.txt").write_text("".join(table), encoding="utf-8")
     pairs = [
-        row for row in rows(data / "train/tatoeba.en-xx.tsv.gz") if row[0] in OTHERS and len(row[1]) < 100 and not tested & set(row[1:])
+        row for row in rows(data / "train/tatoeba.en-xx.tsv.gz") if row[0] in OTHERS and len(row[1]) < 100 and not test_texts & set(row[1:])
     ]
     write(folder / "pairs.tsv", "lang en xx", pairs)
-    write(folder / "few.tsv", "lang en xx", pairs[:: len(pairs) // FEW])
-    groups = list(sentences(data, tested))
+    write(folder / "few.tsv", "lang en xx", pairs[:: len(pairs) // FEW_PAIRS])
+    groups = list(sentences(data, test_texts))
     write(folder / "groups.tsv", "group lang text", groups)
     write(folder / "text.tsv", "lang text", [row[1:] for row in groups])
     xnli = {part: [row for row in rows(data / f"nli/xnli.{part}.tsv.gz") if row[0] in XNLI] for part in ("dev", "test")}
     write(folder / "xnli.tsv", "lang premise hypothesis label", [*xnli["dev"], *xnli["test"]])
-    for part, lang in (("test", "en"), *(("dev", lang) for lang in XNLI[1:])):  # to classify: the larger part is trained on
+    for part, lang in (("test", "en"), *(("dev", lang) for lang in XNLI[1:])):  # classification: train on the larger part
         write(folder / f"xnli.{part}.{lang}.tsv", "lang premise hypothesis label", [row for row in xnli[part] if row[0] == lang])
     write(folder / "paraphrases.tsv", "lang en xx", paraphrases(data))
     sick = list(rows(data / "nli/sick.en-ja-nl.train.tsv.gz"))
@@ -69,25 +69,25 @@ def prepare(data: Path, folder: Path) -> None:
     save_tokenizer(folder / "tokenizer", [text for row in [*words, *pairs] for text in row[1:]] + [row[2] for row in groups])
 
 
-def sentences(data: Path, tested: set[str]) -> Iterator[tuple[str, str, str]]:
-    """Group, language and text: what the STS benchmark's training set says in all five languages (machine translated)."""
+def sentences(data: Path, test_texts: set[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield group, language and text of the STS benchmark's training set in all five languages (machine translated)."""
     for lang in ("en", *OTHERS):
         for name, text in rows(data / f"train/stsb_mt_train_MACHINE/{lang}.tsv.gz"):
-            if text not in tested:
+            if text not in test_texts:
                 yield name, lang, text
 
 
 def paraphrases(data: Path) -> Iterator[tuple[str, str, str]]:
-    """Language, English and translation: of PAWS-X's paraphrases, each with its own translation and with that of the other."""
+    """Yield language, English and translation of PAWS-X's paraphrases, each with its own translation and that of the other."""
     pairs = {
         (lang, part, row): sides
         for part in ("dev", "test")
         for lang, row, *sides, label in rows(data / f"eval/classification/pawsx.{part}.tsv.gz")
         if label == "1"
     }
-    for (lang, *of), translated in pairs.items():
-        if lang in OTHERS and ("en", *of) in pairs:
-            yield from ((lang, english, other) for english in pairs["en", *of] for other in translated)
+    for (lang, *key), translations in pairs.items():
+        if lang in OTHERS and ("en", *key) in pairs:
+            yield from ((lang, english, other) for english in pairs["en", *key] for other in translations)
 
 
 def save_tokenizer(folder: Path, texts: Iterable[str]) -> None:
@@ -102,7 +102,7 @@ def save_tokenizer(folder: Path, texts: Iterable[str]) -> None:
 
 
 def save_random(folder: Path, tokenizer: Path, seed: int) -> None:
-    """A transformer of XLM-R's architecture, of which nothing is trained."""
+    """Save a transformer of XLM-R's architecture with random weights."""
     transformers.AutoTokenizer.from_pretrained(tokenizer).save_pretrained(folder)
     config = transformers.XLMRobertaConfig(
         vocab_size=VOCABULARY, hidden_size=WIDTH, num_hidden_layers=LAYERS, num_attention_heads=2, intermediate_size=2 * WIDTH,

@@ -1,9 +1,9 @@
-"""What `training_study.py` compares: each method as the parts of a config, DATA/ standing for the folder of its files."""
+"""The methods that `training_study.py` compares, as sections of a config; DATA/ stands for the data folder."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
-RANDOM, WORDS, TRANSLATIONS, NOTHING = "random", "words", "parallel", ""  # what a method goes on from
+RANDOM, WORDS, TRANSLATIONS, NOTHING = "random", "words", "parallel", ""  # the encoder that a method starts from
 
 Values = dict[str, Any]
 
@@ -15,7 +15,7 @@ class Method:
     training: Values
     encoder: Values = field(default_factory=dict)
     evaluation: Values | None = None
-    start: str = WORDS  # another method, or RANDOM weights; NOTHING where the encoder comes from the data
+    start: str = WORDS  # a method, RANDOM weights, or NOTHING for an encoder built from the data
 
 
 PAIRS = {"source": "en", "target": "xx", "lang": "lang"}
@@ -31,8 +31,8 @@ def steps(count: int = STEPS, batch: int = BATCH, lr: float = 2e-3) -> Values:
     return {"steps": count, "batch_size": batch, "lr": lr}
 
 
-def contrast(**more: Any) -> Values:
-    return {"loss": "info_nce", "temperature": 0.05, **more}
+def contrast(**settings: Any) -> Values:
+    return {"loss": "info_nce", "temperature": 0.05, **settings}
 
 
 LEXICON = {"strategy": "parallel", "name": "words", "files": ["DATA/words.tsv"], "columns": PAIRS}
@@ -47,13 +47,13 @@ RELATION = {"strategy": "labelled_pairs", "name": "relation", "files": ["DATA/nl
 LABELLED = {"strategy": "labelled_pairs", "columns": {"lang": "lang", **PAIR}, "labels": LABELS, "code_switch": LEXICONS}
 ACCURACY = {"metric": "accuracy", "columns": PAIR, "every": 100_000}
 SWITCHED = {**PARALLEL, "view": "same", "code_switch": LEXICONS}
-# Paraphrases and their translations: each row of a pair with its translation, and with that of what it paraphrases.
+# Each text of a paraphrase pair with its own translation, and with that of its paraphrase.
 PARAPHRASES = {**PARALLEL, "name": "paraphrases", "files": ["DATA/paraphrases.tsv"]}
 STATIC = {"kind": "static", "dim": 64, "spelling_buckets": 16384, "vocabulary": {"size": 8000}}
 
 
-def momentum(of: float) -> Values:
-    return {"loss": "momentum", "temperature": 0.04, "momentum": of, "queue": 4096, "data": ["pairs"]}
+def momentum(value: float) -> Values:
+    return {"loss": "momentum", "temperature": 0.04, "momentum": value, "queue": 4096, "data": ["pairs"]}
 
 
 def groups(**loss: Any) -> Method:
@@ -68,24 +68,24 @@ def static(count: int) -> Method:
     return Method([PARALLEL], [contrast(two_way=True)], steps(count, 256, 8e-3), STATIC, start=NOTHING)
 
 
-def classifier(trained: str, tested: list[str], max_tokens: int, *more: Values) -> Method:
-    """Relations of pairs, read as one, with another loss between each pair and its code-switched view."""
-    data, evaluation = [{**LABELLED, "files": [trained]}], {**ACCURACY, "files": tested}
+def classifier(train_file: str, test_files: list[str], max_tokens: int, *losses: Values) -> Method:
+    """Classify pairs read as one sequence, with further losses between each pair and its code-switched view."""
+    data, evaluation = [{**LABELLED, "files": [train_file]}], {**ACCURACY, "files": test_files}
     encoder = {"pooling": "cls", "max_tokens": max_tokens}
-    return Method(data, [{"loss": "classification"}, *more], steps(1500, 32, 1e-3), encoder, evaluation, TRANSLATIONS)
+    return Method(data, [{"loss": "classification"}, *losses], steps(1500, 32, 1e-3), encoder, evaluation, TRANSLATIONS)
 
 
-def sick(*more: Values) -> Method:
-    """Trained on English and Dutch pairs, tested on Dutch ones."""
-    return classifier("DATA/sick.tsv", ["DATA/sick.nl.tsv"], 36, *more)
+def sick(*losses: Values) -> Method:
+    """Train on English and Dutch pairs, test on Dutch ones."""
+    return classifier("DATA/sick.tsv", ["DATA/sick.nl.tsv"], 36, *losses)
 
 
-def xnli(*more: Values) -> Method:
-    """Trained on English pairs, tested on those of other languages."""
-    return classifier("DATA/xnli.test.en.tsv", [f"DATA/xnli.dev.{lang}.tsv" for lang in ("de", "es", "fr")], 64, *more)
+def xnli(*losses: Values) -> Method:
+    """Train on English pairs, test on other languages."""
+    return classifier("DATA/xnli.test.en.tsv", [f"DATA/xnli.dev.{lang}.tsv" for lang in ("de", "es", "fr")], 64, *losses)
 
 
-BESIDE: dict[str, list[Values]] = {
+ADDED_LOSSES: dict[str, list[Values]] = {
     "": [],
     " + contrast": [{"loss": "info_nce", "temperature": 1.0}],
     " + label contrast": [{"loss": "label_contrast", "temperature": 1.0}],
@@ -125,6 +125,6 @@ METHODS = {
     ),
     "static, one step": static(1),
     "static": static(STEPS),
-    **{f"sick, classification{name}": sick(*losses) for name, losses in BESIDE.items()},
-    **{f"xnli, classification{name}": xnli(*losses) for name, losses in BESIDE.items()},
+    **{f"sick, classification{name}": sick(*losses) for name, losses in ADDED_LOSSES.items()},
+    **{f"xnli, classification{name}": xnli(*losses) for name, losses in ADDED_LOSSES.items()},
 }

@@ -1,11 +1,11 @@
-"""What training takes: its speed beside sentence-transformers' trainer, its memory with and without gradient caching; and kills.
+"""Training: speed against the trainer of sentence-transformers, memory with and without gradient cache, and killed runs.
 
-    python benchmarks/training.py speed     (wants `pip install datasets` for the other trainer)
+    python benchmarks/training.py speed     (needs `pip install datasets` for sentence-transformers)
     python benchmarks/training.py memory
-    python benchmarks/training.py soak      (kills a run at random moments, resumes it, and compares its encoder with an undisturbed one)
+    python benchmarks/training.py soak      (kills and resumes a run at random moments; its encoder must equal that of an uninterrupted one)
 
-The transformer has random weights, XLM-R's architecture and tokens learned from the demo corpora; pairs are lines of the demo
-corpora. Line i of one does not translate line i of the other, which neither speed nor memory feels.
+The transformer has random weights, XLM-R's architecture and a tokenizer trained on the demo corpora. Pairs are lines of the demo
+corpora; they are not translations, which affects neither speed nor memory.
 """
 
 import argparse
@@ -32,17 +32,17 @@ SIZES = {"tiny": (64, 2), "small": (384, 6)}  # width, layers
 MAX_TOKENS, VOCABULARY = 32, 8000
 
 
-def lines(name: str) -> list[str]:
+def read_lines(name: str) -> list[str]:
     return (EXAMPLES / f"{name}.txt").read_text(encoding="utf-8").splitlines()
 
 
 def prepare(folder: Path, size: str) -> None:
-    """A model, and pairs of English and German lines."""
+    """Write a model, and pairs of English and German lines."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     tokenizer.train_from_iterator(
-        lines("en") + lines("de"), trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=special, show_progress=False)
+        read_lines("en") + read_lines("de"), trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=special, show_progress=False)
     )
     tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
     names = {"bos_token": "<s>", "cls_token": "<s>", "sep_token": "</s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
@@ -54,12 +54,12 @@ def prepare(folder: Path, size: str) -> None:
     )  # fmt: skip
     torch.manual_seed(0)
     transformers.XLMRobertaModel(config).save_pretrained(folder / "model")
-    pairs = [f"{a}\t{b}\n" for a, b in zip(lines("en"), lines("de"), strict=False)]
+    pairs = [f"{a}\t{b}\n" for a, b in zip(read_lines("en"), read_lines("de"), strict=False)]
     (folder / "pairs.tsv").write_text("en\tde\n" + "".join(pairs), encoding="utf-8")
 
 
-def ours(folder: Path, batch: int, steps: int, cache: int | None, dtype: str) -> float:
-    """Train by `miner`; the seconds that the steps take."""
+def time_miner(folder: Path, batch: int, steps: int, cache: int | None, dtype: str) -> float:
+    """Train with `miner`; return the seconds of the steps."""
     from miner.training import run
     from miner.training.config import TrainConfig
 
@@ -75,20 +75,20 @@ def ours(folder: Path, batch: int, steps: int, cache: int | None, dtype: str) ->
     return float(last["examples"] / last["examples_per_second"])
 
 
-class Clock(transformers.TrainerCallback):  # type: ignore[misc]
-    """When the steps of the other trainer began and ended: without the model card it makes before them."""
+class StepTimer(transformers.TrainerCallback):  # type: ignore[misc]
+    """Record when the steps of sentence-transformers start and end, without the model card it writes first."""
 
-    began = ended = 0.0
+    start = end = 0.0
 
     def on_epoch_begin(self, *_: object, **__: object) -> None:
-        self.began = self.began or time.perf_counter()
+        self.start = self.start or time.perf_counter()
 
     def on_step_end(self, *_: object, **__: object) -> None:
-        self.ended = time.perf_counter()
+        self.end = time.perf_counter()
 
 
-def theirs(folder: Path, batch: int, steps: int, dtype: str) -> float:
-    """Train by sentence-transformers; the seconds that the steps take."""
+def time_sentence_transformers(folder: Path, batch: int, steps: int, dtype: str) -> float:
+    """Train with sentence-transformers; return the seconds of the steps."""
     import datasets
     from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -97,50 +97,53 @@ def theirs(folder: Path, batch: int, steps: int, dtype: str) -> float:
     model.max_seq_length = MAX_TOKENS
     rows = [line.split("\t") for line in (folder / "pairs.tsv").read_text(encoding="utf-8").splitlines()[1:]]
     table = pa.table({"anchor": [row[0] for row in rows], "positive": [row[1] for row in rows]})
-    # With a fingerprint of its own: to find one, dill would have to pickle Arrow's types, which it cannot.
+    # Set a fingerprint, since dill cannot pickle Arrow types to compute one.
     data = datasets.Dataset(datasets.table.InMemoryTable(table), fingerprint="pairs")
     with tempfile.TemporaryDirectory() as output:
         arguments = SentenceTransformerTrainingArguments(
             output_dir=output, per_device_train_batch_size=batch, max_steps=steps, learning_rate=1e-4, save_strategy="no", report_to="none",
             logging_steps=20, disable_tqdm=True, bf16=dtype == "bfloat16", fp16=dtype == "float16", use_cpu=not torch.cuda.is_available(),
         )  # fmt: skip
-        loss, clock = MultipleNegativesRankingLoss(model, scale=20), Clock()
-        trainer = SentenceTransformerTrainer(model=model, args=arguments, train_dataset=data, loss=loss, callbacks=[clock])
+        loss, timer = MultipleNegativesRankingLoss(model, scale=20), StepTimer()
+        trainer = SentenceTransformerTrainer(model=model, args=arguments, train_dataset=data, loss=loss, callbacks=[timer])
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.train()
-        return clock.ended - clock.began
+        return timer.end - timer.start
 
 
 def speed(arguments: argparse.Namespace) -> None:
-    """Both trainers in turn, so that whatever else the machine does meets both."""
+    """Time both trainers alternately, so that other load affects both."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prepare(folder, arguments.size)
-        taken: dict[str, list[float]] = {"miner": [], "sentence-transformers": []}
+        seconds_by_trainer: dict[str, list[float]] = {"miner": [], "sentence-transformers": []}
         for _ in range(arguments.rounds):
-            taken["miner"].append(ours(folder, arguments.batch, arguments.steps, None, arguments.dtype))
-            taken["sentence-transformers"].append(theirs(folder, arguments.batch, arguments.steps, arguments.dtype))
-    for name_, seconds in taken.items():
+            size = arguments.batch, arguments.steps
+            seconds_by_trainer["miner"].append(time_miner(folder, *size, None, arguments.dtype))
+            seconds_by_trainer["sentence-transformers"].append(
+                time_sentence_transformers(folder, arguments.batch, arguments.steps, arguments.dtype)
+            )
+    for trainer, seconds in seconds_by_trainer.items():
         rates = [arguments.batch * arguments.steps / second for second in seconds]
-        print(f"{name_}: median {statistics.median(rates):,.0f} pairs/s of {', '.join(f'{rate:,.0f}' for rate in rates)}")
+        print(f"{trainer}: median {statistics.median(rates):,.0f} pairs/s of {', '.join(f'{rate:,.0f}' for rate in rates)}")
 
 
 def memory(_: argparse.Namespace) -> None:
-    """The most memory that processes of their own take."""
+    """Print the peak memory of one process per batch size and cache."""
     for batch, cache in ((128, None), (128, 64), (4096, 64), (4096, None)):
-        command = [sys.executable, __file__, "one", "--batch", str(batch), "--cache", str(cache or 0)]
+        command = [sys.executable, __file__, "memory-of", "--batch", str(batch), "--cache", str(cache or 0)]
         print(subprocess.run(command, check=True, capture_output=True, text=True).stdout, end="")
 
 
-def one(arguments: argparse.Namespace) -> None:
+def print_peak_memory(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as name:
         prepare(Path(name), "tiny")
-        ours(Path(name), arguments.batch, 2, arguments.cache or None, "float32")
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"batch {arguments.batch}, {f'{arguments.cache} texts at a time' if arguments.cache else 'all at once'}: {most:,.0f} MB")
+        time_miner(Path(name), arguments.batch, 2, arguments.cache or None, "float32")
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"batch {arguments.batch}, {f'{arguments.cache} texts at a time' if arguments.cache else 'all at once'}: {peak_mb:,.0f} MB")
 
 
-SOAKED = """
+SOAK_CONFIG = """
 encoder: {{kind: transformer, model: {folder}/model, pooling: mean, max_tokens: 32}}
 data: [{{strategy: parallel, files: [{folder}/pairs.tsv], columns: {{source: en, target: de}}, swap: true}}]
 objective: [{{loss: momentum, queue: 1000, momentum: 0.9}}, {{loss: mlm}}]
@@ -150,27 +153,27 @@ evaluation: {{files: [{folder}/pairs.tsv], columns: {{source: en, target: de}}, 
 
 
 def soak(arguments: argparse.Namespace) -> None:
-    """Kill `miner train` between its start and its end, as often as it takes to end, and again from the beginning."""
-    chance, kills, rounds = random.Random(arguments.seed), 0, 0
+    """Kill and resume `miner train` at random moments until it completes, and repeat for the given time."""
+    generator, kills, rounds = random.Random(arguments.seed), 0, 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prepare(folder, "tiny")
-        (folder / "config.yaml").write_text(SOAKED.format(folder=folder))
-        began = time.monotonic()
-        train(folder, "whole", None)
-        whole = time.monotonic() - began
-        while not rounds or time.monotonic() - began < 60 * arguments.minutes:
+        (folder / "config.yaml").write_text(SOAK_CONFIG.format(folder=folder))
+        start = time.monotonic()
+        train(folder, "uninterrupted", None)
+        run_seconds = time.monotonic() - start
+        while not rounds or time.monotonic() - start < 60 * arguments.minutes:
             shutil.rmtree(folder / "killed", ignore_errors=True)
-            while not train(folder, "killed", chance.uniform(0.2, 1.0) * whole):
+            while not train(folder, "killed", generator.uniform(0.2, 1.0) * run_seconds):
                 kills += 1
             rounds += 1
-            if different := filecmp.dircmp(folder / "whole" / "encoder", folder / "killed" / "encoder").diff_files:
+            if different := filecmp.dircmp(folder / "uninterrupted" / "encoder", folder / "killed" / "encoder").diff_files:
                 sys.exit(f"round {rounds}, after {kills} kills: {', '.join(different)} differ")
-    print(f"undisturbed {whole:.1f} s; {rounds} rounds, {kills} kills: every file of the encoder is the same")
+    print(f"uninterrupted {run_seconds:.1f} s; {rounds} rounds, {kills} kills: every file of the encoder is the same")
 
 
 def train(folder: Path, output: str, seconds: float | None) -> bool:
-    """Run `miner train --resume`, and kill it after some seconds; whether it ended by itself."""
+    """Run `miner train --resume` and kill it after `seconds`; return whether it completed."""
     command = [sys.executable, "-m", "miner.cli.main", "train", str(folder / "config.yaml"), "--output", str(folder / output), "--resume"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -183,7 +186,7 @@ def train(folder: Path, output: str, seconds: float | None) -> bool:
     return True
 
 
-COMMANDS = {"speed": speed, "memory": memory, "one": one, "soak": soak}
+COMMANDS = {"speed": speed, "memory": memory, "memory-of": print_peak_memory, "soak": soak}
 
 
 def main() -> None:

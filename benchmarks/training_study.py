@@ -1,12 +1,12 @@
-"""Every way of training on real data at a small scale: what each adds to one start, over several seeds.
+"""Compare all training methods on real data at a small scale, from the same start and over several seeds.
 
     python benchmarks/training_study.py run --data DATA --work DIR [--seeds 3] [--only NAME ...]
     python benchmarks/training_study.py table --work DIR
 
-A transformer of two layers and 64 dimensions, random at first, learns words from lexicons. That is the start, in place of the
-pretrained model of the papers: words of five languages are in one space, sentences it has not seen. Methods go on from there, or
-from random weights, or, where pairs are to be classified, from what translations taught. What is measured is the last state, so
-nothing is chosen by the test sets. DIR/results.jsonl has a line for each run; those that are there are not made again.
+A transformer of two layers and 64 dimensions with random weights learns words from lexicons. That is the start, in place of the
+pretrained model of the papers: words of five languages share a space, but it has seen no sentences. Methods continue from there, from
+random weights or, for classification, from the method `parallel`. The last state is measured, so nothing is selected on the test
+sets. DIR/results.jsonl has a line per run; finished runs are skipped.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # the runs stand side by side instead
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # runs are parallel instead
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import numpy as np
@@ -40,7 +40,7 @@ STARTS = {method.start for method in METHODS.values()} & set(METHODS)
 
 
 def config(method: Method, data: Path, model: Path, seed: int) -> TrainConfig:
-    """A method's settings, its files being those of DATA."""
+    """Return the config of a method, with its files in DATA."""
     text = json.dumps([method.data, method.evaluation]).replace("DATA/", f"{data}/")
     sources, evaluation = json.loads(text)
     transformer = {"kind": "transformer", "model": str(model), "pooling": "mean", "max_tokens": 16}
@@ -54,61 +54,67 @@ def config(method: Method, data: Path, model: Path, seed: int) -> TrainConfig:
 
 
 def measure(encoder: str, data: Path, pooling: str | None = None) -> dict[str, float]:
-    """On Tatoeba: retrieval in percent, the mean of languages and directions, and the mean cosine of two English sentences."""
-    loaded, found, alike = load_encoder(encoder, EncoderSettings(pooling=pooling, dtype="float32")), [], []
-    for pairs in study_data.held_out(data).values():
+    """Return Tatoeba retrieval in percent (mean over languages and directions) and the mean cosine of two English sentences."""
+    loaded = load_encoder(encoder, EncoderSettings(pooling=pooling, dtype="float32"))
+    accuracies, cosines = [], []
+    for pairs in study_data.read_test_pairs(data).values():
         source, target = (loaded.encode([pair[side] for pair in pairs]) for side in (0, 1))
         count, similarity = len(source), source @ target.T
-        found += [100 * float((similarity.argmax(axis=axis) == np.arange(count)).mean()) for axis in (0, 1)]
-        alike.append((float(np.square(source.sum(axis=0)).sum()) - count) / (count * (count - 1)))
-    return {"retrieval": statistics.fmean(found), "alike": statistics.fmean(alike)}
+        accuracies += [100 * float((similarity.argmax(axis=axis) == np.arange(count)).mean()) for axis in (0, 1)]
+        cosines.append((float(np.square(source.sum(axis=0)).sum()) - count) / (count * (count - 1)))
+    return {"retrieval": statistics.fmean(accuracies), "alike": statistics.fmean(cosines)}
 
 
-def one(task: tuple[str, int, Path, Path]) -> dict[str, Any]:
+def train_and_measure(task: tuple[str, int, Path, Path]) -> dict[str, Any]:
     """Train and measure one method with one seed."""
     name, seed, data, work = task
     torch.set_num_threads(1)
     method, output = METHODS[name], work / f"{name}-{seed}"
     model = work / f"{RANDOM}-{seed}" if method.start == RANDOM else work / f"{method.start}-{seed}" / "encoder"
     shutil.rmtree(output, ignore_errors=True)
-    began = time.perf_counter()
-    trained = run.train(config(method, work / "data", model, seed), str(output))
-    seconds = time.perf_counter() - began
-    figures = {"method": name, "seed": seed, "seconds": round(seconds, 1), "loss": trained.loss, **measure(trained.encoder, data)}
+    start = time.perf_counter()
+    result = run.train(config(method, work / "data", model, seed), str(output))
+    seconds = time.perf_counter() - start
+    figures = {"method": name, "seed": seed, "seconds": round(seconds, 1), "loss": result.loss, **measure(result.encoder, data)}
     if method.evaluation:
-        figures["accuracy"] = 100 * float(trained.score or 0)
+        figures["accuracy"] = 100 * float(result.score or 0)
     if name not in STARTS:
         shutil.rmtree(output)
     return figures
 
 
 def depth(name: str) -> int:
-    """How many methods come before one."""
+    """Return the number of methods that must be trained before this one."""
     start = METHODS[name].start
     return 1 + depth(start) if start in METHODS else 0
 
 
-def results(work: Path) -> list[dict[str, Any]]:
+def read_results(work: Path) -> list[dict[str, Any]]:
     path = work / RESULTS
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def study(given: argparse.Namespace) -> None:
-    """Make the runs that are missing: first what others go on from."""
-    work: Path = given.work
+def study(arguments: argparse.Namespace) -> None:
+    """Train the missing runs, those that others start from first."""
+    work: Path = arguments.work
     if not (work / "data").exists():
-        study_data.prepare(given.data, work / "data")
-    done = {(line["method"], line["seed"]) for line in results(work)}
-    for seed in range(given.seeds):
-        if (RANDOM, seed) not in done:
+        study_data.prepare(arguments.data, work / "data")
+    finished = {(line["method"], line["seed"]) for line in read_results(work)}
+    for seed in range(arguments.seeds):
+        if (RANDOM, seed) not in finished:
             study_data.save_random(work / f"{RANDOM}-{seed}", work / "data" / "tokenizer", seed)
-            write(work, {"method": RANDOM, "seed": seed, "seconds": 0, **measure(str(work / f"{RANDOM}-{seed}"), given.data, "mean")})
-    names = {*STARTS, *(given.only or METHODS)}
-    with multiprocessing.get_context("spawn").Pool(given.workers) as pool:
+            write(work, {"method": RANDOM, "seed": seed, "seconds": 0, **measure(str(work / f"{RANDOM}-{seed}"), arguments.data, "mean")})
+    names = {*STARTS, *(arguments.only or METHODS)}
+    with multiprocessing.get_context("spawn").Pool(arguments.workers) as pool:
         for stage in range(1 + max(map(depth, METHODS))):
-            of = [name for name in METHODS if name in names and depth(name) == stage]
-            tasks = [(name, seed, given.data, work) for seed in range(given.seeds) for name in of if (name, seed) not in done]
-            for figures in pool.imap_unordered(one, tasks):
+            stage_names = [name for name in METHODS if name in names and depth(name) == stage]
+            tasks = [
+                (name, seed, arguments.data, work)
+                for seed in range(arguments.seeds)
+                for name in stage_names
+                if (name, seed) not in finished
+            ]
+            for figures in pool.imap_unordered(train_and_measure, tasks):
                 print(json.dumps(figures), flush=True)
                 write(work, figures)
 
@@ -118,17 +124,17 @@ def write(work: Path, figures: Mapping[str, Any]) -> None:
         file.write(json.dumps(figures) + "\n")
 
 
-def table(given: argparse.Namespace) -> None:
-    """Means over the seeds, and the standard deviation."""
-    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for line in results(given.work):
+def table(arguments: argparse.Namespace) -> None:
+    """Print means and standard deviations over the seeds."""
+    figures: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for line in read_results(arguments.work):
         for name, value in line.items():
             if name not in ("method", "seed"):
-                found[line["method"]][name].append(value)
+                figures[line["method"]][name].append(value)
     print("| method | start | retrieval | cosine of two sentences | accuracy | seeds |\n|---|---|---|---|---|---|")
     for method in [RANDOM, *METHODS]:
-        if method in found:
-            values, start = found[method], METHODS[method].start if method in METHODS else NOTHING
+        if method in figures:
+            values, start = figures[method], METHODS[method].start if method in METHODS else NOTHING
             cells = [_cell(values[name], digits) for name, digits in (("retrieval", 1), ("alike", 3), ("accuracy", 1))]
             print(f"| {method} | {start} | {' | '.join(cells)} | {len(values['seconds'])} |")
 
@@ -143,17 +149,17 @@ def _cell(values: list[float], digits: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["run", "table"])
-    parser.add_argument("--data", type=Path, help="the folder that configs/builtin_data.py reads, too; for run")
+    parser.add_argument("--data", type=Path, help="input folder of configs/builtin_data.py; required by run")
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--only", nargs="*")
-    given = parser.parse_args()
-    if unknown := set(given.only or ()) - set(METHODS):
-        sys.exit(f"no method {', '.join(unknown)}; there are {', '.join(METHODS)}")
-    if given.command == "run" and given.data is None:
-        parser.error("run wants --data")
-    {"run": study, "table": table}[given.command](given)
+    arguments = parser.parse_args()
+    if unknown := set(arguments.only or ()) - set(METHODS):
+        sys.exit(f"unknown methods {', '.join(unknown)}; choose from {', '.join(METHODS)}")
+    if arguments.command == "run" and arguments.data is None:
+        parser.error("run needs --data")
+    {"run": study, "table": table}[arguments.command](arguments)
 
 
 if __name__ == "__main__":
