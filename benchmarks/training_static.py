@@ -102,10 +102,8 @@ def main() -> None:
             output = arguments.work.resolve() / f"{name}-{number}"
             seconds_per_step[name].append(train(root, config(groups, arguments.steps, arguments.sentences), output))
             loss = json.loads((output / "log.jsonl").read_text().splitlines()[-1])["loss"]
-            print(
-                f"{name}: {PAIRS_PER_STEP / seconds_per_step[name][-1]:,.0f} pairs/s, {seconds_per_step[name][-1]:.3f} s per step, final loss {loss:.3f}",
-                flush=True,
-            )
+            seconds = seconds_per_step[name][-1]
+            print(f"{name}: {PAIRS_PER_STEP / seconds:,.0f} pairs/s, {seconds:.3f} s per step, final loss {loss:.3f}", flush=True)
     first, this = (statistics.median(seconds_per_step[name]) for name in versions)
     print(
         f"median: first {PAIRS_PER_STEP / first:,.0f} pairs/s, this {PAIRS_PER_STEP / this:,.0f} pairs/s, {first / this:.2f} times as many"
