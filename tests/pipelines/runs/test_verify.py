@@ -139,7 +139,7 @@ def test_changed_inputs_are_a_fault(folder: Path, toy_encoder: Path) -> None:
     result = miner("verify", folder)
     assert result.exit_code == 1
     (fault,) = result.stdout.splitlines()
-    assert fault.startswith(f"{folder}/mined/candidates/manifest.json: its inputs have changed or are missing: {folder}/en: not what")
+    assert fault.startswith(f"{folder}/mined/candidates/manifest.json: its inputs have changed or are missing: {folder}/en: changed since")
     assert fault.endswith("; run `miner mine` on it again")
     run_commands(folder, toy_encoder)
     assert miner("verify", folder).exit_code == 0
