@@ -163,7 +163,7 @@ class _Bitext:
         for uri, settings, count in zip(self.uris, self.settings, num_sentences, strict=True):
             if not count:
                 column = f" of column {settings.text_column}" if settings.text_column else ""
-                raise DataError(f"{uri}: not one sentence in {num_lines} lines{column}; give a text with sentences")
+                raise DataError(f"{uri}: no sentence in {num_lines} lines{column}; give a text with sentences")
         return num_lines
 
 

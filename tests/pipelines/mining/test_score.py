@@ -125,7 +125,7 @@ class TestErrors:
         assert "no.txt: no such file" in message
         (tmp_path / "empty.txt").write_text("")
         message = self.refused(tmp_path / "empty.txt", tmp_path / "empty.txt", output=tmp_path / "out.tsv", encoder=toy_encoder)
-        assert "not one sentence" in message
+        assert "no sentence in" in message
 
     def test_output_that_is_a_folder(self, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
         assert "a folder; name a file to write" in command.refused("score", *texts, "--output", tmp_path, "--encoder", toy_encoder)
