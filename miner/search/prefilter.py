@@ -1,8 +1,8 @@
 """Candidates for the nearest neighbours in fast arithmetic: one pass over the tiles of X Y^T, for its rows and its columns.
 
 A candidate is kept with an upper bound of its similarity: the fast product plus its error bound. Each row keeps the candidates with
-the largest bounds, and the largest bound that it may have dropped. Whoever computes the exact similarities can therefore tell whether
-the nearest neighbours are among the candidates.
+the largest bounds, and the largest bound that it may have dropped. The exact similarities of the candidates therefore
+show whether they include all nearest neighbours.
 
 Most tiles hold nothing new for most rows. So the maxima of small groups of products are taken, by rows and by columns, while the tile
 is in the cache, and only groups whose maximum exceeds the dropped bound of a row are read.
