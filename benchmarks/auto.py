@@ -1,9 +1,10 @@
-"""Whether `--threshold auto` keeps its word: the precision it expects beside the true one, on text the encoder never saw.
+"""Compare the precision that `--threshold auto` expects with the true one, on text the encoder was not trained on.
 
 python benchmarks/auto.py --data DATA [--encoder builtin] [--languages fra ces ...]
 
-As benchmarks/threshold.py does, a seventh of a language's pairs is hidden among single sides of the others; 600 pairs are planted.
-Gold chooses on one half of the mined pairs, drawn 200 times, and is checked on the other. Planted pairs choose once, and all gold checks.
+As in benchmarks/threshold.py, a seventh of a language's pairs is hidden among single sides of the others; 600 pairs are planted. Gold pairs
+choose the threshold on one half of the mined pairs, drawn 200 times, and check it on the other. Planted pairs choose it once, and all gold
+pairs check it.
 """
 
 import argparse
@@ -23,53 +24,57 @@ from pipelines.mining import mine
 LANGUAGES = ("fra", "ces", "hun", "ita", "spa")  # those with news: the others have too few pairs
 PLANTED = 600
 DRAWS = 200
-ASKED = (0.9, 0.95, 0.98)
+TARGET_PRECISIONS = (0.9, 0.95, 0.98)
 
 
 def write(folder: Path, pairs: list[Pair]) -> set[Pair]:
     """Both sides and the planted pairs as files; returns the hidden pairs."""
     planted, hidden = pairs[:PLANTED], set(pairs[PLANTED::PARTS])
-    rest = [pair for pair in pairs[PLANTED:] if pair not in hidden]
-    alone = rest[0::2], rest[1::2]
+    unpaired = [pair for pair in pairs[PLANTED:] if pair not in hidden]
+    alone = unpaired[0::2], unpaired[1::2]
     for side, name in enumerate(("en", "other")):
         lines = [pair[side] for pair in (*hidden, *alone[side])]
         random.Random(name).shuffle(lines)
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    (folder / "planted").write_text("".join(f"{one}\t{other}\n" for one, other in planted), encoding="utf-8")
+    (folder / "planted").write_text("".join(f"{source}\t{target}\n" for source, target in planted), encoding="utf-8")
     return hidden
 
 
-def mined(folder: Path) -> tuple[np.ndarray, list[Pair]]:
+def read_bitext(folder: Path) -> tuple[np.ndarray, list[Pair]]:
     table = pq.read_table(folder / "bitext.parquet")
     return table["margin"].to_numpy(), list(zip(table["source_text"].to_pylist(), table["target_text"].to_pylist(), strict=True))
 
 
-def by_halves(margins: np.ndarray, right: np.ndarray, asked: float) -> str:
-    """The mean precision, and its deviation, on the halves that did not choose."""
-    chance = np.random.default_rng(0)
-    held = []
+def choose_by_gold(margins: np.ndarray, is_correct: np.ndarray, precision: float) -> str:
+    """Return the mean and the standard deviation of the precision on the halves that did not choose the threshold."""
+    random_generator = np.random.default_rng(0)
+    precisions = []
     for _ in range(DRAWS):
-        half = chance.random(len(margins)) < 0.5
+        half = random_generator.random(len(margins)) < 0.5
         try:
-            choice = from_gold(margins[half], right[half], int(right[half].sum()), asked)
+            choice = from_gold(margins[half], is_correct[half], int(is_correct[half].sum()), precision)
         except DataError:
             continue
-        held.append(right[~half & (margins > choice.threshold)].mean())
-    told = f"{np.mean(held):.3f} +- {np.std(held):.3f}" if held else "none"
-    return told if len(held) == DRAWS else f"{told} ({DRAWS - len(held)} of {DRAWS} halves reach it nowhere, or are too few to tell)"
+        precisions.append(is_correct[~half & (margins > choice.threshold)].mean())
+    summary = f"{np.mean(precisions):.3f} +- {np.std(precisions):.3f}" if precisions else "none"
+    return (
+        summary
+        if len(precisions) == DRAWS
+        else f"{summary} ({DRAWS - len(precisions)} of {DRAWS} halves reach it nowhere, or are too few to tell)"
+    )
 
 
-def by_planted(folder: Path, hidden: set[Pair], asked: float, encoder: str) -> str:
+def choose_by_planted(folder: Path, hidden: set[Pair], precision: float, encoder: str) -> str:
     config = {"candidates": str(folder / "out"), "output": str(folder / "again"), "planted": str(folder / "planted"), "encoder": encoder}
     try:
-        found = mine.run_from_candidates(FromCandidatesConfig(**config, threshold="auto", precision=asked))
+        result = mine.run_from_candidates(FromCandidatesConfig(**config, threshold="auto", precision=precision))
     except DataError as error:
         return str(error)
-    assert found.choice is not None
-    pairs = mined(folder / "again")[1]
-    right = sum(pair in hidden for pair in pairs)
-    shares = (f"{part.value:.3f} ({part.low:.3f}-{part.high:.3f})" for part in (found.choice.precision, found.choice.recall))
-    return f"{right / len(pairs):.3f}, expected {next(shares)}; recall {right / len(hidden):.3f}, expected {next(shares)}"
+    assert result.choice is not None
+    pairs = read_bitext(folder / "again")[1]
+    num_correct = sum(pair in hidden for pair in pairs)
+    shares = (f"{part.value:.3f} ({part.low:.3f}-{part.high:.3f})" for part in (result.choice.precision, result.choice.recall))
+    return f"{num_correct / len(pairs):.3f}, expected {next(shares)}; recall {num_correct / len(hidden):.3f}, expected {next(shares)}"
 
 
 def main() -> None:
@@ -77,21 +82,21 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with train/ and eval/")
     parser.add_argument("--encoder", default="builtin")
     parser.add_argument("--languages", nargs="*", default=LANGUAGES)
-    given = parser.parse_args()
-    for language in given.languages:
-        pairs = pairs_of(given.data, language)
+    arguments = parser.parse_args()
+    for language in arguments.languages:
+        pairs = pairs_of(arguments.data, language)
         random.Random(0).shuffle(pairs)
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             hidden = write(folder, pairs)
             sides = {"source": str(folder / "en"), "target": str(folder / "other"), "output": str(folder / "out")}
-            mine.run(MineConfig(**sides, encoder=given.encoder, threshold=float("-inf")))
-            margins, found = mined(folder / "out")
-            right = np.array([pair in hidden for pair in found])
+            mine.run(MineConfig(**sides, encoder=arguments.encoder, threshold=float("-inf")))
+            margins, pairs_mined = read_bitext(folder / "out")
+            is_correct = np.array([pair in hidden for pair in pairs_mined])
             print(f"{language}: {len(hidden)} pairs hidden, {len(pairs) - PLANTED - len(hidden)} single sides")
-            for asked in ASKED:
-                print(f"  asked {asked}: by gold, other half {by_halves(margins, right, asked)}")
-                print(f"              by planted pairs {by_planted(folder, hidden, asked, given.encoder)}")
+            for precision in TARGET_PRECISIONS:
+                print(f"  asked {precision}: by gold, other half {choose_by_gold(margins, is_correct, precision)}")
+                print(f"              by planted pairs {choose_by_planted(folder, hidden, precision, arguments.encoder)}")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""Exact search of both directions beside two searches by FAISS, and what a large one takes.
+"""Exact search of both directions compared with two searches by FAISS, and the time and memory of a large search.
 
     python benchmarks/search.py speed [--dims 256 384 768 1024] [--rows 50000] [--precision float32] [--data made|text|near]
     python benchmarks/search.py speed --device cuda --rows 1000000 --dims 1024
     python benchmarks/search.py memory [--rows 500000] [--dim 256]
 
-`speed` takes turns in one process, with equally many threads, and prints medians. `made` vectors lie in clusters, as those of
-sentences do: the nearest have a similarity of 0.6 or so. `text` ones are those of the built-in encoder for the lines of
---text. `near` ones are hard on fast arithmetic: a hundred near-duplicates of each. Every neighbour that differs from FAISS's
-must be a tie in float32, or the run fails. On a GPU without faiss-gpu, float32 products and `topk` in torch stand in for it.
+`speed` alternates both in one process, with the same number of threads, and prints medians. `made` vectors are in clusters, like those of
+sentences: the nearest have a similarity of about 0.6. `text` vectors are those of the built-in encoder for the lines of --text. `near`
+vectors are hard for fast arithmetic: a hundred near-duplicates of each. A neighbour that differs from FAISS's must be a tie in float32, or the run
+fails. On a GPU without faiss-gpu, float32 products and `topk` in torch replace FAISS.
 
-`memory` runs `miner mine` on embeddings made for it, in a process of its own.
+`memory` runs `miner mine` on synthetic embeddings in a separate process.
 """
 
 import argparse
@@ -34,9 +34,9 @@ from miner.stages import Stage
 from miner.tables import SENTENCES, embeddings_schema, vectors_to_arrow
 
 K = 4
-SHARD = 250_000  # rows
-TOLERANCE = 4 * 2.0**-24  # of a similarity in float32, for each square root of a dimension
-Found = tuple[np.ndarray, np.ndarray]
+SHARD_ROWS = 250_000
+TOLERANCE = 4 * 2.0**-24  # of a float32 similarity, times the square root of the dimension
+SearchResult = tuple[np.ndarray, np.ndarray]
 
 
 def main() -> None:
@@ -55,30 +55,36 @@ def main() -> None:
     memory_.add_argument("--rows", type=int, default=500_000)
     memory_.add_argument("--dim", type=int, default=256)
     memory_.set_defaults(run=memory)
-    given = parser.parse_args()
-    given.run(given)
+    arguments = parser.parse_args()
+    arguments.run(arguments)
 
 
-def speed(given: argparse.Namespace) -> None:
+def speed(arguments: argparse.Namespace) -> None:
     """Print a line for each dimension."""
-    print(f"{given.rows:,} x {given.rows:,}, k {K}, {given.data}, {torch.get_num_threads()} threads, medians of {given.rounds}")
-    for dim in [256] if given.data == "text" else given.dims:
-        x, y = text_vectors(*given.text, given.rows) if given.data == "text" else made(given.rows, dim, given.data)
+    size = f"{arguments.rows:,} x {arguments.rows:,}, k {K}"
+    print(f"{size}, {arguments.data}, {torch.get_num_threads()} threads, medians of {arguments.rounds}")
+    for dim in [256] if arguments.data == "text" else arguments.dims:
+        x, y = (
+            text_vectors(*arguments.text, arguments.rows)
+            if arguments.data == "text"
+            else synthetic_vectors(arguments.rows, dim, arguments.data)
+        )
         sides = VectorBlock(np.arange(len(x)), x), VectorBlock(np.arange(len(y)), y)
-        theirs = two_searches(x, y, given.device)
+        theirs = two_searches(x, y, arguments.device)
 
         def ours(sides: tuple[VectorBlock, VectorBlock] = sides) -> tuple[Neighbours, Neighbours]:
-            return search_block(*sides, K, SearchOptions(given.device, given.precision))
+            return search_block(*sides, K, SearchOptions(arguments.device, arguments.precision))
 
         seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
-        for _ in range(given.rounds):
+        for _ in range(arguments.rounds):
             found = timed(ours, seconds["ours"])
             reference = timed(theirs, seconds["theirs"])
         mine, other = (statistics.median(seconds[name]) for name in ("ours", "theirs"))
         same = [agreement(*pair) for pair in zip(found, reference, ((x, y), (y, x)), strict=True)]
         line = f"dim {dim:5}: one pass {mine:7.2f} s, two searches {other:7.2f} s, {other / mine:5.1f} x"
         print(
-            f"{line}; {np.mean(same):.4%} of rows identical" + (peak_share(len(x) * len(y) * dim, mine) if given.device != "cpu" else ""),
+            f"{line}; {np.mean(same):.4%} of rows identical"
+            + (peak_share(len(x) * len(y) * dim, mine) if arguments.device != "cpu" else ""),
             flush=True,
         )
 
@@ -92,8 +98,8 @@ def timed(run: Callable[[], tuple], seconds: list[float]) -> tuple:
     return found
 
 
-def two_searches(x: np.ndarray, y: np.ndarray, device: str) -> Callable[[], tuple[Found, Found]]:
-    """FAISS, once for each direction; similarities and positions."""
+def two_searches(x: np.ndarray, y: np.ndarray, device: str) -> Callable[[], tuple[SearchResult, SearchResult]]:
+    """Return a function that searches once per direction with FAISS: similarities and positions."""
     try:
         import faiss
     except ImportError:
@@ -107,8 +113,8 @@ def two_searches(x: np.ndarray, y: np.ndarray, device: str) -> Callable[[], tupl
     return lambda: tuple(faiss.knn_gpu(memory_, one, other, K, metric=faiss.METRIC_INNER_PRODUCT) for one, other in ((x, y), (y, x)))
 
 
-def by_torch(x: np.ndarray, y: np.ndarray, device: str, tile: int = 8192) -> Found:
-    """As FAISS does it: float32 products of a tile of queries with tiles of keys, and the best of each."""
+def by_torch(x: np.ndarray, y: np.ndarray, device: str, tile: int = 8192) -> SearchResult:
+    """Search as FAISS does: float32 products of tiles of queries and keys, and the best of each row."""
     queries, keys = (torch.from_numpy(side).to(device).float() for side in (x, y))
     values, places = [], []
     for top in range(0, len(queries), tile):
@@ -123,8 +129,8 @@ def by_torch(x: np.ndarray, y: np.ndarray, device: str, tile: int = 8192) -> Fou
     return torch.cat(values).numpy(), torch.cat(places).numpy()
 
 
-def agreement(found: Neighbours, reference: Found, sides: Found) -> float:
-    """The share of rows with the same neighbours in the same order. AssertionError for a difference that is no tie in float32."""
+def agreement(found: Neighbours, reference: SearchResult, sides: SearchResult) -> float:
+    """Return the share of rows with the same neighbours in the same order. Raises AssertionError for a difference beyond float32 ties."""
     values, places = reference
     same = (found.ids == places).all(axis=1)
     rows = np.flatnonzero(~same)
@@ -137,7 +143,7 @@ def agreement(found: Neighbours, reference: Found, sides: Found) -> float:
 
 
 def peak_share(products: int, seconds: float) -> str:
-    """What share of the speed of bfloat16 matrix products, as measured here, the whole search reached."""
+    """Return the share of the measured speed of bfloat16 matrix products that the whole search reaches."""
     one = torch.randn((16384, 16384), dtype=torch.bfloat16, device="cuda")
     took: list[float] = []
     for _ in range(10):
@@ -146,8 +152,8 @@ def peak_share(products: int, seconds: float) -> str:
     return f"; {2 * products / seconds / peak:.0%} of {peak / 1e12:.0f} TFLOP/s of bfloat16"
 
 
-def made(rows: int, dim: int, kind: str) -> tuple[np.ndarray, np.ndarray]:
-    """Two sides of unit vectors, of which each has some near ones on the other side; the same every time."""
+def synthetic_vectors(rows: int, dim: int, kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return two sides of unit vectors, each with near ones on the other side; deterministic."""
     numbers = np.random.default_rng(0)
     size = 100 if kind == "near" else 10
     noise = 0.02 if kind == "near" else 0.8  # length of what is added to a centre of length 1
@@ -161,7 +167,7 @@ def unit(vectors: np.ndarray, noise: float, numbers: np.random.Generator) -> np.
 
 
 def text_vectors(source: str, target: str, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first unique lines of two files, by the built-in encoder."""
+    """Embed the first unique lines of two files with the built-in encoder."""
     from miner.config.commands import EncoderSettings
     from miner.encoders import load_encoder
 
@@ -170,28 +176,30 @@ def text_vectors(source: str, target: str, rows: int) -> tuple[np.ndarray, np.nd
     return tuple(encoder.encode(list(some)[:rows]).astype(np.float16) for some in lines)
 
 
-def memory(given: argparse.Namespace) -> None:
-    """Print the seconds and the largest resident memory of `miner mine` on ready embeddings."""
+def memory(arguments: argparse.Namespace) -> None:
+    """Print the seconds and the peak resident memory of `miner mine` on ready embeddings."""
     with tempfile.TemporaryDirectory() as folder:
         for seed, side in enumerate(("source", "target")):
-            write_corpus(Path(folder) / side, given.rows, given.dim, seed)
+            write_corpus(Path(folder) / side, arguments.rows, arguments.dim, seed)
         figures = Path(folder) / "figures.json"
         command = [sys.executable, "-m", "miner.cli.main", "mine", f"{folder}/source", f"{folder}/target", "--output", f"{folder}/out"]
         subprocess.run([*command, "--engine", "exact", "--json", str(figures)], check=True, stdout=subprocess.DEVNULL)
         found = json.loads(figures.read_text())
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20  # Linux tells KB
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20  # KB on Linux
     stages = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in found["seconds"].items())
-    print(f"{given.rows:,} x {given.rows:,} x {given.dim}: {stages}; {found['pairs']:,} pairs; peak resident memory {peak:.2f} GB")
+    print(
+        f"{arguments.rows:,} x {arguments.rows:,} x {arguments.dim}: {stages}; {found['pairs']:,} pairs; peak resident memory {peak:.2f} GB"
+    )
 
 
 def write_corpus(folder: Path, rows: int, dim: int, seed: int) -> None:
-    """A folder as `miner embed` leaves it, of vectors that lie near those of the other side; a part at a time, to need little memory."""
+    """Write an embeddings directory whose vectors are near those of the other side, one row group at a time."""
     numbers = np.random.default_rng(seed)
     centres = np.random.default_rng(2).standard_normal((rows // 10, dim), dtype=np.float32) / np.sqrt(dim)
     limits = np.iinfo(np.int64)
     ids = np.unique(numbers.integers(limits.min, limits.max, size=rows))
     texts = Stage(str(folder / corpus.SENTENCES), corpus.SENTENCES, {}, {"made": "0"})
-    parts = np.array_split(ids, -(-rows // SHARD))
+    parts = np.array_split(ids, -(-rows // SHARD_ROWS))
     names = [stages.shard_name(number, len(parts)) for number in range(len(parts))]
     for name, part in zip(names, parts, strict=True):
         lines = [f"sentence {seed} of {id} that is about as long as they are in the news" for id in part.tolist()]

@@ -1,4 +1,4 @@
-"""`miner index` and mining by it: the index answers with sentence ids, what it proposes is scored exactly, and its recall is true."""
+"""`miner index` and mining with an index: sentence ids, exact scores and a true recall."""
 
 import errno
 import json
@@ -39,14 +39,14 @@ def exact(sides: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) ->
     return output
 
 
-def indexed(folder: Path) -> faiss.Index:
+def read_index(folder: Path) -> faiss.Index:
     return faiss.read_index(str(folder / stage.FILE))
 
 
-def found(output: Path, direction: str) -> dict[int, list[float]]:
-    """Sentence -> the similarities of its neighbours."""
+def read_similarities(output: Path, direction: str) -> dict[int, list[float]]:
+    """Return the similarities of the neighbours of each sentence."""
     tables = [pq.read_table(path).to_pydict() for path in sorted((output / "neighbours" / direction).glob("part-*.parquet"))]
-    return {id: near for table in tables for id, near in zip(table["id"], table["similarities"], strict=True)}
+    return {id: similarities for table in tables for id, similarities in zip(table["id"], table["similarities"], strict=True)}
 
 
 Build = Callable[[str, int], Path]
@@ -54,7 +54,7 @@ Build = Callable[[str, int], Path]
 
 @pytest.fixture(scope="module")
 def built(sides: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """Kind of index, number of the side -> its folder. Each is built once, for the tests that only read it."""
+    """Build an index by factory and number of the side. Each is built once, for the tests that only read it."""
     folder = tmp_path_factory.mktemp("built")
 
     @cache
@@ -69,16 +69,16 @@ def built(sides: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.mark.parametrize("factory", ["Flat", "IVF8,PQ8x4", "PCA8,IVF8,SQ8", "HNSW8", "IVF8_HNSW8,Flat"])
-def test_every_vector_is_in_the_index_under_its_id(factory: str, built: Build) -> None:
-    index = indexed(built(factory, 0))
+def test_index_stores_every_id(factory: str, built: Build) -> None:
+    index = read_index(built(factory, 0))
     assert index.ntotal == ROWS
-    inside = faiss.downcast_index(index.index) if isinstance(index, faiss.IndexPreTransform) else index
-    if isinstance(inside, faiss.IndexIVF):
-        lists = inside.invlists
-        held = np.concatenate([faiss.rev_swig_ptr(lists.get_ids(i), lists.list_size(i)) for i in range(inside.nlist)])
+    inner = faiss.downcast_index(index.index) if isinstance(index, faiss.IndexPreTransform) else index
+    if isinstance(inner, faiss.IndexIVF):
+        lists = inner.invlists
+        stored_ids = np.concatenate([faiss.rev_swig_ptr(lists.get_ids(i), lists.list_size(i)) for i in range(inner.nlist)])
     else:
-        held = faiss.vector_to_array(index.id_map)
-    np.testing.assert_array_equal(np.sort(held), dense.ids(ROWS, 0))
+        stored_ids = faiss.vector_to_array(index.id_map)
+    np.testing.assert_array_equal(np.sort(stored_ids), dense.ids(ROWS, 0))
 
 
 @pytest.mark.parametrize("factory", ["IVF8,PQ8x4", "IVF8,PQ8x4fs", "HNSW8"])
@@ -90,9 +90,7 @@ def test_the_same_command_gives_the_same_bytes(factory: str, built: Build, sides
         assert path.read_bytes() == (first / path.relative_to(again)).read_bytes(), path.name
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(
-    sides: tuple[Path, Path], built: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resume_gives_the_same_bytes(sides: tuple[Path, Path], built: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = ("index", sides[0], "--factory", "IVF8,PQ8x4", "--target-recall", "0.5", "--output")
     merge = faiss_index.merge_index
     monkeypatch.setattr(faiss_index, "merge_index", lambda *_: (_ for _ in ()).throw(RuntimeError("stopped")))
@@ -105,37 +103,37 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(
     whole, details = built("IVF8,PQ8x4", 0), []
     assert (tmp_path / "stopped" / stage.FILE).read_bytes() == (whole / stage.FILE).read_bytes()
     for folder in (whole, tmp_path / "stopped"):
-        details.append({**stages.read_manifest(str(folder)).details, "embeddings": None})  # which is told as seen from the index
+        details.append({**stages.read_manifest(str(folder)).details, "embeddings": None})  # relative to the index
     assert details[0] == details[1]
 
 
-def test_the_recall_in_the_manifest_is_that_of_a_dense_comparison(sides: tuple[Path, Path], tmp_path: Path) -> None:
+def test_recall_in_the_manifest_equals_a_dense_comparison(sides: tuple[Path, Path], tmp_path: Path) -> None:
     output = tmp_path / "indexed"
     result = miner("index", sides[0], "--output", output, "--factory", "IVF32,Flat", "--target-recall", "0.9")
-    told = stages.read_manifest(str(output), "index").details
-    assert f"recall@4 {told['setting']['recall']:.4f}" in result.stdout
-    index = indexed(output)
-    index.nprobe = told["setting"]["effort"]
+    details = stages.read_manifest(str(output), "index").details
+    assert f"recall@4 {details['setting']['recall']:.4f}" in result.stdout
+    index = read_index(output)
+    index.nprobe = details["setting"]["effort"]
     vectors, ids = dense.unit(ROWS, DIM, 0), dense.ids(ROWS, 0)
-    got = index.search(vectors.astype(np.float32), told["setting"]["candidates"] + 1)[1]
+    got = index.search(vectors.astype(np.float32), details["setting"]["candidates"] + 1)[1]
     true = ids[dense.neighbours(vectors, vectors, ids, 5)[0][:, 1:]]  # without the vector itself: the sample is the whole corpus
-    assert told["setting"]["recall"] == pytest.approx(
+    assert details["setting"]["recall"] == pytest.approx(
         np.mean([np.isin(near, row).mean() for near, row in zip(true, got, strict=True)]), abs=2e-3
     )
-    assert 0.9 <= told["setting"]["low"] < told["setting"]["recall"] < 1
-    assert told["setting"]["effort"] < 32
+    assert 0.9 <= details["setting"]["low"] < details["setting"]["recall"] < 1
+    assert details["setting"]["effort"] < 32
 
 
 def test_index_and_embeddings_may_move_together(tmp_path: Path) -> None:
-    corpus(tmp_path / "here/embedded", 90)
-    assert miner("index", tmp_path / "here/embedded", "--output", tmp_path / "here/indexed").exit_code == 0
-    assert str(tmp_path) not in (tmp_path / "here/indexed" / stages.MANIFEST).read_text()
-    (tmp_path / "here").rename(tmp_path / "there")
-    result = miner("mine", *[tmp_path / "there/indexed"] * 2, "--output", tmp_path / "out", "--engine", "faiss")
+    corpus(tmp_path / "old/embedded", 90)
+    assert miner("index", tmp_path / "old/embedded", "--output", tmp_path / "old/indexed").exit_code == 0
+    assert str(tmp_path) not in (tmp_path / "old/indexed" / stages.MANIFEST).read_text()
+    (tmp_path / "old").rename(tmp_path / "new")
+    result = miner("mine", *[tmp_path / "new/indexed"] * 2, "--output", tmp_path / "out", "--engine", "faiss")
     assert result.exit_code == 0, result.output
 
 
-def test_a_target_out_of_reach_is_told_plainly(sides: tuple[Path, Path], tmp_path: Path) -> None:
+def test_an_unreachable_target_is_reported(sides: tuple[Path, Path], tmp_path: Path) -> None:
     result = miner("index", sides[0], "--output", tmp_path / "indexed", "--factory", "IVF8,PQ2x4", "--k", "1", "--target-recall", "1")
     assert result.exit_code == 0
     assert "the target of 1 is not surely reached" in result.stdout
@@ -145,17 +143,17 @@ def test_a_target_out_of_reach_is_told_plainly(sides: tuple[Path, Path], tmp_pat
 def test_faiss_finds_what_exact_search_finds(
     factory: str | None, sides: tuple[Path, Path], built: Build, exact: Path, tmp_path: Path
 ) -> None:
-    """At a target of all, every neighbour and every pair is that of exact search: the similarities are exact, not FAISS's."""
-    given = sides if factory is None else (built(factory, 0), built(factory, 1))
-    result = miner("mine", *given, "--output", tmp_path / "out", "--engine", "faiss", "--target-recall", "1", "--threshold", "0")
+    """With a target recall of 1, every neighbour and every pair equals exact search: the similarities are not those of FAISS."""
+    paths = sides if factory is None else (built(factory, 0), built(factory, 1))
+    result = miner("mine", *paths, "--output", tmp_path / "out", "--engine", "faiss", "--target-recall", "1", "--threshold", "0")
     assert result.exit_code == 0, result.output
     for direction in ("forward", "backward"):
-        assert found(tmp_path / "out", direction) == found(exact, direction)
+        assert read_similarities(tmp_path / "out", direction) == read_similarities(exact, direction)
     assert (tmp_path / "out/bitext.tsv.gz").read_bytes() == (exact / "bitext.tsv.gz").read_bytes()
     assert (tmp_path / "out/indexes").exists() == (factory is None)
 
 
-def test_the_manifest_tells_the_engine_and_why(sides: tuple[Path, Path], exact: Path, tmp_path: Path) -> None:
+def test_manifest_records_the_engine_and_the_reason(sides: tuple[Path, Path], exact: Path, tmp_path: Path) -> None:
     assert miner("mine", *sides, "--output", tmp_path / "out").exit_code == 0
     engine = stages.read_manifest(str(tmp_path / "out/candidates")).details["engine"]
     assert engine["name"] == "exact"
@@ -163,8 +161,8 @@ def test_the_manifest_tells_the_engine_and_why(sides: tuple[Path, Path], exact: 
     assert stages.read_manifest(str(exact / "candidates")).details["engine"] == {"name": "exact", "why": "asked for"}
 
 
-def test_a_run_goes_on_with_the_engine_it_began_with(sides: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is estimated follows the speed that is measured, which is another in another hour."""
+def test_resume_keeps_the_engine(sides: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The estimate depends on a measured speed, which changes with the load of the machine."""
     assert miner("mine", *sides, "--output", tmp_path / "out").exit_code == 0
     before = (tmp_path / "out/candidates/manifest.json").read_bytes()
     monkeypatch.setattr(cost_model, "estimate_search", lambda *_: cost_model.SearchEstimate(exact=2.0, faiss=1.0))
@@ -175,7 +173,7 @@ def test_a_run_goes_on_with_the_engine_it_began_with(sides: tuple[Path, Path], t
     assert stages.read_manifest(str(tmp_path / "other/candidates")).details["engine"]["name"] == "faiss"
 
 
-def test_mining_again_keeps_what_faiss_found_and_gives_the_same_bytes(sides: tuple[Path, Path], tmp_path: Path) -> None:
+def test_rerun_keeps_neighbours_and_gives_the_same_bytes(sides: tuple[Path, Path], tmp_path: Path) -> None:
     command = ("mine", *sides, "--output", tmp_path / "out", "--engine", "faiss", "--threshold", "0")
     assert miner(*command).exit_code == 0
     files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
@@ -188,21 +186,21 @@ def test_mining_again_keeps_what_faiss_found_and_gives_the_same_bytes(sides: tup
     assert {path: path.read_bytes() for path in manifests} == manifests
 
 
-def test_a_row_with_too_few_neighbours_is_searched_again_and_counted(tmp_path: Path) -> None:
-    """Nine vectors in eight lists: one look into one list finds fewer than four."""
+def test_a_query_with_too_few_candidates_is_searched_again_and_counted(tmp_path: Path) -> None:
+    """Nine vectors in eight lists: probing one list gives fewer than four candidates."""
     target = corpus(tmp_path / "target", 9, seed=3, shards=1)
     source = corpus(tmp_path / "source", 50, seed=4, shards=1)
     assert miner("index", target, "--output", tmp_path / "indexed", "--factory", "IVF8,Flat", "--target-recall", "0.1").exit_code == 0
     command = ("mine", source, tmp_path / "indexed", "--engine", "faiss", "--target-recall", "0.1", "--output", tmp_path / "out")
     assert miner(*command).exit_code == 0
     engine = stages.read_manifest(str(tmp_path / "out/candidates")).details["engine"]
-    near = found(tmp_path / "out", "forward")
+    similarities = read_similarities(tmp_path / "out", "forward")
     assert engine["forward"]["searched_again"] > 0
-    assert not np.isnan(list(near.values())).any()
+    assert not np.isnan(list(similarities.values())).any()
     queries, keys = dense.unit(50, DIM, 4), dense.unit(9, DIM, 3)
     true = dense.neighbours(queries, keys, dense.ids(9, 3), 4)[1]
-    exactly = [near[id] == list(row) for id, row in zip(dense.ids(50, 4), true, strict=True)]
-    assert sum(exactly) >= engine["forward"]["searched_again"]
+    is_exact = [similarities[id] == list(row) for id, row in zip(dense.ids(50, 4), true, strict=True)]
+    assert sum(is_exact) >= engine["forward"]["searched_again"]
 
 
 def test_fewer_vectors_than_k(tmp_path: Path) -> None:
@@ -211,19 +209,19 @@ def test_fewer_vectors_than_k(tmp_path: Path) -> None:
         result = miner("mine", source, target, "--output", tmp_path / engine, "--engine", engine, "--threshold", "0")
         assert result.exit_code == 0, result.output
     for direction in ("forward", "backward"):
-        exact, by_faiss = (found(tmp_path / engine, direction) for engine in ("exact", "faiss"))
+        exact, by_faiss = (read_similarities(tmp_path / engine, direction) for engine in ("exact", "faiss"))
         np.testing.assert_array_equal(list(by_faiss.values()), list(exact.values()))
 
 
 class TestRefused:
-    def refused(self, result: Result, said: str, output: Path) -> None:
+    def assert_refused(self, result: Result, message: str, output: Path) -> None:
         assert result.exit_code == 1, result.output
-        assert said in result.stderr
+        assert message in result.stderr
         assert len(result.stderr.splitlines()) == 1
         assert not output.exists()
 
     @pytest.mark.parametrize(
-        ("arguments", "said"),
+        ("arguments", "message"),
         [
             (("--factory", "Flt"), "--factory 'Flt': FAISS cannot build such an index of 16 dimensions"),
             (("--factory", "IVF8,PQ5"), "should be a multiple of the number of subquantizers"),
@@ -234,28 +232,28 @@ class TestRefused:
             (("--device", "gpu"), "gpu"),
         ],
     )
-    def test_what_cannot_be_built(self, arguments: tuple[str, str], said: str, sides: tuple[Path, Path], tmp_path: Path) -> None:
-        self.refused(miner("index", sides[0], "--output", tmp_path / "indexed", *arguments), said, tmp_path / "indexed")
+    def test_invalid_settings(self, arguments: tuple[str, str], message: str, sides: tuple[Path, Path], tmp_path: Path) -> None:
+        self.assert_refused(miner("index", sides[0], "--output", tmp_path / "indexed", *arguments), message, tmp_path / "indexed")
 
-    def test_what_is_no_folder_of_embeddings(self, tmp_path: Path) -> None:
-        self.refused(miner("index", tmp_path, "--output", tmp_path / "indexed"), "no manifest.json", tmp_path / "indexed")
+    def test_a_directory_without_embeddings(self, tmp_path: Path) -> None:
+        self.assert_refused(miner("index", tmp_path, "--output", tmp_path / "indexed"), "no manifest.json", tmp_path / "indexed")
 
-    def test_a_corpus_of_no_sentences(self, tmp_path: Path) -> None:
+    def test_an_empty_corpus(self, tmp_path: Path) -> None:
         empty = dense.write_corpus(tmp_path / "empty", np.zeros(0, np.int64), np.zeros((0, DIM), np.float16))
-        self.refused(miner("index", empty, "--output", tmp_path / "indexed"), "holds no sentences", tmp_path / "indexed")
+        self.assert_refused(miner("index", empty, "--output", tmp_path / "indexed"), "holds no sentences", tmp_path / "indexed")
 
     def test_an_index_of_embeddings_that_changed(self, tmp_path: Path) -> None:
         source = corpus(tmp_path / "source", 90)
         miner("index", source, "--output", tmp_path / "indexed")
         dense.write_corpus(source, dense.ids(90, 0), dense.unit(90, DIM, 1), shards=2)
         result = miner("mine", tmp_path / "indexed", source, "--output", tmp_path / "out")
-        self.refused(result, "made from other embeddings", tmp_path / "out")
+        self.assert_refused(result, "made from other embeddings", tmp_path / "out")
 
     def test_an_index_of_another_encoder(self, sides: tuple[Path, Path], tmp_path: Path) -> None:
         other = corpus(tmp_path / "other", 90, fingerprint="test-2")
         miner("index", other, "--output", tmp_path / "indexed")
         result = miner("mine", sides[0], tmp_path / "indexed", "--engine", "faiss", "--output", tmp_path / "out")
-        self.refused(result, "was embedded by test-1 and", tmp_path / "out")
+        self.assert_refused(result, "was embedded by test-1 and", tmp_path / "out")
 
     @pytest.mark.parametrize("name", [stage.FILE, "vectors/part-00001-of-00002.npy"])
     def test_a_truncated_file(self, name: str, sides: tuple[Path, Path], tmp_path: Path) -> None:
@@ -264,8 +262,8 @@ class TestRefused:
         with (tmp_path / "indexed" / name).open("r+b") as file:
             file.truncate(1000)
         result = miner("mine", tmp_path / "indexed", sides[1], "--engine", "faiss", "--output", tmp_path / "out")
-        self.refused(result, "missing, or not as it was written; run the same `miner index` again", tmp_path / "out")
-        assert miner(*command).exit_code == 0, "which makes only what is broken"
+        self.assert_refused(result, "missing, or not as it was written; run the same `miner index` again", tmp_path / "out")
+        assert miner(*command).exit_code == 0, "which repairs only that file"
         assert miner("mine", tmp_path / "indexed", sides[1], "--engine", "faiss", "--output", tmp_path / "out").exit_code == 0
 
     def test_a_full_disk(self, sides: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,7 +288,7 @@ class TestRefused:
     def test_without_faiss_the_extra_is_named(self, sides: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "faiss", None)  # importing it now fails as if it were not installed
         for command in (("index", sides[0]), ("mine", *sides, "--engine", "faiss")):
-            self.refused(miner(*command, "--output", tmp_path / "out"), "pip install 'bitext-miner[cpu]'", tmp_path / "out")
+            self.assert_refused(miner(*command, "--output", tmp_path / "out"), "pip install 'bitext-miner[cpu]'", tmp_path / "out")
         assert miner("mine", *sides, "--output", tmp_path / "out").exit_code == 0
         engine = json.loads((tmp_path / "out/candidates/manifest.json").read_text())["details"]["engine"]
         assert engine == {"name": "exact", "why": "FAISS is not installed"}
@@ -304,4 +302,4 @@ def test_a_gpu_finds_what_the_cpu_finds(device: str, sides: tuple[Path, Path], e
     result = miner("mine", *sides, "--engine", "faiss", "--device", device, "--output", tmp_path / "out", "--target-recall", "1")
     assert result.exit_code == 0, result.output
     for direction in ("forward", "backward"):
-        assert found(tmp_path / "out", direction) == found(exact, direction)
+        assert read_similarities(tmp_path / "out", direction) == read_similarities(exact, direction)
