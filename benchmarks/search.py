@@ -6,8 +6,8 @@
 
 `speed` alternates both in one process, with the same number of threads, and prints medians. `made` vectors are in clusters, like those of
 sentences: the nearest have a similarity of about 0.6. `text` vectors are those of the built-in encoder for the lines of --text. `near`
-vectors are hard for fast arithmetic: a hundred near-duplicates of each. A neighbour that differs from FAISS's must be a tie in float32, or the run
-fails. On a GPU without faiss-gpu, float32 products and `topk` in torch replace FAISS.
+vectors are hard for fast arithmetic: a hundred near-duplicates of each. A neighbour that differs from FAISS's must be a tie in float32, or
+the run fails. On a GPU without faiss-gpu, float32 products and `topk` in torch replace FAISS.
 
 `memory` runs `miner mine` on synthetic embeddings in a separate process.
 """
