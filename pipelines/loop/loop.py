@@ -116,7 +116,7 @@ def _check_language_pair(config: LoopConfig, langs: LanguagePair) -> None:
 def _evaluation_sentences(config: LoopConfig) -> Iterable[str]:
     """Yield all sentences of the evaluation files and of `evaluation.decontaminate`."""
     evaluation = config.evaluation
-    uris = {uri for tasks in (evaluation.dev, evaluation.test) for task in tasks.values() for uri in task.places()}
+    uris = {uri for tasks in (evaluation.dev, evaluation.test) for task in tasks.values() for uri in task.paths()}
     uris |= set(find_files(evaluation.tatoeba).values()) if evaluation.tatoeba is not None else set()
     for uri in sorted({*uris, *expand_globs(evaluation.decontaminate)}):
         yield from read_sentences(uri)
