@@ -8,6 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from miner import storage
+from miner.config.datasets import DatasetFiles
+from miner.datasets.columns import dataset_paths, read_dataset_columns
 from miner.errors import DataError
 from miner.text import streams
 from miner.text.formats import check_supported
@@ -32,10 +34,18 @@ def expand_globs(files: Sequence[str]) -> list[str]:
     return uris
 
 
-def file_fingerprints(files: Sequence[str]) -> list[tuple[str, int, str]]:
+def expand_files(files: Sequence[str | DatasetFiles]) -> list[str | DatasetFiles]:
+    """Expand globs as `expand_globs` does; public datasets remain as they are."""
+    expanded: list[str | DatasetFiles] = []
+    for file in files:
+        expanded += [file] if isinstance(file, DatasetFiles) else expand_globs([file])
+    return expanded
+
+
+def file_fingerprints(files: Sequence[str | DatasetFiles]) -> list[tuple[str, int, str]]:
     """Return (name, size, version) of each file; the version is a modification time or ETag, if the file system has one."""
     fingerprints = []
-    for uri in expand_globs(files):
+    for uri in [uri for file in expand_files(files) for uri in (dataset_paths(file) if isinstance(file, DatasetFiles) else [file])]:
         fs, path = storage.filesystem(uri)
         info = fs.info(path)
         version = info.get("mtime") or info.get("LastModified") or info.get("ETag")
@@ -43,12 +53,15 @@ def file_fingerprints(files: Sequence[str]) -> list[tuple[str, int, str]]:
     return fingerprints
 
 
-def read_columns(uri: str, columns: Sequence[str]) -> Iterator[Cells]:
+def read_columns(uri: str | DatasetFiles, columns: Sequence[str]) -> Iterator[Cells]:
     """Yield the cleaned cells of columns for blocks of consecutive rows: `cells[c][i]` is column c of row i.
 
-    A column is a name (TSV header, JSON key, Parquet column), a number from 1 (TSV without header), or WHOLE_LINE. Empty lines are
-    skipped. Raises DataError with file and line for a malformed row or an empty cell.
+    A column is a name (TSV header, JSON key, Parquet column), a number from 1 (TSV without header), or WHOLE_LINE, which is the
+    column `text` of a public dataset. Empty lines are skipped. Raises DataError with file and line for a malformed row or an empty cell.
     """
+    if isinstance(uri, DatasetFiles):
+        yield from read_dataset_columns(uri, [column if column != WHOLE_LINE else "text" for column in columns])
+        return
     kind, compression = streams.split_extensions(uri)
     check_supported(uri, kind)
     blocks = _parquet(uri, columns) if kind == ".parquet" else _lines(uri, kind, compression, columns)

@@ -13,9 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from miner import storage
+from miner.config.datasets import DatasetFiles
 from miner.errors import DataError
 from miner.text.normalise import sentence_ids
-from miner.training.columns import WHOLE_LINE, expand_globs, file_fingerprints, read_columns
+from miner.training.columns import WHOLE_LINE, expand_files, file_fingerprints, read_columns
 from miner.training.settings import MinedSettings, SourceSettings
 
 Ints = npt.NDArray[np.int64]
@@ -77,7 +78,7 @@ class Dataset:
 
 def check_source(settings: SourceSettings) -> None:
     """Raise DataError if a file of a source is missing, lacks a column or starts with invalid rows. Reads only the first rows."""
-    for uri in expand_globs(source_files(settings)):
+    for uri in expand_files(source_files(settings)):
         next(read_columns(uri, list(_role_columns(settings).values())), None)
 
 
@@ -102,7 +103,7 @@ def read_source(settings: SourceSettings, folder: Path) -> None:
         pa.ipc.new_file(text_file, text_schema) as text_writer,
         pa.ipc.new_file(metadata_file, metadata_schema) as metadata_writer,
     ):
-        for uri in expand_globs(source_files(settings)):
+        for uri in expand_files(source_files(settings)):
             for block in read_columns(uri, list(columns.values())):
                 cells = dict(zip(columns, block, strict=True))
                 texts = list(chain.from_iterable(zip(*(cells[role] for role in text_roles), strict=True)))
@@ -120,9 +121,9 @@ def open_dataset(settings: SourceSettings, folder: Path) -> Dataset:
     return Dataset(settings.title, TextColumn(folder / TEXT_FILE), roles, _open_arrow(folder / METADATA_FILE))
 
 
-def source_files(settings: SourceSettings) -> Sequence[str]:
+def source_files(settings: SourceSettings) -> Sequence[str | DatasetFiles]:
     """Return the files that a source reads: for mined pairs, the bitext of each directory."""
-    return [storage.join(name, "bitext.parquet") for name in settings.files] if isinstance(settings, MinedSettings) else settings.files
+    return [storage.join(str(name), "bitext.parquet") for name in settings.files] if isinstance(settings, MinedSettings) else settings.files
 
 
 def _role_columns(settings: SourceSettings) -> dict[str, str]:

@@ -7,6 +7,7 @@ import pydantic
 from pydantic_core import PydanticCustomError
 
 from miner.config import base
+from miner.config.datasets import TableFiles
 
 Field = pydantic.Field
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -79,7 +80,7 @@ class SourceSettings(TrainSettings):
     SUPPORTS_SMOOTHING: ClassVar[bool] = True  # whether the strategy supports language_smoothing
 
     name: str = ""  # name for `objective.data`; default: the strategy
-    files: tuple[str, ...] = Field(min_length=1)  # .tsv, .jsonl or .parquet, optionally compressed; globs and URIs
+    files: TableFiles = Field(min_length=1)  # .tsv, .jsonl or .parquet, optionally compressed; globs and URIs; or public datasets
     columns: Mapping[str, str] = Field(default_factory=dict)  # role -> column name, or column number from 1 in a file without header
     weight: float = Field(1.0, gt=0)  # relative frequency of its batches
     batch_size: int | None = Field(None, ge=1)  # None: training.batch_size
@@ -141,6 +142,12 @@ class MinedSettings(SourceSettings):
     weigh_by_margin: bool = False  # weight pairs by margin, normalised to a mean of 1
     swap: bool = False  # as for `parallel`
     view: Literal["full_translation", "partial_translation", "same"] = "full_translation"  # as for `parallel`
+
+    @pydantic.model_validator(mode="after")
+    def _check_files(self) -> Self:
+        if not all(isinstance(name, str) for name in self.files):
+            raise PydanticCustomError("files", "mined pairs are output directories of `miner mine`; read a dataset with strategy parallel")
+        return self
 
 
 class TripletSettings(SourceSettings):
@@ -332,7 +339,7 @@ class EvaluationSettings(TrainSettings):
     """Evaluation on held-out data during training; the checkpoint with the best score becomes the encoder."""
 
     metric: Literal["retrieval", "sts", "accuracy"] = "retrieval"
-    files: tuple[str, ...] = Field(min_length=1)
+    files: TableFiles = Field(min_length=1)
     columns: Mapping[str, str]  # retrieval: source, target; sts: first, second, score; accuracy: first, second, label
     every: int = Field(125, ge=1)  # steps between evaluations
     patience: int | None = Field(None, ge=1)  # stop after this number of evaluations without improvement

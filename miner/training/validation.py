@@ -10,8 +10,9 @@ from scipy.stats import spearmanr
 from torch import Tensor, nn
 from torch.nn import functional
 
+from miner.config.datasets import DatasetFiles
 from miner.errors import ConfigError, DataError
-from miner.training.columns import Cells, expand_globs, read_columns
+from miner.training.columns import Cells, expand_files, read_columns
 from miner.training.grad_cache import Context, encode_without_gradient
 from miner.training.settings import EvaluationSettings
 from miner.training.steps import CHUNK_TEXTS
@@ -30,12 +31,12 @@ class ValidationSet:
         if set(settings.columns) != set(roles):
             raise ConfigError(f"evaluation.columns: {settings.metric} needs exactly the columns {', '.join(roles)}")
         self.files = []
-        for uri in expand_globs(settings.files):
+        for uri in expand_files(settings.files):
             columns = _read_file(uri, [settings.columns[role] for role in roles])
             self._check(uri, columns)
             self.files.append(columns)
 
-    def _check(self, uri: str, columns: Cells) -> None:
+    def _check(self, uri: str | DatasetFiles, columns: Cells) -> None:
         if not columns:
             raise DataError(f"{uri}: empty; choose another file for evaluation.files")
         unknown = [label for label in columns[2] if label not in self.labels] if self.settings.metric == "accuracy" else []
@@ -86,7 +87,7 @@ def retrieval_accuracy(queries: Tensor, keys: Tensor) -> float:
     return num_correct / len(queries)
 
 
-def _read_file(uri: str, columns: Sequence[str]) -> Cells:
+def _read_file(uri: str | DatasetFiles, columns: Sequence[str]) -> Cells:
     """Read columns of a whole file; an empty list for an empty file."""
     parts = list(read_columns(uri, columns))
     return [[cell for part in parts for cell in part[index]] for index in range(len(columns))] if parts else []

@@ -31,7 +31,7 @@ ROOMS = {
     "mining": {"errors", "choices", "search"},
     "export": {"errors", "config", "languages", "lock", "mining", "stages", "storage", "tables"},
     "plan": {"errors", "config", "storage", "text", "search"},
-    "training": {"errors", "progress", "tables", "config", "storage", "languages", "text", "encoders"},
+    "training": {"errors", "progress", "tables", "config", "storage", "languages", "text", "datasets", "encoders"},
     "evaluation": {
         "errors",
         "choices",
@@ -42,6 +42,7 @@ ROOMS = {
         "stages",
         "languages",
         "text",
+        "datasets",
         "encoders",
         "search",
         "filters",
@@ -49,7 +50,7 @@ ROOMS = {
         "training",
     },
     "report": {"errors", "storage", "stages", "filters", "mining", "evaluation"},
-    "loop": {"errors", "config", "storage", "languages", "text", "filters", "training", "evaluation"},
+    "loop": {"errors", "config", "storage", "languages", "text", "datasets", "filters", "training", "evaluation"},
 }
 LIBRARY = set(ROOMS)
 ROOMS["pipelines"] = set()  # the package itself is empty

@@ -1,0 +1,41 @@
+"""How a config names a public dataset in place of a file: `{dataset: xnli-mt, path: XNLI-MT-1.0, languages: [de, fr]}`."""
+
+import posixpath
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import pydantic
+
+from miner.config.base import Settings
+
+
+class DatasetFiles(Settings):
+    """A public dataset as it was downloaded. Its columns are those of its kind, see docs/datasets.md."""
+
+    dataset: str  # a name of `miner data list`
+    path: str  # a file of the release, its archive, or the folder that it is unpacked in
+    languages: tuple[str, ...] = ()  # empty: all
+    split: str | None = None  # needed if the release has several
+
+    def __str__(self) -> str:
+        return f"{self.dataset} in {self.path}"
+
+    def below(self, folder: str) -> "DatasetFiles":
+        """Return the same dataset with its path relative to a folder."""
+        return self.model_copy(update={"path": posixpath.join(folder, self.path)})
+
+
+def _kind(value: Any) -> str:
+    return "dataset" if isinstance(value, Mapping | DatasetFiles) else "file"
+
+
+def _as_sequence(value: Any) -> Any:
+    return (value,) if isinstance(value, Mapping | DatasetFiles) else value
+
+
+# A file of columns: its name, or a public dataset.
+TableFile = Annotated[
+    Annotated[str, pydantic.Tag("file")] | Annotated[DatasetFiles, pydantic.Tag("dataset")], pydantic.Discriminator(_kind)
+]
+# Files of columns; one dataset needs no list.
+TableFiles = Annotated[tuple[TableFile, ...], pydantic.BeforeValidator(_as_sequence)]
