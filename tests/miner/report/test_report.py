@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import miner, refused, told
-from report_pages import HOSTILE_TEXTS, Page, write_hostile_mined, write_mined, write_report
+from report_pages import HOSTILE_TEXTS, Page, write_figures, write_hostile_mined, write_mined, write_report
 
 from miner import stages, storage
 from miner.choices import MARGINS
@@ -52,6 +52,8 @@ def test_page_refers_only_to_itself(tmp_path: Path) -> None:
 
 def test_report_is_reproducible_across_processes(tmp_path: Path) -> None:
     folder = write_hostile_mined(tmp_path)
+    rows = {f"l{number:02d}": {"n": 100, "mean": number / 100} for number in range(20)}  # bars with intervals
+    write_figures(folder / "tatoeba.json", {"task": "tatoeba", "languages": rows, "average": {}})
     first = write_report(folder).read_bytes()
     code = f"from miner.report.build import write; write({str(folder)!r})"
     subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": "7", "HOME": str(tmp_path / "home")}, check=True, timeout=120)
