@@ -1,12 +1,12 @@
-"""Build the demo corpora in this folder: `python examples/prepare.py --data DATA`.
+"""Build the demo corpora in this directory: `python examples/prepare.py --data DATA`.
 
-DATA is a folder with `train/ud_pud`, `train/tico19`, `train/bible`, `train/tatoeba.*` and `eval/tatoeba`: gzip files of tab-separated
-text, of which README.md beside this script names origin and licence. Standard library only; the same data and seed give the same bytes.
+DATA is a directory with `train/ud_pud`, `train/tico19`, `train/bible`, `train/tatoeba.*` and `eval/tatoeba`: gzip files of tab-separated
+text; README.md beside this script gives their origin and licence. Standard library only; the same data and seed give the same bytes.
 
 Every sentence belongs to one *group*: all texts of all languages that are connected by a known translation link. A group is used at
-most once, either as one sentence with one translation per language or as a lone sentence that no other corpus answers. Two groups whose
-English readings share most of their words are never used together. So the gold files are complete as far as anybody has linked the
-sentences, and one-to-one mining is the right way to look for the pairs.
+most once, either as one sentence with one translation per language or as a lone sentence without a translation. Two groups whose
+English sentences share most of their words are never used together. The gold files are therefore complete up to missing links, and
+every sentence has at most one translation, as one-to-one matching assumes.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Print one line of scores for each result of `miner mine --gold GOLD --json FILE`: `python examples/scores.py FILE...`."""
+"""Print one line of scores per result of `miner mine --gold GOLD --json FILE`: `python examples/scores.py FILE...`."""
 
 import json
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def main(paths: list[str]) -> None:
-    """Print a table of the JSON files in `paths`, named by their stems."""
+    """Print a table of the results in these JSON files, named by their stems."""
     print(f"{'':12}{'lines':>14}{'pairs':>7}{'precision':>11}{'recall':>8}{'F1':>7}{'seconds':>9}")
     for path in map(Path, paths):
         figures = json.loads(path.read_text(encoding="utf-8"))

@@ -267,7 +267,7 @@ def test_invalid_vectors_are_an_error_of_the_encoder(
     with pytest.raises(ModelError, match=f"{folder}.*{message}"):
         run(text, tmp_path / "out", folder)
     assert not list((tmp_path / "out" / "embeddings").glob("*part*"))
-    with pytest.raises(StorageError, match="makes embeddings has not finished"):
+    with pytest.raises(StorageError, match="so embeddings is not finished"):
         open_corpus(str(tmp_path / "out"))
 
 
@@ -290,8 +290,8 @@ def narrow(table: pa.Table) -> pa.Table:
     ("damage", "message"),
     [
         (lambda out: shutil.rmtree(out), "out: not a folder of `miner embed`"),
-        (lambda out: shutil.rmtree(out / "embeddings"), "makes embeddings has not finished"),
-        (lambda out: (out / "sentences" / "manifest.json").unlink(), "makes sentences has not finished"),
+        (lambda out: shutil.rmtree(out / "embeddings"), "so embeddings is not finished"),
+        (lambda out: (out / "sentences" / "manifest.json").unlink(), "so sentences is not finished"),
         (lambda out: (out / "embeddings" / FULL).unlink(), f"{FULL}: this shard is missing"),
         (lambda out: (out / "embeddings" / FULL).write_bytes(b"PAR1"), "not a complete Parquet file"),
         (lambda out: (out / "sentences" / FULL).write_bytes(b"PAR1"), "not a complete Parquet file"),
