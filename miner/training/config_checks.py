@@ -23,6 +23,8 @@ def check(config: TrainConfig) -> None:
         _check_static(config)
     elif config.encoder.towers == "pair" and any(getattr(source, "swap", False) for source in config.data):
         raise ConfigError("data: swap mixes the sides that encoder.towers pair gives to two encoders; remove one of the two settings")
+    elif config.encoder.inference_pooling is not None:
+        _check_inference_pooling(config)
     if config.evaluation and config.evaluation.metric == "accuracy" and not classes(config):
         raise ConfigError("evaluation.metric accuracy needs the loss classification; add it, or choose retrieval or sts")
 
@@ -86,6 +88,15 @@ def _find_misfit(loss: Loss, source: Any) -> str | None:
     if not loss.blocks and source.strategy == "grouped_pairs":
         return "only info_nce supports blocks of pairs; use the strategy multi_positive"
     return None
+
+
+def _check_inference_pooling(config: TrainConfig) -> None:
+    for objective in config.objective:
+        if LOSSES[objective.loss].labels:
+            raise ConfigError(
+                f"encoder.inference_pooling: the classifier of {objective.loss} reads encoder.pooling, but is saved beside an encoder"
+                " with another one; remove inference_pooling"
+            )
 
 
 def _check_static(config: TrainConfig) -> None:

@@ -53,6 +53,7 @@ class TransformerSettings(TrainSettings):
     kind: Literal["transformer"]
     model: str  # directory or Hugging Face hub id
     pooling: str | None = None  # one of POOLINGS in miner/encoders/pooling.py; None: the pooling of the model, or cls
+    inference_pooling: str | None = None  # pooling of the saved encoder and of dev scores; None: `pooling`
     head: Literal["none", "mlp"] = "none"  # mlp: a linear layer and tanh after pooling
     keep_head: bool = False  # save the head with the encoder
     max_tokens: int = Field(32, ge=2)  # longer texts are truncated
@@ -62,6 +63,10 @@ class TransformerSettings(TrainSettings):
     def _check(self) -> Self:
         if self.keep_head and self.head == "none":
             raise PydanticCustomError("head", "keep_head needs a head; set encoder.head to mlp")
+        if self.keep_head and self.inference_pooling is not None:
+            raise PydanticCustomError(
+                "head", "the head is trained on pooling, not on inference_pooling; remove one of keep_head and inference_pooling"
+            )
         return self
 
 

@@ -4,6 +4,7 @@ import copy
 import logging
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -154,6 +155,10 @@ class StaticModel(nn.Module):
     def split_chunks(self, bags: PieceBags, size: int | None) -> list[Ints]:  # noqa: ARG002
         """Return all texts as one chunk: every chunk would repeat the spelling product, which costs more than the texts."""
         return [np.arange(len(bags))]
+
+    def inference(self) -> AbstractContextManager["StaticModel"]:
+        """Encode as the exported encoder does, which is no different here."""
+        return nullcontext(self)
 
     def forward(self, bags: PieceBags, rows: Ints) -> Tensor:
         """Return the sums (n, dim) of rows (n,)."""

@@ -2,7 +2,8 @@
 
 import inspect
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,27 +55,57 @@ class Transformer(nn.Module):
             raise ConfigError(f"{settings.model}: its tokenizer has no padding token; choose another encoder.model")
         self.max_length = parts.token_limit(self.recipe, settings.max_tokens, self.tokenizer, self.model)
         pooling = settings.pooling or "+".join(self.recipe.pooling) or "cls"
-        self.pooling = self._resolve_pooling(SIMCSE_NAMES.get(pooling, pooling))
-        self.pool = pooler(self.pooling)
+        self.pooling, layer = self._resolve_pooling("pooling", pooling)
+        if layer is not None:
+            self._remove_layers(layer)
+        self._inference_pooling, self._inference_layer = self.pooling, None
+        if settings.inference_pooling is not None:
+            self._inference_pooling, self._inference_layer = self._resolve_pooling("inference_pooling", settings.inference_pooling)
         self.dim = int(self.model.config.hidden_size)
         self.head = self._load_head()
         self._model_inputs = tuple(inspect.signature(self.model.forward).parameters)
 
-    def _resolve_pooling(self, pooling: str) -> str:
-        """Return the pooling of the hidden states. For `layer:N`, remove the layers above N and return `mean`."""
+    def _resolve_pooling(self, setting: str, pooling: str) -> tuple[str, int | None]:
+        """Return the pooling of the hidden states and the number of layers that it needs; None: all layers. `layer:N` is `mean`, N."""
+        pooling = SIMCSE_NAMES.get(pooling, pooling)
         match = LAYER.fullmatch(pooling)
         if match is None:
             trainable = [name for name, option in POOLINGS.items() if option.trainable]
             if pooling not in trainable:
-                raise ConfigError(f"unknown encoder.pooling {pooling!r}; one of {', '.join([*trainable, *SIMCSE_NAMES, 'layer:N'])}")
-            return pooling
+                raise ConfigError(f"unknown encoder.{setting} {pooling!r}; one of {', '.join([*trainable, *SIMCSE_NAMES, 'layer:N'])}")
+            return pooling, None
         layer, num_layers = int(match[1]), int(self.model.config.num_hidden_layers)
-        layer_lists = [module for module in self.model.modules() if isinstance(module, nn.ModuleList) and len(module) == num_layers]
-        if not 1 <= layer <= num_layers or len(layer_lists) != 1:
-            raise ConfigError(f"encoder.pooling {pooling}: {self.settings.model} has layers 1 to {num_layers}; choose one of them")
-        del layer_lists[0][layer:]
+        if not 1 <= layer <= num_layers or len(self._layer_lists()) != 1:
+            raise ConfigError(f"encoder.{setting} {pooling}: {self.settings.model} has layers 1 to {num_layers}; choose one of them")
+        return "mean", layer
+
+    def _layer_lists(self) -> list[nn.ModuleList]:
+        """Return the lists of modules that have the length of the model; one in models whose layers can be removed."""
+        num_layers = int(self.model.config.num_hidden_layers)
+        return [module for module in self.model.modules() if isinstance(module, nn.ModuleList) and len(module) == num_layers]
+
+    def _remove_layers(self, layer: int) -> list[nn.Module]:
+        """Remove the layers above `layer` from the model and return them."""
+        layers = self._layer_lists()[0]
+        removed = list(layers[layer:])
+        del layers[layer:]
         self.model.config.num_hidden_layers = layer
-        return "mean"
+        return removed
+
+    @contextmanager
+    def inference(self) -> Iterator["Transformer"]:
+        """Encode as the exported encoder does: with its layers and pooling, and with the head only if it is saved."""
+        pooling, head, num_layers = self.pooling, self.head, int(self.model.config.num_hidden_layers)
+        self.pooling = self._inference_pooling
+        self.head = head if self.settings.keep_head else None
+        removed = [] if self._inference_layer is None else self._remove_layers(self._inference_layer)
+        try:
+            yield self
+        finally:
+            if removed:
+                self._layer_lists()[0].extend(removed)
+                self.model.config.num_hidden_layers = num_layers
+            self.pooling, self.head = pooling, head
 
     def _load_head(self) -> nn.Sequential | None:
         """Return the head, if the config has one: the Dense layer of the model if there is one (as in LaBSE), or a new one."""
@@ -120,7 +151,7 @@ class Transformer(nn.Module):
         inputs = self.pad(tokens, rows)
         output = self.model(**inputs, output_hidden_states=bool(POOLINGS[self.pooling].layers))
         states = getattr(output, "hidden_states", None) or [output.last_hidden_state]
-        vectors = self.pool(states, inputs["attention_mask"])
+        vectors = pooler(self.pooling)(states, inputs["attention_mask"])
         return vectors if self.head is None else self.head(vectors).float()
 
     def pad(self, tokens: Tokens, rows: Ints) -> dict[str, Tensor]:
@@ -139,6 +170,7 @@ class Transformer(nn.Module):
 
     def save(self, folder: Path) -> None:
         """Write the encoder in a format that miner, sentence-transformers and transformers load."""
-        head: Any = self.head[0] if self.head is not None and self.settings.keep_head else None
         recipe = ModelRecipe(folder, max_tokens=self.max_length, lower_case=self.recipe.lower_case, prompt=self.recipe.prompt)
-        export.save(recipe, self.model, self.tokenizer, self.pooling, head)
+        with self.inference():
+            head: Any = None if self.head is None else self.head[0]
+            export.save(recipe, self.model, self.tokenizer, self.pooling, head)

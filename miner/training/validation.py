@@ -60,8 +60,10 @@ class ValidationSet:
     def _similarity_score(self, columns: Cells, towers: Sequence[Any], context: Context) -> float:
         is_sts = self.settings.metric == "sts"
         target_tower = towers[0] if is_sts else towers[-1]  # the second of two towers encodes translations
-        source = functional.normalize(encode_texts(towers[0], context, columns[0]), dim=1)
-        target = functional.normalize(encode_texts(target_tower, context, columns[1]), dim=1)
+        with towers[0].inference():
+            source = functional.normalize(encode_texts(towers[0], context, columns[0]), dim=1)
+        with target_tower.inference():
+            target = functional.normalize(encode_texts(target_tower, context, columns[1]), dim=1)
         if not is_sts:
             return (retrieval_accuracy(source, target) + retrieval_accuracy(target, source)) / 2
         correlation = float(spearmanr((source * target).sum(dim=1).cpu().numpy(), list(map(float, columns[2]))).statistic)

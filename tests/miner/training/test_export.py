@@ -74,6 +74,44 @@ def test_exported_encoder_is_equal_in_all_libraries(folder: Path, pooling: str, 
     np.testing.assert_allclose(encode_with_transformers(exported, pooling, texts), trained, atol=1e-5)
 
 
+def test_all_layers_are_trained_and_a_lower_layer_is_exported(folder: Path) -> None:
+    """Training reads the first token of the last layer, the exported encoder the mean of layer 8."""
+    tiny.save_transformer(folder / "model", dropout=0.0, layers=12)
+    values = config(folder, steps=2)
+    values["encoder"] |= {"pooling": "cls", "inference_pooling": "layer:8"}
+    trainer = run.prepare(TrainConfig(**values), folder / "out")[0]
+    tower = trainer.towers[0]
+    before = {name: weight.detach().clone() for name, weight in tower.named_parameters()}
+    trainer.run(None)
+    changed = {name for name, weight in tower.named_parameters() if not torch.equal(weight, before[name])}
+    for layer in range(12):
+        assert f"model.encoder.layer.{layer}.output.dense.weight" in changed
+    texts = ["one two", "drei eins vier", "null"]
+    inputs = tower.tokenizer(texts, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        states = tower.model.eval()(**inputs, output_hidden_states=True).hidden_states
+        trained = tower(tower.tokenize(texts), np.arange(3))
+    assert len(states) == 13
+    torch.testing.assert_close(trained, states[12][:, 0], atol=1e-6, rtol=0)
+    exported = load_encoder(str(folder / "out" / "encoder")).encode(texts)
+    expected = torch.nn.functional.normalize(mean(states[8], inputs["attention_mask"]), dim=1)
+    np.testing.assert_allclose(exported, expected.numpy(), atol=1e-6)
+    assert transformers.AutoConfig.from_pretrained(folder / "out" / "encoder").num_hidden_layers == 8
+
+
+@pytest.mark.parametrize("encoder", [{"pooling": "cls", "inference_pooling": "layer:1"}, {"pooling": "max", "head": "mlp"}], ids=str)
+def test_dev_score_is_that_of_the_exported_encoder(folder: Path, encoder: dict[str, str]) -> None:
+    values = config(folder, steps=3)
+    values["encoder"] |= encoder
+    values["evaluation"] = {"files": [str(tiny.write_pairs(folder / "dev.tsv", 60, 2))], "columns": {"source": "en", "target": "de"}}
+    result = run.train(TrainConfig(**values), str(folder / "out"))
+    rows = [line.split("\t") for line in (folder / "dev.tsv").read_text().splitlines()[1:]]
+    exported = load_encoder(str(folder / "out" / "encoder"))
+    similarities = exported.encode([row[0] for row in rows]) @ exported.encode([row[1] for row in rows]).T
+    accuracies = [np.mean(similarities.argmax(axis=axis) == np.arange(len(rows))) for axis in (0, 1)]
+    assert result.score == pytest.approx(np.mean(accuracies))
+
+
 def test_classifier_is_saved_beside_its_encoder(folder: Path) -> None:
     """Logits computed from the saved file have the accuracy that the run reports."""
     rows = [

@@ -201,6 +201,18 @@ def test_tensorboard_scalars_equal_the_log(folder: Path) -> None:
         (["data.0.code_switch={lexicons: [nowhere.txt]}"], "nowhere.txt: no such file"),
         (["encoder.pooling=middle"], "unknown encoder.pooling 'middle'"),
         (["encoder.pooling=layer:9"], "has layers 1 to 3"),
+        (["encoder.inference_pooling=layer:9"], "encoder.inference_pooling layer:9"),
+        (["encoder.inference_pooling=mean", "encoder.head=mlp", "encoder.keep_head=true"], "the head is trained on pooling"),
+        (
+            [
+                "encoder.inference_pooling=mean",
+                "data.0.strategy=labelled_pairs",
+                "data.0.columns={first: en, second: de, label: de}",
+                "data.0.labels=[a, b]",
+                "objective.0.loss=classification",
+            ],
+            "the classifier of classification reads encoder.pooling",
+        ),
         (["encoder.model=./nowhere"], "nowhere"),
         (["encoder.max_tokens=999"], "room for 38 tokens"),
         (["objective.0.loss=cosine"], "objective.0"),
