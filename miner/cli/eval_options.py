@@ -26,7 +26,7 @@ def _option(task: type[TaskSettings], name: str, field: "FieldInfo") -> Option:
     if name in task.ARGUMENTS:
         return click.argument(name)
     flag = f"--{name.replace('_', '-')}"
-    annotation = field.annotation
+    annotation = field.annotation if name not in task.PATHS else str  # configs also name public datasets
     if get_origin(annotation) is tuple:
         return click.option(flag.removesuffix("s"), name, multiple=True, metavar="NAME", help=field.description)
     default = {"required": True} if field.is_required() else {"default": field.default, "show_default": field.default is not None}

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.config.commands import TextSettings
+from miner.config.datasets import DatasetFiles
 from miner.encoders import Encoder
 from miner.errors import DataError
 from miner.evaluation.task_base import AlignedTask
@@ -37,6 +38,9 @@ def read_lines(uri: str, text_column: str | None = None) -> list[str]:
 
 def read_aligned(task: AlignedTask) -> tuple[list[str], list[str]]:
     """Return the lines of both sides. Raise DataError if their numbers differ, or there are none."""
+    if isinstance(task.source, DatasetFiles) or isinstance(task.target, DatasetFiles):
+        sources, targets = read_columns(task.source, task.text_column or "source", task.target_column or "target")
+        return sources, targets
     sources, targets = read_lines(task.source, task.text_column), read_lines(task.target, task.target_column or task.text_column)
     if len(sources) != len(targets):
         sizes = f"{task.source} has {len(sources)} lines, {task.target} has {len(targets)}"
@@ -46,7 +50,7 @@ def read_aligned(task: AlignedTask) -> tuple[list[str], list[str]]:
     return sources, targets
 
 
-def read_columns(uri: str, *columns: str | None) -> list[list[str]]:
+def read_columns(uri: str | DatasetFiles, *columns: str | None) -> list[list[str]]:
     """Return columns of a table; for None, a column of the constant `all`.
 
     Raise DataError if a column is missing, a cell is empty, or there are no rows.

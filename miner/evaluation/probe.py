@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from miner.config.datasets import DatasetFiles
 from miner.encoders import Encoder
 from miner.errors import DataError
 from miner.evaluation.inputs import encode, read_columns
@@ -106,7 +107,7 @@ def read_test_rows(task: ProbeTask, *text_columns: str) -> LabelledRows:
     return _read_split(task, task.test, TEST, text_columns)
 
 
-def _read_split(task: ProbeTask, uri: str, split: str, text_columns: Sequence[str]) -> LabelledRows:
+def _read_split(task: ProbeTask, uri: str | DatasetFiles, split: str, text_columns: Sequence[str]) -> LabelledRows:
     labels, langs, splits, *texts = read_columns(uri, task.label_column, task.lang_column, task.split_column, *text_columns)
     rows = LabelledRows(texts, labels, langs)
     if task.split_column is None:

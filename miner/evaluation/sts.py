@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from miner.config.datasets import DatasetFiles
 from miner.encoders import Encoder
 from miner.errors import DataError
 from miner.evaluation.inputs import encode, read_columns
@@ -77,7 +78,7 @@ def cosines(first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]) -> 
     return products
 
 
-def _parse_score(uri: str, row: int, cell: str) -> float:
+def _parse_score(uri: str | DatasetFiles, row: int, cell: str) -> float:
     try:
         score = float(cell)
     except ValueError:

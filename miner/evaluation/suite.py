@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from miner import storage
+from miner.config.datasets import DatasetFiles
+from miner.datasets.columns import dataset_paths
 from miner.encoders import Encoder
 from miner.errors import ConfigError, DataError
 from miner.evaluation.scores import Score, TaskResult, table
@@ -104,7 +106,9 @@ def _check(tasks: Sequence[TaskSettings]) -> None:
             raise ConfigError(f"two tasks are called {title!r}; give each its own `name`")
     for task in tasks:
         for path in task.paths():
-            if not storage.exists(path):
+            if isinstance(path, DatasetFiles):
+                dataset_paths(path)
+            elif not storage.exists(path):
                 raise DataError(f"{task.title}: no such file or folder as {path}; correct the config, or give the data folder by --data")
 
 

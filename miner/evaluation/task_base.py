@@ -3,12 +3,13 @@
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import pydantic
 from pydantic_core import PydanticCustomError
 
 from miner.config.base import Settings
+from miner.config.datasets import DatasetFiles, TableFile
 
 if TYPE_CHECKING:
     from miner.encoders import Encoder
@@ -62,27 +63,46 @@ class TaskSettings(Settings):
     def title(self) -> str:
         return self.name or self.task_name()
 
-    def paths(self) -> list[str]:
-        """Return the files and folders that the task reads."""
+    def paths(self) -> list[str | DatasetFiles]:
+        """Return the files, folders and public datasets that the task reads."""
         return [getattr(self, name) for name in self._path_names()]
 
     def in_folder(self, folder: str) -> Self:
         """Return the same settings with paths relative to a folder."""
-        return self.model_copy(update={name: posixpath.join(folder, getattr(self, name)) for name in self._path_names()})
+        return self.model_copy(update={name: _below(folder, getattr(self, name)) for name in self._path_names()})
 
     def _path_names(self) -> list[str]:
         return [name for name in self.PATHS if getattr(self, name) is not None]
 
 
+def _below(folder: str, path: str | DatasetFiles) -> str | DatasetFiles:
+    return path.below(folder) if isinstance(path, DatasetFiles) else posixpath.join(folder, path)
+
+
 class AlignedTask(TaskSettings):
-    """A task on two files, or two columns of one file, where line i of the target translates line i of the source."""
+    """A task on two files, or two columns of one file, where line i of the target translates line i of the source.
+
+    Of a public dataset, source and target are columns: by default those of that name. Then `target` is left out.
+    """
 
     PATHS = ARGUMENTS = ("source", "target")
 
-    source: str
-    target: str
+    source: TableFile
+    target: TableFile
     text_column: str | None = pydantic.Field(None, description="Column of TSV, JSONL or Parquet: a name, or a number from 1.")
     target_column: str | None = pydantic.Field(None, description="Column of TARGET, if it has another name.")
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _complete_target(cls, values: Any) -> Any:
+        is_dataset = isinstance(values, Mapping) and isinstance(values.get("source"), Mapping | DatasetFiles)
+        return {"target": values["source"], **values} if is_dataset else values
+
+    @pydantic.model_validator(mode="after")
+    def _check_dataset(self) -> Self:
+        if self.source != self.target and any(isinstance(side, DatasetFiles) for side in (self.source, self.target)):
+            raise PydanticCustomError("target", "source and target must be columns of one dataset; leave target out")
+        return self
 
 
 class ProbeTask(TaskSettings):
@@ -97,8 +117,8 @@ class ProbeTask(TaskSettings):
     )
     PATHS = ("train", "test")
 
-    train: str | None
-    test: str = pydantic.Field(description="Table of the test rows; may be that of the training rows, with --split-column.")
+    train: TableFile | None
+    test: TableFile = pydantic.Field(description="Table of the test rows; may be that of the training rows, with --split-column.")
     label_column: str = pydantic.Field("label", description="Column of the label.")
     lang_column: str | None = pydantic.Field(None, description="Column of the language; results are reported by language.")
     split_column: str | None = pydantic.Field(None, description="Column that says `train` or `test`; other rows are ignored.")

@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from miner.choices import MarginName
 from miner.config.base import Settings
+from miner.config.datasets import TableFile
 from miner.evaluation.task_base import AlignedTask, BarChart, Chart, ProbeTask, TaskSettings, ValueTable
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class TatoebaTask(TaskSettings):
     )
 
     task: Literal["tatoeba"] = "tatoeba"
-    data: str = pydantic.Field(description="Folder of files tatoeba.xxx-eng.tsv.gz: xxx<TAB>English, no header.")
+    data: TableFile = pydantic.Field(description="Folder of files tatoeba.xxx-eng.tsv.gz: xxx<TAB>English, no header.")
 
     def evaluate(self, encoder: "Encoder") -> "TaskResult":
         from miner.evaluation import tatoeba
@@ -121,7 +122,7 @@ class StsTask(TaskSettings):
     )
 
     task: Literal["sts"] = "sts"
-    data: str = pydantic.Field(description="Table with the columns sentence1, sentence2 and score.")
+    data: TableFile = pydantic.Field(description="Table with the columns sentence1, sentence2 and score.")
     track_columns: tuple[str, ...] = pydantic.Field((), description="Rows equal in this column form a track; may be repeated.")
 
     def evaluate(self, encoder: "Encoder") -> "TaskResult":
@@ -141,7 +142,7 @@ class ClusteringTask(TaskSettings):
     CHART = BarChart(keys=frozenset({"languages", "mean"}), groups="languages", value="purity", caption="Purity of the clusters")
 
     task: Literal["clustering"] = "clustering"
-    data: str = pydantic.Field(description="Table of texts and labels.")
+    data: TableFile = pydantic.Field(description="Table of texts and labels.")
     text_column: str = pydantic.Field("text", description="Column of the text.")
     label_column: str = pydantic.Field("label", description="Column of the label.")
     lang_column: str | None = pydantic.Field(None, description="Column of the language; each language is clustered by itself.")
@@ -163,7 +164,7 @@ class ClassificationTask(ProbeTask):
     """
 
     task: Literal["classification"] = "classification"
-    train: str = pydantic.Field(description="Table of the training rows.")
+    train: TableFile = pydantic.Field(description="Table of the training rows.")
     text_column: str = pydantic.Field("text", description="Column of the text.")
 
     def evaluate(self, encoder: "Encoder") -> "TaskResult":
@@ -186,7 +187,9 @@ class PairClassificationTask(ProbeTask):
     """
 
     task: Literal["pair-classification"] = "pair-classification"
-    train: str | None = pydantic.Field(None, description="Table of the training rows; without it, the encoder's own classifier is tested.")
+    train: TableFile | None = pydantic.Field(
+        None, description="Table of the training rows; without it, the encoder's own classifier is tested."
+    )
     first_column: str = pydantic.Field("sentence1", description="Column of the first text.")
     second_column: str = pydantic.Field("sentence2", description="Column of the second text.")
     fine_tune: bool = pydantic.Field(False, description="Fine-tune a copy of the encoder, a transformer, instead of training a probe.")
@@ -224,7 +227,7 @@ class LanguageProbeTask(TaskSettings):
     )
 
     task: Literal["language-probe"] = "language-probe"
-    data: str = pydantic.Field(description="Table of texts and their languages.")
+    data: TableFile = pydantic.Field(description="Table of texts and their languages.")
     text_column: str = pydantic.Field("text", description="Column of the text.")
     lang_column: str = pydantic.Field("lang", description="Column of the language.")
     per_language: int = pydantic.Field(200, ge=2, description="Maximum number of rows sampled per language, half of them for training.")
@@ -280,7 +283,7 @@ class MapTask(TaskSettings):
     )
 
     task: Literal["map"] = "map"
-    data: str = pydantic.Field(description="Table of texts, their languages, and ids that translations share.")
+    data: TableFile = pydantic.Field(description="Table of texts, their languages, and ids that translations share.")
     text_column: str = pydantic.Field("text", description="Column of the text.")
     lang_column: str = pydantic.Field("lang", description="Column of the language.")
     id_column: str = pydantic.Field("id", description="Column of the id, which translations share.")

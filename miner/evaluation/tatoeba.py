@@ -10,12 +10,16 @@ import numpy as np
 import torch
 
 from miner import storage
+from miner.config.datasets import DatasetFiles
+from miner.datasets.columns import read_dataset_columns
+from miner.datasets.file_groups import comparable
 from miner.encoders import Encoder
 from miner.errors import DataError
 from miner.evaluation.inputs import encode, read_lines
 from miner.evaluation.retrieval import HEADS, Accuracy, Hits, accuracy, hits, nearest_by_cosine, search
 from miner.evaluation.scores import Score, mean, table
 from miner.evaluation.tasks import TatoebaTask
+from miner.languages import canonical
 from miner.search.parallel import parallel_for
 
 FILE = re.compile(r"tatoeba\.([a-z]{3})-eng\.tsv(?:\.gz)?")
@@ -66,11 +70,14 @@ class TatoebaResult:
 
 
 def evaluate(encoder: Encoder, task: TatoebaTask) -> TatoebaResult:
-    """Measure accuracy by language on a folder of tatoeba.xxx-eng.tsv.gz (xxx<TAB>English, no header).
+    """Measure accuracy by language on a folder of tatoeba.xxx-eng.tsv.gz (xxx<TAB>English, no header), or on the release.
 
     Raise DataError if there are no such files, or one is empty or malformed.
     """
-    pairs = {code: read_pairs(path) for code, path in find_files(task.data).items()}
+    if isinstance(task.data, DatasetFiles):
+        pairs = _dataset_pairs(task.data)
+    else:
+        pairs = {code: read_pairs(path) for code, path in find_files(task.data).items()}
     # Encode all languages at once: many share their English sentences, and transformers are faster with large batches.
     vectors = encode(encoder, [text for foreign, english in pairs.values() for text in foreign + english])
     codes, sizes = list(pairs), np.repeat([len(foreign) for foreign, _ in pairs.values()], 2)
@@ -82,6 +89,18 @@ def evaluate(encoder: Encoder, task: TatoebaTask) -> TatoebaResult:
 
     parallel_for(len(codes), retrieve, torch.device("cpu"))
     return TatoebaResult({code: hits_by_code[code] for code in codes})
+
+
+def _dataset_pairs(files: DatasetFiles) -> dict[str, tuple[list[str], list[str]]]:
+    """Return both sides of each language of a release, by the codes of `SETS` where XTREME's copy has codes of its own."""
+    codes = {canonical(code): code for code in SETS["tatoeba36"]}
+    pairs: dict[str, tuple[list[str], list[str]]] = {}
+    for foreign, english, langs in read_dataset_columns(files, ["source", "target", "source_lang"]):
+        for text, translation, lang in zip(foreign, english, langs, strict=True):
+            sides = pairs.setdefault(codes.get(comparable(lang), lang), ([], []))
+            sides[0].append(text)
+            sides[1].append(translation)
+    return dict(sorted(pairs.items()))
 
 
 def find_files(folder: str) -> dict[str, str]:

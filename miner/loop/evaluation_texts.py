@@ -6,25 +6,31 @@ from collections.abc import Iterator
 import pyarrow.parquet as pq
 
 from miner import storage
+from miner.config.datasets import DatasetFiles
+from miner.datasets.columns import read_dataset_texts
 from miner.errors import DataError
 from miner.text import streams
 from miner.text.formats import check_supported
 
 
-def read_sentences(uri: str) -> Iterator[str]:
+def read_sentences(uri: str | DatasetFiles) -> Iterator[str]:
     """Yield the cells of text and TSV files, and all strings in JSONL and Parquet values, that contain a letter or digit.
 
     Raises DataError if the file cannot be read or has no sentences, ConfigError if its format is not supported.
     """
-    kind, compression = streams.split_extensions(uri)
-    check_supported(uri, kind)
     is_empty = True
-    for text in _read_parquet(uri) if kind == ".parquet" else _read_lines(uri, compression, kind in (".jsonl", ".ndjson")):
+    for text in read_dataset_texts(uri) if isinstance(uri, DatasetFiles) else _read_file(uri):
         if any(map(str.isalnum, text)):
             is_empty = False
             yield text
     if is_empty:
         raise DataError(f"{uri}: no sentences to exclude from training; check the file")
+
+
+def _read_file(uri: str) -> Iterator[str]:
+    kind, compression = streams.split_extensions(uri)
+    check_supported(uri, kind)
+    return _read_parquet(uri) if kind == ".parquet" else _read_lines(uri, compression, kind in (".jsonl", ".ndjson"))
 
 
 def _read_lines(uri: str, compression: str, is_jsonl: bool) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from miner import storage
 from miner.config.commands import DecideSettings
+from miner.config.datasets import DatasetFiles
 from miner.encoders import find_folder, load_encoder
 from miner.errors import ConfigError
 from miner.evaluation.inputs import read_aligned
@@ -25,7 +26,7 @@ from miner.loop.settings import LoopConfig
 from miner.text import readers
 from miner.training import checkpoints, config_checks
 from miner.training import run as training
-from miner.training.columns import expand_globs
+from miner.training.columns import expand_globs, file_fingerprints
 from miner.training.trainer import ENCODER
 from pipelines.loop import round as rounds
 from pipelines.loop.select import LanguagePair, compare_selections
@@ -90,7 +91,7 @@ def check(config: LoopConfig) -> EvaluationIndex:
     for train_config in (config.training, config.start.train):
         if train_config is not None:
             config_checks.check(train_config)
-            expand_globs([uri for source in train_config.data for uri in source.files if "{round}" not in uri])
+            file_fingerprints([uri for source in train_config.data for uri in source.files if "{round}" not in str(uri)])
     for langs in config.language_pairs:
         _check_language_pair(config, langs)
     if config.start.train is None:
@@ -116,9 +117,9 @@ def _check_language_pair(config: LoopConfig, langs: LanguagePair) -> None:
 def _evaluation_sentences(config: LoopConfig) -> Iterable[str]:
     """Yield all sentences of the evaluation files and of `evaluation.decontaminate`."""
     evaluation = config.evaluation
-    uris = {uri for tasks in (evaluation.dev, evaluation.test) for task in tasks.values() for uri in task.paths()}
+    uris: set[str | DatasetFiles] = {uri for tasks in (evaluation.dev, evaluation.test) for task in tasks.values() for uri in task.paths()}
     uris |= set(find_files(evaluation.tatoeba).values()) if evaluation.tatoeba is not None else set()
-    for uri in sorted({*uris, *expand_globs(evaluation.decontaminate)}):
+    for uri in sorted({*uris, *expand_globs(evaluation.decontaminate)}, key=str):
         yield from read_sentences(uri)
 
 

@@ -1,0 +1,120 @@
+"""Public datasets as files of evaluation tasks: the same results as from tables of the same rows."""
+
+from pathlib import Path
+
+import pytest
+from public_data import write_release
+
+from miner.config.datasets import DatasetFiles
+from miner.encoders import Encoder, load_encoder
+from miner.errors import ConfigError, DataError
+from miner.evaluation import probe, suite
+from miner.evaluation.inputs import read_aligned
+from miner.evaluation.tasks import ClassificationTask, RetrievalTask, StsTask, SuiteConfig, TatoebaTask
+from miner.loop.evaluation_texts import read_sentences
+
+PAIRS = [("one two", "un deux"), ("three", "trois"), ("four five", "quatre cinq")]
+FLORES: dict[str, str | bytes] = {
+    "flores200_dataset/dev/eng_Latn.dev": "".join(f"{english}\n" for english, _ in PAIRS),
+    "flores200_dataset/dev/fra_Latn.dev": "".join(f"{french}\n" for _, french in PAIRS),
+}
+
+
+@pytest.fixture
+def encoder(toy_encoder: Path) -> Encoder:
+    return load_encoder(str(toy_encoder))
+
+
+def test_retrieval_reads_two_columns_of_one_dataset(encoder: Encoder, tmp_path: Path) -> None:
+    write_release(
+        tmp_path, {**FLORES, "en.txt": FLORES["flores200_dataset/dev/eng_Latn.dev"], "fr.txt": FLORES["flores200_dataset/dev/fra_Latn.dev"]}
+    )
+    source = {"dataset": "flores-200", "path": str(tmp_path), "languages": ["en", "fr"], "split": "dev"}
+    task = RetrievalTask.check(source=source, text_column="en", target_column="fr")
+    assert read_aligned(task) == ([english for english, _ in PAIRS], [french for _, french in PAIRS])
+    plain = RetrievalTask(source=str(tmp_path / "en.txt"), target=str(tmp_path / "fr.txt"))
+    assert task.evaluate(encoder).figures() == plain.evaluate(encoder).figures()
+
+
+def test_a_row_that_is_dropped_is_dropped_on_both_sides(tmp_path: Path) -> None:
+    write_release(tmp_path, {"Books.en-fr.en": "one\n\nthree\n", "Books.en-fr.fr": "un\ndeux\ntrois\n"})
+    task = RetrievalTask.check(source={"dataset": "opus-moses", "path": str(tmp_path)})
+    assert read_aligned(task) == (["one", "three"], ["un", "trois"])
+
+
+def test_source_and_target_must_be_of_one_dataset() -> None:
+    source = {"dataset": "flores-200", "path": "x"}
+    for target in ("fr.txt", {**source, "path": "y"}):
+        with pytest.raises(ConfigError, match="source and target must be columns of one dataset; leave target out"):
+            RetrievalTask.check(source=source, target=target)
+
+
+def test_sts_reads_a_dataset_by_track(encoder: Encoder, tmp_path: Path) -> None:
+    files: dict[str, str | bytes] = {
+        "STS2017-extended/STS.fr-en.txt": "un deux\tone two\t5\ntrois\tone\t0\nquatre\tfour five\t3\n",
+        "STS2017-extended/STS.en-en.txt": "one\tone\t5\nthree\tone\t0\n",
+        "table.tsv": "sentence1\tsentence2\tscore\ttrack\n"
+        "one\tone\t5\ten-en\nthree\tone\t0\ten-en\nun deux\tone two\t5\tfr-en\ntrois\tone\t0\tfr-en\nquatre\tfour five\t3\tfr-en\n",
+    }
+    write_release(tmp_path, files)
+    data = {"dataset": "sts17", "path": str(tmp_path / "STS2017-extended")}
+    task = StsTask.check(data=data, track_columns=["track"])
+    plain = StsTask(data=str(tmp_path / "table.tsv"), track_columns=("track",))
+    assert task.evaluate(encoder).figures() == plain.evaluate(encoder).figures()
+
+
+@pytest.mark.parametrize("copy", ["laser", "xtreme"])
+def test_tatoeba_reads_either_release(copy: str, encoder: Encoder, tmp_path: Path) -> None:
+    pairs = "".join(f"{french}\t{english}\n" for english, french in PAIRS)
+    releases: dict[str, dict[str, str | bytes]] = {
+        "laser": {
+            "tatoeba.fra-eng.fra": FLORES["flores200_dataset/dev/fra_Latn.dev"],
+            "tatoeba.fra-eng.eng": FLORES["flores200_dataset/dev/eng_Latn.dev"],
+        },
+        "xtreme": {
+            "fr-en.fr": FLORES["flores200_dataset/dev/fra_Latn.dev"],
+            "fr-en.en": "four five\none two\nthree\n",
+            "test-fr.tsv": "1\n2\n0\n",
+        },
+    }
+    write_release(tmp_path / "release", releases[copy])
+    write_release(tmp_path / "tables", {"tatoeba.fra-eng.tsv.gz": pairs})
+    task = TatoebaTask.check(data={"dataset": "tatoeba", "path": str(tmp_path / "release")})
+    assert task.evaluate(encoder).figures() == TatoebaTask(data=str(tmp_path / "tables")).evaluate(encoder).figures()
+
+
+def test_classification_reads_splits_of_a_dataset(tmp_path: Path) -> None:
+    def line(number: int, text: str, label: str) -> str:
+        return f"{number}\tIN:X\t\t{text}\t{label}\ten_XX\t[]\t{{}}\n"
+
+    write_release(
+        tmp_path,
+        {"en/train.txt": line(1, "wake me", "alarm") + line(2, "rain", "weather"), "en/test.txt": line(3, "sun", "weather")},
+    )
+    data = {"dataset": "mtop", "path": str(tmp_path)}
+    task = ClassificationTask.check(train={**data, "split": "train"}, test={**data, "split": "test"}, lang_column="lang")
+    train, test = probe.read_rows(task, "text")
+    assert (train.texts, train.labels, train.langs) == ([["wake me", "rain"]], ["alarm", "weather"], ["en", "en"])
+    assert (test.texts, test.labels) == ([["sun"]], ["weather"])
+
+
+def test_a_suite_checks_datasets_before_it_encodes(toy_encoder: Path, tmp_path: Path) -> None:
+    write_release(tmp_path, FLORES)
+    source = {"dataset": "flores-200", "path": "flores200_dataset", "languages": ["en", "fr"], "split": "dev"}
+    task = {"task": "retrieval", "source": source, "text_column": "en", "target_column": "fr"}
+    config = SuiteConfig.check(data=str(tmp_path), tasks=[task])
+    result = suite.run({"toy": lambda: load_encoder(str(toy_encoder))}, config)
+    assert result.figures()["encoders"]["toy"]["retrieval"]["accuracy"]["cosine"]["mean"] == 1
+    wrong = SuiteConfig.check(data=str(tmp_path), tasks=[{**task, "source": {**source, "languages": ["en", "de"]}}])
+
+    def never() -> Encoder:
+        raise AssertionError("nothing is loaded")
+
+    with pytest.raises(DataError, match="no language 'de'; there are eng_Latn, fra_Latn"):
+        suite.run({"toy": never}, wrong)
+
+
+def test_the_loop_excludes_the_texts_of_a_dataset(tmp_path: Path) -> None:
+    write_release(tmp_path, FLORES)
+    files = DatasetFiles(dataset="flores-200", path=str(tmp_path), languages=("fr",), split="dev")
+    assert list(read_sentences(files)) == [french for _, french in PAIRS]
