@@ -22,6 +22,8 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 Augmentation = Callable[[list[str], np.random.Generator], list[str]]
 
+HASH_MULTIPLIER = np.int64(6364136223846793005)
+
 ANCHOR, POSITIVE, NEGATIVE, SECOND = "anchor", "positive", "negative", "second"
 
 
@@ -38,6 +40,21 @@ class View:
     def __len__(self) -> int:
         return len(self.rows)
 
+    @property
+    def parts(self) -> tuple["View", ...]:
+        """The view itself: encoders in training read views part by part."""
+        return (self,)
+
+    @property
+    def ids(self) -> Ints:
+        """The ids (n,) of the texts or pairs, before augmentation."""
+        ids = self.texts.ids[self.rows]
+        return ids if self.partners is None else pair_keys(ids, self.texts.ids[self.partners])
+
+    def take(self, positions: Ints) -> list[str]:
+        """Return the texts, or first texts of pairs, at positions (m,), before augmentation."""
+        return self.texts.take(self.rows[positions])
+
     def select(self, rows: slice) -> "View":
         """Return a part of the view."""
         partners = None if self.partners is None else self.partners[rows]
@@ -46,6 +63,7 @@ class View:
 
     @property
     def is_augmented(self) -> bool:
+        """Whether `read` changes the texts."""
         return self.augmentation is not None or self.translations is not None
 
     def read(self, random: np.random.Generator) -> tuple[list[str], list[str] | None]:
@@ -61,6 +79,38 @@ class View:
 
 
 @dataclass(frozen=True)
+class MixedView:
+    """n texts of several views, one after the other."""
+
+    parts: tuple[View, ...]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    @property
+    def ids(self) -> Ints:
+        """The ids (n,) of the texts or pairs, before augmentation."""
+        return np.concatenate([part.ids for part in self.parts])
+
+    def take(self, positions: Ints) -> list[str]:
+        """Return the texts, or first texts of pairs, at positions (m,), before augmentation."""
+        ends = np.cumsum([len(part) for part in self.parts])
+        numbers = np.searchsorted(ends, positions, side="right")
+        return [
+            self.parts[number].take(np.array([position - ends[number]]))[0]  # a negative offset counts from the end of the part
+            for number, position in zip(numbers, positions, strict=True)
+        ]
+
+    def select(self, rows: slice) -> "MixedView":
+        """Return a part of the view; `rows` has a start and a stop."""
+        parts, start = [], 0
+        for part in self.parts:
+            parts.append(part.select(slice(max(0, rows.start - start), max(0, rows.stop - start))))
+            start += len(part)
+        return MixedView(tuple(part for part in parts if len(part)))
+
+
+@dataclass(frozen=True)
 class Batch:
     """n anchors with their positives and hard negatives.
 
@@ -68,13 +118,15 @@ class Batch:
     """
 
     source: str
-    views: Mapping[str, View]  # anchor (n); optional: positive (p), negative (n), second (n), a text of another meaning
+    views: Mapping[str, View | MixedView]  # anchor (n); optional: positive (p), negative (k), second (n), a text of another meaning
     groups: Ints  # (n,)
     owners: Ints  # (p,) the anchor of each positive
-    negative_groups: Ints | None = None  # (n,) group that contains the text of each hard negative, or -1; None: no hard negatives
+    negative_owners: Ints | None = None  # (k,) the anchor of each hard negative; None: no hard negatives
+    negative_groups: Ints | None = None  # (k,) group that contains the text of each hard negative, or -1; None: no hard negatives
     labels: Ints | None = None  # (n,)
     weights: Floats | None = None  # (n,)
     blocks: tuple[int, ...] = ()  # sizes of runs of anchors that are contrasted separately; empty: one block
+    translation_ids: tuple[Ints, ...] = ()  # (n,) each: ids of translations of anchors and positives that are in no view
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -92,16 +144,22 @@ def build_pair_batch(source: str, anchors: View, positives: View, groups: Ints, 
 
 def add_hard_negatives(batch: Batch, negatives: View, id_columns: Sequence[Ints]) -> Batch:
     """Add one hard negative per anchor. `id_columns` (n,) hold the ids of the texts of each anchor's group."""
-    negative_groups = find_groups(negatives.texts.ids[negatives.rows], id_columns, batch.groups)
-    return replace(batch, views={**batch.views, NEGATIVE: negatives}, negative_groups=negative_groups)
+    negative_groups = find_groups(negatives.ids, np.concatenate(id_columns), np.tile(batch.groups, len(id_columns)))
+    views, owners = {**batch.views, NEGATIVE: negatives}, np.arange(len(batch))
+    return replace(batch, views=views, negative_owners=owners, negative_groups=negative_groups)
 
 
-def find_groups(ids: Ints, id_columns: Sequence[Ints], groups: Ints) -> Ints:
-    """Return for ids (m,) the group (m,) of a row with that id in any of the columns (n,), or -1."""
-    column_ids, column_groups = np.concatenate(id_columns), np.tile(groups, len(id_columns))
-    order = np.argsort(column_ids)
-    positions = order[np.searchsorted(column_ids, ids, sorter=order).clip(max=len(column_ids) - 1)]
-    return np.where(column_ids[positions] == ids, column_groups[positions], -1)
+def find_groups(ids: Ints, grouped_ids: Ints, groups: Ints) -> Ints:
+    """Return for ids (m,) the group (m,) of the same id among `grouped_ids` (n,) with `groups` (n,), or -1."""
+    order = np.argsort(grouped_ids)
+    positions = order[np.searchsorted(grouped_ids, ids, sorter=order).clip(max=len(grouped_ids) - 1)]
+    return np.where(grouped_ids[positions] == ids, groups[positions], -1)
+
+
+def pair_keys(first: Ints, second: Ints) -> Ints:
+    """Return one hash (n,) per pair of ids (n,) and (n,)."""
+    keys: Ints = first * HASH_MULTIPLIER + second
+    return keys
 
 
 def group_connected_rows(*id_columns: Ints) -> Ints:

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -60,9 +61,9 @@ def check_loss(loss: Tensor, vectors: Mapping[str, Tensor], batch: Batch, step: 
     for name, rows in vectors.items():
         is_faulty = ~torch.isfinite(rows).all(dim=1)
         positions = is_faulty.nonzero().flatten().cpu().numpy()[:SHOWN_TEXTS]
-        faulty += batch.views[name].texts.take(batch.views[name].rows[positions])
+        faulty += batch.views[name].take(positions)
     description = "NaN or infinite vectors of" if faulty else "the batch starts with"
-    shown = faulty or batch.views[ANCHOR].texts.take(batch.views[ANCHOR].rows[:SHOWN_TEXTS])
+    shown = faulty or batch.views[ANCHOR].take(np.arange(min(len(batch), SHOWN_TEXTS)))
     texts = ", ".join(repr(text[:SHOWN_CHARS]) for text in shown[:SHOWN_TEXTS])
     raise DataError(
         f"step {step}: the loss is {loss.item()}; {description} {texts} (source {batch.source!r});"

@@ -48,9 +48,10 @@ class EmbeddingBatch:
     positives: Tensor  # (p, d)
     groups: Tensor  # (n,) integers
     owners: Tensor | None = None  # (p,) the anchor of each positive; None: positive i belongs to anchor i
-    negatives: Tensor | None = None  # (n, d) a hard negative for each anchor
+    negatives: Tensor | None = None  # (k, d) hard negatives
     weights: Tensor | None = None  # (n,) of the anchors in the mean; None: equal
-    negative_groups: Tensor | None = None  # (n,) the group that contains each hard negative, or -1; None: no group does
+    negative_groups: Tensor | None = None  # (k,) the group that contains each hard negative, or -1; None: no group does
+    negative_owners: Tensor | None = None  # (k,) the anchor of each hard negative; None: hard negative i belongs to anchor i
     tiling: Tiling = DEFAULT_TILING
 
     def anchor_of_positives(self) -> Tensor:
@@ -58,7 +59,10 @@ class EmbeddingBatch:
         return torch.arange(len(self.positives), device=self.groups.device) if self.owners is None else self.owners
 
     def split(self, sizes: Sequence[int]) -> Iterator["EmbeddingBatch"]:
-        """Split a batch of one positive per anchor into batches of these sizes."""
+        """Split a batch of one positive per anchor, without hard negatives, into batches of these sizes; one size is the whole batch."""
+        if len(sizes) == 1:
+            yield self
+            return
         columns = {
             name: torch.split(rows, list(sizes))
             for name, rows in vars(self).items()
@@ -71,10 +75,10 @@ class EmbeddingBatch:
 def info_nce(batch: EmbeddingBatch, temperature: float, two_way: bool = False, hard_weight: float = 0.0) -> Tensor:
     """Return the weighted mean InfoNCE loss over anchors with one positive each.
 
-    The loss of anchor i is `-log exp(s_ii / t) / (sum_j exp(s_ij / t) + sum_j exp(r_ij / t + w [i = j]))`, where s is its similarity
-    to the positives and r to the hard negatives, if any (van den Oord et al. 2018, eq. 4; Gao et al. 2021, eq. 5; their appendix
-    defines the weight w, `hard_weight`, a logit added to a row's own hard negative). `two_way` averages it with the loss in which
-    the positives retrieve their anchors, without hard negatives (Yang et al. 2019).
+    The loss of anchor i is `-log exp(s_ii / t) / (sum_j exp(s_ij / t) + sum_j exp(r_ij / t + w [o_j = i]))`, where s is its similarity
+    to the positives and r to the hard negatives, if any; hard negative j is that of anchor o_j (van den Oord et al. 2018, eq. 4; Gao et
+    al. 2021, eq. 5; their appendix defines the weight w, `hard_weight`, a logit added to a row's own hard negative). `two_way`
+    averages it with the loss in which the positives retrieve their anchors, without hard negatives (Yang et al. 2019).
     """
     positive_logits = (batch.anchors * batch.positives).sum(dim=1) / temperature
     forward, backward = log_sums(batch.anchors, batch.positives, (batch.groups, batch.groups), temperature, two_way, batch.tiling)
@@ -259,8 +263,11 @@ def _add_hard_negatives(batch: EmbeddingBatch, sums: Tensor, temperature: float 
     """Add the hard negatives, always including an anchor's own, to log-sums (n,) over negatives."""
     if batch.negatives is None:
         return sums
-    own = (batch.anchors * batch.negatives).sum(dim=1) / temperature + hard_weight
-    key_groups = batch.groups if batch.negative_groups is None else torch.stack([batch.groups, batch.negative_groups], dim=1)
+    owners = torch.arange(len(batch.negatives), device=batch.groups.device) if batch.negative_owners is None else batch.negative_owners
+    own_logits = (batch.anchors[owners] * batch.negatives).sum(dim=1) / temperature + hard_weight
+    own = _log_sum_by_owner(owners, own_logits, len(batch.anchors))
+    owner_groups = batch.groups[owners]
+    key_groups = owner_groups if batch.negative_groups is None else torch.stack([owner_groups, batch.negative_groups], dim=1)
     others, _ = log_sums(batch.anchors, batch.negatives, (batch.groups, key_groups), temperature, tiling=batch.tiling)
     return torch.logaddexp(torch.logaddexp(sums, others), own)
 

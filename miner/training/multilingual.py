@@ -4,9 +4,20 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.errors import DataError
-from miner.training.batches import ANCHOR, POSITIVE, SECOND, Augmentation, Batch, Ints, View, add_hard_negatives, group_connected_rows
+from miner.training.batches import (
+    ANCHOR,
+    POSITIVE,
+    SECOND,
+    Augmentation,
+    Batch,
+    Ints,
+    View,
+    add_hard_negatives,
+    group_connected_rows,
+    pair_keys,
+)
 from miner.training.datasets import Dataset
-from miner.training.nli import NliTriplets, pair_keys
+from miner.training.nli import NliTriplets
 from miner.training.sampling import Sampler
 from miner.training.settings import CrossLingualNliSettings, LabelledPairsSettings
 
@@ -75,12 +86,13 @@ class CrossLingualNliStrategy:
         positives = self.hypotheses[self.table[langs, columns[:, None]]].ravel()
         texts = self.dataset.texts
         views = {ANCHOR: View(texts, anchors), POSITIVE: View(texts, positives, augmentation=self.augmentation)}
-        batch = Batch(self.dataset.title, views, groups, np.repeat(np.arange(size), self.num_positives))
+        owners, id_columns = np.repeat(np.arange(size), self.num_positives), self._text_ids(columns)
+        batch = Batch(self.dataset.title, views, groups, owners, translation_ids=tuple(id_columns))
         contradictions = self.triplets.draw_contradictions(self.table[0][columns], random)
         if contradictions is None:
             return batch
         rows = self.table[random.integers(0, num_languages, size), self.columns[contradictions]]
-        return add_hard_negatives(batch, View(texts, self.hypotheses[rows]), self._text_ids(columns))
+        return add_hard_negatives(batch, View(texts, self.hypotheses[rows]), id_columns)
 
     def _group_columns(self, columns: Ints) -> tuple[Ints, Ints]:
         """Return the columns (m,) of the table to keep from columns (n,), and their groups: those that share a text in any language."""

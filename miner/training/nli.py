@@ -3,7 +3,7 @@
 import numpy as np
 
 from miner.errors import DataError
-from miner.training.batches import Ints, group_connected_rows
+from miner.training.batches import Ints, group_connected_rows, pair_keys
 from miner.training.datasets import Dataset
 
 # Accepted spellings, including the numbers of SimCSE and XNLI.
@@ -12,7 +12,6 @@ LABELS = {
     "0": 0, "1": 1, "2": 2, "e": 0, "n": 1, "c": 2,
 }  # fmt: skip
 ENTAILMENT, CONTRADICTION = 0, 2
-HASH_MULTIPLIER = np.int64(6364136223846793005)
 
 
 def encode_nli_labels(dataset: Dataset) -> Ints:
@@ -24,12 +23,6 @@ def encode_nli_labels(dataset: Dataset) -> Ints:
             f"source {dataset.title!r}: unknown label {unknown[0]!r}; labels are entailment, neutral and contradiction, or 0, 1 and 2"
         )
     return np.array([LABELS[value.lower()] for value in values])[codes]
-
-
-def pair_keys(first: Ints, second: Ints) -> Ints:
-    """Return one hash (n,) per pair of ids (n,) and (n,)."""
-    keys: Ints = first * HASH_MULTIPLIER + second
-    return keys
 
 
 class NliTriplets:

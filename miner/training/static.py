@@ -21,7 +21,7 @@ from miner import storage
 from miner.encoders import load_encoder, static
 from miner.encoders.base import PieceEncoder
 from miner.errors import ModelError
-from miner.training.batches import Ints, View
+from miner.training.batches import Ints, MixedView, View
 from miner.training.datasets import Dataset
 from miner.training.settings import StaticSettings
 from miner.training.spelling import SparseProduct, build_spelling_matrix
@@ -145,10 +145,12 @@ class StaticModel(nn.Module):
         pieces = self.processor.encode(list(texts), num_threads=storage.available_cores())
         return PieceBags.from_lists(pieces, self.settings.max_pieces)
 
-    def tokenize_views(self, views: Sequence[View], random: np.random.Generator) -> PieceBags:
+    def tokenize_views(self, views: Sequence[View | MixedView], random: np.random.Generator) -> PieceBags:
         """Tokenise the texts of all views, concatenated, with piece dropout. Texts without augmentation were tokenised before."""
         bags = [
-            self.tokenize(view.read(random)[0]) if view.is_augmented else self.tokenized[id(view.texts)].take(view.rows) for view in views
+            self.tokenize(part.read(random)[0]) if part.is_augmented else self.tokenized[id(part.texts)].take(part.rows)
+            for view in views
+            for part in view.parts
         ]
         return PieceBags.concatenate(bags).drop_pieces(self.settings.piece_dropout, random)
 

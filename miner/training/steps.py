@@ -35,10 +35,10 @@ class TrainingStep:
     def embedding_batch(self) -> losses.EmbeddingBatch:
         """Return the unit vectors with groups, owners and weights, as contrastive losses take them."""
         unit, batch = self.unit_vectors, self.batch
-        weights = None if batch.weights is None else self.tensor(batch.weights)
+        optional = {name: getattr(batch, name) for name in ("weights", "negative_groups", "negative_owners")}
+        tensors: dict[str, Any] = {name: self.tensor(values) for name, values in optional.items() if values is not None}
         groups, owners = self.tensor(batch.groups), self.tensor(batch.owners)
-        negative_groups = None if batch.negative_groups is None else self.tensor(batch.negative_groups)
-        return losses.EmbeddingBatch(unit[ANCHOR], unit[POSITIVE], groups, owners, unit.get(NEGATIVE), weights, negative_groups)
+        return losses.EmbeddingBatch(unit[ANCHOR], unit[POSITIVE], groups, owners, unit.get(NEGATIVE), **tensors)
 
     def tensor(self, values: Any) -> Tensor:
         """Copy an array of the batch to the device."""

@@ -85,7 +85,9 @@ class PairStrategy:
         anchors, translations = np.where(is_swapped, targets, sources), np.where(is_swapped, sources, targets)
         weights = None if self.weights is None else self.weights[rows]
         anchor_view, positive_view = View(self.dataset.texts, anchors), self._positive_view(anchors, translations)
-        return build_pair_batch(self.dataset.title, anchor_view, positive_view, self.groups[rows], weights=weights)
+        ids = (self.dataset.texts.ids[sources], self.dataset.texts.ids[targets])
+        fields = {"weights": weights, "translation_ids": ids}
+        return build_pair_batch(self.dataset.title, anchor_view, positive_view, self.groups[rows], **fields)
 
     def _positive_view(self, anchors: Ints, translations: Ints) -> View:
         if self.settings.view == "full_translation":

@@ -18,7 +18,7 @@ from miner.encoders.model_folder import ModelRecipe, read_recipe
 from miner.encoders.pooling import LAYER, POOLINGS, SIMCSE_NAMES, pooler
 from miner.errors import ConfigError
 from miner.training import export
-from miner.training.batches import Ints, View
+from miner.training.batches import Ints, MixedView, View
 from miner.training.settings import TransformerSettings
 
 CPU_CHUNK_TEXTS = 64  # few enough for similar lengths, enough to keep the CPU busy
@@ -123,9 +123,9 @@ class Transformer(nn.Module):
             head.load_state_dict(layer.state_dict())  # type: ignore[attr-defined]
         return head
 
-    def tokenize_views(self, views: Sequence[View], random: np.random.Generator) -> Tokens:
+    def tokenize_views(self, views: Sequence[View | MixedView], random: np.random.Generator) -> Tokens:
         """Tokenise the texts of all views, concatenated."""
-        parts = [self.tokenize(*view.read(random)) for view in views]
+        parts = [self.tokenize(*part.read(random)) for view in views for part in view.parts]
         inputs = {name: [row for tokens in parts for row in tokens.inputs[name]] for name in parts[0].inputs}
         return Tokens(inputs, np.concatenate([tokens.lengths for tokens in parts]))
 

@@ -56,10 +56,12 @@ def sum_over_negatives(
     similarities = dot_products(batch.anchors, batch.positives)[i]
     terms = [math.exp(scale(similarities[p]) / temperature) for p, owner in enumerate(owners) if groups[owner] != groups[i]]
     if batch.negatives is not None:
+        negative_owners = list(range(len(groups))) if batch.negative_owners is None else batch.negative_owners.tolist()
         for j, similarity in enumerate(dot_products(batch.anchors, batch.negatives)[i]):
+            owner = negative_owners[j]
             is_same_group = batch.negative_groups is not None and int(batch.negative_groups[j]) == groups[i]
-            if j == i or (groups[j] != groups[i] and not is_same_group):
-                terms.append(math.exp(scale(similarity) / temperature + (hard_weight if j == i else 0)))
+            if owner == i or (groups[owner] != groups[i] and not is_same_group):
+                terms.append(math.exp(scale(similarity) / temperature + (hard_weight if owner == i else 0)))
     return math.fsum(terms)
 
 
@@ -81,7 +83,21 @@ def reference_info_nce(batch: EmbeddingBatch, temperature: float, two_way: bool,
     return weighted_mean(values, None if batch.weights is None else batch.weights.tolist())
 
 
+def make_mixed_batch(groups: list[int], negative_owners: list[int], owners: list[int] | None = None) -> EmbeddingBatch:
+    """Return a batch in which only these anchors have a hard negative; two of the hard negatives are texts of other groups."""
+    negative_groups = torch.tensor([groups[0], groups[-1], *[-1] * len(negative_owners)][: len(negative_owners)])
+    return replace(
+        make_batch(groups, owners),
+        negatives=unit_rows(len(negative_owners), seed=3),
+        negative_owners=torch.tensor(negative_owners),
+        negative_groups=negative_groups,
+    )
+
+
 BATCHES = {
+    "hard negatives for some anchors": make_mixed_batch([0, 0, 1, 2, 1], negative_owners=[1, 3, 4]),
+    "one hard negative": make_mixed_batch([0, 1, 2, 3, 4], negative_owners=[3]),
+    "two hard negatives for an anchor": make_mixed_batch([0, 1, 2, 2], negative_owners=[3, 1, 1]),
     "distinct": make_batch([0, 1, 2, 3, 4]),
     "hard": make_batch([0, 1, 2, 3, 4], hard=True),
     "groups": make_batch([0, 0, 1, 2, 1]),
@@ -103,6 +119,7 @@ def test_info_nce_equals_its_equation(case: str, hard_weight: float, two_way: bo
 
 
 MULTI_POSITIVE_BATCHES = {
+    "hard negatives for some anchors": make_mixed_batch([5, 1, 5, 3], owners=[0, 2, 1, 0, 0, 3, 3], negative_owners=[1, 3]),
     "several positives": make_batch([0, 1, 2, 3], owners=[0, 2, 1, 0, 0, 3, 3]),
     "several positives and hard": make_batch([0, 1, 2, 3], owners=[0, 2, 1, 0, 0, 3, 3], hard=True),
     "anchors of one group": make_batch([5, 1, 5, 3], owners=[0, 2, 1, 0, 0, 3, 3], hard=True),
