@@ -6,6 +6,7 @@ key and checksum, and writes the others again. The manifest is written last, so 
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from miner.errors import StorageError
 MANIFEST = "manifest.json"
 STARTED = "manifest.started.json"
 MARKERS = "_shards"
+SHARD_NAME = re.compile(r"part-\d{5,}-of-\d{5,}(\.\d+)?\.[a-z]+")  # with the number of an increment
 
 
 def shard_name(index: int, shards: int, suffix: str = ".parquet") -> str:
@@ -90,8 +92,17 @@ class Stage:
             if storage.exists(uri):
                 self._check_config(storage.read_json(uri), uri)
         if not storage.exists(self.path(MANIFEST)):
+            self._check_files()
             storage.make_folder(self.folder)
             self._write_started()
+
+    def _check_files(self) -> None:
+        """Raise StorageError if the directory holds files, but nothing that says that they are of a stage."""
+        if storage.exists(self.path(STARTED)) or storage.exists(self.path(MARKERS)):
+            return
+        foreign = [name for name in storage.sizes(self.folder) if not name.startswith((".", "_"))] if storage.exists(self.folder) else []
+        if foreign:
+            raise StorageError(f"{self.folder}: contains {foreign[0]}, which is not of this program; choose another --output")
 
     def _write_started(self) -> None:
         storage.write_json(self.path(STARTED), {"stage": self.stage, "config": self.config})
@@ -173,14 +184,17 @@ class Stage:
             shards.append(shard)
         manifest = Manifest(self.stage, self.config, self.inputs, shards, dict(details(shards)) if details else {})
         storage.write_json(self.path(MANIFEST), asdict(manifest))
-        self._remove_stale_files({shard.name for shard in shards})
+        self._remove_stale_files(self.marked_shards() - {shard.name for shard in shards})
         return manifest
 
-    def _remove_stale_files(self, current: Set[str]) -> None:
-        """Remove the temporary files of killed workers, and shards and markers of an earlier partition."""
+    def _remove_stale_files(self, stale_shards: Set[str]) -> None:
+        """Remove the temporary files of killed workers, and the shards of an earlier partition, which their markers name."""
         storage.remove(self.path(STARTED))
-        for folder, suffix in ((self.folder, ""), (self.path(MARKERS), ".json")):
+        for name in stale_shards:
+            if SHARD_NAME.fullmatch(name):
+                storage.remove(self.path(name))
+            storage.remove(self._marker(name))
+        for folder in (self.folder, self.path(MARKERS)):
             for name in storage.names_in(folder):
-                is_stale = name.startswith("part-") and name.removesuffix(suffix) not in current
-                if is_stale or (name.startswith(".") and name.endswith(storage.TEMPORARY)):
+                if name.startswith(".") and name.endswith(storage.TEMPORARY):
                     storage.remove(storage.join(folder, name))
