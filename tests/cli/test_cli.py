@@ -267,7 +267,7 @@ def test_every_command_has_an_example_and_debug(name: str) -> None:
     for words in commands:
         result = miner(*words, "--help")
         assert result.exit_code == 0
-        assert re.search(rf"^  miner {' '.join(words)}( |$)", result.stdout, re.MULTILINE)
+        assert re.search(rf"^ +miner {' '.join(words)}( |$)", result.stdout, re.MULTILINE)
         assert "--debug" in result.stdout
 
 
