@@ -22,17 +22,25 @@ def find_groups(layout: DatasetLayout, path: str, request: Request) -> tuple[Dat
     among them.
     """
     files = list_files(path)
-    for candidates in (files, expand_archives(files)):
-        for form in layout.forms:
-            groups = _groups(layout, form, candidates)
-            if groups:
-                return form, _complete(form, _requested(layout, groups, request))
+    match = _match_form(layout, files)
+    if match is None or any(_missing_roles(match[0], group) for group in match[1]):
+        members = expand_archives(files)
+        match = (_match_form(layout, [*files, *members]) if members else None) or match
+    if match is not None:
+        form, groups = match
+        return form, _complete(form, _requested(layout, groups, request))
     if len(files) == 1 and files[0].path == path and not is_archive(path):
         for form in layout.forms:
             if form.any_name:
                 return form, [_named_by_user(form, files[0], request)]
     examples = " or ".join(form.example for form in layout.forms)
     raise DataError(f"{path}: no file like {examples}; download {layout.download}, keep its file names, and name the file or its folder")
+
+
+def _match_form(layout: DatasetLayout, files: Sequence[ReleaseFile]) -> tuple[DatasetForm, list[FileGroup]] | None:
+    """Return the first form that has files, and their groups."""
+    matches = ((form, _groups(layout, form, files)) for form in layout.forms)
+    return next((match for match in matches if match[1]), None)
 
 
 def _groups(layout: DatasetLayout, form: DatasetForm, files: Sequence[ReleaseFile]) -> list[FileGroup]:
@@ -46,7 +54,7 @@ def _groups(layout: DatasetLayout, form: DatasetForm, files: Sequence[ReleaseFil
             parts = {**{name: value or "" for name, value in match.groupdict().items()}, **pattern.fixed}
             key, role = _key(layout, parts), layout.aliases.get(parts.get("role", ""), parts.get("role", ""))
             other = roles.setdefault(key, {}).setdefault(role, file)
-            if other != file:
+            if other != file and bool(other.member) == bool(file.member):  # a file that is unpacked precedes that in the archive
                 raise DataError(f"{other.uri} and {file.uri}: two copies of one part; name the file or the folder of one of them")
             if pattern.only_first:
                 break
@@ -65,10 +73,14 @@ def _group(form: DatasetForm, key: Key, files: dict[str, ReleaseFile]) -> FileGr
     return FileGroup(files, split, languages, track, part)
 
 
+def _missing_roles(form: DatasetForm, group: FileGroup) -> list[str]:
+    return [role for role in form.roles or group.languages if role not in group.files]
+
+
 def _complete(form: DatasetForm, groups: list[FileGroup]) -> list[FileGroup]:
     """The groups; DataError where a file is missing beside another."""
     for group in groups:
-        missing = [role for role in form.roles or group.languages if role not in group.files]
+        missing = _missing_roles(form, group)
         if missing:
             present = " and ".join(file.uri for file in group.files.values())
             raise DataError(f"{present}: the file for {missing[0]!r} is missing beside it; expected files like {form.example}")

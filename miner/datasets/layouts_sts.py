@@ -256,18 +256,19 @@ LAYOUTS = (
         "JSICK, SICK in English and Japanese",
         KINDS["sts"],
         "jsick/ of verypluming/JSICK",
-        (
+        tuple(
             DatasetForm(
-                "jsick.tsv",
+                "jsick/jsick.tsv",
                 tuple(
-                    FilePattern(rf"{name}\.tsv", {"split": split, "lang": code, "track": code})
+                    FilePattern(rf"{prefix}{name}\.tsv", {"split": split, "lang": code, "track": code})
                     for name, split in (("jsick", "train"), ("jsick", "dev"), ("test", "test"))
                     for code in JSICK_COLUMNS
                 ),
                 DelimitedRows(
                     {}, header=True, lang_columns=JSICK_COLUMNS, where=("data", {"train": "train", "trial": "dev", "test": "test"})
                 ),
-            ),
+            )
+            for prefix in ("jsick/", "")
         ),
         splits={"trial": "dev"},
         licence="CC BY 4.0 by its README, CC BY-SA 4.0 by its LICENSE",

@@ -113,6 +113,14 @@ def test_two_copies_of_a_file_are_refused(tmp_path: Path) -> None:
         read_rows("tatoeba", folder)
 
 
+def test_files_that_are_not_unpacked_are_read_from_their_archive(tmp_path: Path) -> None:
+    write_release(tmp_path, {"STS2017.gs/STS.gs.track5.en-en.txt": "5\n"})
+    for name, member, text in (("eval", "input", "One.\tTwo.\n"), ("gs", "gs", "5\n")):
+        with zipfile.ZipFile(tmp_path / f"Sts2017.{name}.zip", "w") as archive:
+            archive.writestr(f"STS2017.{name}/STS.{member}.track5.en-en.txt", text)
+    assert read_rows("sts17", tmp_path)[1] == [("One.", "Two.", "5", "en", "en", "track5.en-en")]
+
+
 def test_a_missing_path_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"/none: no such file or folder; name a file of the release, its archive, or the folder"):
         read_rows("snli", tmp_path / "none")

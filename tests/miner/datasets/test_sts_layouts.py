@@ -200,6 +200,7 @@ CASES = [
             + jsick("3", "test", ("A boy", "A girl", "3.5"), ("男", "女", "3.1")),
             "jsick/test.tsv": JSICK_HEADER + jsick("3", "test", ("A boy", "A girl", "3.5"), ("男", "女", "3.1")),
             "jsick/train.tsv": "not read, as it has no scores",
+            "jsick-stress/del_ga_o/test.tsv": "not read",
         },
         [("A dog", "A cat", "2.5", "en", "en", "en"), ("犬", "猫", "2.1", "ja", "ja", "ja")],
         split="train",
