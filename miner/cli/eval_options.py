@@ -24,7 +24,7 @@ def settings(task: type[TaskSettings]) -> list[Option]:
 
 def _option(task: type[TaskSettings], name: str, field: "FieldInfo") -> Option:
     if name in task.ARGUMENTS:
-        return click.argument(name)
+        return click.argument(name, required=field.is_required())
     flag = f"--{name.replace('_', '-')}"
     annotation = field.annotation if name not in task.PATHS else str  # configs also name public datasets
     if get_origin(annotation) is tuple:

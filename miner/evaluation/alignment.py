@@ -1,4 +1,4 @@
-"""Alignment and uniformity: how close translations are, and how evenly all sentences are spread. See docs/evaluation.md for the protocol.
+"""Alignment and uniformity: how close positive pairs are, and how evenly all sentences are spread. See docs/evaluation.md for the protocol.
 
 Wang & Isola, "Understanding Contrastive Representation Learning through Alignment and Uniformity on the Hypersphere", ICML 2020.
 """
@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from miner.config.datasets import DatasetFiles
 from miner.encoders import Encoder
 from miner.errors import DataError
-from miner.evaluation.inputs import encode, read_aligned
+from miner.evaluation.inputs import encode, read_aligned, read_scored_pairs
 from miner.evaluation.scores import Floats, Score, mean
+from miner.evaluation.task_base import AlignedTask
 from miner.evaluation.tasks import AlignmentTask
 
 Vectors = npt.NDArray[np.float32]
@@ -25,28 +27,34 @@ BLOCK_ROWS = 1024  # rows compared with all others at a time
 class AlignmentResult:
     """The result of `miner eval alignment`. Lower is better, for both."""
 
-    distances: Floats  # (n,) squared, of each line to its translation
-    uniformity: dict[str, float]  # of `source` and `target`
-    left_out: int  # lines without a vector on one side
+    distances: Floats  # (n,) squared, of the two sentences of each positive pair
+    uniformity: dict[str, float]  # of `source` and `target`, or of all `sentences` of an STS table
+    left_out: int  # pairs of which one sentence has no vector
 
     def figures(self) -> dict[str, Any]:
         return {
             "n": len(self.distances),
             "left_out": self.left_out,
             "alignment": mean(self.distances),
-            "uniformity": {**self.uniformity, "mean": sum(self.uniformity.values()) / 2},
+            "uniformity": {**self.uniformity, "mean": sum(self.uniformity.values()) / len(self.uniformity)},
         }
 
     def summary(self) -> str:
         values = ", ".join(f"{value:.4f} ({side})" for side, value in self.figures()["uniformity"].items())
-        return f"{len(self.distances):,} lines\nalignment   {mean(self.distances):.4f}\nuniformity  {values}"
+        return f"{len(self.distances):,} pairs\nalignment   {mean(self.distances):.4f}\nuniformity  {values}"
 
     def scores(self) -> dict[str, Score]:
         return {"alignment": Score({"all": self.distances[:, None]}, mean)}
 
 
 def evaluate(encoder: Encoder, task: AlignmentTask) -> AlignmentResult:
-    """Measure line-aligned files. Raise DataError if fewer than two lines have vectors on both sides."""
+    """Measure line-aligned files, or an STS table. Raise DataError if too few sentences have vectors."""
+    if task.data is not None:
+        return _evaluate_scored_pairs(encoder, task.data, task.min_score)
+    return _evaluate_translations(encoder, AlignedTask.check(**task.model_dump(include=set(AlignedTask.model_fields), exclude_none=True)))
+
+
+def _evaluate_translations(encoder: Encoder, task: AlignedTask) -> AlignmentResult:
     sources, targets = read_aligned(task)
     vectors = encode(encoder, sources + targets, np.float32)
     source, target = vectors[: len(sources)], vectors[len(sources) :]
@@ -56,6 +64,24 @@ def evaluate(encoder: Encoder, task: AlignmentTask) -> AlignmentResult:
     source, target = source[has_vectors], target[has_vectors]
     by_side = {"source": uniformity(source), "target": uniformity(target)}
     return AlignmentResult(alignment(source, target), by_side, int((~has_vectors).sum()))
+
+
+def _evaluate_scored_pairs(encoder: Encoder, uri: str | DatasetFiles, min_score: float) -> AlignmentResult:
+    """Measure an STS table: alignment over its pairs with a score above `min_score`, uniformity over its different sentences."""
+    pairs = read_scored_pairs(uri)
+    is_positive = pairs.scores > min_score
+    if not is_positive.any():
+        raise DataError(f"{uri}: no score is above {min_score:g}, the largest is {pairs.scores.max():g}; lower --min-score")
+    vectors = encode(encoder, pairs.first + pairs.second, np.float32)
+    first, second = vectors[: len(pairs.first)], vectors[len(pairs.first) :]
+    has_vectors = first.any(axis=1) & second.any(axis=1)
+    unique_rows = np.unique(pairs.first + pairs.second, return_index=True)[1]
+    sentences = vectors[unique_rows[vectors[unique_rows].any(axis=1)]]
+    positives = is_positive & has_vectors
+    if len(sentences) < 2 or not positives.any():
+        raise DataError(f"{uri}: no pair above a score of {min_score:g} has two vectors; name another --encoder")
+    left_out = int((is_positive & ~has_vectors).sum())
+    return AlignmentResult(alignment(first[positives], second[positives]), {"sentences": uniformity(sentences)}, left_out)
 
 
 def alignment(source: Vectors, target: Vectors) -> Floats:

@@ -1,7 +1,8 @@
 """BUCC: mine pairs from two sets of sentences and compare them with gold. See docs/evaluation.md for the protocol.
 
-The threshold is tuned on the gold of the dev split and applied to the test split. The F1 of the best threshold on the test split is
-reported separately, as an oracle.
+By the protocol `test`, the threshold is tuned on the gold of the dev split and applied to the test split; the F1 of the best threshold on
+the test split is reported separately, as an oracle. By the protocol `sample`, the threshold is tuned and scored on the dev split, which
+BUCC 2018 calls sample: that F1 is itself that of an oracle.
 """
 
 import logging
@@ -9,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from miner.mining.matching import match, rank
 
 FILE = re.compile(r"([a-z]{2,3})-([a-z]{2,3})\.(dev|sample|test|training)\.(\1|\2|gold)(?:\.gz)?")
 SPLITS = {"dev": ("dev", "sample"), "test": ("test", "training")}  # split -> its names in XTREME and in BUCC 2018
+PROTOCOL_SPLITS = {"test": ("dev", "test"), "sample": ("dev",)}  # protocol -> the splits that it reads
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +64,11 @@ class MinedSplit:
     def curve(self) -> Curve:
         return curve(self.margins, self.is_correct, len(self.split.gold))
 
+    def best_threshold(self) -> float:
+        """Return the threshold with the best F1; infinity if no pair is correct."""
+        best = self.curve.best()
+        return np.inf if best is None else float(self.curve.thresholds[best])
+
     def items(self, threshold: float) -> Items:
         """Return for each source sentence the numbers of correct, mined and gold pairs above a threshold."""
         row_of = {name: row for row, name in enumerate(self.split.source.ids)}
@@ -76,9 +83,10 @@ class MinedSplit:
 
 @dataclass(frozen=True, eq=False)
 class BuccPairResult:
-    """The result for one language pair."""
+    """The result for one language pair by the protocol `test`."""
 
-    threshold: float  # infinite if no dev pair is correct
+    HEADS: ClassVar[Sequence[str]] = ("dev threshold", "precision", "recall", "F1", "oracle F1")
+
     dev: MinedSplit
     test: MinedSplit
     items: Items  # of the test split, above the threshold
@@ -86,49 +94,87 @@ class BuccPairResult:
     def figures(self) -> dict[str, Any]:
         test_curve, dev_curve = self.test.curve, self.dev.curve
         best, tuned = test_curve.best(), dev_curve.best()
-        num_correct, num_mined, num_gold = (int(count) for count in self.items.sum(axis=0))
-        shares = {"precision": num_correct / max(num_mined, 1), "recall": num_correct / num_gold, "f1": f1(self.items)}
         return {
             "dev": None if tuned is None else dev_curve.point(tuned),
-            "test": {"pairs": num_mined, **shares},
+            "test": _accepted_figures(self.items),
             "oracle": None if best is None else test_curve.point(best),
-            "gold": {"dev": len(self.dev.split.gold), "test": num_gold},
+            "gold": {"dev": len(self.dev.split.gold), "test": len(self.test.split.gold)},
             "curve": test_curve.figures(),
         }
+
+    def cells(self) -> list[str]:
+        figures = self.figures()
+        oracle = percent(figures["oracle"]["f1"] if figures["oracle"] else 0.0)
+        return [*_cells(self.dev.best_threshold(), figures["test"]), oracle]
+
+
+@dataclass(frozen=True, eq=False)
+class SamplePairResult:
+    """The result for one language pair by the protocol `sample`."""
+
+    HEADS: ClassVar[Sequence[str]] = ("sample threshold", "precision", "recall", "sample F1")
+
+    sample: MinedSplit
+    items: Items  # above the threshold that is best for the sample itself
+
+    def figures(self) -> dict[str, Any]:
+        threshold = self.sample.best_threshold()
+        return {
+            "threshold": None if np.isinf(threshold) else threshold,
+            **_accepted_figures(self.items),
+            "gold": {"sample": len(self.sample.split.gold)},
+            "curve": self.sample.curve.figures(),
+        }
+
+    def cells(self) -> list[str]:
+        return _cells(self.sample.best_threshold(), self.figures())
 
 
 @dataclass(frozen=True, eq=False)
 class BuccResult:
     """The result of `miner eval bucc`."""
 
-    pairs: Mapping[str, BuccPairResult]  # by language pair
+    protocol: str
+    pairs: Mapping[str, BuccPairResult | SamplePairResult]  # by language pair
+
+    @property
+    def _score(self) -> Score:
+        return Score({name: result.items for name, result in self.pairs.items()}, f1)
 
     def scores(self) -> dict[str, Score]:
-        return {"F1": Score({name: result.items for name, result in self.pairs.items()}, f1)}
+        return {"F1" if self.protocol == "test" else "F1, sample protocol": self._score}
 
     def figures(self) -> dict[str, Any]:
-        return {"pairs": {name: result.figures() for name, result in self.pairs.items()}, "mean": {"f1": self.scores()["F1"].value}}
+        pairs = {name: result.figures() for name, result in self.pairs.items()}
+        return {"protocol": self.protocol, "pairs": pairs, "mean": {"f1": self._score.value}}
 
     def summary(self) -> str:
-        rows = {}
-        for name, figures in self.figures()["pairs"].items():
-            threshold = f"{figures['dev']['threshold']:.4f}" if figures["dev"] else "none"
-            oracle = percent(figures["oracle"]["f1"] if figures["oracle"] else 0.0)
-            rows[name] = [threshold, *(percent(figures["test"][share]) for share in ("precision", "recall", "f1")), oracle]
+        rows = {name: result.cells() for name, result in self.pairs.items()}
+        heads = next(iter(self.pairs.values())).HEADS
         if len(rows) > 1:
-            rows["mean"] = ["", "", "", percent(self.scores()["F1"].value), ""]
-        return table(["dev threshold", "precision", "recall", "F1", "oracle F1"], rows)
+            rows["mean"] = ["", "", "", percent(self._score.value), *([""] * (len(heads) - 4))]
+        return table(heads, rows)
+
+
+def _accepted_figures(items: Items) -> dict[str, Any]:
+    """Numbers (n, 3) of correct, mined and gold pairs -> the number of mined pairs, their precision, recall and F1."""
+    num_correct, num_mined, num_gold = (int(count) for count in items.sum(axis=0))
+    return {"pairs": num_mined, "precision": num_correct / max(num_mined, 1), "recall": num_correct / num_gold, "f1": f1(items)}
+
+
+def _cells(threshold: float, figures: Mapping[str, Any]) -> list[str]:
+    shares = [percent(figures[share]) for share in ("precision", "recall", "f1")]
+    return ["none" if np.isinf(threshold) else f"{threshold:.4f}", *shares]
 
 
 def evaluate(encoder: Encoder, task: BuccTask) -> BuccResult:
     """Mine a folder in the layout of BUCC. Raise DataError for missing or malformed files."""
-    results = {}
-    for name, files in find_files(task.data).items():
-        dev, test = (mine(encoder, read_split(files[split]), task) for split in SPLITS)
-        best = dev.curve.best()
-        threshold = np.inf if best is None else float(dev.curve.thresholds[best])
-        results[name] = BuccPairResult(threshold, dev, test, test.items(threshold))
-    return BuccResult(results)
+    results: dict[str, BuccPairResult | SamplePairResult] = {}
+    for name, files in find_files(task.data, PROTOCOL_SPLITS[task.protocol]).items():
+        mined = [mine(encoder, read_split(split_files), task) for split_files in files.values()]
+        items = mined[-1].items(mined[0].best_threshold())  # the first split tunes the threshold, the last is scored
+        results[name] = SamplePairResult(mined[0], items) if len(mined) == 1 else BuccPairResult(mined[0], mined[1], items)
+    return BuccResult(task.protocol, results)
 
 
 def mine(encoder: Encoder, split: BuccSplit, task: BuccTask) -> MinedSplit:
@@ -163,8 +209,8 @@ def _unique_ids(side: BuccSide) -> dict[str, str | None]:
     return ids
 
 
-def find_files(folder: str) -> dict[str, dict[str, list[str]]]:
-    """Return by language pair, and by `dev` and `test`, the files of the source, the target and gold, in the folder or its subfolders."""
+def find_files(folder: str, splits: Sequence[str]) -> dict[str, dict[str, list[str]]]:
+    """Return by language pair and split the files of the source, the target and gold, in the folder or its subfolders."""
     if not storage.is_folder(folder):
         raise DataError(f"{folder}: no such folder; name one with the files of BUCC")
     paths: dict[tuple[str, ...], str] = {}
@@ -175,7 +221,7 @@ def find_files(folder: str) -> dict[str, dict[str, list[str]]]:
     pairs = sorted({f"{source}-{target}" for source, target, _, _ in paths})
     if not pairs:
         raise DataError(f"{folder}: no files such as de-en.dev.de, de-en.dev.en and de-en.dev.gold; choose another --data")
-    return {pair: {split: _split_files(folder, paths, pair, split) for split in SPLITS} for pair in pairs}
+    return {pair: {split: _split_files(folder, paths, pair, split) for split in splits} for pair in pairs}
 
 
 def _split_files(folder: str, paths: Mapping[tuple[str, ...], str], pair: str, split: str) -> list[str]:

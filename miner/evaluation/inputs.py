@@ -1,7 +1,9 @@
 """Read the files of evaluations, and encode their texts."""
 
 import logging
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from miner.text.normalise import clean_all
 from miner.training.columns import read_columns as read_batches
 
 CHUNK_TEXTS = 8192  # texts encoded between two updates of the progress bar
+STS_COLUMNS = ("sentence1", "sentence2", "score")
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +65,36 @@ def read_columns(uri: str | DatasetFiles, *columns: str | None) -> list[list[str
     cells = {name: [cell for batch in batches for cell in batch[index]] for index, name in enumerate(names)}
     num_rows = len(cells[names[0]])
     return [cells[column] if column is not None else ["all"] * num_rows for column in columns]
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredTextPairs:
+    """An STS table: n pairs of sentences with human scores."""
+
+    first: list[str]
+    second: list[str]
+    scores: npt.NDArray[np.float64]  # (n,)
+    tracks: list[str]  # (n,)
+
+
+def read_scored_pairs(uri: str | DatasetFiles, track_columns: Sequence[str] = ()) -> ScoredTextPairs:
+    """Read the columns sentence1, sentence2 and score; rows with equal values in all track columns form a track.
+
+    Raise DataError if a score is not a number.
+    """
+    first, second, score_cells, *track_cells = read_columns(uri, *STS_COLUMNS, *(track_columns or (None,)))
+    scores = np.array([_parse_score(uri, row, cell) for row, cell in enumerate(score_cells, start=1)])
+    return ScoredTextPairs(first, second, scores, ["-".join(values) for values in zip(*track_cells, strict=True)])
+
+
+def _parse_score(uri: str | DatasetFiles, row: int, cell: str) -> float:
+    try:
+        score = float(cell)
+    except ValueError:
+        score = math.nan
+    if not math.isfinite(score):
+        raise DataError(f"{uri}: score {row} of the table is {cell!r}, which is not a number; fix or remove the row")
+    return score
 
 
 def encode(encoder: Encoder, texts: Sequence[str], dtype: type[np.floating[Any]] = np.float16) -> npt.NDArray[Any]:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.encoders import Encoder
-from miner.errors import DataError
+from miner.errors import ConfigError, DataError
 from miner.evaluation.inputs import encode, read_columns
 from miner.evaluation.scores import Floats, Score, mean, table
 from miner.evaluation.tasks import MapTask
@@ -41,17 +41,19 @@ class LanguageMapResult:
     translations: Floats  # (l, l) mean cosine of translations, languages in the order of `cosines`; NaN without a common sentence
     others: Floats  # (l, l) mean cosine of sentences that are not translations
     projection: Projection | None  # None if no two languages have MIN_MAP_SENTENCES in common
+    has_pairs: bool = False  # whether the two columns of pairs are compared instead of languages
 
     def figures(self) -> dict[str, Any]:
         languages = {lang: {"n": len(items), "cosine": mean(items)} for lang, items in self.cosines.items()}
         matrices = {"translations": _as_lists(self.translations), "others": _as_lists(self.others)}
-        return {"languages": languages, **matrices, "map": self.projection.figures() if self.projection else None}
+        return {"languages": languages, **matrices, "map": self.projection.figures() if self.projection else None, "pairs": self.has_pairs}
 
     def summary(self) -> str:
         rows = {lang: [str(len(items)), f"{mean(items):.4f}"] for lang, items in self.cosines.items()}
         off_diagonal = ~np.eye(len(rows), dtype=bool)
         means = [f"{np.nanmean(matrix[off_diagonal]):.4f}" for matrix in (self.translations, self.others)]
-        return f"mean cosine of translations {means[0]}, of others {means[1]}\n{table(['sentences', 'cosine'], rows)}"
+        compared = "pairs" if self.has_pairs else "translations"
+        return f"mean cosine of {compared} {means[0]}, of others {means[1]}\n{table(['sentences', 'cosine'], rows)}"
 
     def scores(self) -> dict[str, Score]:
         return {"cosine of translations": Score(self.cosines, mean)}
@@ -66,7 +68,7 @@ def evaluate(encoder: Encoder, task: MapTask) -> LanguageMapResult:
 
     Raise DataError if a language has two texts with one id, no id is in two languages, or no such text has a vector.
     """
-    texts, langs, ids = read_columns(task.data, task.text_column, task.lang_column, task.id_column)
+    texts, langs, ids = _read_rows(task)
     languages, sentences = sorted(set(langs)), _sample_ids(task, langs, ids)  # sorted, as JSON objects are: the matrices have no labels
     cells = {(lang, name): (row, column) for row, lang in enumerate(languages) for column, name in enumerate(sentences)}
     vectors = np.zeros((len(languages), len(sentences), encoder.dim), dtype=np.float32)
@@ -79,7 +81,19 @@ def evaluate(encoder: Encoder, task: MapTask) -> LanguageMapResult:
         raise DataError(f"{task.data}: no text with a translation has a vector; name another --encoder")
     used = [lang in cosines for lang in languages]
     vectors, has_vector = vectors[used], has_vector[used]
-    return LanguageMapResult(cosines, *similarities(vectors, has_vector), _map(task, list(cosines), vectors, has_vector))
+    projection = _map(task, list(cosines), vectors, has_vector)
+    return LanguageMapResult(cosines, *similarities(vectors, has_vector), projection, task.pair_column is not None)
+
+
+def _read_rows(task: MapTask) -> list[list[str]]:
+    """Return texts, languages and ids. Texts of a pair share the number of their row, and their columns are the languages."""
+    if task.pair_column is None:
+        return read_columns(task.data, task.text_column, task.lang_column, task.id_column)
+    if task.pair_column == task.text_column:
+        raise ConfigError(f"--pair-column {task.pair_column}: the same as --text-column; name the column of the other text")
+    first, second = read_columns(task.data, task.text_column, task.pair_column)
+    rows = list(map(str, range(len(first))))
+    return [first + second, [task.text_column] * len(rows) + [task.pair_column] * len(rows), rows + rows]
 
 
 def _sample_ids(task: MapTask, langs: Sequence[str], ids: Sequence[str]) -> list[str]:
@@ -91,7 +105,7 @@ def _sample_ids(task: MapTask, langs: Sequence[str], ids: Sequence[str]) -> list
         seen.add((lang, name))
     shared = [name for name, num_languages in Counter(ids).items() if num_languages > 1]
     if not shared:
-        raise DataError(f"{task.data}: no id is in two languages; translations must share their id")
+        raise DataError(f"{task.data}: no id is in two languages; translations must share their id, or name a --pair-column")
     rows = np.random.default_rng(task.seed).permutation(len(shared))[: task.sentences]
     return [shared[row] for row in sorted(rows.tolist())]
 

@@ -1,6 +1,5 @@
 """Semantic textual similarity: how well cosines rank sentence pairs as humans do. See docs/evaluation.md for the protocol."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,17 +7,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from miner.config.datasets import DatasetFiles
 from miner.encoders import Encoder
 from miner.errors import DataError
-from miner.evaluation.inputs import encode, read_columns
+from miner.evaluation.inputs import encode, read_scored_pairs
 from miner.evaluation.scores import Floats, Score, pearson, percent, spearman, table
 from miner.evaluation.tasks import StsTask
 
 Track = Floats  # (n, 2): the human score of each pair, and its cosine
 
 CORRELATIONS: dict[str, Callable[[Track], float]] = {"spearman": spearman, "pearson": pearson}
-COLUMNS = ("sentence1", "sentence2", "score")
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,29 +57,18 @@ def evaluate(encoder: Encoder, task: StsTask) -> StsResult:
 
     Raise DataError if a score is not a number, or all scores of a track are equal.
     """
-    first, second, score_cells, *track_columns = read_columns(task.data, *COLUMNS, *(task.track_columns or [None]))
-    track_of_row = ["-".join(values) for values in zip(*track_columns, strict=True)]
-    scores = np.array([_parse_score(task.data, row, cell) for row, cell in enumerate(score_cells, start=1)])
+    pairs = read_scored_pairs(task.data, task.track_columns)
+    first, second, scores, track_of_row = pairs.first, pairs.second, pairs.scores, pairs.tracks
     tracks = {name: np.flatnonzero(np.array(track_of_row) == name) for name in dict.fromkeys(track_of_row)}
     for name, rows in tracks.items():
         if (scores[rows] == scores[rows[0]]).all():
             raise DataError(f"{task.data}: all scores of track {name!r} are {scores[rows[0]]:g}, which gives no ranking; remove the track")
     vectors = encode(encoder, first + second, np.float32)
-    pairs = np.stack([scores, cosines(vectors[: len(first)], vectors[len(first) :])], axis=1)
-    return StsResult({name: pairs[rows] for name, rows in tracks.items()})
+    compared = np.stack([scores, cosines(vectors[: len(first)], vectors[len(first) :])], axis=1)
+    return StsResult({name: compared[rows] for name, rows in tracks.items()})
 
 
 def cosines(first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]) -> Floats:
     """(n, dim) unit or zero rows, twice -> (n,) in float64; 0 for a zero row."""
     products: Floats = np.einsum("nd,nd->n", first, second, dtype=np.float64)
     return products
-
-
-def _parse_score(uri: str | DatasetFiles, row: int, cell: str) -> float:
-    try:
-        score = float(cell)
-    except ValueError:
-        score = math.nan
-    if not math.isfinite(score):
-        raise DataError(f"{uri}: score {row} of the table is {cell!r}, which is not a number; fix or remove the row")
-    return score

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from miner.choices import MarginName
 from miner.config.base import Settings
-from miner.config.datasets import TableFile
+from miner.config.datasets import DatasetFiles, TableFile
 from miner.evaluation.task_base import AlignedTask, BarChart, Chart, ProbeTask, TaskSettings, ValueTable
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ class TatoebaTask(TaskSettings):
 class BuccTask(TaskSettings):
     """Measure F1 of mined pairs on the test split, above the threshold tuned on the dev split; oracle F1 is reported separately.
 
+    With --protocol sample, the threshold is tuned and scored on the dev split, the sample of BUCC 2018, as in the code of mSimCSE.
+
     \b
     Example:
       miner eval bucc --data bucc2018 --encoder sentence-transformers/LaBSE
@@ -87,7 +89,7 @@ class BuccTask(TaskSettings):
         keys=frozenset({"pairs", "mean"}),
         groups="pairs",
         value="f1",
-        caption="F1 on the test split, above the threshold chosen on the dev split",
+        caption="F1 above the threshold of the protocol",
         axis="F1",
         details="threshold_curves",
     )
@@ -95,6 +97,9 @@ class BuccTask(TaskSettings):
     task: Literal["bucc"] = "bucc"
     data: str = pydantic.Field(
         description="Folder of files such as de-en.dev.de, de-en.dev.en (id<TAB>sentence) and de-en.dev.gold (id<TAB>id), also for test."
+    )
+    protocol: Literal["test", "sample"] = pydantic.Field(
+        "test", description="test: tune on dev, score test; sample: tune and score on dev, an oracle."
     )
     k: int = pydantic.Field(4, ge=1, le=1024, description="Neighbours on each side, for the margin.")
     margin: MarginName = pydantic.Field("ratio", description="Margin function that scores pairs.")
@@ -239,26 +244,45 @@ class LanguageProbeTask(TaskSettings):
         return language_probe.evaluate(encoder, self)
 
 
-class AlignmentTask(AlignedTask):
-    """Measure alignment and uniformity: how close translations are, and how evenly all sentences are spread.
+class AlignmentTask(TaskSettings):
+    """Measure alignment and uniformity: how close translations or paraphrases are, and how evenly all sentences are spread.
 
-    Line i of TARGET translates line i of SOURCE.
+    Line i of TARGET translates line i of SOURCE. With --data instead, the pairs of an STS table with a score above --min-score are
+    the paraphrases.
 
     \b
     Example:
       miner eval alignment news.de.txt.gz news.en.txt.gz
+      miner eval alignment --data sts-dev.tsv
     """
 
     CHART = ValueTable(
         keys=frozenset({"n", "left_out", "alignment", "uniformity"}),
         values={
             "alignment": ("alignment",),
-            **{f"uniformity, {side}": ("uniformity", side) for side in ("source", "target", "mean")},
+            **{f"uniformity, {side}": ("uniformity", side) for side in ("source", "target", "sentences", "mean")},
         },
-        caption="How close {n:,} lines are to their translations, and how evenly all are spread. Lower is better.",
+        caption="How close the sentences of {n:,} pairs are, and how evenly all sentences are spread. Lower is better.",
     )
+    PATHS = ("source", "target", "data")
+    ARGUMENTS = ("source", "target")
 
     task: Literal["alignment"] = "alignment"
+    source: TableFile | None = None
+    target: TableFile | None = None
+    text_column: str | None = pydantic.Field(None, description="Column of TSV, JSONL or Parquet: a name, or a number from 1.")
+    target_column: str | None = pydantic.Field(None, description="Column of TARGET, if it has another name.")
+    data: TableFile | None = pydantic.Field(
+        None, description="Table with the columns sentence1, sentence2 and score, instead of SOURCE and TARGET."
+    )
+    min_score: float = pydantic.Field(4, description="Pairs of the table with a score above this are positives; for scores from 0 to 5.")
+
+    @pydantic.model_validator(mode="after")
+    def _check_inputs(self) -> Self:
+        has_source, has_target = self.source is not None, self.target is not None or isinstance(self.source, DatasetFiles)
+        if (has_source, has_target) != ((False, False) if self.data is not None else (True, True)):
+            raise PydanticCustomError("inputs", "give the files source and target, or a table of scored pairs as data")
+        return self
 
     def evaluate(self, encoder: "Encoder") -> "TaskResult":
         from miner.evaluation import alignment
@@ -269,16 +293,19 @@ class AlignmentTask(AlignedTask):
 class MapTask(TaskSettings):
     """Compare languages by the same sentences in all of them: mean cosines, and a map that the report draws.
 
+    With --pair-column, the map shows the two texts of each row, such as the pairs of an STS table in one language.
+
     \b
     Example:
       miner eval map --data udhr.tsv.gz --json map/udhr.json
+      miner eval map --data klue-sts.tsv --text-column sentence1 --pair-column sentence2 --json map/klue.json
     """
 
     CHART = BarChart(
         keys=frozenset({"languages", "translations", "others", "map"}),
         groups="languages",
         value="cosine",
-        caption="Mean cosine with the mean of the translations",
+        caption="Mean cosine with the mean of the translations, or with the other text of the pair",
         details="language_map",
     )
 
@@ -287,6 +314,7 @@ class MapTask(TaskSettings):
     text_column: str = pydantic.Field("text", description="Column of the text.")
     lang_column: str = pydantic.Field("lang", description="Column of the language.")
     id_column: str = pydantic.Field("id", description="Column of the id, which translations share.")
+    pair_column: str | None = pydantic.Field(None, description="Column of the second text of a pair; languages and ids are not read.")
     sentences: int = pydantic.Field(1000, ge=3, description="Maximum number of sentences sampled from those in two languages or more.")
     seed: int = pydantic.Field(0, description="Seed of the sample and of t-SNE.")
 

@@ -18,9 +18,11 @@ METHODS = {
 
 
 def sections(name: str, figures: Mapping[str, Any]) -> list[Section]:
-    projection = figures["map"]
-    planes = [] if projection is None else [_plane(name, method, projection["languages"], projection[method]) for method in METHODS]
-    return [_heat_map(name, list(figures["languages"]), figures["translations"]), *planes]
+    projection, has_pairs = figures["map"], bool(figures.get("pairs"))
+    planes = []
+    if projection is not None:
+        planes = [_plane(f"{name}-{method}", method, projection, has_pairs) for method in METHODS]
+    return planes if has_pairs else [_heat_map(name, list(figures["languages"]), figures["translations"]), *planes]
 
 
 def _heat_map(name: str, languages: Sequence[str], cells: Sequence[Sequence[float | None]]) -> Section:
@@ -33,9 +35,10 @@ def _heat_map(name: str, languages: Sequence[str], cells: Sequence[Sequence[floa
     return Section("Similarity of languages", note, [heat_map])
 
 
-def _plane(name: str, method: str, languages: Sequence[str], points: Sequence[Any]) -> Section:
-    """Draw sentences in a colour per language, each joined by a line to the mean of its translations."""
-    positions = np.array(points, dtype=np.float64)  # (languages, sentences, 2)
+def _plane(name: str, method: str, projection: Mapping[str, Any], has_pairs: bool) -> Section:
+    """Draw sentences in a colour per language, or per column of pairs, each joined by a line to the mean of its translations or pair."""
+    languages = projection["languages"]
+    positions = np.array(projection[method], dtype=np.float64)  # (languages, sentences, 2)
     ax = charts.plane(height=4.0)
     means = positions.mean(axis=0)
     for of_language in positions:
@@ -46,4 +49,6 @@ def _plane(name: str, method: str, languages: Sequence[str], points: Sequence[An
         ax.plot(of_language[:, 0], of_language[:, 1], ".", color=charts.colour(colour), markersize=6, markeredgewidth=0, alpha=0.85)
     title, caption = METHODS[method]
     note = f"{positions.shape[1]} sentences in {len(languages)} languages. Short lines and mixed colours: meaning counts, not language."
-    return Section(title, note, [charts.figure(f"{name}-{method}", ax, caption, legend)])
+    if has_pairs:
+        note = f"{positions.shape[1]} pairs of sentences, joined by lines."
+    return Section(title, note, [charts.figure(name, ax, caption, legend)])

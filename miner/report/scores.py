@@ -111,8 +111,9 @@ def _value_table(title: str, chart: ValueTable, figures: Figures) -> Section:
     for label, keys in chart.values.items():
         value: Any = figures
         for key in keys:
-            value = value[key]
-        rows.append([label, _cell(value)])
+            value = value.get(key) if isinstance(value, dict) else None
+        if value is not None:  # a task may have figures of one kind of input only
+            rows.append([label, _cell(value)])
     return Section(title, chart.caption.format(**figures), [table(["", ""], rows)])
 
 

@@ -213,3 +213,25 @@ def test_missing_files_are_errors(toy_encoder: Path, tmp_path: Path) -> None:
     status, _, errors = run("--data", tmp_path, "--encoder", toy_encoder)
     assert status == 1
     assert "fr-en.test.{fr,en,gold} or fr-en.training.{fr,en,gold} is incomplete" in errors
+
+
+def test_sample_protocol_tunes_and_scores_one_split(toy_encoder: Path, tmp_path: Path) -> None:
+    split = make_split(1)
+    write(tmp_path, "sample", split)  # the test split is not needed
+    figures = measure(tmp_path, toy_encoder, "--protocol", "sample")
+    mined = expected_margins(toy_encoder, split, 4, "ratio")
+    expected = max((shares(mined, margin - 1e-9, 40) for margin, _ in mined), key=lambda point: point["f1"])
+    result = figures["pairs"]["fr-en"]
+    assert {name: result[name] for name in expected} == pytest.approx(expected)
+    assert {margin > result["threshold"] for margin, _ in sorted(mined)[-result["pairs"] :]} == {True}
+    assert (figures["protocol"], result["gold"]) == ("sample", {"sample": 40})
+    assert figures["mean"] == {"f1": pytest.approx(expected["f1"])}
+
+
+def test_report_of_the_sample_protocol_says_that_it_is_an_oracle(toy_encoder: Path, tmp_path: Path) -> None:
+    write(tmp_path, "dev", make_split(1))
+    options = ("--data", tmp_path, "--encoder", toy_encoder, "--json", tmp_path / "f.json", "--protocol", "sample")
+    result = miner("eval", "bucc", *options, report=True)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[0].split() == ["sample", "threshold", "precision", "recall", "sample", "F1"]
+    assert "On the sample split, with 40 gold pairs" in (tmp_path / "report.html").read_text()

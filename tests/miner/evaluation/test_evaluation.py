@@ -1,6 +1,7 @@
 """Evaluations whose figures are known by hand, or from SciPy, scikit-learn and sentence-transformers."""
 
 import importlib
+import itertools
 import json
 import math
 import sys
@@ -263,6 +264,36 @@ def test_lines_without_a_vector_are_left_out(toy_encoder: Path, tmp_path: Path) 
     assert figures["alignment"] == pytest.approx(0, abs=1e-12)
     vectors = encode(load_encoder(str(toy_encoder)), ["one", "two"], np.float32).astype(np.float64)
     assert figures["uniformity"]["mean"] == pytest.approx(-2 * ((vectors[0] - vectors[1]) ** 2).sum(), abs=1e-5)
+
+
+def test_alignment_of_sts_pairs_equals_its_definition(toy_encoder: Path, tmp_path: Path) -> None:
+    rows = [("one", "un two", 4.5), ("one", "two", 4.0), ("three four", "trois two", 5), ("seven", "eight one", 0)]
+    data = write(tmp_path / "sts.tsv", [("sentence1", "sentence2", "score"), *rows])
+    figures = measure(tmp_path, "alignment", "--data", data, "--encoder", toy_encoder)
+    encoder = load_encoder(str(toy_encoder))
+    vector_of = {text: encoder.encode([text])[0].astype(np.float64) for row in rows for text in row[:2]}
+    assert len(vector_of) == 7  # "one" is in two pairs, and counts once
+    positives = [((vector_of[first] - vector_of[second]) ** 2).sum() for first, second, score in rows if score > 4]
+    distances = [((x - y) ** 2).sum() for x, y in itertools.combinations(vector_of.values(), 2)]
+    assert (figures["n"], figures["left_out"]) == (2, 0)
+    assert figures["alignment"] == pytest.approx(np.mean(positives), abs=1e-6)
+    assert figures["uniformity"]["sentences"] == pytest.approx(np.log(np.mean(np.exp(-2 * np.array(distances)))), abs=1e-6)
+    lower = measure(tmp_path, "alignment", "--data", data, "--encoder", toy_encoder, "--min-score", 3.9)
+    assert (lower["n"], lower["uniformity"]) == (3, figures["uniformity"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--min-score", 5], "no score is above 5, the largest is 5; lower --min-score"),
+        (["a.txt", "b.txt"], "give the files source and target, or a table of scored pairs as data"),
+    ],
+)
+def test_alignment_without_positives_is_an_error(toy_encoder: Path, tmp_path: Path, options: list[object], message: str) -> None:
+    data = write(tmp_path / "sts.tsv", [("sentence1", "sentence2", "score"), ("one", "un", 5), ("one", "two", 1)])
+    status, _, errors = run("alignment", *options, "--data", data, "--encoder", toy_encoder)
+    assert (status, errors.count("\n")) == (1, 1)
+    assert message in errors
 
 
 # Malformed data

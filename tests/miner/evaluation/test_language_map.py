@@ -103,3 +103,26 @@ def test_few_sentences_have_no_map(toy_encoder: Path, tmp_path: Path) -> None:
     assert run(tmp_path, rows, toy_encoder, "--json", str(tmp_path / "map.json")).exit_code == 0
     assert json.loads((tmp_path / "map.json").read_text())["map"] is None
     assert Page(tmp_path / "report.html").texts["h2"] == ["Similarity of languages", "map"]
+
+
+def test_pairs_of_one_language_are_on_the_map(toy_encoder: Path, tmp_path: Path) -> None:
+    rows = [("sentence1", "sentence2"), ("one two", "two"), ("three", "three four"), ("one", "seven"), ("one two", "nine")]
+    (tmp_path / "sts.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
+    options = ("--data", tmp_path / "sts.tsv", "--text-column", "sentence1", "--pair-column", "sentence2", "--encoder", toy_encoder)
+    result = miner("eval", "map", *options, "--json", tmp_path / "map.json", report=True)
+    assert (result.exit_code, result.stderr) == (0, "")
+    figures = json.loads((tmp_path / "map.json").read_text())
+    encoder = load_encoder(str(toy_encoder))
+    cosines = [float(encoder.encode([first])[0] @ encoder.encode([second])[0]) for first, second in rows[1:]]
+    assert figures["languages"]["sentence1"] == {"n": 4, "cosine": pytest.approx(np.mean(cosines), abs=1e-6)}
+    tsne = np.array(figures["map"]["tsne"])
+    assert (figures["map"]["languages"], tsne.shape) == (["sentence1", "sentence2"], (2, 4, 2))
+    pca = np.array(figures["map"]["pca"])
+    assert pca[0, 0] == pytest.approx(pca[0, 3], abs=1e-3)  # both are "one two"
+    assert Page(tmp_path / "report.html").texts["h2"] == ["Principal components", "t-SNE", "map"]
+
+
+def test_a_column_is_no_pair_with_itself(toy_encoder: Path, tmp_path: Path) -> None:
+    result = run(tmp_path, ROWS, toy_encoder, "--pair-column", "text")
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert "the same as --text-column" in result.stderr
