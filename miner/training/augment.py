@@ -67,22 +67,34 @@ def _lines(uri: str) -> Iterator[tuple[int, str]]:
 class CodeSwitch:
     """Replace each word that is in a lexicon by one of its translations with probability `ratio`.
 
-    The lexicon is drawn first, among those with the word, so languages are equally likely whatever their number of translations.
-    The translation takes over an initial capital or all capitals.
+    The lexicon, and so the language, is drawn once per sample, among those with a word of the sample, so languages are equally likely
+    whatever their number of translations. The translation takes over an initial capital or all capitals.
     """
 
     lexicons: Sequence[Lexicon]
     ratio: float
 
-    def __call__(self, texts: Sequence[str], random: np.random.Generator) -> list[str]:
-        """Return n code-switched texts; they depend only on the texts and the state of `random`."""
+    def __call__(self, columns: Sequence[Sequence[str]], random: np.random.Generator) -> list[list[str]]:
+        """Code-switch n samples, given as their first texts and, for pairs, their second texts.
+
+        The result depends only on the texts and the state of `random`.
+        """
+        samples = [self._switch_sample(sample, random) for sample in zip(*columns, strict=True)]
+        return [list(column) for column in zip(*samples, strict=True)] if samples else [[] for _ in columns]
+
+    def _switch_sample(self, texts: Sequence[str], random: np.random.Generator) -> list[str]:
+        """Code-switch the texts of one sample into one language."""
+        words = {word.lower() for text in texts for word in WORD.findall(text)}
+        lexicons = [lexicon for lexicon in self.lexicons if any(word in lexicon for word in words)]
+        if not lexicons:
+            return list(texts)
+        lexicon = lexicons[int(random.integers(len(lexicons)))]
 
         def switch(match: "regex.Match[str]") -> str:
             word: str = match[0]
-            lexicons = [lexicon for lexicon in self.lexicons if word.lower() in lexicon]
-            if not lexicons or random.random() >= self.ratio:
+            translations = lexicon.get(word.lower())
+            if translations is None or random.random() >= self.ratio:
                 return word
-            translations = lexicons[int(random.integers(len(lexicons)))][word.lower()]
             return _copy_case(word, translations[int(random.integers(len(translations)))])
 
         return [WORD.sub(switch, text) for text in texts]

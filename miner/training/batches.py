@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
-Augmentation = Callable[[list[str], np.random.Generator], list[str]]
+Augmentation = Callable[[Sequence[list[str]], np.random.Generator], list[list[str]]]  # the first and, for pairs, second texts
 
 HASH_MULTIPLIER = np.int64(6364136223846793005)
 
@@ -73,8 +73,9 @@ class View:
         if self.translations is not None:
             first = partial_translation(first, self.texts.take(self.translations), random)
         if self.augmentation is not None:
-            first = self.augmentation(first, random)
-            second = None if second is None else self.augmentation(second, random)
+            columns = [first] if second is None else [first, second]
+            first, *others = self.augmentation(columns, random)
+            second = others[0] if others else None
         return first, second
 
 

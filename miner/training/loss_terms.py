@@ -63,15 +63,15 @@ class LabelContrastTerm(LossTerm):
     def forward(self, step: TrainingStep) -> Tensor:
         if step.batch.labels is None:
             return losses.retrieval_contrast(step.embedding_batch(), self.settings.temperature)
-        unit = step.unit_vectors
-        return losses.label_contrast(unit[ANCHOR], unit[POSITIVE], step.tensor(step.batch.labels), self.settings.temperature)
+        return losses.label_contrast(step.embedding_batch(), step.tensor(step.batch.labels), self.settings.temperature)
 
 
 class AlignmentTerm(LossTerm):
-    """Distance between both views, from vectors that are not normalized."""
+    """Distance between an anchor and each of its positives, from unit vectors."""
 
     def forward(self, step: TrainingStep) -> Tensor:
-        return losses.alignment(step.vectors[ANCHOR], step.vectors[POSITIVE], self.settings.distance)
+        unit, owners = step.unit_vectors, step.tensor(step.batch.owners)
+        return losses.alignment(unit[ANCHOR][owners], unit[POSITIVE], self.settings.distance)
 
 
 class NliHeadTerm(ClassifierTerm):
@@ -153,8 +153,8 @@ class Loss:
 LOSSES: dict[str, Loss] = {
     "info_nce": Loss(InfoNceSettings, InfoNceTerm, pairs=True, one_positive=True, blocks=True),
     "multi_positive": Loss(MultiPositiveLossSettings, MultiPositiveTerm, pairs=True),
-    "label_contrast": Loss(LabelContrastSettings, LabelContrastTerm, pairs=True, one_positive=True),
-    "alignment": Loss(AlignmentSettings, AlignmentTerm, pairs=True, one_positive=True, pair_weights=False),
+    "label_contrast": Loss(LabelContrastSettings, LabelContrastTerm, pairs=True),
+    "alignment": Loss(AlignmentSettings, AlignmentTerm, pairs=True, pair_weights=False),
     "momentum": Loss(MomentumSettings, MomentumTerm, pairs=True, one_positive=True, hard_negatives=False, pair_weights=False),
     "mlm": Loss(MlmSettings, MlmTerm, transformer=True),
     "nli_head": Loss(NliHeadSettings, NliHeadTerm, labels="separate"),

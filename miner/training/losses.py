@@ -6,7 +6,7 @@ computed as `log(1 + exp(N - s / t))` from N, the log-sum over negatives. A row 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -121,15 +121,13 @@ def rescaled_temperature(batch: EmbeddingBatch, temperature: float) -> Tensor:
     return temperature * torch.where(spread > 0, spread, 1.0)
 
 
-def label_contrast(anchors: Tensor, views: Tensor, labels: Tensor, temperature: float, tiling: Tiling = DEFAULT_TILING) -> Tensor:
-    """Anchors (n, d), another view of each (n, d), and their class labels (n,) -> the mean loss.
+def label_contrast(batch: EmbeddingBatch, labels: Tensor, temperature: float) -> Tensor:
+    """Return the mean over anchors, with class labels (n,), of the mean loss of their views, which are the positives of the batch.
 
-    InfoNCE in which only views with another label are negatives (Wang et al. 2022, "Supervised Contrastive Learning for
-    Cross-lingual Transfer Learning"): `-log exp(s_ii / t) / (exp(s_ii / t) + sum over j with another label exp(s_ij / t))`.
+    InfoNCE in which only views of anchors with another label are negatives (Wang et al. 2022, "Supervised Contrastive Learning for
+    Cross-lingual Transfer Learning"): `-log exp(s_ip / t) / (exp(s_ip / t) + sum over j with another label exp(s_ij / t))`.
     """
-    positive_logits = (anchors * views).sum(dim=1) / temperature
-    negatives, _ = log_sums(anchors, views, (labels, labels), temperature, tiling=tiling)
-    return _weighted_mean(softplus(negatives - positive_logits), None)
+    return multi_positive(replace(batch, groups=labels, negatives=None), temperature, siblings=False)
 
 
 def retrieval_contrast(batch: EmbeddingBatch, temperature: float) -> Tensor:
@@ -147,11 +145,11 @@ def retrieval_contrast(batch: EmbeddingBatch, temperature: float) -> Tensor:
 
 
 def alignment(first: Tensor, second: Tensor, distance: str) -> Tensor:
-    """Return the mean distance between two views of n rows, (n, d) each; a loss without negatives.
+    """Return the mean distance between two views of n rows, (n, d) unit vectors each; a loss without negatives.
 
-    "cosine" is 1 - cos; "mse" the mean squared difference; "kl" `sum_c p_c log(p_c / q_c)` with p and q the softmax of a row of
-    the first and of the second view; "symmetric_kl" that sum plus the one with p and q exchanged (multi-view alignment in Wang et
-    al. 2022). Raise ConfigError for an unknown distance.
+    Multi-view alignment (Wang et al. 2022). "cosine" is 1 - cos; "mse" `sum_c (x_c - y_c)^2`; "kl" `sum_c p_c log(p_c / q_c)` with p
+    and q the softmax of x and of y, since vectors have negative components; "symmetric_kl" that sum plus the one with p and q
+    exchanged. Raise ConfigError for an unknown distance.
     """
     if distance not in DISTANCES:
         raise ConfigError(f"unknown distance {distance!r}; one of {', '.join(DISTANCES)}")
@@ -162,8 +160,8 @@ def _cosine_distance(first: Tensor, second: Tensor) -> Tensor:
     return 1 - functional.cosine_similarity(first, second, dim=1)
 
 
-def _mean_squared_error(first: Tensor, second: Tensor) -> Tensor:
-    return (first - second).square().mean(dim=1)
+def _squared_error(first: Tensor, second: Tensor) -> Tensor:
+    return (first - second).square().sum(dim=1)
 
 
 def _kl_divergence(first: Tensor, second: Tensor) -> Tensor:
@@ -177,7 +175,7 @@ def _symmetric_kl_divergence(first: Tensor, second: Tensor) -> Tensor:
 
 DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "cosine": _cosine_distance,
-    "mse": _mean_squared_error,
+    "mse": _squared_error,
     "kl": _kl_divergence,
     "symmetric_kl": _symmetric_kl_divergence,
 }

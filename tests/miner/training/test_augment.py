@@ -38,25 +38,25 @@ def random(seed: int = 0) -> np.random.Generator:
     ],
 )
 def test_only_whole_words_of_the_lexicon_are_replaced(text: str, expected: str) -> None:
-    assert always(GERMAN)([text], random()) == [expected]
+    assert always(GERMAN)([[text]], random()) == [[expected]]
 
 
 def test_combining_marks_are_part_of_words() -> None:
-    assert always(HINDI)(["हिन्दी, हिन्दीवाला"], random()) == ["Hindi, हिन्दीवाला"]
+    assert always(HINDI)([["हिन्दी, हिन्दीवाला"]], random()) == [["Hindi, हिन्दीवाला"]]
 
 
 def test_ratio_is_the_share_of_replaced_lexicon_words() -> None:
-    (text,) = CodeSwitch([GERMAN], 0.3)(["dog cat " * 10_000], random())
+    ((text,),) = CodeSwitch([GERMAN], 0.3)([["dog cat " * 10_000]], random())
     counts = Counter(text.split())
     assert counts["cat"] == 10_000
     assert abs(counts["Hund"] - 3000) < 4 * np.sqrt(10_000 * 0.3 * 0.7)
     assert counts["Hund"] + counts["dog"] == 10_000
-    assert CodeSwitch([GERMAN], 0.0)(["the dog"], random()) == ["the dog"]
+    assert CodeSwitch([GERMAN], 0.0)([["the dog"]], random()) == [["the dog"]]
 
 
 def test_lexicons_are_equally_likely_whatever_their_number_of_translations() -> None:
     lexicons = [{"old": ("alt",)}, {"old": ("vieux", "vieille", "ancien")}, {"new": ("neu",)}]
-    counts = Counter(always(*lexicons)(["old " * 12_000], random())[0].split())
+    counts = Counter(always(*lexicons)([["old"] * 12_000], random())[0])
     for word, share in {"alt": 1 / 2, "vieux": 1 / 6, "vieille": 1 / 6, "ancien": 1 / 6}.items():
         assert abs(counts[word] - 12_000 * share) < 4 * np.sqrt(12_000 * share * (1 - share))
 
@@ -64,10 +64,18 @@ def test_lexicons_are_equally_likely_whatever_their_number_of_translations() -> 
 def test_code_switching_depends_on_the_seed_alone() -> None:
     texts = ["the old dog", "a dog in the house"] * 20
     switch = CodeSwitch([GERMAN, FRENCH], 0.5)
-    assert switch(texts, random()) == switch(texts, random())
-    assert switch(texts, random()) != switch(texts, random(1))
+    assert switch([texts], random()) == switch([texts], random())
+    assert switch([texts], random()) != switch([texts], random(1))
     generator = random()
-    assert [*switch(texts[:7], generator), *switch(texts[7:], generator)] == switch(texts, random())
+    assert [*switch([texts[:7]], generator)[0], *switch([texts[7:]], generator)[0]] == switch([texts], random())[0]
+
+
+def test_a_sample_is_switched_to_one_language() -> None:
+    """Both texts of a pair use the language that is drawn for the pair; languages without a word of the pair are not drawn."""
+    first, second = always(GERMAN, FRENCH, HINDI)([["the dog the dog"] * 200, ["the dog"] * 200], random())
+    assert Counter(zip(first, second, strict=True)).keys() == {("der Hund der Hund", "der Hund"), ("le chien le chien", "le chien")}
+    assert 60 < first.count("der Hund der Hund") < 140
+    assert always(GERMAN, FRENCH)([["cat"], ["cow"]], random()) == [["cat"], ["cow"]]
 
 
 def test_lexicons_in_the_format_of_muse_are_read(tmp_path: Path) -> None:

@@ -188,15 +188,28 @@ def test_loss_is_zero_without_positives() -> None:
     assert not batch.anchors.grad.any()
 
 
+@pytest.mark.parametrize("views", [1, 3])
 @pytest.mark.parametrize("labels", [[0, 1, 2, 0, 1], [0, 0, 0, 0, 1], [1, 1, 1, 1, 1], [2]], ids=str)
-def test_label_contrast_equals_its_equation(labels: list[int]) -> None:
-    x, y = unit_rows(len(labels), seed=1), unit_rows(len(labels), seed=2)
-    similarities = dot_products(x, y)
+@pytest.mark.parametrize("temperature", [1.0, 0.2])
+def test_label_contrast_equals_its_equation(labels: list[int], views: int, temperature: float) -> None:
+    """Each view of a sample against the views of samples with another label; the temperature of the paper is 1."""
+    batch = make_batch(list(range(len(labels))), owners=list(range(len(labels))) * views, hard=True)
+    similarities, owners = dot_products(batch.anchors, batch.positives), batch.anchor_of_positives().tolist()
     values = []
     for i, row in enumerate(similarities):
-        negatives = math.fsum(math.exp(row[j] / 0.2) for j in range(len(labels)) if labels[j] != labels[i])
-        values.append(math.log1p(negatives / math.exp(row[i] / 0.2)))
-    assert label_contrast(x, y, torch.tensor(labels), 0.2).item() == pytest.approx(weighted_mean(values, None), rel=1e-12, abs=1e-15)
+        negatives = math.fsum(math.exp(s / temperature) for s, owner in zip(row, owners, strict=True) if labels[owner] != labels[i])
+        own = [math.exp(s / temperature) for s, owner in zip(row, owners, strict=True) if owner == i]
+        values.append(math.fsum(-math.log(s / (s + negatives)) for s in own) / views)
+    loss = label_contrast(batch, torch.tensor(labels), temperature)
+    assert loss.item() == pytest.approx(weighted_mean(values, None), rel=1e-12, abs=1e-15)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.05])
+def test_retrieval_contrast_differs_from_info_nce_through_groups(temperature: float) -> None:
+    """Without paraphrases, each row is a group of its own, and both losses have one positive and the same negatives."""
+    distinct, grouped = make_batch([0, 1, 2, 3], hard=True), make_batch([0, 0, 2, 3], hard=True)
+    torch.testing.assert_close(retrieval_contrast(distinct, temperature), info_nce(distinct, temperature), rtol=1e-12, atol=0)
+    assert abs(retrieval_contrast(grouped, temperature) - info_nce(grouped, temperature)) > 1e-3
 
 
 @pytest.mark.parametrize("case", [*MULTI_POSITIVE_BATCHES])
@@ -224,7 +237,7 @@ def divergence(p: list[float], q: list[float]) -> float:
 
 REFERENCE_DISTANCES: dict[str, Callable[[list[float], list[float]], float]] = {
     "cosine": lambda x, y: 1 - math.fsum(a * b for a, b in zip(x, y, strict=True)) / math.hypot(*x) / math.hypot(*y),
-    "mse": lambda x, y: math.fsum((a - b) ** 2 for a, b in zip(x, y, strict=True)) / len(x),
+    "mse": lambda x, y: math.fsum((a - b) ** 2 for a, b in zip(x, y, strict=True)),
     "kl": lambda x, y: divergence(softmax(x), softmax(y)),
     "symmetric_kl": lambda x, y: divergence(softmax(x), softmax(y)) + divergence(softmax(y), softmax(x)),
 }
@@ -252,7 +265,7 @@ LOSSES: dict[str, Callable[[EmbeddingBatch], Tensor]] = {
     "in without siblings": lambda batch: multi_positive(batch, 0.5, "in", siblings=False),
     "rescaled": lambda batch: multi_positive(batch, rescaled_temperature(batch, 0.5)),
     "retrieval": lambda batch: retrieval_contrast(batch, 0.5),
-    "labels": lambda batch: label_contrast(batch.anchors, batch.positives[: len(batch.anchors)], batch.groups, 0.5, batch.tiling),
+    "labels": lambda batch: label_contrast(batch, batch.groups, 0.5),
 }
 
 
