@@ -33,6 +33,7 @@ class Corpus:
     lang: str
     dim: int
     fingerprint: str  # of the encoder
+    side: str | None  # of an encoder with two sides, the one that embedded the corpus
     shards: tuple[Shard, ...]  # of the embeddings
     counts: dict[str, int]  # of input lines: lines, kept, empty, invalid, too_long, duplicate
     skipped: dict[str, str]  # input or shard of sentences -> reason
@@ -192,7 +193,8 @@ def open_corpus(folder: str) -> Corpus:
     counts = dict(sentences.details.get("counts", {}))
     skipped = {storage.join(folder, EMBEDDINGS, name): reason for name, reason in skipped_shards.items()}
     skipped |= sentences.details.get("set_aside", {})
-    return Corpus(folder, config["lang"], config["dim"], config["fingerprint"], tuple(embeddings.shards), counts, skipped)
+    encoder = config["dim"], config["fingerprint"], config.get("side")
+    return Corpus(folder, config["lang"], *encoder, tuple(embeddings.shards), counts, skipped)
 
 
 def _read_config(folder: str, embeddings: Manifest) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def _add_command(task: type[TaskSettings]) -> None:
     def evaluate(**values: Any) -> None:
         _evaluate(task, values)
 
-    decorate = options.group(*eval_options.settings(task), options.encoder_options, eval_options.output)
+    decorate = options.group(*eval_options.settings(task), options.runtime_options, eval_options.output)
     command.command(task.task_name(), help=inspect.getdoc(task))(decorate(evaluate))
 
 
@@ -62,7 +62,7 @@ def bitext(folder: str, gold: str | None, json_file: str | None, no_report: bool
 @click.option("--config", "path", required=True, metavar="FILE", help="The tasks, such as configs/eval.yaml.")
 @click.option("--data", metavar="DIR", help="Folder of their files, instead of that in the config.")
 @click.option("--against", metavar="NAME", help="A second encoder, to compare with the first.")
-@options.encoder_options
+@options.runtime_options
 @eval_options.output
 def suite(path: str, data: str | None, against: str | None, json_file: str | None, no_report: bool, **settings: Any) -> None:
     """Run several tasks and print one table; with --against, compare two encoders with confidence intervals and p values.
@@ -93,7 +93,7 @@ def _evaluate(task: type[TaskSettings], values: dict[str, Any]) -> None:
 
     json_file, no_report = values.pop("json_file"), values.pop("no_report")
     settings = task.check(**{name: values.pop(name) for name in task.model_fields if name in values})
-    encoder_settings = EncoderSettings.check(**values)
+    encoder_settings = EncoderSettings.check(**values, side=settings.side)
     result = settings.evaluate(load_encoder(encoder_settings.encoder, encoder_settings))
     _write_result(task.task_name(), result, json_file, no_report)
 

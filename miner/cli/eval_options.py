@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 import click
 
@@ -30,7 +30,7 @@ def _option(task: type[TaskSettings], name: str, field: "FieldInfo") -> Option:
     if get_origin(annotation) is tuple:
         return click.option(flag.removesuffix("s"), name, multiple=True, metavar="NAME", help=field.description)
     default = {"required": True} if field.is_required() else {"default": field.default, "show_default": field.default is not None}
-    if isinstance(annotation, UnionType):  # such as `str | None`
+    if get_origin(annotation) in (UnionType, Union):  # such as `str | None`
         (annotation,) = (part for part in get_args(annotation) if part is not NoneType)
     bounds = {name: getattr(constraint, name) for constraint in field.metadata for name in ("ge", "le") if hasattr(constraint, name)}
     value_type: dict[str, Any] = {"type": annotation}

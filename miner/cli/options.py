@@ -28,7 +28,7 @@ def group(*options: Callable[[Function], Function]) -> Callable[[Function], Func
     return decorate
 
 
-encoder_options = group(
+runtime_options = group(
     setting(EncoderSettings, "encoder", "`builtin`, a folder, or a model id of the Hugging Face Hub.", metavar="NAME"),
     setting(EncoderSettings, "pooling", "cls, mean, max, first_last_avg or layer:N; by default, the encoder's own.", metavar="NAME"),
     setting(EncoderSettings, "device", "auto, cpu, cuda or cuda:N.", metavar="NAME"),
@@ -36,6 +36,12 @@ encoder_options = group(
     setting(EncoderSettings, "batch_tokens", "Maximum number of tokens per batch of a transformer.", type=int),
     setting(EncoderSettings, "max_tokens", "Truncate longer sentences; by default, at the transformer's own limit.", type=int),
 )
+
+side_option = setting(
+    EncoderSettings, "side", "Side of an encoder with two sides; by default, that of the language.", type=click.Choice(["source", "target"])
+)
+
+encoder_options = group(runtime_options, side_option)
 
 text_column_option = setting(TextSettings, "text_column", "Column of TSV, JSONL or Parquet: a name, or a number from 1.", metavar="NAME")
 

@@ -19,6 +19,7 @@ class EncoderSettings(Settings):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # of the computations of a transformer
     batch_tokens: int = pydantic.Field(16384, ge=16)  # maximum tokens per transformer batch, padding included
     max_tokens: int | None = pydantic.Field(None, ge=2)  # longer sentences are truncated; None: the limit of the model
+    side: Literal["source", "target"] | None = None  # of an encoder with two sides; None: by the language, or by the role of the text
 
 
 class TextSettings(Settings):

@@ -9,7 +9,7 @@ from miner.config.commands import EncoderSettings
 from miner.encoders.base import Encoder
 from miner.errors import ConfigError, ModelError
 
-__all__ = ["ENCODERS", "Encoder", "find_folder", "load_encoder"]
+__all__ = ["ENCODERS", "Encoder", "choose_side", "find_folder", "load_encoder"]
 
 BUILTIN = "builtin"
 
@@ -28,8 +28,20 @@ def _load_transformer(name: str, settings: EncoderSettings) -> Encoder:
     return transformer.load(name, settings)
 
 
+def _load_pair(folder: str, settings: EncoderSettings) -> Encoder:
+    from miner.encoders.pair import PairEncoder
+
+    encoder = PairEncoder(Path(folder), settings)
+    return encoder if settings.side is None else encoder.side(settings.side)
+
+
 # Kinds of encoder, by the `kind` in miner.json; folders without miner.json, and hub ids, are transformers.
-ENCODERS: dict[str, Callable[[str, EncoderSettings], Encoder]] = {"static": _load_static, "transformer": _load_transformer}
+PAIR, TRANSFORMER = "pair", "transformer"
+ENCODERS: dict[str, Callable[[str, EncoderSettings], Encoder]] = {
+    "static": _load_static,
+    TRANSFORMER: _load_transformer,
+    PAIR: _load_pair,
+}
 
 
 def load_encoder(name: str, settings: EncoderSettings | None = None) -> Encoder:
@@ -38,16 +50,36 @@ def load_encoder(name: str, settings: EncoderSettings | None = None) -> Encoder:
     Raise ModelError where it is missing or damaged, ConfigError where the settings do not fit it.
     """
     settings = settings or EncoderSettings()
+    kind = _find_kind(name)
+    if settings.side is not None and kind != PAIR:
+        raise ConfigError(f"--side {settings.side}: {name} is one encoder for all texts; remove the option")
     folder = _local_folder(name)
-    if folder is None:
-        return _load_transformer(name, settings)
-    if not (folder / "miner.json").exists():
-        return _load_transformer(str(folder), settings)
-    settings_file = storage.read_json(str(folder / "miner.json"))
-    kind = str(settings_file.get("kind")) if isinstance(settings_file, dict) else None
+    return ENCODERS[kind](name if folder is None else str(folder), settings)
+
+
+def choose_side(settings: EncoderSettings, lang: str, default: str | None = None) -> EncoderSettings:
+    """Return the settings with the side for texts of a language, where the encoder has two and the settings name none.
+
+    That is the side that was trained for the language, else `default`. Raise ConfigError where there is neither.
+    """
+    if settings.side is not None or _find_kind(settings.encoder) != PAIR:
+        return settings
+    from miner.encoders import pair
+
+    folder = find_folder(settings.encoder)
+    return settings.model_copy(update={"side": pair.read(folder).choose_side(lang, default)})
+
+
+def _find_kind(name: str) -> str:
+    """Return the kind of an encoder; raise ModelError where its folder records none of ENCODERS."""
+    folder = _local_folder(name)
+    if folder is None or not (folder / "miner.json").exists():
+        return TRANSFORMER
+    content = storage.read_json(str(folder / "miner.json"))
+    kind = str(content.get("kind")) if isinstance(content, dict) else None
     if kind not in ENCODERS:
         raise ModelError(f"{folder / 'miner.json'}: unknown kind of encoder {kind!r}; one of {', '.join(ENCODERS)}")
-    return ENCODERS[kind](str(folder), settings)
+    return kind
 
 
 def find_folder(name: str) -> Path:

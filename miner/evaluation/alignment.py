@@ -12,7 +12,7 @@ import numpy.typing as npt
 from miner.config.datasets import DatasetFiles
 from miner.encoders import Encoder
 from miner.errors import DataError
-from miner.evaluation.inputs import encode, read_aligned, read_scored_pairs
+from miner.evaluation.inputs import encode, encode_aligned, read_aligned, read_scored_pairs
 from miner.evaluation.scores import Floats, Score, mean
 from miner.evaluation.task_base import AlignedTask
 from miner.evaluation.tasks import AlignmentTask
@@ -56,8 +56,7 @@ def evaluate(encoder: Encoder, task: AlignmentTask) -> AlignmentResult:
 
 def _evaluate_translations(encoder: Encoder, task: AlignedTask) -> AlignmentResult:
     sources, targets = read_aligned(task)
-    vectors = encode(encoder, sources + targets, np.float32)
-    source, target = vectors[: len(sources)], vectors[len(sources) :]
+    source, target = encode_aligned(encoder, sources, targets, np.float32)
     has_vectors = source.any(axis=1) & target.any(axis=1)
     if has_vectors.sum() < 2:
         raise DataError(f"{task.source}, {task.target}: fewer than two lines have a vector on both sides; give more lines")

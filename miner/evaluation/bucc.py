@@ -17,7 +17,7 @@ import numpy as np
 from miner import storage
 from miner.encoders import Encoder
 from miner.errors import DataError
-from miner.evaluation.inputs import encode, read_lines
+from miner.evaluation.inputs import TextPart, encode_parts, read_lines
 from miner.evaluation.precision_recall import Bools, Curve, curve
 from miner.evaluation.retrieval import search
 from miner.evaluation.scores import Floats, Items, Score, f1, percent, table
@@ -171,19 +171,19 @@ def evaluate(encoder: Encoder, task: BuccTask) -> BuccResult:
     """Mine a folder in the layout of BUCC. Raise DataError for missing or malformed files."""
     results: dict[str, BuccPairResult | SamplePairResult] = {}
     for name, files in find_files(task.data, PROTOCOL_SPLITS[task.protocol]).items():
-        mined = [mine(encoder, read_split(split_files), task) for split_files in files.values()]
+        mined = [mine(encoder, read_split(split_files), task, name.split("-")) for split_files in files.values()]
         items = mined[-1].items(mined[0].best_threshold())  # the first split tunes the threshold, the last is scored
         results[name] = SamplePairResult(mined[0], items) if len(mined) == 1 else BuccPairResult(mined[0], mined[1], items)
     return BuccResult(task.protocol, results)
 
 
-def mine(encoder: Encoder, split: BuccSplit, task: BuccTask) -> MinedSplit:
+def mine(encoder: Encoder, split: BuccSplit, task: BuccTask, langs: Sequence[str]) -> MinedSplit:
     """Mine one-to-one pairs by margin from the k nearest neighbours of both directions, as retrieval `max` does.
 
     Equal texts are mined as one sentence. If several ids share a text, its pairs are left out, as no id can be preferred.
     """
     ids_by_text = [_unique_ids(side) for side in (split.source, split.target)]
-    vectors = [encode(encoder, list(texts)) for texts in ids_by_text]
+    vectors = encode_parts(encoder, [TextPart(list(texts), lang) for texts, lang in zip(ids_by_text, langs, strict=True)])
     forward, backward = search(vectors[0], vectors[1], task.k)
     source_rows, target_rows = (np.arange(len(texts)) for texts in ids_by_text)
     source_means, target_means = means_of(source_rows, forward), means_of(target_rows, backward)

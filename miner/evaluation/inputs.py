@@ -12,6 +12,7 @@ import numpy.typing as npt
 from miner.config.commands import TextSettings
 from miner.config.datasets import DatasetFiles
 from miner.encoders import Encoder
+from miner.encoders.pair import SOURCE, TARGET, PairEncoder
 from miner.errors import DataError
 from miner.evaluation.task_base import AlignedTask
 from miner.progress import Progress, report_progress
@@ -51,6 +52,14 @@ def read_aligned(task: AlignedTask) -> tuple[list[str], list[str]]:
     if not sources:
         raise DataError(f"{task.source}: no lines; give a file with one sentence per line")
     return sources, targets
+
+
+def encode_aligned(
+    encoder: Encoder, sources: Sequence[str], targets: Sequence[str], dtype: type[np.floating[Any]] = np.float16
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return the vectors (n, dim) and (m, dim) of sources and targets, with the source and the target side of an encoder that has both."""
+    source, target = encode_parts(encoder, [TextPart(sources, side=SOURCE), TextPart(targets, side=TARGET)], dtype)
+    return source, target
 
 
 def read_columns(uri: str | DatasetFiles, *columns: str | None) -> list[list[str]]:
@@ -95,6 +104,37 @@ def _parse_score(uri: str | DatasetFiles, row: int, cell: str) -> float:
     if not math.isfinite(score):
         raise DataError(f"{uri}: score {row} of the table is {cell!r}, which is not a number; fix or remove the row")
     return score
+
+
+@dataclass(frozen=True)
+class TextPart:
+    """Texts of one language. An encoder with two sides encodes them with the side of `lang` or, where it records none, with `side`."""
+
+    texts: Sequence[str]
+    lang: str | None = None
+    side: str | None = None
+
+
+def one_side(encoder: Encoder, side: str) -> Encoder:
+    """Return one side of an encoder with two sides; another encoder itself."""
+    return encoder.side(side) if isinstance(encoder, PairEncoder) else encoder
+
+
+def encode_parts(encoder: Encoder, parts: Sequence[TextPart], dtype: type[np.floating[Any]] = np.float16) -> list[npt.NDArray[Any]]:
+    """Return the vectors (n, dim) of each part; texts of one side are encoded together. Raise ConfigError where a side is not known."""
+    if isinstance(encoder, PairEncoder):
+        sides = [encoder.pair.choose_side(part.lang, part.side) for part in parts]
+        encoders: dict[str, Encoder] = {side: encoder.side(side) for side in sides}
+    else:
+        sides, encoders = [""] * len(parts), {"": encoder}
+    vectors: list[npt.NDArray[Any]] = [np.zeros((0, encoder.dim), dtype=dtype)] * len(parts)
+    for side, side_encoder in encoders.items():
+        numbers = [number for number, part_side in enumerate(sides) if part_side == side]
+        rows = encode(side_encoder, [text for number in numbers for text in parts[number].texts], dtype)
+        bounds = np.cumsum([len(parts[number].texts) for number in numbers])[:-1]
+        for number, part_rows in zip(numbers, np.split(rows, bounds), strict=True):
+            vectors[number] = part_rows
+    return vectors
 
 
 def encode(encoder: Encoder, texts: Sequence[str], dtype: type[np.floating[Any]] = np.float16) -> npt.NDArray[Any]:

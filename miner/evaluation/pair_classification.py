@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.encoders import Encoder
+from miner.encoders.pair import PairEncoder
 from miner.errors import DataError
 from miner.evaluation import probe
 from miner.evaluation.inputs import encode
@@ -25,6 +26,8 @@ def evaluate(encoder: Encoder, task: PairClassificationTask) -> ProbeResult:
     encoder; otherwise by a probe. Raise DataError as `probe.read_rows` does, and ConfigError if the encoder does not support the way.
     """
     columns = task.first_column, task.second_column
+    if isinstance(encoder, PairEncoder):
+        raise encoder.missing_side()
     if task.train is None:
         return _test_saved_classifier(encoder, task, probe.read_test_rows(task, *columns))
     train, test = probe.read_rows(task, *columns)

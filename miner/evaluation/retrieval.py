@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.encoders import Encoder
-from miner.evaluation.inputs import encode, read_aligned
+from miner.evaluation.inputs import encode_aligned, read_aligned
 from miner.evaluation.scores import Floats, Score, mean, percent, table
 from miner.evaluation.tasks import RetrievalTask
 from miner.mining.margin import margins, mean_similarities
@@ -87,8 +87,7 @@ def evaluate(encoder: Encoder, task: RetrievalTask) -> RetrievalResult:
     Raise DataError for files that cannot be read, have no lines, or differ in their number of lines.
     """
     sources, targets = read_aligned(task)
-    vectors = encode(encoder, sources + targets)
-    return RetrievalResult(retrieve(vectors[: len(sources)], vectors[len(sources) :], task.k))
+    return RetrievalResult(retrieve(*encode_aligned(encoder, sources, targets), task.k))
 
 
 def retrieve(source: Vectors, target: Vectors, k: int) -> dict[str, Answers]:

@@ -11,6 +11,7 @@ from miner.config.datasets import DatasetFiles
 from miner.datasets.columns import dataset_paths
 from miner.encoders import Encoder
 from miner.errors import ConfigError, DataError
+from miner.evaluation.inputs import one_side
 from miner.evaluation.scores import Score, TaskResult, table
 from miner.evaluation.significance import Comparison, Interval, compare
 from miner.evaluation.task_base import TaskSettings
@@ -117,6 +118,6 @@ def _run(encoder: Encoder, tasks: Sequence[TaskSettings]) -> SuiteRun:
     for task in tasks:
         start = time.perf_counter()
         logger.info("%s", task.title)
-        result = task.evaluate(encoder)
+        result = task.evaluate(encoder if task.side is None else one_side(encoder, task.side))
         runs[task.title] = TaskRun(task.task_name(), result, time.perf_counter() - start)
     return SuiteRun(runs)

@@ -49,6 +49,9 @@ class TaskSettings(Settings):
     ARGUMENTS: ClassVar[tuple[str, ...]] = ()  # the settings that its command takes as arguments; the others are options
 
     name: str | None = None  # title in a suite; None: the task's own name
+    side: Literal["source", "target"] | None = pydantic.Field(
+        None, description="Side of an encoder with two sides that encodes all texts; by default, that of their language or role."
+    )
 
     @classmethod
     def task_name(cls) -> str:

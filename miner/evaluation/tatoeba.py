@@ -3,10 +3,10 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 import torch
 
 from miner import storage
@@ -15,7 +15,7 @@ from miner.datasets.columns import read_dataset_columns
 from miner.datasets.file_groups import comparable
 from miner.encoders import Encoder
 from miner.errors import DataError
-from miner.evaluation.inputs import encode, read_lines
+from miner.evaluation.inputs import TextPart, encode_parts, read_lines
 from miner.evaluation.retrieval import HEADS, Accuracy, Hits, accuracy, hits, nearest_by_cosine, search
 from miner.evaluation.scores import Score, mean, table
 from miner.evaluation.tasks import TatoebaTask
@@ -79,9 +79,8 @@ def evaluate(encoder: Encoder, task: TatoebaTask) -> TatoebaResult:
     else:
         pairs = {code: read_pairs(path) for code, path in find_files(task.data).items()}
     # Encode all languages at once: many share their English sentences, and transformers are faster with large batches.
-    vectors = encode(encoder, [text for foreign, english in pairs.values() for text in foreign + english])
-    codes, sizes = list(pairs), np.repeat([len(foreign) for foreign, _ in pairs.values()], 2)
-    sides = np.split(vectors, np.cumsum(sizes)[:-1])
+    parts = [(TextPart(foreign, lang=code), TextPart(english, lang="eng")) for code, (foreign, english) in pairs.items()]
+    codes, sides = list(pairs), encode_parts(encoder, list(chain.from_iterable(parts)))
     hits_by_code: dict[str, Hits] = {}
 
     def retrieve(number: int) -> None:

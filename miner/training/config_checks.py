@@ -2,10 +2,11 @@
 
 from typing import Any
 
+from miner import languages
 from miner.errors import ConfigError
 from miner.training.config import TrainConfig
 from miner.training.loss_terms import LOSSES, Loss
-from miner.training.settings import LabelledPairsSettings, StaticSettings
+from miner.training.settings import LabelledPairsSettings, StaticSettings, TransformerSettings
 
 
 def check(config: TrainConfig) -> None:
@@ -21,10 +22,11 @@ def check(config: TrainConfig) -> None:
             raise ConfigError(f"data: no loss uses source {title!r}; remove it, or name it in the data of a loss")
     if isinstance(config.encoder, StaticSettings):
         _check_static(config)
-    elif config.encoder.towers == "pair" and any(getattr(source, "swap", False) for source in config.data):
-        raise ConfigError("data: swap mixes the sides that encoder.towers pair gives to two encoders; remove one of the two settings")
-    elif config.encoder.inference_pooling is not None:
-        _check_inference_pooling(config)
+    else:
+        if config.encoder.towers == "pair":
+            _check_towers(config, config.encoder)
+        if config.encoder.inference_pooling is not None:
+            _check_inference_pooling(config)
     if config.evaluation and config.evaluation.metric == "accuracy" and not classes(config):
         raise ConfigError("evaluation.metric accuracy needs the loss classification; add it, or choose retrieval or sts")
 
@@ -97,6 +99,13 @@ def _check_inference_pooling(config: TrainConfig) -> None:
                 f"encoder.inference_pooling: the classifier of {objective.loss} reads encoder.pooling, but is saved beside an encoder"
                 " with another one; remove inference_pooling"
             )
+
+
+def _check_towers(config: TrainConfig, encoder: TransformerSettings) -> None:
+    if any(getattr(source, "swap", False) for source in config.data):
+        raise ConfigError("data: swap mixes the sides that encoder.towers pair gives to two encoders; remove one of the two settings")
+    for code in (*(encoder.languages or ()), *(encoder.positive_languages or ())):
+        languages.canonical(code)  # ConfigError
 
 
 def _check_static(config: TrainConfig) -> None:

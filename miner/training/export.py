@@ -8,9 +8,11 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers.utils.logging import disable_progress_bar
 
-from miner import storage
+from miner import languages, storage
+from miner.encoders import pair
 from miner.encoders.model_folder import CONFIG, MODULES, TANH, ModelRecipe
 from miner.encoders.pooling import POOLINGS, mixture_layers
+from miner.training.settings import TransformerSettings
 
 PACKAGE = "sentence_transformers.models"
 LAYER_WEIGHTS = "layer_weights"
@@ -41,6 +43,16 @@ def save(recipe: ModelRecipe, model: Any, tokenizer: Any, pooling: str, head: nn
     if recipe.prompt:
         settings = {"prompts": {"default": recipe.prompt}, "default_prompt_name": "default"}
         _write_json(folder / "config_sentence_transformers.json", settings)
+
+
+def save_pair(folder: Path, settings: TransformerSettings, dim: int) -> list[Path]:
+    """Create the folder of an encoder with two sides; return the folders of the two encoders."""
+    codes = {pair.SOURCE: settings.languages, pair.TARGET: settings.positive_languages}
+    pair.write(folder, dim, {side: [languages.canonical(code) for code in names or ()] for side, names in codes.items()})
+    folders = [folder / side for side in pair.SIDES]
+    for side_folder in folders:
+        side_folder.mkdir()
+    return folders
 
 
 def _module_folder(modules: list[str]) -> str:

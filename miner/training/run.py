@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from miner import storage
+from miner.encoders import pair
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError, DataError, MinerError, StorageError
 from miner.training import checkpoints, config_checks, distributed
@@ -202,7 +203,24 @@ def _read_dataset(source: Any, work: Path) -> Dataset:
 
 
 def _load_transformers(settings: TransformerSettings) -> list[Any]:
-    return [Transformer(settings) for _ in range(2 if settings.towers == "pair" else 1)]
+    """Load the encoder, or both; raise ConfigError where two encoders have different dimensions."""
+    towers = [Transformer(settings.model_copy(update={"model": model})) for model in _models(settings)]
+    first, last = towers[0], towers[-1]
+    if first.dim != last.dim:
+        raise ConfigError(
+            f"encoder: {first.settings.model} has {first.dim} dimensions and {last.settings.model} has {last.dim};"
+            " choose two models with vectors of one length"
+        )
+    return towers
+
+
+def _models(settings: TransformerSettings) -> list[str]:
+    """Return the folder or hub id that each encoder starts from. A folder with two sides is the start of two encoders."""
+    if settings.towers == "shared":
+        return [settings.model]
+    if settings.positive_model is None and (Path(settings.model) / pair.SETTINGS).exists():
+        return [str(folder) for folder in pair.read(Path(settings.model)).folders.values()]
+    return [settings.model, settings.positive_model or settings.model]
 
 
 def _build_stream(config: TrainConfig, titles: Sequence[str], sources: Mapping[str, Strategy], towers: Sequence[Any]) -> Stream:

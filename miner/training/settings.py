@@ -1,7 +1,7 @@
 """The sections of the config of `miner train`: encoder, data sources, losses, optimisation and evaluation."""
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pydantic
 from pydantic_core import PydanticCustomError
@@ -58,6 +58,23 @@ class TransformerSettings(TrainSettings):
     keep_head: bool = False  # save the head with the encoder
     max_tokens: int = Field(32, ge=2)  # longer texts are truncated
     towers: Literal["shared", "pair"] = "shared"  # pair: a second encoder for the positives
+    positive_model: str | None = None  # model of the second encoder, which implies `towers: pair`; None: `model`
+    languages: tuple[str, ...] | None = None  # languages of the anchors, recorded with two encoders
+    positive_languages: tuple[str, ...] | None = None  # languages of the positives
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _set_towers(cls, values: Any) -> Any:
+        has_positive_model = isinstance(values, Mapping) and values.get("positive_model") is not None
+        return {"towers": "pair", **values} if has_positive_model else values
+
+    @pydantic.model_validator(mode="after")
+    def _check_towers(self) -> Self:
+        if self.towers == "shared" and (self.positive_model or self.languages or self.positive_languages):
+            raise PydanticCustomError("towers", "positive_model and languages need two encoders; set towers to pair, or remove them")
+        if both := set(self.languages or ()) & set(self.positive_languages or ()):
+            raise PydanticCustomError("towers", f"{min(both)} is in languages and positive_languages; remove it from one of them")
+        return self
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:

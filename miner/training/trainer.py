@@ -16,7 +16,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from miner.training import checkpoints, distributed, errors
+from miner.training import checkpoints, distributed, errors, export
 from miner.training.batches import Batch, tower_index
 from miner.training.grad_cache import EncodingPass, reseed
 from miner.training.heads import save_head
@@ -172,14 +172,15 @@ class Trainer:
             self.progress.scores_since_best += 1
 
     def export_encoders(self) -> None:
-        """Write the encoders in their current state, with the classifiers beside the first."""
+        """Write the encoder in its current state, or both as one folder, with the classifiers beside the first."""
         errors.check_weights(self.weights, self.progress.step)
-        for tower, name in zip(self.towers, (ENCODER, f"{ENCODER}-positive"), strict=False):
-            if self.is_main_process:
-                with checkpoints.atomic_folder(self.output / name) as folder:
-                    tower.save(folder)
-                    for title, term in self._classifiers() if name == ENCODER else ():
-                        save_head(folder / f"{title}.safetensors", term.head, term.labels)
+        if self.is_main_process:
+            with checkpoints.atomic_folder(self.output / ENCODER) as folder:
+                folders = [folder] if len(self.towers) == 1 else export.save_pair(folder, self.towers[0].settings, self.towers[0].dim)
+                for tower, tower_folder in zip(self.towers, folders, strict=True):
+                    tower.save(tower_folder)
+                for title, term in self._classifiers():
+                    save_head(folders[0] / f"{title}.safetensors", term.head, term.labels)
         self.accelerator.wait_for_everyone()
 
     def _classifiers(self) -> Iterator[tuple[str, ClassifierTerm]]:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from miner import corpus, languages, stages, storage, tables
 from miner.background import background_thread
 from miner.config.commands import EmbedConfig, EncoderSettings
-from miner.encoders import Encoder, load_encoder
+from miner.encoders import Encoder, choose_side, load_encoder
 from miner.encoders.base import CountsTokens
 from miner.errors import ModelError
 from miner.stages import Stage
@@ -65,14 +65,14 @@ def run(config: EmbedConfig, options: Sequence[str] = (), sizes: IngestSizes = D
     times = [time.perf_counter()]
     lang = languages.canonical(config.lang)
     inputs = readers.expand(config.inputs)
-    settings = config.part(EncoderSettings)
+    settings = choose_side(config.part(EncoderSettings), lang)
     encoder = _load_once(settings)
     times.append(time.perf_counter())
     with claim_output(config.output):
-        _stage(config.output, lang, encoder, {}).start()  # before any work, because the folder can hold another encoder's embeddings
+        _stage(config.output, lang, settings, encoder).start()  # before any work, because the folder can hold another encoder's embeddings
         sentences = ingest.run(config, inputs, options, sizes)
         times.append(time.perf_counter())
-        stage = _stage(config.output, lang, encoder, {shard.name: shard.checksum for shard in sentences.shards})
+        stage = _stage(config.output, lang, settings, encoder, {shard.name: shard.checksum for shard in sentences.shards})
         keys = {shard.name: stage.key({shard.name: shard.checksum}) for shard in sentences.shards}
         embeddings = run_stage(
             stage, keys, _EmbedTask(config.output, settings, encoder.fingerprint), options, skip_failed=not config.strict
@@ -105,12 +105,14 @@ def is_done(config: EmbedConfig, fingerprint: str) -> bool:
         and not read_skipped(embeddings)
         and dict(embeddings.inputs) == {shard.name: shard.checksum for shard in sentences.shards}
         and embeddings.config.get("fingerprint") == fingerprint
+        and embeddings.config.get("side") == choose_side(config.part(EncoderSettings), config.lang).side
     )
 
 
-def _stage(output: str, lang: str, encoder: Encoder, inputs: Mapping[str, str]) -> Stage:
-    config = {"fingerprint": encoder.fingerprint, "dim": encoder.dim, "lang": lang}
-    return Stage(storage.join(output, corpus.EMBEDDINGS), corpus.EMBEDDINGS, config, inputs)
+def _stage(output: str, lang: str, settings: EncoderSettings, encoder: Encoder, inputs: Mapping[str, str] | None = None) -> Stage:
+    side = {} if settings.side is None else {"side": settings.side}
+    config = {"fingerprint": encoder.fingerprint, "dim": encoder.dim, "lang": lang, **side}
+    return Stage(storage.join(output, corpus.EMBEDDINGS), corpus.EMBEDDINGS, config, inputs or {})
 
 
 class _EmbedTask(ShardTask):

@@ -16,6 +16,7 @@ from miner import storage
 from miner.config.commands import DecideSettings
 from miner.config.datasets import DatasetFiles
 from miner.encoders import find_folder, load_encoder
+from miner.encoders.pair import PairEncoder
 from miner.errors import ConfigError
 from miner.evaluation.inputs import read_aligned
 from miner.evaluation.tatoeba import find_files
@@ -27,6 +28,7 @@ from miner.text import readers
 from miner.training import checkpoints, config_checks
 from miner.training import run as training
 from miner.training.columns import expand_globs, file_fingerprints
+from miner.training.settings import StaticSettings, TransformerSettings
 from miner.training.trainer import ENCODER
 from pipelines.loop import round as rounds
 from pipelines.loop.select import LanguagePair, compare_selections
@@ -92,10 +94,13 @@ def check(config: LoopConfig) -> EvaluationIndex:
         if train_config is not None:
             config_checks.check(train_config)
             file_fingerprints([uri for source in train_config.data for uri in source.files if "{round}" not in str(uri)])
+            _check_one_encoder(train_config.encoder)
     for langs in config.language_pairs:
         _check_language_pair(config, langs)
     if config.start.train is None:
-        load_encoder(config.start.encoder, config.start)
+        encoder = load_encoder(config.start.encoder, config.start)
+        if isinstance(encoder, PairEncoder):
+            raise ConfigError(f"start.encoder: {encoder.pair.folder} has two sides, and the loop needs one encoder for all languages")
     for task in (*config.evaluation.dev.values(), *config.evaluation.test.values()):
         read_aligned(task)
     return EvaluationIndex(_evaluation_sentences(config), config.evaluation.near)
@@ -112,6 +117,11 @@ def _check_language_pair(config: LoopConfig, langs: LanguagePair) -> None:
                 raise ConfigError(
                     f"mining.gold refers to lines of one file, and corpora.{lang} has several; give one file per language, or no gold"
                 )
+
+
+def _check_one_encoder(encoder: StaticSettings | TransformerSettings) -> None:
+    if isinstance(encoder, TransformerSettings) and encoder.towers == "pair":
+        raise ConfigError("training: encoder.towers pair trains two encoders, and the loop needs one for all languages; set it to shared")
 
 
 def _evaluation_sentences(config: LoopConfig) -> Iterable[str]:

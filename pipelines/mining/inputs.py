@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from miner import languages, storage
 from miner.config.commands import EmbedConfig, EncoderSettings, MineConfig, SentenceSettings, TextSettings
 from miner.corpus import Corpus, is_corpus, open_corpus
-from miner.encoders import load_encoder
+from miner.encoders import choose_side, load_encoder
 from miner.errors import ConfigError, DataError
 from miner.text import readers
 from pipelines.corpus import embed
@@ -103,7 +103,8 @@ def check_encoder(embedded: Corpus, config: EncoderSettings) -> None:
 def _embed(config: MineConfig, side: str, seconds: Counter[str], options: Sequence[str]) -> Corpus:
     text, lang = (config.source, config.source_lang) if side == "source" else (config.target, config.target_lang)
     output = storage.join(config.output, side)
-    settings = {name: value for part in (TextSettings, EncoderSettings, SentenceSettings) for name, value in config.part(part)}
+    settings = {name: value for part in (TextSettings, SentenceSettings) for name, value in config.part(part)}
+    settings |= dict(choose_side(config.part(EncoderSettings), lang, default=side))
     result = embed.run(EmbedConfig(inputs=(text,), output=output, lang=lang, **settings), options)
     seconds.update(result.seconds)
     return open_corpus(output)

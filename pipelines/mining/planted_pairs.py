@@ -134,7 +134,7 @@ def _embed(planted: PlantedPairs, side: int, corpus: Corpus, config: PlantConfig
     text = storage.join(output, "planted.txt")
     with storage.atomic(text) as handle:
         handle.write("".join(f"{line}\n" for line in planted.planted_texts(side)).encode())
-    settings = dict(config.part(EncoderSettings))
+    settings = {**dict(config.part(EncoderSettings)), "side": corpus.side}
     embed.run(EmbedConfig(inputs=(text,), output=output, lang=corpus.lang, **settings), options)
     return open_corpus(output)
 

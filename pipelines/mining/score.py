@@ -17,6 +17,7 @@ import numpy as np
 from miner import languages, lock, storage
 from miner.config.commands import EmbedConfig, EncoderSettings, ScoreConfig, TextSettings
 from miner.corpus import Corpus, open_corpus
+from miner.encoders import choose_side
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError, DataError
 from miner.mining import writers
@@ -193,8 +194,8 @@ class _Embedding:
     def corpus(self, name: str, text: str, settings: TextSettings) -> Corpus:
         """Embed a text as the corpus WORK/`name`."""
         output = storage.join(self.work, name)
-        lang = self.config.source_lang if name.endswith("source") else self.config.target_lang
-        embed_settings = {**dict(settings), **dict(self.config.part(EncoderSettings))}
+        side, lang = ("source", self.config.source_lang) if name.endswith("source") else ("target", self.config.target_lang)
+        embed_settings = {**dict(settings), **dict(choose_side(self.config.part(EncoderSettings), lang, default=side))}
         result = embed.run(EmbedConfig(inputs=(text,), output=output, lang=lang, **embed_settings), self.options)
         for stage, seconds in result.seconds.items():
             self.seconds[stage] += seconds

@@ -14,7 +14,7 @@ import torch
 from miner.config.commands import EmbedConfig, EncoderSettings, SentenceFilters, SentenceSettings
 from miner.config.runs import RunConfig
 from miner.corpus import SENTENCES, open_corpus
-from miner.encoders import Encoder, load_encoder
+from miner.encoders import Encoder, choose_side, load_encoder
 from miner.encoders.base import EstimatesOperations
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import DataError
@@ -76,6 +76,7 @@ def calibrate(texts: Sequence[str], lang: str, config: RunConfig, probe: ProbeSe
     Raises DataError where its filters keep none of them.
     """
     start = time.perf_counter()
+    config = config.model_copy(update={"side": choose_side(config.part(EncoderSettings), lang, default="source").side})
     encoder = load_encoder(config.encoder, config.part(EncoderSettings))
     sentences_per_second = _measure_encoding(encoder, texts, probe.embed_seconds)
     num_texts = min(len(texts), max(WARMUP_SENTENCES, int(probe.embed_seconds * sentences_per_second)))

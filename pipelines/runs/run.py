@@ -25,7 +25,7 @@ from miner.config.commands import (
 )
 from miner.config.runs import RunConfig
 from miner.corpus import Corpus
-from miner.encoders import load_encoder
+from miner.encoders import choose_side, load_encoder
 from miner.errors import ConfigError, MinerError
 from miner.text import readers
 from pipelines.beam import metrics
@@ -157,7 +157,7 @@ class _RunTasks:
         settings = {field: value for part in parts for field, value in self.config.part(part)}
         settings["text_column"] = corpus_settings.text_column or settings["text_column"]
         try:
-            languages.canonical(lang)
+            settings["side"] = choose_side(self.config.part(EncoderSettings), languages.canonical(lang)).side
         except ConfigError as error:
             raise ConfigError(f"corpora.{name}: {error}; its language can be given as `lang`") from error
         self.texts[name] = EmbedConfig(inputs=files, output=self.folders[name], lang=lang, **settings)

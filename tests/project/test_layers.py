@@ -25,7 +25,7 @@ ROOMS = {
     "corpus": {"errors", "tables", "storage", "stages"},
     "text": {"errors", "background", "tables", "config", "storage", "languages", "filters"},
     "datasets": {"errors", "config", "storage", "languages", "text"},
-    "encoders": {"errors", "config", "storage"},
+    "encoders": {"errors", "config", "storage", "languages"},
     "search": {"errors"},
     "filters": {"errors"},
     "mining": {"errors", "choices", "search"},

@@ -44,9 +44,11 @@ def write_pairs(path: Path, rows: int = 400, seed: int = 1) -> Path:
     return write_tsv(path, ["en", "de"], pairs)
 
 
-def save_transformer(folder: Path, dropout: float = 0.1, layers: int = LAYERS) -> Path:
+def save_transformer(
+    folder: Path, dropout: float = 0.1, layers: int = LAYERS, width: int = WIDTH, words: Sequence[str] = WORDS, seed: int = 0
+) -> Path:
     """Save an XLM-R with random weights whose tokens are the number words."""
-    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="<unk>"))
+    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     ends = [("<s>", 0), ("</s>", 2)]
     tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=ends)
@@ -54,11 +56,11 @@ def save_transformer(folder: Path, dropout: float = 0.1, layers: int = LAYERS) -
     fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", mask_token="<mask>", **special)
     fast.save_pretrained(folder)
     config = transformers.XLMRobertaConfig(
-        vocab_size=len(WORDS), hidden_size=WIDTH, num_hidden_layers=layers, num_attention_heads=4, intermediate_size=48,
+        vocab_size=len(words), hidden_size=width, num_hidden_layers=layers, num_attention_heads=4, intermediate_size=48,
         max_position_embeddings=40, pad_token_id=1, bos_token_id=0, eos_token_id=2, type_vocab_size=1, initializer_range=0.1,
         hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
     )  # fmt: skip
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     transformers.XLMRobertaForMaskedLM(config).save_pretrained(folder)
     return folder
 

@@ -183,10 +183,10 @@ def test_second_texts_use_the_encoder_of_the_anchors(folder: Path) -> None:
     assert not any(second_has_gradient)
 
 
-def test_two_towers_are_exported_as_two_encoders(folder: Path) -> None:
+def test_two_towers_of_one_model_are_exported_as_two_sides(folder: Path) -> None:
     values = config(folder, steps=3)
     values["encoder"]["towers"] = "pair"
     values["objective"] = [{"loss": "momentum", "queue": 16, "momentum": 0.9}]
     run.train(TrainConfig(**values), str(folder / "out"))
-    first, second = (load_encoder(str(folder / "out" / name)) for name in ("encoder", "encoder-positive"))
+    first, second = (load_encoder(str(folder / "out" / "encoder" / side)) for side in ("source", "target"))
     assert first.fingerprint != second.fingerprint
