@@ -75,8 +75,10 @@ def _find_misfit(loss: Loss, source: Any) -> str | None:
     )
     if loss.one_positive and has_several_positives:
         return "an anchor has several positives; use the loss multi_positive, or set positives to 1"
+    if loss.one_positive and is_labelled and source.num_views > 1:
+        return "an anchor has several views; use the loss multi_positive with siblings: false, or one view"
     if loss.pairs and is_labelled and not source.joint:
-        return "the two texts of a pair may differ in meaning; set joint, or use nli_head"
+        return "the two texts of a pair may differ in meaning; set joint, or use the strategy paraphrases or the loss nli_head"
     if loss.labels and not is_labelled:
         return "the source has no labels; use the strategy labelled_pairs"
     if loss.labels == "joint" and not source.joint:

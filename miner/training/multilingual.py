@@ -1,7 +1,6 @@
 """Strategies over labelled data in several languages whose rows are parallel: row i of each language is the same example."""
 
 import numpy as np
-import numpy.typing as npt
 
 from miner.errors import DataError
 from miner.training.batches import (
@@ -11,6 +10,7 @@ from miner.training.batches import (
     Augmentation,
     Batch,
     Ints,
+    MixedView,
     View,
     add_hard_negatives,
     group_connected_rows,
@@ -19,9 +19,7 @@ from miner.training.batches import (
 from miner.training.datasets import Dataset
 from miner.training.nli import NliTriplets
 from miner.training.sampling import Sampler
-from miner.training.settings import CrossLingualNliSettings, LabelledPairsSettings
-
-Mask = npt.NDArray[np.bool_]
+from miner.training.settings import CrossLingualNliSettings, LabelledPairsSettings, ViewMixSettings
 
 
 def align_languages(dataset: Dataset, pool: tuple[str, ...] = ()) -> Ints:
@@ -105,7 +103,7 @@ class CrossLingualNliStrategy:
 
 
 class LabelledPairsStrategy:
-    """Two texts and a label; the positive view of a row is the row itself, or a translation of both texts or of one of them."""
+    """Two texts and a label; the positives of a row are translations of both texts or of one of them, or the row code-switched."""
 
     def __init__(self, dataset: Dataset, settings: LabelledPairsSettings, seed: int, augmentation: Augmentation | None) -> None:
         self.dataset, self.settings, self.augmentation = dataset, settings, augmentation
@@ -114,8 +112,12 @@ class LabelledPairsStrategy:
             raise DataError(f"source {dataset.title!r}: label {unknown[0]!r} is not among labels ({', '.join(settings.labels)})")
         self.labels = np.array([settings.labels.index(value) for value in values])[codes]
         self.first_rows, self.second_rows = dataset.text_rows("first"), dataset.text_rows("second")
-        self.table = align_languages(dataset) if settings.view != "same" else _align_if_parallel(dataset)
-        self.columns = None if self.table is None else np.argsort(self.table.ravel()) % self.table.shape[1]  # row -> column of the table
+        self.views = settings.views or ViewMixSettings()
+        has_translations = self.views.full_translation + self.views.partial_translation > 0
+        self.table = align_languages(dataset) if has_translations else _align_if_parallel(dataset)
+        if has_translations and self.table is not None and len(self.table) == 1:
+            raise DataError(f"source {dataset.title!r}: views of translations, but rows in one language; add rows of another one")
+        self.positions = np.arange(len(dataset)) if self.table is None else np.argsort(self.table.ravel())  # of rows in the table
         self.groups = self._group_rows()
         langs = dataset.languages()
         if settings.languages:
@@ -130,33 +132,46 @@ class LabelledPairsStrategy:
         rows = self.sampler.draw(size, random)
         first, second = self.first_rows[rows], self.second_rows[rows]
         texts = self.dataset.texts
+        views: dict[str, View | MixedView]
         if not self.settings.joint:
             views = {ANCHOR: View(texts, first), SECOND: View(texts, second, augmentation=self.augmentation)}
         else:
-            translations = self._draw_translations(rows, random)
-            keep_first, keep_second = self._draw_untranslated(size, random)
-            positive_first = np.where(keep_first, first, self.first_rows[translations])
-            positive_second = np.where(keep_second, second, self.second_rows[translations])
-            positives = View(texts, positive_first, positive_second, augmentation=self.augmentation)
-            views = {ANCHOR: View(texts, first, second), POSITIVE: positives}
-        return Batch(self.dataset.title, views, self.groups[rows], np.arange(size), labels=self.labels[rows])
+            parts = self._draw_views(rows, random)
+            views = {ANCHOR: View(texts, first, second), POSITIVE: parts[0] if len(parts) == 1 else MixedView(tuple(parts))}
+        owners = np.tile(np.arange(size), self.settings.num_views)
+        return Batch(self.dataset.title, views, self.groups[rows], owners, labels=self.labels[rows])
 
     def _group_rows(self) -> Ints:
         """Group the rows (n,) of the dataset: equal pairs of texts and translations of each other are one group."""
         ids = self.dataset.texts.ids
         keys = pair_keys(ids[self.first_rows], ids[self.second_rows])
-        return group_connected_rows(keys) if self.columns is None else group_connected_rows(keys, self.columns)
+        return group_connected_rows(keys) if self.table is None else group_connected_rows(keys, self.positions % self.table.shape[1])
+
+    def _draw_views(self, rows: Ints, random: np.random.Generator) -> list[View]:
+        """Draw the positives of rows (n,): one view (n,) of all rows after the other."""
+        texts, first, second = self.dataset.texts, self.first_rows[rows], self.second_rows[rows]
+        if self.table is None or self.settings.views is None:
+            num_copies, translations = self.settings.num_views, []
+        else:
+            num_copies = self.views.code_switch
+            translations = [self._draw_translations(rows, random) for _ in range(self.views.total - num_copies)]
+        parts = []
+        for number, other in enumerate(translations):
+            is_partial = number >= self.views.full_translation
+            keeps_first = random.random(len(rows)) < 0.5
+            parts.append(
+                View(
+                    texts,
+                    np.where(is_partial & keeps_first, first, self.first_rows[other]),
+                    np.where(is_partial & ~keeps_first, second, self.second_rows[other]),
+                )
+            )
+        return [*parts, *(View(texts, first, second, augmentation=self.augmentation) for _ in range(num_copies))]
 
     def _draw_translations(self, rows: Ints, random: np.random.Generator) -> Ints:
-        """Draw for each row (n,) the row of the same example in any language; with the view `same`, return the rows unchanged."""
-        if self.settings.view == "same" or self.table is None or self.columns is None:
-            return rows
-        translations: Ints = self.table[random.integers(0, len(self.table), len(rows)), self.columns[rows]]
+        """Draw for each row (n,) the row of the same example in another language."""
+        assert self.table is not None  # there are views of translations
+        num_languages, num_examples = self.table.shape
+        langs, columns = np.divmod(self.positions[rows], num_examples)
+        translations: Ints = self.table[(langs + random.integers(1, num_languages, len(rows))) % num_languages, columns]
         return translations
-
-    def _draw_untranslated(self, size: int, random: np.random.Generator) -> tuple[Mask, Mask]:
-        """Draw which of the two texts are not translated in the positive view: one of them for a partial translation, else none."""
-        if self.settings.view != "partial_translation":
-            return np.zeros(size, dtype=bool), np.zeros(size, dtype=bool)
-        keep_first = random.random(size) < 0.5
-        return keep_first, ~keep_first

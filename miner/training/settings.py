@@ -223,23 +223,57 @@ class GroupedPairsSettings(GroupSettings):
     block_size: int = Field(1024, ge=2)  # pairs per block
 
 
+class ParaphrasesSettings(SourceSettings):
+    """Pairs labelled 1 (paraphrases) or 0, detached into sentences with their translations; rows of all languages must be parallel."""
+
+    REQUIRED_ROLES = ("first", "second", "label", "lang")
+    OPTIONAL_ROLES = ()
+    SUPPORTS_SMOOTHING = False
+    strategy: Literal["paraphrases"]
+    languages: tuple[str, ...] = ()  # languages to draw from, as spelled in the column; default: all
+
+
+class ViewMixSettings(TrainSettings):
+    """Number of positives of each sample, by augmentation."""
+
+    full_translation: int = Field(0, ge=0)  # both texts in another language
+    partial_translation: int = Field(0, ge=0)  # one of the two texts in another language
+    code_switch: int = Field(0, ge=0)  # words replaced by translations, with the lexicons of `code_switch`
+
+    @property
+    def total(self) -> int:
+        return self.full_translation + self.partial_translation + self.code_switch
+
+
 class LabelledPairsSettings(SourceSettings):
-    """Labelled text pairs. With a `lang` column and a translation as `view`, the rows of all languages must be parallel."""
+    """Labelled text pairs. With a `lang` column and translations among `views`, the rows of all languages must be parallel."""
 
     REQUIRED_ROLES = ("first", "second", "label")
     strategy: Literal["labelled_pairs"]
     labels: tuple[str, ...] = Field(min_length=2)  # all labels, in the order of the classes
     joint: bool = True  # encode both texts as one sequence; false: separately
     languages: tuple[str, ...] = ()  # training languages; default: all
-    view: Literal["same", "full_translation", "partial_translation"] = "same"  # the positive view, before code switching
+    views: ViewMixSettings | None = None  # positives of each pair; None: one, the pair itself, code-switched if `code_switch` is given
 
     @pydantic.model_validator(mode="after")
-    def _check_view(self) -> Self:
-        if "lang" not in self.columns and (self.languages or self.view != "same"):
+    def _check_views(self) -> Self:
+        has_translations = self.views is not None and self.views.full_translation + self.views.partial_translation > 0
+        if "lang" not in self.columns and (self.languages or has_translations):
             raise PydanticCustomError("columns", "languages and views of translations need a column for 'lang'")
-        if not self.joint and self.view != "same":
-            raise PydanticCustomError("view", "view needs texts that are encoded as one sequence; set joint to true, or remove view")
+        if self.views is None:
+            return self
+        if not self.joint:
+            raise PydanticCustomError("views", "views need texts that are encoded as one sequence; set joint to true, or remove views")
+        if not self.views.total:
+            raise PydanticCustomError("views", "views has no view; give a number of full_translation, partial_translation or code_switch")
+        if (self.views.code_switch > 0) != (self.code_switch is not None):
+            raise PydanticCustomError("views", "views.code_switch and code_switch need each other; give both, or neither")
         return self
+
+    @property
+    def num_views(self) -> int:
+        """Number of positives per pair."""
+        return 1 if self.views is None else self.views.total
 
 
 DataSettings = Annotated[
@@ -251,7 +285,8 @@ DataSettings = Annotated[
     | CrossLingualNliSettings
     | MultiPositiveSettings
     | GroupedPairsSettings
-    | LabelledPairsSettings,
+    | LabelledPairsSettings
+    | ParaphrasesSettings,
     Field(discriminator="strategy"),
 ]
 

@@ -23,6 +23,7 @@ from miner.training.datasets import Dataset
 from miner.training.groups import GroupedPairsStrategy, MultiPositiveStrategy
 from miner.training.multilingual import CrossLingualNliStrategy, LabelledPairsStrategy
 from miner.training.nli import NliTriplets
+from miner.training.paraphrases import ParaphraseStrategy
 from miner.training.sampling import Sampler
 from miner.training.settings import (
     MinedSettings,
@@ -152,6 +153,7 @@ STRATEGIES: dict[str, Callable[[Dataset, Any, int, Augmentation | None], Strateg
     "multi_positive": MultiPositiveStrategy,
     "grouped_pairs": GroupedPairsStrategy,
     "labelled_pairs": LabelledPairsStrategy,
+    "paraphrases": ParaphraseStrategy,
 }
 
 

@@ -21,12 +21,13 @@ ROWS = 60
 # Changes for the other losses and augmentations of a paper.
 VARIANTS = {
     "scl/retrieval.yaml": [
-        ["objective.0={loss: info_nce, temperature: 1}", "data.0.view=partial_translation", "data.0.code_switch=null"],
-        ["objective.0={loss: alignment, distance: symmetric_kl, weight: 10}", "data.0.view=full_translation", "data.0.code_switch=null"],
+        ["objective.0={loss: info_nce, temperature: 1}"],
+        ["objective.0={loss: alignment, distance: symmetric_kl, weight: 10}"],
     ],
+    "scl/pawsx-transfer.yaml": [["data.0.views={code_switch: 1}"]],
     "scl/xnli-translate-train.yaml": [
-        ["objective.1={loss: info_nce, temperature: 1}", "data.0.view=full_translation", "data.0.code_switch=null"],
-        ["objective.1={loss: alignment, distance: kl, weight: 10}", "data.0.view=partial_translation", "data.0.code_switch=null"],
+        ["objective.1={loss: multi_positive, siblings: false, temperature: 1}"],
+        ["objective.1={loss: alignment, distance: kl, weight: 10}", "data.0.views={partial_translation: 2}", "data.0.code_switch=null"],
     ],
     "mpcl/multiple.yaml": [["objective.0.form=in", "objective.0.rescale=true"]],
     "msimcse/unsupervised.yaml": [["objective.1={loss: mlm, weight: 0.1}", "training.gradient_cache=4"]],
@@ -68,7 +69,7 @@ def write_source(path: Path, columns: dict[str, str], labels: list[str]) -> Path
 
 def min_layers(encoder: dict[str, Any]) -> int:
     """Return the number of layers that its pooling needs."""
-    kind, _, layer = encoder["pooling"].partition(":")
+    kind, _, layer = encoder.get("inference_pooling", encoder["pooling"]).partition(":")
     return int(layer) if kind == "layer" else 2
 
 
@@ -79,7 +80,7 @@ def shrink_recipe(recipe: str, folder: Path) -> dict[str, Any]:
         "".join(f"{word} {translation}\n" for word, translation in zip(*list(tiny.NUMBERS.values())[:2], strict=True))
     )
     for number, source in enumerate(values["data"]):
-        labels = source.get("labels") or ["entailment", "neutral", "contradiction"]
+        labels = source.get("labels") or (["0", "1"] if source["strategy"] == "paraphrases" else ["entailment", "neutral", "contradiction"])
         if source["strategy"] == "mined":
             (folder / "mined").mkdir()
             columns = {f"{side}_text": generate_column(side, "en", []) for side in ("source", "target")}

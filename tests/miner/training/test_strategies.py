@@ -243,7 +243,7 @@ LABELLED = {"files": ["a.tsv"], "columns": {"first": "a", "second": "b", "label"
     ("values", "message"),
     [
         ({"strategy": "multi_positive", **GROUPS, "language_smoothing": 0.5}, "language_smoothing is not supported by this strategy"),
-        ({"strategy": "labelled_pairs", **LABELLED, "view": "full_translation"}, "need a column for 'lang'"),
+        ({"strategy": "labelled_pairs", **LABELLED, "views": {"full_translation": 1}}, "need a column for 'lang'"),
         ({"strategy": "labelled_pairs", **LABELLED, "languages": ["en"]}, "need a column for 'lang'"),
         (
             {
@@ -251,10 +251,12 @@ LABELLED = {"files": ["a.tsv"], "columns": {"first": "a", "second": "b", "label"
                 **LABELLED,
                 "columns": {"lang": "lang", **LABELLED["columns"]},
                 "joint": False,
-                "view": "full_translation",
+                "views": {"full_translation": 1},
             },
-            "view needs texts that are encoded as one sequence",
+            "views need texts that are encoded as one sequence",
         ),
+        ({"strategy": "labelled_pairs", **LABELLED, "views": {}}, "views has no view"),
+        ({"strategy": "labelled_pairs", **LABELLED, "views": {"code_switch": 1}}, "views.code_switch and code_switch need each other"),
     ],
 )
 def test_settings_without_effect_are_rejected(values: dict[str, Any], message: str) -> None:
@@ -299,14 +301,91 @@ def test_translations_of_a_labelled_pair_keep_its_label(tmp_path: Path) -> None:
     path = write_tsv(tmp_path / "a.tsv", ["lang", "a", "b", "label"], rows)
     columns = {"lang": "lang", "first": "a", "second": "b", "label": "label"}
     common = {"strategy": "labelled_pairs", "files": [path], "columns": columns, "labels": ["0", "1"], "languages": ["en"]}
-    for view, mixtures in (("same", {("en", "en")}), ("partial_translation", {("en", "en"), ("en", "fr"), ("fr", "en")})):
+    mixtures_of_views: dict[str, set[tuple[str, str]]] = {
+        "partial_translation": {("en", "fr"), ("fr", "en")},
+        "full_translation": {("fr", "fr")},
+    }
+    for view, mixtures in mixtures_of_views.items():
         seen = set()
-        for batch in draw_batches(open_strategy(tmp_path / view, **common, view=view), 6, batches=9):
+        for batch in draw_batches(open_strategy(tmp_path / view, **common, views={view: 1}), 6, batches=9):
             for anchor, partner, label in zip(*batch.views["anchor"].read(np.random.default_rng(0)), batch.labels, strict=True):
                 assert (anchor[:2], anchor[4:], int(anchor[-1]) % 2) == ("en", partner[4:], label)
             first, second = batch.views["positive"].read(np.random.default_rng(0))
             seen |= {(a[:2], b[:2]) for a, b in zip(first, second or [], strict=True)}
         assert seen == mixtures
+
+
+def test_a_labelled_pair_has_views_of_several_augmentations(tmp_path: Path) -> None:
+    rows = [[lang, f"{lang} a{n}", f"{lang} b{n}", n % 2] for lang in ("en", "fr", "de") for n in range(6)]
+    path = write_tsv(tmp_path / "a.tsv", ["lang", "a", "b", "label"], rows)
+    (tmp_path / "lexicon.txt").write_text("en xx\nfr xx\nde xx\n")
+    columns = {"lang": "lang", "first": "a", "second": "b", "label": "label"}
+    common = {"strategy": "labelled_pairs", "files": [path], "columns": columns, "labels": ["0", "1"]}
+    code_switch = {"lexicons": [str(tmp_path / "lexicon.txt")], "ratio": 1}
+    views = {"full_translation": 2, "partial_translation": 1, "code_switch": 1}
+    (batch,) = draw_batches(open_strategy(tmp_path, **common, views=views, code_switch=code_switch), 18)
+    anchors = list(zip(*batch.views["anchor"].read(np.random.default_rng(0)), strict=True))
+    positives = [pair for part in batch.views["positive"].parts for pair in zip(*part.read(np.random.default_rng(0)), strict=True)]
+    assert len(positives) == len(batch.owners) == 4 * 18
+    for number, (first, second) in enumerate(anchors):
+        own = [positives[row] for row in np.flatnonzero(batch.owners == number)]
+        assert {(a[3:], b[3:]) for a, b in own} == {(first[3:], second[3:])}  # translations of the same pair
+        langs, lang = [(a[:2], b[:2]) for a, b in own], first[:2]
+        for pair in langs[:2]:
+            assert pair[0] == pair[1] != lang
+        assert sum(side == lang for side in langs[2]) == 1
+        assert langs[3] == ("xx", "xx")
+
+
+PARAPHRASES = {"first": "a", "second": "b", "label": "label", "lang": "lang"}
+
+
+def write_paraphrases(path: Path, rows: list[tuple[str, str, int]], langs: tuple[str, ...] = ("en", "fr")) -> Path:
+    return write_tsv(path, ["lang", "a", "b", "label"], [[lang, f"{lang}:{a}", f"{lang}:{b}", y] for lang in langs for a, b, y in rows])
+
+
+def test_paraphrases_are_detached_into_sentences(tmp_path: Path) -> None:
+    """Each sentence is an anchor beside its translation; the sentences of a pair share a group only with label 1."""
+    path = write_paraphrases(tmp_path / "a.tsv", [("p", "q", 1), ("r", "s", 0), ("t", "u", 0)])
+    strategy = open_strategy(tmp_path, strategy="paraphrases", files=[path], columns=PARAPHRASES)
+    assert strategy.num_examples == 3
+    partner_langs = set()
+    for batch in draw_batches(strategy, 3, batches=40):
+        anchors, positives = read_view(batch.views["anchor"]), read_view(batch.views["positive"])
+        assert sorted(text[3:] for text in anchors) == list("pqrstu")
+        for anchor, positive in zip(anchors, positives, strict=True):
+            assert (anchor[3:], {anchor[:2], positive[:2]}) == (positive[3:], {"en", "fr"})
+        groups = {text[3:]: int(group) for text, group in zip(anchors, batch.groups, strict=True)}
+        assert groups["p"] == groups["q"]
+        assert len(set(groups.values())) == 5
+        assert batch.labels is None
+        by_letter = {text[3:]: text[:2] for text in positives}
+        partner_langs |= {(text[:2], by_letter["s"]) for text in anchors if text[3:] == "r"}
+    assert partner_langs == {(a, b) for a in ("en", "fr") for b in ("en", "fr")}  # hard negatives in the same and in the other language
+
+
+def test_pairs_that_contradict_other_paraphrases_are_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write_paraphrases(tmp_path / "a.tsv", [("p", "q", 1), ("q", "r", 1), ("p", "r", 0), ("p", "x", 0)])
+    strategy = open_strategy(tmp_path, strategy="paraphrases", files=[path], columns=PARAPHRASES)
+    assert strategy.num_examples == 3
+    assert "dropped 1 of 4 pairs" in caplog.text
+    (batch,) = draw_batches(strategy, 3)
+    groups = {text[3:]: int(group) for text, group in zip(read_view(batch.views["anchor"]), batch.groups, strict=True)}
+    assert groups["p"] == groups["q"] == groups["r"] != groups["x"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "langs", "message"),
+    [
+        ([("p", "q", 2)], ("en", "fr"), "label '2'; use 1 for paraphrases and 0 for other pairs"),
+        ([("p", "q", 1)], ("en",), "one language, but positives are translations"),
+        ([("p", "p", 0)], ("en", "fr"), "each pair has label 0 and equal sentences"),
+    ],
+)
+def test_unusable_paraphrases_are_reported(tmp_path: Path, rows: list[Any], langs: tuple[str, ...], message: str) -> None:
+    path = write_paraphrases(tmp_path / "a.tsv", rows, langs)
+    with pytest.raises(DataError, match=message):
+        open_strategy(tmp_path, strategy="paraphrases", files=[path], columns=PARAPHRASES)
 
 
 def test_sampler_draws_languages_by_smoothed_shares() -> None:

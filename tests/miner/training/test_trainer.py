@@ -213,6 +213,20 @@ def test_tensorboard_scalars_equal_the_log(folder: Path) -> None:
             ],
             "the classifier of classification reads encoder.pooling",
         ),
+        (
+            [
+                "data.0={strategy: labelled_pairs, files: [a.tsv], columns: {lang: lang, first: a, second: b, label: c}, labels: [a, b]}",
+                "data.0.views={full_translation: 2}",
+            ],
+            "use the loss multi_positive with siblings: false, or one view",
+        ),
+        (
+            [
+                "data.0={strategy: labelled_pairs, files: [a.tsv], columns: {first: a, second: b, label: c}, labels: [a, b], joint: false}",
+                "objective.0.loss=label_contrast",
+            ],
+            "use the strategy paraphrases or the loss nli_head",
+        ),
         (["encoder.model=./nowhere"], "nowhere"),
         (["encoder.max_tokens=999"], "room for 38 tokens"),
         (["objective.0.loss=cosine"], "objective.0"),
@@ -221,7 +235,7 @@ def test_tensorboard_scalars_equal_the_log(folder: Path) -> None:
         (["training.device=cuda:7"], "cuda"),
         (["evaluation={files: [nowhere.tsv], columns: {source: en, target: de}}"], "nowhere.tsv: no such file"),
         (["evaluation={files: [nowhere.tsv], columns: {first: en}}"], "retrieval needs exactly the columns source, target"),
-        (["nonsense"], "--set nonsense: not a setting"),
+        (["nonsense"], "--set nonsense: expected SETTING=VALUE"),
         (["training.seed=-1"], "training.seed: input should be greater than or equal to 0"),
         (["training.betas=[1.5,0.9]"], "training.betas.0: input should be less than 1"),
         (["training={epochs: .inf}"], "training.epochs: input should be a finite number"),

@@ -1,0 +1,56 @@
+"""Label-aware contrast on paraphrases: where labels change the loss, and PAWS-X as it is downloaded."""
+
+import json
+from pathlib import Path
+
+import pytest
+import tiny
+from public_data import write_release
+from tiny import config
+
+from miner.training import run
+from miner.training.config import TrainConfig
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+COLUMNS = {"first": "sentence1", "second": "sentence2", "label": "label", "lang": "lang"}
+
+
+def write_paraphrases(path: Path, labels: list[int]) -> Path:
+    """Write pairs of sentences in two languages; all sentences differ."""
+    digits = tiny.numbers(2 * len(labels), seed=1)
+    rows = [
+        [lang, tiny.sentence(lang, digits[2 * row]), tiny.sentence(lang, digits[2 * row + 1]), label]
+        for lang in ("eng_Latn", "deu_Latn")
+        for row, label in enumerate(labels)
+    ]
+    return tiny.write_tsv(path, ["lang", "sentence1", "sentence2", "label"], rows)
+
+
+@pytest.mark.parametrize("labels", [[0] * 16, [0, 1] * 8], ids=["no paraphrases", "paraphrases"])
+def test_labels_alone_distinguish_label_contrast_from_info_nce(folder: Path, labels: list[int]) -> None:
+    tiny.save_transformer(folder / "model")
+    values = config(folder, steps=1, log_every=1, batch_size=12)
+    values["data"] = [{"strategy": "paraphrases", "files": [str(write_paraphrases(folder / "pairs.tsv", labels))], "columns": COLUMNS}]
+    values["objective"] = [{"loss": "label_contrast", "temperature": 1}, {"loss": "info_nce", "temperature": 1}]
+    run.train(TrainConfig(**values), str(folder / "out"))
+    line = json.loads((folder / "out" / "log.jsonl").read_text().splitlines()[0])
+    assert (abs(line["label_contrast"] - line["info_nce"]) < 1e-6) == (not any(labels))
+
+
+def test_pawsx_is_read_as_downloaded(folder: Path) -> None:
+    """A pair that lacks a sentence in one language is dropped in all; labels are those of the release."""
+    header = "id\tsentence1\tsentence2\tlabel\n"
+    release = {
+        "x-final/en/train.tsv": header + "1\tone two\ttwo one\t1\n2\tthree\tfour\t0\n3\tfive\tsix\t1\n",
+        "x-final/de/translated_train.tsv": header + "1\teins zwei\tzwei eins\t1\n2\tdrei\tvier\t0\n3\t\tsechs\t1\n",
+        "x-final/de/test_2k.tsv": header + "9\tnull\tneun\t1\n",
+    }
+    write_release(folder, release)
+    files = {"dataset": "paws-x", "path": str(folder / "x-final"), "split": "train"}
+    values = config(folder, steps=1, batch_size=2)
+    values["data"] = [{"strategy": "paraphrases", "files": files, "columns": COLUMNS}]
+    values["objective"] = [{"loss": "label_contrast"}]
+    trainer = run.prepare(TrainConfig(**values), folder / "out")[0]
+    (source,) = trainer.streams[0].sources
+    assert source.num_examples == 2
