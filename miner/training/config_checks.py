@@ -1,5 +1,6 @@
 """Check that the sections of a config fit together, before any data or model is read."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from miner import languages
@@ -17,6 +18,8 @@ def check(config: TrainConfig) -> None:
         raise ConfigError(f"data: two sources have the name {duplicate!r}; rename one of them")
     for number in range(len(config.objective)):
         _check_objective(config, number)
+    for stream in streams(config):
+        _check_mixture(config, [source for source in config.data if source.title in stream])
     for title in titles:
         if not any(title in stream for stream in streams(config)):
             raise ConfigError(f"data: no loss uses source {title!r}; remove it, or name it in the data of a loss")
@@ -39,6 +42,29 @@ def sources_of(config: TrainConfig, titles: tuple[str, ...]) -> list[Any]:
 def streams(config: TrainConfig) -> list[tuple[str, ...]]:
     """Return the titles of each group of sources that share their losses, without duplicates."""
     return list(dict.fromkeys(tuple(source.title for source in sources_of(config, objective.data)) for objective in config.objective))
+
+
+def find_mixing_fault(sources: Sequence[Any]) -> str | None:
+    """Return why the examples of several sources cannot share a batch."""
+    kinds = {source.joint if isinstance(source, LabelledPairsSettings) else None for source in sources}
+    if len(kinds) > 1:
+        return "labelled_pairs have labels or are read as one sequence, but other sources are not"
+    if len(sources) > 1 and any(source.strategy == "grouped_pairs" for source in sources):
+        return "grouped_pairs are contrasted in blocks"
+    return None
+
+
+def _check_mixture(config: TrainConfig, sources: Sequence[Any]) -> None:
+    """Raise ConfigError where the sources of a stream are empty, or set batch sizes that a mixture does not use."""
+    names = ", ".join(source.title for source in sources)
+    if all(source.limit == 0 for source in sources):
+        raise ConfigError(f"data: limit is 0 for all sources of a loss ({names}); raise one of the limits")
+    is_mixed = len(sources) > 1 and config.training.mix == "examples" and not find_mixing_fault(sources)
+    if is_mixed and any(source.batch_size is not None for source in sources):
+        raise ConfigError(
+            f"data: sources {names} share batches, so only training.batch_size applies; remove their batch_size, or set"
+            " training.mix to batches"
+        )
 
 
 def labels(config: TrainConfig, titles: tuple[str, ...] = ()) -> tuple[str, ...]:

@@ -85,7 +85,7 @@ def check_source(settings: SourceSettings) -> None:
 def source_key(settings: SourceSettings) -> str:
     """Return a cache key that changes with the settings of a source and with its files and lexicons."""
     lexicons = settings.code_switch.lexicons if settings.code_switch else ()
-    return storage.key([settings.model_dump(mode="json"), file_fingerprints([*source_files(settings), *lexicons])])
+    return storage.key([settings.model_dump(mode="json", exclude={"limit"}), file_fingerprints([*source_files(settings), *lexicons])])
 
 
 def read_source(settings: SourceSettings, folder: Path) -> None:

@@ -2,14 +2,12 @@
 
 import json
 import logging
-import math
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from miner import storage
@@ -21,12 +19,12 @@ from miner.training.augment import load_code_switch
 from miner.training.columns import file_fingerprints
 from miner.training.config import TrainConfig
 from miner.training.datasets import Dataset, check_source, open_dataset, read_source, source_key
-from miner.training.loss_terms import build_term
 from miner.training.settings import EvaluationSettings, StaticSettings, TransformerSettings
 from miner.training.static import StaticModel
-from miner.training.steps import LossContext, LossTerm
 from miner.training.strategies import Strategy, build_strategy
-from miner.training.trainer import CHECKPOINTS, ENCODER, Stream, Trainer
+from miner.training.stream_setup import build_streams, count_steps
+from miner.training.trainer import CHECKPOINTS, ENCODER, Trainer
+from miner.training.training_log import SourceCounts
 from miner.training.transformer import Transformer
 from miner.training.validation import ValidationSet
 
@@ -45,6 +43,7 @@ class TrainingResult:
     examples: int
     loss: float  # of the last step
     score: float | None  # best on held-out data
+    sources: Mapping[str, SourceCounts] = field(default_factory=dict)  # how often each was seen, by title
 
 
 def train(config: TrainConfig, output: str, resume: bool = False) -> TrainingResult:
@@ -69,7 +68,8 @@ def train(config: TrainConfig, output: str, resume: bool = False) -> TrainingRes
     if resume:
         trainer.resume()
     progress = trainer.run(validation)
-    result = TrainingResult(str(folder / ENCODER), progress.step, progress.examples, progress.loss, progress.best_score)
+    counts = (progress.step, progress.examples, progress.loss, progress.best_score)
+    result = TrainingResult(str(folder / ENCODER), *counts, trainer.count_examples())
     if trainer.is_main_process:
         storage.write_json(str(folder / RESULT), asdict(result))
         for name in (WORK, CHECKPOINTS):
@@ -92,7 +92,9 @@ def _read_result(folder: Path, config: TrainConfig, resume: bool) -> TrainingRes
     _check_same_config(config, folder / CONFIG)
     if (folder / RESULT).exists():
         logger.info("%s: this run is finished", folder)
-        return TrainingResult(**storage.read_json(str(folder / RESULT)))
+        values = storage.read_json(str(folder / RESULT))
+        sources = {title: SourceCounts(**counts) for title, counts in values.pop("sources", {}).items()}
+        return TrainingResult(**values, sources=sources)
     for name, marker in _input_markers(config, folder / WORK).items():
         if not marker.exists():
             raise DataError(f"{folder}: files of {name} changed since the run started; delete the folder and train again")
@@ -101,6 +103,7 @@ def _read_result(folder: Path, config: TrainConfig, resume: bool) -> TrainingRes
 
 def _check_same_config(config: TrainConfig, path: Path) -> None:
     ours, theirs = config.model_dump(mode="json"), storage.read_json(str(path))
+    theirs.get("training", {}).setdefault("mix", "examples" if len(config.data) == 1 else "batches")  # of runs before there was a choice
     for values in (ours, theirs):
         for name in CHANGEABLE_SETTINGS:
             values.get("training", {}).pop(name, None)
@@ -144,9 +147,8 @@ def prepare(config: TrainConfig, folder: Path) -> tuple[Trainer, ValidationSet |
                 checkpoints.remove_leftovers(path)
         sources, towers = _read_inputs(config, folder / WORK)
     check_batch_sizes(config, accelerator.num_processes)
-    streams = [_build_stream(config, titles, sources, towers) for titles in config_checks.streams(config)]
-    num_steps = config.training.steps or _num_steps(config, streams[0])
-    return Trainer(towers, streams, num_steps, config.training, folder, accelerator), validation
+    streams = build_streams(config, sources, towers, accelerator.num_processes)
+    return Trainer(towers, streams, count_steps(config, streams[0]), config.training, folder, accelerator), validation
 
 
 def _read_inputs(config: TrainConfig, work: Path) -> tuple[dict[str, Strategy], list[Any]]:
@@ -221,29 +223,3 @@ def _models(settings: TransformerSettings) -> list[str]:
     if settings.positive_model is None and (Path(settings.model) / pair.SETTINGS).exists():
         return [str(folder) for folder in pair.read(Path(settings.model)).folders.values()]
     return [settings.model, settings.positive_model or settings.model]
-
-
-def _build_stream(config: TrainConfig, titles: Sequence[str], sources: Mapping[str, Strategy], towers: Sequence[Any]) -> Stream:
-    """Build the stream of the sources with these titles, with the losses that train on exactly these sources."""
-    settings = [source for source in config.data if source.title in titles]
-    weights = np.array([source.weight for source in settings])
-    terms: dict[str, tuple[float, LossTerm]] = {}
-    for number, objective in enumerate(config.objective):
-        if [source.title for source in config_checks.sources_of(config, objective.data)] == list(titles):
-            earlier = [previous.loss for previous in config.objective[:number]]
-            name = f"{objective.loss}_{number}" if objective.loss in earlier else objective.loss
-            context = LossContext(towers, config_checks.labels(config, objective.data))
-            terms[name] = objective.weight, build_term(objective, context)
-    batch_sizes = [source.batch_size or config.training.batch_size for source in settings]
-    for title, size in zip(titles, batch_sizes, strict=True):
-        if sources[title].num_examples < size:
-            message = "source %r: fewer examples (%d) than the batch size (%d), so batches contain duplicates; lower batch_size"
-            logger.warning(message, title, sources[title].num_examples, size)
-    return Stream([sources[title] for title in titles], weights / weights.sum(), batch_sizes, terms)
-
-
-def _num_steps(config: TrainConfig, stream: Stream) -> int:
-    """Return the number of steps that draw as many examples as `epochs` passes over the first stream's sources."""
-    num_examples = sum(source.num_examples for source in stream.sources)
-    examples_per_step = float(np.dot(stream.shares, stream.batch_sizes)) * config.training.accumulation
-    return max(1, math.ceil((config.training.epochs or 1) * num_examples / examples_per_step))

@@ -104,8 +104,9 @@ class SourceSettings(TrainSettings):
     name: str = ""  # name for `objective.data`; default: the strategy
     files: TableFiles = Field(min_length=1)  # .tsv, .jsonl or .parquet, optionally compressed; globs and URIs; or public datasets
     columns: Mapping[str, str] = Field(default_factory=dict)  # role -> column name, or column number from 1 in a file without header
-    weight: float = Field(1.0, gt=0)  # relative frequency of its batches
-    batch_size: int | None = Field(None, ge=1)  # None: training.batch_size
+    limit: int | None = Field(None, ge=0)  # number of examples, drawn at random from training.seed; 0: leave the source out; None: all
+    weight: float = Field(1.0, gt=0)  # factor of its share, which is its number of examples; of its batches with training.mix batches
+    batch_size: int | None = Field(None, ge=1)  # for batches of this source alone; None: training.batch_size
     language_smoothing: float = Field(1.0, ge=0, le=1)  # languages are sampled in proportion to count ** language_smoothing; 0: uniformly
     code_switch: CodeSwitchSettings | None = None  # augmentation of the positives
 
@@ -369,6 +370,7 @@ class TrainingSettings(TrainSettings):
 
     lr: float = Field(1e-5, gt=0)  # peak learning rate of AdamW
     batch_size: int = Field(128, ge=1)  # examples per batch, over all processes
+    mix: Literal["examples", "batches"] = "examples"  # a batch holds examples of all sources of its losses, or of one source
     epochs: float | None = Field(None, gt=0)  # alternative to steps; an epoch draws as many examples as the sources have
     steps: int | None = Field(None, ge=1)  # optimiser steps
     schedule: Literal["linear", "cosine", "constant"] = "linear"

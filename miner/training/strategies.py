@@ -1,5 +1,6 @@
 """Strategies: how the rows of a source become batches of anchors, positives and negatives."""
 
+import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -33,6 +34,8 @@ from miner.training.settings import (
     TripletSettings,
     UnsupervisedSettings,
 )
+
+logger = logging.getLogger(__name__)
 
 
 class Strategy(Protocol):
@@ -159,4 +162,10 @@ STRATEGIES: dict[str, Callable[[Dataset, Any, int, Augmentation | None], Strateg
 
 def build_strategy(dataset: Dataset, settings: SourceSettings, seed: int, augmentation: Augmentation | None) -> Strategy:
     """Build the strategy of a source. `augmentation` is applied to positives."""
-    return STRATEGIES[str(getattr(settings, "strategy", ""))](dataset, settings, seed, augmentation)
+    strategy = STRATEGIES[str(getattr(settings, "strategy", ""))](dataset, settings, seed, augmentation)
+    if settings.limit is not None:
+        if settings.limit > strategy.num_examples:
+            logger.warning("source %r: limit %d, but only %d examples", dataset.title, settings.limit, strategy.num_examples)
+        strategy.num_examples = min(settings.limit, strategy.num_examples)
+        strategy.sampler.limit(strategy.num_examples)
+    return strategy

@@ -5,13 +5,11 @@ that was stopped and resumed ends with the same weights as an uninterrupted one.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
@@ -20,37 +18,15 @@ from miner.training import checkpoints, distributed, errors, export
 from miner.training.batches import Batch, tower_index
 from miner.training.grad_cache import EncodingPass, reseed
 from miner.training.heads import save_head
+from miner.training.mixing import Stream
 from miner.training.settings import TrainingSettings
-from miner.training.steps import ClassifierTerm, LossTerm, TrainingStep
+from miner.training.steps import ClassifierTerm, TrainingStep
 from miner.training.strategies import Strategy
-from miner.training.training_log import TrainingLog, TrainingProgress
+from miner.training.training_log import SourceCounts, TrainingLog, TrainingProgress
 from miner.training.validation import ValidationSet
 
 CHECKPOINTS, ENCODER = "checkpoints", "encoder"
 CLASSIFICATION = "classification"  # name of the first such loss of a config; later ones are numbered
-GROUPS_PER_SOURCE = 1 << 40  # offset between the group numbers of two sources
-
-
-@dataclass(frozen=True)
-class Stream:
-    """Sources that share their losses: each batch comes from one of them, drawn by `shares`."""
-
-    sources: Sequence[Strategy]
-    shares: npt.NDArray[np.float64]
-    batch_sizes: Sequence[int]  # by source
-    terms: Mapping[str, tuple[float, LossTerm]]  # name -> weight, loss
-
-    def draw(self, random: np.random.Generator) -> Batch:
-        """Draw a batch; groups of different sources get different numbers."""
-        number = int(random.choice(len(self.sources), p=self.shares))
-        batch = self.sources[number].draw(self.batch_sizes[number], random)
-        offset = number * GROUPS_PER_SOURCE
-        negative_groups = None if batch.negative_groups is None else batch.negative_groups + offset
-        return replace(batch, groups=batch.groups + offset, negative_groups=negative_groups)
-
-    def uses_view(self, view: str) -> bool:
-        """Return whether a loss of the stream uses this view."""
-        return any(view in term.views for _, term in self.terms.values())
 
 
 class Trainer:
@@ -81,7 +57,7 @@ class Trainer:
             rate = learning_rate(self.progress.step, self.num_steps, self.settings)
             losses = self.take_step(rate)
             if log:
-                log.log_step(self.progress, rate, losses)
+                log.log_step(self.progress, rate, losses, self.count_examples())
             if validation and (self.progress.step % validation.settings.every == 0 or self.progress.step == self.num_steps):
                 self._evaluate(validation, log)
             if self.progress.step % self.settings.checkpoint_every == 0:
@@ -106,7 +82,7 @@ class Trainer:
         for accumulated in range(self.settings.accumulation):
             for number, stream in enumerate(self.streams):
                 seed = [self.settings.seed, self.progress.step, accumulated, number]
-                batch = stream.draw(np.random.default_rng(seed))
+                batch = stream.draw(np.random.default_rng(seed), self.settings.accumulation - accumulated)
                 with errors.explain_out_of_memory(batch, self.progress.step + 1, self.towers[0]):
                     losses = self.accumulate_gradients(batch, stream, seed)
                 for name, loss in losses.items():
@@ -194,6 +170,7 @@ class Trainer:
         errors.check_weights(self.weights, self.progress.step)
         state = self.progress.state()
         state["drawn"] = [source.sampler.drawn for source in self._sources()]
+        state["examples_of_streams"] = [stream.num_drawn for stream in self.streams]
         state["scaler"] = self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else None
         if self.is_main_process:
             checkpoints.save(self.output / CHECKPOINTS, self.root, self.optimizer, state)
@@ -209,10 +186,18 @@ class Trainer:
             self.accelerator.scaler.load_state_dict(state["scaler"])
         for source, drawn in zip(self._sources(), state["drawn"], strict=True):
             source.sampler.drawn = drawn
+        for number, stream in enumerate(self.streams):
+            drawn = sum(sum(source.sampler.drawn) for source in stream.sources.values())
+            stream.num_drawn = state["examples_of_streams"][number] if "examples_of_streams" in state else drawn  # missing in old ones
         self.progress = TrainingProgress.from_state(state)
 
+    def count_examples(self) -> dict[str, SourceCounts]:
+        """Return how often each source was seen, by title."""
+        sources = {title: source for stream in self.streams for title, source in stream.sources.items()}
+        return {title: SourceCounts.of(sum(source.sampler.drawn), source.num_examples) for title, source in sources.items()}
+
     def _sources(self) -> list[Strategy]:
-        return [source for stream in self.streams for source in stream.sources]
+        return [source for stream in self.streams for source in stream.sources.values()]
 
 
 def _is_patience_exhausted(progress: TrainingProgress, validation: ValidationSet | None) -> bool:

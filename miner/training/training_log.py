@@ -38,6 +38,18 @@ class TrainingProgress:
         return cls(state["step"], state["examples"], state["loss"], state["best"], state["worse"])
 
 
+@dataclass(frozen=True)
+class SourceCounts:
+    """How often a source was seen."""
+
+    examples: int  # drawn from it
+    epochs: float  # examples as a multiple of those it has
+
+    @classmethod
+    def of(cls, examples: int, num_examples: int) -> "SourceCounts":
+        return cls(examples, examples / num_examples if num_examples else 0.0)
+
+
 class TrainingLog:
     """Write FOLDER/log.jsonl and, with TensorBoard installed, FOLDER/tensorboard; a resumed run continues both."""
 
@@ -54,8 +66,8 @@ class TrainingLog:
         self.start_seconds, self.start_progress = time.perf_counter(), replace(progress)
         self.pending_losses: dict[str, list[float]] = defaultdict(list)
 
-    def log_step(self, progress: TrainingProgress, lr: float, losses: Mapping[str, float]) -> None:
-        """Log a finished step: its learning rate and its losses, of which `loss` is the weighted sum."""
+    def log_step(self, progress: TrainingProgress, lr: float, losses: Mapping[str, float], sources: Mapping[str, SourceCounts]) -> None:
+        """Log a finished step: its learning rate, its losses, of which `loss` is the weighted sum, and how often sources were seen."""
         for name, loss in losses.items():
             self.pending_losses[name].append(loss)
         seconds = time.perf_counter() - self.start_seconds
@@ -66,7 +78,8 @@ class TrainingLog:
         report_progress(logger, Progress("train", progress.step, self.num_steps, "step", note), text)
         if progress.step % self.log_every == 0 or progress.step == self.num_steps:
             means = {name: fmean(values) for name, values in self.pending_losses.items()}
-            self.write(progress.step, {**means, "lr": lr, "examples": progress.examples, "examples_per_second": rate})
+            counts = {f"{name}/{title}": value for title, source in sources.items() for name, value in vars(source).items()}
+            self.write(progress.step, {**means, "lr": lr, "examples": progress.examples, "examples_per_second": rate, **counts})
             self.pending_losses.clear()
 
     def write(self, step: int, values: Mapping[str, float]) -> None:

@@ -271,9 +271,10 @@ LOSSES: dict[str, Callable[[EmbeddingBatch], Tensor]] = {
 
 GRADIENT_BATCHES = {
     **{case: BATCHES[case] for case in ("weights", "hard negatives of another group", "no negatives", "one row", "one row and hard")},
+    **{case: BATCHES[case] for case in ("hard negatives for some anchors", "two hard negatives for an anchor")},
     **{
         f"{case}, several positives": MULTI_POSITIVE_BATCHES[case]
-        for case in ("anchors of one group", "an anchor without a positive", "no negatives")
+        for case in ("anchors of one group", "an anchor without a positive", "no negatives", "hard negatives for some anchors")
     },
 }
 
