@@ -38,11 +38,16 @@ class StsResult:
         return {
             "tracks": {name: {"n": len(track), **{key: by_track[key][name] for key in by_track}} for name, track in self.tracks.items()},
             **{average: {name: score.value for name, score in scores.items()} for average, scores in averages.items()},
+            "wmean": {name: self._weighted_mean(values) for name, values in by_track.items()},
         }
+
+    def _weighted_mean(self, values: Mapping[str, float]) -> float:
+        """Return the mean over tracks of these values, weighted by the pairs of each."""
+        return float(np.average([values[name] for name in self.tracks], weights=[len(track) for track in self.tracks.values()]))
 
     def summary(self) -> str:
         figures = self.figures()
-        rows = {**figures["tracks"], **{average: figures[average] for average in ("mean", "all") if len(self.tracks) > 1}}
+        rows = {**figures["tracks"], **{average: figures[average] for average in ("mean", "wmean", "all") if len(self.tracks) > 1}}
         num_pairs = {"mean": "", "all": str(sum(map(len, self.tracks.values())))}
         cells = {name: [str(row.get("n", num_pairs.get(name))), *(percent(row[key]) for key in CORRELATIONS)] for name, row in rows.items()}
         return table(["pairs", *CORRELATIONS], cells)
