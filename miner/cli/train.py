@@ -29,7 +29,6 @@ def command(config: str, output: str, changes: tuple[str, ...], resume: bool, js
     if not distributed.is_main_process():
         return
     console.write_figures(json_file, asdict(result))
-    score = "" if result.score is None else f", best score {result.score:.4f}"
-    click.echo(f"{result.steps:,} steps, {result.examples:,} examples, final loss {result.loss:.4f}{score}\n{result.encoder}")
+    click.echo(result.summary())
     if not no_report:
         report.write_report(output)

@@ -6,6 +6,7 @@ import pydantic
 
 from miner.training.loss_terms import LOSSES
 from miner.training.settings import (
+    CleaningSettings,
     DataSettings,
     EvaluationSettings,
     ObjectiveSettings,
@@ -31,3 +32,4 @@ class TrainConfig(TrainSettings):
     objective: tuple[LossSettings, ...] = Field(min_length=1)
     training: TrainingSettings
     evaluation: EvaluationSettings | None = None
+    cleaning: CleaningSettings | None = None

@@ -30,6 +30,12 @@ def check(config: TrainConfig) -> None:
             _check_towers(config, config.encoder)
         if config.encoder.inference_pooling is not None:
             _check_inference_pooling(config)
+    for source in config.data if config.cleaning is not None else ():
+        if source.strategy == "cross_lingual_nli" or (isinstance(source, LabelledPairsSettings) and source.view != "same"):
+            raise ConfigError(
+                f"cleaning: row i of source {source.title!r} is the same example in every language, so no row can be dropped;"
+                " remove cleaning, and clean the files"
+            )
     if config.evaluation and config.evaluation.metric == "accuracy" and not classes(config):
         raise ConfigError("evaluation.metric accuracy needs the loss classification; add it, or choose retrieval or sts")
 

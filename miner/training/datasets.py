@@ -3,7 +3,8 @@
 Memory therefore does not grow with the texts, only by a few numbers per example.
 """
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -16,6 +17,7 @@ from miner import storage
 from miner.config.datasets import DatasetFiles
 from miner.errors import DataError
 from miner.text.normalise import sentence_ids
+from miner.training.cleaning import Cleaning, RowFilter
 from miner.training.columns import WHOLE_LINE, expand_files, file_fingerprints, read_columns
 from miner.training.settings import MinedSettings, SourceSettings
 
@@ -23,7 +25,9 @@ Ints = npt.NDArray[np.int64]
 
 TEXT_ROLES = {"text", "source", "target", "anchor", "positive", "negative", "premise", "hypothesis", "first", "second"}
 MINED_COLUMNS = {"source": "source_text", "target": "target_text", "margin": "margin"}
-TEXT_FILE, METADATA_FILE = "texts.arrow", "marks.arrow"
+TEXT_FILE, METADATA_FILE, DROPPED_FILE = "texts.arrow", "marks.arrow", "dropped.json"
+
+logger = logging.getLogger(__name__)
 
 
 class TextColumn:
@@ -82,20 +86,25 @@ def check_source(settings: SourceSettings) -> None:
         next(read_columns(uri, list(_role_columns(settings).values())), None)
 
 
-def source_key(settings: SourceSettings) -> str:
-    """Return a cache key that changes with the settings of a source and with its files and lexicons."""
+def source_key(settings: SourceSettings, cleaning: Cleaning | None = None) -> str:
+    """Return a cache key that changes with the settings of a source, its files and lexicons, and the cleaning."""
     lexicons = settings.code_switch.lexicons if settings.code_switch else ()
-    return storage.key([settings.model_dump(mode="json", exclude={"limit"}), file_fingerprints([*source_files(settings), *lexicons])])
+    inputs = [settings.model_dump(mode="json", exclude={"limit"}), file_fingerprints([*source_files(settings), *lexicons])]
+    return storage.key(inputs if cleaning is None else [*inputs, cleaning.cache_key()])
 
 
-def read_source(settings: SourceSettings, folder: Path) -> None:
-    """Convert the files of a source into two Arrow files in FOLDER. Raises DataError if a file is invalid or all are empty."""
+def read_source(settings: SourceSettings, folder: Path, cleaning: Cleaning | None = None) -> None:
+    """Convert the files of a source into two Arrow files in FOLDER; with `cleaning`, also write how many rows it dropped.
+
+    Raises DataError if a file is invalid, or no row is left.
+    """
     columns = _role_columns(settings)
     text_roles = [role for role in columns if role in TEXT_ROLES]
     metadata_roles = [role for role in columns if role not in TEXT_ROLES]
     folder.mkdir(parents=True, exist_ok=True)
     text_schema = pa.schema([("text", pa.string()), ("id", pa.int64())])
     metadata_schema = pa.schema([(role, pa.string()) for role in metadata_roles])
+    row_filter = None if cleaning is None else RowFilter(cleaning, text_roles)
     num_texts = 0
     with (
         pa.OSFile(str(folder / TEXT_FILE), "wb") as text_file,
@@ -106,13 +115,29 @@ def read_source(settings: SourceSettings, folder: Path) -> None:
         for uri in expand_files(source_files(settings)):
             for block in read_columns(uri, list(columns.values())):
                 cells = dict(zip(columns, block, strict=True))
+                if row_filter is not None:
+                    cells = row_filter.select(cells)
                 texts = list(chain.from_iterable(zip(*(cells[role] for role in text_roles), strict=True)))
                 text_writer.write_batch(pa.record_batch([texts, sentence_ids(texts)], schema=text_schema))
                 if metadata_roles:
                     metadata_writer.write_batch(pa.record_batch([cells[role] for role in metadata_roles], schema=metadata_schema))
                 num_texts += len(texts)
     if not num_texts:
-        raise DataError(f"{settings.files[0]}: no examples; check the files of source {settings.title!r}")
+        reasons = f" left ({describe_dropped(row_filter.dropped)} dropped)" if row_filter is not None and row_filter.dropped else ""
+        raise DataError(f"{settings.files[0]}: no examples{reasons}; check the files of source {settings.title!r}")
+    if row_filter is not None:
+        storage.write_json(str(folder / DROPPED_FILE), dict(row_filter.dropped))
+        logger.info("source %s: %s dropped", settings.title, describe_dropped(row_filter.dropped))
+
+
+def read_dropped(folder: Path) -> dict[str, int]:
+    """Return the number of rows that cleaning dropped, by reason; empty without cleaning."""
+    path = folder / DROPPED_FILE
+    return dict(storage.read_json(str(path))) if path.exists() else {}
+
+
+def describe_dropped(dropped: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in dropped.items()) or "no rows"
 
 
 def open_dataset(settings: SourceSettings, folder: Path) -> Dataset:

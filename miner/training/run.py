@@ -16,9 +16,10 @@ from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError, DataError, MinerError, StorageError
 from miner.training import checkpoints, config_checks, distributed
 from miner.training.augment import load_code_switch
+from miner.training.cleaning import Cleaning
 from miner.training.columns import file_fingerprints
 from miner.training.config import TrainConfig
-from miner.training.datasets import Dataset, check_source, open_dataset, read_source, source_key
+from miner.training.datasets import Dataset, check_source, describe_dropped, open_dataset, read_dropped, read_source, source_key
 from miner.training.settings import EvaluationSettings, StaticSettings, TransformerSettings
 from miner.training.static import StaticModel
 from miner.training.strategies import Strategy, build_strategy
@@ -44,6 +45,14 @@ class TrainingResult:
     loss: float  # of the last step
     score: float | None  # best on held-out data
     sources: Mapping[str, SourceCounts] = field(default_factory=dict)  # how often each was seen, by title
+    dropped: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # source -> reason -> rows, where data is cleaned
+
+    def summary(self) -> str:
+        """Return a few lines to print."""
+        score = "" if self.score is None else f", best score {self.score:.4f}"
+        lines = [f"{self.steps:,} steps, {self.examples:,} examples, final loss {self.loss:.4f}{score}"]
+        lines += [f"source {title}: {describe_dropped(counts)} dropped" for title, counts in self.dropped.items()]
+        return "\n".join([*lines, self.encoder])
 
 
 def train(config: TrainConfig, output: str, resume: bool = False) -> TrainingResult:
@@ -69,7 +78,7 @@ def train(config: TrainConfig, output: str, resume: bool = False) -> TrainingRes
         trainer.resume()
     progress = trainer.run(validation)
     counts = (progress.step, progress.examples, progress.loss, progress.best_score)
-    result = TrainingResult(str(folder / ENCODER), *counts, trainer.count_examples())
+    result = TrainingResult(str(folder / ENCODER), *counts, trainer.count_examples(), _count_dropped(config, folder / WORK))
     if trainer.is_main_process:
         storage.write_json(str(folder / RESULT), asdict(result))
         for name in (WORK, CHECKPOINTS):
@@ -126,10 +135,21 @@ def _find_difference(ours: Any, theirs: Any, name: str = "") -> str | None:
 
 def _input_markers(config: TrainConfig, work: Path) -> dict[str, Path]:
     """Map each input to a path in WORK that exists once it was read, and depends on the content of its files."""
-    markers = {f"source {source.title!r}": work / source_key(source) for source in config.data}
+    cleaning = _build_cleaning(config)
+    markers = {f"source {source.title!r}": work / source_key(source, cleaning) for source in config.data}
     if config.evaluation is not None:
         markers["evaluation"] = _evaluation_marker(config.evaluation, work)
     return markers
+
+
+def _build_cleaning(config: TrainConfig) -> Cleaning | None:
+    return None if config.cleaning is None else Cleaning(config.cleaning)
+
+
+def _count_dropped(config: TrainConfig, work: Path) -> dict[str, dict[str, int]]:
+    """Return by source how many rows cleaning dropped; empty if the config does not clean."""
+    cleaning = _build_cleaning(config)
+    return {} if cleaning is None else {source.title: read_dropped(work / source_key(source, cleaning)) for source in config.data}
 
 
 def _evaluation_marker(evaluation: EvaluationSettings, work: Path) -> Path:
@@ -159,14 +179,15 @@ def _read_inputs(config: TrainConfig, work: Path) -> tuple[dict[str, Strategy], 
     code_switches = [load_code_switch(source) for source in config.data]
     torch.manual_seed(seed)
     towers: list[Any] = [] if isinstance(config.encoder, StaticSettings) else _load_transformers(config.encoder)
-    datasets = [_read_dataset(source, work) for source in config.data]
+    cleaning = _build_cleaning(config)
+    datasets = [_read_dataset(source, work, cleaning) for source in config.data]
     sources = {
         source.title: build_strategy(dataset, source, seed + number, code_switches[number])
         for number, (source, dataset) in enumerate(zip(config.data, datasets, strict=True))
     }
     if isinstance(config.encoder, StaticSettings):
         # Named after its inputs, so that a restarted run uses the trained pieces again.
-        inputs = [config.encoder.vocabulary.model_dump(), seed, *map(source_key, config.data)]
+        inputs = [config.encoder.vocabulary.model_dump(), seed, *(source_key(source, cleaning) for source in config.data)]
         towers = [StaticModel(datasets, config.encoder, seed, work / storage.key(inputs))]
     if config.evaluation is not None:
         _evaluation_marker(config.evaluation, work).mkdir(exist_ok=True)
@@ -194,13 +215,13 @@ def _choose_device(config: TrainConfig) -> torch.device:
     return device
 
 
-def _read_dataset(source: Any, work: Path) -> Dataset:
+def _read_dataset(source: Any, work: Path, cleaning: Cleaning | None) -> Dataset:
     """Open the texts of a source; read its files only if they changed since they were last read."""
-    folder = work / source_key(source)
+    folder = work / source_key(source, cleaning)
     if not folder.exists():
         logger.info("reading source %s", source.title)
         with checkpoints.atomic_folder(folder) as temporary:
-            read_source(source, temporary)
+            read_source(source, temporary, cleaning)
     return open_dataset(source, folder)
 
 

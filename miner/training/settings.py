@@ -394,6 +394,14 @@ class TrainingSettings(TrainSettings):
         return self
 
 
+class CleaningSettings(TrainSettings):
+    """Rows that are dropped from the sources before training."""
+
+    decontaminate: TableFiles = ()  # evaluation files; rows with one of their sentences, exactly or nearly, are dropped
+    near: float = Field(0.7, gt=0, le=1)  # Jaccard similarity of character 5-grams from which a sentence is a near match
+    deduplicate: bool = True  # keep only the first of equal rows of a source
+
+
 class EvaluationSettings(TrainSettings):
     """Evaluation on held-out data during training; the checkpoint with the best score becomes the encoder."""
 

@@ -15,16 +15,16 @@ from typing import Any
 from miner import storage
 from miner.config.commands import DecideSettings
 from miner.config.datasets import DatasetFiles
+from miner.datasets.evaluation_texts import read_sentences
 from miner.encoders import find_folder, load_encoder
 from miner.encoders.pair import PairEncoder
 from miner.errors import ConfigError
 from miner.evaluation.inputs import read_aligned
 from miner.evaluation.tatoeba import find_files
-from miner.loop.decontaminate import EvaluationIndex
-from miner.loop.evaluation_texts import read_sentences
 from miner.loop.progress import LoopState, RoundOutcome, assess_rounds
 from miner.loop.settings import LoopConfig
 from miner.text import readers
+from miner.text.decontaminate import EvaluationIndex
 from miner.training import checkpoints, config_checks
 from miner.training import run as training
 from miner.training.columns import expand_globs, file_fingerprints

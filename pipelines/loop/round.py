@@ -18,10 +18,10 @@ from miner.errors import NoThresholdError
 from miner.evaluation import retrieval, tatoeba
 from miner.evaluation.inputs import encode, read_aligned
 from miner.evaluation.tasks import RetrievalTask, TatoebaTask
-from miner.loop.decontaminate import EvaluationIndex
 from miner.loop.progress import drift
 from miner.loop.settings import LoopConfig
 from miner.text import readers
+from miner.text.decontaminate import EvaluationIndex
 from miner.training import run as training
 from miner.training.config import TrainConfig
 from miner.training.trainer import CHECKPOINTS, ENCODER

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from miner import storage
-from miner.loop.decontaminate import EXACT, NEAR, NONE, EvaluationIndex
 from miner.loop.groups import CONTRADICTED, Ints, draw_validation, link_pairs, share_sentence
 from miner.loop.progress import jaccard
 from miner.loop.selection import Bools, MinedPairs, select_pairs, template_keys
 from miner.loop.settings import LoopConfig
 from miner.mining import matching, writers
 from miner.mining.gold import Pairs
+from miner.text.decontaminate import EXACT, NEAR, NONE, EvaluationIndex
 from pipelines.mining import candidates
 
 PAIRS, GROUPS, VALIDATION, SELECTION = "pairs", "groups.parquet", "validation", "selection.json"

@@ -104,6 +104,7 @@ def test_sts_equals_scipy_on_float64_cosines(toy_encoder: Path, tmp_path: Path) 
         ours = [figures["tracks"]["x-a"][name], figures["tracks"]["x-b"][name], figures["all"][name]]
         assert ours == pytest.approx(expected, abs=1e-6)
         assert figures["mean"][name] == pytest.approx((expected[0] + expected[1]) / 2, abs=1e-6)
+        assert figures["wmean"][name] == pytest.approx((20 * expected[0] + 40 * expected[1]) / 60, abs=1e-6)
     assert figures["tracks"]["x-b"]["n"] == 40
 
 
