@@ -30,12 +30,8 @@ def check(config: TrainConfig) -> None:
             _check_towers(config, config.encoder)
         if config.encoder.inference_pooling is not None:
             _check_inference_pooling(config)
-    for source in config.data if config.cleaning is not None else ():
-        if source.strategy == "cross_lingual_nli" or (isinstance(source, LabelledPairsSettings) and source.view != "same"):
-            raise ConfigError(
-                f"cleaning: row i of source {source.title!r} is the same example in every language, so no row can be dropped;"
-                " remove cleaning, and clean the files"
-            )
+    if config.cleaning is not None:
+        _check_cleaning(config)
     if config.evaluation and config.evaluation.metric == "accuracy" and not classes(config):
         raise ConfigError("evaluation.metric accuracy needs the loss classification; add it, or choose retrieval or sts")
 
@@ -132,6 +128,16 @@ def _check_inference_pooling(config: TrainConfig) -> None:
             raise ConfigError(
                 f"encoder.inference_pooling: the classifier of {objective.loss} reads encoder.pooling, but is saved beside an encoder"
                 " with another one; remove inference_pooling"
+            )
+
+
+def _check_cleaning(config: TrainConfig) -> None:
+    for source in config.data:
+        views = source.views if isinstance(source, LabelledPairsSettings) else None
+        if source.strategy == "cross_lingual_nli" or (views is not None and views.full_translation + views.partial_translation > 0):
+            raise ConfigError(
+                f"cleaning: row i of source {source.title!r} is the same example in every language, so no row can be dropped;"
+                " remove cleaning, and clean the files"
             )
 
 
