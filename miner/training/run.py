@@ -72,13 +72,14 @@ def train(config: TrainConfig, output: str, resume: bool = False) -> TrainingRes
         if checkpoints.latest(folder / CHECKPOINTS) is None:  # with a checkpoint, the run can be resumed once the fault is fixed
             shutil.rmtree(folder / WORK if folder_existed else folder, ignore_errors=True)
         raise
+    dropped = _count_dropped(config, folder / WORK)
     if trainer.is_main_process:
         storage.write_json(str(folder / CONFIG), config.model_dump(mode="json"))
     if resume:
         trainer.resume()
     progress = trainer.run(validation)
     counts = (progress.step, progress.examples, progress.loss, progress.best_score)
-    result = TrainingResult(str(folder / ENCODER), *counts, trainer.count_examples(), _count_dropped(config, folder / WORK))
+    result = TrainingResult(str(folder / ENCODER), *counts, trainer.count_examples(), dropped)
     if trainer.is_main_process:
         storage.write_json(str(folder / RESULT), asdict(result))
         for name in (WORK, CHECKPOINTS):
