@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from miner.errors import DataError
 from miner.evaluation.inputs import read_lines
-from miner.evaluation.precision_recall import Bools, Curve, curve
 from miner.evaluation.scores import Floats, percent, table
+from miner.mining.precision_recall import Bools, Curve, curve
 from miner.mining.thresholds import wilson
 from miner.text import streams
 from miner.text.normalise import sentence_ids

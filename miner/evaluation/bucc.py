@@ -18,12 +18,10 @@ from miner import storage
 from miner.encoders import Encoder
 from miner.errors import DataError
 from miner.evaluation.inputs import TextPart, encode_parts, read_lines
-from miner.evaluation.precision_recall import Bools, Curve, curve
-from miner.evaluation.retrieval import search
 from miner.evaluation.scores import Floats, Items, Score, f1, percent, table
 from miner.evaluation.tasks import BuccTask
-from miner.mining.candidates import backward_edges, forward_edges, join, means_of, score
-from miner.mining.matching import match, rank
+from miner.mining.in_memory import mine_vectors
+from miner.mining.precision_recall import Bools, Curve, curve
 
 FILE = re.compile(r"([a-z]{2,3})-([a-z]{2,3})\.(dev|sample|test|training)\.(\1|\2|gold)(?:\.gz)?")
 SPLITS = {"dev": ("dev", "sample"), "test": ("test", "training")}  # split -> its names in XTREME and in BUCC 2018
@@ -184,11 +182,7 @@ def mine(encoder: Encoder, split: BuccSplit, task: BuccTask, langs: Sequence[str
     """
     ids_by_text = [_unique_ids(side) for side in (split.source, split.target)]
     vectors = encode_parts(encoder, [TextPart(list(texts), lang) for texts, lang in zip(ids_by_text, langs, strict=True)])
-    forward, backward = search(vectors[0], vectors[1], task.k)
-    source_rows, target_rows = (np.arange(len(texts)) for texts in ids_by_text)
-    source_means, target_means = means_of(source_rows, forward), means_of(target_rows, backward)
-    candidates = join(forward_edges(source_rows, forward), backward_edges(target_rows, backward), source_means, target_means)
-    matches = match(rank(score(candidates, task.margin)), "max")
+    matches = mine_vectors(vectors[0], vectors[1], task.k, task.margin)
     source_ids, target_ids = (list(texts.values()) for texts in ids_by_text)
     pairs: list[Pair] = []
     kept_rows = []

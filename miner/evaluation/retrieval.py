@@ -11,12 +11,10 @@ from miner.encoders import Encoder
 from miner.evaluation.inputs import encode_aligned, read_aligned
 from miner.evaluation.scores import Floats, Score, mean, percent, table
 from miner.evaluation.tasks import RetrievalTask
+from miner.mining.in_memory import Rows, Vectors, search_vectors
 from miner.mining.margin import margins, mean_similarities
-from miner.search.exact import VectorBlock, search_block
 from miner.search.neighbours import Neighbours
 
-Vectors = npt.NDArray[np.float16]
-Rows = npt.NDArray[np.int64]
 Answers = Rows  # (n, 2): the line retrieved for line i, forward and backward; -1 if none
 Hits = npt.NDArray[np.bool_]  # (n, 2): whether it is line i
 
@@ -95,7 +93,7 @@ def retrieve(source: Vectors, target: Vectors, k: int) -> dict[str, Answers]:
 
     Rows are unit vectors or zero. A zero row retrieves nothing and is never retrieved.
     """
-    forward, backward = search(source, target, k)
+    forward, backward = search_vectors(source, target, k)
     forward_means, backward_means = mean_similarities(forward.similarities), mean_similarities(backward.similarities)
     by_margin = [nearest_by_margin(forward, forward_means, backward_means), nearest_by_margin(backward, backward_means, forward_means)]
     return {"cosine": nearest_by_cosine(forward, backward), "ratio": np.stack(by_margin, axis=1)}
@@ -104,20 +102,6 @@ def retrieve(source: Vectors, target: Vectors, k: int) -> dict[str, Answers]:
 def nearest_by_cosine(forward: Neighbours, backward: Neighbours) -> Answers:
     """Return the nearest neighbours, of equally near ones the first in the file."""
     return np.stack([forward.ids[:, 0], backward.ids[:, 0]], axis=1)
-
-
-def search(source: Vectors, target: Vectors, k: int) -> tuple[Neighbours, Neighbours]:
-    """(n, dim), (m, dim) -> the k nearest neighbours of each row, as row numbers, exactly; zero rows have none and are none."""
-    blocks = [VectorBlock(np.flatnonzero(vectors.any(axis=1)), vectors[vectors.any(axis=1)]) for vectors in (source, target)]
-    forward, backward = search_block(blocks[0], blocks[1], k)
-    return _scatter(forward, blocks[0].ids, len(source)), _scatter(backward, blocks[1].ids, len(target))
-
-
-def _scatter(neighbours: Neighbours, rows: Rows, num_rows: int) -> Neighbours:
-    """Place neighbours at their rows; the other rows have none."""
-    ids, similarities = np.full((num_rows, neighbours.k), -1, dtype=np.int64), np.full((num_rows, neighbours.k), np.nan)
-    ids[rows], similarities[rows] = neighbours.ids, neighbours.similarities
-    return Neighbours(ids, similarities)
 
 
 def nearest_by_margin(neighbours: Neighbours, means: Floats, other_means: Floats) -> Rows:

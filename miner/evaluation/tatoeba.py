@@ -16,10 +16,11 @@ from miner.datasets.file_groups import comparable
 from miner.encoders import Encoder
 from miner.errors import DataError
 from miner.evaluation.inputs import TextPart, encode_parts, read_lines
-from miner.evaluation.retrieval import HEADS, Accuracy, Hits, accuracy, hits, nearest_by_cosine, search
+from miner.evaluation.retrieval import HEADS, Accuracy, Hits, accuracy, hits, nearest_by_cosine
 from miner.evaluation.scores import Score, mean, table
 from miner.evaluation.tasks import TatoebaTask
 from miner.languages import canonical
+from miner.mining.in_memory import search_vectors
 from miner.search.parallel import parallel_for
 
 FILE = re.compile(r"tatoeba\.([a-z]{3})-eng\.tsv(?:\.gz)?")
@@ -84,7 +85,7 @@ def evaluate(encoder: Encoder, task: TatoebaTask) -> TatoebaResult:
     hits_by_code: dict[str, Hits] = {}
 
     def retrieve(number: int) -> None:
-        hits_by_code[codes[number]] = hits(nearest_by_cosine(*search(sides[2 * number], sides[2 * number + 1], k=1)))
+        hits_by_code[codes[number]] = hits(nearest_by_cosine(*search_vectors(sides[2 * number], sides[2 * number + 1], k=1)))
 
     parallel_for(len(codes), retrieve, torch.device("cpu"))
     return TatoebaResult({code: hits_by_code[code] for code in codes})

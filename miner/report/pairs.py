@@ -9,8 +9,8 @@ import numpy as np
 from miner.errors import ConfigError
 from miner.evaluation.bitext import SIDES
 from miner.evaluation.bitext_precision import GoldPairs, ReviewMarks, ReviewReport
-from miner.evaluation.precision_recall import Bools, Curve, curve
 from miner.filters import language
+from miner.mining.precision_recall import Bools, Curve, curve
 from miner.report import charts, marking, thresholds
 from miner.report.mined_pairs import BIN_WIDTH, MAX_SAMPLE_PAIRS, Floats, Histogram, KnownPairs, MinedBitext, NeighbourCounts, Rows
 from miner.report.page import Section, table, text

@@ -28,6 +28,10 @@ def check(config: TrainConfig) -> None:
     else:
         if config.encoder.towers == "pair":
             _check_towers(config, config.encoder)
+            if config.evaluation and config.evaluation.metric == "bucc":
+                raise ConfigError(
+                    "evaluation.metric bucc encodes both languages with one encoder; choose retrieval for encoder.towers pair"
+                )
         if config.encoder.inference_pooling is not None:
             _check_inference_pooling(config)
     if config.cleaning is not None:
@@ -98,7 +102,7 @@ def _check_objective(config: TrainConfig, number: int) -> None:
 def _find_misfit(loss: Loss, source: Any) -> str | None:
     """Return why a loss cannot train on a source."""
     is_labelled = isinstance(source, LabelledPairsSettings)
-    has_several_positives = (source.strategy == "multi_positive" and source.positives != 1) or (
+    has_several_positives = (source.strategy == "multi_positive" and source.positives != 1 and not source.pairs) or (
         source.strategy == "cross_lingual_nli" and source.positives > 1
     )
     if loss.one_positive and has_several_positives:

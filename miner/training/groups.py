@@ -32,16 +32,23 @@ class TranslationGroups:
 
 
 class MultiPositiveStrategy:
-    """One text of a group is the anchor, its language drawn uniformly; all others, or some, are its positives (Zhao et al. 2024)."""
+    """One text of a group is the anchor, its language drawn uniformly; all others, or some, are its positives (Zhao et al. 2024).
+
+    With `pairs`, the baseline of the paper, the texts of a group are divided into pairs instead, and every text is in one pair.
+    """
 
     def __init__(self, dataset: Dataset, settings: MultiPositiveSettings, seed: int, augmentation: Augmentation | None) -> None:
         self.dataset, self.settings, self.augmentation = dataset, settings, augmentation
         self.groups = TranslationGroups(dataset)
         self.meaning = self.groups.meaning[self.groups.order[self.groups.bounds[:-1]]]  # by group
-        self.sampler = Sampler(np.where(self.groups.sizes > 1, 0, -1), 1.0, seed)
-        self.num_examples = int((self.groups.sizes > 1).sum())
+        self.pairs = self._divide_into_pairs(seed) if settings.pairs else None  # (p, 2) rows
+        examples = np.where(self.groups.sizes > 1, 0, -1) if self.pairs is None else np.zeros(len(self.pairs), dtype=np.int64)
+        self.sampler = Sampler(examples, 1.0, seed)
+        self.num_examples = int((examples == 0).sum())
 
     def draw(self, size: int, random: np.random.Generator) -> Batch:
+        if self.pairs is not None:
+            return self._draw_pairs(self.pairs[self.sampler.draw(size, random)])
         groups = self.sampler.draw(size, random)
         anchors, positives = zip(*(self._split(int(group), random) for group in groups), strict=True)
         owners = np.repeat(np.arange(len(groups)), list(map(len, positives)))
@@ -51,6 +58,18 @@ class MultiPositiveStrategy:
             POSITIVE: View(texts, np.concatenate(positives), augmentation=self.augmentation),
         }
         return Batch(self.dataset.title, views, self.meaning[groups], owners)
+
+    def _divide_into_pairs(self, seed: int) -> Ints:
+        """Return rows (p, 2): the texts of each group in pairs, in random order; the last of an odd number is left out."""
+        order = np.lexsort((np.random.default_rng([seed, len(self.dataset)]).permutation(len(self.dataset)), self.groups.group))
+        offsets = np.arange(len(order)) - np.repeat(self.groups.bounds[:-1], self.groups.sizes)
+        is_paired = offsets < np.repeat(self.groups.sizes // 2 * 2, self.groups.sizes)
+        return order[is_paired].reshape(-1, 2)
+
+    def _draw_pairs(self, pairs: Ints) -> Batch:
+        texts = self.dataset.texts
+        views = View(texts, pairs[:, 0]), View(texts, pairs[:, 1], augmentation=self.augmentation)
+        return build_pair_batch(self.dataset.title, *views, self.groups.meaning[pairs[:, 0]])
 
     def _split(self, group: int, random: np.random.Generator) -> tuple[int, Ints]:
         """Draw the anchor and the positives of a group."""

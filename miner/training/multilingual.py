@@ -59,7 +59,10 @@ def _align_if_parallel(dataset: Dataset) -> Ints | None:
 
 
 class CrossLingualNliStrategy:
-    """NLI triplets; the languages of anchor, positives and negative are drawn independently (Wang et al. 2022, section 3.3)."""
+    """NLI triplets; the languages of anchor, positives and negative are drawn independently (Wang et al. 2022, section 3.3).
+
+    With anchors in every language, as in the data that the authors released, an example is a row and the language of its anchor.
+    """
 
     def __init__(self, dataset: Dataset, settings: CrossLingualNliSettings, seed: int, augmentation: Augmentation | None) -> None:
         self.dataset, self.augmentation, self.num_positives = dataset, augmentation, settings.positives
@@ -71,15 +74,19 @@ class CrossLingualNliStrategy:
         self.columns[self.table[0]] = np.arange(self.table.shape[1])
         ids = dataset.texts.ids
         self.triplets = NliTriplets(ids[self.premises], ids[self.hypotheses], dataset, settings.hard_negatives, self.table[0])
+        self.repeats = len(self.table) if settings.anchors == "every_language" else 1
         examples = np.full(self.table.shape[1], -1)
         examples[self.columns[self.triplets.entailed]] = 0
-        self.sampler = Sampler(examples, 1.0, seed)
-        self.num_examples = len(self.triplets.entailed)
+        self.sampler = Sampler(np.tile(examples, self.repeats), 1.0, seed)
+        self.num_examples = len(self.triplets.entailed) * self.repeats
 
     def draw(self, size: int, random: np.random.Generator) -> Batch:
-        columns, groups = self._group_columns(self.sampler.draw(size, random))
-        num_languages, size = len(self.table), len(columns)
-        anchors = self.premises[self.table[random.integers(0, num_languages, size), columns]]
+        num_languages = len(self.table)
+        anchor_langs, columns = np.divmod(self.sampler.draw(size, random), self.table.shape[1])
+        kept, groups = self.triplets.group_rows(self.table[0][columns], *self._text_ids(columns))
+        columns, size = columns[kept], len(kept)
+        anchor_langs = anchor_langs[kept] if self.repeats > 1 else random.integers(0, num_languages, size)
+        anchors = self.premises[self.table[anchor_langs, columns]]
         langs = np.argsort(random.random((size, num_languages)), axis=1)[:, : self.num_positives]
         positives = self.hypotheses[self.table[langs, columns[:, None]]].ravel()
         texts = self.dataset.texts
@@ -91,11 +98,6 @@ class CrossLingualNliStrategy:
             return batch
         rows = self.table[random.integers(0, num_languages, size), self.columns[contradictions]]
         return add_hard_negatives(batch, View(texts, self.hypotheses[rows]), id_columns)
-
-    def _group_columns(self, columns: Ints) -> tuple[Ints, Ints]:
-        """Return the columns (m,) of the table to keep from columns (n,), and their groups: those that share a text in any language."""
-        kept, groups = self.triplets.group_rows(self.table[0][columns], *self._text_ids(columns))
-        return columns[kept], groups
 
     def _text_ids(self, columns: Ints) -> list[Ints]:
         """Return the ids (n,) of premises and hypotheses of columns (n,) in each language."""

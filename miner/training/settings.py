@@ -196,6 +196,7 @@ class CrossLingualNliSettings(SourceSettings):
     SUPPORTS_SMOOTHING = False
     strategy: Literal["cross_lingual_nli"]
     languages: tuple[str, ...] = ()  # languages to draw from, as spelled in the column; default: all
+    anchors: Literal["random", "every_language"] = "random"  # an entailed row's anchors in an epoch: one, or one in every language
     hard_negatives: bool = True  # use contradictions as hard negatives
     positives: int = Field(1, ge=1)  # positives per anchor, each in another language
 
@@ -213,6 +214,13 @@ class MultiPositiveSettings(GroupSettings):
     SUPPORTS_SMOOTHING = False
     strategy: Literal["multi_positive"]
     positives: int | None = Field(None, ge=1)  # maximum number of positives per anchor, drawn at random; None: all
+    pairs: bool = False  # divide each group into pairs at random, by the seed: each is an example with one positive
+
+    @pydantic.model_validator(mode="after")
+    def _check_pairs(self) -> Self:
+        if self.pairs and self.positives not in (None, 1):
+            raise PydanticCustomError("pairs", "pairs have one positive; remove positives, or pairs")
+        return self
 
 
 class GroupedPairsSettings(GroupSettings):
@@ -405,8 +413,9 @@ class CleaningSettings(TrainSettings):
 class EvaluationSettings(TrainSettings):
     """Evaluation on held-out data during training; the checkpoint with the best score becomes the encoder."""
 
-    metric: Literal["retrieval", "sts", "accuracy"] = "retrieval"
+    metric: Literal["retrieval", "bucc", "sts", "accuracy"] = "retrieval"
     files: TableFiles = Field(min_length=1)
-    columns: Mapping[str, str]  # retrieval: source, target; sts: first, second, score; accuracy: first, second, label
+    # retrieval: source, target; bucc: none; sts: first, second, score; accuracy: first, second, label
+    columns: Mapping[str, str] = Field(default_factory=dict)
     every: int = Field(125, ge=1)  # steps between evaluations
     patience: int | None = Field(None, ge=1)  # stop after this number of evaluations without improvement

@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from scipy.stats import spearmanr
 from torch import Tensor, nn
@@ -12,13 +14,16 @@ from torch.nn import functional
 
 from miner.config.datasets import DatasetFiles
 from miner.errors import ConfigError, DataError
+from miner.training.bucc_dev import read_bucc
 from miner.training.columns import Cells, expand_files, read_columns
 from miner.training.grad_cache import Context, encode_without_gradient
 from miner.training.settings import EvaluationSettings
 from miner.training.steps import CHUNK_TEXTS
 
+Halves = npt.NDArray[np.float16]
+
 WINDOW_TEXTS = 4096  # tokenized together, and compared with all keys together
-ROLES = {"retrieval": ("source", "target"), "sts": ("first", "second", "score"), "accuracy": ("first", "second", "label")}
+ROLES = {"retrieval": ("source", "target"), "bucc": (), "sts": ("first", "second", "score"), "accuracy": ("first", "second", "label")}
 
 
 class ValidationSet:
@@ -29,8 +34,12 @@ class ValidationSet:
         self.settings, self.labels = settings, tuple(labels)
         roles = ROLES[settings.metric]
         if set(settings.columns) != set(roles):
-            raise ConfigError(f"evaluation.columns: {settings.metric} needs exactly the columns {', '.join(roles)}")
-        self.files = []
+            needed = f"needs exactly the columns {', '.join(roles)}" if roles else "has no columns; remove them"
+            raise ConfigError(f"evaluation.columns: {settings.metric} {needed}")
+        self.files: list[Cells] = []
+        self.bucc_sets = [dev_set for files in settings.files for dev_set in read_bucc(files)] if settings.metric == "bucc" else []
+        if self.bucc_sets:
+            return
         for uri in expand_files(settings.files):
             columns = _read_file(uri, [settings.columns[role] for role in roles])
             self._check(uri, columns)
@@ -50,6 +59,8 @@ class ValidationSet:
         if self.settings.metric == "accuracy":
             assert classifier is not None  # config_checks
             return float(np.mean([self._accuracy(columns, towers[0], classifier, context) for columns in self.files]))
+        if self.settings.metric == "bucc":
+            return float(np.mean([dev_set.f1(partial(_encode_sides, towers[0], context)) for dev_set in self.bucc_sets]))
         return float(np.mean([self._similarity_score(columns, towers, context) for columns in self.files]))
 
     def _accuracy(self, columns: Cells, tower: Any, classifier: nn.Module, context: Context) -> float:
@@ -68,6 +79,13 @@ class ValidationSet:
             return (retrieval_accuracy(source, target) + retrieval_accuracy(target, source)) / 2
         correlation = float(spearmanr((source * target).sum(dim=1).cpu().numpy(), list(map(float, columns[2]))).statistic)
         return -1.0 if np.isnan(correlation) else correlation  # NaN where all vectors are equal
+
+
+def _encode_sides(tower: Any, context: Context, sources: list[str], targets: list[str]) -> tuple[Halves, Halves]:
+    """Encode n sources and m targets -> (n, d), (m, d) unit rows in the precision of embeddings on disk."""
+    with tower.inference():
+        vectors = functional.normalize(encode_texts(tower, context, sources + targets).float(), dim=1).cpu().numpy().astype(np.float16)
+    return vectors[: len(sources)], vectors[len(sources) :]
 
 
 def encode_texts(tower: Any, context: Context, texts: list[str], partners: list[str] | None = None) -> Tensor:

@@ -31,7 +31,7 @@ ROOMS = {
     "mining": {"errors", "choices", "search"},
     "export": {"errors", "config", "languages", "lock", "mining", "stages", "storage", "tables"},
     "plan": {"errors", "config", "storage", "text", "search"},
-    "training": {"errors", "progress", "tables", "config", "storage", "languages", "text", "datasets", "encoders"},
+    "training": {"errors", "progress", "tables", "config", "storage", "languages", "text", "datasets", "encoders", "search", "mining"},
     "evaluation": {
         "errors",
         "choices",

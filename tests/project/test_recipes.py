@@ -1,6 +1,7 @@
 """Each training config of configs/ trains a tiny encoder on generated files with the columns that it names."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,11 @@ import tiny
 import yaml
 from command import miner
 
+from miner.config.base import load_yaml
+from miner.config.datasets import DatasetFiles
+from miner.datasets.registry import get_layout
 from miner.encoders import load_encoder
+from miner.evaluation.tasks import SuiteConfig
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 RECIPES = sorted(path.relative_to(CONFIGS).as_posix() for path in CONFIGS.rglob("*.yaml") if "\nobjective:" in path.read_text())
@@ -29,7 +34,7 @@ VARIANTS = {
         ["objective.1={loss: multi_positive, siblings: false, temperature: 1}"],
         ["objective.1={loss: alignment, distance: kl, weight: 10}", "data.0.views={partial_translation: 2}", "data.0.code_switch=null"],
     ],
-    "mpcl/multiple.yaml": [["objective.0.form=in", "objective.0.rescale=true"]],
+    "mpcl/multiple.yaml": [["objective.0.form=in", "objective.0.rescale=false"]],
     "msimcse/unsupervised.yaml": [["objective.1={loss: mlm, weight: 0.1}", "training.gradient_cache=4"]],
     "dual-momentum/parallel.yaml": [["encoder.towers=pair", "objective.0.momentum=0"]],
 }
@@ -40,8 +45,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")  # tiny models train faster w
 
 def generate_column(role: str, lang: str, labels: list[str]) -> list[str]:
     """Generate a column in one language. Second texts, such as hypotheses, have other numbers than first texts."""
-    is_first = role in ("text", "source", "premise", "first")
-    rows = tiny.numbers(ROWS, seed=1 if is_first or role == "target" else 2)
+    is_first = role in ("text", "source", "premise", "first", "anchor")
+    rows = tiny.numbers(ROWS, seed=1 if is_first or role == "target" else 3 if role == "negative" else 2)
     if role in ("premise", "first"):  # three rows per premise, one per label
         rows = [rows[row - row % 3] for row in range(ROWS)]
     if role == "label":
@@ -67,10 +72,40 @@ def write_source(path: Path, columns: dict[str, str], labels: list[str]) -> Path
     return path
 
 
+def write_bucc_sample(folder: Path) -> Path:
+    """Write German and English sentences with ids, and gold, as BUCC 2018 names its sample."""
+    folder.mkdir()
+    columns = {"de": generate_column("target", "en", []), "en": generate_column("source", "en", [])}
+    ids = {lang: [f"{lang}-{row:09}" for row in range(1, ROWS + 1)] for lang in columns}
+    for lang, texts in columns.items():
+        (folder / f"de-en.sample.{lang}").write_text("".join(f"{key}\t{text}\n" for key, text in zip(ids[lang], texts, strict=True)))
+    (folder / "de-en.sample.gold").write_text("".join(f"{source}\t{target}\n" for source, target in zip(*ids.values(), strict=True)))
+    return folder
+
+
 def min_layers(encoder: dict[str, Any]) -> int:
     """Return the number of layers that its pooling needs."""
     kind, _, layer = encoder.get("inference_pooling", encoder["pooling"]).partition(":")
     return int(layer) if kind == "layer" else 2
+
+
+def dataset_name(files: Any) -> str | None:
+    """Return the name of a file of columns that takes the place of public datasets, None if the source reads files."""
+    first = files[0] if isinstance(files, list) else files
+    return f"{first['dataset']}.tsv" if isinstance(first, dict) else None
+
+
+def named_datasets(values: Any) -> Iterator[tuple[dict[str, Any], list[str]]]:
+    """Yield each public dataset that a config names, and the columns that are read from it."""
+    if isinstance(values, dict):
+        for key in ("files", "data", "source", "train", "test"):
+            for named in values.get(key, []) if isinstance(values.get(key), list) else [values.get(key)]:
+                if isinstance(named, dict) and "dataset" in named:
+                    columns = [values[name] for name in values if name.endswith("_column")]
+                    yield named, [*columns, *values.get("track_columns", []), *values.get("columns", {}).values()]
+        values = list(values.values())
+    for value in values if isinstance(values, list) else []:
+        yield from named_datasets(value)
 
 
 def shrink_recipe(recipe: str, folder: Path) -> dict[str, Any]:
@@ -87,8 +122,9 @@ def shrink_recipe(recipe: str, folder: Path) -> dict[str, Any]:
             pq.write_table(pa.table({**columns, "margin": [1.1] * ROWS}), folder / "mined" / "bitext.parquet")
             source["files"] = [str(folder / "mined")]
         else:
-            name = f"{number}-{Path(source['files'][0]).name}"
+            name = f"{number}-{dataset_name(source['files']) or Path(source['files'][0]).name}"
             source["files"] = [str(write_source(folder / name, source.get("columns", {}), labels))]
+        source |= {"positives": min(source["positives"], len(LANGS))} if "positives" in source else {}
         if source.get("code_switch"):
             source["code_switch"]["lexicons"] = [str(folder / "lexicon.txt")]
         source |= {"batch_size": 12} if "batch_size" in source else {}
@@ -96,9 +132,12 @@ def shrink_recipe(recipe: str, folder: Path) -> dict[str, Any]:
     for objective in values["objective"]:
         objective |= {"queue": 40} if "queue" in objective else {}
     if "evaluation" in values:
-        labels = values["data"][0].get("labels", [])
-        dev = write_source(folder / "dev.tsv", values["evaluation"]["columns"], labels)
-        values["evaluation"] |= {"files": [str(dev)], "every": 2}
+        labels, evaluation = values["data"][0].get("labels", []), values["evaluation"]
+        if evaluation["metric"] == "bucc":
+            evaluation["files"] |= {"path": str(write_bucc_sample(folder / "bucc"))}
+        else:
+            evaluation["files"] = [str(write_source(folder / "dev.tsv", evaluation["columns"], labels))]
+        evaluation["every"] = 2
     if values["encoder"]["kind"] == "static":
         values["encoder"] |= {"dim": 16, "spelling_buckets": 64, "vocabulary": {"size": 50}}
     else:
@@ -106,6 +145,20 @@ def shrink_recipe(recipe: str, folder: Path) -> dict[str, Any]:
         values["encoder"]["max_tokens"] = min(values["encoder"]["max_tokens"], 24)
     values["training"] = {**values["training"], "batch_size": 24, "steps": 3, "epochs": None}
     return values
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=str)
+def test_configs_name_columns_and_languages_of_their_datasets(path: Path) -> None:
+    for named, columns in named_datasets(yaml.safe_load(path.read_text())):
+        layout = get_layout(named["dataset"])
+        DatasetFiles.check(**named)
+        assert set(columns) <= {*layout.kind.columns, *(named.get("languages", []) if layout.kind.name == "aligned" else [])}, named
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.rglob("eval.yaml")), ids=str)
+def test_suites_are_valid(path: Path) -> None:
+    titles = [task.title for task in load_yaml(SuiteConfig, str(path)).tasks]
+    assert len(set(titles)) == len(titles)
 
 
 CASES = [(recipe, changes) for recipe in RECIPES for changes in [[], *VARIANTS.get(recipe, [])]]

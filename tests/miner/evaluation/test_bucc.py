@@ -13,7 +13,7 @@ from command import miner
 from sklearn.metrics import precision_recall_curve
 
 from miner.encoders import load_encoder
-from miner.evaluation.precision_recall import MAX_CURVE_POINTS, curve
+from miner.mining.precision_recall import MAX_CURVE_POINTS, curve
 
 NUMBERS = ["one", "two", "three", "four", "five", "seven", "eight", "nine", "ten"]
 NOMBRES = ["un", "deux", "trois", "quatre", "cinq", "sept", "huit", "neuf", "dix"]

@@ -242,6 +242,7 @@ LABELLED = {"files": ["a.tsv"], "columns": {"first": "a", "second": "b", "label"
 @pytest.mark.parametrize(
     ("values", "message"),
     [
+        ({"strategy": "multi_positive", **GROUPS, "pairs": True, "positives": 5}, "pairs have one positive"),
         ({"strategy": "multi_positive", **GROUPS, "language_smoothing": 0.5}, "language_smoothing is not supported by this strategy"),
         ({"strategy": "labelled_pairs", **LABELLED, "views": {"full_translation": 1}}, "need a column for 'lang'"),
         ({"strategy": "labelled_pairs", **LABELLED, "languages": ["en"]}, "need a column for 'lang'"),
@@ -269,6 +270,44 @@ def test_a_missing_language_is_reported(tmp_path: Path) -> None:
     columns = {"lang": "lang", "first": "a", "second": "b", "label": "label"}
     with pytest.raises(DataError, match="no row in language 'de'; its languages are en, fr"):
         open_strategy(tmp_path, strategy="labelled_pairs", files=[path], columns=columns, labels=["0", "1"], languages=["en", "de"])
+
+
+def test_an_epoch_of_anchors_in_every_language_has_each_entailed_row_once_per_language(tmp_path: Path) -> None:
+    rows = [("A", "B", "entailment"), ("A", "C", "contradiction"), ("D", "E", "entailment"), ("D", "F", "contradiction")]
+    langs = ["en", "fr", "sw"]
+    table = [[lang, f"{premise}-{lang}", f"{hypothesis}-{lang}", label] for lang in langs for premise, hypothesis, label in rows]
+    path = write_tsv(tmp_path / "a.tsv", ["lang", "premise", "hypothesis", "label"], table)
+    columns = {"lang": "lang", **NLI}
+    nli = open_strategy(tmp_path, strategy="cross_lingual_nli", files=[path], columns=columns, anchors="every_language")
+    assert nli.num_examples == 6
+    batches = draw_batches(nli, 3, batches=2)
+    anchors = [text for batch in batches for text in read_view(batch.views["anchor"])]
+    assert sorted(anchors) == [f"{premise}-{lang}" for premise in "AD" for lang in langs]
+    for batch in [*batches, *draw_batches(nli, 6, batches=20)]:
+        texts = zip(*(read_view(batch.views[name]) for name in ("anchor", "positive", "negative")), strict=True)
+        letters = ["".join(text[0] for text in row) for row in texts]
+        assert set(letters) <= {"ABC", "DEF"}
+        assert len({*zip(letters, batch.groups, strict=True)}) == len(set(letters)) == len(set(batch.groups))  # a group is one row
+    drawn = [text for batch in draw_batches(nli, 6, batches=20) for text in read_view(batch.views["positive"])]
+    assert {text[2:] for text in drawn} == set(langs)  # the language of the hypothesis is random
+
+
+def test_pairs_of_groups_contain_every_text_once_per_epoch(tmp_path: Path) -> None:
+    rows = [[str(group), lang, f"{group}-{lang}"] for group in range(4) for lang in ("en", "de", "fr", "es", "ru", "zh")]
+    rows += [["4", lang, f"4-{lang}"] for lang in ("en", "de", "fr")] + [["5", "en", "5-en"]]  # one of three texts is left out
+    path = write_tsv(tmp_path / "a.tsv", ["group", "lang", "text"], rows)
+    columns = {name: name for name in ("group", "lang", "text")}
+    groups = open_strategy(tmp_path, strategy="multi_positive", files=[path], columns=columns, pairs=True)
+    assert groups.num_examples == 4 * 3 + 1
+    (batch,) = draw_batches(groups, 13)
+    anchors, positives = (read_view(batch.views[name]) for name in ("anchor", "positive"))
+    assert [text[0] for text in anchors] == [text[0] for text in positives]  # translations
+    texts = sorted(anchors + positives)
+    assert len(set(texts)) == len(texts) == 26
+    assert {text for _, _, text in rows if text[0] < "4"} <= set(texts)
+    assert len(set(batch.groups)) == 5  # pairs of one group are not negatives of each other
+    first_langs = {text[2:] for text in anchors}
+    assert len(first_langs) > 3
 
 
 def test_multi_positive_draws_one_anchor_and_all_other_texts_of_a_group(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from miner.evaluation.scores import Floats
+from miner.mining.margin import Floats
 
 Bools = npt.NDArray[np.bool_]
 

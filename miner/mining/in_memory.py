@@ -1,0 +1,35 @@
+"""Mine two sets of vectors that are in memory: exact search, margins and one-to-one matching. For test sets; corpora use the pipelines."""
+
+import numpy as np
+import numpy.typing as npt
+
+from miner.mining.candidates import ScoredPairs, backward_edges, forward_edges, join, means_of, score
+from miner.mining.matching import match, rank
+from miner.search.exact import VectorBlock, search_block
+from miner.search.neighbours import Neighbours
+
+Vectors = npt.NDArray[np.float16]
+Rows = npt.NDArray[np.int64]
+
+
+def search_vectors(source: Vectors, target: Vectors, k: int) -> tuple[Neighbours, Neighbours]:
+    """(n, dim), (m, dim) -> the k nearest neighbours of each row, as row numbers, exactly; zero rows have none and are none."""
+    blocks = [VectorBlock(np.flatnonzero(vectors.any(axis=1)), vectors[vectors.any(axis=1)]) for vectors in (source, target)]
+    forward, backward = search_block(blocks[0], blocks[1], k)
+    return _scatter(forward, blocks[0].ids, len(source)), _scatter(backward, blocks[1].ids, len(target))
+
+
+def mine_vectors(source: Vectors, target: Vectors, k: int, margin: str) -> ScoredPairs:
+    """(n, dim), (m, dim) unit or zero rows -> one-to-one pairs of row numbers, best margin first, as retrieval `max` does."""
+    forward, backward = search_vectors(source, target, k)
+    source_rows, target_rows = np.arange(len(source)), np.arange(len(target))
+    source_means, target_means = means_of(source_rows, forward), means_of(target_rows, backward)
+    candidates = join(forward_edges(source_rows, forward), backward_edges(target_rows, backward), source_means, target_means)
+    return match(rank(score(candidates, margin)), "max")
+
+
+def _scatter(neighbours: Neighbours, rows: Rows, num_rows: int) -> Neighbours:
+    """Place neighbours at their rows; the other rows have none."""
+    ids, similarities = np.full((num_rows, neighbours.k), -1, dtype=np.int64), np.full((num_rows, neighbours.k), np.nan)
+    ids[rows], similarities[rows] = neighbours.ids, neighbours.similarities
+    return Neighbours(ids, similarities)
