@@ -84,7 +84,7 @@ def test_changed_evaluation_files_are_read_again(folder: Path) -> None:
     sizes = []
     for name in ("first", "second"):
         trainer = run.prepare(TrainConfig(**values), folder / "out")[0]
-        sizes.append(trainer.streams[0].sources[0].num_examples)
+        sizes.append(trainer.streams[0].sources["parallel"].num_examples)
         tiny.write_tsv(dev, ["en"], [[(folder / "pairs.tsv").read_text().splitlines()[1].split("\t")[0]], [name]])
     assert sizes == [400, 399]
 
