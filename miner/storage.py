@@ -38,6 +38,13 @@ def join(folder: str, *names: str) -> str:
     return posixpath.join(str(folder), *names)
 
 
+def is_inside(uri: str, folder: str) -> bool:
+    """Whether a path is below a directory, at any depth."""
+    fs, path = filesystem(uri)
+    folder_fs, folder_path = filesystem(folder)
+    return type(fs) is type(folder_fs) and path.startswith(folder_path.rstrip("/") + "/")
+
+
 def exists(uri: str) -> bool:
     fs, path = filesystem(uri)
     fs.invalidate_cache(posixpath.dirname(path))  # object stores cache listings, and other processes write files

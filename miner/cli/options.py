@@ -1,12 +1,16 @@
 """Options that several commands share. Their defaults come from `miner.config`, so each is defined once."""
 
-from collections.abc import Callable
+import fnmatch
+import functools
+import os
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import click
 
 from miner.config.base import Settings
 from miner.config.commands import ApproximateSettings, EmbedConfig, EncoderSettings, SentenceSettings, TextSettings
+from miner.errors import ConfigError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -73,5 +77,27 @@ def changes_option(example: str) -> Callable[[Function], Function]:
 output_option = click.option(
     "--output", required=True, metavar="DIR", help="Output directory. Run again, the command resumes where it stopped."
 )
-json_option = click.option("--json", "json_file", metavar="FILE", help="Also write the results to this JSON file.")
+
+
+def _check_not_input(path: str, values: Iterable[Any]) -> None:
+    """Raise ConfigError if a file is named by the value of another option or argument, or matches its pattern."""
+    for value in values:
+        for text in value if isinstance(value, tuple) else (value,):
+            if isinstance(text, str) and fnmatch.fnmatch(os.path.realpath(path), os.path.realpath(text)):
+                raise ConfigError(f"--json {path}: this file is an input of the command; choose another one")
+
+
+def json_option(function: Function) -> Function:
+    """Add `--json FILE`. Before the command runs, raise ConfigError if the file is one of its inputs."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **values: Any) -> Any:
+        path: str | None = values.get("json_file")
+        if path is not None:
+            _check_not_input(path, [value for name, value in values.items() if name != "json_file"])
+        return function(*args, **values)
+
+    return click.option("--json", "json_file", metavar="FILE", help="Also write the results to this JSON file.")(run)  # type: ignore[return-value]
+
+
 lang_option = setting(EmbedConfig, "lang", "Language of the text: de, deu, deu_Latn.", metavar="CODE")

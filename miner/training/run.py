@@ -1,7 +1,9 @@
 """`miner train`: from a config to a trained encoder. Everything is read and checked before the first step."""
 
+import contextlib
 import json
 import logging
+import os
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -10,7 +12,7 @@ from typing import Any
 
 import torch
 
-from miner import storage
+from miner import lock, storage
 from miner.encoders import pair
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError, DataError, MinerError, StorageError
@@ -62,19 +64,38 @@ def train(config: TrainConfig, output: str, resume: bool = False) -> TrainingRes
     """
     config_checks.check(config)
     folder = Path(output)
+    _check_folder(folder)
+    is_new = not folder.exists()
+    try:
+        with lock.hold(output) if os.environ.get("RANK", "0") == "0" else contextlib.nullcontext():
+            return _train(config, folder, resume)
+    finally:
+        if is_new and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise StorageError where the output is a file, or holds files of these names that no run wrote: a run would replace them."""
+    if folder.exists() and not folder.is_dir():
+        raise StorageError(f"{folder}: not a folder; choose another --output")
+    foreign = [name for name in (WORK, CHECKPOINTS, ENCODER) if (folder / name).exists()]
+    if foreign and not (folder / CONFIG).exists():
+        raise StorageError(f"{folder}: contains {foreign[0]}, but no {CONFIG} of a training run; choose another --output")
+
+
+def _train(config: TrainConfig, folder: Path, resume: bool) -> TrainingResult:
+    """Train, or return the result of a finished run. A run that fails before its first checkpoint leaves nothing."""
     result = _read_result(folder, config, resume)
     if result is not None:
         return result
-    folder_existed = folder.exists()
     try:
         trainer, validation = prepare(config, folder)
     except MinerError:
         if checkpoints.latest(folder / CHECKPOINTS) is None:  # with a checkpoint, the run can be resumed once the fault is fixed
-            shutil.rmtree(folder / WORK if folder_existed else folder, ignore_errors=True)
+            shutil.rmtree(folder / WORK, ignore_errors=True)
+            (folder / CONFIG).unlink(missing_ok=True)
         raise
     dropped = _count_dropped(config, folder / WORK)
-    if trainer.is_main_process:
-        storage.write_json(str(folder / CONFIG), config.model_dump(mode="json"))
     if resume:
         trainer.resume()
     progress = trainer.run(validation)
@@ -92,8 +113,6 @@ def _read_result(folder: Path, config: TrainConfig, resume: bool) -> TrainingRes
 
     Raise ConfigError where the folder holds a run but `resume` is not set, or a run with another config.
     """
-    if folder.exists() and not folder.is_dir():
-        raise StorageError(f"{folder}: not a folder; choose another --output")
     has_run = (folder / RESULT).exists() or checkpoints.latest(folder / CHECKPOINTS) is not None
     if not has_run:
         return None
@@ -166,6 +185,7 @@ def prepare(config: TrainConfig, folder: Path) -> tuple[Trainer, ValidationSet |
         if accelerator.is_main_process:
             for path in (folder, folder / CHECKPOINTS, folder / WORK):
                 checkpoints.remove_leftovers(path)
+            storage.write_json(str(folder / CONFIG), config.model_dump(mode="json"))  # first: it marks the folder as that of a run
         sources, towers = _read_inputs(config, folder / WORK)
     check_batch_sizes(config, accelerator.num_processes)
     streams = build_streams(config, sources, towers, accelerator.num_processes)

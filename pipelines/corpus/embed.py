@@ -17,7 +17,7 @@ from miner.background import background_thread
 from miner.config.commands import EmbedConfig, EncoderSettings
 from miner.encoders import Encoder, choose_side, load_encoder
 from miner.encoders.base import CountsTokens
-from miner.errors import ModelError
+from miner.errors import ConfigError, ModelError
 from miner.stages import Stage
 from miner.text import readers
 from miner.text.sharding import DEFAULT_SIZES, IngestSizes
@@ -65,6 +65,8 @@ def run(config: EmbedConfig, options: Sequence[str] = (), sizes: IngestSizes = D
     times = [time.perf_counter()]
     lang = languages.canonical(config.lang)
     inputs = readers.expand(config.inputs)
+    if inside := [uri for uri in inputs if storage.is_inside(uri, config.output)]:
+        raise ConfigError(f"{inside[0]}: this input is inside --output {config.output}; choose another --output")
     settings = choose_side(config.part(EncoderSettings), lang)
     encoder = _load_once(settings)
     times.append(time.perf_counter())
