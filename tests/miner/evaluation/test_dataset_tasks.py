@@ -1,17 +1,18 @@
 """Public datasets as files of evaluation tasks: the same results as from tables of the same rows."""
 
+import json
 from pathlib import Path
 
 import pytest
 from public_data import write_release
 
 from miner.config.datasets import DatasetFiles
+from miner.datasets.evaluation_texts import read_sentences
 from miner.encoders import Encoder, load_encoder
 from miner.errors import ConfigError, DataError
 from miner.evaluation import probe, suite
 from miner.evaluation.inputs import read_aligned
-from miner.evaluation.tasks import ClassificationTask, RetrievalTask, StsTask, SuiteConfig, TatoebaTask
-from miner.loop.evaluation_texts import read_sentences
+from miner.evaluation.tasks import AlignmentTask, ClassificationTask, MapTask, RetrievalTask, StsTask, SuiteConfig, TatoebaTask
 
 PAIRS = [("one two", "un deux"), ("three", "trois"), ("four five", "quatre cinq")]
 FLORES: dict[str, str | bytes] = {
@@ -61,6 +62,37 @@ def test_sts_reads_a_dataset_by_track(encoder: Encoder, tmp_path: Path) -> None:
     task = StsTask.check(data=data, track_columns=["track"])
     plain = StsTask(data=str(tmp_path / "table.tsv"), track_columns=("track",))
     assert task.evaluate(encoder).figures() == plain.evaluate(encoder).figures()
+
+
+def test_alignment_and_map_read_pairs_of_one_language(encoder: Encoder, tmp_path: Path) -> None:
+    pairs = [("one two", "two one", 4.6), ("three", "four five", 1.0), ("seven", "nine", 0.5), ("one", "one five", 4.2)]
+    lines = [f"news\tfile\t2012\t{row:04}\t{score}\t{first}\t{second}\n" for row, (first, second, score) in enumerate(pairs)]
+    rows = [
+        {"guid": "dev", "source": "x", "sentence1": first, "sentence2": second, "labels": {"label": score}}
+        for first, second, score in pairs
+    ]
+    write_release(
+        tmp_path,
+        {
+            "sts-dev.csv": "".join(lines),
+            "klue-sts-v1.1_dev.json": json.dumps(rows),
+            "table.tsv": "sentence1\tsentence2\tscore\n" + "".join(f"{first}\t{second}\t{score}\n" for first, second, score in pairs),
+        },
+    )
+    plain = AlignmentTask(data=str(tmp_path / "table.tsv")).evaluate(encoder).figures()
+    task = AlignmentTask.check(data={"dataset": "stsb", "path": str(tmp_path), "split": "dev"})
+    assert task.evaluate(encoder).figures() == plain
+    assert plain["n"] == 2
+    columns = {"text_column": "sentence1", "pair_column": "sentence2"}
+    klue = MapTask.check(data={"dataset": "klue-sts", "path": str(tmp_path), "split": "dev"}, **columns)
+    assert klue.evaluate(encoder).figures() == MapTask(data=str(tmp_path / "table.tsv"), **columns).evaluate(encoder).figures()
+
+
+def test_alignment_reads_two_columns_of_one_dataset(encoder: Encoder, tmp_path: Path) -> None:
+    write_release(tmp_path, FLORES)
+    source = {"dataset": "flores-200", "path": str(tmp_path), "languages": ["en", "fr"], "split": "dev"}
+    figures = AlignmentTask.check(source=source, text_column="en", target_column="fr").evaluate(encoder).figures()
+    assert (figures["n"], figures["alignment"]) == (3, pytest.approx(0, abs=1e-12))
 
 
 @pytest.mark.parametrize("copy", ["laser", "xtreme"])
