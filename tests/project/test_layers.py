@@ -1,6 +1,7 @@
 """Who may import whom. The rooms of the library and their doors are described in docs/architecture.md."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -183,3 +184,11 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.returncode == 0, done.stderr
     assert "mine" in done.stdout
     assert done.stderr.split() == ["loaded"]
+
+
+def test_the_architecture_page_lists_every_package() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^  (\w+(?:\.py|/))", page, flags=re.MULTILINE))
+    folders = [ROOT / "miner", ROOT / "pipelines"]
+    entries = {f"{path.name}/" if path.is_dir() else path.name for folder in folders for path in folder.iterdir()}
+    assert {name for name in entries if not name.startswith(("_", "py.typed"))} - listed == set()
