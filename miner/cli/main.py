@@ -68,7 +68,7 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
 @click.group("miner", cls=Miner, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="miner")
 def main() -> None:
-    """Mine parallel sentences from text that nobody aligned.
+    """Mine translation pairs from monolingual text.
 
     Options after `--` are passed to Apache Beam, which runs the stages: `miner embed text.txt --output out -- --runner=FlinkRunner`.
     """
