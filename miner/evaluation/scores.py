@@ -1,6 +1,6 @@
 """Scores with the items they are computed from, so that the bootstrap can recompute them on samples of the items."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Protocol
@@ -16,10 +16,11 @@ Statistic = Callable[[Items], float]
 
 @dataclass(frozen=True, eq=False)
 class Score:
-    """The unweighted mean over groups, such as languages, of a statistic of their items."""
+    """The mean over groups, such as languages, of a statistic of their items."""
 
     groups: Mapping[str, Items]
     statistic: Statistic
+    is_weighted: bool = False  # by the items of a group
 
     @property
     def by_group(self) -> dict[str, float]:
@@ -27,7 +28,11 @@ class Score:
 
     @property
     def value(self) -> float:
-        return fmean(self.by_group.values())
+        return self.average(self.by_group.values())
+
+    def average(self, values: Iterable[float]) -> float:
+        """Return the mean of one value per group, in their order."""
+        return fmean(values, [len(items) for items in self.groups.values()] if self.is_weighted else None)
 
 
 class TaskResult(Protocol):

@@ -7,7 +7,6 @@ score itself.
 """
 
 from dataclasses import asdict, dataclass
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -66,7 +65,7 @@ def _resample(first: Score, second: Score, rng: np.random.Generator) -> tuple[fl
     for name, items in first.groups.items():
         rows = rng.integers(len(items), size=len(items))
         statistics.append((first.statistic(items[rows]), second.statistic(second.groups[name][rows])))
-    return fmean(value for value, _ in statistics), fmean(value for _, value in statistics)
+    return first.average(value for value, _ in statistics), second.average(value for _, value in statistics)
 
 
 def _interval(value: float, samples: Floats) -> Interval:

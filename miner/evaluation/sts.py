@@ -25,11 +25,11 @@ class StsResult:
     tracks: Mapping[str, Track]
 
     def _scores(self) -> dict[str, dict[str, Score]]:
-        """Return by correlation the `mean` over tracks, and that of `all` pairs pooled."""
+        """Return by correlation the `mean` over tracks, `wmean`, weighted by their pairs, and that of `all` pairs pooled."""
         pooled = {"all": np.concatenate(list(self.tracks.values()))}
         return {
-            average: {name: Score(groups, correlation) for name, correlation in CORRELATIONS.items()}
-            for average, groups in (("mean", self.tracks), ("all", pooled))
+            average: {name: Score(groups, correlation, average == "wmean") for name, correlation in CORRELATIONS.items()}
+            for average, groups in (("mean", self.tracks), ("wmean", self.tracks), ("all", pooled))
         }
 
     def figures(self) -> dict[str, Any]:
@@ -38,23 +38,18 @@ class StsResult:
         return {
             "tracks": {name: {"n": len(track), **{key: by_track[key][name] for key in by_track}} for name, track in self.tracks.items()},
             **{average: {name: score.value for name, score in scores.items()} for average, scores in averages.items()},
-            "wmean": {name: self._weighted_mean(values) for name, values in by_track.items()},
         }
-
-    def _weighted_mean(self, values: Mapping[str, float]) -> float:
-        """Return the mean over tracks of these values, weighted by the pairs of each."""
-        return float(np.average([values[name] for name in self.tracks], weights=[len(track) for track in self.tracks.values()]))
 
     def summary(self) -> str:
         figures = self.figures()
-        rows = {**figures["tracks"], **{average: figures[average] for average in ("mean", "wmean", "all") if len(self.tracks) > 1}}
-        num_pairs = {"mean": "", "all": str(sum(map(len, self.tracks.values())))}
+        rows = {**figures["tracks"], **{average: figures[average] for average in self._scores() if len(self.tracks) > 1}}
+        num_pairs = {"mean": "", "wmean": "", "all": str(sum(map(len, self.tracks.values())))}
         cells = {name: [str(row.get("n", num_pairs.get(name))), *(percent(row[key]) for key in CORRELATIONS)] for name, row in rows.items()}
         return table(["pairs", *CORRELATIONS], cells)
 
     def scores(self) -> dict[str, Score]:
         averages = self._scores()
-        return {f"Spearman, {name}": averages[name]["spearman"] for name in ("mean", "all") if name == "mean" or len(self.tracks) > 1}
+        return {f"Spearman, {name}": averages[name]["spearman"] for name in averages if name == "mean" or len(self.tracks) > 1}
 
 
 def evaluate(encoder: Encoder, task: StsTask) -> StsResult:

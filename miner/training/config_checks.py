@@ -148,6 +148,8 @@ def _check_cleaning(config: TrainConfig) -> None:
 def _check_towers(config: TrainConfig, encoder: TransformerSettings) -> None:
     if any(getattr(source, "swap", False) for source in config.data):
         raise ConfigError("data: swap mixes the sides that encoder.towers pair gives to two encoders; remove one of the two settings")
+    if config.evaluation and config.evaluation.metric == "bucc":
+        raise ConfigError("evaluation.metric bucc needs one encoder, and encoder.towers pair trains two; choose retrieval or sts")
     for code in (*(encoder.languages or ()), *(encoder.positive_languages or ())):
         languages.canonical(code)  # ConfigError
 

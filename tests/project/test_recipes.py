@@ -13,6 +13,7 @@ import yaml
 from command import miner
 
 from miner.config.base import load_yaml
+from miner.config.commands import EncoderSettings
 from miner.config.datasets import DatasetFiles
 from miner.datasets.registry import get_layout
 from miner.encoders import load_encoder
@@ -36,7 +37,7 @@ VARIANTS = {
     ],
     "mpcl/multiple.yaml": [["objective.0.form=in", "objective.0.rescale=false"]],
     "msimcse/unsupervised.yaml": [["objective.1={loss: mlm, weight: 0.1}", "training.gradient_cache=4"]],
-    "dual-momentum/parallel.yaml": [["encoder.towers=pair", "objective.0.momentum=0"]],
+    "dual-momentum/parallel.yaml": [["objective.0.momentum=0"]],
 }
 
 
@@ -98,7 +99,7 @@ def dataset_name(files: Any) -> str | None:
 def named_datasets(values: Any) -> Iterator[tuple[dict[str, Any], list[str]]]:
     """Yield each public dataset that a config names, and the columns that are read from it."""
     if isinstance(values, dict):
-        for key in ("files", "data", "source", "train", "test"):
+        for key in ("files", "data", "source", "train", "test", "decontaminate"):
             for named in values.get(key, []) if isinstance(values.get(key), list) else [values.get(key)]:
                 if isinstance(named, dict) and "dataset" in named:
                     columns = [values[name] for name in values if name.endswith("_column")]
@@ -142,7 +143,11 @@ def shrink_recipe(recipe: str, folder: Path) -> dict[str, Any]:
         values["encoder"] |= {"dim": 16, "spelling_buckets": 64, "vocabulary": {"size": 50}}
     else:
         values["encoder"]["model"] = str(tiny.save_transformer(folder / "model", layers=min_layers(values["encoder"])))
+        if "positive_model" in values["encoder"]:
+            values["encoder"]["positive_model"] = str(tiny.save_transformer(folder / "positive", layers=2, seed=1))
         values["encoder"]["max_tokens"] = min(values["encoder"]["max_tokens"], 24)
+    if "cleaning" in values:
+        values["cleaning"]["decontaminate"] = [str(tiny.write_tsv(folder / "evaluation.tsv", ["sentence1"], [["one two three"]]))]
     values["training"] = {**values["training"], "batch_size": 24, "steps": 3, "epochs": None}
     return values
 
@@ -175,7 +180,8 @@ def test_recipe_trains(recipe: str, changes: list[str], tmp_path: Path) -> None:
     options = [word for change in changes for word in ("--set", change)]
     result = miner("train", tmp_path / "recipe.yaml", "--output", tmp_path / "out", *options)
     assert result.exit_code == 0, (result.output, result.exception)
-    vectors = load_encoder(str(tmp_path / "out" / "encoder")).encode(["one two three", "eins zwei drei"])
+    settings = EncoderSettings(side="source" if "positive_model" in values["encoder"] else None)
+    vectors = load_encoder(str(tmp_path / "out" / "encoder"), settings).encode(["one two three", "eins zwei drei"])
     assert abs((vectors**2).sum(axis=1) - 1).max() < 1e-5
     lines = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
     assert any("loss" in line for line in lines)

@@ -106,6 +106,14 @@ def test_sts_equals_scipy_on_float64_cosines(toy_encoder: Path, tmp_path: Path) 
         assert figures["mean"][name] == pytest.approx((expected[0] + expected[1]) / 2, abs=1e-6)
         assert figures["wmean"][name] == pytest.approx((20 * expected[0] + 40 * expected[1]) / 60, abs=1e-6)
     assert figures["tracks"]["x-b"]["n"] == 40
+    task = StsTask(data=data, track_columns=("track",))
+    result = sts.evaluate(encoder, task)
+    assert [line.split()[:2] for line in result.summary().splitlines()[-3:]] == [
+        ["mean", f"{100 * figures['mean']['spearman']:.2f}"],
+        ["wmean", f"{100 * figures['wmean']['spearman']:.2f}"],
+        ["all", "60"],
+    ]
+    assert result.scores()["Spearman, wmean"].value == pytest.approx(figures["wmean"]["spearman"])
 
 
 class SentenceTransformerAdapter:
