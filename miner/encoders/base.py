@@ -36,9 +36,10 @@ class Encoder(Protocol):
 
 
 class EncodeCounts(threading.local):
-    """Number of tokens that a thread has encoded."""
+    """Numbers of tokens that a thread has encoded, and of texts that it has truncated."""
 
     tokens = 0
+    truncated_texts = 0
 
 
 @runtime_checkable
@@ -70,6 +71,7 @@ class FineTunable(Protocol):
 
     folder: Path
     recipe: ModelRecipe
+    num_positions: int | None  # maximum length that the model can read; None: unlimited
     max_tokens: int | None
     device: torch.device
     precision: str

@@ -71,6 +71,7 @@ class TransformerEncoder:
         self._needs_hidden_states = self._check_layers()
         self._layers = [parts.load_layer(layer, self.device) for layer in recipe.layers]
         self.dim = self._output_width()
+        self.num_positions = parts.count_positions(self._model)
         self.fingerprint = fingerprint(recipe, self.max_tokens)
         parts.move(self._model, self.device, self.precision)
         self._input_names = tuple(inspect.signature(self._model.forward).parameters)
@@ -105,6 +106,7 @@ class TransformerEncoder:
         prompted = [self.recipe.prompt + text for text in texts] if self.recipe.prompt else list(texts)
         truncation = {"truncation": True, "max_length": self.max_tokens} if self.max_tokens else {"truncation": False}
         tokens = self._tokenizer(prompted, padding=False, return_attention_mask=False, **truncation)
+        self.tally.truncated_texts += sum(parts.find_truncated(tokens, self.max_tokens))
         return {name: tokens[name] for name in ("input_ids", "token_type_ids") if name in tokens and name in self._input_names}
 
     def _encode_batch(self, tokens: dict[str, list[list[int]]], batch: Sequence[int]) -> Floats:

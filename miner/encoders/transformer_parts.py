@@ -115,7 +115,7 @@ def _prepend_lowercase(tokenizer: Any) -> None:
 
 def token_limit(recipe: ModelRecipe, max_tokens: int | None, tokenizer: Any, model: Any) -> int | None:
     """Return the number of tokens, special ones included, to which texts are truncated; None for no limit."""
-    num_positions = _num_positions(model)
+    num_positions = count_positions(model)
     if max_tokens is not None and num_positions is not None and max_tokens > num_positions:
         raise ConfigError(f"{recipe.folder}: the model has room for {num_positions} tokens, but max_tokens is {max_tokens}; lower it")
     model_limit = recipe.max_tokens or tokenizer.model_max_length
@@ -123,7 +123,18 @@ def token_limit(recipe: ModelRecipe, max_tokens: int | None, tokenizer: Any, mod
     return min(limits, default=None)
 
 
-def _num_positions(model: Any) -> int | None:
+def find_truncated(tokens: Any, max_tokens: int | None) -> list[bool]:
+    """Return for each text whether the tokenizer cut it to `max_tokens`.
+
+    A tokenizer without Rust backend does not tell; of its texts, those of exactly that length count too.
+    """
+    encodings = tokens.encodings
+    return [
+        len(ids) == max_tokens and (encodings is None or bool(encodings[row].overflowing)) for row, ids in enumerate(tokens["input_ids"])
+    ]
+
+
+def count_positions(model: Any) -> int | None:
     """Return the number of positions of the model; models like RoBERTa reserve those up to the padding index."""
     import torch
 

@@ -83,7 +83,7 @@ def _cross_encoder_logits(encoder: FineTunable, head: FirstTokenHead) -> Callabl
         model=str(encoder.folder),
         pooling=", ".join(recipe.pooling),
         head="mlp" if any(layer.kind == "Dense" for layer in recipe.layers) else "none",
-        max_tokens=encoder.max_tokens or MAX_PAIR_TOKENS,
+        inference_max_tokens=encoder.max_tokens or MAX_PAIR_TOKENS,
     )
     tower, head = Transformer(settings).to(encoder.device).eval(), head.to(encoder.device)
 

@@ -29,8 +29,9 @@ def predict(encoder: Encoder, task: PairClassificationTask, train_rows: Labelled
     with tempfile.TemporaryDirectory(prefix="miner-") as name:
         folder = Path(name)
         _write(folder / "train.tsv", train_rows)
-        trained = train(_config(encoder, task, train_rows, folder / "train.tsv"), str(folder / "run"))
-        settings = EncoderSettings(device=str(encoder.device), dtype=encoder.precision, max_tokens=encoder.max_tokens)
+        config = _config(encoder, task, train_rows, folder / "train.tsv")
+        trained = train(config, str(folder / "run"))
+        settings = EncoderSettings(device=str(encoder.device), dtype=encoder.precision, max_tokens=_max_tokens(encoder, task))
         return classifiers.load_saved(load_encoder(trained.encoder, settings)).predict(*test_rows.texts)
 
 
@@ -41,7 +42,8 @@ def _config(encoder: FineTunable, task: PairClassificationTask, rows: LabelledRo
             "kind": "transformer",
             "model": str(encoder.folder),
             "pooling": ", ".join(encoder.recipe.pooling),
-            "max_tokens": encoder.max_tokens or MAX_PAIR_TOKENS,
+            "max_tokens": _max_tokens(encoder, task),
+            "inference_max_tokens": _max_tokens(encoder, task),
         },
         data=[{"strategy": "labelled_pairs", "files": [str(path)], "columns": COLUMNS, "labels": labels}],
         objective=[{"loss": "classification"}],
@@ -58,6 +60,11 @@ def _config(encoder: FineTunable, task: PairClassificationTask, rows: LabelledRo
         },
     )
     return config
+
+
+def _max_tokens(encoder: FineTunable, task: PairClassificationTask) -> int:
+    """Return the limit of a pair. It does not depend on that of the encoder, which may have been trained on short sentences."""
+    return task.pair_tokens or min(MAX_PAIR_TOKENS, encoder.num_positions or MAX_PAIR_TOKENS)
 
 
 def _write(path: Path, rows: LabelledRows) -> None:

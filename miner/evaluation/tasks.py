@@ -202,6 +202,9 @@ class PairClassificationTask(ProbeTask):
     lr: float = pydantic.Field(2e-5, gt=0, description="Peak learning rate of fine-tuning.")
     batch_size: int = pydantic.Field(32, ge=1, description="Pairs per step of fine-tuning.")
     seed: int = pydantic.Field(0, ge=0, description="Seed of fine-tuning.")
+    pair_tokens: int | None = pydantic.Field(
+        None, ge=2, description="Truncate longer pairs in fine-tuning; by default, at 512 tokens or what the model can read."
+    )
 
     @pydantic.model_validator(mode="after")
     def _check_training(self) -> Self:

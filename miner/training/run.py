@@ -48,6 +48,8 @@ class TrainingResult:
     score: float | None  # best on held-out data
     sources: Mapping[str, SourceCounts] = field(default_factory=dict)  # how often each was seen, by title
     dropped: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # source -> reason -> rows, where data is cleaned
+    texts: int = 0  # encoded in training, over all views
+    cut_texts: int = 0  # of these, longer than the limit of training
 
     def summary(self) -> str:
         """Return a few lines to print."""
@@ -100,7 +102,8 @@ def _train(config: TrainConfig, folder: Path, resume: bool) -> TrainingResult:
         trainer.resume()
     progress = trainer.run(validation)
     counts = (progress.step, progress.examples, progress.loss, progress.best_score)
-    result = TrainingResult(str(folder / ENCODER), *counts, trainer.count_examples(), dropped)
+    texts = (progress.texts, progress.cut_texts)
+    result = TrainingResult(str(folder / ENCODER), *counts, trainer.count_examples(), dropped, *texts)
     if trainer.is_main_process:
         storage.write_json(str(folder / RESULT), asdict(result))
         for name in (WORK, CHECKPOINTS):

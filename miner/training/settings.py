@@ -56,7 +56,8 @@ class TransformerSettings(TrainSettings):
     inference_pooling: str | None = None  # pooling of the saved encoder and of dev scores; None: `pooling`
     head: Literal["none", "mlp"] = "none"  # mlp: a linear layer and tanh after pooling
     keep_head: bool = False  # save the head with the encoder
-    max_tokens: int = Field(32, ge=2)  # longer texts are truncated
+    max_tokens: int = Field(32, ge=2)  # longer texts are truncated in training
+    inference_max_tokens: int | None = Field(None, ge=2)  # limit of the saved encoder and of dev scores; None: the limit of the model
     towers: Literal["shared", "pair"] = "shared"  # pair: a second encoder for the positives
     positive_model: str | None = None  # model of the second encoder, which implies `towers: pair`; None: `model`
     languages: tuple[str, ...] | None = None  # languages of the anchors, recorded with two encoders

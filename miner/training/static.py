@@ -36,33 +36,36 @@ class PieceBags:
 
     flat: npt.NDArray[np.int32]
     bounds: Ints  # (n + 1,)
+    is_cut: npt.NDArray[np.bool_]  # (n,) whether a text was longer than the limit
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
 
     @classmethod
-    def from_lists(cls, pieces: Sequence[Sequence[int]], max_pieces: int) -> "PieceBags":
-        """Concatenate lists of pieces, each truncated to `max_pieces`."""
-        lengths = np.fromiter((min(len(ids), max_pieces) for ids in pieces), dtype=np.int64, count=len(pieces))
+    def from_lists(cls, pieces: Sequence[Sequence[int]], max_pieces: int | None) -> "PieceBags":
+        """Concatenate lists of pieces, each truncated to `max_pieces`, if given."""
+        full_lengths = np.fromiter(map(len, pieces), dtype=np.int64, count=len(pieces))
+        lengths = full_lengths if max_pieces is None else np.minimum(full_lengths, max_pieces)
         flat = np.fromiter(chain.from_iterable(ids[:max_pieces] for ids in pieces), dtype=np.int32, count=int(lengths.sum()))
-        return cls(flat, np.concatenate([[0], np.cumsum(lengths)]))
+        return cls(flat, np.concatenate([[0], np.cumsum(lengths)]), lengths < full_lengths)
 
     @classmethod
     def concatenate(cls, bags: Sequence["PieceBags"]) -> "PieceBags":
         lengths = np.concatenate([np.diff(part.bounds) for part in bags])
-        return cls(np.concatenate([part.flat for part in bags]), np.concatenate([[0], np.cumsum(lengths)]))
+        flat, is_cut = (np.concatenate([getattr(part, name) for part in bags]) for name in ("flat", "is_cut"))
+        return cls(flat, np.concatenate([[0], np.cumsum(lengths)]), is_cut)
 
     def take(self, rows: Ints) -> "PieceBags":
         """Return the texts of rows (m,)."""
         starts = self.bounds[rows]
         lengths = self.bounds[rows + 1] - starts
         bounds = np.concatenate([[0], np.cumsum(lengths)])
-        return PieceBags(self.flat[np.repeat(starts - bounds[:-1], lengths) + np.arange(lengths.sum())], bounds)
+        return PieceBags(self.flat[np.repeat(starts - bounds[:-1], lengths) + np.arange(lengths.sum())], bounds, self.is_cut[rows])
 
     def drop_pieces(self, dropout: float, random: np.random.Generator) -> "PieceBags":
         """Drop every piece with probability `dropout`."""
         kept = random.random(len(self.flat)) >= dropout
-        return PieceBags(self.flat[kept], np.concatenate([[0], np.cumsum(kept)])[self.bounds])
+        return PieceBags(self.flat[kept], np.concatenate([[0], np.cumsum(kept)])[self.bounds], self.is_cut)
 
 
 class PieceVectors(nn.Module):
@@ -112,6 +115,7 @@ def _train_or_load_pieces(datasets: Sequence[Dataset], settings: StaticSettings,
 class StaticModel(nn.Module):
     """Texts -> sums of piece vectors, not normalised. All training texts are tokenised once, on construction."""
 
+    LENGTH_SETTING = "encoder.max_pieces"
     MEMORY_ADVICE = "lower training.batch_size, encoder.dim or encoder.spelling_buckets"  # ends the out-of-memory error
 
     def __init__(self, datasets: Sequence[Dataset], settings: StaticSettings, seed: int, folder: Path) -> None:
@@ -138,17 +142,20 @@ class StaticModel(nn.Module):
         self.vectors = PieceVectors(pieces, buckets, own, shared)
 
     def _tokenize_dataset(self, dataset: Dataset) -> PieceBags:
-        return PieceBags.concatenate([self.tokenize(texts) for texts in dataset.texts.iter_chunks()])
+        return PieceBags.concatenate([self._tokenize(texts, self.settings.max_pieces) for texts in dataset.texts.iter_chunks()])
 
     def tokenize(self, texts: Sequence[str]) -> PieceBags:
-        """Tokenise texts without piece dropout, as the exported encoder does."""
+        """Tokenise texts without piece dropout and without a limit, as the exported encoder does."""
+        return self._tokenize(texts, None)
+
+    def _tokenize(self, texts: Sequence[str], max_pieces: int | None) -> PieceBags:
         pieces = self.processor.encode(list(texts), num_threads=storage.available_cores())
-        return PieceBags.from_lists(pieces, self.settings.max_pieces)
+        return PieceBags.from_lists(pieces, max_pieces)
 
     def tokenize_views(self, views: Sequence[View | MixedView], random: np.random.Generator) -> PieceBags:
         """Tokenise the texts of all views, concatenated, with piece dropout. Texts without augmentation were tokenised before."""
         bags = [
-            self.tokenize(part.read(random)[0]) if part.is_augmented else self.tokenized[id(part.texts)].take(part.rows)
+            self._tokenize(part.read(random)[0], self.max_length) if part.is_augmented else self.tokenized[id(part.texts)].take(part.rows)
             for view in views
             for part in view.parts
         ]

@@ -4,6 +4,7 @@ All randomness of a step derives from the seed, the step and the process. So a c
 that was stopped and resumed ends with the same weights as an uninterrupted one.
 """
 
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -27,6 +28,8 @@ from miner.training.validation import ValidationSet
 
 CHECKPOINTS, ENCODER = "checkpoints", "encoder"
 CLASSIFICATION = "classification"  # name of the first such loss of a config; later ones are numbered
+
+logger = logging.getLogger(__name__)
 
 
 class Trainer:
@@ -109,6 +112,7 @@ class Trainer:
         losses. It then backpropagates the gradients of its own leaves through its encoder.
         """
         step = TrainingStep(batch, self._encode_views(batch, stream, seed), self.accelerator)
+        self._count_texts(step)
         reseed(_combine_seeds(seed))  # so that the losses draw the same numbers in all processes
         losses = {name: (weight, term(step)) for name, (weight, term) in stream.terms.items()}
         loss = torch.stack([weight * value for weight, value in losses.values()]).sum()
@@ -116,6 +120,20 @@ class Trainer:
         self.accelerator.backward(loss / self.settings.accumulation)
         step.backward()
         return {"loss": loss.item(), **{name: value.item() for name, (_, value) in losses.items()}}
+
+    def _count_texts(self, step: TrainingStep) -> None:
+        """Count the texts of all processes, and those that were cut; warn of the first."""
+        tokens = [encoding.tokens for _, encoding in step.passes]
+        counts = torch.tensor([sum(map(len, tokens)), sum(int(part.is_cut.sum()) for part in tokens)])
+        if self.accelerator.num_processes > 1:
+            counts = self.accelerator.reduce(counts.to(self.accelerator.device), reduction="sum")
+        num_texts, num_cut = counts.tolist()
+        if num_cut and not self.progress.cut_texts and self.is_main_process:
+            tower = self.towers[0]
+            message = "%d of %d texts of a batch are longer than %s (%d) and cut in training; result.json counts them"
+            logger.warning(message, num_cut, num_texts, tower.LENGTH_SETTING, tower.max_length)
+        self.progress.texts += num_texts
+        self.progress.cut_texts += num_cut
 
     def _encode_views(self, batch: Batch, stream: Stream, seed: list[int]) -> list[tuple[list[str], EncodingPass]]:
         """Encode this process's part of the views that the losses use, each with its tower."""

@@ -27,15 +27,19 @@ class TrainingProgress:
     loss: float = math.nan  # of the last step
     best_score: float | None = None
     scores_since_best: int = 0
+    texts: int = 0  # encoded, over all views and processes
+    cut_texts: int = 0  # of these, longer than the limit of training
 
     def state(self) -> dict[str, Any]:
         """Return the progress under the keys that checkpoints use."""
         counts = {"step": self.step, "examples": self.examples, "loss": self.loss}
-        return {**counts, "best": self.best_score, "worse": self.scores_since_best}
+        texts = {"texts": self.texts, "cut_texts": self.cut_texts}
+        return {**counts, "best": self.best_score, "worse": self.scores_since_best, **texts}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "TrainingProgress":
-        return cls(state["step"], state["examples"], state["loss"], state["best"], state["worse"])
+        counts = (state.get("texts", 0), state.get("cut_texts", 0))  # missing in old checkpoints
+        return cls(state["step"], state["examples"], state["loss"], state["best"], state["worse"], *counts)
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,8 @@ class TrainingLog:
         if progress.step % self.log_every == 0 or progress.step == self.num_steps:
             means = {name: fmean(values) for name, values in self.pending_losses.items()}
             counts = {f"{name}/{title}": value for title, source in sources.items() for name, value in vars(source).items()}
-            self.write(progress.step, {**means, "lr": lr, "examples": progress.examples, "examples_per_second": rate, **counts})
+            counts |= {"examples": progress.examples, "cut_texts": progress.cut_texts}
+            self.write(progress.step, {**means, "lr": lr, "examples_per_second": rate, **counts})
             self.pending_losses.clear()
 
     def write(self, step: int, values: Mapping[str, float]) -> None:

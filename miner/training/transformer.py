@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -32,6 +33,7 @@ class Tokens:
 
     inputs: dict[str, list[list[int]]]  # input_ids and, for some models, token_type_ids
     lengths: Ints  # (n,)
+    is_cut: npt.NDArray[np.bool_]  # (n,) whether a text was longer than the limit
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -41,6 +43,7 @@ class Transformer(nn.Module):
     """Texts -> pooled vectors, not normalised."""
 
     # Ends the out-of-memory error.
+    LENGTH_SETTING = "encoder.max_tokens"
     MEMORY_ADVICE = "set training.gradient_cache (texts held at once) or lower it, or lower training.batch_size or encoder.max_tokens"
 
     def __init__(self, settings: TransformerSettings) -> None:
@@ -54,6 +57,7 @@ class Transformer(nn.Module):
         if self.tokenizer.pad_token_id is None:
             raise ConfigError(f"{settings.model}: its tokenizer has no padding token; choose another encoder.model")
         self.max_length = parts.token_limit(self.recipe, settings.max_tokens, self.tokenizer, self.model)
+        self._inference_max_length = parts.token_limit(self.recipe, settings.inference_max_tokens, self.tokenizer, self.model)
         pooling = settings.pooling or "+".join(self.recipe.pooling) or "cls"
         self.pooling, layer = self._resolve_pooling("pooling", pooling)
         if layer is not None:
@@ -124,20 +128,26 @@ class Transformer(nn.Module):
         return head
 
     def tokenize_views(self, views: Sequence[View | MixedView], random: np.random.Generator) -> Tokens:
-        """Tokenise the texts of all views, concatenated."""
-        parts = [self.tokenize(*part.read(random)) for view in views for part in view.parts]
-        inputs = {name: [row for tokens in parts for row in tokens.inputs[name]] for name in parts[0].inputs}
-        return Tokens(inputs, np.concatenate([tokens.lengths for tokens in parts]))
+        """Tokenise the texts of all views, concatenated, with the limit of training."""
+        tokenized = [self._tokenize(*part.read(random), self.max_length) for view in views for part in view.parts]
+        inputs = {name: [row for tokens in tokenized for row in tokens.inputs[name]] for name in tokenized[0].inputs}
+        lengths, is_cut = (np.concatenate([getattr(tokens, name) for tokens in tokenized]) for name in ("lengths", "is_cut"))
+        return Tokens(inputs, lengths, is_cut)
 
     def tokenize(self, texts: Sequence[str], partners: Sequence[str] | None = None) -> Tokens:
-        """Tokenise texts, or pairs of texts as one sequence each."""
+        """Tokenise texts, or pairs of texts as one sequence each, with the limit of the exported encoder."""
+        return self._tokenize(texts, partners, self._inference_max_length)
+
+    def _tokenize(self, texts: Sequence[str], partners: Sequence[str] | None, limit: int | None) -> Tokens:
         prompted = [self.recipe.prompt + text for text in texts] if self.recipe.prompt else list(texts)
         second = {} if partners is None else {"text_pair": list(partners)}
-        tokens = self.tokenizer(prompted, **second, truncation=True, max_length=self.max_length, return_attention_mask=False)
+        truncation: dict[str, Any] = {"truncation": False} if limit is None else {"truncation": True, "max_length": limit}
+        tokens = self.tokenizer(prompted, **second, **truncation, return_attention_mask=False)
         inputs: dict[str, list[list[int]]] = {
             name: tokens[name] for name in ("input_ids", "token_type_ids") if name in tokens and name in self._model_inputs
         }
-        return Tokens(inputs, np.array([len(ids) for ids in inputs["input_ids"]], dtype=np.int64))
+        lengths = np.array([len(ids) for ids in inputs["input_ids"]], dtype=np.int64)
+        return Tokens(inputs, lengths, np.array(parts.find_truncated(tokens, limit), dtype=bool))
 
     def split_chunks(self, tokens: Tokens, size: int | None) -> list[Ints]:
         """Return the rows of each chunk: texts of similar length, to save padding, longest first."""
@@ -170,7 +180,7 @@ class Transformer(nn.Module):
 
     def save(self, folder: Path) -> None:
         """Write the encoder in a format that miner, sentence-transformers and transformers load."""
-        recipe = ModelRecipe(folder, max_tokens=self.max_length, lower_case=self.recipe.lower_case, prompt=self.recipe.prompt)
+        recipe = ModelRecipe(folder, max_tokens=self._inference_max_length, lower_case=self.recipe.lower_case, prompt=self.recipe.prompt)
         with self.inference():
             head: Any = None if self.head is None else self.head[0]
             export.save(recipe, self.model, self.tokenizer, self.pooling, head)

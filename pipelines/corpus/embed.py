@@ -41,15 +41,17 @@ class EmbedResult:
     counts: Mapping[str, int]  # lines by outcome: lines = kept + empty + invalid + too_long, and duplicate = kept - unique
     seconds: Mapping[str, float]  # by stage
     set_aside: Mapping[str, str]  # skipped input or shard -> error
+    truncated_texts: int = 0  # longer than the limit of the encoder
 
     def summary(self) -> str:
         """Return a few lines to print."""
         outcomes = {name.replace("_", " "): count for name, count in self.counts.items() if name != "lines" and (count or name == "kept")}
         counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items())
         seconds = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in self.seconds.items())
+        truncated = f", {self.truncated_texts:,} truncated at the limit of the encoder" if self.truncated_texts else ""
         return (
             f"{self.counts['lines']:,} lines: {counts}\n"
-            f"{self.unique:,} unique sentences ({self.lang}) x {self.dim} dimensions in {self.output}\n{seconds}"
+            f"{self.unique:,} unique sentences ({self.lang}) x {self.dim} dimensions in {self.output}{truncated}\n{seconds}"
         )
 
     def figures(self) -> dict[str, Any]:
@@ -91,6 +93,7 @@ def run(config: EmbedConfig, options: Sequence[str] = (), sizes: IngestSizes = D
         counts=sentences.details["counts"],
         seconds=seconds,
         set_aside={**read_skipped(sentences), **{stage.path(name): error for name, error in read_skipped(embeddings).items()}},
+        truncated_texts=sum(shard.counts.get("truncated_texts", 0) for shard in embeddings.shards),
     )
 
 
@@ -121,7 +124,7 @@ class _EmbedTask(ShardTask):
     """Embed one shard of sentences."""
 
     uses_accelerator = True
-    processed_counts = frozenset({"tokens"})
+    processed_counts = frozenset({"tokens", "truncated_texts"})
 
     def __init__(self, output: str, settings: EncoderSettings, fingerprint: str) -> None:
         self.output = output
@@ -135,7 +138,7 @@ class _EmbedTask(ShardTask):
         schema = tables.embeddings_schema(self.encoder.dim, self.fingerprint)
         sentences = storage.open_parquet(storage.join(self.output, corpus.SENTENCES, name))
         embeddings = storage.parquet_writer(storage.join(self.output, corpus.EMBEDDINGS, name), schema)
-        tokens_before = self._count_tokens()
+        counts_before = self._read_counts()
         with sentences as file, embeddings as writer, background_thread() as submit:
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group, columns=["id", "text"])
@@ -144,10 +147,14 @@ class _EmbedTask(ShardTask):
                 extra = {"stage": corpus.EMBEDDINGS, "shard": name}
                 logger.info("%s: row group %d of %d encoded", name, group + 1, file.num_row_groups, extra=extra)
             rows = int(file.metadata.num_rows)
-        return rows, {"tokens": self._count_tokens() - tokens_before} if isinstance(self.encoder, CountsTokens) else {}
+        counts = {name: count - counts_before[name] for name, count in self._read_counts().items()}
+        return rows, {name: count for name, count in counts.items() if count or name == "tokens"}
 
-    def _count_tokens(self) -> int:
-        return self.encoder.tally.tokens if isinstance(self.encoder, CountsTokens) else 0
+    def _read_counts(self) -> dict[str, int]:
+        """Return the counts of this thread's encoder so far; nothing for an encoder that does not count."""
+        if not isinstance(self.encoder, CountsTokens):
+            return {}
+        return {"tokens": self.encoder.tally.tokens, "truncated_texts": self.encoder.tally.truncated_texts}
 
     def _write(self, writer: pq.ParquetWriter, sentences: pa.Table, vectors: npt.NDArray[np.float32]) -> None:
         """Write (n, dim) vectors with the ids of their sentences. Raises ModelError if one is not finite in float16."""

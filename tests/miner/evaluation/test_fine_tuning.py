@@ -136,3 +136,27 @@ def test_impossible_classification_is_an_error(model: Path, tmp_path: Path, toy_
     ):
         assert message in refused("eval", "pair-classification", *arguments, "--json", tmp_path / "f.json")
         assert not (tmp_path / "f.json").exists()
+
+
+def test_fine_tuning_has_a_limit_of_its_own(model: Path, tmp_path: Path) -> None:
+    """The word that decides the label is the eighth of the first text; the encoder itself reads 8 tokens."""
+    train, test = (
+        tiny.write_tsv(
+            tmp_path / f"{name}.tsv",
+            HEAD,
+            [(lang, " ".join([*["zero"] * 7, first]), second, label) for lang, first, second, label in rows([ENGLISH], count, seed)],
+        )
+        for name, count, seed in (("train", 160, 1), ("test", 80, 2))
+    )
+    config = {
+        "encoder": {"kind": "transformer", "model": str(model), "pooling": "cls", "inference_max_tokens": 8},
+        "data": [{"strategy": "unsupervised", "files": [str(train)], "columns": {"text": "sentence1"}}],
+        "objective": [{"loss": "info_nce"}],
+        "training": {"steps": 1, "batch_size": 2, "lr": 1e-9},
+    }
+    encoder = run.train(TrainConfig.check(**config), str(tmp_path / "short")).encoder
+    task = ("--train", train, "--test", test, "--encoder", encoder, "--epochs", 15, "--lr", "5e-3", *OPTIONS)
+    assert measure(tmp_path, *task)["languages"][ENGLISH]["accuracy"] == 1.0
+    assert measure(tmp_path, *task, "--pair-tokens", 8)["languages"][ENGLISH]["accuracy"] < 0.8
+    message = refused("eval", "pair-classification", *task, "--pair-tokens", 39)
+    assert "room for 38 tokens" in message

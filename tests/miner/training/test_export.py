@@ -56,7 +56,12 @@ def encode_with_transformers(folder: Path, pooling: str, texts: list[str]) -> np
 def test_exported_encoder_is_equal_in_all_libraries(folder: Path, pooling: str, head: str) -> None:
     tiny.save_transformer(folder / "model", dropout=0.0)
     values = config(folder, steps=1)
-    values["encoder"] |= {"pooling": pooling, "head": "none" if head == "none" else "mlp", "keep_head": head == "kept", "max_tokens": 9}
+    values["encoder"] |= {
+        "pooling": pooling,
+        "head": "none" if head == "none" else "mlp",
+        "keep_head": head == "kept",
+        "inference_max_tokens": 9,
+    }
     trainer = run.prepare(TrainConfig(**values), folder / "out")[0]
     trainer.export_encoders()
     texts = ["one two", "drei eins vier", "null", "nine " * 12]
