@@ -103,7 +103,7 @@ def test_alignment_is_a_table(task: dict[str, str], tmp_path: Path) -> None:
     page = report(tmp_path)
     assert page.texts["td"][:2] == ["alignment", "0.8125"]
     assert page.texts["td"][2:] == ["uniformity, source", "-3.0000", "uniformity, target", "-2.0000", "uniformity, mean", "-2.5000"]
-    assert any("1,000 lines" in text for text in page.texts["p"])
+    assert any("1,000 pairs" in text for text in page.texts["p"])
 
 
 def test_suite_shows_two_encoders_side_by_side(tmp_path: Path) -> None:
