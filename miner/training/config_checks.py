@@ -138,7 +138,8 @@ def _check_inference_pooling(config: TrainConfig) -> None:
 def _check_cleaning(config: TrainConfig) -> None:
     for source in config.data:
         views = source.views if isinstance(source, LabelledPairsSettings) else None
-        if source.strategy == "cross_lingual_nli" or (views is not None and views.full_translation + views.partial_translation > 0):
+        is_parallel = source.strategy in ("cross_lingual_nli", "paraphrases")
+        if is_parallel or (views is not None and views.full_translation + views.partial_translation > 0):
             raise ConfigError(
                 f"cleaning: row i of source {source.title!r} is the same example in every language, so no row can be dropped;"
                 " remove cleaning, and clean the files"

@@ -55,7 +55,9 @@ class ParaphraseStrategy:
         positives = self.rows[sentences, np.where(is_swapped, langs[0], langs[1]), columns].ravel()
         texts = self.dataset.texts
         positive_view = View(texts, positives, augmentation=self.augmentation)
-        return build_pair_batch(self.dataset.title, View(texts, anchors), positive_view, self.groups[:, pairs].ravel())
+        translations = tuple(texts.ids[self.rows[:, lang, pairs]].ravel() for lang in range(self.rows.shape[1]))
+        groups = self.groups[:, pairs].ravel()
+        return build_pair_batch(self.dataset.title, View(texts, anchors), positive_view, groups, translation_ids=translations)
 
     def _group_sentences(self, is_paraphrase: Mask) -> Ints:
         """Group sentences (2, pairs): equal texts and paraphrases, and their translations, are in one group."""

@@ -3,11 +3,13 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny
 from public_data import write_release
 from tiny import config
 
+from miner.errors import ConfigError
 from miner.training import run
 from miner.training.config import TrainConfig
 
@@ -52,5 +54,26 @@ def test_pawsx_is_read_as_downloaded(folder: Path) -> None:
     values["data"] = [{"strategy": "paraphrases", "files": files, "columns": COLUMNS}]
     values["objective"] = [{"loss": "label_contrast"}]
     trainer = run.prepare(TrainConfig(**values), folder / "out")[0]
-    (source,) = trainer.streams[0].sources
+    (source,) = trainer.streams[0].sources.values()
     assert source.num_examples == 2
+
+
+def test_paraphrases_are_mixed_with_other_sources(folder: Path) -> None:
+    """A batch holds pairs of both sources in proportion to their numbers; each paraphrase pair has two anchors."""
+    values = config(folder, steps=1, batch_size=8)
+    tiny.write_pairs(folder / "pairs.tsv", rows=16, seed=7)
+    paraphrases = {"strategy": "paraphrases", "files": [str(write_paraphrases(folder / "labelled.tsv", [0, 1] * 8))], "columns": COLUMNS}
+    values["data"].append(paraphrases)
+    values["objective"] = [{"loss": "label_contrast"}]
+    trainer = run.prepare(TrainConfig(**values), folder / "out")[0]
+    batch = trainer.streams[0].draw(np.random.default_rng(0))
+    assert len(batch) == len(batch.views["positive"]) == 4 + 2 * 4
+    assert np.isfinite(trainer.take_step(1e-3)["loss"])
+
+
+def test_rows_of_paraphrases_are_not_cleaned_one_by_one(folder: Path) -> None:
+    values = config(folder)
+    values["data"] = [{"strategy": "paraphrases", "files": [str(write_paraphrases(folder / "pairs.tsv", [0, 1]))], "columns": COLUMNS}]
+    values["cleaning"] = {"deduplicate": True}
+    with pytest.raises(ConfigError, match="so no row can be dropped"):
+        run.train(TrainConfig(**values), str(folder / "out"))
