@@ -27,8 +27,8 @@ from miner.training.config import TrainConfig
 from miner.training.trainer import CHECKPOINTS, ENCODER
 from pipelines.corpus import embed
 from pipelines.loop.select import GROUPS, PAIRS, SELECTION, VALIDATION, LanguagePair, MinedFolder, pair_name, select
+from pipelines.mining import default_threshold, mine
 from pipelines.mining import gold_pairs as golds
-from pipelines.mining import mine
 
 CORPORA, MINED, EVALUATION, BEGUN, SECONDS = "corpora", "mined", "evaluation.json", "begun.json", "seconds.json"
 # Everything that depends on the text of a round, except embeddings, which are kept by sentence id.
@@ -64,6 +64,7 @@ def run(config: LoopConfig, paths: RoundPaths, evaluation: EvaluationIndex, opti
     _discard_stale_outputs(config, folder)
     with _timed(folder, "embed"):
         corpora = {lang: _embed(config, lang, paths, options) for lang in config.corpora}
+    config = _with_threshold(config, open_corpus(next(iter(corpora.values()))).fingerprint)
     with _timed(folder, "mine"):
         mined = {langs: _mine(config, langs, corpora, paths, options) for langs in config.language_pairs}
     selection = storage.join(folder, SELECTION)
@@ -117,6 +118,12 @@ def _encoder_settings(config: LoopConfig, paths: RoundPaths, encoder: str) -> En
     """Return the runtime settings of an encoder: those of the start encoder, except the pooling, which a trained encoder stores."""
     changes = {"encoder": encoder, **({} if encoder == paths.start_encoder else {"pooling": None})}
     return config.start.part(EncoderSettings).model_copy(update=changes)
+
+
+def _with_threshold(config: LoopConfig, fingerprint: str) -> LoopConfig:
+    """Return the config with the threshold of all language pairs; a warning about the default one appears once per round."""
+    threshold = default_threshold.resolve(config.mining, config.mining.threshold, fingerprint)
+    return config.model_copy(update={"mining": config.mining.model_copy(update={"threshold": threshold})})
 
 
 def _mine(config: LoopConfig, langs: LanguagePair, corpora: Mapping[str, str], paths: RoundPaths, options: Sequence[str]) -> MinedFolder:

@@ -6,7 +6,7 @@ Finished stages are kept, so a run with another margin, retrieval, threshold or 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from miner import stages, storage
 from miner.config.commands import EngineSettings, FromCandidatesConfig, MineConfig
@@ -15,7 +15,7 @@ from miner.mining import writers
 from miner.mining.gold import GoldScores
 from miner.mining.thresholds import ThresholdChoice
 from pipelines.beam.runner import claim_output
-from pipelines.mining import auto_threshold, candidates, filter_pairs, gold_pairs, select_pairs
+from pipelines.mining import auto_threshold, candidates, default_threshold, filter_pairs, gold_pairs, select_pairs
 from pipelines.mining.auto_threshold import ThresholdChooser
 from pipelines.mining.candidates import DEFAULT_LIMITS, MiningLimits, SearchResult
 from pipelines.mining.deltas import BitextDelta
@@ -26,6 +26,8 @@ from pipelines.mining.select_pairs import STAGE, PairSelection, WrittenBitext
 from pipelines.search import engine as engine_module
 from pipelines.search.engine import NEIGHBOURS
 from pipelines.search.exact import SearchRequest
+
+Config = TypeVar("Config", MineConfig, FromCandidatesConfig)
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ def run(config: MineConfig, options: Sequence[str] = (), limits: MiningLimits = 
     choose_device(config.device)
     with claim_output(config.output):
         sides = open_sides(config, options)
+        config = _with_threshold(config, sides.source.fingerprint)
         gold = gold_pairs.resolve(gold_file, sides.source, sides.target) if gold_file else None
         chooser = auto_threshold.prepare(config, sides.source, sides.target, gold)
         start = time.perf_counter()
@@ -85,6 +88,7 @@ def run_from_candidates(config: FromCandidatesConfig, options: Sequence[str] = (
     gold_file = _check(config)
     search_result = candidates.open_search_result(config.candidates)
     with claim_output(config.output):
+        config = _with_threshold(config, search_result.source.fingerprint)
         gold = gold_pairs.resolve(gold_file, search_result.source, search_result.target) if gold_file else None
         chooser = auto_threshold.prepare(config, search_result.source, search_result.target, gold)
         return _select(PairSelection(search_result, config, config.output, options, limits), chooser, config.candidates, {})
@@ -98,6 +102,11 @@ def _check(config: PlantConfig) -> GoldFile | None:
     if storage.exists(storage.join(config.output, stages.MANIFEST)):
         stages.read_manifest(config.output, STAGE)
     return gold_file
+
+
+def _with_threshold(config: Config, fingerprint: str) -> Config:
+    """Return the config with its threshold or the default one, as `default_threshold.resolve` finds it for the encoder of a fingerprint."""
+    return config.model_copy(update={"threshold": default_threshold.resolve(config, config.threshold, fingerprint)})
 
 
 def _search(config: MineConfig, sides: CorpusPair, options: Sequence[str], limits: MiningLimits) -> SearchResult:

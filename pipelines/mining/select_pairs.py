@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from miner import stages, storage
-from miner.choices import MARGINS, RETRIEVALS
 from miner.config.commands import DecideSettings
 from miner.mining import writers
 from miner.mining.gold import GoldScores, Pairs, ResolvedGold, gold_scores
@@ -19,7 +18,7 @@ from miner.mining.thresholds import ThresholdChoice
 from miner.stages import Manifest, Shard
 from miner.tables import DROPPED_PAIRS
 from pipelines.beam.shuffle import ShuffleSteps
-from pipelines.mining import deltas, filter_pairs, match, sort_pairs
+from pipelines.mining import default_threshold, deltas, filter_pairs, match, sort_pairs
 from pipelines.mining.candidates import DEFAULT_LIMITS, MiningLimits, SearchResult
 from pipelines.mining.deltas import BitextDelta
 from pipelines.mining.filter_pairs import FilteredCandidates
@@ -131,8 +130,7 @@ def _threshold(settings: DecideSettings, choice: ThresholdChoice | None) -> floa
         return choice.threshold
     if settings.threshold is not None:
         return None if settings.threshold == -np.inf else float(settings.threshold)
-    uses_default = RETRIEVALS[settings.retrieval].uses_default_threshold
-    return MARGINS[settings.margin].default_threshold if uses_default else None
+    return default_threshold.find(settings)
 
 
 def _write_dropped(dropped: SortedPairs | None, settings: DecideSettings, output: str) -> None:

@@ -32,7 +32,7 @@ from pipelines.beam import metrics
 from pipelines.beam.retry import SKIPPED_KEY
 from pipelines.beam.runner import claim_output, uses_local_processes
 from pipelines.corpus import embed
-from pipelines.mining import inputs, mine
+from pipelines.mining import default_threshold, inputs, mine
 from pipelines.runs import scheduler, verify
 from pipelines.runs.scheduler import ScheduledTask
 from pipelines.search import build_index
@@ -137,6 +137,7 @@ class _RunTasks:
             if name in needed:
                 self._add_corpus(name)
         self.fingerprint = self._check_encoder()
+        self.threshold = default_threshold.resolve(config, config.threshold, self.fingerprint)  # warns once for all pairs
 
     def _add_corpus(self, name: str) -> None:
         """Open a corpus that is given as an embeddings directory, or prepare the settings to embed one given as text."""
@@ -244,7 +245,7 @@ class _RunTasks:
         sides = [self._find_index(name) if engine == "faiss" else self.folders[name] for name in self.pairs[pair]]
         parts = (EncoderSettings, EngineSettings, MatchSettings)
         settings = {name: value for part in parts for name, value in config.part(part)}
-        settings |= {"engine": engine, "k": config.k, "threshold": config.threshold}
+        settings |= {"engine": engine, "k": config.k, "threshold": self.threshold}
         return MineConfig(source=sides[0], target=sides[1], output=self.pair_folder(pair), **settings)
 
     def _find_index(self, name: str) -> str:

@@ -12,6 +12,7 @@ import dense
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import tiny
 from click.testing import CliRunner
 from command import miner, refused, told
 
@@ -276,3 +277,27 @@ class TestRerun:
         told("mine", source, other, "--output", output, "--threshold", "0.5")
         x = adversarial_sides()[0]
         assert pairs_in(output) == dense.mine(x, y, dense.ids(len(x), 0), dense.ids(50, 9), threshold=0.5)
+
+
+WARNING = "default threshold"
+
+
+def test_the_default_threshold_is_a_warning_for_another_encoder_than_the_builtin_one(tmp_path: Path) -> None:
+    model = tiny.save_transformer(tmp_path / "model")
+    (tmp_path / "a.txt").write_text("one two\nthree four\n")
+    (tmp_path / "b.txt").write_text("eins zwei\ndrei vier\n")
+    sides = ("mine", tmp_path / "a.txt", tmp_path / "b.txt", "--output")
+    by_model = ("--encoder", model, "--pooling", "mean")
+    warned = miner(*sides, tmp_path / "default", *by_model)
+    lines = [line for line in warned.stderr.splitlines() if WARNING in line]
+    assert warned.exit_code == 0
+    assert len(lines) == 1
+    assert all(part in lines[0] for part in ("1.2", "--threshold auto --planted known.tsv", "1.06"))
+    again = miner("mine", "--from-candidates", tmp_path / "default", "--output", tmp_path / "again", "--margin", "distance")
+    assert WARNING in again.stderr
+    assert "1.06" not in again.stderr  # a ratio
+    explicit = miner(*sides, tmp_path / "explicit", *by_model, "--threshold", MARGINS["ratio"].default_threshold)
+    assert WARNING not in explicit.stderr
+    assert contents(tmp_path / "explicit") == contents(tmp_path / "default")
+    assert WARNING not in miner(*sides, tmp_path / "all", *by_model, "--retrieval", "all").stderr
+    assert WARNING not in miner(*sides, tmp_path / "builtin").stderr

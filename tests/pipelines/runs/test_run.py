@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 import yaml
-from command import refused, told
+from command import miner, refused, told
 
 from miner.config.base import load_yaml
 from miner.config.runs import RunConfig
@@ -264,3 +264,11 @@ def test_an_unknown_setting_is_named(tmp_path: Path) -> None:
     config = write_config(tmp_path, output="out", corpora=CORPORA, pair="all")
     with pytest.raises(ConfigError, match="unknown setting 'pair'"):
         load_yaml(RunConfig, str(config))
+
+
+def test_the_default_threshold_of_another_encoder_is_one_warning_for_all_pairs(texts: Path, toy_encoder: Path, tmp_path: Path) -> None:
+    corpora = {lang: str(texts / f"{lang}.txt") for lang in LANGUAGES}
+    config = write_config(tmp_path, output=str(tmp_path / "out"), corpora=corpora, encoder=str(toy_encoder))
+    assert miner("run", config, "--dry-run").stderr.count("default threshold") == 1
+    assert miner("run", config).stderr.count("default threshold") == 1
+    assert "default threshold" not in miner("run", config, "--dry-run", "--set", "threshold=1.06").stderr
