@@ -131,7 +131,7 @@ def plant(planted: PlantedPairs, selection: PairSelection, config: PlantConfig, 
 def _embed(planted: PlantedPairs, side: int, corpus: Corpus, config: PlantConfig, options: Sequence[str]) -> Corpus:
     """Embed the planted sentences of a side, 0 or 1, under OUTPUT/planted."""
     output = storage.join(config.output, FOLDER, ("source", "target")[side])
-    text = storage.join(output, "planted.txt")
+    text = f"{output}.txt"  # beside the folder: an input inside the output is an error
     with storage.atomic(text) as handle:
         handle.write("".join(f"{line}\n" for line in planted.planted_texts(side)).encode())
     settings = {**dict(config.part(EncoderSettings)), "side": corpus.side}
