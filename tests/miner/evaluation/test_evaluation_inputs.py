@@ -97,7 +97,7 @@ def test_figures_have_the_keys_of_their_chart(task: str, toy_encoder: Path, tmp_
     assert result.exit_code == 0, result.output
     figures = json.loads(path.read_text())
     assert figures.pop("task") == task
-    assert figures.keys() == CHARTS[task].keys
+    assert figures.keys() >= CHARTS[task].keys  # those of files without a task; later versions add some
 
 
 def test_columns_are_named_or_numbered(tmp_path: Path) -> None:

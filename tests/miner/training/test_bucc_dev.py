@@ -92,5 +92,5 @@ def test_two_encoders_are_an_error() -> None:
         training={"steps": 1},
         evaluation={"metric": "bucc", "files": {"dataset": "bucc", "path": "bucc2018"}},
     )
-    with pytest.raises(ConfigError, match=r"bucc encodes both languages with one encoder; choose retrieval"):
+    with pytest.raises(ConfigError, match=r"bucc needs one encoder, and encoder.towers pair trains two; choose retrieval"):
         check(config)
