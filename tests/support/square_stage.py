@@ -10,6 +10,7 @@ from pathlib import Path
 from miner import stages, storage
 from miner.errors import DataError, StorageError
 from miner.stages import Stage
+from pipelines.beam.retry import RetryPolicy
 from pipelines.beam.runner import ShardTask
 
 EXPECTED_SQUARES = {stages.shard_name(index, 6, ".json"): index**2 for index in range(6)}
@@ -71,3 +72,7 @@ def read_squares(folder: Path) -> dict[str, int]:
 
 def read_processes(folder: Path) -> set[int]:
     return {storage.read_json(str(path))["process"] for path in folder.glob("part-*")}
+
+
+class TwoAttemptsTask(SquareTask):
+    retry_policy = RetryPolicy(attempts=2)

@@ -12,11 +12,10 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from square_stage import EXPECTED_SQUARES, PYTHONPATH, SquareTask, read_processes, read_squares, square_stage
+from square_stage import EXPECTED_SQUARES, PYTHONPATH, SquareTask, TwoAttemptsTask, read_processes, read_squares, square_stage
 
 from miner import stages
 from miner.errors import ConfigError, DataError, MinerError, StorageError
-from pipelines.beam.retry import RetryPolicy
 from pipelines.beam.runner import run_stage
 
 PROCESSES = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
@@ -35,10 +34,6 @@ if name := os.environ.get("WORKER_ID"):
 def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let worker processes import the project and tests/support."""
     monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
-
-
-class TwoAttemptsTask(SquareTask):
-    retry_policy = RetryPolicy(attempts=2)
 
 
 class LargeTask(SquareTask):
