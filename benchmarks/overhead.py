@@ -120,7 +120,7 @@ def bare(act: str, folder: Path) -> None:
     means = [scoring.means_of(*side) for side in zip(ids, (forward, backward), strict=True)]
     edges = scoring.forward_edges(ids[0], forward), scoring.backward_edges(ids[1], backward)
     found = matching.match(matching.rank(scoring.score(scoring.join(*edges, *means), "ratio", THRESHOLD)), "max")
-    with writers.tsv_writer(str(folder / "bare.tsv.gz")) as file:
+    with writers.text_writer(str(folder / "bare.tsv.gz")) as file:
         for margin, source, target in zip(found.margins, found.source_ids, found.target_ids, strict=True):
             file.write(f"{margin:.6f}\t{texts[0][source]}\t{texts[1][target]}\n")
 

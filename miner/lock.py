@@ -77,10 +77,11 @@ def read_owner(folder: str) -> LockOwner | None:
 
 @contextlib.contextmanager
 def hold(folder: str, heartbeat_seconds: float = HEARTBEAT_SECONDS) -> Iterator[None]:
-    """Hold the lock of a directory, which is created if missing.
+    """Hold the lock of a directory. It is created if missing, and then removed if the run fails before it writes a file.
 
     Raises StorageError if another run has the lock, or takes it over while this run does not write heartbeats.
     """
+    is_new, has_failed = not storage.exists(folder), True
     lock = _Lock.acquire(folder, heartbeat_seconds)
     progress_handler = ProgressHandler(lock.record_progress)
     logging.getLogger("pipelines").addHandler(progress_handler)
@@ -89,12 +90,15 @@ def hold(folder: str, heartbeat_seconds: float = HEARTBEAT_SECONDS) -> Iterator[
     try:
         yield
         lock.check()
+        has_failed = False
     except KeyboardInterrupt:
         lock.check()
         raise
     finally:
         logging.getLogger("pipelines").removeHandler(progress_handler)
         lock.release(thread)
+        if has_failed and is_new and not storage.files_below(folder):
+            storage.remove(folder)
 
 
 class _Lock:

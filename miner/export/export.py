@@ -48,7 +48,7 @@ def run(config: ExportConfig) -> ExportResult:
     """Export a bitext. DataError if nothing is left to export, or if the output holds files that are not those of an export."""
     pairs = open_pairs(config)
     previous_files = _check_output(config)
-    with _working_in(config.output):
+    with lock.hold(config.output):
         result, examples = _write(config, pairs)
         card = dataset_card(pairs, config, result.pairs, examples)
         with storage.atomic(storage.join(config.output, CARD)) as handle:
@@ -57,18 +57,6 @@ def run(config: ExportConfig) -> ExportResult:
         for name in set(previous_files) - {*result.files, CARD}:
             storage.remove(storage.join(config.output, name))
     return result
-
-
-@contextlib.contextmanager
-def _working_in(output: str) -> Iterator[None]:
-    """Lock the output directory; remove it if it is new and the export fails before it writes a file."""
-    is_new = not storage.exists(output)
-    try:
-        with lock.hold(output):
-            yield
-    finally:
-        if is_new and storage.exists(output) and not storage.files_below(output):
-            storage.remove(output)
 
 
 def _check_output(config: ExportConfig) -> list[str]:

@@ -1,8 +1,6 @@
 """Writers of the export formats: one class each, which takes batches of pairs and writes one split."""
 
 import contextlib
-import gzip
-import io
 import json
 import re
 from collections.abc import Iterator
@@ -14,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from miner import __version__, storage
+from miner.mining.writers import text_writer
 
 # Line breaks of str.splitlines and of other readers: a sentence with one would be two lines of a Moses file.
 LINE_BREAKS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
@@ -31,7 +30,7 @@ class SplitTarget:
     stack: contextlib.ExitStack  # closes what a writer opens; an error discards the files
 
     def open_text(self, name: str) -> TextIO:
-        return self.stack.enter_context(_text_file(storage.join(self.folder, name)))
+        return self.stack.enter_context(text_writer(storage.join(self.folder, name)))
 
     def open_parquet(self, name: str, schema: pa.Schema) -> pq.ParquetWriter:
         return self.stack.enter_context(storage.parquet_writer(storage.join(self.folder, name), schema))
@@ -45,18 +44,6 @@ class SplitWriter(Protocol):
     def __init__(self, target: SplitTarget) -> None: ...
 
     def write(self, batch: pa.Table) -> None: ...
-
-
-@contextlib.contextmanager
-def _text_file(uri: str) -> Iterator[TextIO]:
-    """Write UTF-8 text with LF line ends to a file, atomically; gzip without a time stamp if the name ends in .gz."""
-    with contextlib.ExitStack() as stack:
-        handle = stack.enter_context(storage.atomic(uri))
-        if uri.endswith(".gz"):
-            packed = stack.enter_context(gzip.GzipFile("", "wb", compresslevel=6, fileobj=handle, mtime=0))
-            yield stack.enter_context(io.TextIOWrapper(packed, encoding="utf-8", newline="\n"))
-        else:
-            yield stack.enter_context(io.TextIOWrapper(handle, encoding="utf-8", newline="\n"))
 
 
 def _one_line(text: str) -> str:

@@ -20,7 +20,6 @@ def assign_splits(source_ids: Ids, target_ids: Ids, sizes: tuple[int, int], seed
     """
     if sum(sizes) >= len(source_ids):
         raise ConfigError(f"--dev and --test take {sum(sizes):,} of {len(source_ids):,} pairs; leave some for training")
-    splits = np.zeros(len(source_ids), dtype=np.int8)
     groups = _groups(source_ids, target_ids)
     group_sizes = np.bincount(groups)
     order = np.random.default_rng(seed).permutation(len(group_sizes))
@@ -29,7 +28,7 @@ def assign_splits(source_ids: Ids, target_ids: Ids, sizes: tuple[int, int], seed
     for split, size in enumerate(sizes, start=1):
         chosen, start = _fill(group_sizes, order, start, size)
         group_splits[chosen] = split
-    splits[:] = group_splits[groups]
+    splits: npt.NDArray[np.int8] = group_splits[groups]
     return splits
 
 

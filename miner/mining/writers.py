@@ -33,7 +33,7 @@ def write_bitext(folder: str, row_groups: Iterable[pa.Table]) -> None:
 
     The row groups have the schema BITEXT and at most ROW_GROUP_PAIRS rows.
     """
-    with storage.parquet_writer(storage.join(folder, PARQUET), BITEXT) as writer, tsv_writer(storage.join(folder, TSV)) as text:
+    with storage.parquet_writer(storage.join(folder, PARQUET), BITEXT) as writer, text_writer(storage.join(folder, TSV)) as text:
         for table in row_groups:
             writer.write_table(rebuild_dictionaries(table, BITEXT))
             pairs = zip(*(table[name].to_pylist() for name in ("margin", "source_text", "target_text")), strict=True)
@@ -52,7 +52,7 @@ def rebuild_dictionaries(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 @contextlib.contextmanager
-def tsv_writer(uri: str) -> Iterator[TextIO]:
+def text_writer(uri: str) -> Iterator[TextIO]:
     """Open `uri` for atomic writing of lines, compressed if its name ends in .gz. The same lines give the same bytes."""
     with contextlib.ExitStack() as stack:
         handle: BinaryIO = stack.enter_context(storage.atomic(uri))

@@ -67,13 +67,8 @@ def train(config: TrainConfig, output: str, resume: bool = False) -> TrainingRes
     config_checks.check(config)
     folder = Path(output)
     _check_folder(folder)
-    is_new = not folder.exists()
-    try:
-        with lock.hold(output) if os.environ.get("RANK", "0") == "0" else contextlib.nullcontext():
-            return _train(config, folder, resume)
-    finally:
-        if is_new and folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
+    with lock.hold(output) if os.environ.get("RANK", "0") == "0" else contextlib.nullcontext():
+        return _train(config, folder, resume)
 
 
 def _check_folder(folder: Path) -> None:

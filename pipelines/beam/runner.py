@@ -106,13 +106,8 @@ def claim_output(output: str) -> Iterator[None]:
 
     Raises StorageError if another run holds the lock.
     """
-    is_new = not storage.exists(output)
-    try:
-        with lock.hold(output), _remove_empty_output(output):
-            yield
-    finally:
-        if is_new and not storage.names_in(output):
-            storage.remove(output)
+    with lock.hold(output), _remove_empty_output(output):
+        yield
 
 
 @contextlib.contextmanager

@@ -153,7 +153,7 @@ def _write_pairs(folder: str, selection: SelectedPairs, is_training: Bools, is_v
     if is_validation.any():
         table = selection.bitext.filter(pa.array(is_validation))
         rows = zip(table["source_text"].to_pylist(), table["target_text"].to_pylist(), strict=True)
-        with writers.tsv_writer(storage.join(folder, VALIDATION, f"{selection.name}.tsv")) as file:
+        with writers.text_writer(storage.join(folder, VALIDATION, f"{selection.name}.tsv")) as file:
             file.writelines(f"{source}\t{target}\n" for source, target in [("source", "target"), *rows])
 
 

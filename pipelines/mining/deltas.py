@@ -116,7 +116,7 @@ def write(before: str, output: str, deltas: Stage, options: Sequence[str], limit
     sorted_changes = sort_pairs.sort_rows(changes.uris, changes.rows, steps, limits)
     stem = before.rpartition("/")[2].removesuffix(BEFORE)
     tsv, parquet = f"{stem}.tsv.gz", f"{stem}.parquet"
-    with storage.parquet_writer(deltas.path(parquet), DELTA) as writer, writers.tsv_writer(deltas.path(tsv)) as text:
+    with storage.parquet_writer(deltas.path(parquet), DELTA) as writer, writers.text_writer(deltas.path(tsv)) as text:
         for table in sorted_changes.row_groups():
             writer.write_table(writers.rebuild_dictionaries(table, DELTA))
             rows = zip(*(table[name].to_pylist() for name in ("change", "margin", *TEXTS)), strict=True)

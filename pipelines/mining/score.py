@@ -262,7 +262,7 @@ def _write_scores(
     source, target = sides
     blocks = []
     num_done = 0
-    with writers.tsv_writer(config.output) as file:
+    with writers.text_writer(config.output) as file:
         for source_texts, target_texts in bitext.blocks(block_lines):
             lines = list(zip(source_texts, target_texts, strict=True))
             rows = np.flatnonzero([bool(source_text and target_text) for source_text, target_text in lines])
