@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 import pytest
-from command import miner, refused
+from command import error_of, miner
 
 from miner import __version__
 from miner.cli.main import COMMANDS, main
@@ -113,10 +113,10 @@ def test_invalid_text_is_one_line_and_leaves_no_output(
 ) -> None:
     path = bad_inputs(tmp_path)[name]
     out = tmp_path / "out"
-    assert message in refused("embed", path, "--encoder", toy_encoder, "--output", out, *options)
+    assert message in error_of("embed", path, "--encoder", toy_encoder, "--output", out, *options)
     assert not out.exists()
     out.mkdir()
-    assert message in refused("embed", path, "--encoder", toy_encoder, "--output", out, *options)
+    assert message in error_of("embed", path, "--encoder", toy_encoder, "--output", out, *options)
     assert list(out.iterdir()) == []
 
 
@@ -135,20 +135,20 @@ def test_invalid_text_is_one_line_and_leaves_no_output(
 def test_invalid_options_are_one_line_and_leave_no_output(
     text: Path, tmp_path: Path, toy_encoder: Path, options: list[str], message: str
 ) -> None:
-    assert message in refused("embed", text, "--encoder", toy_encoder, "--output", tmp_path / "out", *options)
+    assert message in error_of("embed", text, "--encoder", toy_encoder, "--output", tmp_path / "out", *options)
     assert not (tmp_path / "out").exists()
 
 
 def test_an_impossible_output_is_one_line(text: Path, toy_encoder: Path) -> None:
     for out in (text, text / "below"):
-        assert "Not a directory; choose another place" in refused("embed", text, "--encoder", toy_encoder, "--output", out)
+        assert "Not a directory; choose another place" in error_of("embed", text, "--encoder", toy_encoder, "--output", out)
     assert text.read_text() == "one two\nthree\none two\n"
 
 
 def test_output_of_other_settings_is_refused_in_one_line(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
     arguments = ["embed", text, "--encoder", toy_encoder, "--output", tmp_path / "out", "--lang"]
     assert miner(*arguments, "en").exit_code == 0
-    assert "made with lang 'eng_Latn', now 'deu_Latn'; choose another --output" in refused(*arguments, "de")
+    assert "made with lang 'eng_Latn', now 'deu_Latn'; choose another --output" in error_of(*arguments, "de")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mounts a small file system")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from command import miner, refused
+from command import error_of, miner
 from public_data import write_release
 
 from miner.datasets.registry import LAYOUTS
@@ -117,7 +117,7 @@ def test_convert_writes_scores_as_numbers(tmp_path: Path) -> None:
 def test_convert_leaves_no_file_where_a_row_cannot_be_read(tmp_path: Path) -> None:
     release = write_release(tmp_path, {"wiki1m_for_simcse.txt": b"One.\n" * 500_000 + b"\xff\n"})
     output = tmp_path / "rows.tsv"
-    assert refused("data", "convert", "wiki1m", release, "--output", output) == (
+    assert error_of("data", "convert", "wiki1m", release, "--output", output) == (
         f"{release}/wiki1m_for_simcse.txt:500001: not UTF-8; download the file again, or convert it"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["wiki1m_for_simcse.txt"]
@@ -125,19 +125,19 @@ def test_convert_leaves_no_file_where_a_row_cannot_be_read(tmp_path: Path) -> No
 
 def test_convert_refuses_other_extensions(release: Path, tmp_path: Path) -> None:
     for name in ("rows.csv", "rows.parquet.gz", "rows"):
-        message = refused("data", "convert", "paws-x", release, "--output", tmp_path / name)
+        message = error_of("data", "convert", "paws-x", release, "--output", tmp_path / name)
         assert message.startswith(f"{tmp_path / name}: unknown kind of file; name one that ends in .tsv, .jsonl")
 
 
 def test_convert_needs_a_split_where_there_are_several(tmp_path: Path) -> None:
     release = write_release(tmp_path, {"SICK_train.txt": "x\n", "SICK_trial.txt": "x\n"})
-    assert refused("data", "convert", "sick", release, "--output", tmp_path / "rows.tsv") == (
+    assert error_of("data", "convert", "sick", release, "--output", tmp_path / "rows.tsv") == (
         f"{release}/SICK_trial.txt: sick has the splits dev, train here; choose one as split, or all"
     )
 
 
 def test_unknown_dataset(tmp_path: Path) -> None:
-    assert refused("data", "show", "xnli2", tmp_path).startswith("unknown dataset 'xnli2'; one of bucc, bucc-sentences, cc-100")
+    assert error_of("data", "show", "xnli2", tmp_path).startswith("unknown dataset 'xnli2'; one of bucc, bucc-sentences, cc-100")
 
 
 @pytest.mark.parametrize("command", ["list", "show", "convert"])

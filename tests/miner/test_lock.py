@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from command import refused
+from command import error_of
 
 from miner import lock, storage
 from miner.errors import StorageError
@@ -191,5 +191,5 @@ def test_a_command_is_refused_in_one_line_and_changes_nothing(folder: str, tmp_p
     (tmp_path / "text.txt").write_text("one two\n")
     with lock.hold(folder):
         contents = {path: path.read_bytes() for path in Path(folder).iterdir()}
-        assert refused("embed", tmp_path / "text.txt", "--output", folder).startswith(f"{folder}: held by ")
+        assert error_of("embed", tmp_path / "text.txt", "--output", folder).startswith(f"{folder}: held by ")
         assert {path: path.read_bytes() for path in Path(folder).iterdir()} == contents

@@ -21,7 +21,7 @@ import pytest
 import yaml
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.dask.dask_runner import DaskOptions
-from command import refused
+from command import error_of
 from distributed.cli.dask_scheduler import main as dask_scheduler
 from distributed.cli.dask_worker import main as dask_worker
 
@@ -107,16 +107,16 @@ def unknown(options: list[str]) -> set[str]:
 def test_the_config_of_the_night_is_one_and_its_profiles_are_beams() -> None:
     config = load_yaml(RunConfig, str(DEPLOY / "schedule/nightly.yaml"))
     assert set(config.named_pairs()) == {"en-de", "en-fr"}
-    told = text("README.md")
+    output_of = text("README.md")
     for name in config.runner.profiles:
         assert unknown(list(config.runner.options(name))) == set(), name
-        assert name == "processes" or f"--profile {name}" in told
+        assert name == "processes" or f"--profile {name}" in output_of
     constants = ast.parse(text("schedule/miner_nightly.py")).body
     named = {node.targets[0].id: node.value.value for node in constants if isinstance(node, ast.Assign)}
     assert named["OUTPUT"] == config.output
     paths = {named["CONFIG"], *re.findall(r"miner run (\S+)", text("schedule/miner.service") + text("schedule/miner.cron"))}
     assert paths == {"/etc/miner/nightly.yaml"}
-    assert paths <= set(told.split())
+    assert paths <= set(output_of.split())
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "dataflow/Dockerfile"])
@@ -139,14 +139,14 @@ def test_images_are_made_of_what_is_there(name: str) -> None:
 
 
 def test_the_worker_image_has_the_versions_and_extras_of_the_project() -> None:
-    told = text("Dockerfile")
-    assert f"ARG BEAM={BEAM}\n" in told
+    output_of = text("Dockerfile")
+    assert f"ARG BEAM={BEAM}\n" in output_of
     assert f"_job_server:{BEAM}\n" in text("flink/docker-compose.yaml")
-    (extras,) = re.findall(r"\.\[(.+?)\]", told)
+    (extras,) = re.findall(r"\.\[(.+?)\]", output_of)
     for kind in ("cpu", "gpu"):
         assert set(extras.replace("${KIND}", kind).split(",")) <= set(PROJECT["optional-dependencies"])
-    python = re.search(r"^FROM python:(\d\.\d+)-", told, re.MULTILINE)[1]
-    assert f"apache/beam_python{python}_sdk" in told
+    python = re.search(r"^FROM python:(\d\.\d+)-", output_of, re.MULTILINE)[1]
+    assert f"apache/beam_python{python}_sdk" in output_of
     assert f"python{python.replace('.', '')}-template-launcher-base" in text("dataflow/Dockerfile")
     assert python >= PROJECT["requires-python"].removeprefix(">=")
     assert "miner" in PROJECT["scripts"]
@@ -183,8 +183,8 @@ def test_units_of_systemd_name_each_other() -> None:
 def test_the_dag_keeps_runs_apart_and_in_order() -> None:
     tree = ast.parse(text("schedule/miner_nightly.py"))
     (call,) = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "DAG")
-    told = {keyword.arg: keyword.value for keyword in call.keywords}
-    assert (ast.literal_eval(told["max_active_runs"]), ast.literal_eval(told["catchup"])) == (1, False)
+    output_of = {keyword.arg: keyword.value for keyword in call.keywords}
+    assert (ast.literal_eval(output_of["max_active_runs"]), ast.literal_eval(output_of["catchup"])) == (1, False)
     assert ast.unparse(tree).endswith("plan >> mine >> verify")
 
 
@@ -192,21 +192,21 @@ class TestTemplate:
     """The Flex Template."""
 
     def test_its_parameters_are_those_of_the_launcher(self) -> None:
-        told = json.loads(text("dataflow/metadata.json"))
-        assert {"name", "description", "parameters"} <= set(told)
+        output_of = json.loads(text("dataflow/metadata.json"))
+        assert {"name", "description", "parameters"} <= set(output_of)
         options = set(re.findall(r'add_argument\("--(\w+)"', text("dataflow/launch.py")))
-        assert {each["name"] for each in told["parameters"]} == options
-        for each in told["parameters"]:
+        assert {each["name"] for each in output_of["parameters"]} == options
+        for each in output_of["parameters"]:
             assert {"name", "label", "helpText"} <= set(each)
             assert all(re.compile(pattern) for pattern in each.get("regexes", []))
-        config = next(each for each in told["parameters"] if each["name"] == "config")
+        config = next(each for each in output_of["parameters"] if each["name"] == "config")
         assert re.fullmatch(config["regexes"][0], "gs://bucket/nightly.yaml")
         assert not config["isOptional"]
         assert "ENV FLEX_TEMPLATE_PYTHON_PY_FILE=/template/launch.py" in text("dataflow/Dockerfile")
 
     def test_a_config_that_cannot_be_fetched_is_one_line(self) -> None:
-        assert refused("run", "nowhere://bucket/run.yaml").startswith("nowhere://bucket/run.yaml: Protocol not known")
-        assert refused("run", "memory://bucket/run.yaml") == "memory://bucket/run.yaml: no such file"
+        assert error_of("run", "nowhere://bucket/run.yaml").startswith("nowhere://bucket/run.yaml: Protocol not known")
+        assert error_of("run", "memory://bucket/run.yaml") == "memory://bucket/run.yaml: no such file"
 
     def test_its_job_makes_the_run(self, toy_encoder: Path, tmp_path: Path) -> None:
         (tmp_path / "en.txt").write_text("one two\nthree\n")

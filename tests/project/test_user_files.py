@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from command import refused, told
+from command import error_of, output_of
 
 TEXT = "one two three\nfour five six\nseven eight nine\n"
 
@@ -12,7 +12,7 @@ TEXT = "one two three\nfour five six\nseven eight nine\n"
 @pytest.fixture
 def embedded(tmp_path: Path, toy_encoder: Path) -> Path:
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
-    told("embed", tmp_path / "text.txt", "--lang", "en", "--encoder", toy_encoder, "--output", tmp_path / "embedded")
+    output_of("embed", tmp_path / "text.txt", "--lang", "en", "--encoder", toy_encoder, "--output", tmp_path / "embedded")
     return tmp_path / "embedded"
 
 
@@ -25,7 +25,7 @@ def test_inputs_inside_the_output_are_refused(tmp_path: Path, toy_encoder: Path)
     folder.mkdir(parents=True)
     (folder / "part-a.txt").write_text(TEXT, encoding="utf-8")
     before = contents(tmp_path)
-    message = refused("embed", folder / "*.txt", "--lang", "en", "--encoder", toy_encoder, "--output", tmp_path / "corpus")
+    message = error_of("embed", folder / "*.txt", "--lang", "en", "--encoder", toy_encoder, "--output", tmp_path / "corpus")
     assert "part-a.txt: this input is inside --output" in message
     assert contents(tmp_path) == before
 
@@ -41,7 +41,7 @@ def test_an_output_with_other_files_is_refused(name: str, tmp_path: Path, toy_en
     }.items():
         folder.mkdir(parents=True)
         (folder / name).write_text("mine", encoding="utf-8")
-        assert f"contains {name}" in refused(*command)
+        assert f"contains {name}" in error_of(*command)
         assert contents(folder) == {name: b"mine"}
 
 
@@ -51,7 +51,7 @@ def test_a_rerun_removes_only_shards_that_it_wrote(tmp_path: Path, toy_encoder: 
         path.write_text("mine", encoding="utf-8")
     (tmp_path / "more.txt").write_text("ten one two\n", encoding="utf-8")
     texts = [tmp_path / name for name in ("text.txt", "more.txt")]
-    told("embed", *texts, "--lang", "en", "--encoder", toy_encoder, "--output", embedded)
+    output_of("embed", *texts, "--lang", "en", "--encoder", toy_encoder, "--output", embedded)
     assert [path.read_text(encoding="utf-8") for path in kept] == ["mine"] * 3
 
 
@@ -75,19 +75,19 @@ def test_training_refuses_a_folder_with_such_names_of_others(name: str, training
     output = tmp_path / "theirs"
     (output / name).mkdir(parents=True)
     (output / name / "notes").write_text("mine", encoding="utf-8")
-    assert f"contains {name}, but no train.json" in refused("train", training, "--output", output)
+    assert f"contains {name}, but no train.json" in error_of("train", training, "--output", output)
     (tmp_path / "pairs.tsv").unlink()
-    refused("train", training, "--output", output)
+    error_of("train", training, "--output", output)
     assert contents(output) == {f"{name}/notes": b"mine"}
 
 
 def test_training_that_fails_leaves_other_files_and_no_folder(training: Path, tmp_path: Path) -> None:
     (tmp_path / "pairs.tsv").unlink()
-    refused("train", training, "--output", tmp_path / "new")
+    error_of("train", training, "--output", tmp_path / "new")
     assert not (tmp_path / "new").exists()
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "notes").write_text("mine", encoding="utf-8")
-    refused("train", training, "--output", tmp_path / "old")
+    error_of("train", training, "--output", tmp_path / "old")
     assert contents(tmp_path / "old") == {"notes": b"mine"}
 
 
@@ -95,8 +95,8 @@ def test_two_trainings_do_not_share_a_folder(training: Path, tmp_path: Path) -> 
     from miner import lock
 
     with lock.hold(str(tmp_path / "out")):
-        assert "out" in refused("train", training, "--output", tmp_path / "out")
-    told("train", training, "--output", tmp_path / "out")
+        assert "out" in error_of("train", training, "--output", tmp_path / "out")
+    output_of("train", training, "--output", tmp_path / "out")
     assert (tmp_path / "out" / "encoder" / "miner.json").exists()
 
 
@@ -104,7 +104,7 @@ def test_figures_do_not_overwrite_an_input(tmp_path: Path, toy_encoder: Path) ->
     path = tmp_path / "text.txt"
     path.write_text(TEXT, encoding="utf-8")
     for given in (path, tmp_path / "*.txt"):
-        message = refused("embed", given, "--lang", "en", "--encoder", toy_encoder, "--output", tmp_path / "out", "--json", path)
+        message = error_of("embed", given, "--lang", "en", "--encoder", toy_encoder, "--output", tmp_path / "out", "--json", path)
         assert "this file is an input" in message
     assert path.read_text(encoding="utf-8") == TEXT
     assert not (tmp_path / "out").exists()

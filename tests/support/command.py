@@ -15,14 +15,14 @@ def miner(*arguments: object, stdin: bytes | None = None, report: bool = False) 
     return CliRunner().invoke(main, words, input=stdin)
 
 
-def told(*arguments: object, stdin: bytes | None = None) -> str:
+def output_of(*arguments: object, stdin: bytes | None = None) -> str:
     """What a command that succeeds prints."""
     result = miner(*arguments, stdin=stdin)
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
-def refused(*arguments: object, stdin: bytes | None = None) -> str:
+def error_of(*arguments: object, stdin: bytes | None = None) -> str:
     """The message of a command that cannot be done: status 1, one line on stderr, nothing printed."""
     result = miner(*arguments, stdin=stdin)
     assert isinstance(result.exception, SystemExit), result.exception

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import miner, refused
+from command import error_of, miner
 
 from miner.encoders import load_encoder, static
 from miner.evaluation.inputs import read_columns
@@ -115,4 +115,4 @@ def test_vectors_with_nan_or_infinity_are_an_error(task: str, number: float, toy
     vectors[encoder.pieces.piece_to_id("▁two")] = number
     static.save(tmp_path / "broken", vectors, (toy_encoder / "sentencepiece.model").read_bytes())
     command = ["eval", *TASKS[task](write(tmp_path, "tsv")), "--encoder", str(tmp_path / "broken")]
-    assert "NaN or infinite" in refused(*command)
+    assert "NaN or infinite" in error_of(*command)

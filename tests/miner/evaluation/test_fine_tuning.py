@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from command import miner, refused, told
+from command import error_of, miner, output_of
 from safetensors.torch import save_file
 
 from miner.errors import ModelError
@@ -93,13 +93,13 @@ def test_saved_classifier_is_tested_without_training(loss: str, model: Path, tmp
         assert figures["languages"][lang] == {**perfect, "majority": figures["languages"][lang]["majority"]}
     assert figures["languages"][ENGLISH]["majority"] < 0.7
     (tmp_path / "suite.yaml").write_text(f"data: {tmp_path}\ntasks: [{{task: pair-classification, test: test.tsv, lang_column: lang}}]\n")
-    table = told("eval", "suite", "--config", tmp_path / "suite.yaml", "--encoder", encoder)
+    table = output_of("eval", "suite", "--config", tmp_path / "suite.yaml", "--encoder", encoder)
     assert table.split()[1:] == ["pair-classification:", "accuracy", "1.0000"]
     unknown = tiny.write_tsv(tmp_path / "unknown.tsv", HEAD, [(ENGLISH, "one", "two", "neither")])
-    message = refused("eval", "pair-classification", "--test", unknown, "--encoder", encoder)
+    message = error_of("eval", "pair-classification", "--test", unknown, "--encoder", encoder)
     assert "the classifier does not know the label 'neither', only low, high" in message
     (encoder / f"{loss}.safetensors").write_bytes(b"broken")
-    assert "not a classifier from `miner train`" in refused("eval", "pair-classification", "--test", test, "--encoder", encoder)
+    assert "not a classifier from `miner train`" in error_of("eval", "pair-classification", "--test", test, "--encoder", encoder)
 
 
 def test_heads_survive_saving_and_loading(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_impossible_classification_is_an_error(model: Path, tmp_path: Path, toy_
         (("--train", train, "--test", train, "--fine-tune", "--epochs", "0", *pooled), "epochs: input should be greater than 0"),
         (("--train", train, "--test", train, "--fine-tune", "--lr", "1e12", *pooled), "the loss is"),
     ):
-        assert message in refused("eval", "pair-classification", *arguments, "--json", tmp_path / "f.json")
+        assert message in error_of("eval", "pair-classification", *arguments, "--json", tmp_path / "f.json")
         assert not (tmp_path / "f.json").exists()
 
 
@@ -158,5 +158,5 @@ def test_fine_tuning_has_a_limit_of_its_own(model: Path, tmp_path: Path) -> None
     task = ("--train", train, "--test", test, "--encoder", encoder, "--epochs", 15, "--lr", "5e-3", *OPTIONS)
     assert measure(tmp_path, *task)["languages"][ENGLISH]["accuracy"] == 1.0
     assert measure(tmp_path, *task, "--pair-tokens", 8)["languages"][ENGLISH]["accuracy"] < 0.8
-    message = refused("eval", "pair-classification", *task, "--pair-tokens", 39)
+    message = error_of("eval", "pair-classification", *task, "--pair-tokens", 39)
     assert "room for 38 tokens" in message

@@ -7,7 +7,7 @@ from pathlib import Path
 import bitexts
 import pyarrow.parquet as pq
 import pytest
-from command import miner, refused, told
+from command import error_of, miner, output_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,7 +31,7 @@ def mined(tmp_path: Path) -> Path:
 
 def export(mined: Path, name: str, *options: object) -> Path:
     output = mined.parent / f"{name}-export"
-    told("export", mined, "--output", output, "--format", name, *options)
+    output_of("export", mined, "--output", output, "--format", name, *options)
     return output
 
 
@@ -109,8 +109,8 @@ def test_card_states_languages_settings_and_splits(mined: Path) -> None:
 
 def test_rerun_replaces_the_files_of_the_export_before(mined: Path) -> None:
     output = mined.parent / "out"
-    told("export", mined, "--output", output, "--format", "moses", "--test", 1)
-    told("export", mined, "--output", output, "--format", "jsonl")
+    output_of("export", mined, "--output", output, "--format", "moses", "--test", 1)
+    output_of("export", mined, "--output", output, "--format", "jsonl")
     assert sorted(path.name for path in output.iterdir()) == ["README.md", "export.json", "train.jsonl"]
 
 
@@ -118,20 +118,20 @@ def test_an_output_with_other_files_is_refused_and_kept(mined: Path) -> None:
     output = mined.parent / "theirs"
     output.mkdir()
     (output / "README.md").write_text("mine", encoding="utf-8")
-    assert "not empty, and not an export" in refused("export", mined, "--output", output)
+    assert "not empty, and not an export" in error_of("export", mined, "--output", output)
     assert (output / "README.md").read_text(encoding="utf-8") == "mine"
 
 
 def test_bad_input_is_one_line_and_leaves_no_output(mined: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    assert "no such file" in refused("export", tmp_path / "nowhere", "--output", output)
-    assert "no pair passes the bounds" in refused("export", mined, "--output", output, "--threshold", 9)
-    assert "no column 'probability'" in refused("export", mined, "--output", output, "--min-probability", 0.9)
-    assert "leave some for training" in refused("export", mined, "--output", output, "--dev", 3, "--test", 2)
-    assert "unknown language code" in refused("export", mined, "--output", output, "--source-lang", "xx-yy-zz")
+    assert "no such file" in error_of("export", tmp_path / "nowhere", "--output", output)
+    assert "no pair passes the bounds" in error_of("export", mined, "--output", output, "--threshold", 9)
+    assert "no column 'probability'" in error_of("export", mined, "--output", output, "--min-probability", 0.9)
+    assert "leave some for training" in error_of("export", mined, "--output", output, "--dev", 3, "--test", 2)
+    assert "unknown language code" in error_of("export", mined, "--output", output, "--source-lang", "xx-yy-zz")
     data = (mined / "bitext.parquet").read_bytes()
     (mined / "bitext.parquet").write_bytes(data[: len(data) // 2])
-    assert "bitext.parquet" in refused("export", mined, "--output", output)
+    assert "bitext.parquet" in error_of("export", mined, "--output", output)
     assert not output.exists()
     assert miner("export", mined).exit_code == 2
 
@@ -139,8 +139,8 @@ def test_bad_input_is_one_line_and_leaves_no_output(mined: Path, tmp_path: Path)
 def test_a_parquet_file_without_manifest_needs_languages(mined: Path, tmp_path: Path) -> None:
     moved = tmp_path / "moved.parquet"
     moved.write_bytes((mined / "bitext.parquet").read_bytes())
-    assert "give --source-lang" in refused("export", moved, "--output", tmp_path / "out")
-    told("export", moved, "--output", tmp_path / "out", "--format", "moses", "--source-lang", "eng", "--target-lang", "zh-TW")
+    assert "give --source-lang" in error_of("export", moved, "--output", tmp_path / "out")
+    output_of("export", moved, "--output", tmp_path / "out", "--format", "moses", "--source-lang", "eng", "--target-lang", "zh-TW")
     assert (tmp_path / "out" / "train.zh-Hant").exists()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import miner, refused, told
+from command import error_of, miner, output_of
 from report_pages import HOSTILE_TEXTS, Page, write_figures, write_hostile_mined, write_mined, write_report
 
 from miner import stages, storage
@@ -126,7 +126,7 @@ def test_best_margins_are_those_of_every_source(toy_mined: Path) -> None:
 
 def test_mine_writes_a_report_unless_disabled(toy_mined: Path, tmp_path: Path) -> None:
     command = ("mine", "--from-candidates", toy_mined, "--output", tmp_path / "again")
-    assert "report.html" not in told(*command)
+    assert "report.html" not in output_of(*command)
     assert not (tmp_path / "again" / "report.html").exists()
     assert miner(*command, report=True).exit_code == 0
     titles = Page(tmp_path / "again" / "report.html").texts["h2"]
@@ -165,14 +165,14 @@ def test_broken_directory_is_an_error_in_one_line(broken: str, tmp_path: Path) -
     manifest["details"].pop(broken, None), manifest["config"].pop(broken, None)
     (folder / "manifest.json").write_text(json.dumps(manifest))
     before = sorted(tmp_path.iterdir())
-    assert str(folder) in refused("report", folder)
+    assert str(folder) in error_of("report", folder)
     assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize("folder", ["nowhere", "."])
 def test_directory_without_results_is_an_error(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert "nothing to show" in refused("report", folder)
+    assert "nothing to show" in error_of("report", folder)
     assert list(tmp_path.iterdir()) == []
 
 

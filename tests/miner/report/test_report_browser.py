@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command import told
+from command import output_of
 from report_pages import (
     HOSTILE_TEXTS,
     loop_figures,
@@ -113,7 +113,7 @@ def test_marks_are_stored_downloaded_and_read_back(chromium: Any, tmp_path: Path
     texts = [pairs.nth(row).locator(".text").all_text_contents() for row in marks]
     expected = {tuple(sentence_ids(pair).tolist()): mark == "right" for pair, mark in zip(texts, marks.values(), strict=True)}
     assert read_marks(str(tmp_path / "marks.tsv")).right == expected
-    told("eval", "bitext", folder, "--gold", tmp_path / "marks.tsv")
+    output_of("eval", "bitext", folder, "--gold", tmp_path / "marks.tsv")
     assert "Marks" in (folder / "report.html").read_text()
     page.locator("#clear").click()
     assert page.locator("output").text_content() == "0 of 40 marked"

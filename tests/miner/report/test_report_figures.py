@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command import miner, refused, told
+from command import error_of, miner, output_of
 from report_pages import HOSTILE_TEXTS, Page, classification_figures, loop_figures, suite_figures, write_figures, write_journal
 from scipy import stats
 
@@ -17,7 +17,7 @@ from miner.report.training import MAX_LINE_POINTS, thin
 
 
 def report(folder: Path) -> Page:
-    assert told("report", folder) == f"{folder}/report.html\n"
+    assert output_of("report", folder) == f"{folder}/report.html\n"
     return Page(folder / "report.html")
 
 
@@ -44,7 +44,7 @@ def test_thin_averages_neighbouring_points() -> None:
 @pytest.mark.parametrize("line", ["[1, 2]", "{}", '{"step": "one"}', "nothing", '{"step": 1, "loss": []}'])
 def test_malformed_journal_is_an_error(line: str, tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text('{"step": 1, "loss": 2}\n' + line + "\n")
-    assert "log.jsonl:2: not an entry of a training journal" in refused("report", tmp_path)
+    assert "log.jsonl:2: not an entry of a training journal" in error_of("report", tmp_path)
     assert not (tmp_path / "report.html").exists()
 
 
@@ -177,4 +177,4 @@ def test_loop_shows_its_rounds(tmp_path: Path) -> None:
 @pytest.mark.parametrize("figures", [[], {}, {"rounds": 3}, {"rounds": [], "start": {}, "best": "seed"}, {"rounds": [{}], "start": {}}])
 def test_malformed_loop_figures_are_an_error(figures: Any, tmp_path: Path) -> None:
     write_figures(tmp_path / "loop.json", figures)
-    assert "loop.json: not the figures of a loop" in refused("report", tmp_path)
+    assert "loop.json: not the figures of a loop" in error_of("report", tmp_path)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from command import miner, refused
+from command import error_of, miner
 from public_data import write_release
 
 from miner.config.datasets import DatasetFiles
@@ -144,5 +144,5 @@ def test_miner_train_reads_a_dataset_and_validates_on_one(folder: Path) -> None:
     assert (folder / "out" / "encoder").is_dir()
     config["data"] = [{"strategy": "parallel", "files": {**files, "dataset": "opus"}, "columns": columns}]
     (folder / "train.yaml").write_text(yaml.safe_dump(config))
-    message = refused("train", folder / "train.yaml", "--output", folder / "other")
+    message = error_of("train", folder / "train.yaml", "--output", folder / "other")
     assert message.startswith("unknown dataset 'opus'; one of bucc")

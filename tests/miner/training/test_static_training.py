@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from command import miner, refused
+from command import error_of, miner
 from safetensors.torch import load_file
 from tiny import sentence, write_tsv
 
@@ -184,7 +184,7 @@ def test_invalid_configs_are_reported_in_one_line(data: Path, tmp_path: Path, ch
 def test_data_without_pairs_is_rejected(tmp_path: Path, group: list[int], langs: list[str], message: str) -> None:
     pq.write_table(pa.table({"group": group, "lang": langs, "text": ["one", "zwei"]}), tmp_path / "groups.parquet")
     (tmp_path / "config.yaml").write_text(CONFIG.format(data=tmp_path / "groups.parquet"))
-    assert message in refused("train", tmp_path / "config.yaml", "--output", tmp_path / "out")
+    assert message in error_of("train", tmp_path / "config.yaml", "--output", tmp_path / "out")
 
 
 def test_pieces_of_a_killed_run_are_not_reused_with_other_settings(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

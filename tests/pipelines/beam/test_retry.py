@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from command import miner, refused
+from command import error_of, miner
 
 from miner import stages, storage
 from miner.errors import ConfigError, DataError, StorageError
@@ -178,7 +178,7 @@ class TestRun:
 
     def test_strict_makes_broken_files_fatal(self, texts: Path, toy_encoder: Path) -> None:
         settings = write_config(texts, toy_encoder)
-        assert f"{texts}/en/1.txt.gz: truncated or not .gz" in refused("run", settings, "--strict")
+        assert f"{texts}/en/1.txt.gz: truncated or not .gz" in error_of("run", settings, "--strict")
         assert not list(texts.glob("out/**/manifest.json"))
 
     def test_a_corpus_that_cannot_be_read_is_skipped(self, texts: Path, toy_encoder: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import refused, told
+from command import error_of, output_of
 
 from miner import stages
 from miner.config.commands import Filters, PairFilters, SentenceFilters
@@ -35,7 +35,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 def embed(inputs: list[Path], output: Path, encoder: Path, *options: object) -> str:
     """Run `miner embed` and return its summary."""
-    return told("embed", *inputs, "--output", output, "--encoder", encoder, *options)
+    return output_of("embed", *inputs, "--output", output, "--encoder", encoder, *options)
 
 
 def rows(folder: Path) -> list[tuple[object, ...]]:
@@ -158,19 +158,19 @@ class TestErrors:
         ],
     )
     def test_invalid_filter_option(self, option: str, message: str, inputs: list[Path], tmp_path: Path) -> None:
-        assert message in refused("embed", *inputs, "--output", tmp_path / "out", "--filter", option)
+        assert message in error_of("embed", *inputs, "--output", tmp_path / "out", "--filter", option)
         assert not (tmp_path / "out").exists()
 
     def test_output_of_other_filters_is_refused(self, inputs: list[Path], toy_encoder: Path, tmp_path: Path) -> None:
         embed(inputs, tmp_path / "out", toy_encoder, "--filter", "letters=0.5")
         command = ("embed", *inputs, "--output", tmp_path / "out", "--encoder", toy_encoder)
-        assert "made with filter letters 0.5, now None" in refused(*command)
-        assert "made with filter letters 0.5, now 0.4" in refused(*command, "--filter", "letters")
-        assert "made with collapse False, now True" in refused(*command, "--filter", "letters=0.5", "--collapse")
+        assert "made with filter letters 0.5, now None" in error_of(*command)
+        assert "made with filter letters 0.5, now 0.4" in error_of(*command, "--filter", "letters")
+        assert "made with collapse False, now True" in error_of(*command, "--filter", "letters=0.5", "--collapse")
 
     def test_filters_that_drop_every_sentence(self, inputs: list[Path], toy_encoder: Path, tmp_path: Path) -> None:
         options = ("--encoder", toy_encoder, "--filter", "min_words=20", "--keep-dropped")
-        message = refused("embed", *inputs, "--output", tmp_path / "out", *options)
+        message = error_of("embed", *inputs, "--output", tmp_path / "out", *options)
         assert "the filters drop every sentence (12 lines, 1 empty, 11 few words); relax their bounds" in message
         assert not (tmp_path / "out").exists()
 
@@ -182,7 +182,7 @@ def test_missing_language_identifier_is_reported_before_any_work(
     monkeypatch.setitem(sys.modules, "py3langid.langid", None)  # as if the extra were not installed
     load_identifier.cache_clear()
     name = "language" if command == "embed" else "languages"
-    assert "pip install 'bitext-miner[langid]'" in refused(command, *inputs, "--output", tmp_path / "out", "--filter", name)
+    assert "pip install 'bitext-miner[langid]'" in error_of(command, *inputs, "--output", tmp_path / "out", "--filter", name)
     assert not (tmp_path / "out").exists()
 
 

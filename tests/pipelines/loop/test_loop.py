@@ -16,7 +16,7 @@ import pytest
 import torch
 import yaml
 from click.testing import Result
-from command import miner, refused
+from command import error_of, miner
 from tiny import NUMBERS, numbers, save_transformer, sentence, write_pairs, write_tsv
 
 from miner import storage
@@ -325,5 +325,5 @@ INVALID_CONFIGS = {
 @pytest.mark.parametrize("case", INVALID_CONFIGS)
 def test_invalid_configs_are_reported_before_anything_is_written(case: str, data: Path, tmp_path: Path) -> None:
     changes, message = INVALID_CONFIGS[case]
-    assert message in refused("loop", write_config(tmp_path, loop_config(data, **changes)), "--output", tmp_path / "out")
+    assert message in error_of("loop", write_config(tmp_path, loop_config(data, **changes)), "--output", tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import refused, told
+from command import error_of, output_of
 from dense import one_to_one
 
 from miner.config.commands import PairFilters
@@ -52,21 +52,21 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "en.txt").write_text(ENGLISH)
     (folder / "de.txt").write_text(GERMAN)
     sides = (folder / "en.txt", folder / "de.txt", "--source-lang", "en", "--target-lang", "de")
-    told("mine", *sides, "--output", folder / "plain", "--threshold", "0")
+    output_of("mine", *sides, "--output", folder / "plain", "--threshold", "0")
     return folder / "plain"
 
 
 def test_dropped_copy_makes_room_for_the_translation(plain: Path, tmp_path: Path) -> None:
     copy, translation = (("Berlin is the capital of Germany.", line) for line in GERMAN.splitlines()[:2])
     assert copy in pairs_in(plain)
-    told("mine", "--from-candidates", plain, "--output", tmp_path, "--threshold", "0", "--filter", "copies")
+    output_of("mine", "--from-candidates", plain, "--output", tmp_path, "--threshold", "0", "--filter", "copies")
     assert translation in pairs_in(tmp_path)
     assert copy not in pairs_in(tmp_path)
 
 
 def test_dropped_candidates_are_counted_and_written(plain: Path, tmp_path: Path) -> None:
     arguments = ("--from-candidates", plain, "--output", tmp_path / "out", "--threshold", "0", "--keep-dropped")
-    printed = told("mine", *arguments, "--filter", "copies", "--filter", "numbers", "--json", tmp_path / "figures.json")
+    printed = output_of("mine", *arguments, "--filter", "copies", "--filter", "numbers", "--json", tmp_path / "figures.json")
     table = pq.read_table(tmp_path / "out/dropped.parquet")
     assert table.schema.names == DROPPED_PAIRS.names
     dropped = {(row["source_text"], row["target_text"]): (row["reason"], row["score"]) for row in table.to_pylist()}
@@ -80,14 +80,16 @@ def test_dropped_candidates_are_counted_and_written(plain: Path, tmp_path: Path)
     assert {shard["name"]: shard["rows"] for shard in manifest["shards"]}["dropped.parquet"] == len(table)
     assert f"dropped: 1 near copy, {len(table) - 1} numbers disagree" in printed
     before = contents(tmp_path / "out")
-    told("mine", *arguments, "--filter", "copies", "--filter", "numbers")
+    output_of("mine", *arguments, "--filter", "copies", "--filter", "numbers")
     assert contents(tmp_path / "out") == before
-    told("mine", *arguments[:-1])  # without --keep-dropped and filters
+    output_of("mine", *arguments[:-1])  # without --keep-dropped and filters
     assert set(contents(tmp_path / "out")) == set(OUTPUTS[:3])
 
 
 def test_filters_that_drop_nothing_give_the_same_bitext(plain: Path, tmp_path: Path) -> None:
-    told("mine", "--from-candidates", plain, "--output", tmp_path, "--threshold", "0", "--filter", "length_ratio=100", "--keep-dropped")
+    output_of(
+        "mine", "--from-candidates", plain, "--output", tmp_path, "--threshold", "0", "--filter", "length_ratio=100", "--keep-dropped"
+    )
     for name in ("bitext.tsv.gz", "bitext.parquet"):
         assert (tmp_path / name).read_bytes() == (plain / name).read_bytes()
     assert pq.read_table(tmp_path / "dropped.parquet").schema.names == DROPPED_PAIRS.names
@@ -96,7 +98,7 @@ def test_filters_that_drop_nothing_give_the_same_bitext(plain: Path, tmp_path: P
 
 @pytest.mark.parametrize("option", ["letters=0.2", "colour", "length_ratio=inf"])
 def test_invalid_filter_is_an_error(option: str, plain: Path, tmp_path: Path) -> None:
-    message = refused("mine", "--from-candidates", plain, "--output", tmp_path / "out", "--filter", option)
+    message = error_of("mine", "--from-candidates", plain, "--output", tmp_path / "out", "--filter", option)
     assert option.partition("=")[0] in message
     assert not (tmp_path / "out").exists()
 
@@ -122,7 +124,7 @@ def test_pairs_equal_those_of_filtering_all_candidates_first(tmp_path: Path) -> 
         lines = (EXAMPLES / f"{name}.txt").read_text(encoding="utf-8").splitlines()[:400]
         (tmp_path / f"{name}.txt").write_text("\n".join(lines), encoding="utf-8")
     sides = (tmp_path / "en.txt", tmp_path / "de.txt", "--source-lang", "en", "--target-lang", "de")
-    told("mine", *sides, "--output", tmp_path / "all", "--retrieval", "all")
+    output_of("mine", *sides, "--output", tmp_path / "all", "--retrieval", "all")
     table = pq.read_table(tmp_path / "all/bitext.parquet")
     bounds = {"copies": 0.1, "junk": 0.3, "numbers": 0.0, "length_ratio": 1.3, "hubs": 3.5}
     ids = [table[name].to_numpy() for name in ("source_id", "target_id")]
@@ -136,7 +138,7 @@ def test_pairs_equal_those_of_filtering_all_candidates_first(tmp_path: Path) -> 
     options = [word for name, bound in bounds.items() for word in ("--filter", f"{name}={bound}")]
     runs = {"selected": ("--from-candidates", tmp_path / "all"), "sharded": (*sides, "--shards", 3)}
     for name, arguments in runs.items():
-        told("mine", *arguments, "--output", tmp_path / name, "--threshold", "0.9", *options)
+        output_of("mine", *arguments, "--output", tmp_path / name, "--threshold", "0.9", *options)
         bitext = pq.read_table(tmp_path / name / "bitext.parquet")
         assert set(zip(bitext["source_id"].to_pylist(), bitext["target_id"].to_pylist(), strict=True)) == expected
     selected, sharded = (gzip.decompress((tmp_path / name / "bitext.tsv.gz").read_bytes()) for name in runs)

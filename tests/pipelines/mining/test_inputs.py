@@ -10,9 +10,9 @@ import pytest
 from miner.encoders import load_encoder
 
 
-def refused(*arguments: object, output: Path, stdin: bytes | None = None) -> str:
+def mine_error(*arguments: object, output: Path, stdin: bytes | None = None) -> str:
     """Return the error message; nothing is written."""
-    message = command.refused("mine", *arguments, "--output", output, stdin=stdin)
+    message = command.error_of("mine", *arguments, "--output", output, stdin=stdin)
     assert not output.exists()
     return message
 
@@ -32,7 +32,7 @@ def corpus(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_unknown_language(side: str, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
     options = (f"--{side}-lang", "klingonese", "--encoder", toy_encoder)
-    assert "unknown language code 'klingonese'" in refused(*texts, *options, output=tmp_path / "out")
+    assert "unknown language code 'klingonese'" in mine_error(*texts, *options, output=tmp_path / "out")
 
 
 @pytest.mark.parametrize("text_first", [True, False])
@@ -40,19 +40,19 @@ def test_text_and_vectors_of_another_encoder(
     text_first: bool, texts: tuple[Path, Path], corpus: Path, toy_encoder: Path, tmp_path: Path
 ) -> None:
     sides = (texts[0], corpus) if text_first else (corpus, texts[0])
-    message = refused(*sides, "--encoder", toy_encoder, output=tmp_path / "out")
+    message = mine_error(*sides, "--encoder", toy_encoder, output=tmp_path / "out")
     assert f"{corpus} was embedded by test-1" in message
     assert load_encoder(str(toy_encoder)).fingerprint in message
 
 
 def test_standard_input_without_a_sentence(texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
-    message = refused(texts[0], "-", "--encoder", toy_encoder, output=tmp_path / "out", stdin=b"\n \n")
+    message = mine_error(texts[0], "-", "--encoder", toy_encoder, output=tmp_path / "out", stdin=b"\n \n")
     assert "-: no sentence in 2 lines" in message
 
 
 def test_bad_line_late_in_the_second_text(texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
     texts[1].write_bytes(b"un deux\n" * 200_000 + b"\xff\n")
-    message = refused(*texts, "--strict", "--encoder", toy_encoder, output=tmp_path / "out")
+    message = mine_error(*texts, "--strict", "--encoder", toy_encoder, output=tmp_path / "out")
     assert "fr.txt:200001: not UTF-8" in message
 
 
@@ -60,7 +60,7 @@ def test_bad_line_late_in_the_second_text(texts: tuple[Path, Path], toy_encoder:
 def test_missing_shard(table: str, corpus: Path, tmp_path: Path) -> None:
     shard = corpus / table / "part-00001-of-00002.parquet"
     shard.unlink()
-    assert f"{shard}: this shard is missing; run the same `miner embed` again" in refused(corpus, corpus, output=tmp_path / "out")
+    assert f"{shard}: this shard is missing; run the same `miner embed` again" in mine_error(corpus, corpus, output=tmp_path / "out")
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_other_files_in_the_output_are_kept(sides: tuple[Path, Path], tmp_path: 
 
 
 def test_missing_file(texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
-    message = refused(texts[0], tmp_path / "missing.txt", "--encoder", toy_encoder, output=tmp_path / "out")
+    message = mine_error(texts[0], tmp_path / "missing.txt", "--encoder", toy_encoder, output=tmp_path / "out")
     assert "missing.txt: no such file" in message
 
 
@@ -89,32 +89,32 @@ def test_missing_file(texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Pat
 def test_empty_text(text: bytes, empty: str, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_bytes(text)
     sides = [texts[0], tmp_path / "empty.txt"]
-    message = refused(*(sides if empty == "target" else sides[::-1]), "--encoder", toy_encoder, output=tmp_path / "out")
+    message = mine_error(*(sides if empty == "target" else sides[::-1]), "--encoder", toy_encoder, output=tmp_path / "out")
     assert "empty.txt: no sentence in the text" in message
 
 
 def test_empty_corpus(sides: tuple[Path, Path], tmp_path: Path) -> None:
     empty = dense.write_corpus(tmp_path / "nothing", dense.ids(0, 0), np.zeros((0, 16), np.float16))
-    assert "nothing: has no sentences" in refused(sides[0], empty, output=tmp_path / "out")
+    assert "nothing: has no sentences" in mine_error(sides[0], empty, output=tmp_path / "out")
 
 
 @pytest.mark.parametrize("table", ["embeddings", "sentences"])
 def test_truncated_shard(table: str, sides: tuple[Path, Path], tmp_path: Path) -> None:
     shard = sides[1] / table / "part-00000-of-00001.parquet"
     shard.write_bytes(shard.read_bytes()[:-100])
-    assert f"{shard}: not a complete Parquet file" in refused(*sides, output=tmp_path / "out")
+    assert f"{shard}: not a complete Parquet file" in mine_error(*sides, output=tmp_path / "out")
 
 
 def test_vectors_of_different_encoders(sides: tuple[Path, Path], tmp_path: Path) -> None:
     other = dense.write_corpus(tmp_path / "z", dense.ids(9, 2), dense.unit(9, 16, 2), fingerprint="test-2")
-    message = refused(sides[0], other, output=tmp_path / "out")
+    message = mine_error(sides[0], other, output=tmp_path / "out")
     assert "test-1" in message
     assert "test-2" in message
 
 
 def test_vectors_of_different_dimensions(sides: tuple[Path, Path], tmp_path: Path) -> None:
     other = dense.write_corpus(tmp_path / "z", dense.ids(9, 2), dense.unit(9, 24, 2))
-    message = refused(sides[0], other, output=tmp_path / "out")
+    message = mine_error(sides[0], other, output=tmp_path / "out")
     assert "16 dimensions" in message
     assert "24" in message
 
@@ -124,12 +124,12 @@ def test_vectors_that_are_not_finite(value: float, sides: tuple[Path, Path], tmp
     vectors = dense.unit(9, 16, 2)
     vectors[5, 3] = value
     broken = dense.write_corpus(tmp_path / "z", dense.ids(9, 2), vectors)
-    assert "not finite" in refused(sides[0], broken, output=tmp_path / "out")
+    assert "not finite" in mine_error(sides[0], broken, output=tmp_path / "out")
 
 
 def test_folder_that_is_no_corpus(sides: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    assert "neither a text nor a finished folder" in refused(sides[0], tmp_path / "folder", output=tmp_path / "out")
+    assert "neither a text nor a finished folder" in mine_error(sides[0], tmp_path / "folder", output=tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_folder_that_is_no_corpus(sides: tuple[Path, Path], tmp_path: Path) -> N
 def test_invalid_gold(gold: str | None, message: str, sides: tuple[Path, Path], tmp_path: Path) -> None:
     if gold is not None:
         (tmp_path / "gold.tsv").write_text(gold)
-    assert message in refused(*sides, "--gold", tmp_path / "gold.tsv", output=tmp_path / "out")
+    assert message in mine_error(*sides, "--gold", tmp_path / "gold.tsv", output=tmp_path / "out")
 
 
 def test_gold_line_after_the_end(texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_gold_line_after_the_end(texts: tuple[Path, Path], toy_encoder: Path, tm
     gold.write_text("1\t1\n3\t1\n")
     for text in texts:
         command.told("embed", text, "--output", tmp_path / text.stem, "--encoder", toy_encoder)
-    message = refused(tmp_path / "en", tmp_path / "fr", "--gold", gold, output=tmp_path / "out")
+    message = mine_error(tmp_path / "en", tmp_path / "fr", "--gold", gold, output=tmp_path / "out")
     assert "there is no line 3" in message
     assert "ends at line 2" in message
 
@@ -162,12 +162,12 @@ def test_gold_line_after_the_end(texts: tuple[Path, Path], toy_encoder: Path, tm
     "options", [("--k", "0"), ("--shards", "0"), ("--device", "abacus"), ("--threshold", "nan"), ("--threshold", "inf")]
 )
 def test_options_out_of_range(options: tuple[str, str], sides: tuple[Path, Path], tmp_path: Path) -> None:
-    assert options[0][2:] in refused(*sides, *options, output=tmp_path / "out")
+    assert options[0][2:] in mine_error(*sides, *options, output=tmp_path / "out")
 
 
 def test_output_of_another_stage(sides: tuple[Path, Path], tmp_path: Path) -> None:
     indexed = tmp_path / "indexed"
     command.told("index", sides[0], "--output", indexed)
     before = sorted(indexed.rglob("*"))
-    assert "contains index" in command.refused("mine", *sides, "--output", indexed)
+    assert "contains index" in command.error_of("mine", *sides, "--output", indexed)
     assert sorted(indexed.rglob("*")) == before

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import tiny
 from click.testing import CliRunner
-from command import miner, refused, told
+from command import error_of, miner, output_of
 
 from miner.choices import MARGINS, RETRIEVALS
 from miner.cli.main import main
@@ -69,7 +69,7 @@ def test_pairs_equal_the_dense_reference(sides: str, tmp_path: Path) -> None:
     x, y = SIDES[sides]()
     x_ids, y_ids = dense.ids(len(x), 2), dense.ids(len(y), 3)
     source, target = dense.write_corpus(tmp_path / "x", x_ids, x), dense.write_corpus(tmp_path / "y", y_ids, y)
-    told("mine", source, target, "--output", tmp_path / "out", "--threshold", "-5")
+    output_of("mine", source, target, "--output", tmp_path / "out", "--threshold", "-5")
     assert pairs_in(tmp_path / "out") == dense.mine(x, y, x_ids, y_ids, threshold=-5)
 
 
@@ -81,7 +81,7 @@ def test_every_margin_and_retrieval_equals_the_dense_reference(margin: str, tmp_
     source, target = dense.write_corpus(tmp_path / "x", x_ids, x, shards=3), dense.write_corpus(tmp_path / "y", y_ids, y, shards=2)
     for retrieval in RETRIEVALS:
         options = ("--margin", margin, "--retrieval", retrieval, "--k", 3)
-        told("mine", source, target, "--output", tmp_path / "out", *options)
+        output_of("mine", source, target, "--output", tmp_path / "out", *options)
         threshold = -np.inf if retrieval == "all" else MARGINS[margin].default_threshold
         assert pairs_in(tmp_path / "out") == dense.mine(x, y, x_ids, y_ids, 3, margin, retrieval, threshold)
 
@@ -91,7 +91,7 @@ def test_empty_shards_are_mined(tmp_path: Path) -> None:
     x_ids, y_ids = dense.ids(len(x), 2), dense.ids(len(y), 3)
     source = dense.write_corpus(tmp_path / "x", x_ids, x, shards=2, row_group_rows=7)
     target = dense.write_corpus(tmp_path / "y", y_ids[:3], y[:3], shards=5, row_group_rows=7)
-    told("mine", source, target, "--output", tmp_path / "out", "--threshold", "-5")
+    output_of("mine", source, target, "--output", tmp_path / "out", "--threshold", "-5")
     assert pairs_in(tmp_path / "out") == dense.mine(x, y[:3], x_ids, y_ids[:3], threshold=-5)
 
 
@@ -122,7 +122,7 @@ def text_run(texts: dict[str, Path], toy_encoder: Path, tmp_path_factory: pytest
     """Return the output folder, the figures and the summary."""
     folder = tmp_path_factory.mktemp("text-run")
     options = ("--gold", texts["gold.tsv"], "--json", folder / "figures.json", "--source-lang", "en", "--target-lang", "fr")
-    printed = told("mine", texts["en.txt"], texts["fr.txt"], "--output", folder / "out", "--encoder", toy_encoder, *options)
+    printed = output_of("mine", texts["en.txt"], texts["fr.txt"], "--output", folder / "out", "--encoder", toy_encoder, *options)
     return folder / "out", json.loads((folder / "figures.json").read_text()), printed
 
 
@@ -178,7 +178,7 @@ def test_bitext_is_sorted_and_has_files_and_lines(texts: dict[str, Path], text_r
 def test_text_keeps_quotes_and_loses_tabs(toy_encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text('one "two, ""three\tfour"\none two\n')
     (tmp_path / "b.txt").write_text("un 'deux trois quatre\nsept huit\n")
-    told("mine", tmp_path / "a.txt", tmp_path / "b.txt", "--output", tmp_path / "out", "--encoder", toy_encoder, "--threshold", "1")
+    output_of("mine", tmp_path / "a.txt", tmp_path / "b.txt", "--output", tmp_path / "out", "--encoder", toy_encoder, "--threshold", "1")
     assert rows_in(tmp_path / "out")[0][1:] == ['one "two, ""three four"', "un 'deux trois quatre"]
 
 
@@ -197,25 +197,27 @@ def test_embedded_and_indexed_sides_give_the_pairs_of_their_text(
     embedded, indexed = tmp_path / "embedded", tmp_path / "indexed"
     assert miner("embed", texts["en.txt"], "--output", embedded, "--encoder", toy_encoder, "--shards", 3).exit_code == 0
     assert miner("index", text_run[0] / "target", "--output", indexed).exit_code == 0
-    told("mine", embedded, indexed, "--output", tmp_path / "out")
+    output_of("mine", embedded, indexed, "--output", tmp_path / "out")
     assert pairs_in(tmp_path / "out") == pairs_in(text_run[0])
 
 
 def test_standard_input_can_be_a_side(
     texts: dict[str, Path], text_run: tuple[Path, dict[str, Any], str], toy_encoder: Path, tmp_path: Path
 ) -> None:
-    told("mine", "-", text_run[0] / "target", "--output", tmp_path / "out", "--encoder", toy_encoder, stdin=texts["en.txt"].read_bytes())
+    output_of(
+        "mine", "-", text_run[0] / "target", "--output", tmp_path / "out", "--encoder", toy_encoder, stdin=texts["en.txt"].read_bytes()
+    )
     assert pairs_in(tmp_path / "out") == pairs_in(text_run[0])
 
 
 def test_standard_input_cannot_be_both_sides(tmp_path: Path) -> None:
-    assert "both standard input" in refused("mine", "-", "-", "--output", tmp_path / "out")
+    assert "both standard input" in error_of("mine", "-", "-", "--output", tmp_path / "out")
 
 
 def test_corpus_mined_against_itself_pairs_each_sentence_with_itself(tmp_path: Path) -> None:
     ids = dense.ids(40, 0)
     corpus = dense.write_corpus(tmp_path / "x", ids, dense.unit(40, 16, 0))
-    told("mine", corpus, corpus, "--output", tmp_path / "out")
+    output_of("mine", corpus, corpus, "--output", tmp_path / "out")
     assert {(source, target) for _, source, target in pairs_in(tmp_path / "out")} == {
         (sentence_id, sentence_id) for sentence_id in ids.tolist()
     }
@@ -229,7 +231,7 @@ class TestRerun:
         """Return source, target and the output of a first run."""
         folder, vectors = tmp_path_factory.mktemp("first"), zip("xy", adversarial_sides(), strict=True)
         sides = [dense.write_corpus(folder / name, dense.ids(len(v), i), v, shards=2) for i, (name, v) in enumerate(vectors)]
-        told("mine", *sides, "--output", folder / "out")
+        output_of("mine", *sides, "--output", folder / "out")
         return sides[0], sides[1], folder / "out"
 
     @pytest.fixture
@@ -241,17 +243,17 @@ class TestRerun:
         source, target, output = first
         before = contents(output)
         shards = {path: path.stat().st_mtime_ns for path in output.rglob("part-*.parquet")}
-        told("mine", source, target, "--output", output)
+        output_of("mine", source, target, "--output", output)
         assert contents(output) == before
         assert {path: path.stat().st_mtime_ns for path in output.rglob("part-*.parquet")} == shards
-        told("mine", source, target, "--output", tmp_path / "elsewhere")
+        output_of("mine", source, target, "--output", tmp_path / "elsewhere")
         assert contents(tmp_path / "elsewhere") == before
 
     def test_other_settings_of_the_selection_give_the_bytes_of_a_new_run(self, first: tuple[Path, Path, Path], tmp_path: Path) -> None:
         source, target, output = first
         options = ("--margin", "distance", "--retrieval", "intersection", "--threshold", "0.01")
-        told("mine", source, target, "--output", output, *options)
-        told("mine", source, target, "--output", tmp_path / "fresh", *options)
+        output_of("mine", source, target, "--output", output, *options)
+        output_of("mine", source, target, "--output", tmp_path / "fresh", *options)
         assert contents(output) == contents(tmp_path / "fresh")
 
     def test_stopped_run_resumes(self, first: tuple[Path, Path, Path]) -> None:
@@ -261,20 +263,20 @@ class TestRerun:
             (output / name).unlink()
         for name in ("candidates/part-00001-of-00002.parquet", "neighbours/forward/part-00000-of-00002.parquet"):
             (output / name).write_bytes((output / name).read_bytes()[:100])
-        told("mine", source, target, "--output", output)
+        output_of("mine", source, target, "--output", output)
         assert contents(output) == before
 
     def test_another_k_is_an_error_that_names_both_values(self, first: tuple[Path, Path, Path]) -> None:
         source, target, output = first
         before = contents(output)
-        assert "k 4, now 5" in refused("mine", source, target, "--output", output, "--k", 5)
+        assert "k 4, now 5" in error_of("mine", source, target, "--output", output, "--k", 5)
         assert contents(output) == before
 
     def test_other_sides_are_mined_again(self, first: tuple[Path, Path, Path], tmp_path: Path) -> None:
         source, _, output = first
         y = dense.unit(50, 16, 8)
         other = dense.write_corpus(tmp_path / "other", dense.ids(50, 9), y)
-        told("mine", source, other, "--output", output, "--threshold", "0.5")
+        output_of("mine", source, other, "--output", output, "--threshold", "0.5")
         x = adversarial_sides()[0]
         assert pairs_in(output) == dense.mine(x, y, dense.ids(len(x), 0), dense.ids(50, 9), threshold=0.5)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import command
 import pytest
-from command import miner, told
+from command import miner, output_of
 
 from miner.choices import MARGINS
 from miner.config.commands import ScoreConfig
@@ -18,7 +18,7 @@ FRENCH = ["un deux", "trois quatre", "six huit", "deux trois", "neuf dix", "neuf
 
 
 def scored(output: Path, *arguments: object) -> list[list[str]]:
-    told("score", *arguments, "--output", output)
+    output_of("score", *arguments, "--output", output)
     assert not Path(f"{output}.work").exists()
     data = output.read_bytes()
     return [line.split("\t") for line in (gzip.decompress(data) if output.suffix == ".gz" else data).decode().splitlines()]
@@ -37,13 +37,13 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def candidates(texts: tuple[Path, Path], toy_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Mine the texts with k as large as they are."""
     output = tmp_path_factory.mktemp("candidates") / "mined"
-    told("mine", *texts, "--output", output, "--encoder", toy_encoder, "--k", 9)
+    output_of("mine", *texts, "--output", output, "--encoder", toy_encoder, "--k", 9)
     return output
 
 
 def mined(output: Path, *arguments: object) -> dict[tuple[str, str], str]:
     """Return the margin of every pair, as `miner mine` computes it."""
-    told("mine", *arguments, "--output", output, "--retrieval", "all")
+    output_of("mine", *arguments, "--output", output, "--retrieval", "all")
     rows = [line.split("\t") for line in gzip.decompress((output / "bitext.tsv.gz").read_bytes()).decode().splitlines()]
     return {(row[1], row[2]): row[0] for row in rows}
 
@@ -106,9 +106,9 @@ def test_lines_without_a_sentence_keep_their_position(toy_encoder: Path, tmp_pat
 
 
 class TestErrors:
-    def refused(self, *arguments: object, output: Path, encoder: Path) -> str:
+    def error_of(self, *arguments: object, output: Path, encoder: Path) -> str:
         """Return the error message; nothing is written."""
-        message = command.refused("score", *arguments, "--output", output, "--encoder", encoder)
+        message = command.error_of("score", *arguments, "--output", output, "--encoder", encoder)
         assert not list(output.parent.glob(f"{output.name}*"))
         return message
 
@@ -117,41 +117,41 @@ class TestErrors:
         sides = list(texts)
         sides[longer] = tmp_path / "longer.txt"
         sides[longer].write_text(texts[longer].read_text() + "six\n")
-        message = self.refused(*sides, output=tmp_path / "out.tsv", encoder=toy_encoder)
+        message = self.error_of(*sides, output=tmp_path / "out.tsv", encoder=toy_encoder)
         assert f"{sides[1 - longer]}: ends after 9 lines, and {sides[longer]} continues" in message
 
     def test_missing_or_empty_text(self, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
-        message = self.refused(texts[0], tmp_path / "no.txt", output=tmp_path / "out.tsv", encoder=toy_encoder)
+        message = self.error_of(texts[0], tmp_path / "no.txt", output=tmp_path / "out.tsv", encoder=toy_encoder)
         assert "no.txt: no such file" in message
         (tmp_path / "empty.txt").write_text("")
-        message = self.refused(tmp_path / "empty.txt", tmp_path / "empty.txt", output=tmp_path / "out.tsv", encoder=toy_encoder)
+        message = self.error_of(tmp_path / "empty.txt", tmp_path / "empty.txt", output=tmp_path / "out.tsv", encoder=toy_encoder)
         assert "no sentence in" in message
 
     def test_output_that_is_a_folder(self, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
-        assert "a folder; name a file to write" in command.refused("score", *texts, "--output", tmp_path, "--encoder", toy_encoder)
+        assert "a folder; name a file to write" in command.error_of("score", *texts, "--output", tmp_path, "--encoder", toy_encoder)
         assert not tmp_path.with_name(f"{tmp_path.name}.work").exists()
 
     def test_output_that_is_an_input_or_has_foreign_work(self, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
         (tmp_path / "pairs.tsv").write_text("one\teins\n")
         columns = ("--source-column", "1", "--target-column", "2", "--output", tmp_path / "pairs.tsv")
-        assert "both input and output" in command.refused("score", tmp_path / "pairs.tsv", *columns, "--encoder", toy_encoder)
+        assert "both input and output" in command.error_of("score", tmp_path / "pairs.tsv", *columns, "--encoder", toy_encoder)
         assert (tmp_path / "pairs.tsv").read_text() == "one\teins\n"
         (tmp_path / "out.tsv.work").mkdir()
         (tmp_path / "out.tsv.work" / "theirs").write_text("x")
-        message = command.refused("score", *texts, "--output", tmp_path / "out.tsv", "--encoder", toy_encoder)
+        message = command.error_of("score", *texts, "--output", tmp_path / "out.tsv", "--encoder", toy_encoder)
         assert "contains theirs, which `miner score` did not write" in message
         assert (tmp_path / "out.tsv.work" / "theirs").read_text() == "x"
 
     def test_several_files_or_standard_input(self, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
-        message = self.refused(texts[0].with_name("*.txt"), texts[1], output=tmp_path / "out.tsv", encoder=toy_encoder)
+        message = self.error_of(texts[0].with_name("*.txt"), texts[1], output=tmp_path / "out.tsv", encoder=toy_encoder)
         assert "matches 2 files" in message
-        assert "standard input cannot be scored" in self.refused("-", texts[1], output=tmp_path / "out.tsv", encoder=toy_encoder)
+        assert "standard input cannot be scored" in self.error_of("-", texts[1], output=tmp_path / "out.tsv", encoder=toy_encoder)
 
     def test_background_that_is_missing_or_of_another_encoder(self, texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
         background = ("--background-target", tmp_path / "background")
-        assert "background: no such file" in self.refused(*texts, *background, output=tmp_path / "out.tsv", encoder=toy_encoder)
+        assert "background: no such file" in self.error_of(*texts, *background, output=tmp_path / "out.tsv", encoder=toy_encoder)
         assert miner("embed", texts[1], "--output", tmp_path / "background").exit_code == 0
-        message = self.refused(*texts, *background, output=tmp_path / "out.tsv", encoder=toy_encoder)
+        message = self.error_of(*texts, *background, output=tmp_path / "out.tsv", encoder=toy_encoder)
         assert "background was embedded by static-" in message
 
     def test_one_file_without_its_columns_is_wrong_usage(self, texts: tuple[Path, Path], tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import dense
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from command import miner, refused, told
+from command import error_of, miner, output_of
 
 from miner.choices import MARGINS
 from miner.config.commands import MineConfig, PairFilters
@@ -46,7 +46,7 @@ class TestLaser:
     @pytest.mark.parametrize("k", [3, 4])
     def test_pairs_and_margins_equal_those_of_its_script(self, k: int, sides: tuple[Path, Path], tmp_path: Path) -> None:
         expected = dense.laser(*noisy_sides(), k)
-        told("mine", *sides, "--output", tmp_path / "out", "--k", k, "--threshold", expected[40][0])
+        output_of("mine", *sides, "--output", tmp_path / "out", "--k", k, "--threshold", expected[40][0])
         table = pq.read_table(tmp_path / "out" / "bitext.parquet")
         lines = [(row["source_line"] - 1, row["target_line"] - 1) for row in table.to_pylist()]
         # The script scores in float32, so the pair at the threshold may be above or below it.
@@ -54,9 +54,9 @@ class TestLaser:
         np.testing.assert_allclose(table["margin"].to_numpy(), [score for score, _, _ in expected[: len(lines)]], rtol=1e-3)
 
     def test_pair_at_the_threshold_is_dropped(self, sides: tuple[Path, Path], tmp_path: Path) -> None:
-        told("mine", *sides, "--output", tmp_path / "all", "--threshold", "-inf")
+        output_of("mine", *sides, "--output", tmp_path / "all", "--threshold", "-inf")
         margins = pq.read_table(tmp_path / "all" / "bitext.parquet")["margin"].to_pylist()
-        told("mine", "--from-candidates", tmp_path / "all", "--output", tmp_path / "out", "--threshold", repr(margins[20]))
+        output_of("mine", "--from-candidates", tmp_path / "all", "--output", tmp_path / "out", "--threshold", repr(margins[20]))
         assert pq.read_table(tmp_path / "out" / "bitext.parquet")["margin"].to_pylist() == margins[:20]
 
 
@@ -97,51 +97,51 @@ class TestRanges:
 class TestFromCandidates:
     @pytest.mark.parametrize("margin", MARGINS)
     def test_bytes_equal_those_of_a_full_run(self, margin: str, sides: tuple[Path, Path], tmp_path: Path) -> None:
-        told("mine", *sides, "--output", tmp_path / "first", "--k", 3)
+        output_of("mine", *sides, "--output", tmp_path / "first", "--k", 3)
         for retrieval, threshold in itertools.product(("max", "intersection", "all"), ((), ("--threshold", "0.3"))):
             options = ("--margin", margin, "--retrieval", retrieval, *threshold)
-            told("mine", "--from-candidates", tmp_path / "first", "--output", tmp_path / "selected", *options)
-            told("mine", *sides, "--output", tmp_path / "full", "--k", 3, *options)
+            output_of("mine", "--from-candidates", tmp_path / "first", "--output", tmp_path / "selected", *options)
+            output_of("mine", *sides, "--output", tmp_path / "full", "--k", 3, *options)
             assert contents(tmp_path / "selected") == contents(tmp_path / "full")
 
     def test_output_can_be_moved_with_its_texts_and_compared_with_gold(self, toy_encoder: Path, tmp_path: Path) -> None:
         for name, text in (("en", "one two\nthree four\n"), ("fr", "trois quatre\nun deux\n"), ("gold", "1\t2\n2\t1\n")):
             (tmp_path / name).write_text(text)
-        told("mine", tmp_path / "en", tmp_path / "fr", "--output", tmp_path / "first", "--encoder", toy_encoder)
+        output_of("mine", tmp_path / "en", tmp_path / "fr", "--output", tmp_path / "first", "--encoder", toy_encoder)
         shutil.move(tmp_path / "first", tmp_path / "moved")
         options = ("--from-candidates", tmp_path / "moved", "--gold", tmp_path / "gold", "--threshold", "1")
-        assert "F1 1.0000" in told("mine", *options, "--output", tmp_path / "out")
-        assert "F1 1.0000" in told("mine", *options, "--output", tmp_path / "moved")  # in place
+        assert "F1 1.0000" in output_of("mine", *options, "--output", tmp_path / "out")
+        assert "F1 1.0000" in output_of("mine", *options, "--output", tmp_path / "moved")  # in place
 
 
 class TestErrors:
-    def refused(self, *arguments: object, output: Path) -> str:
+    def error_of(self, *arguments: object, output: Path) -> str:
         """Return the error message; nothing is written."""
-        message = refused("mine", *arguments, "--output", output)
+        message = error_of("mine", *arguments, "--output", output)
         assert not output.exists()
         return message
 
     def test_folder_without_candidates(self, sides: tuple[Path, Path], tmp_path: Path) -> None:
-        message = self.refused("--from-candidates", sides[0], output=tmp_path / "out")
+        message = self.error_of("--from-candidates", sides[0], output=tmp_path / "out")
         assert "x/candidates: no manifest.json" in message
 
     def test_corpus_that_is_missing_or_changed(self, tmp_path: Path) -> None:
         x, y = noisy_sides()
         for name, vectors in (("x", x), ("y", y)):
             dense.write_corpus(tmp_path / name, dense.ids(len(vectors), 2), vectors)
-        told("mine", tmp_path / "x", tmp_path / "y", "--output", tmp_path / "first")
+        output_of("mine", tmp_path / "x", tmp_path / "y", "--output", tmp_path / "first")
         dense.write_corpus(tmp_path / "z", dense.ids(len(y), 2), y[::-1])
         (tmp_path / "y").rename(tmp_path / "moved")
-        assert "y: not a folder of `miner embed`" in self.refused("--from-candidates", tmp_path / "first", output=tmp_path / "out")
+        assert "y: not a folder of `miner embed`" in self.error_of("--from-candidates", tmp_path / "first", output=tmp_path / "out")
         (tmp_path / "z").rename(tmp_path / "y")
-        message = self.refused("--from-candidates", tmp_path / "first", output=tmp_path / "out")
+        message = self.error_of("--from-candidates", tmp_path / "first", output=tmp_path / "out")
         assert "y: changed since the candidates in" in message
 
     def test_truncated_shard(self, sides: tuple[Path, Path], tmp_path: Path) -> None:
-        told("mine", *sides, "--output", tmp_path / "first")
+        output_of("mine", *sides, "--output", tmp_path / "first")
         shard = tmp_path / "first" / "candidates" / "part-00001-of-00003.parquet"
         shard.write_bytes(shard.read_bytes()[:-9])
-        assert f"{shard}: not a complete Parquet file" in self.refused("--from-candidates", tmp_path / "first", output=tmp_path / "out")
+        assert f"{shard}: not a complete Parquet file" in self.error_of("--from-candidates", tmp_path / "first", output=tmp_path / "out")
 
     @pytest.mark.parametrize("arguments", [("x", "y"), ("--k", "4"), ("--encoder", "builtin"), ("--strict",)])
     def test_option_of_an_earlier_stage_is_wrong_usage(self, arguments: tuple[str, ...], tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import tiny
 import yaml
-from command import refused, told
+from command import error_of, output_of
 
 from miner.cli.plan import format_bytes, format_seconds
 from miner.config.commands import EncoderSettings, TextSettings
@@ -237,7 +237,7 @@ def config(tmp_path: Path, toy_encoder: Path) -> Path:
 @pytest.mark.usefixtures("_short_probe")
 def test_plan_before_and_after_the_run(config: Path, tmp_path: Path) -> None:
     before = set(tmp_path.iterdir())
-    printed = told("plan", config, "--json", tmp_path / "plan.json")
+    printed = output_of("plan", config, "--json", tmp_path / "plan.json")
     assert set(tmp_path.iterdir()) == before | {tmp_path / "plan.json"}, "nothing is left"
     plan = json.loads((tmp_path / "plan.json").read_text())
     assert {name: corpus["sentences"] for name, corpus in plan["corpora"].items()} == {"en": 2000, "fr": 800, "de": 500}
@@ -248,13 +248,13 @@ def test_plan_before_and_after_the_run(config: Path, tmp_path: Path) -> None:
     assert plan["seconds"] == pytest.approx(sum(stage["seconds"] for stage in plan["stages"]))
     assert plan["money"] is None
     assert all(chosen["engine"] == "exact" for chosen in plan["pairs"].values())
-    told("run", config)
+    output_of("run", config)
     for name, needs in {stage["name"]: stage for stage in plan["stages"]}.items():
         act, corpus = name.split()
         if act in ("read", "embed"):
             place = tmp_path / "out/corpora" / corpus / {"read": "sentences", "embed": "embeddings"}[act]
             assert needs["disk"] == pytest.approx(sum(path.stat().st_size for path in place.glob("*.parquet")), rel=0.5)
-    after = told("plan", config, "--json", tmp_path / "after.json")
+    after = output_of("plan", config, "--json", tmp_path / "after.json")
     plan = json.loads((tmp_path / "after.json").read_text())
     assert (plan["stages"], plan["seconds"], len(plan["done"])) == ([], 0, 5)
     assert "embedded already" in after
@@ -264,7 +264,7 @@ def test_plan_before_and_after_the_run(config: Path, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("_short_probe")
 def test_plan_for_another_machine_workers_and_price(config: Path, tmp_path: Path) -> None:
     (tmp_path / "rates.yaml").write_text("price: 3\nrates: {big: {cores: 4, memory: 8, read: 1e3, embed: 1e2, search: 1e4}}\n")
-    told("plan", config, "--rates", tmp_path / "rates.yaml", "--workers", 2, "--json", tmp_path / "plan.json")
+    output_of("plan", config, "--rates", tmp_path / "rates.yaml", "--workers", 2, "--json", tmp_path / "plan.json")
     plan = json.loads((tmp_path / "plan.json").read_text())
     seconds = {stage["name"]: stage["seconds"] for stage in plan["stages"]}
     start = plan["calibration"]["speeds"]["start"]
@@ -277,7 +277,7 @@ def test_plan_for_another_machine_workers_and_price(config: Path, tmp_path: Path
 @pytest.mark.usefixtures("_short_probe")
 def test_plan_for_more_sentences_than_the_files_hold(config: Path, tmp_path: Path) -> None:
     more = ["--set", "plan.sentences={en: 1e9, fr: 2e8}", "--set", "pairs=[en-fr]", "--hardware", "h100", "--workers", 64]
-    printed = told("plan", config, *more, "--json", tmp_path / "plan.json")
+    printed = output_of("plan", config, *more, "--json", tmp_path / "plan.json")
     plan = json.loads((tmp_path / "plan.json").read_text())
     corpus = plan["corpora"]["en"]
     assert corpus["sentences"] == 10**9
@@ -291,9 +291,9 @@ def test_plan_for_more_sentences_than_the_files_hold(config: Path, tmp_path: Pat
 @pytest.mark.usefixtures("_short_probe")
 def test_embedded_corpora_need_no_encoder(config: Path, tmp_path: Path, toy_encoder: Path) -> None:
     for name, text in (("en", "en.txt"), ("fr", "fr.txt.gz")):
-        told("embed", tmp_path / text, "--lang", name, "--encoder", toy_encoder, "--output", tmp_path / name)
+        output_of("embed", tmp_path / text, "--lang", name, "--encoder", toy_encoder, "--output", tmp_path / name)
     folders = ["--set", f"corpora={{en: {tmp_path}/en, fr: {tmp_path}/fr}}", "--set", "pairs=all", "--set", "encoder=./gone"]
-    told("plan", config, *folders, "--json", tmp_path / "plan.json")
+    output_of("plan", config, *folders, "--json", tmp_path / "plan.json")
     plan = json.loads((tmp_path / "plan.json").read_text())
     assert [stage["name"] for stage in plan["stages"]] == ["search en-fr", "decide en-fr"]
     assert {name: (corpus["sentences"], corpus["dim"]) for name, corpus in plan["corpora"].items()} == {
@@ -322,12 +322,12 @@ def test_embedded_corpora_need_no_encoder(config: Path, tmp_path: Path, toy_enco
 @pytest.mark.usefixtures("_short_probe")
 def test_invalid_plans_are_refused_in_one_line(config: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
     before = set(tmp_path.iterdir())
-    assert message in refused("plan", config, *arguments)
+    assert message in error_of("plan", config, *arguments)
     assert set(tmp_path.iterdir()) == before
 
 
 def test_a_run_ignores_the_plan_settings(config: Path) -> None:
-    assert "5 of 5 stages to do" in told("run", config, "--dry-run", "--set", "plan.price=2", "--set", "plan.hardware=h100")
+    assert "5 of 5 stages to do" in output_of("run", config, "--dry-run", "--set", "plan.price=2", "--set", "plan.hardware=h100")
 
 
 def test_units() -> None:

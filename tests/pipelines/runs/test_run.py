@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 import yaml
-from command import miner, refused, told
+from command import error_of, miner, output_of
 
 from miner.config.base import load_yaml
 from miner.config.runs import RunConfig
@@ -46,15 +46,15 @@ def output(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     corpora = {lang: str(texts / f"{lang}.txt") for lang in LANGUAGES}
     settings = {"pairs": "all", "shards": 2, "threshold": 1.05, "engine": "exact", "at_once": 2}
     config = write_config(folder, output=str(folder / "out"), corpora=corpora, **settings)
-    told("run", config, "--json", folder / "first.json")
+    output_of("run", config, "--json", folder / "first.json")
     return folder
 
 
 def test_outputs_equal_those_of_separate_commands(output: Path, texts: Path, tmp_path: Path) -> None:
     for lang in LANGUAGES:
-        told("embed", texts / f"{lang}.txt", "--lang", lang, "--output", tmp_path / lang, "--shards", 2)
+        output_of("embed", texts / f"{lang}.txt", "--lang", lang, "--output", tmp_path / lang, "--shards", 2)
     for source, target in itertools.combinations(LANGUAGES, 2):
-        told("mine", tmp_path / source, tmp_path / target, "--output", tmp_path / "pair", "--threshold", 1.05, "--engine", "exact")
+        output_of("mine", tmp_path / source, tmp_path / target, "--output", tmp_path / "pair", "--threshold", 1.05, "--engine", "exact")
         for name in OUTPUTS:
             assert (output / "out/pairs" / f"{source}-{target}" / name).read_bytes() == (tmp_path / "pair" / name).read_bytes()
     assert sorted(path.name for path in (output / "out/pairs").iterdir() if path.is_dir()) == sorted(
@@ -84,7 +84,7 @@ class TestRerun:
     def test_a_rerun_writes_nothing(self, output: Path) -> None:
         times = modification_times(output / "out")
         first = json.loads((output / "first.json").read_text())
-        stdout = told("run", output / "run.yaml", "--json", output / "rerun.json")
+        stdout = output_of("run", output / "run.yaml", "--json", output / "rerun.json")
         assert stdout.count("kept") == len(LANGUAGES) + 3
         assert modification_times(output / "out") == times
         rerun = json.loads((output / "rerun.json").read_text())
@@ -94,30 +94,34 @@ class TestRerun:
 
     def test_a_dry_run_lists_the_steps_and_writes_nothing(self, output: Path, tmp_path: Path) -> None:
         times = modification_times(output / "out")
-        lines = told("run", output / "run.yaml", "--dry-run").splitlines()
+        lines = output_of("run", output / "run.yaml", "--dry-run").splitlines()
         assert lines[0] == f"done   embed de    1 files -> {output}/out/corpora/de"
         assert lines[3] == f"done   mine de-en  de and en -> {output}/out/pairs/de-en"
         assert lines[-1] == "0 of 6 stages to do, on this machine"
         assert modification_times(output / "out") == times
-        new_output = told("run", output / "run.yaml", "--dry-run", "--set", f"output={tmp_path / 'new'}")
+        new_output = output_of("run", output / "run.yaml", "--dry-run", "--set", f"output={tmp_path / 'new'}")
         assert new_output.splitlines()[-1] == "6 of 6 stages to do, on this machine"
         assert not (tmp_path / "new").exists()
-        assert told("run", output / "run.yaml", "--dry-run", "--set", "margin=distance").splitlines()[-1].startswith("3 of 6 stages to do")
+        assert (
+            output_of("run", output / "run.yaml", "--dry-run", "--set", "margin=distance")
+            .splitlines()[-1]
+            .startswith("3 of 6 stages to do")
+        )
 
     def test_a_damaged_pair_is_mined_again(self, output: Path) -> None:
         path = output / "out/pairs/de-en/bitext.tsv.gz"
         content = path.read_bytes()
         path.write_bytes(content[:-1])
-        assert told("run", output / "run.yaml").count("kept") == len(LANGUAGES) + 2
+        assert output_of("run", output / "run.yaml").count("kept") == len(LANGUAGES) + 2
         assert path.read_bytes() == content
 
     def test_only_pairs_of_a_grown_corpus_are_mined_again(self, output: Path, texts: Path, tmp_path: Path) -> None:
         (tmp_path / "hi.txt").write_text((texts / "hi.txt").read_text(encoding="utf-8"), encoding="utf-8")
         corpora = {lang: str(output / "out/corpora" / lang) for lang in ("de", "en")} | {"hi": str(tmp_path / "hi*.txt")}
         config = write_config(tmp_path, output=str(tmp_path / "out"), corpora=corpora, pairs={"pivot": "en"}, engine="exact")
-        told("run", config)
+        output_of("run", config)
         (tmp_path / "hi.more.txt").write_text("नई पंक्ति यहाँ है\n", encoding="utf-8")
-        told("run", config, "--json", tmp_path / "rerun.json")
+        output_of("run", config, "--json", tmp_path / "rerun.json")
         rerun = json.loads((tmp_path / "rerun.json").read_text())
         assert {name for name, corpus in rerun["corpora"].items() if not corpus["kept"]} == {"hi"}
         assert {name for name, pair in rerun["pairs"].items() if not pair["kept"]} == {"en-hi"}
@@ -127,12 +131,12 @@ class TestRerun:
 def test_corpora_can_be_embeddings_directories_and_are_indexed_once(output: Path, tmp_path: Path) -> None:
     corpora = {lang: str(output / "out/corpora" / lang) for lang in LANGUAGES}
     config = write_config(tmp_path, output=str(tmp_path / "out"), corpora=corpora, pairs={"pivot": "en"}, engine="faiss", threshold=1.05)
-    told("run", config)
+    output_of("run", config)
     assert sorted(path.name for path in (tmp_path / "out/indexes").iterdir()) == ["de", "en", "hi"]
     assert not (tmp_path / "out/corpora").exists()
     assert not list((tmp_path / "out/pairs").rglob("indexes"))
     sides = [output / "out/corpora" / lang for lang in ("en", "de")]
-    told("mine", *sides, "--engine", "faiss", "--output", tmp_path / "one", "--threshold", 1.05)
+    output_of("mine", *sides, "--engine", "faiss", "--output", tmp_path / "one", "--threshold", 1.05)
     for name in OUTPUTS[:2]:
         assert (tmp_path / "out/pairs/en-de" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
 
@@ -181,15 +185,15 @@ def test_invalid_configs_are_one_line_and_leave_no_output(
     for name in ("en", "de", "zh"):
         (tmp_path / f"{name}.txt").write_text("One sentence.\n")
     config = write_config(tmp_path, **{"output": "out", "corpora": CORPORA, **settings})
-    assert message in refused("run", config)
-    assert message in refused("run", config, "--dry-run")
+    assert message in error_of("run", config)
+    assert message in error_of("run", config, "--dry-run")
     assert not (tmp_path / "out").exists()
 
 
 def test_embeddings_of_another_encoder_are_refused_before_embedding(output: Path, texts: Path, toy_encoder: Path, tmp_path: Path) -> None:
     corpora = {"de": str(output / "out/corpora/de"), "en": str(texts / "en.txt")}
     config = write_config(tmp_path, output=str(tmp_path / "out"), corpora=corpora, encoder=str(toy_encoder))
-    assert "was embedded by" in refused("run", config)
+    assert "was embedded by" in error_of("run", config)
     assert not (tmp_path / "out").exists()
 
 
@@ -204,14 +208,14 @@ class TestProfiles:
     def test_the_default_profile_and_a_named_profile(self, texts: Path, tmp_path: Path) -> None:
         corpora = {lang: str(texts / f"{lang}.txt") for lang in LANGUAGES}
         config = write_config(tmp_path, output=str(tmp_path / "out"), corpora=corpora, runner=self.RUNNER)
-        assert told("run", config, "--dry-run").endswith("to do, --direct_num_workers=2 --flag --many=a --many=b\n")
-        assert told("run", config, "--dry-run", "--profile", "none", "--", "--more").endswith("to do, --more\n")
-        assert "--profile far: no such profile; one of two, none" in refused("run", config, "--profile", "far")
+        assert output_of("run", config, "--dry-run").endswith("to do, --direct_num_workers=2 --flag --many=a --many=b\n")
+        assert output_of("run", config, "--dry-run", "--profile", "none", "--", "--more").endswith("to do, --more\n")
+        assert "--profile far: no such profile; one of two, none" in error_of("run", config, "--profile", "far")
 
     def test_local_worker_processes_run_one_stage_at_a_time(self, texts: Path, tmp_path: Path) -> None:
         corpora = {lang: str(texts / f"{lang}.txt") for lang in LANGUAGES}
         config = write_config(tmp_path, output=str(tmp_path / "out"), corpora=corpora, at_once=2)
-        assert "one stage at a time" in refused("run", config, "--", "--direct_running_mode=multi_processing")
+        assert "one stage at a time" in error_of("run", config, "--", "--direct_running_mode=multi_processing")
 
 
 class TestSchedule:
@@ -256,7 +260,7 @@ class TestSchedule:
 
 def test_the_example_config_plans_all_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLES.parent)
-    lines = told("run", "configs/run.yaml", "--dry-run", "--set", f"output={tmp_path / 'out'}", "--profile", "processes").splitlines()
+    lines = output_of("run", "configs/run.yaml", "--dry-run", "--set", f"output={tmp_path / 'out'}", "--profile", "processes").splitlines()
     assert lines[-1] == "10 of 10 stages to do, --direct_running_mode=multi_processing --direct_num_workers=2"
 
 
