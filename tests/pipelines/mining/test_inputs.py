@@ -152,7 +152,7 @@ def test_gold_line_after_the_end(texts: tuple[Path, Path], toy_encoder: Path, tm
     gold = tmp_path / "gold.tsv"
     gold.write_text("1\t1\n3\t1\n")
     for text in texts:
-        command.told("embed", text, "--output", tmp_path / text.stem, "--encoder", toy_encoder)
+        command.output_of("embed", text, "--output", tmp_path / text.stem, "--encoder", toy_encoder)
     message = mine_error(tmp_path / "en", tmp_path / "fr", "--gold", gold, output=tmp_path / "out")
     assert "there is no line 3" in message
     assert "ends at line 2" in message
@@ -167,7 +167,7 @@ def test_options_out_of_range(options: tuple[str, str], sides: tuple[Path, Path]
 
 def test_output_of_another_stage(sides: tuple[Path, Path], tmp_path: Path) -> None:
     indexed = tmp_path / "indexed"
-    command.told("index", sides[0], "--output", indexed)
+    command.output_of("index", sides[0], "--output", indexed)
     before = sorted(indexed.rglob("*"))
     assert "contains index" in command.error_of("mine", *sides, "--output", indexed)
     assert sorted(indexed.rglob("*")) == before

@@ -217,7 +217,8 @@ class TestRefused:
     def assert_refused(self, result: Result, message: str, output: Path) -> None:
         assert result.exit_code == 1, result.output
         assert message in result.stderr
-        assert len(result.stderr.splitlines()) == 1
+        lines = [line for line in result.stderr.splitlines() if "the default threshold" not in line]  # a warning with other encoders
+        assert len(lines) == 1, result.stderr
         assert not output.exists()
 
     @pytest.mark.parametrize(
