@@ -22,7 +22,7 @@ class Margin:
 
 
 # The thresholds are chosen for the built-in encoder by benchmarks/threshold.py. Encoders whose similarities are close together
-# need lower ones: CRISS uses a ratio of 1.06 (Tran et al. 2020, section 4). `pipelines.mining.default_threshold` warns.
+# need lower ones: CRISS uses a ratio of 1.06 (Tran et al. 2020, section 4). `miner.encoders.default_threshold` warns.
 MARGINS = {
     "ratio": Margin(lambda similarity, mean: similarity / mean, 1.2),
     "distance": Margin(lambda similarity, mean: similarity - mean, 0.09),

@@ -16,7 +16,7 @@ from miner import stages, storage
 from miner.errors import DataError, StorageError
 from miner.stages import Manifest, Shard
 from miner.tables import SENTENCES as SENTENCES_TABLE
-from miner.tables import Vectors, arrow_to_vectors
+from miner.tables import Vectors, all_finite, arrow_to_vectors
 
 SENTENCES = "sentences"  # name of the stage and of its directory
 EMBEDDINGS = "embeddings"
@@ -142,11 +142,6 @@ def _contains(sorted_ids: Ids, ids: Ids) -> npt.NDArray[np.bool_]:
     positions = np.searchsorted(sorted_ids, ids).clip(max=len(sorted_ids) - 1)
     contains: npt.NDArray[np.bool_] = sorted_ids[positions] == ids
     return contains
-
-
-def all_finite(vectors: Vectors) -> bool:
-    """Whether no value of a float16 array is NaN or infinite (all exponent bits set). Ten times as fast as np.isfinite."""
-    return not bool(np.any((vectors.view(np.uint16) & 0x7C00) == 0x7C00))
 
 
 def row_groups(uri: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:

@@ -5,8 +5,9 @@ from typing import Any
 import click
 
 from miner.cli import console, options
-from miner.cli.filters import choose, filter_option, keep_dropped_option
+from miner.cli.filters import filter_option, keep_dropped_option
 from miner.config.commands import EmbedConfig, SentenceFilters
+from miner.config.filters import choose
 
 
 @click.command()

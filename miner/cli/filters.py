@@ -1,17 +1,12 @@
 """The option `--filter`, which turns filters on and sets their bounds."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import click
 
 from miner.cli.options import Function
 from miner.config.commands import Filters
-from miner.errors import ConfigError
-
-RECOMMENDED, OFF = "recommended", "off"
-
-Chosen = dict[str, dict[str, Any]]
+from miner.config.filters import RECOMMENDED
 
 
 def _help(*models: type[Filters]) -> str:
@@ -20,27 +15,8 @@ def _help(*models: type[Filters]) -> str:
 
 
 def filter_option(*models: type[Filters]) -> Callable[[Function], Function]:
-    """Return the option `--filter` for the filters of these models; `choose` parses its values."""
+    """Return the option `--filter` for the filters of these models; `miner.config.filters.choose` parses its values."""
     return click.option("--filter", "filters", metavar="NAME[=BOUND]", multiple=True, help=_help(*models))
 
 
 keep_dropped_option = click.option("--keep-dropped", is_flag=True, help="Also write what the filters drop, with reason and score.")
-
-
-def choose(values: Sequence[str], **models: type[Filters]) -> dict[str, Filters]:
-    """Parse the values of `--filter`, in order, into the models; return them by keyword. Raises ConfigError for an unknown filter."""
-    chosen: Chosen = {setting: {} for setting in models}
-    for item in values:
-        name, equals, bound = item.partition("=")
-        owners = [setting for setting, model in models.items() if name == RECOMMENDED or name in model.model_fields]
-        if not owners:
-            choices = ", ".join([RECOMMENDED, *(field for model in models.values() for field in model.model_fields)])
-            raise ConfigError(f"unknown --filter {name!r}; one of {choices}")
-        if name == RECOMMENDED and equals and bound != OFF:
-            raise ConfigError(
-                f"--filter {item}: each of the {RECOMMENDED} filters has its own bound; set the bound of a filter by its name"
-            )
-        for setting in owners:
-            names = models[setting].RECOMMENDED if name == RECOMMENDED else (name,)
-            chosen[setting] |= dict.fromkeys(names, False if bound == OFF else bound if equals else True)
-    return {setting: model.check(**chosen[setting]) for setting, model in models.items()}

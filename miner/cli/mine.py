@@ -7,8 +7,9 @@ import click
 
 from miner.choices import ENGINES, MARGINS, RETRIEVALS
 from miner.cli import console, gold, options, report
-from miner.cli.filters import choose, filter_option, keep_dropped_option
+from miner.cli.filters import filter_option, keep_dropped_option
 from miner.config.commands import DecideSettings, EncoderSettings, FromCandidatesConfig, MineConfig, PairFilters, SentenceFilters
+from miner.config.filters import choose
 
 if TYPE_CHECKING:
     from miner.mining.thresholds import ThresholdChoice

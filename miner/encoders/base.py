@@ -10,10 +10,21 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from miner.errors import ConfigError
+
 if TYPE_CHECKING:
     import torch
 
     from miner.encoders.model_folder import ModelRecipe
+
+
+def check_texts(texts: Sequence[str]) -> None:
+    """Raise ConfigError unless these are texts: a single string is a sequence of letters, which nobody means."""
+    if isinstance(texts, str):
+        raise ConfigError(f"one text instead of a list of texts; give [{texts[:40]!r}]")
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ConfigError(f"text {row} is {type(text).__name__}, not a string; give a list of strings")
 
 
 @runtime_checkable

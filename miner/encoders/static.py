@@ -16,7 +16,7 @@ import numpy.typing as npt
 import xxhash
 
 from miner import storage
-from miner.encoders.base import EncodeCounts
+from miner.encoders.base import EncodeCounts, check_texts
 from miner.encoders.word_cache import MAX_CACHED_WORDS, PieceIds, WordCache
 from miner.errors import ModelError
 
@@ -111,6 +111,7 @@ class StaticEncoder:
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """n texts -> (n, dim) float32 unit rows; a zero row for a text without a known piece."""
+        check_texts(texts)
         texts, vectors, cores = list(texts), self.vectors, storage.available_cores()
         result = np.empty((len(texts), self.dim), dtype=np.float32)
         size = max(1, min(MAX_SLICE_TEXTS, ceil(len(texts) / cores)))

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from miner.config.commands import EncoderSettings
 from miner.encoders import hub
 from miner.encoders import transformer_parts as parts
-from miner.encoders.base import EncodeCounts
+from miner.encoders.base import EncodeCounts, check_texts
 from miner.encoders.model_folder import ModelRecipe, fingerprint, read_recipe
 from miner.encoders.pooling import CHOICES, highest_layer, pooler
 from miner.errors import ConfigError, ModelError
@@ -80,6 +80,7 @@ class TransformerEncoder:
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """n texts -> (n, dim) float32 unit rows in the order of the texts; a zero row for a text without tokens or of spaces only."""
+        check_texts(texts)
         vectors = np.zeros((len(texts), self.dim), dtype=np.float32)
         rows = [row for row, text in enumerate(texts) if text.strip()]
         with self._lock:

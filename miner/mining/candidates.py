@@ -147,6 +147,12 @@ def merge_edges(forward: Edges, backward: Edges) -> MergedEdges:
     return MergedEdges(source_ids[pairs], target_ids[pairs], similarities, ~is_backward[pairs], (is_backward | is_in_both)[pairs])
 
 
+def join_neighbours(source_ids: Ids, target_ids: Ids, forward: Neighbours, backward: Neighbours) -> Candidates:
+    """Return the candidates of sources (n,) and targets (m,), both ascending, from their neighbours (n, k) and (m, k)."""
+    means = means_of(source_ids, forward), means_of(target_ids, backward)
+    return join(forward_edges(source_ids, forward), backward_edges(target_ids, backward), *means)
+
+
 def join(forward: Edges, backward: Edges, sources: NeighbourMeans, targets: NeighbourMeans) -> Candidates:
     """Return the candidates of all edges, sorted by (source id, target id)."""
     edges = merge_edges(forward, backward)

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from miner.mining.candidates import ScoredPairs, backward_edges, forward_edges, join, means_of, score
+from miner.mining.candidates import ScoredPairs, join_neighbours, score
 from miner.mining.matching import match, rank
 from miner.search.exact import VectorBlock, search_block
 from miner.search.neighbours import Neighbours
@@ -22,9 +22,7 @@ def search_vectors(source: Vectors, target: Vectors, k: int) -> tuple[Neighbours
 def mine_vectors(source: Vectors, target: Vectors, k: int, margin: str) -> ScoredPairs:
     """(n, dim), (m, dim) unit or zero rows -> one-to-one pairs of row numbers, best margin first, as retrieval `max` does."""
     forward, backward = search_vectors(source, target, k)
-    source_rows, target_rows = np.arange(len(source)), np.arange(len(target))
-    source_means, target_means = means_of(source_rows, forward), means_of(target_rows, backward)
-    candidates = join(forward_edges(source_rows, forward), backward_edges(target_rows, backward), source_means, target_means)
+    candidates = join_neighbours(np.arange(len(source)), np.arange(len(target)), forward, backward)
     return match(rank(score(candidates, margin)), "max")
 
 

@@ -7,14 +7,23 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import BinaryIO, TextIO
 
+import numpy as np
 import pyarrow as pa
 
 from miner import storage
-from miner.mining.candidates import Candidates
+from miner.mining.candidates import Bools, Candidates, ScoredPairs
 from miner.tables import BITEXT, CANDIDATES
 
 TSV, PARQUET = "bitext.tsv.gz", "bitext.parquet"
 ROW_GROUP_PAIRS = 1 << 16  # pairs per row group, which are in memory at a time
+PAIR_COLUMNS = {
+    "source_ids": "source_id",
+    "target_ids": "target_id",
+    "similarities": "similarity",
+    "margins": "margin",
+    "forward": "forward",
+    "backward": "backward",
+}
 
 
 def candidates_to_arrow(candidates: Candidates) -> pa.Table:
@@ -26,6 +35,23 @@ def candidates_to_arrow(candidates: Candidates) -> pa.Table:
 def candidates_from_arrow(table: pa.Table) -> Candidates:
     """Invert `candidates_to_arrow`."""
     return Candidates(*(table[name].to_numpy() for name in CANDIDATES.names))
+
+
+def pairs_to_arrow(pairs: ScoredPairs, **flags: Bools) -> pa.Table:
+    """Return a table of pairs (n,) with additional columns (n,)."""
+    columns = {column: getattr(pairs, name) for name, column in PAIR_COLUMNS.items()} | flags
+    return pa.table({name: pa.array(column) for name, column in columns.items()})
+
+
+def pairs_from_arrow(table: pa.Table) -> ScoredPairs:
+    """Invert `pairs_to_arrow`."""
+    return ScoredPairs(**{name: table[column].to_numpy() for name, column in PAIR_COLUMNS.items()})
+
+
+def sort_best_first(table: pa.Table) -> pa.Table:
+    """Sort a table of pairs as `matching.rank` does."""
+    margins, sources, targets = (table[name].to_numpy() for name in ("margin", "source_id", "target_id"))
+    return table.take(pa.array(np.lexsort((targets, sources, -margins))))
 
 
 def write_bitext(folder: str, row_groups: Iterable[pa.Table]) -> None:

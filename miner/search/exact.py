@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from miner.errors import MinerError
-from miner.search.neighbours import Ids, Neighbours, empty_neighbours, merge_neighbours, select_nearest, stack_neighbours
+from miner.search.neighbours import Ids, Neighbours, Similarities, empty_neighbours, merge_neighbours, select_nearest, stack_neighbours
 from miner.search.parallel import parallel_for
 from miner.search.precision import PRECISIONS, SLACK, Precision, Tile, build_tiles, full_precision_matmul, rank_precisions
 from miner.search.prefilter import PrefilterSettings, TileCandidates, scan_both, scan_rows
@@ -34,6 +34,7 @@ CHUNK_ELEMENTS = 1 << 20  # of a temporary array while candidates are scored: 8 
 EXTRA_CANDIDATES = 16  # beyond 2k
 WIDE_FACTOR = 8  # times as many candidates in the second search
 FLOAT64_TILE_ROWS = 8192
+PRODUCT_ROWS = 4096  # vectors that are float64 at a time
 
 logger = logging.getLogger(__name__)
 
@@ -104,6 +105,15 @@ def search_forward(source: VectorBlock, target: VectorBlock, previous: Neighbour
         rows = _new_candidates(tiled.x, tiled.y, previous, tiled.precision)
         scan_rows(rows, tiled.y, tiled.precision)
         return _ExactScorer(x, y, target.ids, options).resolve(rows, previous, tiled.name)
+
+
+def pair_similarities(sources: npt.NDArray[np.float16], targets: npt.NDArray[np.float16]) -> Similarities:
+    """Return the similarities (n,) of vectors (n, dim) and (n, dim), exact as those of the search."""
+    similarities = np.empty(len(sources))
+    for start in range(0, len(sources), PRODUCT_ROWS):
+        rows = slice(start, start + PRODUCT_ROWS)
+        similarities[rows] = np.einsum("nd,nd->n", sources[rows].astype(np.float64), targets[rows].astype(np.float64))
+    return similarities
 
 
 def _to_device(block: VectorBlock, options: SearchOptions) -> Tensor:

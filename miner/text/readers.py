@@ -39,10 +39,11 @@ def read_sentences(uri: str, settings: TextSettings, name: str | None = None, bl
     """
     name = name or uri
     for first, values in read_values(uri, settings, name, block_bytes):
-        yield _clean_block(name, first, values, settings)
+        yield clean_block(name, first, values, settings)
 
 
-def _clean_block(name: str, first: int, values: list[Value], settings: TextSettings) -> SentenceBlock:
+def clean_block(name: str, first: int, values: list[Value], settings: TextSettings) -> SentenceBlock:
+    """Clean the values of consecutive lines from number `first`. DataError as of `read_sentences`."""
     texts = [value for value in values if isinstance(value, str)]
     lines = np.arange(first, first + len(values), dtype=np.int64)
     faults = {index: value for index, value in enumerate(values) if isinstance(value, Fault)} if len(texts) < len(values) else {}

@@ -45,7 +45,11 @@ class IngestSizes:
     range_bytes: int = RANGE_BYTES  # of text in one id range, and in memory before a scatter writes
     column_bytes: int = 2**31 - 1  # greatest text of one range: the limit of an Arrow string column
     row_group_rows: int = 32768  # greatest row group of a shard, which is what readers hold,
-    row_group_bytes: int = 16 << 20  # and its greatest size, with sentences of average length
+    row_group_bytes: int = 16 << 20  # and its greatest text, with sentences of average length
+
+    def group_rows(self, num_rows: int, text_bytes: int) -> int:
+        """Return the number of rows in a row group, whose sentences are encoded together."""
+        return max(1, min(self.row_group_rows, int(num_rows * self.row_group_bytes / max(1, text_bytes))))
 
 
 DEFAULT_SIZES = IngestSizes()

@@ -19,6 +19,7 @@ from miner import stages, storage
 from miner.corpus import id_span
 from miner.errors import MinerError, StorageError
 from miner.stages import Manifest, Shard, Stage
+from miner.tables import together
 from miner.text.sharding import range_of
 from pipelines.beam.runner import ShardTask, run_stage
 
@@ -142,11 +143,6 @@ def scatter_by_id(uri: str, table: pa.Table, column: str, ranges: int, metadata:
 def gather(folder: str, shards: Sequence[str], index: int) -> pa.Table:
     """Read range `index` of several files, in their order."""
     return together([read(storage.join(folder, shard), index) for shard in shards])
-
-
-def together(tables: Sequence[pa.Table]) -> pa.Table:
-    """Concatenate tables without their metadata into one chunk, with common dictionaries."""
-    return pa.concat_tables([table.replace_schema_metadata(None) for table in tables]).unify_dictionaries().combine_chunks()
 
 
 def read(uri: str, index: int) -> pa.Table:

@@ -139,9 +139,9 @@ class SentenceWriter:
         return dict(zip(SHARD_COUNTS, (len(kept), num_lines - len(kept)), strict=True))
 
     def _write_row_groups(self, writer: pq.ParquetWriter, table: pa.Table) -> None:
-        """Write row groups of `row_group_rows`, or fewer rows if the average row is long."""
-        fitting_rows = int(len(table) * self.sizes.row_group_bytes / max(1, table.nbytes))
-        writer.write_table(table, row_group_size=max(1, min(self.sizes.row_group_rows, fitting_rows)))
+        """Write row groups of `row_group_rows`, or fewer rows if the average text is long."""
+        text_bytes = pc.sum(pc.binary_length(table["text"]), min_count=0).as_py()
+        writer.write_table(table, row_group_size=self.sizes.group_rows(len(table), text_bytes))
 
 
 def count_reasons(shards: Sequence[Shard]) -> Counter[str]:

@@ -17,6 +17,7 @@ from miner.background import background_thread
 from miner.config.commands import EmbedConfig, EncoderSettings
 from miner.encoders import Encoder, choose_side, load_encoder
 from miner.encoders.base import CountsTokens
+from miner.encoders.checked import encode_checked, to_float16
 from miner.errors import ConfigError, ModelError
 from miner.stages import Stage
 from miner.text import readers
@@ -158,21 +159,8 @@ class _EmbedTask(ShardTask):
 
     def _write(self, writer: pq.ParquetWriter, sentences: pa.Table, vectors: npt.NDArray[np.float32]) -> None:
         """Write (n, dim) vectors with the ids of their sentences. Raises ModelError if one is not finite in float16."""
-        # Arrow converts faster than numpy. A value that is too large for float16 becomes infinite.
-        stored = pa.array(vectors.ravel()).cast(pa.float16()).to_numpy().reshape(vectors.shape)
-        if not corpus.all_finite(stored):
-            row = int(np.argmin(np.isfinite(stored).all(axis=1)))
-            text = sentences["text"][row].as_py()
-            raise ModelError(f"{self.settings.encoder}: the vector of {text[:60]!r} is not finite; try --dtype float32, or another encoder")
+        stored = to_float16(vectors, sentences["text"], self.settings.encoder)
         writer.write_table(pa.table([sentences["id"], tables.vectors_to_arrow(stored)], schema=writer.schema))
-
-
-def encode_checked(encoder: Encoder, texts: Sequence[str], name: str) -> npt.NDArray[np.float32]:
-    """Return the vectors (n, dim) of n texts. Raises ModelError if the encoder `name` returns another shape."""
-    vectors = encoder.encode(texts)
-    if vectors.shape != (len(texts), encoder.dim):
-        raise ModelError(f"{name}: returned vectors of shape {vectors.shape} for {len(texts)} texts x {encoder.dim}; fix the encoder")
-    return vectors
 
 
 _lock = threading.Lock()

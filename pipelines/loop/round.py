@@ -13,7 +13,7 @@ import numpy as np
 from miner import storage
 from miner.config.commands import DecideSettings, EmbedConfig, EncoderSettings, EngineSettings, MineConfig, SentenceSettings, TextSettings
 from miner.corpus import open_corpus
-from miner.encoders import Encoder, load_encoder
+from miner.encoders import Encoder, default_threshold, load_encoder
 from miner.errors import NoThresholdError
 from miner.evaluation import retrieval, tatoeba
 from miner.evaluation.inputs import encode, read_aligned
@@ -27,8 +27,8 @@ from miner.training.config import TrainConfig
 from miner.training.trainer import CHECKPOINTS, ENCODER
 from pipelines.corpus import embed
 from pipelines.loop.select import GROUPS, PAIRS, SELECTION, VALIDATION, LanguagePair, MinedFolder, pair_name, select
-from pipelines.mining import default_threshold, mine
 from pipelines.mining import gold_pairs as golds
+from pipelines.mining import mine
 
 CORPORA, MINED, EVALUATION, BEGUN, SECONDS = "corpora", "mined", "evaluation.json", "begun.json", "seconds.json"
 # Everything that depends on the text of a round, except embeddings, which are kept by sentence id.

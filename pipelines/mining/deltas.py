@@ -19,7 +19,7 @@ from miner import stages, storage
 from miner.errors import StorageError
 from miner.mining import writers
 from miner.stages import Manifest, Stage
-from miner.tables import BITEXT, DELTA
+from miner.tables import BITEXT, DELTA, together
 from pipelines.beam import shuffle
 from pipelines.beam.shuffle import ShuffleSteps, StepOutput
 from pipelines.mining import sort_pairs
@@ -143,7 +143,7 @@ def _scatter_row_groups(index: int, uri: str, bitext: str, groups_per_file: int,
     start = index * groups_per_file
     with storage.open_parquet(bitext) as file:
         groups = range(start, min(start + groups_per_file, file.num_row_groups))
-        table = shuffle.together([BITEXT.empty_table(), *(file.read_row_group(group) for group in groups)])
+        table = together([BITEXT.empty_table(), *(file.read_row_group(group) for group in groups)])
     shuffle.scatter_by_id(uri, table, "source_id", source_ranges)
     return len(table), {}
 
@@ -157,7 +157,7 @@ def _compare_range(index: int, uri: str, before: StepOutput, after: StepOutput, 
 
 def compare(before: pa.Table, after: pa.Table) -> pa.Table:
     """Compare two tables of the schema BITEXT, in which a pair occurs once. Return the changed pairs with the schema DELTA."""
-    both = shuffle.together([before, after])
+    both = together([before, after])
     sources, targets = both["source_id"].to_numpy(), both["target_id"].to_numpy()
     order = np.lexsort((np.arange(len(both)), targets, sources))
     is_repeat = (sources[order][1:] == sources[order][:-1]) & (targets[order][1:] == targets[order][:-1])

@@ -8,16 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from miner import storage
-from miner.choices import RETRIEVALS
 from miner.config.commands import DecideSettings
 from miner.filters import hubs, language
-from miner.filters.pairs import PAIR_FILTERS, PairTexts, apply_pair_filters
+from miner.filters.candidates import PairFilter, no_dropped
 from miner.mining import candidates as scoring
-from miner.mining import matching, writers
+from miner.mining import writers
 from miner.tables import DROPPED_PAIRS
 from pipelines.beam import shuffle
 from pipelines.beam.shuffle import ShuffleSteps, StepOutput
@@ -26,76 +24,11 @@ from pipelines.mining.candidates import MiningLimits, SearchResult
 from pipelines.mining.match import RankedCandidates, Written
 from pipelines.mining.sort_pairs import SideTexts, SortedPairs
 
-Bools = npt.NDArray[np.bool_]
-
 
 def check(settings: DecideSettings) -> None:
     """Raise ConfigError if a filter needs a package that is not installed."""
     if settings.pair_filters.languages is not None:
         language.load_identifier()
-
-
-@dataclass(frozen=True)
-class PairFilter:
-    """The bounds of the filters and what they need to know of the candidates."""
-
-    bounds: Mapping[str, float]
-    languages: tuple[str, str]
-    k: int
-    retrieval: str
-
-    @classmethod
-    def of(cls, search_result: SearchResult, settings: DecideSettings) -> "PairFilter | None":
-        """Return the filter of these settings, None if all filters are off."""
-        bounds = settings.pair_filters.bounds()
-        languages = (search_result.source.lang, search_result.target.lang)
-        return cls(bounds, languages, search_result.k, settings.retrieval) if bounds else None
-
-    @property
-    def reasons(self) -> list[str]:
-        return [pair_filter.reason for name, pair_filter in PAIR_FILTERS.items() if name in self.bounds]
-
-    def applies_to(self, side: str) -> bool:
-        """Return whether the best candidates of this side are filtered."""
-        retrieval = RETRIEVALS[self.retrieval]
-        return retrieval.filter_source_best if side == "source" else retrieval.filter_target_best
-
-    def split(self, candidates: pa.Table, side: str) -> tuple[pa.Table, pa.Table, dict[str, int]]:
-        """Filter candidates with texts, best first, until one of each sentence of a side passes.
-
-        Returns the candidates that remain, those that are dropped, and the counts of the latter by reason. The column `passed` marks
-        the candidates that have passed the filters, before and after.
-        """
-        ids = candidates[f"{side}_id"].to_numpy()
-        is_neighbour = candidates["forward" if side == "source" else "backward"].to_numpy()
-        is_scored, remains = candidates["passed"].to_numpy().copy(), np.ones(len(candidates), dtype=bool)
-        counts = dict.fromkeys(self.reasons, 0)
-        dropped: list[pa.Table] = [_empty_dropped(candidates)]
-        while (new := self._best(ids, is_neighbour & remains, remains) & ~is_scored).any():
-            rows = np.flatnonzero(new)
-            table = candidates.take(pa.array(rows))
-            decisions = apply_pair_filters(self._texts(table), dict(self.bounds))
-            for reason, count in decisions.counts().items():
-                counts[reason] += count
-            is_scored[rows], remains[rows[~decisions.kept]] = True, False
-            reasons, scores = decisions.drop_reasons()
-            table = table.filter(pa.array(~decisions.kept))
-            dropped.append(table.append_column("reason", pa.array(reasons, pa.string())).append_column("score", pa.array(scores)))
-        column = candidates.schema.get_field_index("passed")
-        kept = candidates.set_column(column, "passed", pa.array(is_scored)).filter(pa.array(remains))
-        return kept, shuffle.together(dropped), counts
-
-    def _best(self, ids: npt.NDArray[np.int64], eligible: Bools, remains: Bools) -> Bools:
-        return remains if RETRIEVALS[self.retrieval].filter_all else matching.mark_first(ids, eligible)
-
-    def _texts(self, table: pa.Table) -> PairTexts:
-        sources, targets = (table[f"{side}_text"].to_pylist() for side in ("source", "target"))
-        hub_counts = np.maximum(*(table[f"{side}_hub_count"].to_numpy() for side in ("source", "target")))
-        return PairTexts(sources, targets, self.languages, hub_counts / self.k)
-
-
-def _empty_dropped(candidates: pa.Table) -> pa.Table:
-    return candidates.slice(0, 0).append_column("reason", pa.array([], pa.string())).append_column("score", pa.array([], pa.float64()))
 
 
 @dataclass(frozen=True)
@@ -132,7 +65,7 @@ class _FilterRun:
 
     def filter(self, index: int, side: str, candidates: pa.Table) -> tuple[pa.Table, dict[str, int]]:
         """Filter the candidates of one range of a side, and write the dropped ones. Return the others, and counts by reason."""
-        kept, dropped, counts = candidates, _empty_dropped(candidates), dict.fromkeys(self.pair_filter.reasons, 0)
+        kept, dropped, counts = candidates, no_dropped(candidates), dict.fromkeys(self.pair_filter.reasons, 0)
         if self.pair_filter.applies_to(side):
             kept, dropped, counts = self.pair_filter.split(candidates, side)
         similarity = dropped.schema.get_field_index("similarity")
@@ -145,7 +78,7 @@ def filter_candidates(
     search_result: SearchResult, settings: DecideSettings, threshold: float, steps: ShuffleSteps, limits: MiningLimits
 ) -> FilteredCandidates | None:
     """Return the candidates above the threshold that pass the filters or cannot become pairs. None if all filters are off."""
-    pair_filter = PairFilter.of(search_result, settings)
+    pair_filter = PairFilter.of(settings, (search_result.source.lang, search_result.target.lang), search_result.k)
     if pair_filter is None:
         return None
     uris = search_result.candidate_uris()
@@ -175,7 +108,7 @@ def _score_source_range(index: int, uri: str, run: _FilterRun, sources: SideText
     table = run.read(index)
     pairs = scoring.score(writers.candidates_from_arrow(table), run.margin, run.threshold)
     hub_counts = hubs.count_occurrences(table["source_id"].to_numpy()).of(pairs.source_ids)
-    scored = match.pairs_to_arrow(pairs, passed=np.zeros(len(pairs), dtype=bool)).append_column("source_hub_count", pa.array(hub_counts))
+    scored = writers.pairs_to_arrow(pairs, passed=np.zeros(len(pairs), dtype=bool)).append_column("source_hub_count", pa.array(hub_counts))
     scored = sources.add_to(scored)
     shuffle.scatter_by_id(uri, scored, "target_id", run.target_ranges)
     return len(scored), {}
@@ -185,7 +118,7 @@ def _filter_target_range(index: int, uri: str, run: _FilterRun, targets: SideTex
     """Filter the candidates of one range of targets, joined with the targets' texts, and send the others to the ranges of sources."""
     counts = hub_counts.gather(index).group_by("target_id").aggregate([("count", "sum")]).sort_by("target_id")
     times = hubs.OccurrenceCounts(counts["target_id"].to_numpy(), counts["count_sum"].to_numpy())
-    table = match.sort_best_first(scored.gather(index))
+    table = writers.sort_best_first(scored.gather(index))
     table = table.append_column("target_hub_count", pa.array(times.of(table["target_id"].to_numpy())))
     kept, num_dropped = run.filter(index, "target", targets.add_to(table))
     shuffle.scatter_by_id(uri, kept, "source_id", run.source_ranges)
@@ -194,6 +127,6 @@ def _filter_target_range(index: int, uri: str, run: _FilterRun, targets: SideTex
 
 def _filter_source_range(index: int, uri: str, run: _FilterRun, halfway: StepOutput) -> Written:
     """Filter the candidates of one range of sources, and send the others to the ranges of targets."""
-    kept, num_dropped = run.filter(index, "source", match.sort_best_first(halfway.gather(index)))
-    shuffle.scatter_by_id(uri, match.with_source_best(match.pairs_from_arrow(kept)), "target_id", run.target_ranges)
+    kept, num_dropped = run.filter(index, "source", writers.sort_best_first(halfway.gather(index)))
+    shuffle.scatter_by_id(uri, match.with_source_best(writers.pairs_from_arrow(kept)), "target_id", run.target_ranges)
     return len(kept), num_dropped

@@ -15,19 +15,13 @@ from miner import storage
 from miner.choices import RETRIEVALS
 from miner.mining import candidates as scoring
 from miner.mining import matching, writers
-from miner.mining.candidates import Bools, ScoredPairs
+from miner.mining.candidates import ScoredPairs
+from miner.mining.writers import pairs_from_arrow, pairs_to_arrow, sort_best_first
+from miner.tables import together
 from pipelines.beam import shuffle
 from pipelines.beam.shuffle import ShuffleSteps, StepOutput
 from pipelines.mining.candidates import MiningLimits, SearchResult
 
-COLUMNS = {
-    "source_ids": "source_id",
-    "target_ids": "target_id",
-    "similarities": "similarity",
-    "margins": "margin",
-    "forward": "forward",
-    "backward": "backward",
-}
 Written = tuple[int, Mapping[str, int]]  # rows and counts of a shard
 
 
@@ -58,25 +52,9 @@ class MatchedPairs:
         return matching.rank(scoring.concat([self.of_target_range(index) for index in range(self.target_ranges)]))
 
 
-def pairs_to_arrow(pairs: ScoredPairs, **flags: Bools) -> pa.Table:
-    """Return a table of pairs (n,) with additional columns (n,)."""
-    columns = {column: getattr(pairs, name) for name, column in COLUMNS.items()} | flags
-    return pa.table({name: pa.array(column) for name, column in columns.items()})
-
-
-def pairs_from_arrow(table: pa.Table) -> ScoredPairs:
-    return ScoredPairs(**{name: table[column].to_numpy() for name, column in COLUMNS.items()})
-
-
 def with_source_best(ranked: ScoredPairs) -> pa.Table:
     """Return a table of the candidates of a range of sources, best first, with the column `source_best`."""
     return pairs_to_arrow(ranked, source_best=matching.best_of_sources(ranked))
-
-
-def sort_best_first(table: pa.Table) -> pa.Table:
-    """Sort a table of pairs as `matching.rank` does."""
-    margins, sources, targets = (table[name].to_numpy() for name in ("margin", "source_id", "target_id"))
-    return table.take(pa.array(np.lexsort((targets, sources, -margins))))
 
 
 def score_candidates(search_result: SearchResult, margin: str, threshold: float, steps: ShuffleSteps) -> RankedCandidates:
@@ -150,7 +128,7 @@ def _drop_matched_targets(index: int, uri: str, taken: StepOutput, source_ranges
 
 def _match_remaining(index: int, uri: str, remaining: StepOutput, source_ranges: int, target_ranges: int) -> Written:  # noqa: ARG001
     """Match all remaining candidates in memory."""
-    table = shuffle.together([remaining.gather(source_range) for source_range in range(source_ranges)])
+    table = together([remaining.gather(source_range) for source_range in range(source_ranges)])
     ranked = matching.rank(pairs_from_arrow(table))
     pairs = ranked.take(matching.match_one_to_one(ranked))
     shuffle.scatter_by_id(uri, pairs_to_arrow(pairs, matched=np.ones(len(pairs), dtype=bool)), "target_id", target_ranges)

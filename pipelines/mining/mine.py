@@ -10,12 +10,13 @@ from typing import Any, TypeVar
 
 from miner import stages, storage
 from miner.config.commands import EngineSettings, FromCandidatesConfig, MineConfig
+from miner.encoders import default_threshold
 from miner.encoders.transformer_parts import choose_device
 from miner.mining import writers
 from miner.mining.gold import GoldScores
 from miner.mining.thresholds import ThresholdChoice
 from pipelines.beam.runner import claim_output
-from pipelines.mining import auto_threshold, candidates, default_threshold, filter_pairs, gold_pairs, select_pairs
+from pipelines.mining import auto_threshold, candidates, filter_pairs, gold_pairs, select_pairs
 from pipelines.mining.auto_threshold import ThresholdChooser
 from pipelines.mining.candidates import DEFAULT_LIMITS, MiningLimits, SearchResult
 from pipelines.mining.deltas import BitextDelta

@@ -24,8 +24,8 @@ from miner.mining import writers
 from miner.mining.candidates import NeighbourMeans, means_of, merge_means
 from miner.mining.margin import Floats, margins
 from miner.progress import Progress, report_progress
+from miner.search.exact import pair_similarities
 from miner.search.neighbours import Neighbours
-from miner.tables import Vectors
 from miner.text import readers
 from miner.text.normalise import sentence_ids
 from miner.text.pairs import Lines, read_pairs
@@ -38,7 +38,6 @@ from pipelines.search.exact import BACKWARD, FORWARD, SearchRequest, read_neighb
 SIDES = ("source", "target")
 WORK_NAMES = (*SIDES, "background-", "neighbours", lock.PREFIX)  # prefixes of the names in the work folder
 BLOCK_BYTES = 128 << 20  # vectors of the pairs scored at a time
-PRODUCT_ROWS = 4096  # vectors that are float64 at a time
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 logger = logging.getLogger(__name__)
@@ -85,7 +84,7 @@ def run(config: ScoreConfig, options: Sequence[str] = (), block_bytes: int = BLO
     choose_device(config.device)
     if storage.is_folder(config.output):
         raise ConfigError(f"{config.output}: a folder; name a file to write")
-    bitext = _Bitext.of(config)
+    bitext = _LinePairs.of(config)
     num_lines = bitext.count_lines()  # raises for an invalid text, before the long part
     work = f"{config.output}.work"
     _check_paths(config, bitext, work)
@@ -109,7 +108,7 @@ def run(config: ScoreConfig, options: Sequence[str] = (), block_bytes: int = BLO
     return _result(config, num_lines, scores, (source, target), seconds)
 
 
-def _check_paths(config: ScoreConfig, bitext: "_Bitext", work: str) -> None:
+def _check_paths(config: ScoreConfig, bitext: "_LinePairs", work: str) -> None:
     """Raise ConfigError if the output would overwrite an input, or the work folder has other files."""
     input_paths = {storage.filesystem(path)[1] for path in (*bitext.uris, *config.backgrounds().values())}
     if storage.filesystem(config.output)[1] in input_paths:
@@ -120,14 +119,14 @@ def _check_paths(config: ScoreConfig, bitext: "_Bitext", work: str) -> None:
 
 
 @dataclass(frozen=True)
-class _Bitext:
+class _LinePairs:
     """The files or columns of the two sides."""
 
     uris: tuple[str, str]
     settings: tuple[TextSettings, TextSettings]
 
     @classmethod
-    def of(cls, config: ScoreConfig) -> "_Bitext":
+    def of(cls, config: ScoreConfig) -> "_LinePairs":
         paths = [config.source, config.source if config.target is None else config.target]
         uris = [readers.expand([path]) for path in paths]
         for path, files in zip(paths, uris, strict=True):
@@ -256,7 +255,7 @@ def _merge_overlapping(neighbours: Neighbours, others: Neighbours) -> Neighbours
 
 
 def _write_scores(
-    config: ScoreConfig, bitext: _Bitext, sides: tuple[_SearchedSide, _SearchedSide], num_lines: int, block_lines: int
+    config: ScoreConfig, bitext: _LinePairs, sides: tuple[_SearchedSide, _SearchedSide], num_lines: int, block_lines: int
 ) -> Floats:
     """Write the output. Return the margin of each line: NaN if it is undefined, infinite if the line is dropped."""
     source, target = sides
@@ -267,7 +266,7 @@ def _write_scores(
             lines = list(zip(source_texts, target_texts, strict=True))
             rows = np.flatnonzero([bool(source_text and target_text) for source_text, target_text in lines])
             source_ids, target_ids = (sentence_ids([str(texts[row]) for row in rows]) for texts in (source_texts, target_texts))
-            similarities = _similarities(source.corpus.vectors_of(source_ids), target.corpus.vectors_of(target_ids))
+            similarities = pair_similarities(source.corpus.vectors_of(source_ids), target.corpus.vectors_of(target_ids))
             scores = np.full(len(lines), np.inf)
             scores[rows] = margins(config.margin, similarities, source.means.of(source_ids), target.means.of(target_ids))
             shown = np.where(np.isinf(scores), np.nan, scores).tolist()
@@ -279,15 +278,6 @@ def _write_scores(
             num_done += len(lines)
             report_progress(logger, Progress("score", num_done, num_lines, "line"))
     return np.concatenate([np.zeros(0), *blocks])
-
-
-def _similarities(sources: Vectors, targets: Vectors) -> Floats:
-    """Return the similarities (n,) of vectors (n, dim) and (n, dim), exact as those of the search."""
-    similarities = np.empty(len(sources))
-    for start in range(0, len(sources), PRODUCT_ROWS):
-        rows = slice(start, start + PRODUCT_ROWS)
-        similarities[rows] = np.einsum("nd,nd->n", sources[rows].astype(np.float64), targets[rows].astype(np.float64))
-    return similarities
 
 
 def _result(

@@ -12,13 +12,14 @@ import pyarrow as pa
 
 from miner import stages, storage
 from miner.config.commands import DecideSettings
+from miner.encoders import default_threshold
 from miner.mining import writers
 from miner.mining.gold import GoldScores, Pairs, ResolvedGold, gold_scores
 from miner.mining.thresholds import ThresholdChoice
 from miner.stages import Manifest, Shard
 from miner.tables import DROPPED_PAIRS
 from pipelines.beam.shuffle import ShuffleSteps
-from pipelines.mining import default_threshold, deltas, filter_pairs, match, sort_pairs
+from pipelines.mining import deltas, filter_pairs, match, sort_pairs
 from pipelines.mining.candidates import DEFAULT_LIMITS, MiningLimits, SearchResult
 from pipelines.mining.deltas import BitextDelta
 from pipelines.mining.filter_pairs import FilteredCandidates

@@ -14,11 +14,12 @@ import pyarrow as pa
 from miner import stages, storage
 from miner.corpus import Corpus, Span
 from miner.mining import writers
+from miner.mining.writers import sort_best_first
 from miner.tables import BITEXT
 from pipelines.beam import shuffle
 from pipelines.beam.shuffle import Numbers, ShuffleSteps, StepOutput
 from pipelines.mining.candidates import MiningLimits, SearchResult
-from pipelines.mining.match import MatchedPairs, Written, sort_best_first
+from pipelines.mining.match import MatchedPairs, Written
 
 ORDER = ("margin", "source_id", "target_id")
 IDS = ("source_id", "target_id")

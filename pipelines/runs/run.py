@@ -25,14 +25,14 @@ from miner.config.commands import (
 )
 from miner.config.runs import RunConfig
 from miner.corpus import Corpus
-from miner.encoders import choose_side, load_encoder
+from miner.encoders import choose_side, default_threshold, load_encoder
 from miner.errors import ConfigError, MinerError
 from miner.text import readers
 from pipelines.beam import metrics
 from pipelines.beam.retry import SKIPPED_KEY
 from pipelines.beam.runner import claim_output, uses_local_processes
 from pipelines.corpus import embed
-from pipelines.mining import default_threshold, inputs, mine
+from pipelines.mining import inputs, mine
 from pipelines.runs import scheduler, verify
 from pipelines.runs.scheduler import ScheduledTask
 from pipelines.search import build_index

@@ -26,9 +26,9 @@ ROOMS = {
     "corpus": {"errors", "tables", "storage", "stages"},
     "text": {"errors", "background", "tables", "config", "storage", "languages", "filters"},
     "datasets": {"errors", "config", "storage", "languages", "text"},
-    "encoders": {"errors", "config", "storage", "languages"},
+    "encoders": {"errors", "choices", "config", "storage", "languages", "tables"},
     "search": {"errors"},
-    "filters": {"errors"},
+    "filters": {"errors", "choices", "config", "tables", "mining"},
     "mining": {"errors", "choices", "search"},
     "export": {"errors", "config", "languages", "lock", "mining", "stages", "storage", "tables"},
     "plan": {"errors", "config", "storage", "text", "search"},
@@ -67,6 +67,7 @@ ROOMS = {
     "loop": {"errors", "config", "storage", "languages", "text", "datasets", "filters", "training", "evaluation"},
 }
 LIBRARY = set(ROOMS)
+ROOMS["api"] = LIBRARY
 ROOMS["pipelines"] = set()  # the package itself is empty
 ROOMS["pipelines.beam"] = LIBRARY
 ROOMS["pipelines.corpus"] = LIBRARY | {"pipelines.beam"}
@@ -98,6 +99,7 @@ LIGHT = {
     "miner.config",
     "miner.config.base",
     "miner.config.commands",
+    "miner.config.filters",
     "miner.evaluation.task_base",
     "miner.evaluation.tasks",
     "miner.export.settings",
@@ -144,7 +146,7 @@ def test_a_module_imports_only_rooms_below_it(module: str) -> None:
     room = room_of(module)
     reached = {name: room_of(name) for name in imports_of(module)}
     if room is None:
-        assert not any(reached.values()), "the package itself imports nothing of its own"
+        assert set(reached.values()) <= {None, "api"}, "the package itself offers the Python interface only"
         return
     assert room in ROOMS, f"{room} is new: say in ROOMS what it may import"
     allowed = ROOMS[room] | EXTRA_DOORS.get(module, set()) | {room, None}

@@ -1,0 +1,121 @@
+"""`miner.load_encoder` and `miner.embed`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypedDict, Unpack
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from miner import encoders, languages
+from miner.api.results import TableResult
+from miner.config.commands import EncoderSettings, TextSettings
+from miner.encoders import Encoder
+from miner.encoders.base import check_texts
+from miner.encoders.checked import encode_checked, to_float16
+from miner.encoders.pair import PairEncoder
+from miner.tables import Vectors
+from miner.text.in_memory import UniqueSentences, unique_sentences
+from miner.text.normalise import Ids, sentence_id
+
+
+class EncoderOptions(TypedDict, total=False):
+    """How an encoder runs; the names, values and defaults are those of the options of `miner embed`."""
+
+    pooling: str | None
+    device: str
+    dtype: str
+    batch_tokens: int
+    max_tokens: int | None
+    side: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class Embeddings(TableResult):
+    """The vectors of n texts, in their order. A text that is empty or too long has the text "" and a vector of zeros."""
+
+    ids: Ids  # (n,) equal texts have equal ids
+    texts: Sequence[str]  # n cleaned texts
+    vectors: Vectors  # (n, dim) float16 of length 1, as they are stored on disk
+    lang: str
+    fingerprint: str  # of the encoder
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def to_arrow(self) -> pa.Table:
+        """Return a table with the columns id, text and embedding."""
+        dim = self.vectors.shape[1]
+        values = pa.array(self.vectors.ravel().astype(np.float32))
+        columns = {"id": pa.array(self.ids), "text": pa.array(self.texts, pa.string())}
+        return pa.table({**columns, "embedding": pa.FixedSizeListArray.from_arrays(values, dim)})
+
+
+def load_encoder(name: str = encoders.BUILTIN, **options: Unpack[EncoderOptions]) -> Encoder:
+    """Load an encoder: `builtin`, a folder of miner, transformers or sentence-transformers, or an id of the Hugging Face hub.
+
+    Its `encode` maps n texts to an array (n, dim) of unit rows. Raises ModelError if it is missing or damaged.
+
+    Example:
+        >>> encoder = miner.load_encoder("builtin")
+        >>> encoder.encode(["Good morning.", "Guten Morgen."]).shape
+        (2, 256)
+    """
+    return encoders.load_encoder(name, EncoderSettings.check(encoder=name, **options))
+
+
+def embed(
+    texts: Sequence[str],
+    encoder: str | Encoder = encoders.BUILTIN,
+    lang: str = languages.UNDETERMINED,
+    max_chars: int = 5000,
+    **options: Unpack[EncoderOptions],
+) -> Embeddings:
+    """Clean and embed texts, as `miner embed` does; equal texts are encoded once.
+
+    Example:
+        >>> embeddings = miner.embed(["Good morning.", "Guten Morgen."])
+        >>> embeddings.vectors.shape
+        (2, 256)
+    """
+    sentences = clean_texts(texts, TextSettings.check(max_chars=max_chars))
+    resolved = resolve_encoder(encoder, EncoderSettings.check(**named(encoder), **options), lang)
+    vectors = encode_sentences(sentences, np.ones(len(sentences.ids), dtype=bool), resolved, encoder_name(encoder))
+    vectors, ids = np.concatenate([vectors, np.zeros((1, resolved.dim), np.float16)]), np.append(sentences.ids, sentence_id(""))
+    rows, cleaned = sentences.sentence_of, [*sentences.texts, ""]  # row -1 is that of dropped texts
+    return Embeddings(ids[rows], [cleaned[row] for row in rows], vectors[rows], languages.canonical(lang), resolved.fingerprint)
+
+
+def clean_texts(texts: Sequence[str], settings: TextSettings) -> UniqueSentences:
+    """Return the unique sentences of texts. Raises ConfigError for a single string and for values that are not strings."""
+    check_texts(texts)
+    return unique_sentences(texts, settings)
+
+
+def named(encoder: str | Encoder) -> dict[str, str]:
+    """Return the setting `encoder`, if it is a name."""
+    return {"encoder": encoder} if isinstance(encoder, str) else {}
+
+
+def encoder_name(encoder: str | Encoder) -> str:
+    """Return the name of an encoder for messages."""
+    return encoder if isinstance(encoder, str) else type(encoder).__name__
+
+
+def resolve_encoder(encoder: str | Encoder, settings: EncoderSettings, lang: str, role: str | None = None) -> Encoder:
+    """Return the encoder for texts of a language: loaded if it is a name; of two sides, that of the language, else of the role."""
+    if isinstance(encoder, str):
+        return encoders.load_encoder(encoder, encoders.choose_side(settings, lang, role))
+    if isinstance(encoder, PairEncoder):
+        return encoder.side(settings.side or encoder.pair.choose_side(lang, role))
+    return encoder
+
+
+def encode_sentences(sentences: UniqueSentences, kept: npt.NDArray[np.bool_], encoder: Encoder, name: str) -> Vectors:
+    """Return the vectors (n, dim) of n sentences as they are stored; zeros for those that are not kept (n,)."""
+    vectors = np.zeros((len(sentences.ids), encoder.dim), dtype=np.float16)
+    for rows in sentences.encoding_groups(kept):
+        texts = [sentences.texts[row] for row in rows]
+        vectors[rows] = to_float16(encode_checked(encoder, texts, name), texts, name)
+    return vectors

@@ -1,0 +1,65 @@
+"""`miner.evaluate`: the tasks of `miner eval` from Python."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from miner import encoders
+from miner.api.embedding import named
+from miner.api.results import TableResult
+from miner.config.commands import EncoderSettings
+from miner.encoders import Encoder
+from miner.errors import ConfigError
+from miner.evaluation.scores import TaskResult
+from miner.evaluation.task_base import TaskSettings
+from miner.evaluation.tasks import TASKS
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation(TableResult):
+    """The result of an evaluation task."""
+
+    task: TaskSettings
+    result: TaskResult
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """All measurements, as `--json` writes them."""
+        return {"task": self.task.task_name(), **self.result.figures()}
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The few scores by which encoders are compared."""
+        return {name: score.value for name, score in self.result.scores().items()}
+
+    def to_arrow(self) -> pa.Table:
+        """Return a table with the columns score, group (such as a language) and value."""
+        rows = [(name, group, value) for name, score in self.result.scores().items() for group, value in score.by_group.items()]
+        names, groups, values = zip(*rows, strict=True) if rows else ((), (), ())
+        columns = {"score": pa.array(names, pa.string()), "group": pa.array(groups, pa.string()), "value": pa.array(values, pa.float64())}
+        return pa.table(columns)
+
+
+def evaluate(task: str | TaskSettings, encoder: str | Encoder = encoders.BUILTIN, **options: Any) -> Evaluation:
+    """Evaluate an encoder on a task, as `miner eval` does.
+
+    Args:
+        task: Name of a task, such as `retrieval` or `sts`, or its settings.
+        encoder: Name of an encoder, or an encoder of `miner.load_encoder`.
+        **options: The settings of the task and of the encoder by name, such as `source`, `target` and `device`.
+
+    Raises a MinerError for an unknown task, invalid settings or files.
+
+    Example:
+        >>> result = miner.evaluate("retrieval", source="news.en.txt", target="news.de.txt")
+        >>> result.scores
+    """
+    if isinstance(task, str):
+        if task not in TASKS:
+            raise ConfigError(f"unknown task {task!r}; one of {', '.join(TASKS)}")
+        model = TASKS[task]
+        task = model.check(**{name: options.pop(name) for name in model.model_fields if name in options})
+    settings = EncoderSettings.check(**named(encoder), **options, **({} if task.side is None else {"side": task.side}))
+    loaded = encoders.load_encoder(encoder, settings) if isinstance(encoder, str) else encoder
+    return Evaluation(task, task.evaluate(loaded))

@@ -1,0 +1,146 @@
+"""`miner.mine`: the stages of `miner mine` on sentences or vectors in memory."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Unpack
+
+import numpy as np
+import pyarrow as pa
+
+from miner import encoders
+from miner.api.embedding import named
+from miner.api.results import TableResult
+from miner.api.settings import InMemoryMining, MiningOptions
+from miner.api.sides import OpenSide, Side, SideOpener, check_encoders
+from miner.config.commands import PairFilters, SentenceFilters
+from miner.config.filters import choose
+from miner.encoders import Encoder, default_threshold
+from miner.encoders.transformer_parts import choose_device
+from miner.errors import ConfigError
+from miner.filters import hubs, language
+from miner.filters.candidates import PairFilter, no_dropped
+from miner.mining.candidates import Candidates, ScoredPairs, join_neighbours, score
+from miner.mining.matching import match, rank
+from miner.mining.writers import pairs_from_arrow, pairs_to_arrow, sort_best_first
+from miner.search import exact
+from miner.tables import together
+
+SIDES = ("source", "target")
+COLUMNS = ("source_id", "target_id", "margin", "similarity", "source_row", "target_row", "source_text", "target_text")
+DROPPED_COLUMNS = ("source_id", "target_id", "margin", "source_text", "target_text", "reason", "score")
+
+
+@dataclass(frozen=True, eq=False)
+class Bitext(TableResult):
+    """Mined pairs, best first.
+
+    Columns: source_id, target_id, margin (float64), similarity (float32), source_row and target_row (row in the input, the first one of a
+    repeated sentence) and, if the input has texts, source_text and target_text.
+    """
+
+    table: pa.Table
+    threshold: float | None  # None: all pairs
+    unique: Mapping[str, int]  # side -> sentences
+    dropped: Mapping[str, int]  # reason of a filter -> sentences or candidates
+    dropped_pairs: pa.Table | None  # candidates that the pair filters dropped, with `keep_dropped`
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the table of pairs."""
+        return self.table
+
+
+def mine(source: Side, target: Side, encoder: str | Encoder = encoders.BUILTIN, **options: Unpack[MiningOptions]) -> Bitext:
+    """Mine pairs of sentences that are translations of each other, as `miner mine` does, by exact search.
+
+    Args:
+        source: Sentences, the result of `miner.embed`, or a tuple of ids (n,) and unit vectors (n, dim).
+        target: The other side, in any of these forms.
+        encoder: Name of an encoder, or an encoder of `miner.load_encoder`. Vectors need none.
+        **options: Those of `miner mine` by name: `k`, `margin`, `retrieval`, `threshold`, `source_lang`, `target_lang`, `max_chars`,
+            `keep_dropped`, `device` and so on; `filters` is a list of values of `--filter`.
+
+    Raises a MinerError for invalid sides or options.
+
+    Example:
+        >>> bitext = miner.mine(english, german, source_lang="en", target_lang="de", filters=["recommended"])
+        >>> bitext.to_pandas()[["margin", "source_text", "target_text"]]
+    """
+    filters = options.pop("filters", ())
+    chosen = choose([filters] if isinstance(filters, str) else filters, sentence_filters=SentenceFilters, pair_filters=PairFilters)
+    settings = InMemoryMining.check(**named(encoder), **options, **chosen)
+    if settings.sentence_filters.language is not None or settings.pair_filters.languages is not None:
+        language.load_identifier()
+    opener = SideOpener(encoder, settings, settings.sentence_filters.bounds())
+    sides = opener.open(source, SIDES[0]), opener.open(target, SIDES[1])
+    check_encoders(*sides)
+    threshold = default_threshold.resolve(settings, settings.threshold, sides[0].fingerprint)
+    threshold = None if threshold in (None, -np.inf) else float(threshold)
+    selection = _CandidateSelection(sides, settings, -np.inf if threshold is None else threshold)
+    ranked, dropped, counts = selection.rank(search(sides, settings.k, settings.device))
+    pairs = match(ranked, settings.retrieval)
+    for side in sides:
+        counts |= {reason: counts.get(reason, 0) + count for reason, count in side.dropped.items()}
+    unique = {name: len(side.ids) for name, side in zip(SIDES, sides, strict=True)}
+    return Bitext(selection.table(pairs), threshold, unique, counts, dropped.select(DROPPED_COLUMNS) if settings.keep_dropped else None)
+
+
+def search(sides: tuple[OpenSide, OpenSide], k: int, device: str) -> Candidates:
+    """Return the candidates of both sides."""
+    options = exact.SearchOptions(str(choose_device(device)))
+    forward, backward = exact.search_block(sides[0].block, sides[1].block, k, options)
+    return join_neighbours(sides[0].ids, sides[1].ids, forward, backward)
+
+
+@dataclass(frozen=True)
+class _CandidateSelection:
+    """Both sides, and how pairs are selected among their candidates."""
+
+    sides: tuple[OpenSide, OpenSide]
+    settings: InMemoryMining
+    threshold: float
+
+    def rank(self, candidates: Candidates) -> tuple[ScoredPairs, pa.Table, dict[str, int]]:
+        """Return the candidates above the threshold that pass the filters, best first; the dropped ones; and their counts by reason."""
+        scored = score(candidates, self.settings.margin, self.threshold)
+        pair_filter = PairFilter.of(self.settings, (self.sides[0].lang, self.sides[1].lang), self.settings.k)
+        if pair_filter is None:
+            empty = self._add_texts(pairs_to_arrow(scored.take(np.zeros(0, np.intp))))
+            return rank(scored), no_dropped(empty), {}
+        if any(side.texts is None for side in self.sides) and set(pair_filter.bounds) != {"hubs"}:
+            raise ConfigError("pair filters read texts; give sentences or the result of `miner.embed`, or leave `hubs` only")
+        kept = pairs_to_arrow(scored, passed=np.zeros(len(scored), dtype=bool))
+        for name, ids in zip(SIDES, (candidates.source_ids, candidates.target_ids), strict=True):
+            counts = hubs.count_occurrences(ids).of(kept[f"{name}_id"].to_numpy())
+            kept = kept.append_column(f"{name}_hub_count", pa.array(counts))
+        kept = sort_best_first(self._add_texts(kept))
+        dropped, reasons = [], dict.fromkeys(pair_filter.reasons, 0)
+        for name in filter(pair_filter.applies_to, reversed(SIDES)):
+            kept, dropped_here, counts_here = pair_filter.split(kept, name)
+            dropped.append(dropped_here)
+            reasons = {reason: count + counts_here[reason] for reason, count in reasons.items()}
+        return rank(pairs_from_arrow(kept)), sort_best_first(together(dropped)), reasons
+
+    def table(self, pairs: ScoredPairs) -> pa.Table:
+        """Return the table of a Bitext."""
+        table = self._add_texts(pairs_to_arrow(pairs))
+        for name, side in zip(SIDES, self.sides, strict=True):
+            rows = side.first_rows[np.searchsorted(side.ids, table[f"{name}_id"].to_numpy())]
+            table = table.append_column(f"{name}_row", pa.array(rows))
+        similarity = table.schema.get_field_index("similarity")
+        table = table.set_column(similarity, "similarity", table["similarity"].cast(pa.float32()))
+        return table.select([name for name in COLUMNS if self._has_texts or not name.endswith("_text")])
+
+    @property
+    def _has_texts(self) -> bool:
+        return all(side.texts is not None for side in self.sides)
+
+    def _add_texts(self, table: pa.Table) -> pa.Table:
+        """Append the texts of both sides, "" where there are none."""
+        for name, side in zip(SIDES, self.sides, strict=True):
+            rows = np.searchsorted(side.ids, table[f"{name}_id"].to_numpy())
+            texts = [side.texts[row] if side.texts is not None else "" for row in rows]
+            table = table.append_column(f"{name}_text", pa.array(texts, pa.string()))
+        return table

@@ -1,0 +1,45 @@
+"""The settings of the Python interface: names, values and defaults are those of the commands."""
+
+from collections.abc import Sequence
+
+import pydantic
+
+from miner.api.embedding import EncoderOptions
+from miner.choices import MarginName, RetrievalName
+from miner.config.commands import EncoderSettings, MatchSettings, MineConfig, SentenceFilters, TextSettings, Threshold
+
+
+class SearchSettings(EncoderSettings):
+    """What mining and scoring in memory have in common."""
+
+    source_lang: str = MineConfig.model_fields["source_lang"].default
+    target_lang: str = MineConfig.model_fields["target_lang"].default
+    max_chars: int = pydantic.Field(TextSettings.model_fields["max_chars"].default, ge=1)
+    k: int = pydantic.Field(MineConfig.model_fields["k"].default, ge=1, le=1024)
+    margin: MarginName = "ratio"
+
+
+class InMemoryMining(SearchSettings, MatchSettings):
+    """The settings of `miner.mine`."""
+
+    threshold: Threshold | None = None
+    sentence_filters: SentenceFilters = SentenceFilters()
+
+
+class ScoringOptions(EncoderOptions, total=False):
+    """The options of `miner.score`."""
+
+    source_lang: str
+    target_lang: str
+    max_chars: int
+    k: int
+    margin: MarginName
+
+
+class MiningOptions(ScoringOptions, total=False):
+    """The options of `miner.mine`."""
+
+    threshold: float | None
+    retrieval: RetrievalName
+    filters: Sequence[str]
+    keep_dropped: bool

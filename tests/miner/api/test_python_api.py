@@ -1,0 +1,195 @@
+"""The Python interface returns the numbers of the commands to the bit, and imports nothing until it is used."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import tiny
+from command import miner as command
+from command import output_of
+
+import miner
+from miner.api.settings import InMemoryMining, MiningOptions, ScoringOptions, SearchSettings
+from miner.config.commands import EmbedConfig, TextSettings
+from miner.corpus import open_corpus
+from miner.errors import ConfigError, DataError
+from miner.text.in_memory import unique_sentences
+from miner.text.sharding import IngestSizes
+from pipelines.corpus import embed
+
+ROOT = Path(__file__).parents[3]
+EN = (ROOT / "examples/en.txt").read_text(encoding="utf-8").splitlines()[:600]
+DE = (ROOT / "examples/de.txt").read_text(encoding="utf-8").splitlines()[:500]
+COLUMNS = ["source_id", "target_id", "margin", "similarity", "source_text", "target_text"]
+
+
+def write(path: Path, lines: list[str]) -> Path:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def mined_by_command(folder: Path, source: list[str], target: list[str], *options: object) -> Any:
+    sides = [write(folder / f"{name}.txt", lines) for name, lines in (("source", source), ("target", target))]
+    output_of("mine", *sides, "--output", folder / "out", *options)
+    return pq.read_table(folder / "out" / "bitext.parquet")
+
+
+def test_importing_the_package_imports_nothing_else() -> None:
+    code = "import sys, time; start = time.perf_counter(); import miner; seconds = time.perf_counter() - start\n"
+    code += "assert not {'numpy', 'torch', 'pyarrow', 'apache_beam', 'pydantic'} & set(sys.modules)\n"
+    code += "assert 'mine' in dir(miner)\nprint(seconds)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 0.1
+
+
+def test_the_functions_run_without_beam() -> None:
+    code = "import sys, miner; miner.mine(['Hello.'], ['Hallo.']); miner.score(['a'], ['b']); miner.train, miner.evaluate\n"
+    code += "assert 'apache_beam' not in sys.modules and not any(name.startswith('pipelines') for name in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_every_option_is_a_setting() -> None:
+    chosen_by_filters = {"pair_filters", "sentence_filters"}
+    for options, model in ((ScoringOptions, SearchSettings), (MiningOptions, InMemoryMining)):
+        names = set(model.model_fields) - {"encoder"} - chosen_by_filters
+        assert options.__annotations__.keys() | options.__mro__[0].__annotations__.keys() <= names | {"filters"}
+        assert set(options.__required_keys__ | options.__optional_keys__) - {"filters"} == names
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"filters": ["recommended", "min_words=4", "script=0.9"], "k": 6, "margin": "distance"},
+        {"filters": ["copies=0.2", "hubs=2", "length_ratio=1.8"], "retrieval": "forward", "threshold": 0.9},
+        {"retrieval": "intersection", "threshold": -np.inf, "max_chars": 60},
+    ],
+)
+def test_mining_equals_the_command(tmp_path: Path, options: dict[str, Any]) -> None:
+    source, target = [*EN, "", EN[3], "  " + EN[5] + " "], [*DE, DE[0], *EN[:20]]
+    words: list[object] = ["--source-lang", "en", "--target-lang", "de"]
+    for name, value in options.items():
+        for item in value if isinstance(value, list) else [value]:
+            words += [f"--{name.removesuffix('s') if name == 'filters' else name.replace('_', '-')}", item]
+    expected = mined_by_command(tmp_path, source, target, *words, "--keep-dropped")
+    mined = miner.mine(source, target, source_lang="en", target_lang="de", keep_dropped=True, **options)
+    assert len(mined) > 20
+    assert mined.to_arrow().select(COLUMNS).to_pydict() == expected.select(COLUMNS).to_pydict()
+    lines = [(expected[f"{side}_line"].to_numpy() - 1).tolist() for side in ("source", "target")]
+    assert [mined.table[f"{side}_row"].to_pylist() for side in ("source", "target")] == lines
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert mined.unique == manifest["details"]["unique"]
+    assert {reason: mined.dropped[reason] for reason in manifest["details"]["dropped"]} == manifest["details"]["dropped"]
+    dropped = pq.read_table(tmp_path / "out" / "dropped.parquet").select(mined.dropped_pairs.column_names)
+    keys = [(name, "ascending") for name in ("source_id", "target_id", "reason")]
+    assert mined.dropped_pairs.sort_by(keys).to_pydict() == dropped.sort_by(keys).to_pydict()
+
+
+def test_a_transformer_gives_the_vectors_and_pairs_of_the_command(folder: Path) -> None:
+    sides = [[tiny.sentence(lang, row) for row in tiny.numbers(300, seed)] for lang, seed in (("eng_Latn", 3), ("deu_Latn", 4))]
+    model = str(folder / "model")
+    encoder = miner.load_encoder(model, batch_tokens=64, pooling="mean")
+    options = ["--encoder", model, "--batch-tokens", 64, "--pooling", "mean", "--threshold", 1.0]
+    expected = mined_by_command(folder, *sides, *options)
+    mined = miner.mine(*sides, encoder, threshold=1.0)
+    assert mined.to_arrow().select(COLUMNS).to_pydict() == expected.select(COLUMNS).to_pydict()
+    assert miner.mine(*sides, model, threshold=1.0, batch_tokens=64, pooling="mean").table.equals(mined.table)
+    corpus = open_corpus(str(folder / "out" / "source"))
+    ids, vectors = corpus.read_vectors(corpus.shards[0].name)
+    embeddings = miner.embed([*sides[0], "", sides[0][1]], encoder, lang="en")
+    assert (
+        dict(zip(embeddings.ids.tolist(), embeddings.vectors.tolist(), strict=True)).items()
+        >= dict(zip(ids.tolist(), vectors.tolist(), strict=True)).items()
+    )
+    assert (embeddings.texts[-2], embeddings.vectors[-2].any(), embeddings.ids[-1]) == ("", False, embeddings.ids[1])
+    again = [miner.embed(side, encoder) for side in sides]
+    assert miner.mine(*again, threshold=1.0).table.equals(mined.table)
+    by_vectors = miner.mine(*[(side.ids, side.vectors) for side in again], threshold=1.0).table
+    assert by_vectors.equals(mined.table.select(by_vectors.column_names))
+
+
+def test_text_of_several_shards_is_encoded_in_the_same_batches(folder: Path) -> None:
+    lines = [tiny.sentence("eng_Latn", row) for row in tiny.numbers(200, 5)]
+    sizes = IngestSizes(range_bytes=2000, row_group_rows=30)
+    sentences = unique_sentences([*lines, lines[0]], TextSettings(), sizes)
+    assert sentences.num_ranges == -(-sum(len(line) + 1 for line in [*lines, lines[0]]) // 2000)
+    text = write(folder / "text.txt", [*lines, lines[0]])
+    embed.run(EmbedConfig(inputs=(str(text),), output=str(folder / "out"), encoder=str(folder / "model"), pooling="mean"), sizes=sizes)
+    corpus = open_corpus(str(folder / "out"))
+    groups = [ids.tolist() for shard in corpus.shards for ids, _ in corpus.vectors(shard.name)]
+    kept = np.ones(len(sentences.ids), dtype=bool)
+    assert [sentences.ids[rows].tolist() for rows in sentences.encoding_groups(kept, sizes)] == [group for group in groups if group]
+
+
+@pytest.mark.parametrize("backgrounds", [(), ("source", "target")])
+def test_scoring_equals_the_command(tmp_path: Path, backgrounds: tuple[str, ...]) -> None:
+    source, target = [*EN[:200], "", EN[0]], [*DE[:200], DE[0], DE[1]]
+    files = [write(tmp_path / name, lines) for name, lines in (("s", source), ("t", target))]
+    texts = {"source": EN[100:500], "target": DE[100:600]}
+    words = [word for side in backgrounds for word in (f"--background-{side}", write(tmp_path / f"b-{side}", texts[side]))]
+    output_of("score", *files, "--output", tmp_path / "out.tsv", "--source-lang", "en", "--target-lang", "de", *words)
+    expected = [line.split("\t")[0] for line in (tmp_path / "out.tsv").read_text().splitlines()]
+    options = {f"background_{side}": texts[side] for side in backgrounds}
+    scores = miner.score(source, target, source_lang="en", target_lang="de", **options)
+    assert [f"{margin:.8f}" for margin in scores.margins] == expected
+    assert np.isnan(scores.margins[200])
+    assert scores.to_arrow()["target_text"].to_pylist() == target
+
+
+def test_results_convert_to_pandas_and_datasets() -> None:
+    mined = miner.mine(EN[:300], DE[:300], threshold=1.1)
+    frame, dataset = mined.to_pandas(), mined.to_dataset()
+    assert frame["source_text"].tolist() == dataset["source_text"][:] == mined.to_arrow()["source_text"].to_pylist()
+    assert [EN[row] for row in frame["source_row"]] == frame["source_text"].tolist()
+    embeddings = miner.embed(EN[:3])
+    np.testing.assert_array_equal(np.array(embeddings.to_dataset()["embedding"][:], dtype=np.float16), embeddings.vectors)
+
+
+def test_training_and_evaluation_equal_the_commands(folder: Path) -> None:
+    config = tiny.config(folder)
+    trained = miner.train(config, folder / "out")
+    log = trained.to_arrow().to_pylist()
+    assert (trained.result.steps, log[-1]["step"]) == (12, 12)
+    sides = [write(folder / lang, [tiny.sentence(lang, row) for row in tiny.numbers(60, 9)]) for lang in ("eng_Latn", "deu_Latn")]
+    output_of("eval", "retrieval", *sides, "--encoder", trained.folder, "--json", folder / "figures.json")
+    evaluated = miner.evaluate("retrieval", trained.load(), source=str(sides[0]), target=str(sides[1]), k=4)
+    assert json.loads(json.dumps(evaluated.figures)) == json.loads((folder / "figures.json").read_text())
+    values = {row["score"]: row["value"] for row in evaluated.to_arrow().to_pylist()}
+    assert values == pytest.approx(evaluated.scores)  # each has one group
+    assert miner.evaluate("retrieval", trained.folder, source=str(sides[0]), target=str(sides[1])).scores == evaluated.scores
+
+
+def test_unusual_input_is_a_clear_error(toy_encoder: Path) -> None:
+    unit = np.eye(3, dtype=np.float32)
+    for call, message in (
+        (lambda: miner.load_encoder().encode("Hello"), r"one text instead of a list of texts; give \['Hello'\]"),
+        (lambda: miner.embed("Hello"), "one text instead of a list"),
+        (lambda: miner.mine("Hello", ["Hallo"]), "one text instead of a list"),
+        (lambda: miner.embed(["a", None]), "text 1 is NoneType, not a string"),
+        (lambda: miner.mine([], ["a"]), "source: no sentence"),
+        (lambda: miner.mine(["a"], ["b"], k=0), "k: input should be greater than or equal to 1"),
+        (lambda: miner.mine(["a"], ["b"], filters=["nmbers"]), "unknown --filter 'nmbers'"),
+        (lambda: miner.mine(["a"], ["b"], engine="faiss"), "unknown setting 'engine'"),
+        (lambda: miner.mine((range(3), 2 * unit), (range(3), unit)), "a vector has length 2, not 1"),
+        (lambda: miner.mine(([1, 1, 2], unit), (range(3), unit)), "id 1 occurs twice"),
+        (lambda: miner.mine(([1, 2], unit), (range(3), unit)), r"ids of shape \(2,\) and vectors of shape \(3, 3\)"),
+        (lambda: miner.mine((range(3), unit), (range(3), unit), filters=["numbers"]), "pair filters read texts"),
+        (lambda: miner.mine(miner.embed(["one"], str(toy_encoder)), ["two"]), "source was embedded by .*; embed both with one encoder"),
+        (lambda: miner.score(["a"], ["b", "c"]), "1 sources and 2 targets"),
+        (lambda: miner.evaluate("retreival"), "unknown task 'retreival'; one of "),
+        (lambda: miner.mine(["a"], ["b"], source_lang="xx-yy-zz"), "xx-yy-zz"),
+    ):
+        with pytest.raises((ConfigError, DataError), match=message):
+            call()
+    with pytest.raises(AttributeError, match="no attribute 'mining_'"):
+        miner.mining_  # noqa: B018
+
+
+def test_the_default_threshold_of_another_encoder_warns(toy_encoder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert miner.mine(["one two"], ["un deux"], str(toy_encoder)).threshold == 1.2
+    assert "the default threshold 1.2 was chosen for the built-in encoder" in caplog.text
+    assert command("--help").exit_code == 0
