@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 DEMO   := build/demo
 DATA   ?= ../shared/data
 
-.PHONY: venv demo loop-news test test-slow lint format clean
+.PHONY: venv demo loop-news docs test test-slow lint format clean
 
 venv: $(STAMP)
 
@@ -34,6 +34,10 @@ loop-news: $(STAMP)
 	@rm -rf build/loop-news build/loop-news-data
 	$(BIN)/python configs/loop_news_data.py --data $(DATA) --output build/loop-news-data
 	$(BIN)/miner loop configs/loop-news.yaml --output build/loop-news
+
+# Build the documentation as a site in build/docs. Broken links and missing docstrings are errors.
+docs: $(STAMP)
+	$(BIN)/mkdocs build --quiet --strict --config-file mkdocs.yaml
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal -m "not slow"

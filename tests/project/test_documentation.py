@@ -1,0 +1,87 @@
+"""The commands and Python snippets of the documentation run, in the order of the page, and the site builds."""
+
+import gzip
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import command
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+
+
+def blocks(page: str) -> Iterator[tuple[str, str]]:
+    """Yield the language and the text of each code block."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    yield from re.findall(r"^```(python|bash|console)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def command_lines(text: str) -> Iterator[list[str]]:
+    """Yield the words of the `miner` commands of a block."""
+    for line in text.replace("\\\n", " ").splitlines():
+        line = line.removeprefix("$ ")
+        if line.startswith("miner "):
+            yield shlex.split(line, comments=True)[1:]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with the files that the pages name. The planted pairs are in neither of the texts."""
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    gold = [tuple(map(int, line.split("\t"))) for line in (EXAMPLES / "gold.en-de.tsv").read_text().splitlines()][:450]
+    for side, lang in enumerate(("en", "de")):
+        lines = (EXAMPLES / f"{lang}.txt").read_text(encoding="utf-8").splitlines()
+        known = {pair[side] for pair in gold}
+        news = "".join(f"{line}\n" for number, line in enumerate(lines, start=1) if number not in known)
+        (tmp_path / f"{lang}.txt").write_text(news, encoding="utf-8")
+        (tmp_path / "news" / lang).mkdir(parents=True)
+        (tmp_path / "news" / lang / "1.gz").write_bytes(gzip.compress(news.encode()))
+    texts = [(EXAMPLES / f"{lang}.txt").read_text(encoding="utf-8").splitlines() for lang in ("en", "de")]
+    known_pairs = "".join(f"{texts[0][source - 1]}\t{texts[1][target - 1]}\n" for source, target in gold)
+    (tmp_path / "known.tsv").write_text(known_pairs, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/python.md"])
+def test_every_command_and_snippet_of_a_page_runs(page: str, workspace: Path) -> None:
+    namespace: dict[str, object] = {}
+    for language, text in blocks(page):
+        if language == "python":
+            exec(compile(text, f"{page} in {workspace}", "exec"), namespace)
+        else:
+            for words in command_lines(text):
+                result = command.miner(*words)
+                is_too_small = "--planted" in words and "no threshold has a precision of" in result.output  # of these small texts
+                assert result.exit_code == 0 or is_too_small, (words, result.output)
+
+
+@pytest.mark.slow
+def test_the_notebook_runs() -> None:
+    notebook = nbformat.read(EXAMPLES / "python.ipynb", as_version=4)
+    os.environ["PYTHONPATH"] = str(ROOT)
+    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(EXAMPLES)}}).execute()
+    outputs = [cell["outputs"][-1]["data"]["text/plain"] for cell in notebook["cells"] if cell.get("outputs")]
+    assert outputs[0] == "(3017, 2341)"
+    assert "'pairs': 827, 'precision': 0.9455" in outputs[3]
+
+
+@pytest.mark.slow
+def test_the_site_builds_with_the_reference(tmp_path: Path) -> None:
+    mkdocs = Path(sys.executable).parent / "mkdocs"
+    words = [mkdocs, "build", "--quiet", "--strict", "--config-file", ROOT / "mkdocs.yaml", "--site-dir", tmp_path / "site"]
+    done = subprocess.run(words, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    reference = (tmp_path / "site" / "reference" / "index.html").read_text(encoding="utf-8")
+    for name in ("load_encoder", "embed", "mine", "score", "train", "evaluate", "Bitext.to_dataset"):
+        assert f'id="miner.{name}"' in reference, name
+    assert "github.com/bitext-miner" in (tmp_path / "site" / "search" / "index.html").read_text(encoding="utf-8")
