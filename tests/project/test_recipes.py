@@ -160,7 +160,7 @@ def test_configs_name_columns_and_languages_of_their_datasets(path: Path) -> Non
         assert set(columns) <= {*layout.kind.columns, *(named.get("languages", []) if layout.kind.name == "aligned" else [])}, named
 
 
-@pytest.mark.parametrize("path", sorted(CONFIGS.rglob("eval.yaml")), ids=str)
+@pytest.mark.parametrize("path", sorted(CONFIGS.rglob("eval*.yaml")), ids=str)
 def test_suites_are_valid(path: Path) -> None:
     titles = [task.title for task in load_yaml(SuiteConfig, str(path)).tasks]
     assert len(set(titles)) == len(titles)
