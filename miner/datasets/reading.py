@@ -44,6 +44,14 @@ def read_dataset(layout: DatasetLayout, path: str, languages: Sequence[str] = ()
     return _read_groups(layout, form, groups, request)
 
 
+def check_dataset(layout: DatasetLayout, path: str, languages: Sequence[str] = (), split: str | None = None) -> None:
+    """Read the first rows of each file. Raises DataError as `read_dataset` does, for what they show."""
+    request = Request(tuple(languages), split)
+    form, groups = find_groups(layout, path, request)
+    for group in groups:
+        next(_batches(layout, form, group, request))
+
+
 def _read_groups(layout: DatasetLayout, form: DatasetForm, groups: list[FileGroup], request: Request) -> Iterator[RowBatch]:
     seen: set[str] = set()
     for split in dict.fromkeys(group.split for group in groups):

@@ -64,6 +64,7 @@ ROOMS = {
         "training",
     },
     "report": {"errors", "storage", "stages", "filters", "mining", "evaluation"},
+    "reproduction": {"errors", "lock", "progress", "config", "storage", "datasets", "encoders", "training", "evaluation"},
     "loop": {"errors", "config", "storage", "languages", "text", "datasets", "filters", "training", "evaluation"},
 }
 LIBRARY = set(ROOMS)

@@ -45,7 +45,13 @@ def write_pairs(path: Path, rows: int = 400, seed: int = 1) -> Path:
 
 
 def save_transformer(
-    folder: Path, dropout: float = 0.1, layers: int = LAYERS, width: int = WIDTH, words: Sequence[str] = WORDS, seed: int = 0
+    folder: Path,
+    dropout: float = 0.1,
+    layers: int = LAYERS,
+    width: int = WIDTH,
+    words: Sequence[str] = WORDS,
+    seed: int = 0,
+    positions: int = 40,
 ) -> Path:
     """Save an XLM-R with random weights whose tokens are the number words."""
     tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="<unk>"))
@@ -57,7 +63,7 @@ def save_transformer(
     fast.save_pretrained(folder)
     config = transformers.XLMRobertaConfig(
         vocab_size=len(words), hidden_size=width, num_hidden_layers=layers, num_attention_heads=4, intermediate_size=48,
-        max_position_embeddings=40, pad_token_id=1, bos_token_id=0, eos_token_id=2, type_vocab_size=1, initializer_range=0.1,
+        max_position_embeddings=positions, pad_token_id=1, bos_token_id=0, eos_token_id=2, type_vocab_size=1, initializer_range=0.1,
         hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
     )  # fmt: skip
     torch.manual_seed(seed)

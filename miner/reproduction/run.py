@@ -1,0 +1,86 @@
+"""`miner reproduce`: train and evaluate the rows of a table. What is finished is kept, so an interrupted table resumes."""
+
+import logging
+import os
+from collections.abc import Mapping
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from miner import lock, storage
+from miner.config.base import load_yaml
+from miner.encoders import load_encoder
+from miner.errors import ConfigError
+from miner.evaluation import suite
+from miner.evaluation.task_base import TaskSettings
+from miner.evaluation.tasks import SuiteConfig
+from miner.progress import Progress, report_progress
+from miner.reproduction import checks
+from miner.reproduction.plan import PlannedRun, ReproductionPlan
+from miner.reproduction.results import ReproducedTable, collect, markdown
+from miner.training import run as training
+from miner.training.config import TrainConfig
+
+EVALUATION = "evaluation.json"  # in the folder of a run: the figures of a suite, and the settings they were made with
+
+logger = logging.getLogger(__name__)
+
+
+def reproduce(plan: ReproductionPlan) -> ReproducedTable:
+    """Train and evaluate what is not finished, and return the table; also write it to the output directory.
+
+    Raise a MinerError for a fault in data, configs or models, before the first step where it can be seen then.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError("reproduce runs in one process; train with the commands of --dry-run under torchrun, then run it again")
+    plan = checks.mark_missing(plan)
+    checks.check(plan)
+    output = plan.options.output
+    runs = checks.remaining_runs(plan)
+    rows = {run.folder for row in plan.rows.values() if not row.reason for run in row.runs}
+    with lock.hold(output):
+        for done, run in enumerate(runs):
+            report_progress(logger, Progress("reproduce", done, len(runs), "run", run.title))
+            if run.recipe is not None:
+                training.train(load_yaml(TrainConfig, run.recipe, run.changes), str(run.folder), resume=True)
+            if run.folder in rows:
+                evaluate(run, plan.tasks, plan.options.data)
+        report_progress(logger, Progress("reproduce", len(runs), len(runs), "run"))
+        result = collect(plan, {folder: figures for folder, figures in _read_figures(plan).items() if figures})
+        storage.write_json(storage.join(output, f"{plan.name}.json"), result.figures())
+        with storage.atomic(storage.join(output, f"{plan.name}.md")) as handle:
+            handle.write(markdown(result).encode())
+    return result
+
+
+def evaluate(run: PlannedRun, tasks: Mapping[str, TaskSettings], data: str) -> None:
+    """Evaluate the tasks that have no figures yet, or figures of other settings; write the figures after each task."""
+    uri = storage.join(str(run.folder), EVALUATION)
+    values = read_evaluation(run)
+    load = cache(partial(load_encoder, run.encoder, run.encoder_settings()))
+    for title, task in tasks.items():
+        settings = task.model_dump(mode="json")
+        if values["settings"].get(title) == settings:
+            continue
+        result = suite.run({run.title: load}, SuiteConfig.check(data=data, tasks=(task,))).figures()
+        for key in ("encoders", "scores"):
+            values[key].setdefault(run.title, {}).update(result[key][run.title])
+        values["settings"][title] = settings
+        storage.make_folder(str(run.folder))
+        storage.write_json(uri, values)
+
+
+def read_evaluation(run: PlannedRun) -> dict[str, Any]:
+    """Return the content of the evaluation file of a run; that of a suite without tasks if there is none of the same run."""
+    made_with = {"model": run.encoder, "pooling": run.pooling, "changes": list(run.changes)}
+    uri = storage.join(str(run.folder), EVALUATION)
+    values: dict[str, Any] = storage.read_json(uri) if storage.exists(uri) else {}
+    if values.get("run") == made_with:
+        return values
+    return {"task": "suite", "names": [run.title], "encoders": {}, "scores": {}, "settings": {}, "run": made_with}
+
+
+def _read_figures(plan: ReproductionPlan) -> dict[Path, dict[str, Any]]:
+    """Return by folder the figures of all runs of a table, by title of the task; also of runs from earlier calls."""
+    runs = {run.folder: run for row in plan.rows.values() for run in row.runs}
+    return {folder: read_evaluation(run)["encoders"].get(run.title, {}) for folder, run in runs.items()}
