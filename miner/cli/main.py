@@ -30,6 +30,9 @@ COMMANDS = {
 }
 
 
+EPILOG = "`miner COMMAND --help` has the options and an example of a command. On a cluster, options after `--` go to Apache Beam."
+
+
 class Miner(click.Group):
     """A group whose commands are modules of `miner.cli`, imported on request. Arguments after `--` are for Beam."""
 
@@ -66,12 +69,14 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
     return arguments[:index], arguments[index + 1 :]
 
 
-@click.group("miner", cls=Miner, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("miner", cls=Miner, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
 @click.version_option(__version__, prog_name="miner")
 def main() -> None:
     """Mine translation pairs from monolingual text.
 
-    Options after `--` are passed to Apache Beam, which runs the stages: `miner embed text.txt --output out -- --runner=FlinkRunner`.
+    \b
+    Example:
+      miner mine en.txt de.txt --source-lang en --target-lang de --output mined
     """
 
 

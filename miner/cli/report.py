@@ -19,7 +19,8 @@ report_option = click.option("--no-report", is_flag=True, help="Do not write rep
 def command(folder: str, gold: str | None) -> None:
     """Write DIR/report.html: charts of the results in DIR.
 
-    DIR is a directory of `miner mine`, `miner train` or `miner loop`, or has figures of `miner eval`. The page opens without a network.
+    DIR is a directory of `miner mine`, `miner run`, `miner train` or `miner loop`, or has figures of `miner eval`. The page opens without a
+    network.
 
     \b
     Example:
@@ -28,7 +29,7 @@ def command(folder: str, gold: str | None) -> None:
     uri = write_report(folder, None if gold is None else gold_module.read(folder, gold), identify=True)
     if uri is None:
         raise DataError(
-            f"{folder}: nothing to show; name a directory of `miner mine` or `miner train`, or one with figures of `miner eval`"
+            f"{folder}: nothing to show; name a directory of `miner mine`, `run`, `train` or `loop`, or one with figures of `miner eval`"
         )
     click.echo(uri)
 

@@ -7,7 +7,7 @@ from miner import stages, storage
 from miner.errors import ConfigError, StorageError
 from miner.evaluation.bitext import STAGE
 from miner.mining.writers import PARQUET
-from miner.report import charts, pairs, rounds, scores, training
+from miner.report import charts, pairs, rounds, runs, scores, training
 from miner.report.mined_pairs import KnownPairs, MinedBitext
 from miner.report.page import Section, page
 from miner.stages import Manifest
@@ -30,7 +30,7 @@ def write(folder: str, known_pairs: KnownPairs | None = None, identify: bool = F
     `known_pairs` are gold or marks of mined pairs; `identify` also identifies the languages of a sample of these.
     """
     with charts.style():
-        parts = [_mined(folder, known_pairs, identify), *(read_part(folder) for read_part in (_loop, _training, _evaluation))]
+        parts = [_mined(folder, known_pairs, identify), *(read_part(folder) for read_part in (_run, _loop, _training, _evaluation))]
         shown = [part for part in parts if part is not None]
     if not shown:
         return None
@@ -70,6 +70,18 @@ def _mining_facts(manifest: Manifest) -> list[str]:
     if dropped:
         facts.append("dropped: " + ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in dropped.items()))
     return facts
+
+
+def _run(folder: str) -> Part | None:
+    figures = runs.read(folder)
+    if figures is None:
+        return None
+    for name in figures.get("pairs", {}):
+        pair_folder = storage.join(folder, runs.PAIRS, name)
+        if storage.is_folder(pair_folder) and not storage.exists(storage.join(pair_folder, NAME)):
+            write(pair_folder)
+    fact, sections = runs.describe(folder, figures, NAME)
+    return Part("Run", [fact], sections)
 
 
 def _loop(folder: str) -> Part | None:

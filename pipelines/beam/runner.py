@@ -8,6 +8,7 @@ go through the directory.
 import contextlib
 import copy
 import ctypes
+import difflib
 import gc
 import io
 import logging
@@ -32,6 +33,7 @@ from pipelines.beam.local_runner import WorkerDiedError, create_local_runner, ra
 from pipelines.beam.retry import RetryPolicy
 
 POLL_SECONDS = 0.25  # between two looks at the markers of a running stage
+LOCAL_RUNNERS = ("DirectRunner", "FnApiRunner", "BundleBasedDirectRunner", "SwitchingDirectRunner", "DaskRunner")  # run() does the work
 GC_THRESHOLD = 100_000  # new objects between two garbage collections in a worker
 
 logger = logging.getLogger(__name__)
@@ -207,11 +209,27 @@ def _run_pipeline(names: Sequence[str], write: WriteShard, options: PipelineOpti
 def _run_once(names: Sequence[str], write: WriteShard, options: PipelineOptions) -> None:
     pipeline = build_pipeline(names, write, options)
     with raise_interruptions():
-        result = pipeline.run()
+        with _name_runner(options):
+            result = pipeline.run()
         try:
             result.wait_until_finish()
         finally:
             dask.close_client(result)
+
+
+@contextlib.contextmanager
+def _name_runner(options: PipelineOptions) -> Iterator[None]:
+    """Convert the error of a cluster's runner that does not start into a ConfigError. Local runners raise those of the tasks."""
+    runner = options.view_as(StandardOptions).runner
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, MinerError) or runner is None or runner.rpartition(".")[2] in LOCAL_RUNNERS:
+            raise
+        reason = (str(error).splitlines() or ["no reason given"])[0]
+        raise ConfigError(
+            f"--runner={runner}: did not start ({type(error).__name__}: {reason}); check that its cluster runs and its address"
+        ) from error
 
 
 class CachedPipelineOptions(PipelineOptions):  # type: ignore[misc]
@@ -235,11 +253,21 @@ def parse_beam_options(options: Sequence[str]) -> PipelineOptions:
             parsed = CachedPipelineOptions(list(options))
             if dask.is_selected(parsed):
                 parsed = CachedPipelineOptions(dask.complete_options(options))
-            parsed.get_all_options()
+            _check_names(parsed)
     except SystemExit as error:
         lines = stderr.getvalue().strip().splitlines()[-1:] or ["invalid"]
         raise ConfigError(f"Beam options {' '.join(options)!r}: {lines[0].partition('error: ')[2] or lines[0]}") from error
     return parsed
+
+
+def _check_names(options: PipelineOptions) -> None:
+    """Raise ConfigError for an option that nothing reads. Runners that are named may have options of their own, such as a job server's."""
+    names = set(options.get_all_options())
+    unknown = sorted(set(options.get_all_options(retain_unknown_options=True)) - names)
+    if unknown and (dask.is_selected(options) or options.view_as(StandardOptions).runner is None):
+        similar = difflib.get_close_matches(unknown[0], names, n=1)
+        hint = f"did you mean --{similar[0]}?" if similar else "check its name, or name its --runner"
+        raise ConfigError(f"--{unknown[0]}: Beam has no such option; {hint}")
 
 
 def uses_local_processes(options: Sequence[str]) -> bool:

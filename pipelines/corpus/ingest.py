@@ -21,6 +21,7 @@ from miner.filters import language
 from miner.stages import Manifest, Shard, Stage
 from miner.text import readers
 from miner.text.sharding import DEFAULT_SIZES, IngestSizes, InputFile, num_ranges_for
+from pipelines.beam.retry import read_skipped
 from pipelines.beam.runner import run_stage
 from pipelines.corpus.deduplicate import (
     DROPPED,
@@ -119,7 +120,8 @@ class _Ingestion:
         if stage.reopen(self._shard_keys(stage)) or not storage.exists(stage.path(stages.MANIFEST)):
             return None
         manifest = stages.read_manifest(stage.folder)
-        return manifest if dict(manifest.inputs) == stage.inputs else None  # they differ if an increment was removed
+        # Inputs differ if an increment was removed. An input that was skipped, and is no longer one, must not be reported again.
+        return manifest if dict(manifest.inputs) == stage.inputs and not read_skipped(manifest) else None
 
     def _ingest_increments(self) -> Manifest:
         for number in range(len(self.increments)):

@@ -176,6 +176,16 @@ class TestRun:
         assert read_pairs(texts / "out/pairs/en-fr") == set(zip(ENGLISH, FRENCH, strict=True))
         run_miner("verify", texts / "out")
 
+    def test_a_broken_file_that_is_deleted_is_forgotten(self, texts: Path, toy_encoder: Path) -> None:
+        settings = write_config(texts, toy_encoder, engine="exact", threshold=0.5)
+        assert miner("run", settings).exit_code == 3
+        embed = ("embed", f"{texts}/en/*", "--lang", "en", "--encoder", toy_encoder, "--output", texts / "alone")
+        assert miner(*embed).exit_code == 3
+        (texts / "en" / "1.txt.gz").unlink()
+        for words in (("run", settings), embed, ("verify", texts / "out"), ("verify", texts / "alone")):
+            run_miner(*words)
+        assert "skipped" not in miner("status", texts / "out").stdout
+
     def test_strict_makes_broken_files_fatal(self, texts: Path, toy_encoder: Path) -> None:
         settings = write_config(texts, toy_encoder)
         assert f"{texts}/en/1.txt.gz: truncated or not .gz" in error_of("run", settings, "--strict")

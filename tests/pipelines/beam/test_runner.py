@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from apache_beam.runners.runner import PipelineRunner
 from square_stage import EXPECTED_SQUARES, PYTHONPATH, SquareTask, TwoAttemptsTask, read_processes, read_squares, square_stage
 
 from miner import stages
@@ -181,6 +182,8 @@ def test_ctrl_c_stops_at_once(tmp_path: Path, options: tuple[str, ...]) -> None:
     [
         ("--runner=NoSuchRunner", "--runner=NoSuchRunner: .*FlinkRunner"),
         ("--runner=nowhere.Runner", "--runner=nowhere.Runner: No module named"),
+        ("--runnr=FlinkRunner", "--runnr: Beam has no such option; did you mean --runner"),
+        ("--zzz=1", "--zzz: Beam has no such option; check its name, or name its --runner"),
         ("--direct_num_workers=many", "invalid int value: 'many'"),
         ("--direct_running_mode=sideways", "invalid choice: 'sideways'"),
     ],
@@ -190,3 +193,18 @@ def test_invalid_beam_options_are_config_errors(tmp_path: Path, option: str, mes
     with pytest.raises(ConfigError, match=message):
         run_stage(stage, keys, SquareTask(tmp_path), [option])
     assert read_squares(tmp_path) == {}
+
+
+class RefusingRunner(PipelineRunner):
+    """A runner whose cluster cannot be reached."""
+
+    def run_pipeline(self, pipeline: object, options: object) -> None:  # noqa: ARG002
+        raise ConnectionError("no route to host\nand more")
+
+
+def test_a_cluster_that_cannot_be_reached_is_one_line(tmp_path: Path) -> None:
+    stage, keys = square_stage(tmp_path)
+    runner = "--runner=test_runner.RefusingRunner"
+    message = r"test_runner.RefusingRunner: did not start \(ConnectionError: no route to host\); check that its cluster runs"
+    with pytest.raises(ConfigError, match=message):
+        run_stage(stage, keys, SquareTask(tmp_path), [runner])

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 import yaml
 from command import error_of, miner, output_of
+from report_pages import Page
 
 from miner.config.base import load_yaml
 from miner.config.runs import RunConfig
@@ -70,6 +72,18 @@ def test_the_summary_lists_every_corpus_and_every_pair(output: Path) -> None:
         manifest = json.loads((output / "out/pairs" / name / "manifest.json").read_text())
         assert pair["pairs"] == manifest["shards"][0]["rows"] > 0
         assert not pair["kept"]
+
+
+def test_the_report_of_a_run_lists_every_pair_and_leads_to_its_report(output: Path, tmp_path: Path) -> None:
+    shutil.copytree(output / "out", tmp_path / "out")
+    page = Page(Path(output_of("report", tmp_path / "out").strip()))
+    figures = json.loads((output / "first.json").read_text())
+    links = {value for _, name, value in page.attributes if name == "href" and not value.startswith("#")}
+    assert links == {f"pairs/{name}/report.html" for name in figures["pairs"]}
+    assert all((tmp_path / "out" / link).exists() for link in links)
+    assert [text for text in page.texts["a"] if text in figures["pairs"]] == list(figures["pairs"])
+    assert {f"{pair['pairs']:,}" for pair in figures["pairs"].values()} <= set(page.texts["td"])
+    assert f"{sum(pair['pairs'] for pair in figures['pairs'].values()):,} pairs of 3 pairs of corpora" in page.texts["p"][0]
 
 
 def modification_times(folder: Path) -> dict[str, int]:
