@@ -4,6 +4,8 @@ Five languages: English, German, Spanish, French and Dutch. The training data co
 """
 
 import gzip
+import random
+import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -15,6 +17,7 @@ OTHERS = ("de", "es", "fr", "nl")
 TATOEBA = {"de": "deu", "es": "spa", "fr": "fra", "nl": "nld"}
 XNLI = ("en", "de", "es", "fr")
 FEW_PAIRS = 1000
+STS = "sts.en.tsv"  # the test set of STS-B
 VOCABULARY, WIDTH, LAYERS = 8000, 64, 2
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 
@@ -61,12 +64,24 @@ def prepare(data: Path, folder: Path) -> None:
         write(folder / f"xnli.{part}.{lang}.tsv", "lang premise hypothesis label", [row for row in xnli[part] if row[0] == lang])
     write(folder / "paraphrases.tsv", "lang en xx", paraphrases(data))
     sick = list(rows(data / "nli/sick.en-ja-nl.train.tsv.gz"))
-    english = [row for row in [*xnli["dev"], *xnli["test"], *sick] if row[0] == "en"]
-    write(folder / "nli.en.tsv", "lang premise hypothesis label", english)
+    write_english_nli(data, folder / "nli.en.tsv")
     write(folder / "sick.tsv", "lang premise hypothesis label", [row for row in sick if row[0] in ("en", "nl")])
     test = [row for row in rows(data / "nli/sick.en-ja-nl.test.tsv.gz") if row[0] == "nl"]
     write(folder / "sick.nl.tsv", "lang premise hypothesis label", test)
+    write_sts(data, folder / STS, "test")
     save_tokenizer(folder / "tokenizer", [text for row in [*words, *pairs] for text in row[1:]] + [row[2] for row in groups])
+
+
+def write_english_nli(data: Path, path: Path) -> None:
+    """Write the English pairs of XNLI and of SICK's training set."""
+    files = [data / f"nli/{name}.tsv.gz" for name in ("xnli.dev", "xnli.test", "sick.en-ja-nl.train")]
+    write(path, "lang premise hypothesis label", [row for file in files for row in rows(file) if row[0] == "en"])
+
+
+def write_sts(data: Path, path: Path, split: str) -> None:
+    """Write a split of the English STS-B."""
+    table = [row[2:] for row in rows(data / f"eval/sts/stsb_multi_mt.{split}.tsv.gz") if row[:2] == ["en", "en"]]
+    write(path, "score sentence1 sentence2", table)
 
 
 def sentences(data: Path, test_texts: set[str]) -> Iterator[tuple[str, str, str]]:
@@ -110,3 +125,33 @@ def save_random(folder: Path, tokenizer: Path, seed: int) -> None:
     )  # fmt: skip
     torch.manual_seed(seed)
     transformers.XLMRobertaForMaskedLM(config).save_pretrained(folder)
+
+
+def read_pairs(data: Path, lang: str, seed: int) -> list[tuple[str, str]]:
+    """Return Tatoeba's training pairs of English and a language, shuffled; each sentence is in one pair, and in none of the test set."""
+    seen = {text.casefold() for pairs in read_test_pairs(data).values() for pair in pairs for text in pair}
+    pairs = []
+    for row_lang, english, other in rows(data / "train/tatoeba.en-xx.tsv.gz"):
+        keys = {english.casefold(), other.casefold()}
+        if row_lang == lang and not keys & seen:
+            seen |= keys
+            pairs.append((english, other))
+    random.Random(seed).shuffle(pairs)
+    return pairs
+
+
+def read_words(data: Path, lang: str) -> list[tuple[str, str]]:
+    """Return MUSE's English words and their translations."""
+    return [(english, other) for row_lang, english, other in rows(data / "lexicons/muse.en-xx.tsv.gz") if row_lang == lang]
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def mean_and_deviation(values: Sequence[float], digits: int) -> str:
+    """Return a cell of a table; no text without values."""
+    if not values:
+        return ""
+    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.{digits}f}{spread}"

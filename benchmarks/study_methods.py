@@ -25,6 +25,8 @@ GROUP = {"group": "group", "lang": "lang", "text": "text"}
 LABELS = ["entailment", "neutral", "contradiction"]
 LEXICONS = {"lexicons": ["DATA/en-*.txt"], "ratio": 0.75}
 STEPS, BATCH = 150, 64
+MIX_STEPS = 225  # three epochs of 1,004 pairs and 3,784 entailed rows
+FEW_WEIGHT, PAIRS_WEIGHT = 1004 / 3784, 59182 / 3784  # of whole batches in proportion to the sizes
 
 
 def steps(count: int = STEPS, batch: int = BATCH, lr: float = 2e-3) -> Values:
@@ -85,13 +87,31 @@ def xnli(*losses: Values) -> Method:
     return classifier("DATA/xnli.test.en.tsv", [f"DATA/xnli.dev.{lang}.tsv" for lang in ("de", "es", "fr")], 64, *losses)
 
 
+def mixture(pairs: Values, mix: str, weight: float = 1.0) -> Method:
+    """Train on pairs and English NLI for as many steps as three epochs of few pairs and NLI take."""
+    return Method([{**pairs, "weight": weight}, SOFT_NLI], [contrast()], {**steps(MIX_STEPS), "mix": mix})
+
+
 ADDED_LOSSES: dict[str, list[Values]] = {
     "": [],
     " + contrast": [{"loss": "info_nce", "temperature": 1.0}],
     " + label contrast": [{"loss": "label_contrast", "temperature": 1.0}],
     " + alignment": [{"loss": "alignment", "weight": 10}],
 }
+# Pairs beside English NLI: batches mixed in proportion to the sizes, or whole batches of one source.
+MIXTURES = {
+    "mixture: nli": Method([SOFT_NLI], [contrast()], steps(MIX_STEPS)),
+    "mixture: few pairs": Method([FEW], [contrast()], steps(MIX_STEPS)),
+    "mixture: few pairs + nli, in proportion": mixture(FEW, "examples"),
+    "mixture: few pairs + nli, whole batches in proportion": mixture(FEW, "batches", FEW_WEIGHT),
+    "mixture: few pairs + nli, whole batches": mixture(FEW, "batches"),
+    "mixture: pairs": Method([PARALLEL], [contrast()], steps(MIX_STEPS)),
+    "mixture: pairs + nli, in proportion": mixture(PARALLEL, "examples"),
+    "mixture: pairs + nli, whole batches in proportion": mixture(PARALLEL, "batches", PAIRS_WEIGHT),
+    "mixture: pairs + nli, whole batches": mixture(PARALLEL, "batches"),
+}
 METHODS = {
+    **MIXTURES,
     WORDS: Method([LEXICON], [contrast(two_way=True)], steps(300, 256, 3e-3), start=RANDOM),
     TRANSLATIONS: Method([PARALLEL], [contrast()], steps()),
     "unsupervised": Method([UNSUPERVISED], [contrast()], steps()),
@@ -99,11 +119,7 @@ METHODS = {
     "nli, English": Method([ENGLISH_NLI], [contrast()], steps()),
     "nli, English, no hard negatives": Method([SOFT_NLI], [contrast()], steps()),
     "nli, cross-lingual": Method([CROSS_NLI], [contrast()], steps()),
-    "parallel + nli": Method([PARALLEL, SOFT_NLI], [contrast()], steps()),
     "few pairs": Method([FEW], [contrast()], steps()),
-    "few pairs + nli": Method([FEW, SOFT_NLI], [contrast()], steps()),
-    "few pairs + nli, twice the steps": Method([FEW, SOFT_NLI], [contrast()], steps(2 * STEPS)),
-    "few pairs, twice the steps": Method([FEW], [contrast()], steps(2 * STEPS)),
     "one positive": Method([{**GROUPS, "positives": 1}], [contrast()], steps(batch=32)),
     "one positive, as many texts": Method([{**GROUPS, "positives": 1}], [contrast()], steps(batch=80)),
     "all positives, out": groups(form="out"),

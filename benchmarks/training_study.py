@@ -32,6 +32,8 @@ from study_methods import METHODS, NOTHING, RANDOM, Method
 
 from miner.config.commands import EncoderSettings
 from miner.encoders import load_encoder
+from miner.evaluation import sts
+from miner.evaluation.tasks import StsTask
 from miner.training import run
 from miner.training.config import TrainConfig
 
@@ -53,8 +55,8 @@ def config(method: Method, data: Path, model: Path, seed: int) -> TrainConfig:
     )
 
 
-def measure(encoder: str, data: Path, pooling: str | None = None) -> dict[str, float]:
-    """Return Tatoeba retrieval in percent (mean over languages and directions) and the mean cosine of two English sentences."""
+def measure(encoder: str, data: Path, work: Path, pooling: str | None = None) -> dict[str, float]:
+    """Return Tatoeba retrieval in percent (mean over languages and directions), the mean cosine of two English sentences, and STS-B."""
     loaded = load_encoder(encoder, EncoderSettings(pooling=pooling, dtype="float32"))
     accuracies, cosines = [], []
     for pairs in study_data.read_test_pairs(data).values():
@@ -62,7 +64,9 @@ def measure(encoder: str, data: Path, pooling: str | None = None) -> dict[str, f
         count, similarity = len(source), source @ target.T
         accuracies += [100 * float((similarity.argmax(axis=axis) == np.arange(count)).mean()) for axis in (0, 1)]
         cosines.append((float(np.square(source.sum(axis=0)).sum()) - count) / (count * (count - 1)))
-    return {"retrieval": statistics.fmean(accuracies), "alike": statistics.fmean(cosines)}
+    correlations = sts.evaluate(loaded, StsTask(data=str(work / "data" / study_data.STS))).figures()
+    figures = {"retrieval": statistics.fmean(accuracies), "alike": statistics.fmean(cosines)}
+    return {**figures, "sts": 100 * float(correlations["all"]["spearman"])}
 
 
 def train_and_measure(task: tuple[str, int, Path, Path]) -> dict[str, Any]:
@@ -75,7 +79,8 @@ def train_and_measure(task: tuple[str, int, Path, Path]) -> dict[str, Any]:
     start = time.perf_counter()
     result = run.train(config(method, work / "data", model, seed), str(output))
     seconds = time.perf_counter() - start
-    figures = {"method": name, "seed": seed, "seconds": round(seconds, 1), "loss": result.loss, **measure(result.encoder, data)}
+    figures = {"method": name, "seed": seed, "seconds": round(seconds, 1), "loss": result.loss, **measure(result.encoder, data, work)}
+    figures["epochs"] = {title: counts.epochs for title, counts in result.sources.items()}
     if method.evaluation:
         figures["accuracy"] = 100 * float(result.score or 0)
     if name not in STARTS:
@@ -103,7 +108,8 @@ def study(arguments: argparse.Namespace) -> None:
     for seed in range(arguments.seeds):
         if (RANDOM, seed) not in finished:
             study_data.save_random(work / f"{RANDOM}-{seed}", work / "data" / "tokenizer", seed)
-            write(work, {"method": RANDOM, "seed": seed, "seconds": 0, **measure(str(work / f"{RANDOM}-{seed}"), arguments.data, "mean")})
+            figures = measure(str(work / f"{RANDOM}-{seed}"), arguments.data, work, "mean")
+            write(work, {"method": RANDOM, "seed": seed, "seconds": 0, **figures})
     names = {*STARTS, *(arguments.only or METHODS)}
     with multiprocessing.get_context("spawn").Pool(arguments.workers) as pool:
         for stage in range(1 + max(map(depth, METHODS))):
@@ -135,15 +141,10 @@ def table(arguments: argparse.Namespace) -> None:
     for method in [RANDOM, *METHODS]:
         if method in figures:
             values, start = figures[method], METHODS[method].start if method in METHODS else NOTHING
-            cells = [_cell(values[name], digits) for name, digits in (("retrieval", 1), ("alike", 3), ("accuracy", 1))]
+            cells = [
+                study_data.mean_and_deviation(values[name], digits) for name, digits in (("retrieval", 1), ("alike", 3), ("accuracy", 1))
+            ]
             print(f"| {method} | {start} | {' | '.join(cells)} | {len(values['seconds'])} |")
-
-
-def _cell(values: list[float], digits: int) -> str:
-    if not values:
-        return ""
-    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.{digits}f}{spread}"
 
 
 def main() -> None:

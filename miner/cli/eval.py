@@ -92,7 +92,7 @@ def _evaluate(task: type[TaskSettings], values: dict[str, Any]) -> None:
     from miner.encoders import load_encoder
 
     json_file, no_report = values.pop("json_file"), values.pop("no_report")
-    settings = task.check(**{name: values.pop(name) for name in task.model_fields if name in values})
+    settings = task.check(**{name: value for name in task.model_fields if (value := values.pop(name, None)) is not None})
     encoder_settings = EncoderSettings.check(**values, side=settings.side)
     result = settings.evaluate(load_encoder(encoder_settings.encoder, encoder_settings))
     _write_result(task.task_name(), result, json_file, no_report)

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 import click
 
 from miner.cli import options, report
+from miner.config.datasets import parse_table_file
 from miner.evaluation.task_base import TaskSettings
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 Option = Callable[[Any], Any]
+
 
 output = options.group(options.json_option, report.report_option)
 
@@ -24,7 +26,7 @@ def settings(task: type[TaskSettings]) -> list[Option]:
 
 def _option(task: type[TaskSettings], name: str, field: "FieldInfo") -> Option:
     if name in task.ARGUMENTS:
-        return click.argument(name, required=field.is_required())
+        return click.argument(name, required=field.is_required(), type=parse_table_file)
     flag = f"--{name.replace('_', '-')}"
     annotation = field.annotation if name not in task.PATHS else str  # configs also name public datasets
     if get_origin(annotation) is tuple:
@@ -37,7 +39,7 @@ def _option(task: type[TaskSettings], name: str, field: "FieldInfo") -> Option:
     if annotation is bool:
         value_type = {"is_flag": True}
     elif annotation is str:
-        value_type = {"metavar": "PATH" if name in task.PATHS else "NAME"}
+        value_type = {"type": parse_table_file, "metavar": "PATH"} if name in task.PATHS else {"metavar": "NAME"}
     elif annotation is int and bounds:
         value_type = {"type": click.IntRange(bounds.get("ge"), bounds.get("le"))}
     elif get_origin(annotation) is Literal:

@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import pydantic
+import yaml
 
 from miner.config.base import Settings
+from miner.errors import ConfigError
 
 
 class DatasetFiles(Settings):
@@ -39,3 +41,16 @@ TableFile = Annotated[
 ]
 # Files of columns; one dataset needs no list.
 TableFiles = Annotated[tuple[TableFile, ...], pydantic.BeforeValidator(_as_sequence)]
+
+
+def parse_table_file(value: str) -> str | dict[str, Any]:
+    """Return what an option names: a file, or a public dataset as YAML has it. Raise ConfigError for what is neither."""
+    if not value.startswith("{"):
+        return value
+    try:
+        dataset = yaml.safe_load(value)
+    except yaml.YAMLError:
+        dataset = None
+    if not isinstance(dataset, dict):
+        raise ConfigError(f"{value}: not a public dataset; write it as '{{dataset: sts17, path: STS2017}}', in quotes")
+    return dataset

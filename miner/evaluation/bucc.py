@@ -6,6 +6,7 @@ BUCC 2018 calls sample: that F1 is itself that of an oracle.
 """
 
 import logging
+import posixpath
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,22 +15,28 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from miner import storage
+from miner.config.datasets import DatasetFiles, TableFile
+from miner.datasets.file_groups import ALL_SPLITS, find_groups
+from miner.datasets.layout import Request
+from miner.datasets.registry import get_layout
+from miner.datasets.release import ReleaseFile, expand_archives, list_files, read_lines
 from miner.encoders import Encoder
 from miner.errors import DataError
-from miner.evaluation.inputs import TextPart, encode_parts, read_lines
+from miner.evaluation.inputs import TextPart, encode_parts
 from miner.evaluation.scores import Floats, Items, Score, f1, percent, table
 from miner.evaluation.tasks import BuccTask
 from miner.mining.in_memory import mine_vectors
 from miner.mining.precision_recall import Bools, Curve, curve
+from miner.text.normalise import clean_all
 
-FILE = re.compile(r"([a-z]{2,3})-([a-z]{2,3})\.(dev|sample|test|training)\.(\1|\2|gold)(?:\.gz)?")
+FILE = re.compile(r"([a-z]{2,3})-([a-z]{2,3})\.(dev|sample|test|training)\.(\1|\2|gold)")
 SPLITS = {"dev": ("dev", "sample"), "test": ("test", "training")}  # split -> its names in XTREME and in BUCC 2018
 PROTOCOL_SPLITS = {"test": ("dev", "test"), "sample": ("dev",)}  # protocol -> the splits that it reads
 
 logger = logging.getLogger(__name__)
 
 Pair = tuple[str, str]  # ids of a source and a target sentence
+FileKey = tuple[str, ...]  # source, target, split, and a language or gold
 
 
 @dataclass(frozen=True)
@@ -166,7 +173,7 @@ def _cells(threshold: float, figures: Mapping[str, Any]) -> list[str]:
 
 
 def evaluate(encoder: Encoder, task: BuccTask) -> BuccResult:
-    """Mine a folder in the layout of BUCC. Raise DataError for missing or malformed files."""
+    """Mine files in the layout of BUCC. Raise DataError for missing or malformed files."""
     results: dict[str, BuccPairResult | SamplePairResult] = {}
     for name, files in find_files(task.data, PROTOCOL_SPLITS[task.protocol]).items():
         mined = [mine(encoder, read_split(split_files), task, name.split("-")) for split_files in files.values()]
@@ -203,51 +210,78 @@ def _unique_ids(side: BuccSide) -> dict[str, str | None]:
     return ids
 
 
-def find_files(folder: str, splits: Sequence[str]) -> dict[str, dict[str, list[str]]]:
-    """Return by language pair and split the files of the source, the target and gold, in the folder or its subfolders."""
-    if not storage.is_folder(folder):
-        raise DataError(f"{folder}: no such folder; name one with the files of BUCC")
-    paths: dict[tuple[str, ...], str] = {}
-    for directory in (folder, *(storage.join(folder, name) for name in storage.names_in(folder))):
-        for name in storage.names_in(directory):
-            if parts := FILE.fullmatch(name):
-                paths.setdefault(parts.groups(), storage.join(directory, name))
-    pairs = sorted({f"{source}-{target}" for source, target, _, _ in paths})
+def find_files(data: TableFile, splits: Sequence[str]) -> dict[str, dict[str, list[ReleaseFile]]]:
+    """Return by language pair and split the files of the source, the target and gold, in a folder or in archives."""
+    files = _files_of_release(data) if isinstance(data, DatasetFiles) else _files_below(data)
+    pairs = sorted({f"{source}-{target}" for source, target, _, _ in files})
     if not pairs:
-        raise DataError(f"{folder}: no files such as de-en.dev.de, de-en.dev.en and de-en.dev.gold; choose another --data")
-    return {pair: {split: _split_files(folder, paths, pair, split) for split in splits} for pair in pairs}
+        raise DataError(f"{data}: no files such as de-en.dev.de, de-en.dev.en and de-en.dev.gold; choose another --data")
+    return {pair: {split: _split_files(data, files, pair, split) for split in splits} for pair in pairs}
 
 
-def _split_files(folder: str, paths: Mapping[tuple[str, ...], str], pair: str, split: str) -> list[str]:
+def _files_of_release(data: DatasetFiles) -> dict[FileKey, ReleaseFile]:
+    _, groups = find_groups(get_layout(data.dataset), data.path, Request(data.languages, ALL_SPLITS))
+    pairs = [group for group in groups if len(group.languages) == 2]
+    return {(*group.languages, group.split, role): file for group in pairs for role, file in group.files.items()}
+
+
+def _files_below(path: str) -> dict[FileKey, ReleaseFile]:
+    """Return files of any two languages; those that are unpacked precede those in archives."""
+    files = list_files(path)
+    by_key: dict[FileKey, ReleaseFile] = {}
+    for file in [*files, *expand_archives(files)]:
+        if parts := FILE.fullmatch(posixpath.basename(file.stem)):
+            source, target, split, role = parts.groups()
+            by_key.setdefault((source, target, split, role), file)
+    return by_key
+
+
+def _split_files(data: TableFile, files: Mapping[FileKey, ReleaseFile], pair: str, split: str) -> list[ReleaseFile]:
     source, target = pair.split("-")
     for name in SPLITS[split]:
-        keys = [(source, target, name, part) for part in (source, target, "gold")]
-        if all(key in paths for key in keys):
-            return [paths[key] for key in keys]
+        keys = [(source, target, name, role) for role in (source, target, "gold")]
+        if all(key in files for key in keys):
+            return [files[key] for key in keys]
     expected = " or ".join(f"{pair}.{name}.{{{source},{target},gold}}" for name in SPLITS[split])
-    raise DataError(f"{folder}: {expected} is incomplete; add the missing files, or remove those of {pair}")
+    raise DataError(f"{data}: {expected} is incomplete; add the missing files, or remove those of {pair}")
 
 
-def read_split(files: Sequence[str]) -> BuccSplit:
+def read_split(files: Sequence[ReleaseFile]) -> BuccSplit:
     """Read the files of the source, the target and gold. Gold pairs of missing sentences are kept: they count as not mined."""
-    source, target = (_read_side(uri) for uri in files[:2])
-    gold = frozenset(zip(*(read_lines(files[2], column) for column in "12"), strict=True)) - {("", "")}
+    source, target = (_read_side(file) for file in files[:2])
+    gold_ids, other_ids = _read_cells(files[2], "id<TAB>id")
+    gold = frozenset(zip(gold_ids, map(str.strip, other_ids), strict=True))
+    names = [file.uri for file in files]
     if not gold:
-        raise DataError(f"{files[2]}: no gold pairs; check the file name")
+        raise DataError(f"{names[2]}: no gold pairs; check the file name")
     source_ids, target_ids = set(source.ids), set(target.ids)
     num_missing = sum(source_id not in source_ids or target_id not in target_ids for source_id, target_id in gold)
     if num_missing == len(gold):
-        raise DataError(f"{files[2]}: none of its pairs has ids of {files[0]} and {files[1]}; write source id<TAB>target id")
+        raise DataError(f"{names[2]}: none of its pairs has ids of {names[0]} and {names[1]}; write source id<TAB>target id")
     if num_missing:
-        logger.warning("%s: %d of %d pairs have ids of missing sentences; they count as not mined", files[2], num_missing, len(gold))
+        logger.warning("%s: %d of %d pairs have ids of missing sentences; they count as not mined", names[2], num_missing, len(gold))
     return BuccSplit(source, target, gold)
 
 
-def _read_side(uri: str) -> BuccSide:
-    ids, texts = (read_lines(uri, column) for column in "12")
-    if not any(ids):
-        raise DataError(f"{uri}: no lines; check the file name")
+def _read_side(file: ReleaseFile) -> BuccSide:
+    ids, texts = _read_cells(file, "id<TAB>sentence")
+    if not ids:
+        raise DataError(f"{file.uri}: no lines; check the file name")
     repeated = [name for name, count in Counter(ids).items() if count > 1]
     if repeated:
-        raise DataError(f"{uri}: several sentences have the id {repeated[0]!r}; ids must be unique")
-    return BuccSide(ids, texts)
+        raise DataError(f"{file.uri}: several sentences have the id {repeated[0]!r}; ids must be unique")
+    return BuccSide(ids, clean_all(texts))
+
+
+def _read_cells(file: ReleaseFile, expected: str) -> tuple[list[str], list[str]]:
+    """Return both cells of the lines that are not blank; a sentence may have tabs."""
+    ids, others = [], []
+    for line, text in read_lines(file):
+        if text is not None and not text.strip():
+            continue
+        name, tab, other = (text or "").partition("\t")
+        if not tab:
+            raise DataError(f"{file.uri}:{line}: expected {expected}, found {(text or 'a line of more than 16 MiB')[:40]!r}; fix the line")
+        ids.append(name.strip())
+        others.append(other)
+    return ids, others

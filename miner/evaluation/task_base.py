@@ -91,15 +91,18 @@ class AlignedTask(TaskSettings):
     PATHS = ARGUMENTS = ("source", "target")
 
     source: TableFile
-    target: TableFile
+    target: TableFile = ""  # that of a public dataset is the source, see `_complete_target`
     text_column: str | None = pydantic.Field(None, description="Column of TSV, JSONL or Parquet: a name, or a number from 1.")
     target_column: str | None = pydantic.Field(None, description="Column of TARGET, if it has another name.")
 
     @pydantic.model_validator(mode="before")
     @classmethod
     def _complete_target(cls, values: Any) -> Any:
-        is_dataset = isinstance(values, Mapping) and isinstance(values.get("source"), Mapping | DatasetFiles)
-        return {"target": values["source"], **values} if is_dataset else values
+        if not isinstance(values, Mapping) or "source" not in values or "target" in values:
+            return values
+        if not isinstance(values["source"], Mapping | DatasetFiles):
+            raise PydanticCustomError("target", "give the target too, unless the source is a public dataset")
+        return {**values, "target": values["source"]}
 
     @pydantic.model_validator(mode="after")
     def _check_dataset(self) -> Self:

@@ -54,7 +54,7 @@ class TatoebaTask(TaskSettings):
 
     \b
     Example:
-      miner eval tatoeba --data tatoeba --encoder builtin --json tatoeba.json
+      miner eval tatoeba --data LASER/data/tatoeba/v1 --encoder builtin --json tatoeba.json
     """
 
     CHART = BarChart(
@@ -67,7 +67,9 @@ class TatoebaTask(TaskSettings):
     )
 
     task: Literal["tatoeba"] = "tatoeba"
-    data: TableFile = pydantic.Field(description="Folder of files tatoeba.xxx-eng.tsv.gz: xxx<TAB>English, no header.")
+    data: TableFile = pydantic.Field(
+        description="The release of LASER or XTREME; or a folder of files tatoeba.xxx-eng.tsv.gz: xxx<TAB>English, no header."
+    )
 
     def evaluate(self, encoder: "Encoder") -> "TaskResult":
         from miner.evaluation import tatoeba
@@ -83,6 +85,7 @@ class BuccTask(TaskSettings):
     \b
     Example:
       miner eval bucc --data bucc2018 --encoder sentence-transformers/LaBSE
+      miner eval bucc --data '{dataset: bucc, path: bucc2018, languages: [zh]}' --margin distance --k 3
     """
 
     CHART = BarChart(
@@ -95,14 +98,25 @@ class BuccTask(TaskSettings):
     )
 
     task: Literal["bucc"] = "bucc"
-    data: str = pydantic.Field(
-        description="Folder of files such as de-en.dev.de, de-en.dev.en (id<TAB>sentence) and de-en.dev.gold (id<TAB>id), also for test."
+    data: TableFile = pydantic.Field(
+        description="Folder, or archives in it, of files such as de-en.dev.de, de-en.dev.en (id<TAB>sentence) and de-en.dev.gold"
+        " (id<TAB>id), also for test."
     )
     protocol: Literal["test", "sample"] = pydantic.Field(
         "test", description="test: tune on dev, score test; sample: tune and score on dev, an oracle."
     )
     k: int = pydantic.Field(4, ge=1, le=1024, description="Neighbours on each side, for the margin.")
     margin: MarginName = pydantic.Field("ratio", description="Margin function that scores pairs.")
+
+    @pydantic.field_validator("data")
+    @classmethod
+    def _check_dataset(cls, data: str | DatasetFiles) -> str | DatasetFiles:
+        """Read all splits: the protocol chooses those of a dataset."""
+        if isinstance(data, str):
+            return data
+        if data.dataset != "bucc" or data.split is not None:
+            raise PydanticCustomError("data", "name the dataset bucc, and no split: the protocol chooses the splits")
+        return data.model_copy(update={"split": "all"})
 
     def evaluate(self, encoder: "Encoder") -> "TaskResult":
         from miner.evaluation import bucc
@@ -116,6 +130,7 @@ class StsTask(TaskSettings):
     \b
     Example:
       miner eval sts --data sts17.tsv.gz --track-column track
+      miner eval sts --data '{dataset: sts17, path: STS2017}' --track-column track
     """
 
     CHART = BarChart(

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from miner import storage
-from miner.config.datasets import DatasetFiles
+from miner.config.datasets import DatasetFiles, TableFile
 from miner.datasets.columns import read_dataset_columns
 from miner.datasets.file_groups import comparable
 from miner.encoders import Encoder
@@ -71,14 +71,12 @@ class TatoebaResult:
 
 
 def evaluate(encoder: Encoder, task: TatoebaTask) -> TatoebaResult:
-    """Measure accuracy by language on a folder of tatoeba.xxx-eng.tsv.gz (xxx<TAB>English, no header), or on the release.
+    """Measure accuracy by language on a release, or on a folder of tatoeba.xxx-eng.tsv.gz (xxx<TAB>English, no header).
 
     Raise DataError if there are no such files, or one is empty or malformed.
     """
-    if isinstance(task.data, DatasetFiles):
-        pairs = _dataset_pairs(task.data)
-    else:
-        pairs = {code: read_pairs(path) for code, path in find_files(task.data).items()}
+    tables = find_tables(task.data)
+    pairs = {code: read_pairs(path) for code, path in tables.items()} or _dataset_pairs(as_dataset(task.data))
     # Encode all languages at once: many share their English sentences, and transformers are faster with large batches.
     parts = [(TextPart(foreign, lang=code), TextPart(english, lang="eng")) for code, (foreign, english) in pairs.items()]
     codes, sides = list(pairs), encode_parts(encoder, list(chain.from_iterable(parts)))
@@ -103,14 +101,16 @@ def _dataset_pairs(files: DatasetFiles) -> dict[str, tuple[list[str], list[str]]
     return dict(sorted(pairs.items()))
 
 
-def find_files(folder: str) -> dict[str, str]:
-    """Return the paths of the files by ISO 639-3 code, sorted by code."""
-    if not storage.is_folder(folder):
-        raise DataError(f"{folder}: no such folder; name the one with the files tatoeba.xxx-eng.tsv.gz")
-    files = {match[1]: storage.join(folder, name) for name in storage.names_in(folder) if (match := FILE.fullmatch(name))}
-    if not files:
-        raise DataError(f"{folder}: no files tatoeba.xxx-eng.tsv.gz; choose another --data")
-    return files
+def find_tables(data: TableFile) -> dict[str, str]:
+    """Return the paths of the files tatoeba.xxx-eng.tsv.gz by ISO 639-3 code, sorted by code; none of a release."""
+    if isinstance(data, DatasetFiles) or not storage.is_folder(data):
+        return {}
+    return {match[1]: storage.join(data, name) for name in storage.names_in(data) if (match := FILE.fullmatch(name))}
+
+
+def as_dataset(data: TableFile) -> DatasetFiles:
+    """Return the release that a path or a config names."""
+    return data if isinstance(data, DatasetFiles) else DatasetFiles(dataset="tatoeba", path=data)
 
 
 def read_pairs(path: str) -> tuple[list[str], list[str]]:

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from miner.config.base import Settings
 from miner.config.commands import DecideSettings, EncoderSettings, EngineSettings, PairFilters, SentenceSettings, TextSettings
+from miner.config.datasets import TableFile, TableFiles
 from miner.errors import ConfigError
 from miner.evaluation.tasks import RetrievalTask
 from miner.languages import canonical
@@ -68,8 +69,8 @@ class LoopEvaluation(Settings):
 
     dev: Mapping[str, RetrievalTask] = Field(min_length=1)  # name -> aligned lines; rounds are compared by the mean accuracy
     test: Mapping[str, RetrievalTask] = Field(default_factory=dict)  # reported only
-    tatoeba: str | None = None  # directory with tatoeba.xxx-eng.tsv.gz; reported only
-    decontaminate: tuple[str, ...] = ()  # further files whose sentences are excluded; globs and URIs
+    tatoeba: TableFile | None = None  # a release, or a directory with tatoeba.xxx-eng.tsv.gz; reported only
+    decontaminate: TableFiles = ()  # further files whose sentences are excluded; globs and URIs, or public datasets
     near: float = Field(0.7, gt=0, le=1)  # Jaccard similarity of character 5-grams from which a sentence is excluded
 
 

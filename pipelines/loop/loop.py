@@ -20,14 +20,14 @@ from miner.encoders import find_folder, load_encoder
 from miner.encoders.pair import PairEncoder
 from miner.errors import ConfigError
 from miner.evaluation.inputs import read_aligned
-from miner.evaluation.tatoeba import find_files
+from miner.evaluation.tatoeba import as_dataset, find_tables
 from miner.loop.progress import LoopState, RoundOutcome, assess_rounds
 from miner.loop.settings import LoopConfig
 from miner.text import readers
 from miner.text.decontaminate import EvaluationIndex
 from miner.training import checkpoints, config_checks
 from miner.training import run as training
-from miner.training.columns import expand_globs, file_fingerprints
+from miner.training.columns import expand_files, file_fingerprints
 from miner.training.settings import StaticSettings, TransformerSettings
 from miner.training.trainer import ENCODER
 from pipelines.loop import round as rounds
@@ -128,8 +128,9 @@ def _evaluation_sentences(config: LoopConfig) -> Iterable[str]:
     """Yield all sentences of the evaluation files and of `evaluation.decontaminate`."""
     evaluation = config.evaluation
     uris: set[str | DatasetFiles] = {uri for tasks in (evaluation.dev, evaluation.test) for task in tasks.values() for uri in task.paths()}
-    uris |= set(find_files(evaluation.tatoeba).values()) if evaluation.tatoeba is not None else set()
-    for uri in sorted({*uris, *expand_globs(evaluation.decontaminate)}, key=str):
+    if evaluation.tatoeba is not None:
+        uris |= set(find_tables(evaluation.tatoeba).values()) or {as_dataset(evaluation.tatoeba)}
+    for uri in sorted({*uris, *expand_files(evaluation.decontaminate)}, key=str):
         yield from read_sentences(uri)
 
 

@@ -101,6 +101,7 @@ LIGHT = {
     "miner.config.base",
     "miner.config.commands",
     "miner.config.filters",
+    "miner.config.datasets",
     "miner.evaluation.task_base",
     "miner.evaluation.tasks",
     "miner.export.settings",

@@ -3,6 +3,8 @@
 import gzip
 import itertools
 import json
+import shutil
+import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -185,6 +187,42 @@ def test_files_may_be_named_as_in_bucc_2018_and_be_in_subfolders(toy_encoder: Pa
     assert measure(tmp_path, toy_encoder)["mean"] == {"f1": 1.0}
 
 
+def test_a_release_is_read_from_its_archives(toy_encoder: Path, tmp_path: Path) -> None:
+    """Text with a BOM, CRLF, a quote that is not closed, and a second tab."""
+    french = [(f"fr-{n:09}", text) for n, text in enumerate(['" un', "deux\ttrois", "quatre"], 1)]
+    english = [(f"en-{n:09}", text) for n, text in enumerate(['" one', "two\tthree", "four"], 1)]
+    gold = [(source, target) for (source, _), (target, _) in zip(french, english, strict=True)]
+    for split, archive in (("sample", "sample-gold"), ("training", "training-gold")):
+        write(tmp_path / "bucc2018/fr-en", split, (french, english, gold))
+        path = tmp_path / f"bucc2018/fr-en/fr-en.{split}.fr"
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+        with tarfile.open(tmp_path / f"bucc2018-fr-en.{archive}.tar.bz2", "w:bz2") as tar:
+            for part in ("fr", "en", "gold"):
+                tar.add(tmp_path / f"bucc2018/fr-en/fr-en.{split}.{part}", f"bucc2018/fr-en/fr-en.{split}.{part}")
+    shutil.rmtree(tmp_path / "bucc2018")
+    assert measure(tmp_path, toy_encoder, "--margin", "absolute")["mean"] == {"f1": 1.0}
+
+
+def test_language_pairs_are_chosen_from_a_dataset(toy_encoder: Path, tmp_path: Path) -> None:
+    for split, seed in (("sample", 1), ("training", 2)):
+        sides = [[(f"{side[0][0][:2]}-{int(key[3:]):09}", text) for key, text in side] for side in make_split(seed)[:2]]
+        gold = [(f"fr-{number:09}", f"en-{number:09}") for number in range(40)]
+        write(tmp_path / "bucc2018/fr-en", split, (sides[0], sides[1], gold))
+    (tmp_path / "bucc2018/de-en").mkdir()
+    (tmp_path / "bucc2018/de-en/de-en.sample.de").write_text("de-000000001\teins\n")
+    (tmp_path / "bucc2018/de-en/de-en.sample.en").write_text("en-000000001\tone\n")
+    folder = tmp_path / "bucc2018"
+    data = f"{{dataset: bucc, path: {folder}, languages: [fr]}}"
+    status, _, errors = run("--data", data, "--encoder", toy_encoder, "--json", tmp_path / "dataset.json")
+    assert (status, errors) == (0, "")
+    figures = json.loads((tmp_path / "dataset.json").read_text())
+    assert figures == measure(folder / "fr-en", toy_encoder)
+    errors = run("--data", f"{{dataset: bucc, path: {folder}}}", "--encoder", toy_encoder)[2]
+    assert f"bucc in {folder}: de-en.dev.{{de,en,gold}} or de-en.sample.{{de,en,gold}} is incomplete" in errors
+    for wrong in ("{dataset: tatoeba, path: x}", "{dataset: bucc, path: x, split: test}"):
+        assert "name the dataset bucc, and no split" in run("--data", wrong, "--encoder", toy_encoder)[2]
+
+
 FRENCH, ENGLISH, GOLD = small_split()
 
 
@@ -195,6 +233,7 @@ FRENCH, ENGLISH, GOLD = small_split()
         ((FRENCH, ENGLISH, []), "fr-en.test.gold: no gold pairs"),
         (([*FRENCH, ("f1", "quatre")], ENGLISH, GOLD), "fr-en.test.fr: several sentences have the id 'f1'"),
         (([], ENGLISH, GOLD), "fr-en.test.fr: no lines"),
+        (([*FRENCH, ("f4 quatre\nf5", "cinq")], ENGLISH, GOLD), "fr-en.test.fr:4: expected id<TAB>sentence, found 'f4 quatre'"),
     ],
 )
 def test_malformed_splits_are_errors(toy_encoder: Path, tmp_path: Path, sides: tuple[Pairs, Pairs, Pairs], message: str) -> None:
@@ -207,7 +246,7 @@ def test_malformed_splits_are_errors(toy_encoder: Path, tmp_path: Path, sides: t
 
 
 def test_missing_files_are_errors(toy_encoder: Path, tmp_path: Path) -> None:
-    assert "no such folder" in run("--data", tmp_path / "nowhere", "--encoder", toy_encoder)[2]
+    assert "no such file or folder" in run("--data", tmp_path / "nowhere", "--encoder", toy_encoder)[2]
     assert "no files such as de-en.dev.de" in run("--data", tmp_path, "--encoder", toy_encoder)[2]
     write(tmp_path, "dev", small_split())
     status, _, errors = run("--data", tmp_path, "--encoder", toy_encoder)

@@ -2,8 +2,10 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from command import error_of, miner
 from public_data import write_release
 
 from miner.config.datasets import DatasetFiles
@@ -150,3 +152,51 @@ def test_the_loop_excludes_the_texts_of_a_dataset(tmp_path: Path) -> None:
     write_release(tmp_path, FLORES)
     files = DatasetFiles(dataset="flores-200", path=str(tmp_path), languages=("fr",), split="dev")
     assert list(read_sentences(files)) == [french for _, french in PAIRS]
+
+
+def run_task(name: str, encoder: Path, output: Path, *options: object) -> dict[str, Any]:
+    """Run a command of `miner eval`; return its figures."""
+    result = miner("eval", name, *options, "--encoder", encoder, "--json", output)
+    assert result.exit_code == 0, result.output
+    return json.loads(output.read_text())
+
+
+def test_commands_take_datasets_as_suites_do(toy_encoder: Path, tmp_path: Path) -> None:
+    write_release(tmp_path, {**FLORES, "STS2017-extended/STS.fr-en.txt": "un deux\tone two\t5\ntrois\tone\t0\nquatre\tfour five\t3\n"})
+    english, french = (tmp_path / "flores200_dataset" / "dev" / f"{code}.dev" for code in ("eng_Latn", "fra_Latn"))
+    for lang, path in (("en", english), ("fr", french)):
+        (tmp_path / f"{lang}.txt").write_bytes(path.read_bytes())
+    aligned = f"{{dataset: flores-200, path: {tmp_path}, languages: [en, fr], split: dev}}"
+    columns = ["--text-column", "en", "--target-column", "fr"]
+    for task in ("retrieval", "alignment"):
+        plain = run_task(task, toy_encoder, tmp_path / "plain.json", tmp_path / "en.txt", tmp_path / "fr.txt")
+        assert run_task(task, toy_encoder, tmp_path / "f.json", aligned, *columns) == plain
+    sts = run_task("sts", toy_encoder, tmp_path / "f.json", "--data", f"{{dataset: sts17, path: {tmp_path / 'STS2017-extended'}}}")
+    assert sts["all"]["spearman"] == pytest.approx(1.0)
+
+
+def test_tatoeba_reads_a_release_by_its_path(toy_encoder: Path, tmp_path: Path) -> None:
+    write_release(
+        tmp_path / "v1",
+        {
+            "README.md": "Tatoeba",
+            "tatoeba.fra-eng.fra": FLORES["flores200_dataset/dev/fra_Latn.dev"],
+            "tatoeba.fra-eng.eng": FLORES["flores200_dataset/dev/eng_Latn.dev"],
+        },
+    )
+    figures = run_task("tatoeba", toy_encoder, tmp_path / "f.json", "--data", tmp_path / "v1")
+    assert figures["languages"]["fra"] == {"n": 3, "forward": 1.0, "backward": 1.0, "mean": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("sts", "--data", "{dataset: sts17"), "{dataset: sts17: not a public dataset; write it as '{dataset: sts17, path: STS2017}'"),
+        (("sts", "--data", "{dataset: sts17}"), "data.dataset.path: field required"),
+        (("sts", "--data", "{dataset: sts71, path: x}"), "unknown dataset 'sts71'; one of "),
+        (("sts", "--data", "{dataset: sts17, path: nowhere}"), "nowhere: no such file or folder"),
+        (("retrieval", "only.txt"), "give the target too, unless the source is a public dataset"),
+    ],
+)
+def test_wrong_datasets_are_one_line(toy_encoder: Path, arguments: tuple[str, ...], message: str) -> None:
+    assert error_of("eval", *arguments, "--encoder", toy_encoder).startswith(message)

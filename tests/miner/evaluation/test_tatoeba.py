@@ -64,7 +64,7 @@ def test_forward_is_from_the_language_to_english(toy_encoder: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("text", "cut", "message"),
     [
-        (None, 0, "no files tatoeba.xxx-eng.tsv.gz"),
+        (None, 0, "no file like tatoeba.deu-eng.deu or tatoeba/de-en.de"),
         (b"", 0, "no lines"),
         (b"un\tone\ndeux\n", 0, "fra-eng.tsv.gz:2: 1 columns"),
         (b"un\tone\n", 9, "truncated or not .gz"),
@@ -89,4 +89,4 @@ def test_files_may_be_uncompressed(toy_encoder: Path, tmp_path: Path) -> None:
 def test_missing_folder_is_an_error(toy_encoder: Path, tmp_path: Path) -> None:
     status, _, errors = run("--data", str(tmp_path / "nowhere"), "--encoder", str(toy_encoder))
     assert status == 1
-    assert errors == f"miner: error: {tmp_path}/nowhere: no such folder; name the one with the files tatoeba.xxx-eng.tsv.gz\n"
+    assert errors.startswith(f"miner: error: {tmp_path}/nowhere: no such file or folder; name a file of the release")

@@ -5,12 +5,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import dense
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import tiny
 import torch
 import transformers
-from command import miner
+from command import error_of, miner
 from safetensors.torch import load_file, save_file
 from tiny import NUMBERS, SPECIAL
 
@@ -172,6 +174,60 @@ def test_evaluations_of_two_languages_use_both_sides(trained: Path, tmp_path: Pa
                        (("source", "en"), ("target", "de")))  # fmt: skip
     distance = float(np.square(english.astype(np.float64) - german).sum(axis=1).mean())
     assert json.loads((tmp_path / "a.json").read_text())["alignment"] == pytest.approx(distance, rel=1e-6)
+
+
+def write_bucc(folder: Path) -> tuple[list[str], list[str]]:
+    """Write a sample split of German and English: German in the order of DIGITS, English backwards, five of each side alone."""
+    german = [tiny.sentence("deu_Latn", digits) for digits in DIGITS[:-5]]
+    english = [tiny.sentence("eng_Latn", digits) for digits in DIGITS[5:]][::-1]
+    folder.mkdir()
+    for lang, texts in (("de", german), ("en", english)):
+        lines = [f"{lang}-{number:09}\t{text}\n" for number, text in enumerate(texts, 1)]
+        (folder / f"de-en.sample.{lang}").write_text("".join(lines))
+    gold = [f"de-{row + 1:09}\ten-{len(DIGITS) - row:09}\n" for row in range(5, len(DIGITS) - 5)]
+    (folder / "de-en.sample.gold").write_text("".join(gold))
+    return german, english
+
+
+def test_bucc_is_mined_by_the_side_of_each_language(copy: Path, trained: Path, tmp_path: Path) -> None:
+    """German, the source of BUCC, is the language of the side `target`."""
+    german, english = write_bucc(tmp_path / "bucc")
+    x, y = (load_encoder(str(trained / side)).encode(texts).astype(np.float16) for side, texts in (("target", german), ("source", english)))
+    mined = dense.mine(x, y, np.arange(len(x)), np.arange(len(y)), 3, "distance")
+    is_gold = [source + target == len(DIGITS) - 1 and source >= 5 for _, source, target in mined]
+    num_gold = len(DIGITS) - 10
+    best = max(2 * sum(is_gold[:count]) / (count + num_gold) for count in range(1, len(mined) + 1))
+    options = ["--data", tmp_path / "bucc", "--protocol", "sample", "--margin", "distance", "--k", "3", "--json", tmp_path / "f.json"]
+    succeed("eval", "bucc", *options, "--encoder", trained)
+    assert json.loads((tmp_path / "f.json").read_text())["mean"]["f1"] == pytest.approx(best)
+    assert best > 0.8
+    edit(copy / "miner.json", sides={"source": {"folder": "source"}, "target": {"folder": "target"}})
+    assert "no side for de (source: no languages; target: no languages)" in error_of("eval", "bucc", *options, "--encoder", copy)
+
+
+def test_a_run_embeds_each_corpus_with_the_side_of_its_language(trained: Path, tmp_path: Path) -> None:
+    texts = trained.parents[1]
+    corpora = {lang: str(texts / f"{lang}.txt") for lang in ("de", "en")}
+    values = {"output": str(tmp_path / "out"), "corpora": corpora, "encoder": str(trained), "threshold": 1.0}
+    config = tmp_path / "run.yaml"
+    config.write_text(json.dumps(values))  # JSON is YAML
+    succeed("run", config)
+    assert [open_corpus(str(tmp_path / "out" / "corpora" / lang)).side for lang in ("de", "en")] == ["target", "source"]
+    arguments = ["--source-lang", "de", "--target-lang", "en", "--encoder", trained, "--threshold", "1.0"]
+    succeed("mine", texts / "de.txt", texts / "en.txt", "--output", tmp_path / "mined", *arguments)
+    by_run = pq.read_table(tmp_path / "out" / "pairs" / "de-en" / "bitext.parquet")
+    by_mine = pq.read_table(tmp_path / "mined" / "bitext.parquet")
+    columns = ["margin", "source_text", "target_text"]
+    assert by_run.select(columns) == by_mine.select(columns)
+    assert by_run.num_rows >= 0.8 * len(DIGITS)
+
+
+def test_a_run_refuses_a_corpus_that_no_side_was_trained_for(trained: Path, tmp_path: Path) -> None:
+    corpora = {lang: str(trained.parents[1] / "de.txt") for lang in ("de", "ru")}
+    config = tmp_path / "run.yaml"
+    config.write_text(json.dumps({"output": str(tmp_path / "out"), "corpora": corpora, "encoder": str(trained), "threshold": 1.0}))
+    assert "no side for rus_Cyrl (source: eng_Latn; target: deu_Latn)" in error_of("run", config)
+    assert not (tmp_path / "out").exists()
 
 
 def test_evaluations_of_one_language_need_a_side(trained: Path, tmp_path: Path) -> None:

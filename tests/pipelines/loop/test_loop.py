@@ -169,6 +169,17 @@ def test_validation_is_random_and_excluded_from_training(finished_loop: Path) ->
     assert 0.25 < np.mean(ranks) < 0.75  # the best pairs would be near 0
 
 
+@pytest.mark.parametrize(("mining", "warnings"), [({}, 1), ({"threshold": 1.06}, 0)])
+def test_the_default_threshold_of_another_encoder_is_a_warning(
+    data: Path, toy_encoder: Path, tmp_path: Path, mining: dict[str, float], warnings: int
+) -> None:
+    values = loop_config(data, start={"encoder": str(toy_encoder)}, pairs=ONE_PAIR, mining=mining)
+    values["stop"]["least_pairs"] = 10_000  # the loop ends before it trains
+    result = run_loop(write_config(tmp_path, values), tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert result.stderr.count("the default threshold 1.2 was chosen for the built-in encoder") == warnings
+
+
 def test_an_existing_loop_is_not_overwritten(finished_loop: Path, tmp_path: Path) -> None:
     before = (finished_loop / "config.json").read_bytes()
     path = write_config(tmp_path, yaml.safe_load((finished_loop.parent / "loop.yaml").read_text()))
