@@ -147,7 +147,8 @@ def plan_table(registry: Registry, name: str, options: ReproductionOptions) -> R
             rows[key] = PlannedRow(reason=row.quoted)
             continue
         run = registry.runs[row.run]
-        num_seeds = 1 if run.recipe is None else row.seeds or options.seeds or table.seeds
+        num_seeds = options.seeds or table.seeds
+        num_seeds = 1 if run.recipe is None else min(num_seeds, row.seeds or num_seeds)
         runs = [plan_run(registry, row.run, seed, options) for seed in range(num_seeds)]
         rows[key] = PlannedRow(runs, "" if key in selected else NOT_SELECTED)
     return ReproductionPlan(name, table, options, rows, tasks)

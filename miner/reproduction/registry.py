@@ -65,7 +65,7 @@ class TableRow(Settings):
 
     run: str | None = None  # of this paper, or PAPER/RUN; None: the run with the name of the row
     quoted: str = ""  # why there is nothing to run: the paper quotes the row
-    seeds: int | None = pydantic.Field(None, ge=1)  # number of seeds; None: that of the table
+    seeds: int | None = pydantic.Field(None, ge=1)  # maximum number of seeds; None: that of the table
     published: Mapping[str, float] = pydantic.Field(default_factory=dict)  # by column
     note: str = ""
 
