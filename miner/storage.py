@@ -181,11 +181,12 @@ def _rename(fs: fsspec.AbstractFileSystem, source: str, target: str) -> None:
 
 def write_json(uri: str, value: Any) -> None:
     with atomic(uri) as handle:
-        handle.write(_json(value))
+        handle.write(json_text(value).encode())
 
 
-def _json(value: Any) -> bytes:
-    return (json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True) + "\n").encode()
+def json_text(value: Any) -> str:
+    """Return a value as JSON, the same for equal values."""
+    return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def create_json(uri: str, value: Any) -> bool:
@@ -194,10 +195,10 @@ def create_json(uri: str, value: Any) -> bool:
     with _storage_errors(uri):
         try:
             if not isinstance(fs, LocalFileSystem):
-                fs.pipe_file(path, _json(value), mode="create")
+                fs.pipe_file(path, json_text(value).encode(), mode="create")
             else:
                 with Path(path).open("xb") as handle:
-                    _write_or_remove(handle, _json(value))
+                    _write_or_remove(handle, json_text(value).encode())
         except FileExistsError:
             return False
     return True

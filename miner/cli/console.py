@@ -1,6 +1,7 @@
 """What the commands share: options for logging, errors as one line, progress bars, JSON logs. Logging is configured only here."""
 
 import contextlib
+import io
 import json
 import logging
 import sys
@@ -8,8 +9,8 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, TextIO
 
 import click
 
@@ -17,6 +18,7 @@ from miner.errors import MinerError
 from miner.progress import Progress, progress_of
 
 PACKAGES = ("miner", "pipelines")
+STDOUT = "-"  # as the file of `--json`
 SKIPPED_STATUS = 3  # exit status of a command that finished but skipped broken files or shards
 PROGRESS_LINE_SECONDS = 10.0  # between two lines of progress where stderr is not a terminal
 RECORD_FIELDS = ("stage", "shard", "figures")  # attributes of a log record that the JSON log includes
@@ -30,6 +32,8 @@ class ConsoleOptions:
     verbose: bool = False
     debug: bool = False
     log_format: str = "text"
+    quiet: bool = False
+    stdout: TextIO = field(default_factory=lambda: sys.stdout)  # standard output, also where `--quiet` hides that of commands
 
 
 def beam_options() -> tuple[str, ...]:
@@ -47,9 +51,15 @@ def add_console_options(command: click.Command) -> None:
     def store(ctx: click.Context, parameter: click.Parameter, value: bool | str | None) -> None:
         if value:
             setattr(_console_options(ctx), str(parameter.name), value)
+        if value and parameter.name == "quiet":
+            ctx.with_resource(contextlib.redirect_stdout(io.StringIO()))
 
     if not any(parameter.name == "debug" for parameter in command.params):
-        flags = ((["-v", "--verbose"], "Log every step."), (["--debug"], "Print the traceback of an error."))
+        flags = (
+            (["-q", "--quiet"], "Print errors only."),
+            (["-v", "--verbose"], "Log every step."),
+            (["--debug"], "Print the traceback of an error."),
+        )
         for declarations, text in flags:
             command.params.append(click.Option(declarations, is_flag=True, expose_value=False, callback=store, help=text))
         choice = click.Choice(["text", "json"])
@@ -96,10 +106,12 @@ def _print_line(ctx: click.Context, level: int, text: str, **fields: str) -> Non
 
 
 def write_figures(path: str | None, figures: dict[str, Any]) -> None:
-    """Write the figures of a result to the file that `--json` names, if it is given."""
+    """Write the figures of a result to the file that `--json` names, if it is given; `-` is standard output."""
     from miner import storage
 
-    if path is not None:
+    if path == STDOUT:
+        _console_options(click.get_current_context()).stdout.write(storage.json_text(figures))
+    elif path is not None:
         storage.write_json(path, figures)
 
 
@@ -141,6 +153,8 @@ class ConsoleHandler(logging.Handler):
         self.last_line = 0.0  # time.monotonic() of the last line of progress
 
     def emit(self, record: logging.LogRecord) -> None:
+        if self.options.quiet and record.levelno < logging.ERROR:
+            return
         with contextlib.suppress(OSError):  # a closed terminal must not stop the run
             self.show(record)
 

@@ -102,5 +102,5 @@ def _write_result(task_name: str, result: "TaskResult | BitextResult | SuiteResu
     """Write the figures to a file, with a report beside it, and print the summary."""
     console.write_figures(json_file, {"task": task_name, **result.figures()})
     click.echo(result.summary())
-    if json_file is not None and not no_report:
+    if json_file not in (None, console.STDOUT) and not no_report:
         report.write_report(posixpath.dirname(json_file) or ".")

@@ -1,13 +1,16 @@
 """Options that several commands share. Their defaults come from `miner.config`, so each is defined once."""
 
+import contextlib
 import fnmatch
 import functools
 import os
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import click
 
+from miner.cli import console
 from miner.config.base import Settings
 from miner.config.commands import ApproximateSettings, EmbedConfig, EncoderSettings, SentenceSettings, TextSettings
 from miner.errors import ConfigError
@@ -93,11 +96,15 @@ def json_option(function: Function) -> Function:
     @functools.wraps(function)
     def run(*args: Any, **values: Any) -> Any:
         path: str | None = values.get("json_file")
+        if path == console.STDOUT:
+            with contextlib.redirect_stdout(sys.stderr):
+                return function(*args, **values)
         if path is not None:
             _check_not_input(path, [value for name, value in values.items() if name != "json_file"])
         return function(*args, **values)
 
-    return click.option("--json", "json_file", metavar="FILE", help="Also write the results to this JSON file.")(run)  # type: ignore[return-value]
+    help = "Also write the results to this JSON file; `-` is standard output, and the summary then goes to standard error."
+    return click.option("--json", "json_file", metavar="FILE", help=help)(run)  # type: ignore[return-value]
 
 
 lang_option = setting(EmbedConfig, "lang", "Language of the text: de, deu, deu_Latn.", metavar="CODE")

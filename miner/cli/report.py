@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from miner.cli import gold as gold_module
-from miner.errors import DataError
+from miner.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from miner.evaluation.bitext_precision import GoldPairs, ReviewMarks
@@ -36,6 +36,12 @@ def command(folder: str, gold: str | None) -> None:
 
 def write_report(folder: str, known_pairs: "GoldPairs | ReviewMarks | None" = None, identify: bool = False) -> str | None:
     """Write the report of a directory and return its path; None if there is nothing to show."""
-    from miner.report.build import write
+    try:
+        from miner.report.build import write
+    except ConfigError as error:  # a missing package must not fail a run that is done
+        if not identify:
+            click.echo(f"no report: {error}", err=True)
+            return None
+        raise
 
     return write(folder, known_pairs, identify)

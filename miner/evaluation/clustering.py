@@ -13,6 +13,7 @@ from miner.errors import DataError
 from miner.evaluation.inputs import encode, read_columns
 from miner.evaluation.scores import Items, Score, percent, table
 from miner.evaluation.tasks import ClusteringTask
+from miner.extras import require
 
 Labels = npt.NDArray[np.int64]
 
@@ -76,7 +77,7 @@ def evaluate(encoder: Encoder, task: ClusteringTask) -> ClusteringResult:
 
 def cluster(vectors: npt.NDArray[np.float32], num_clusters: int, seed: int) -> Labels:
     """(n, dim) -> (n,) the cluster of each row."""
-    from sklearn.cluster import KMeans
+    KMeans = require("sklearn.cluster").KMeans
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):  # floating-point sums depend on the number of threads
@@ -98,6 +99,6 @@ def purity(items: Items) -> float:
 
 def v_measure(items: Items) -> float:
     """Labels and clusters (n, 2) -> the harmonic mean of homogeneity and completeness (Rosenberg & Hirschberg 2007)."""
-    from sklearn.metrics import v_measure_score
+    v_measure_score = require("sklearn.metrics").v_measure_score
 
     return float(v_measure_score(items[:, 0], items[:, 1]))

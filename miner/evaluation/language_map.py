@@ -13,6 +13,7 @@ from miner.errors import ConfigError, DataError
 from miner.evaluation.inputs import encode, read_columns
 from miner.evaluation.scores import Floats, Score, mean, table
 from miner.evaluation.tasks import MapTask
+from miner.extras import require
 
 Vectors = npt.NDArray[np.float32]
 Bools = npt.NDArray[np.bool_]
@@ -150,8 +151,8 @@ def _map(task: MapTask, languages: Sequence[str], vectors: Vectors, has_vector: 
 
 def _project(vectors: Vectors, seed: int) -> dict[str, Floats]:
     """(n, dim) -> by method (n, 2): principal components, and t-SNE, which preserves neighbourhoods but not distances."""
-    from sklearn.decomposition import PCA
-    from sklearn.manifold import TSNE
+    PCA = require("sklearn.decomposition").PCA
+    TSNE = require("sklearn.manifold").TSNE
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):  # floating-point sums depend on the number of threads

@@ -19,6 +19,7 @@ from miner.evaluation.inputs import encode, read_columns
 from miner.evaluation.scores import Items, Score, agreement, macro_f1, percent, table
 from miner.evaluation.task_base import ProbeTask
 from miner.evaluation.tasks import ClassificationTask
+from miner.extras import require
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1)  # C of scikit-learn: the inverse of the regularisation strength
 HELD_OUT_SHARE = 0.2
@@ -145,7 +146,7 @@ def label_items(labels: Labels, predicted: Labels) -> tuple[list[str], Items]:
 
 def predict(train: Features, labels: Labels, test_blocks: Iterable[Features]) -> Labels:
     """Features (n, f), their labels (n,), blocks of features (m, f) -> (m,) predicted labels, by multinomial logistic regression."""
-    from sklearn.preprocessing import StandardScaler
+    StandardScaler = require("sklearn.preprocessing").StandardScaler
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):  # floating-point sums depend on the number of threads
@@ -157,7 +158,7 @@ def predict(train: Features, labels: Labels, test_blocks: Iterable[Features]) ->
 
 def _best_strength(train: Features, labels: Labels) -> float:
     """Return the C with the best accuracy on held-out rows, of equal ones the smallest; the smallest if too few rows can be held out."""
-    from sklearn.model_selection import train_test_split
+    train_test_split = require("sklearn.model_selection").train_test_split
 
     fit_rows, held_out = train_test_split(np.arange(len(train)), test_size=HELD_OUT_SHARE, random_state=0) if len(train) > 1 else ([], [])
     if len(np.unique(labels[fit_rows])) < 2:
@@ -169,6 +170,6 @@ def _best_strength(train: Features, labels: Labels) -> float:
 
 
 def _fit(train: Features, labels: Labels, strength: float) -> Any:
-    from sklearn.linear_model import LogisticRegression
+    LogisticRegression = require("sklearn.linear_model").LogisticRegression
 
     return LogisticRegression(C=strength, max_iter=200, tol=1e-3).fit(train, labels)

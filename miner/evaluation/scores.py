@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from miner.extras import require
+
 Floats = npt.NDArray[np.float64]
 Items = npt.NDArray[Any]  # (n, c): one row per item, such as a query sentence
 Statistic = Callable[[Items], float]
@@ -80,7 +82,7 @@ def agreement(items: Items) -> float:
 
 def macro_f1(items: Items) -> float:
     """True and predicted labels (n, 2) -> the mean over labels of F1."""
-    from sklearn.metrics import f1_score
+    f1_score = require("sklearn.metrics").f1_score
 
     return float(f1_score(items[:, 0], items[:, 1], average="macro"))
 

@@ -14,14 +14,18 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree.ElementTree import Element, fromstring
 
-import matplotlib
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes as Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from miner.extras import require
 from miner.report.page import element
+
+require("matplotlib")
+
+import matplotlib  # noqa: E402  # after the error for a missing package
+from matplotlib.axes import Axes as Axes  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # noqa: E402
 
 COLOUR_NAMES = ("ink", "muted", "line", "one", "two", "three", "four", "five", "six")
 PLACEHOLDERS = {name: f"#00000{number}" for number, name in enumerate(COLOUR_NAMES, start=1)}

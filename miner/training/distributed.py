@@ -6,10 +6,9 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState
 from torch import Tensor
 
+from miner.training.accelerator import Accelerator, AcceleratorState
 from miner.training.settings import TrainingSettings
 
 PRECISIONS = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}  # dtype -> accelerate's name

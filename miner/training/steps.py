@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.nn import functional
 
 from miner.training import distributed, losses
+from miner.training.accelerator import Accelerator
 from miner.training.batches import ANCHOR, NEGATIVE, POSITIVE, Batch, tower_index
 from miner.training.grad_cache import EncodingPass, encode_without_gradient
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate import Accelerator
 from torch import Tensor, nn
 
 from miner.training import checkpoints, distributed, errors, export
+from miner.training.accelerator import Accelerator
 from miner.training.batches import Batch, tower_index
 from miner.training.grad_cache import EncodingPass, reseed
 from miner.training.heads import save_head

@@ -119,7 +119,7 @@ def test_the_config_of_the_night_is_one_and_its_profiles_are_beams() -> None:
     assert paths <= set(output_of.split())
 
 
-@pytest.mark.parametrize("name", ["Dockerfile", "dataflow/Dockerfile"])
+@pytest.mark.parametrize("name", ["Dockerfile", "dataflow/Dockerfile", "miner/Dockerfile"])
 def test_images_are_made_of_what_is_there(name: str) -> None:
     lines = text(name).replace("\\\n", " ").splitlines()
     steps = [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
@@ -135,7 +135,7 @@ def test_images_are_made_of_what_is_there(name: str) -> None:
         elif step == "COPY":
             assert words[0].removeprefix("--from=") in stages
     assert steps[-1][0] == "ENTRYPOINT"
-    assert json.loads(steps[-1][1]) in (["/opt/apache/beam/boot"], ["/opt/google/dataflow/python_template_launcher"])
+    assert json.loads(steps[-1][1]) in (["miner"], ["/opt/apache/beam/boot"], ["/opt/google/dataflow/python_template_launcher"])
 
 
 def test_the_worker_image_has_the_versions_and_extras_of_the_project() -> None:

@@ -16,6 +16,7 @@ ROOMS = {
     "errors": set(),
     "choices": set(),
     "background": set(),
+    "extras": {"errors"},
     "progress": set(),
     "tables": {"errors"},
     "config": {"errors", "choices"},
@@ -34,6 +35,7 @@ ROOMS = {
     "plan": {"errors", "config", "storage", "text", "search"},
     "training": {
         "errors",
+        "extras",
         "lock",
         "progress",
         "tables",
@@ -48,6 +50,7 @@ ROOMS = {
     },
     "evaluation": {
         "errors",
+        "extras",
         "choices",
         "progress",
         "tables",
@@ -63,7 +66,7 @@ ROOMS = {
         "mining",
         "training",
     },
-    "report": {"errors", "storage", "stages", "filters", "mining", "evaluation"},
+    "report": {"errors", "extras", "storage", "stages", "filters", "mining", "evaluation"},
     "reproduction": {"errors", "lock", "progress", "config", "storage", "datasets", "encoders", "training", "evaluation"},
     "loop": {"errors", "config", "storage", "languages", "text", "datasets", "filters", "training", "evaluation"},
 }
@@ -77,6 +80,7 @@ ROOMS["pipelines.mining"] = LIBRARY | {"pipelines.beam", "pipelines.corpus", "pi
 ROOMS["pipelines.runs"] = ROOMS["pipelines.mining"] | {"pipelines.mining"}
 ROOMS["pipelines.loop"] = ROOMS["pipelines.mining"] | {"pipelines.mining"}
 ROOMS["cli"] = set(ROOMS)
+ROOMS["__main__"] = {"cli"}
 EXTRA_DOORS = {"miner.mining.writers": {"tables", "storage"}}  # the one file of `mining` that writes
 
 # Package -> the modules that may import it, a trailing dot standing for all modules below.

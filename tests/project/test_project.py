@@ -10,6 +10,7 @@ import click
 import pytest
 
 from miner.cli.main import main
+from miner.extras import EXTRAS
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,3 +63,23 @@ def test_documented_commands_and_options_exist(document: str) -> None:
         rest = rest[: rest.index("--")] if "--" in rest else rest
         assert {word.split("=")[0] for word in rest if word.startswith("--")} <= options, " ".join(words)
     assert found or document != "README.md"
+
+
+def test_the_readme_renders_on_an_index() -> None:
+    """Its links are absolute and lead to files of the repository."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    links = re.findall(r"\]\(([^)]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    for link in links:
+        match = re.fullmatch(re.escape(project["urls"]["Homepage"]) + r"/(blob|tree)/main/([^#]+)(#.*)?", link)
+        assert match, link
+        path = ROOT / match[2]
+        assert path.is_dir() if match[1] == "tree" else path.is_file(), link
+
+
+def test_optional_packages_are_in_their_extras() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    packages = {"sklearn": "scikit-learn"}  # package -> distribution, where the names differ
+    for package, extra in EXTRAS.items():
+        name = packages.get(package, package)
+        assert [distribution(requirement) for requirement in extras[extra]] == [name]
+        assert name in {distribution(requirement) for requirement in extras["dev"]}

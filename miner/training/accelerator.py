@@ -1,0 +1,8 @@
+"""Accelerate, which only training needs."""
+
+from miner.extras import require
+
+require("accelerate")
+
+from accelerate import Accelerator as Accelerator  # noqa: E402  # after the error for a missing package
+from accelerate.state import AcceleratorState as AcceleratorState  # noqa: E402
