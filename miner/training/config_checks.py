@@ -26,6 +26,7 @@ def check(config: TrainConfig) -> None:
     if isinstance(config.encoder, StaticSettings):
         _check_static(config)
     else:
+        _check_transformer(config)
         if config.encoder.towers == "pair":
             _check_towers(config, config.encoder)
             if config.evaluation and config.evaluation.metric == "bucc":
@@ -122,7 +123,7 @@ def _find_misfit(loss: Loss, source: Any) -> str | None:
     if not loss.pair_weights and getattr(source, "weigh_by_margin", False):
         return "the loss weights all pairs equally; remove weigh_by_margin, or use info_nce"
     if not loss.blocks and source.strategy == "grouped_pairs":
-        return "only info_nce supports blocks of pairs; use the strategy multi_positive"
+        return "only info_nce and late_interaction support blocks of pairs; use the strategy multi_positive"
     return None
 
 
@@ -153,6 +154,12 @@ def _check_towers(config: TrainConfig, encoder: TransformerSettings) -> None:
         raise ConfigError("evaluation.metric bucc needs one encoder, and encoder.towers pair trains two; choose retrieval or sts")
     for code in (*(encoder.languages or ()), *(encoder.positive_languages or ())):
         languages.canonical(code)  # ConfigError
+
+
+def _check_transformer(config: TrainConfig) -> None:
+    for objective in config.objective:
+        if LOSSES[objective.loss].static:
+            raise ConfigError(f"objective: {objective.loss} needs a static encoder, but encoder.kind is transformer; remove the loss")
 
 
 def _check_static(config: TrainConfig) -> None:

@@ -14,12 +14,14 @@ from torch.nn import functional
 from miner.training import losses, momentum
 from miner.training.batches import ANCHOR, NEGATIVE, POSITIVE, SECOND
 from miner.training.heads import FirstTokenHead, NliHead
+from miner.training.late_interaction import LateInteractionTerm
 from miner.training.mlm import MlmTerm
 from miner.training.settings import (
     AlignmentSettings,
     ClassificationSettings,
     InfoNceSettings,
     LabelContrastSettings,
+    LateInteractionSettings,
     MlmSettings,
     MomentumSettings,
     MultiPositiveLossSettings,
@@ -148,10 +150,12 @@ class Loss:
     pair_weights: bool = True  # accepts sources that weight their pairs
     labels: Literal["joint", "separate"] | None = None  # needs labelled pairs, read as one sequence or as two
     transformer: bool = False  # needs a transformer
+    static: bool = False  # needs a static encoder
 
 
 LOSSES: dict[str, Loss] = {
     "info_nce": Loss(InfoNceSettings, InfoNceTerm, pairs=True, one_positive=True, blocks=True),
+    "late_interaction": Loss(LateInteractionSettings, LateInteractionTerm, pairs=True, one_positive=True, blocks=True, static=True),
     "multi_positive": Loss(MultiPositiveLossSettings, MultiPositiveTerm, pairs=True),
     "label_contrast": Loss(LabelContrastSettings, LabelContrastTerm, pairs=True),
     "alignment": Loss(AlignmentSettings, AlignmentTerm, pairs=True, pair_weights=False),

@@ -318,6 +318,14 @@ class InfoNceSettings(ObjectiveSettings):
     hard_negative_weight: float = 0.0  # added to the logit of an anchor's own hard negative (SimCSE)
 
 
+class LateInteractionSettings(ObjectiveSettings):
+    """Contrast by late interaction of piece vectors, among pairs that the mean vectors confuse."""
+
+    loss: Literal["late_interaction"]
+    temperature: float = Field(0.05, gt=0)
+    candidates: int = Field(8, ge=2)  # of a text: its translation and those of the most similar texts of the batch
+
+
 class MultiPositiveLossSettings(ObjectiveSettings):
     """Contrastive loss with several positives per anchor (MPCL)."""
 

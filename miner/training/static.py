@@ -5,8 +5,6 @@ import logging
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,49 +21,12 @@ from miner.encoders.base import PieceEncoder
 from miner.errors import ModelError
 from miner.training.batches import Ints, MixedView, View
 from miner.training.datasets import Dataset
+from miner.training.piece_bags import PieceBags
 from miner.training.settings import StaticSettings
 from miner.training.spelling import SparseProduct, build_spelling_matrix
 from miner.training.vocabulary import train_pieces
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class PieceBags:
-    """n tokenised texts: the pieces of text i are `flat[bounds[i]:bounds[i + 1]]`."""
-
-    flat: npt.NDArray[np.int32]
-    bounds: Ints  # (n + 1,)
-    is_cut: npt.NDArray[np.bool_]  # (n,) whether a text was longer than the limit
-
-    def __len__(self) -> int:
-        return len(self.bounds) - 1
-
-    @classmethod
-    def from_lists(cls, pieces: Sequence[Sequence[int]], max_pieces: int | None) -> "PieceBags":
-        """Concatenate lists of pieces, each truncated to `max_pieces`, if given."""
-        full_lengths = np.fromiter(map(len, pieces), dtype=np.int64, count=len(pieces))
-        lengths = full_lengths if max_pieces is None else np.minimum(full_lengths, max_pieces)
-        flat = np.fromiter(chain.from_iterable(ids[:max_pieces] for ids in pieces), dtype=np.int32, count=int(lengths.sum()))
-        return cls(flat, np.concatenate([[0], np.cumsum(lengths)]), lengths < full_lengths)
-
-    @classmethod
-    def concatenate(cls, bags: Sequence["PieceBags"]) -> "PieceBags":
-        lengths = np.concatenate([np.diff(part.bounds) for part in bags])
-        flat, is_cut = (np.concatenate([getattr(part, name) for part in bags]) for name in ("flat", "is_cut"))
-        return cls(flat, np.concatenate([[0], np.cumsum(lengths)]), is_cut)
-
-    def take(self, rows: Ints) -> "PieceBags":
-        """Return the texts of rows (m,)."""
-        starts = self.bounds[rows]
-        lengths = self.bounds[rows + 1] - starts
-        bounds = np.concatenate([[0], np.cumsum(lengths)])
-        return PieceBags(self.flat[np.repeat(starts - bounds[:-1], lengths) + np.arange(lengths.sum())], bounds, self.is_cut[rows])
-
-    def drop_pieces(self, dropout: float, random: np.random.Generator) -> "PieceBags":
-        """Drop every piece with probability `dropout`."""
-        kept = random.random(len(self.flat)) >= dropout
-        return PieceBags(self.flat[kept], np.concatenate([[0], np.cumsum(kept)])[self.bounds], self.is_cut)
 
 
 class PieceVectors(nn.Module):
@@ -140,6 +101,8 @@ class StaticModel(nn.Module):
         else:
             own, shared = torch.tensor(base.vectors), torch.zeros(buckets, self.dim)
         self.vectors = PieceVectors(pieces, buckets, own, shared)
+        self.computed: Tensor | None = None
+        self.leaf: Tensor | None = None
 
     def _tokenize_dataset(self, dataset: Dataset) -> PieceBags:
         return PieceBags.concatenate([self._tokenize(texts, self.settings.max_pieces) for texts in dataset.texts.iter_chunks()])
@@ -169,13 +132,34 @@ class StaticModel(nn.Module):
         """Encode as the exported encoder does, which is no different here."""
         return nullcontext(self)
 
+    def table(self) -> Tensor:
+        """Return the vectors (pieces, dim). With gradients, it is a leaf that is computed once per optimizer step."""
+        if not torch.is_grad_enabled():
+            vectors: Tensor = self.vectors()
+            return vectors
+        if self.leaf is None:
+            self.computed = self.vectors()
+            self.leaf = self.computed.detach().requires_grad_()
+        return self.leaf
+
+    def finish_backward(self) -> None:
+        """Backpropagate the gradient of the table to the parameters, which all texts of an optimizer step share."""
+        if self.computed is not None and self.leaf is not None:
+            self.computed.backward(self.leaf.grad)  # type: ignore[no-untyped-call]
+        self.computed = self.leaf = None
+
     def forward(self, bags: PieceBags, rows: Ints) -> Tensor:
         """Return the sums (n, dim) of rows (n,)."""
         if len(rows) != len(bags):
             bags = bags.take(rows)
         flat, offsets = torch.from_numpy(bags.flat.astype(np.int64)), torch.from_numpy(bags.bounds[:-1])
-        table = self.vectors()
+        table = self.table()
         return functional.embedding_bag(flat.to(table.device), table, offsets.to(table.device), mode="sum")
+
+    def look_up(self, pieces: npt.NDArray[np.int32]) -> Tensor:
+        """Return the vectors (n, dim) of n pieces."""
+        table = self.table()
+        return functional.embedding(torch.from_numpy(pieces.astype(np.int64)).to(table.device), table)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "StaticModel":
         """Copy the parameters; share the tokenised texts, the tokeniser and the spelling matrices, which never change."""

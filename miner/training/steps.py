@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -44,11 +45,24 @@ class TrainingStep:
         """Copy an array of the batch to the device."""
         return torch.from_numpy(values).to(self.accelerator.device)
 
+    def local_rows(self, view: str) -> slice:
+        """Return the rows of a view that this process encodes."""
+        return distributed.local_rows(len(self.batch.views[view]), self.accelerator)
+
     def num_local_rows(self, view: str) -> int:
         """Return the number of rows of a view that this process encodes."""
-        rows = distributed.local_rows(len(self.batch.views[view]), self.accelerator)
+        rows = self.local_rows(view)
         count: int = rows.stop - rows.start
         return count
+
+    def local_tokens(self, view: str) -> Any:
+        """Return the tokens of the rows of a view that this process encodes."""
+        for views, encoding in self.passes:
+            if view in views:
+                counts = np.cumsum([0, *(self.num_local_rows(name) for name in views)])
+                number = views.index(view)
+                return encoding.tokens.take(np.arange(counts[number], counts[number + 1]))
+        raise KeyError(view)
 
     def encode_with(self, towers: Sequence[Any]) -> dict[str, Tensor]:
         """Encode the same texts with other encoders, without gradients."""

@@ -98,6 +98,8 @@ class Trainer:
         return totals
 
     def _update_weights(self) -> None:
+        for tower in self.towers:
+            tower.finish_backward()
         distributed.average_gradients(self.weights, self.accelerator)
         if self.settings.clip is not None:
             self.accelerator.clip_grad_norm_(self.weights, self.settings.clip)

@@ -156,6 +156,9 @@ class Transformer(nn.Module):
         order = np.argsort(-tokens.lengths, kind="stable")
         return [order[start : start + size] for start in range(0, len(order), size)]
 
+    def finish_backward(self) -> None:
+        """Do nothing: gradients reach the weights at once."""
+
     def forward(self, tokens: Tokens, rows: Ints) -> Tensor:
         """Return the vectors (n, dim) float32 of rows (n,)."""
         inputs = self.pad(tokens, rows)
