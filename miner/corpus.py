@@ -153,7 +153,7 @@ def row_groups(uri: str, columns: Sequence[str] | None = None) -> Iterator[pa.Ta
 
 def id_span(uri: str) -> Span | None:
     """Read the first and the last id of a Parquet file, whose first column is the id, from its footer; None if it has no rows."""
-    with storage.open_parquet(uri) as file:
+    with storage.open_parquet(uri, is_whole=False) as file:
         groups = (file.metadata.row_group(index) for index in range(file.num_row_groups))
         statistics = [group.column(0).statistics for group in groups if group.num_rows]
         return (min(group.min for group in statistics), max(group.max for group in statistics)) if statistics else None
@@ -203,7 +203,7 @@ def _check_rows(uri: str, rows: int, dim: int | None = None) -> None:
     """Raise an error unless a shard has the expected number of rows and, if given, dimensions."""
     if not storage.exists(uri):
         raise StorageError(f"{uri}: this shard is missing; run the same `miner embed` again, which writes only missing shards")
-    with storage.open_parquet(uri) as file:
+    with storage.open_parquet(uri, is_whole=False) as file:
         schema = file.schema_arrow
         if file.metadata.num_rows != rows:
             raise DataError(f"{uri}: {file.metadata.num_rows} rows, but its manifest says {rows}; run `miner embed` again")

@@ -9,12 +9,15 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NotRequired
 
-from miner import storage
+from typing_extensions import TypedDict
+
+from miner import records, storage
 from miner.errors import StorageError
 
-MANIFEST = "manifest.json"
+MANIFEST = storage.MANIFEST
+DELETE_FOLDER = "delete the directory and run its stage again"
 STARTED = "manifest.started.json"
 MARKERS = "_shards"
 SHARD_NAME = re.compile(r"part-\d{5,}-of-\d{5,}(\.\d+)?\.[a-z]+")  # with the number of an increment
@@ -39,6 +42,25 @@ class Shard:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ShardMarker(Shard):
+    """A finished shard, as its marker describes it."""
+
+    key: str  # of its inputs
+
+    @property
+    def shard(self) -> Shard:
+        return Shard(self.name, self.rows, self.checksum, self.counts)
+
+
+@dataclass(frozen=True)
+class StartedStage:
+    """A stage that has been started, and the settings that must not change."""
+
+    stage: str
+    config: Mapping[str, Any]
+
+
 @dataclass(frozen=True)
 class Manifest:
     """The description of a complete stage."""
@@ -54,6 +76,80 @@ class Manifest:
         return sum(shard.rows for shard in self.shards)
 
 
+class SidesDetails(TypedDict):
+    """A value for the source and one for the target."""
+
+    source: Any
+    target: Any
+
+
+class EmbeddingsConfig(TypedDict):
+    """The config of embeddings, as far as other stages read it."""
+
+    dim: int
+    fingerprint: str
+    lang: str
+    side: NotRequired[str | None]
+
+
+class SkippedDetails(TypedDict, total=False):
+    """The details of a stage that may skip inputs or shards."""
+
+    set_aside: dict[str, str]  # input or shard -> reason
+    counts: dict[str, int]
+
+
+class IndexDetails(TypedDict):
+    """The details of an index."""
+
+    embeddings: str
+    factory: str
+    effort: str | None
+    setting: dict[str, float]
+
+
+class CorpusDetails(TypedDict):
+    """A corpus of a search."""
+
+    folder: str
+    key: str
+
+
+class CandidatesDetails(TypedDict, total=False):
+    """The details of candidates; empty where they were not mined by `miner mine`."""
+
+    k: int
+    engine: dict[str, Any]
+    source: CorpusDetails
+    target: CorpusDetails
+
+
+class MinedConfig(TypedDict, total=False):
+    """The config of a bitext, as far as reports read it."""
+
+    margin: str
+    threshold: float | None
+
+
+class MinedDetails(TypedDict):
+    """The details of a bitext, as far as other commands read them."""
+
+    pairs: int
+    languages: dict[str, str]
+
+
+# Schema of a part of the manifests of a stage.
+SCHEMAS: dict[tuple[str, str], Any] = {
+    ("sentences", "details"): SkippedDetails,
+    ("embeddings", "config"): EmbeddingsConfig,
+    ("embeddings", "details"): SkippedDetails,
+    ("index", "details"): IndexDetails,
+    ("candidates", "details"): CandidatesDetails,
+    ("mine", "config"): MinedConfig,
+    ("mine", "details"): MinedDetails,
+}
+
+
 def read_manifest(folder: str, stage: str | None = None) -> Manifest:
     """Read the manifest of a complete stage.
 
@@ -62,14 +158,32 @@ def read_manifest(folder: str, stage: str | None = None) -> Manifest:
     uri = storage.join(folder, MANIFEST)
     if not storage.exists(uri):
         raise StorageError(f"{folder}: no {MANIFEST}, so {stage or 'this stage'} is not finished; run its command again")
-    value = storage.read_json(uri)
-    try:
-        manifest = Manifest(**{**value, "shards": [Shard(**shard) for shard in value["shards"]]})
-    except (TypeError, KeyError) as error:
-        raise StorageError(f"{uri}: not a manifest of this program ({error}); delete the directory and run its stage again") from error
+    manifest = records.read(uri, Manifest, DELETE_FOLDER)
     if stage is not None and manifest.stage != stage:
         raise StorageError(f"{folder}: contains {manifest.stage}, but {stage} was expected")
+    for name, values in (("config", manifest.config), ("details", manifest.details)):
+        schema = SCHEMAS.get((manifest.stage, name))
+        if schema is not None:
+            records.parse(dict(values), schema, f"{uri}: {name}", DELETE_FOLDER)
+    for shard in manifest.shards:
+        if not is_plain_name(shard.name):
+            raise StorageError(f"{uri}: {shard.name!r} is not the name of a shard; do not trust this directory")
     return manifest
+
+
+def read_marker(uri: str) -> ShardMarker:
+    """Read the marker of a shard. Raises StorageError if it is damaged."""
+    return records.read(uri, ShardMarker)
+
+
+def write_manifest(folder: str, manifest: Manifest) -> None:
+    """Write the manifest of a complete stage."""
+    records.write(storage.join(folder, MANIFEST), asdict(manifest))
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a name is that of a file in a directory, not a path out of it."""
+    return re.fullmatch(r"[\w-][\w.-]*", name) is not None
 
 
 class Stage:
@@ -90,7 +204,7 @@ class Stage:
         for name in (MANIFEST, STARTED):
             uri = self.path(name)
             if storage.exists(uri):
-                self._check_config(storage.read_json(uri), uri)
+                self._check_config(records.read(uri, StartedStage, DELETE_FOLDER), uri)
         if not storage.exists(self.path(MANIFEST)):
             self._check_files()
             storage.make_folder(self.folder)
@@ -105,14 +219,12 @@ class Stage:
             raise StorageError(f"{self.folder}: contains {foreign[0]}, which is not of this program; choose another --output")
 
     def _write_started(self) -> None:
-        storage.write_json(self.path(STARTED), {"stage": self.stage, "config": self.config})
+        records.write(self.path(STARTED), {"stage": self.stage, "config": self.config})
 
-    def _check_config(self, manifest: Any, uri: str) -> None:
-        if not isinstance(manifest, dict):
-            raise StorageError(f"{uri}: not a manifest of this program; delete {self.folder} and run again")
-        if manifest.get("stage") != self.stage:
-            raise StorageError(f"{uri}: contains {manifest.get('stage')}, not {self.stage}; choose another --output")
-        previous, current = manifest.get("config", {}), json.loads(json.dumps(self.config))
+    def _check_config(self, started: "StartedStage", uri: str) -> None:
+        if started.stage != self.stage:
+            raise StorageError(f"{uri}: contains {started.stage}, not {self.stage}; choose another --output")
+        previous, current = started.config, json.loads(json.dumps(self.config))
         changed = [name for name in sorted({*previous, *current}) if previous.get(name) != current.get(name)]
         if changed:
             name = changed[0]
@@ -132,7 +244,7 @@ class Stage:
     def mark_done(self, name: str, rows: int, key: str, counts: Mapping[str, int] | None = None, checksum: str | None = None) -> None:
         """Write the marker of a shard with the given input key. The file must exist unless its `checksum` is given."""
         shard = Shard(name, rows, checksum or storage.checksum(self.path(name)), dict(counts or {}))
-        storage.write_json(self._marker(name), {"key": key, **asdict(shard)})
+        records.write(self._marker(name), asdict(ShardMarker(**asdict(shard), key=key)))
 
     def find_shard(self, name: str, key: str) -> Shard | None:
         """Return the shard if its file exists, is intact, and was written from inputs with this key; otherwise None."""
@@ -147,10 +259,10 @@ class Stage:
         if not storage.exists(marker):
             return None
         try:
-            value = storage.read_json(marker)
-            return Shard(**value) if value.pop("key") == key else None
-        except (StorageError, AttributeError, KeyError, TypeError):
+            value = read_marker(marker)
+        except StorageError:
             return None
+        return value.shard if value.key == key else None
 
     def marked_shards(self) -> set[str]:
         """Return the names of the shards that have a marker, for progress reports."""
@@ -158,7 +270,7 @@ class Stage:
 
     def read_rows(self, name: str) -> int:
         """Read the number of rows of a shard from its marker."""
-        return int(storage.read_json(self._marker(name))["rows"])
+        return read_marker(self._marker(name)).rows
 
     def is_complete(self, shard_keys: Mapping[str, str]) -> bool:
         """Whether the manifest and every shard {name: key} are present and intact."""
@@ -183,7 +295,7 @@ class Stage:
                 raise StorageError(f"{self.path(name)}: this shard was not written; run the same command again to resume")
             shards.append(shard)
         manifest = Manifest(self.stage, self.config, self.inputs, shards, dict(details(shards)) if details else {})
-        storage.write_json(self.path(MANIFEST), asdict(manifest))
+        write_manifest(self.folder, manifest)
         self._remove_stale_files(self.marked_shards() - {shard.name for shard in shards})
         return manifest
 

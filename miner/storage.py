@@ -20,6 +20,7 @@ from fsspec.implementations.local import LocalFileSystem
 from miner.errors import StorageError
 
 TEMPORARY = ".tmp"
+MANIFEST = "manifest.json"  # of a directory of shards, with the checksum of each
 
 logger = logging.getLogger(__name__)
 
@@ -120,6 +121,7 @@ def _storage_errors(uri: str) -> Iterator[None]:
         raise StorageError(f"{uri}: {reason}; {_REMEDIES.get(error.errno or 0, _REMEDY)}, then run the same command again") from error
 
 
+_WRITE_AGAIN = "run the command that made it again"
 _REMEDY = "fix this or choose another place"
 _REMEDIES = {
     errno.ENOSPC: "free some space or choose another place",
@@ -219,18 +221,49 @@ def read_json(uri: str) -> Any:
         data = handle.read()
     try:
         return json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StorageError(f"{uri}: not JSON ({error}); delete it and run its stage again") from error
 
 
+_checksums: dict[str, str] = {}  # name, size and time of a file -> its checksum
+
+
 def checksum(uri: str) -> str:
-    """Return the xxh3-128 hash of a file in hexadecimal."""
+    """Return the xxh3-128 hash of a file in hexadecimal. A process reads each version of a file once."""
     fs, path = filesystem(uri)
-    digest = xxhash.xxh3_128()
-    with _storage_errors(uri), fs.open(path, "rb") as handle:
-        while block := handle.read(1 << 22):
-            digest.update(block)
-    return digest.hexdigest()
+    with _storage_errors(uri):
+        version = str(fs.ukey(path))
+        if version not in _checksums:
+            digest = xxhash.xxh3_128()
+            with fs.open(path, "rb") as handle:
+                while block := handle.read(1 << 22):
+                    digest.update(block)
+            _checksums[version] = digest.hexdigest()
+    return _checksums[version]
+
+
+def check_file(uri: str) -> None:
+    """Compare a file with the checksum in the manifest beside it, if that lists the file. Raises StorageError if it has changed."""
+    folder, name = posixpath.split(str(uri))
+    expected = _listed_checksums(join(folder, MANIFEST)).get(name)
+    if expected is not None and checksum(uri) != expected:
+        raise StorageError(f"{uri}: changed since it was written: its checksum is not that of {MANIFEST}; {_WRITE_AGAIN}")
+
+
+def _listed_checksums(manifest: str) -> dict[str, str]:
+    """Read the checksums in a manifest once per version of it; none where there is no manifest of ours."""
+    if not exists(manifest):
+        return {}
+    version = checksum(manifest)
+    if version not in _manifests:
+        try:
+            _manifests[version] = {shard["name"]: shard["checksum"] for shard in read_json(manifest)["shards"]}
+        except (StorageError, KeyError, TypeError):
+            _manifests[version] = {}
+    return _manifests[version]
+
+
+_manifests: dict[str, dict[str, str]] = {}  # checksum of a manifest -> name of a file -> its checksum
 
 
 def key(value: Any) -> str:
@@ -251,7 +284,12 @@ def parquet_writer(uri: str, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
     with (
         atomic(uri) as handle,
         pq.ParquetWriter(
-            handle, schema, compression=compression, use_dictionary=dictionaries, write_statistics=not has_embeddings
+            handle,
+            schema,
+            compression=compression,
+            use_dictionary=dictionaries,
+            write_statistics=not has_embeddings,
+            write_page_checksum=True,
         ) as writer,
     ):
         yield writer
@@ -263,20 +301,40 @@ def write_table(uri: str, table: pa.Table) -> None:
 
 
 @contextlib.contextmanager
-def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file for reading by row group. Raises StorageError if it is missing or truncated."""
+def open_parquet(uri: str, is_whole: bool = True) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file for reading by row group. Raises StorageError if it is missing or damaged.
+
+    Pages are compared with their CRC when they are read, and the file with its manifest; without `is_whole`, for callers that read
+    only the footer, not with the manifest.
+    """
+    if is_whole:
+        check_file(uri)
     fs, path = filesystem(uri)
     with _storage_errors(uri), fs.open(path, "rb") as handle:
         try:
-            with pq.ParquetFile(handle, pre_buffer=False) as file:
+            with pq.ParquetFile(handle, pre_buffer=False, page_checksum_verification=True) as file:
                 yield file
-        except pa.ArrowInvalid as error:
-            raise StorageError(f"{uri}: not a complete Parquet file ({_first_line(error)}); run the command that made it again") from error
+        except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise StorageError(f"{uri}: not a complete Parquet file ({_first_line(error)}); {_WRITE_AGAIN}") from error
 
 
 def read_table(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
     with open_parquet(uri) as file:
         return file.read(columns=list(columns) if columns else None)
+
+
+@contextlib.contextmanager
+def open_arrow(uri: str) -> Iterator[pa.RecordBatchFileReader]:
+    """Open an Arrow file for reading by batch. Raises StorageError if it is missing, damaged, or differs from the manifest beside it."""
+    check_file(uri)
+    fs, path = filesystem(uri)
+    try:
+        with _storage_errors(uri), fs.open(path, "rb") as handle, pa.ipc.open_file(handle) as reader:
+            yield reader
+    except pa.ArrowException as error:
+        raise StorageError(f"{uri}: not a complete Arrow file ({_first_line(error)}); {_WRITE_AGAIN}") from error
 
 
 def available_cores() -> int:

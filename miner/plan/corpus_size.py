@@ -93,7 +93,7 @@ def _spread(uris: list[str], count: int) -> list[str]:
 
 
 def _read_table_size(uri: str, size: int) -> FileSample:
-    with storage.open_parquet(uri) as file:
+    with storage.open_parquet(uri, is_whole=False) as file:
         return FileSample(uri, size, size, file.metadata.num_rows, b"")
 
 

@@ -127,7 +127,7 @@ class MinedBitext:
         histogram = Histogram()
         for shard in manifest.shards:
             candidates = candidates_from_arrow(storage.read_table(storage.join(folder, shard.name)))
-            pairs = scoring.score(candidates, self.manifest.config["margin"])
+            pairs = scoring.score(candidates, self.manifest.config.get("margin", "ratio"))
             if len(pairs):  # sorted by source id
                 starts = np.flatnonzero(np.append(True, pairs.source_ids[1:] != pairs.source_ids[:-1]))
                 histogram.add(np.maximum.reduceat(pairs.margins, starts))

@@ -16,7 +16,6 @@ import regex
 import xxhash
 
 from miner import storage
-from miner.errors import StorageError
 from miner.tables import SENTENCES
 from miner.text.sharding import range_of, write_range_batches
 
@@ -95,10 +94,6 @@ def _write_grouped(uri: str, table: pa.Table, range_numbers: Numbers, num_ranges
 
 
 def _read_batches(uri: str, batches: Sequence[int], columns: Sequence[str]) -> pa.Table:
-    fs, path = storage.filesystem(uri)
-    try:
-        with fs.open(path, "rb") as handle, pa.ipc.open_file(handle) as reader:
-            schema = pa.schema([reader.schema.field(name) for name in columns])
-            return pa.Table.from_batches([reader.get_batch(number).select(columns) for number in batches], schema)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise StorageError(f"{uri}: not a complete Arrow file; run the same command again") from error
+    with storage.open_arrow(uri) as reader:
+        schema = pa.schema([reader.schema.field(name) for name in columns])
+        return pa.Table.from_batches([reader.get_batch(number).select(columns) for number in batches], schema)

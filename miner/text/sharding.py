@@ -233,13 +233,9 @@ def _list_scattered(folder: str) -> list[str]:
 def _read_range(folder: str, name: str, index: int, num_ranges: int) -> tuple[str, pa.Table]:
     """Return the source of a scattered file, and its sentences of one range."""
     uri = storage.join(folder, name)
-    fs, path = storage.filesystem(uri)
-    try:
-        with fs.open(path, "rb") as handle, pa.ipc.open_file(handle) as reader:
-            metadata = reader.schema.metadata
-            if int(metadata[b"ranges"]) != num_ranges:
-                raise StorageError(f"{uri}: written for {int(metadata[b'ranges'])} shards, not {num_ranges}; delete {folder} and run again")
-            batches = [reader.get_batch(number) for number in range(index, reader.num_record_batches, num_ranges)]
-    except (pa.ArrowInvalid, OSError) as error:
-        raise StorageError(f"{uri}: not a complete Arrow file; delete {folder} and run again") from error
+    with storage.open_arrow(uri) as reader:
+        metadata = reader.schema.metadata
+        if int(metadata[b"ranges"]) != num_ranges:
+            raise StorageError(f"{uri}: written for {int(metadata[b'ranges'])} shards, not {num_ranges}; delete {folder} and run again")
+        batches = [reader.get_batch(number) for number in range(index, reader.num_record_batches, num_ranges)]
     return metadata[b"source"].decode(), pa.Table.from_batches(batches, SCATTERED_SCHEMA)

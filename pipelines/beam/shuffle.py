@@ -4,12 +4,11 @@ A step that joins or groups by the ids of the other side then holds only one ran
 task, with one record batch per range.
 """
 
-import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Concatenate, Generic, ParamSpec
+from typing import Concatenate, Generic, ParamSpec
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +16,7 @@ import pyarrow as pa
 
 from miner import stages, storage
 from miner.corpus import id_span
-from miner.errors import MinerError, StorageError
+from miner.errors import MinerError
 from miner.stages import Manifest, Shard, Stage
 from miner.tables import together
 from miner.text.sharding import range_of
@@ -147,25 +146,14 @@ def gather(folder: str, shards: Sequence[str], index: int) -> pa.Table:
 
 def read(uri: str, index: int) -> pa.Table:
     """Read range `index` of one file."""
-    with _open_arrow(uri) as reader:
+    with storage.open_arrow(uri) as reader:
         return pa.Table.from_batches([reader.get_batch(index)])
 
 
 def metadata_of(uri: str) -> dict[str, str]:
     """Read the metadata that `scatter` stored with the rows."""
-    with _open_arrow(uri) as reader:
+    with storage.open_arrow(uri) as reader:
         return {name.decode(): value.decode() for name, value in (reader.schema.metadata or {}).items()}
-
-
-@contextlib.contextmanager
-def _open_arrow(uri: str) -> Iterator[Any]:
-    """Open a file written by `scatter`. Raises StorageError if it is damaged."""
-    fs, path = storage.filesystem(uri)
-    try:
-        with fs.open(path, "rb") as handle, pa.ipc.open_file(handle) as reader:
-            yield reader
-    except (pa.ArrowInvalid, OSError) as error:
-        raise StorageError(f"{uri}: not a complete Arrow file; delete it and run the same command again") from error
 
 
 class TextsById:

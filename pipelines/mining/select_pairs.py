@@ -119,7 +119,7 @@ def write(selection: PairSelection, gold: ResolvedGold | None, choice: Threshold
     manifest = _manifest(selection, written)
     if not before and previous_checksum not in (None, deltas.bitext_checksum(manifest)):
         storage.remove(delta_stage.folder)  # other pairs of the same text: no delta leads to them
-    storage.write_json(manifest_uri, asdict(manifest))
+    stages.write_manifest(output, manifest)
     deltas.end(delta_stage)
     steps.remove()
     return written

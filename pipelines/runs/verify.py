@@ -147,7 +147,7 @@ class _StoredStage:
         for name in sorted(self.files) if manifest.stage == EMBEDDINGS else ():
             if name.startswith("part-"):
                 try:
-                    with storage.open_parquet(self.path(name)) as file:
+                    with storage.open_parquet(self.path(name), is_whole=False) as file:
                         shard_fingerprint = ((file.schema_arrow.metadata or {}).get(b"fingerprint") or b"").decode()
                 except StorageError:
                     continue  # reported with the shard
@@ -172,7 +172,7 @@ class _StoredStage:
 def _describe_damage(uri: str, shard: Shard, checksum: str) -> str:
     if uri.endswith(".parquet"):
         try:
-            with storage.open_parquet(uri) as file:
+            with storage.open_parquet(uri, is_whole=False) as file:
                 if file.metadata.num_rows != shard.rows:
                     return f"{file.metadata.num_rows} rows, but the manifest says {shard.rows}"
         except StorageError:
@@ -182,10 +182,9 @@ def _describe_damage(uri: str, shard: Shard, checksum: str) -> str:
 
 def _marker_matches(uri: str, shard: Shard) -> bool:
     try:
-        marker = storage.read_json(uri)
+        return stages.read_marker(uri).shard == shard
     except StorageError:
         return False
-    return isinstance(marker, dict) and {**marker, "key": None} == {**asdict(shard), "key": None}
 
 
 def _input_faults(folder: str, manifest: Manifest) -> Iterator[OutputFault]:

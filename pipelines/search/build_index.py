@@ -232,6 +232,7 @@ def _write_index(index: Any, uri: str) -> None:
 
 
 def _read_index(uri: str) -> Any:
+    storage.check_file(uri)
     fs, path = storage.filesystem(uri)
     return faiss_index.load(np.frombuffer(fs.cat_file(path), dtype=np.uint8))
 
@@ -249,8 +250,7 @@ def is_index(folder: str) -> bool:
     uri = storage.join(folder, MANIFEST)
     if not storage.exists(uri):
         return False
-    manifest = storage.read_json(uri)
-    return isinstance(manifest, dict) and manifest.get("stage") == STAGE
+    return stages.read_manifest(folder).stage == STAGE
 
 
 def indexed_corpus(folder: str) -> Corpus:

@@ -163,6 +163,7 @@ def _map_array(path: str) -> npt.NDArray[np.float16]:
 @contextlib.contextmanager
 def _local_copy(uri: str) -> Iterator[str]:
     """Yield a local path to map into memory. A remote file is downloaded, and deleted once it is mapped."""
+    storage.check_file(uri)
     fs, path = storage.filesystem(uri)
     if isinstance(fs, LocalFileSystem):
         yield str(path)

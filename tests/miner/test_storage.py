@@ -219,7 +219,7 @@ def test_an_invalid_manifest_is_an_error(tmp_path: Path, text: str) -> None:
 
 def test_a_stage_refuses_a_directory_with_an_invalid_manifest(tmp_path: Path) -> None:
     (tmp_path / stages.MANIFEST).write_text("[]")
-    with pytest.raises(StorageError, match="not a manifest of this program; delete"):
+    with pytest.raises(StorageError, match=r"manifest\.json: not valid .*; delete"):
         Stage(str(tmp_path), "numbers", {}, {}).start()
 
 

@@ -24,7 +24,7 @@ def write(folder: Path, pairs: Sequence[Pair], languages: tuple[str, str] = ("en
         columns |= {f"{side}_line": np.arange(len(pairs)) + 1}
     table = pa.table({name: pa.array(columns[name]) for name in BITEXT.names}).cast(BITEXT)
     writers.write_bitext(str(folder), [table])
-    details = {"languages": dict(zip(("source", "target"), languages, strict=True))}
+    details = {"languages": dict(zip(("source", "target"), languages, strict=True)), "pairs": len(pairs)}
     manifest = Manifest("mine", config, {}, [], details)
     storage.write_json(str(folder / stages.MANIFEST), {name: getattr(manifest, name) for name in Manifest.__dataclass_fields__})
     return folder
