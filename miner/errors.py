@@ -1,11 +1,15 @@
 """Errors that the user can fix. Each message says what is wrong, where, and how to fix it.
 
-The command line prints them in one line and exits with status 1. Any other exception is a bug and keeps its traceback.
+The command line prints them in one line and exits with status 1. Any other exception is a bug, whose traceback `--debug` prints.
 """
 
 
 class MinerError(Exception):
     """Base class of all errors that the library raises on purpose."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, handled like Ctrl-C: the state is kept, and the same command resumes."""
 
 
 class ConfigError(MinerError):

@@ -4,7 +4,10 @@ import contextlib
 import io
 import json
 import logging
+import re
+import signal
 import sys
+import threading
 import time
 import traceback
 import warnings
@@ -14,13 +17,18 @@ from typing import Any, TextIO
 
 import click
 
-from miner.errors import MinerError
+from miner.errors import MinerError, StorageError, Terminated
 from miner.progress import Progress, progress_of
 
 PACKAGES = ("miner", "pipelines")
 STDOUT = "-"  # as the file of `--json`
 SKIPPED_STATUS = 3  # exit status of a command that finished but skipped broken files or shards
 PROGRESS_LINE_SECONDS = 10.0  # between two lines of progress where stderr is not a terminal
+INTERNAL_ERROR = "internal error"
+MAX_REASON = 300  # characters of an unforeseen error
+SECRETS = re.compile(r"(?<=://)[^/@\s'\"]+@|(?<=\w)\?[^\s'\":]*(?:key|token|secret|sig|password|credential)[^\s'\":]*", re.IGNORECASE)
+# Escape sequences of terminals and marks of writing direction, which names of files and settings of others may contain.
+UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 RECORD_FIELDS = ("stage", "shard", "figures")  # attributes of a log record that the JSON log includes
 
 
@@ -71,19 +79,52 @@ def add_console_options(command: click.Command) -> None:
 
 @contextlib.contextmanager
 def report_errors(ctx: click.Context) -> Iterator[None]:
-    """Print a MinerError as one line and exit with status 1; exit with 130 on Ctrl-C. Other exceptions are bugs and propagate."""
+    """Print an error as one line and exit with status 1; exit with 130 on Ctrl-C, and with 143 on SIGTERM.
+
+    Exceptions that are not MinerErrors are bugs; `--debug` prints their traceback.
+    """
     try:
-        yield
-    except MinerError as error:
+        with _terminating():
+            yield
+    except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+        raise  # click handles them
+    except KeyboardInterrupt as error:
+        close_bar()
+        _print_line(ctx, logging.ERROR, "stopped; run the same command again to resume")
+        ctx.exit(143 if isinstance(error, Terminated) else 130)
+    except Exception as error:
         close_bar()
         if _console_options(ctx).debug and _console_options(ctx).log_format == "text":
             click.echo("".join(traceback.format_exception(error)), err=True)
-        _print_line(ctx, logging.ERROR, f"error: {' '.join(str(error).split())}", kind=type(error).__name__)
+        _print_line(ctx, logging.ERROR, f"error: {' '.join(_describe(error).split())}", kind=type(error).__name__)
         ctx.exit(1)
-    except KeyboardInterrupt:
-        close_bar()
-        _print_line(ctx, logging.ERROR, "stopped; run the same command again to resume")
-        ctx.exit(130)
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, MinerError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "out of memory; see `miner plan` for what a run needs, or choose more --shards"
+    if isinstance(error, OSError):
+        return f"{error}; fix this and run the same command again (--debug prints where it happened)"
+    return f"{INTERNAL_ERROR}: {type(error).__name__}: {str(error)[:MAX_REASON]}; run with --debug for the traceback, and report it"
+
+
+@contextlib.contextmanager
+def _terminating() -> Iterator[None]:
+    """Raise Terminated on SIGTERM. Only the main thread may handle signals."""
+
+    def terminate(*_: object) -> None:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def exit_if_skipped(skipped: Mapping[str, str]) -> None:
@@ -102,7 +143,22 @@ def _print_line(ctx: click.Context, level: int, text: str, **fields: str) -> Non
         record = logging.LogRecord("miner", level, "", 0, text.removeprefix("error: "), None, None)
         click.echo(format_json(record, **fields), err=True)
     else:
-        click.echo(f"miner: {text}", err=True)
+        click.echo(f"miner: {printable(text)}", err=True)
+
+
+def printable(text: str) -> str:
+    """Escape what would control a terminal, and hide user names, passwords and keys in URLs."""
+    return UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), SECRETS.sub("", text))
+
+
+def echo(text: str) -> None:
+    """Print a result. Raises StorageError where standard output cannot be written."""
+    try:
+        click.echo(printable(text))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise StorageError(f"standard output: {error.strerror}; free some space") from error
 
 
 def write_figures(path: str | None, figures: dict[str, Any]) -> None:
@@ -129,7 +185,7 @@ def format_json(record: logging.LogRecord, **fields: Any) -> str:
         values |= {name: value for name, value in asdict(progress).items() if value != ""}
     if record.exc_info:
         values["trace"] = "".join(traceback.format_exception(*record.exc_info))
-    return json.dumps({**values, **fields}, ensure_ascii=False, default=str)
+    return SECRETS.sub("", json.dumps({**values, **fields}, ensure_ascii=False, default=str))
 
 
 def configure_logging(options: ConsoleOptions) -> None:
@@ -195,7 +251,7 @@ class ConsoleHandler(logging.Handler):
     def write(self, record: logging.LogRecord) -> None:
         if self.bar is not None:
             self.bar.clear()
-        click.echo(format_json(record) if self.options.log_format == "json" else f"miner: {self.format(record)}", err=True)
+        click.echo(format_json(record) if self.options.log_format == "json" else f"miner: {printable(self.format(record))}", err=True)
 
     def close_bar(self) -> None:
         if self.bar is not None:

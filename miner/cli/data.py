@@ -55,7 +55,7 @@ def list_layouts(json_file: str | None) -> None:
             for layout in layouts
         },
     )
-    click.echo("\n".join(table(("name", "kind", "what it is", "licence"), rows, "<<<<")))
+    console.echo("\n".join(table(("name", "kind", "what it is", "licence"), rows, "<<<<")))
 
 
 @command.command()
@@ -81,7 +81,7 @@ def show(name: str, path: str, languages: tuple[str, ...], split: str, json_file
     layout = get_layout(name)
     summary = summarise(layout, read_dataset(layout, path, languages, split))
     console.write_figures(json_file, summary.figures())
-    click.echo(summary_text(summary))
+    console.echo(summary_text(summary))
 
 
 @command.command()
@@ -107,7 +107,7 @@ def convert(name: str, path: str, output: str, languages: tuple[str, ...], split
     layout = get_layout(name)
     summary = convert_dataset(layout, read_dataset(layout, path, languages, split), output)
     console.write_figures(json_file, {**summary.figures(), "output": output})
-    click.echo(f"{_count(summary.kept, 'row')} ({', '.join(summary.columns)}) in {output}; {_dropped(summary.dropped)}")
+    console.echo(f"{_count(summary.kept, 'row')} ({', '.join(summary.columns)}) in {output}; {_dropped(summary.dropped)}")
 
 
 def summary_text(summary: "DatasetSummary") -> str:

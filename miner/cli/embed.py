@@ -35,5 +35,5 @@ def command(inputs: tuple[str, ...], filters: tuple[str, ...], json_file: str | 
     config = EmbedConfig.check(inputs=inputs, **choose(filters, sentence_filters=SentenceFilters), **settings)
     result = embed.run(config, console.beam_options())
     console.write_figures(json_file, result.figures())
-    click.echo(result.summary())
+    console.echo(result.summary())
     console.exit_if_skipped(result.set_aside)

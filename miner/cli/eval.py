@@ -101,6 +101,6 @@ def _evaluate(task: type[TaskSettings], values: dict[str, Any]) -> None:
 def _write_result(task_name: str, result: "TaskResult | BitextResult | SuiteResult", json_file: str | None, no_report: bool) -> None:
     """Write the figures to a file, with a report beside it, and print the summary."""
     console.write_figures(json_file, {"task": task_name, **result.figures()})
-    click.echo(result.summary())
+    console.echo(result.summary())
     if json_file not in (None, console.STDOUT) and not no_report:
         report.write_report(posixpath.dirname(json_file) or ".")

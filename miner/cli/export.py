@@ -38,4 +38,4 @@ def command(json_file: str | None, **settings: Any) -> None:
 
     result = export.run(ExportConfig.check(**settings))
     console.write_figures(json_file, result.figures())
-    click.echo(result.summary())
+    console.echo(result.summary())

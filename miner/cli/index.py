@@ -31,4 +31,4 @@ def command(json_file: str | None, **settings: Any) -> None:
 
     result = build_index.run(IndexConfig.check(**settings), console.beam_options())
     console.write_figures(json_file, result.figures())
-    click.echo(result.summary())
+    console.echo(result.summary())

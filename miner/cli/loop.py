@@ -35,7 +35,7 @@ def command(config: str, output: str, changes: tuple[str, ...], resume: bool, js
 
     result = loop.run(load_yaml(LoopConfig, config, changes), output, resume, console.beam_options())
     console.write_figures(json_file, result.figures())
-    click.echo(summary(result))
+    console.echo(summary(result))
     if not no_report:
         report.write_report(output)
 

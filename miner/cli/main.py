@@ -2,6 +2,7 @@
 
 import importlib
 import io
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -40,9 +41,17 @@ class Miner(click.Group):
         arguments, beam_options = _split(list(sys.argv[1:] if args is None else args))
         options = console.ConsoleOptions(beam_options=tuple(beam_options))
         console.configure_logging(options)
+        unreadable = next((argument for argument in arguments if _has_surrogates(argument)), None)
+        if unreadable is not None:
+            sys.exit(f"miner: error: {os.fsencode(unreadable)!r}: not UTF-8; rename it, and check the locale")
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")  # terminals may lack the alphabet of a sentence
-        return super().main(arguments, **{"prog_name": "miner", "obj": options, **extra})
+        if sys.flags.optimize > 1:
+            sys.exit("miner: error: Apache Beam needs docstrings, which PYTHONOPTIMIZE=2 removes; unset it, or set it to 1")
+        try:
+            return super().main(arguments, **{"prog_name": "miner", "obj": options, **extra})
+        except OSError as error:  # of --help and --version
+            sys.exit(f"miner: error: standard output: {error.strerror}")
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
@@ -61,6 +70,11 @@ class Miner(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         with console.report_errors(ctx):
             return super().invoke(ctx)
+
+
+def _has_surrogates(argument: str) -> bool:
+    """Whether an argument of the command line is not UTF-8."""
+    return any("\ud800" <= character <= "\udfff" for character in argument)
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:

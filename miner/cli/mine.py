@@ -111,7 +111,7 @@ def command(json_file: str | None, no_report: bool, from_candidates: str | None,
         is_complete = settings["gold"] is not None and not settings["gold_sample"]  # a sample does not show which pairs are wrong
         gold_pairs = gold.read(from_candidates or result.output, settings["gold"]) if is_complete else None
         files += filter(None, [report.write_report(result.output, gold_pairs)])
-    click.echo(summary(result, files))
+    console.echo(summary(result, files))
     console.exit_if_skipped(result.set_aside)
 
 

@@ -43,7 +43,7 @@ def command(config: str, changes: tuple[str, ...], rates: str | None, json_file:
     run_plan = plan.make_plan(run_config.model_copy(update={"plan": plan_settings.over(run_config.plan)}))
     console.close_bar()
     console.write_figures(json_file, run_plan.figures())
-    click.echo(summary(run_plan))
+    console.echo(summary(run_plan))
 
 
 def summary(plan: "RunPlan") -> str:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from miner.cli import console
 from miner.cli import gold as gold_module
 from miner.errors import ConfigError, DataError
 
@@ -31,7 +32,7 @@ def command(folder: str, gold: str | None) -> None:
         raise DataError(
             f"{folder}: nothing to show; name a directory of `miner mine`, `run`, `train` or `loop`, or one with figures of `miner eval`"
         )
-    click.echo(uri)
+    console.echo(uri)
 
 
 def write_report(folder: str, known_pairs: "GoldPairs | ReviewMarks | None" = None, identify: bool = False) -> str | None:

@@ -40,11 +40,11 @@ def command(config: str, changes: tuple[str, ...], profile: str | None, dry_run:
     if dry_run:
         steps = run.plan(settings)
         console.write_figures(json_file, {"runner": list(beam_options), "steps": [step.figures() for step in steps]})
-        click.echo(format_steps(steps, beam_options))
+        console.echo(format_steps(steps, beam_options))
         return
     result = run.run(settings, beam_options)
     console.write_figures(json_file, result.figures())
-    click.echo(summary(result))
+    console.echo(summary(result))
     if not flags["no_report"]:
         for name, pair in result.pairs.items():
             if not pair["kept"]:

@@ -42,4 +42,4 @@ def command(json_file: str | None, **settings: Any) -> None:
         raise click.UsageError("give TARGET, or one file with --source-column and --target-column")
     result = score.run(ScoreConfig.check(**settings), console.beam_options())
     console.write_figures(json_file, result.figures())
-    click.echo(result.summary())
+    console.echo(result.summary())

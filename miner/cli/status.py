@@ -24,7 +24,7 @@ def command(folder: str, json_file: str | None) -> None:
 
     status = read_status(folder)
     console.write_figures(json_file, status.figures())
-    click.echo(summary(status))
+    console.echo(summary(status))
 
 
 def summary(status: "RunStatus") -> str:

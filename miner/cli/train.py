@@ -29,6 +29,6 @@ def command(config: str, output: str, changes: tuple[str, ...], resume: bool, js
     if not distributed.is_main_process():
         return
     console.write_figures(json_file, asdict(result))
-    click.echo(result.summary())
+    console.echo(result.summary())
     if not no_report:
         report.write_report(output)

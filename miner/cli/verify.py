@@ -24,7 +24,7 @@ def command(folder: str, json_file: str | None) -> None:
     result = verify.run(folder)
     console.write_figures(json_file, result.figures())
     for fault in result.faults:
-        click.echo(str(fault))
+        console.echo(str(fault))
     if result.faults:
         raise DataError(f"{folder}: {len(result.faults)} faults in {result.files:,} files; apply the remedy of each")
-    click.echo(f"{result.files:,} files of {result.stages} stages are intact")
+    console.echo(f"{result.files:,} files of {result.stages} stages are intact")

@@ -54,7 +54,11 @@ def load_encoder(name: str, settings: EncoderSettings | None = None) -> Encoder:
     if settings.side is not None and kind != PAIR:
         raise ConfigError(f"--side {settings.side}: {name} is one encoder for all texts; remove the option")
     folder = _local_folder(name)
-    return ENCODERS[kind](name if folder is None else str(folder), settings)
+    try:
+        return ENCODERS[kind](name if folder is None else str(folder), settings)
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        raise ModelError(f"{name}: damaged or not supported ({reason}); download or train the encoder again, or choose another") from error
 
 
 def choose_side(settings: EncoderSettings, lang: str, default: str | None = None) -> EncoderSettings:

@@ -13,7 +13,7 @@ from typing import Any
 
 import xxhash
 
-from miner import storage
+from miner import checksums, storage
 from miner.encoders.pooling import POOLINGS, mixture_layers
 from miner.errors import ModelError
 
@@ -58,6 +58,7 @@ class ModelRecipe:
 
 def read_recipe(folder: Path) -> ModelRecipe:
     """Read a Hugging Face or sentence-transformers folder; raise ModelError where it is neither, or is not supported."""
+    checksums.check(folder, "download or train the encoder again")
     if (folder / "adapter_config.json").exists():
         raise ModelError(f"{folder}: an adapter without its base model; merge them with peft's merge_and_unload and save the result")
     if (folder / MODULES).exists():
@@ -182,7 +183,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror}; the folder is incomplete, download the model again") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelError(f"{path}: not JSON ({error}); download the model again") from error
 
 
@@ -193,8 +194,15 @@ def weight_files(folder: Path) -> list[Path]:
         if (folder / name).exists():
             return [folder / name]
         if index.exists():
-            return [folder / part for part in sorted(set(read_json(index)["weight_map"].values()))]
+            return [_weight_path(index, str(part)) for part in sorted(set(read_json(index)["weight_map"].values()))]
     raise ModelError(f"{folder}: no weights (model.safetensors or pytorch_model.bin); download the model again")
+
+
+def _weight_path(index: Path, name: str) -> Path:
+    """Return the path of a weight file; raise ModelError where an index names one that is not beside it."""
+    if Path(name).name != name or not (index.parent / name).is_file():
+        raise ModelError(f"{index}: {name!r} is not a file beside it; download the model again, or do not trust it")
+    return index.parent / name
 
 
 def fingerprint(recipe: ModelRecipe, max_tokens: int | None) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from miner import languages, storage
+from miner import checksums, languages, storage
 from miner.config.commands import EncoderSettings
 from miner.encoders import model_folder, transformer
 from miner.encoders.transformer import TransformerEncoder
@@ -52,6 +52,7 @@ class PairFolder:
 def read(folder: Path) -> PairFolder:
     """Read `miner.json`; raise ModelError where it is not complete."""
     path = folder / SETTINGS
+    checksums.check(folder, DAMAGED)
     content = storage.read_json(str(path))
     if content.get("format") != FORMAT:
         raise ModelError(f"{path}: format {content.get('format')!r}, expected {FORMAT}; update miner, or {DAMAGED}")

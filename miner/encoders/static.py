@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from miner import storage
+from miner import checksums, storage
 from miner.encoders.base import EncodeCounts, check_texts
 from miner.encoders.word_cache import MAX_CACHED_WORDS, PieceIds, WordCache
 from miner.errors import ModelError
@@ -25,6 +25,7 @@ FORMAT = 1
 SETTINGS = "miner.json"
 VECTORS = "vectors.safetensors"
 PIECES = "sentencepiece.model"
+DAMAGED = "download or train the encoder again"  # remedy
 
 Floats = npt.NDArray[np.float32]
 
@@ -38,6 +39,7 @@ class StaticEncoder:
 
     def __init__(self, folder: str | Path, max_cached_words: int = MAX_CACHED_WORDS) -> None:
         self.folder = Path(folder)
+        checksums.check(self.folder, DAMAGED)
         settings = storage.read_json(str(self.folder / SETTINGS))
         if settings.get("kind") != KIND or settings.get("format") != FORMAT:
             raise ModelError(
@@ -106,8 +108,12 @@ class StaticEncoder:
         If two segmentations of a word have equal scores, the surrounding sentence may decide between them by a rounding error (once
         in 60,000 real sentences); a word on its own is always split the same way.
         """
-        names = map(self.pieces.id_to_piece, range(self.pieces.get_piece_size()))
-        return self.pieces.normalize(" a  b ") == f"{SPACE}a{SPACE}b" and not any(SPACE in name[1:] for name in names)
+        try:
+            names = [self.pieces.id_to_piece(piece) for piece in range(self.pieces.get_piece_size())]
+            normalized = self.pieces.normalize(" a  b ")
+        except (RuntimeError, ValueError) as error:
+            raise ModelError(f"{self.folder / PIECES}: damaged ({error}); {DAMAGED}") from error
+        return bool(normalized == f"{SPACE}a{SPACE}b") and not any(SPACE in name[1:] for name in names)
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """n texts -> (n, dim) float32 unit rows; a zero row for a text without a known piece."""
@@ -163,3 +169,4 @@ def save(folder: str | Path, vectors: npt.NDArray[np.floating[Any]], pieces: byt
     with storage.atomic(storage.join(folder, VECTORS)) as handle:
         handle.write(to_bytes({"vectors": np.ascontiguousarray(vectors, dtype=np.float16)}))
     storage.write_json(storage.join(folder, SETTINGS), {"kind": KIND, "format": FORMAT, "dim": int(vectors.shape[1])})
+    checksums.write(Path(folder))

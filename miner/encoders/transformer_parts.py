@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from miner.encoders.model_folder import CONFIG, TANH, DenseLayer, ModelRecipe, weight_files
-from miner.errors import ConfigError, ModelError
+from miner.encoders.model_folder import CONFIG, TANH, DenseLayer, ModelRecipe, read_json, weight_files
+from miner.errors import ConfigError, MinerError, ModelError
 
 if TYPE_CHECKING:
     import torch
 
 UNLIMITED_TOKENS = 1_000_000  # tokenizers without a limit report a larger number
+LAYER_COUNTS = ("num_hidden_layers", "num_layers", "num_decoder_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers")
+WIDTHS = ("vocab_size", "hidden_size", "intermediate_size", "max_position_embeddings", "type_vocab_size", "d_model", "d_ff")
+MAX_LAYERS = 1000
+MIN_LIMIT = 1 << 20  # of the widths that are refused: larger than those of any model whose weights have that many bytes
 ACTIVATIONS = ("Tanh", "Identity", "ReLU", "GELU", "SiLU", "Sigmoid")  # supported in Dense layers; all in torch.nn
 
 
@@ -59,7 +62,6 @@ def move(model: Any, device: torch.device, precision: str) -> None:
 @contextlib.contextmanager
 def model_errors(folder: Path) -> Iterator[None]:
     """Silence transformers while it loads, and turn its exceptions into a one-line ModelError."""
-    from safetensors import SafetensorError
     from transformers.utils import logging as transformers_logging
 
     verbosity, had_bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
@@ -67,7 +69,11 @@ def model_errors(folder: Path) -> Iterator[None]:
     transformers_logging.disable_progress_bar()
     try:
         yield
-    except (OSError, ValueError, RuntimeError, KeyError, AttributeError, ImportError, SafetensorError, pickle.UnpicklingError) as error:
+    except MinerError:
+        raise
+    except BaseException as error:  # a damaged folder fails in any of its libraries; a panic of the tokenizer is no Exception
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ModelError(
             f"{folder}: transformers cannot load it ({first_line}); download the model again, or choose another encoder"
@@ -82,7 +88,7 @@ def load_model(folder: Path) -> Any:
     """Load the transformer, or the encoder of an encoder-decoder, ready for inference."""
     import transformers
 
-    weight_files(folder)
+    _check_sizes(folder)
     with model_errors(folder):
         model, report = transformers.AutoModel.from_pretrained(str(folder), trust_remote_code=False, output_loading_info=True)
     unused_prefixes = ("pooler.", "decoder.")
@@ -92,6 +98,15 @@ def load_model(folder: Path) -> Any:
     if missing:  # transformers would initialize them randomly
         raise ModelError(f"{folder}: weights lack {missing[0]} and {len(missing) - 1} more; download the model again")
     return model.eval()
+
+
+def _check_sizes(folder: Path) -> None:
+    """Raise ModelError where the config states sizes that the weights cannot have: transformers would allocate them."""
+    num_bytes = max(MIN_LIMIT, *(path.stat().st_size for path in weight_files(folder)))
+    config = read_json(folder / CONFIG)
+    for name, value in config.items() if isinstance(config, dict) else ():
+        if isinstance(value, int) and ((name in LAYER_COUNTS and value > MAX_LAYERS) or (name in WIDTHS and value > num_bytes)):
+            raise ModelError(f"{folder / CONFIG}: {name} {value} does not fit the weights; download the model again")
 
 
 def load_tokenizer(recipe: ModelRecipe) -> Any:

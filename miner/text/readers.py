@@ -120,6 +120,8 @@ def spool_stdin(path: str) -> str:
     """
     digest = xxhash.xxh3_128()
     with storage.atomic(path) as handle:
+        if sys.stdin is None:  # closed
+            raise DataError("standard input is closed; give a file, or write to standard input")
         while block := sys.stdin.buffer.read(BLOCK_BYTES):
             digest.update(block)
             handle.write(block)

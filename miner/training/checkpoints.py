@@ -1,6 +1,7 @@
 """Checkpoints of a run: weights and optimizer moments as safetensors, the remaining state as JSON. Nothing is pickled."""
 
 import json
+import logging
 import re
 import shutil
 import uuid
@@ -14,20 +15,29 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from miner import checksums, records
 from miner.errors import StorageError
+from miner.training.training_log import CheckpointState
 
 WEIGHTS, MOMENTS, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
+USER_FILES = {"miner.json"}  # of an encoder with two sides; users add languages
 TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{32}\.(tmp|old)")  # unfinished (tmp), or about to be replaced (old)
+
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
 def atomic_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder that replaces FOLDER when the block ends, and is removed when the block raises."""
+    """Yield a temporary folder that replaces FOLDER when the block ends, and is removed when the block raises.
+
+    FOLDER then contains the checksums of its files.
+    """
     temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
     replaced = temporary.with_suffix(".old")
     try:
         temporary.mkdir(parents=True)
         yield temporary
+        checksums.write(temporary, USER_FILES)
         if folder.exists():
             folder.rename(replaced)
         temporary.rename(folder)
@@ -57,15 +67,16 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def save(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Write FOLDER/step-N and remove earlier checkpoints."""
+    """Write FOLDER/step-N and remove earlier checkpoints, except the previous one, which replaces a damaged one."""
     name = f"step-{state['step']:09d}"
     with atomic_folder(folder / name) as temporary:
         save_file({name: tensor.contiguous() for name, tensor in _unique_tensors(model).items()}, temporary / WEIGHTS)
         moments = optimizer.state_dict()["state"]
         save_file({f"{index}.{key}": value for index, values in moments.items() for key, value in values.items()}, temporary / MOMENTS)
         (temporary / STATE).write_text(json.dumps(state))
+    kept = sorted(folder.glob("step-*"))[-2:]
     for path in folder.iterdir():
-        if path.name != name:
+        if path not in kept:
             shutil.rmtree(path)
 
 
@@ -75,21 +86,38 @@ def latest(folder: Path) -> Path | None:
     return checkpoints[-1] if checkpoints else None
 
 
-def load(checkpoint: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+def load_latest(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> CheckpointState | None:
+    """Restore the newest checkpoint that is intact, and return its state; None if there is no checkpoint.
+
+    Raises StorageError if all are damaged.
+    """
+    checkpoints = sorted(folder.glob("step-*"), reverse=True) if folder.is_dir() else []
+    for number, checkpoint in enumerate(checkpoints, start=1):
+        try:
+            return load(checkpoint, model, optimizer)
+        except StorageError as error:
+            if number == len(checkpoints):
+                raise
+            logger.warning("%s; resuming from %s", str(error).partition(";")[0], checkpoints[number].name)
+    return None
+
+
+def load(checkpoint: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> CheckpointState:
     """Restore weights and optimizer moments and return the remaining state; raise StorageError for a damaged checkpoint."""
+    checksums.check(checkpoint, f"delete {checkpoint.parent} and train again")
     try:
         weights, moments = load_file(checkpoint / WEIGHTS), load_file(checkpoint / MOMENTS)
-        state: dict[str, Any] = json.loads((checkpoint / STATE).read_text())
+        state = records.read(str(checkpoint / STATE), CheckpointState)
         with torch.no_grad():
             for name, tensor in _unique_tensors(model).items():
                 tensor.copy_(weights[name])
-    except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
+        moments_by_weight: dict[int, dict[str, Tensor]] = {}
+        for name, value in moments.items():
+            index, key = name.split(".")
+            moments_by_weight.setdefault(int(index), {})[key] = value
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": moments_by_weight})
+    except (OSError, SafetensorError, KeyError, ValueError, RuntimeError, RecursionError) as error:
         raise StorageError(f"{checkpoint}: damaged checkpoint ({error}); delete it and train again") from error
-    moments_by_weight: dict[int, dict[str, Tensor]] = {}
-    for name, value in moments.items():
-        index, key = name.split(".")
-        moments_by_weight.setdefault(int(index), {})[key] = value
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": moments_by_weight})
     return state
 
 

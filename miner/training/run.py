@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from miner import lock, storage
+from miner import checksums, lock, storage
 from miner.encoders import pair
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError, DataError, MinerError, StorageError
@@ -241,6 +241,7 @@ def _read_dataset(source: Any, work: Path, cleaning: Cleaning | None) -> Dataset
         logger.info("reading source %s", source.title)
         with checkpoints.atomic_folder(folder) as temporary:
             read_source(source, temporary, cleaning)
+    checksums.check(folder, f"delete {work} and train again")  # the files are mapped into memory
     return open_dataset(source, folder)
 
 

@@ -386,7 +386,7 @@ class TrainingSettings(TrainSettings):
     """Optimisation: batches, steps, learning rate, precision."""
 
     lr: float = Field(1e-5, gt=0)  # peak learning rate of AdamW
-    batch_size: int = Field(128, ge=1)  # examples per batch, over all processes
+    batch_size: int = Field(128, ge=1, le=1 << 24)  # examples per batch, over all processes
     mix: Literal["examples", "batches"] = "examples"  # a batch holds examples of all sources of its losses, or of one source
     epochs: float | None = Field(None, gt=0)  # alternative to steps; an epoch draws as many examples as the sources have
     steps: int | None = Field(None, ge=1)  # optimiser steps
@@ -396,7 +396,7 @@ class TrainingSettings(TrainSettings):
     weight_decay: float = Field(0, ge=0)  # applies to matrices, not to biases and norms
     betas: tuple[Share, Share] = (0.9, 0.999)  # of AdamW
     clip: float | None = Field(None, gt=0)  # maximum gradient norm
-    accumulation: int = Field(1, ge=1)  # batches per optimiser step; negatives are not shared between them
+    accumulation: int = Field(1, ge=1, le=1 << 20)  # batches per optimiser step; negatives are not shared between them
     gradient_cache: int | None = Field(None, ge=1)  # texts encoded at once (GradCache); None: the whole batch
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"  # precision of a transformer's forward pass; weights stay float32
     device: Literal["auto", "cpu", "cuda"] = "auto"

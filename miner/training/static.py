@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from miner import storage
+from miner import checksums, storage
 from miner.encoders import load_encoder, static
 from miner.encoders.base import PieceEncoder
 from miner.errors import ModelError
@@ -70,6 +70,8 @@ def _train_or_load_pieces(datasets: Sequence[Dataset], settings: StaticSettings,
         logger.info("training %d pieces", settings.vocabulary.size)
         with storage.atomic(str(path)) as handle:
             handle.write(train_pieces(datasets, settings.vocabulary, seed, storage.available_cores()))
+        checksums.write(path.parent)
+    checksums.check(path.parent, f"delete {path.parent} and train again")
     return path.read_bytes()
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from miner.errors import StorageError
 from miner.training import checkpoints, distributed, errors, export
 from miner.training.accelerator import Accelerator
 from miner.training.batches import Batch, tower_index
@@ -198,17 +199,20 @@ class Trainer:
 
     def resume(self) -> None:
         """Restore the newest checkpoint; without one, start from the beginning."""
-        checkpoint = checkpoints.latest(self.output / CHECKPOINTS)
-        if checkpoint is None:
+        state = checkpoints.load_latest(self.output / CHECKPOINTS, self.root, self.optimizer)
+        if state is None:
             return
-        state = checkpoints.load(checkpoint, self.root, self.optimizer)
         if state["scaler"] is not None and self.accelerator.scaler is not None:
             self.accelerator.scaler.load_state_dict(state["scaler"])
-        for source, drawn in zip(self._sources(), state["drawn"], strict=True):
-            source.sampler.drawn = drawn
+        samplers, streams = [source.sampler for source in self._sources()], state.get("examples_of_streams")
+        shapes = [len(sampler.drawn) for sampler in samplers], len(self.streams)
+        if shapes != ([len(drawn) for drawn in state["drawn"]], len(self.streams if streams is None else streams)):
+            raise StorageError(f"{self.output / CHECKPOINTS}: of a run with other sources; delete {self.output} and train again")
+        for sampler, drawn in zip(samplers, state["drawn"], strict=True):
+            sampler.drawn = drawn
         for number, stream in enumerate(self.streams):
-            drawn = sum(sum(source.sampler.drawn) for source in stream.sources.values())
-            stream.num_drawn = state["examples_of_streams"][number] if "examples_of_streams" in state else drawn  # missing in old ones
+            num_drawn = sum(sum(source.sampler.drawn) for source in stream.sources.values())
+            stream.num_drawn = num_drawn if streams is None else streams[number]
         self.progress = TrainingProgress.from_state(state)
 
     def count_examples(self) -> dict[str, SourceCounts]:

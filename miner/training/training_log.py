@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
 
 from miner import storage
 from miner.progress import Progress, report_progress
@@ -42,6 +44,21 @@ class TrainingProgress:
         return cls(state["step"], state["examples"], state["loss"], state["best"], state["worse"], *counts)
 
 
+class CheckpointState(TypedDict):
+    """The state of a checkpoint besides weights and moments."""
+
+    step: int
+    examples: int
+    loss: float
+    best: float | None
+    worse: int
+    texts: NotRequired[int]  # missing in old checkpoints, like the next one and the counts of streams
+    cut_texts: NotRequired[int]
+    drawn: list[list[int]]  # of each source, by language
+    examples_of_streams: NotRequired[list[int]]
+    scaler: dict[str, Any] | None
+
+
 @dataclass(frozen=True)
 class SourceCounts:
     """How often a source was seen."""
@@ -52,6 +69,15 @@ class SourceCounts:
     @classmethod
     def of(cls, examples: int, num_examples: int) -> "SourceCounts":
         return cls(examples, examples / num_examples if num_examples else 0.0)
+
+
+def _read_step(line: bytes, path: Path) -> float:
+    """Return the step of a line of the log, infinity for a damaged line."""
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        logger.warning("%s: a damaged line is removed", path)
+        return math.inf
 
 
 class TrainingLog:
@@ -65,7 +91,7 @@ class TrainingLog:
         if not step:
             shutil.rmtree(folder / "tensorboard", ignore_errors=True)  # of a run that left no checkpoint
         with storage.atomic(str(self.path)) as file:
-            file.writelines(line for line in lines if line.endswith(b"\n") and json.loads(line)["step"] <= step)
+            file.writelines(line for line in lines if line.endswith(b"\n") and _read_step(line, self.path) <= step)
         self.tensorboard = _open_tensorboard(folder / "tensorboard", step)
         self.start_seconds, self.start_progress = time.perf_counter(), replace(progress)
         self.pending_losses: dict[str, list[float]] = defaultdict(list)

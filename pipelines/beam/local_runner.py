@@ -8,13 +8,16 @@ import sys
 import threading
 from collections.abc import Iterator
 
+import psutil
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 from apache_beam.portability import python_urns
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.fn_api_runner.worker_handlers import BeamFnControlServicer, SubprocessSdkWorkerHandler, WorkerHandler
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
-from miner.errors import MinerError
+from miner.errors import MinerError, Terminated
+
+WORKER_MODULE = "pipelines.beam.worker"
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +29,7 @@ def create_local_runner(options: PipelineOptions) -> FnApiRunner:
         return FnApiRunner()
     direct.direct_running_mode = "in_memory"  # otherwise the runner replaces the environment below by its own
     # exec: or the shell reports the death of a worker. -P: or a file in the working directory can shadow a module.
-    command = f"exec {shlex.quote(sys.executable)} -P -m pipelines.beam.worker"
+    command = f"exec {shlex.quote(sys.executable)} -P -m {WORKER_MODULE}"
     return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(command))
 
 
@@ -55,7 +58,7 @@ class _InterruptionWatcher:
 
     def __init__(self) -> None:
         self.deaths: list[str] = []  # messages
-        self.is_interrupted = False
+        self.interruption: type[KeyboardInterrupt] | None = None
         self.has_ended = False
         self.lock = threading.Lock()
         self.previous_excepthook = threading.excepthook
@@ -75,15 +78,20 @@ class _InterruptionWatcher:
     def handle_worker_death(self, *_: object) -> None:
         raise _WorkerDeath
 
-    def handle_ctrl_c(self, *_: object) -> None:
-        self.is_interrupted = True
-        raise KeyboardInterrupt
+    def handle_signal(self, number: int, _: object) -> None:
+        """Handle Ctrl-C and SIGTERM. Workers in the middle of a shard would only notice at its end, so they are stopped."""
+        self.interruption = Terminated if number == signal.SIGTERM else KeyboardInterrupt
+        for child in psutil.Process().children():
+            with contextlib.suppress(psutil.Error):
+                if WORKER_MODULE in child.cmdline():
+                    child.terminate()
+        raise self.interruption
 
     def cause_of(self, error: BaseException) -> BaseException:
         """Return the error to raise for `error`, which the pipeline raised."""
         is_worker_interrupted = any(death.endswith(f"code {-signal.SIGINT}") for death in self.deaths)  # Ctrl-C reaches workers too
-        if self.is_interrupted or is_worker_interrupted:
-            return KeyboardInterrupt()
+        if self.interruption is not None or is_worker_interrupted:
+            return (self.interruption or KeyboardInterrupt)()
         if isinstance(error, _WorkerDeath):
             return WorkerDiedError(f"{self.deaths[0]} (-9: killed, perhaps out of memory); run the same command again to resume")
         return error
@@ -102,7 +110,9 @@ def raise_interruptions() -> Iterator[None]:
     threading.excepthook = watcher.handle_thread_error
     previous_handlers = {signal.SIGUSR1: signal.signal(signal.SIGUSR1, watcher.handle_worker_death)}
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # a background job ignores Ctrl-C
-        previous_handlers[signal.SIGINT] = signal.signal(signal.SIGINT, watcher.handle_ctrl_c)
+        previous_handlers[signal.SIGINT] = signal.signal(signal.SIGINT, watcher.handle_signal)
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:  # the command line handles it
+        previous_handlers[signal.SIGTERM] = signal.signal(signal.SIGTERM, watcher.handle_signal)
     try:
         yield
     except BaseException as error:
@@ -113,5 +123,5 @@ def raise_interruptions() -> Iterator[None]:
             watcher.has_ended = True
         for number, handler in previous_handlers.items():
             signal.signal(number, handler)
-        if not (watcher.is_interrupted or watcher.deaths):  # otherwise keep the hook, which silences the workers that are still ending
+        if not (watcher.interruption or watcher.deaths):  # otherwise keep the hook, which silences the workers that are still ending
             threading.excepthook = watcher.previous_excepthook

@@ -2,6 +2,7 @@
 
 from click.testing import CliRunner, Result
 
+from miner.cli import console
 from miner.cli.main import main
 
 PICTURED = {"mine": 1, "run": 1, "loop": 1, "train": 1, "eval": 2}  # what leaves a report, and the words before its options
@@ -12,7 +13,9 @@ def miner(*arguments: object, stdin: bytes | None = None, report: bool = False) 
     words = [str(argument) for argument in arguments]
     if not report and words and words[0] in PICTURED:
         words.insert(PICTURED[words[0]], "--no-report")
-    return CliRunner().invoke(main, words, input=stdin)
+    result = CliRunner().invoke(main, words, input=stdin)
+    assert console.INTERNAL_ERROR not in result.stderr, result.stderr
+    return result
 
 
 def output_of(*arguments: object, stdin: bytes | None = None) -> str:

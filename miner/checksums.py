@@ -1,0 +1,29 @@
+"""Directories that are written as a whole, such as encoders and checkpoints, carry the checksums of their files."""
+
+from collections.abc import Set
+from pathlib import Path
+
+from miner import records, storage
+from miner.errors import StorageError
+
+FILE = "checksums.json"
+
+
+def write(folder: Path, exempt: Set[str] = frozenset()) -> None:
+    """Record the checksums of all files in a directory and its subdirectories, except those that users may edit."""
+    names = [name for name in storage.files_below(str(folder)) if name not in exempt and not name.endswith(FILE)]
+    records.write(str(folder / FILE), {"files": {name: storage.checksum(str(folder / name)) for name in names}})
+
+
+def check(folder: Path, remedy: str) -> None:
+    """Compare the files of a directory with its checksums. A directory of an earlier version or another program has none.
+
+    Raises StorageError for a file that is missing or has changed.
+    """
+    path = folder / FILE
+    if not path.exists():
+        return
+    advice = f"{remedy}, or delete {path} if it was changed on purpose"
+    for name, checksum in records.read(str(path), dict[str, dict[str, str]], remedy).get("files", {}).items():
+        if not (folder / name).is_file() or storage.checksum(str(folder / name)) != checksum:
+            raise StorageError(f"{folder / name}: missing, or changed since it was written; {advice}")

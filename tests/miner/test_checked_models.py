@@ -1,0 +1,204 @@
+"""Damaged encoders, checkpoints and work files of training are errors; a damaged checkpoint is replaced by the one before."""
+
+import json
+import logging
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+import yaml
+from command import error_of
+from torch import nn
+
+from miner import checksums
+from miner.config.commands import EncoderSettings
+from miner.encoders import load_encoder
+from miner.errors import MinerError, StorageError
+from miner.training import checkpoints, run
+from miner.training.config import TrainConfig
+
+FLIPS = 20
+
+
+def flip(path: Path, position: int, bit: int = 0) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1 << bit
+    path.write_bytes(bytes(data))
+
+
+def flip_each(folder: Path, load: Callable[[], object]) -> set[str]:
+    """Flip bits of every file in turn; return the names of those of which `load` did not refuse one."""
+    accepted = set()
+    shuffled = random.Random(0)
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        data = path.read_bytes()
+        for _ in range(FLIPS):
+            flip(path, shuffled.randrange(len(data)), shuffled.randrange(8))
+            try:
+                load()
+                accepted.add(path.name)
+            except MinerError:
+                pass
+            path.write_bytes(data)
+    return accepted
+
+
+def test_flipped_bits_of_a_static_encoder(toy_encoder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(toy_encoder, tmp_path / "encoder")
+    expected = load_encoder(str(folder)).encode(["one two"])
+    assert flip_each(folder, lambda: load_encoder(str(folder))) <= {checksums.FILE}, "spaces of its own file"
+    assert (load_encoder(str(folder)).encode(["one two"]) == expected).all()
+
+
+@pytest.mark.slow
+def test_flipped_bits_of_a_transformer(tmp_path: Path) -> None:
+    tiny.save_transformer(tmp_path / "model")
+    checksums.write(tmp_path / "model")
+    settings = EncoderSettings(pooling="mean")
+    assert flip_each(tmp_path / "model", lambda: load_encoder(str(tmp_path / "model"), settings)) <= {checksums.FILE}
+
+
+def test_an_encoder_that_was_changed_on_purpose_loads_again_without_its_checksums(toy_encoder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(toy_encoder, tmp_path / "encoder")
+    flip(folder / "vectors.safetensors", 400)
+    with pytest.raises(StorageError, match=r"vectors.safetensors: .* or delete .*checksums.json if it was changed on purpose"):
+        load_encoder(str(folder))
+    (folder / checksums.FILE).unlink()
+    load_encoder(str(folder))
+
+
+@pytest.mark.parametrize("name", ["miner.json", "sentencepiece.model", "vectors.safetensors"])
+def test_damage_without_checksums_never_ends_in_a_traceback(name: str, toy_encoder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(toy_encoder, tmp_path / "encoder")
+    (folder / checksums.FILE).unlink()
+    data = (folder / name).read_bytes()
+    shuffled = random.Random(1)
+    for _ in range(60):
+        flip(folder / name, shuffled.randrange(len(data)), shuffled.randrange(8))
+        try:
+            load_encoder(str(folder)).encode(["one two", "un unknown"])
+        except MinerError as error:
+            assert "\n" not in str(error)  # noqa: PT017 - other outcomes are right too
+        (folder / name).write_bytes(data)
+
+
+@pytest.fixture
+def transformer(tmp_path: Path) -> Path:
+    tiny.save_transformer(tmp_path / "model")
+    (tmp_path / "text.txt").write_text("one two\n")
+    return tmp_path / "model"
+
+
+def change_config(folder: Path, **values: object) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **values}))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"num_hidden_layers": 10_000_000}, "num_hidden_layers 10000000 does not fit the weights"),
+        ({"vocab_size": 10**12}, "vocab_size 1000000000000 does not fit the weights"),
+        ({"model_type": "x", "auto_map": {"AutoModel": "evil.Model"}}, "cannot load it"),
+        ({"hidden_size": "wide"}, "cannot load it"),
+        ({"num_attention_heads": 0}, "cannot load it"),
+    ],
+)
+def test_hostile_configs_are_refused(values: dict[str, object], message: str, transformer: Path, tmp_path: Path) -> None:
+    (transformer / "evil.py").write_text("raise SystemExit('executed')")
+    change_config(transformer, **values)
+    error = error_of(
+        *("embed", tmp_path / "text.txt", "--lang", "en", "--encoder", transformer, "--pooling", "mean"), "--output", tmp_path / "out"
+    )
+    assert message in error
+
+
+@pytest.mark.parametrize("name", ["../model.safetensors", "/etc/hostname", "missing.safetensors"])
+def test_weights_outside_the_folder_are_refused(name: str, transformer: Path, tmp_path: Path) -> None:
+    (transformer / "model.safetensors").rename(tmp_path / "model.safetensors")
+    (transformer / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
+    with pytest.raises(MinerError, match="is not a file beside it"):
+        load_encoder(str(transformer), EncoderSettings(pooling="mean"))
+
+
+STATE = {"step": 1, "examples": 8, "loss": 0.5, "best": None, "worse": 0, "drawn": [[8]], "scaler": None}
+
+
+def save_steps(folder: Path, count: int) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """Take steps of a small model with a checkpoint after each; the weights of step n are all n."""
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for step in range(1, count + 1):
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        nn.init.constant_(model.weight, step)
+        checkpoints.save(folder, model, optimizer, {**STATE, "step": step})
+    return model, optimizer
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "optimizer.safetensors", "state.json", "checksums.json"])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model, optimizer = save_steps(tmp_path, 3)
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["step-000000002", "step-000000003"]
+    flip(tmp_path / "step-000000003" / name, 20)
+    with caplog.at_level(logging.WARNING):
+        state = checkpoints.load_latest(tmp_path, model, optimizer)
+    assert state is not None
+    assert (state["step"], model.weight.unique().tolist()) == (2, [2.0])
+    assert "step-000000003" in caplog.text
+    assert "resuming from step-000000002" in caplog.text
+    flip(tmp_path / "step-000000002" / name, 20)
+    with pytest.raises(StorageError, match="train again"):
+        checkpoints.load_latest(tmp_path, model, optimizer)
+
+
+def test_checkpoints_of_earlier_versions_have_no_checksums(tmp_path: Path) -> None:
+    model, optimizer = save_steps(tmp_path, 1)
+    checkpoint = tmp_path / "step-000000001"
+    (checkpoint / checksums.FILE).unlink()
+    (checkpoint / "state.json").write_text(json.dumps(STATE))
+    assert checkpoints.load_latest(tmp_path, model, optimizer) == STATE
+    for state in ({**STATE, "step": "many"}, {**STATE, "drawn": 3}, [], {}):
+        (checkpoint / "state.json").write_text(json.dumps(state))
+        with pytest.raises(StorageError, match=r"state\.json: not valid"):
+            checkpoints.load_latest(tmp_path, model, optimizer)
+
+
+@pytest.mark.slow
+def test_damaged_work_files_of_training_are_errors(folder: Path) -> None:
+    config = TrainConfig(**tiny.config(folder))
+    run.prepare(config, folder / "out")
+    (texts,) = (folder / "out" / "work").rglob("texts.arrow")
+    assert flip_each(texts.parent, lambda: run.prepare(config, folder / "out")) <= {checksums.FILE}
+
+
+# Ten lists of ten lists of ... of ten ones.
+LAUGHS = "".join(f"b{level}: &b{level} [{', '.join([f'*b{level - 1}' if level else '1'] * 10)}]\n" for level in range(9))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("training: {steps: 1}\ntraining: {steps: 2}", "'training' is given twice"),
+        (LAUGHS, "aliases"),
+        ("a: &a [*a]", "aliases"),
+        ("data: " + "[" * 5000 + "]" * 5000, "nested too deeply"),
+        ("training: {steps: 1" + "0" * 30 + "}", "more than 64 bits"),
+        ("training: {steps: 1" + "0" * 5000 + "}", "digits"),
+    ],
+)
+def test_hostile_settings_are_errors(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "train.yaml").write_text(text)
+    assert message in error_of("train", tmp_path / "train.yaml", "--output", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("setting", ["batch_size", "accumulation"])
+def test_training_numbers_that_no_machine_can_hold_are_errors(setting: str, folder: Path) -> None:
+    config = tiny.config(folder, **{setting: 2**62})
+    (folder / "train.yaml").write_text(yaml.safe_dump(config))
+    assert f"training.{setting}: input should be less than" in error_of("train", folder / "train.yaml", "--output", folder / "out")
