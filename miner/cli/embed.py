@@ -23,8 +23,8 @@ from miner.config.filters import choose
 def command(inputs: tuple[str, ...], filters: tuple[str, ...], json_file: str | None, **settings: Any) -> None:
     """Clean, filter, deduplicate and embed text.
 
-    INPUT is a file, a pattern like 'news/*.gz', a URI, or `-` for standard input: plain text with one sentence per line, or TSV, JSONL
-    or Parquet with --text-column. Text may be compressed (.gz, .zst, .xz, .bz2).
+    INPUT is a file, a pattern like 'news/*.gz', a URI, or `-` for standard input: plain text with one sentence per line, or TSV, CSV,
+    JSONL, JSON, TMX or Parquet with --text-column. Text may be compressed (.gz, .zst, .xz, .bz2).
 
     \b
     Example:

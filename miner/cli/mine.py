@@ -75,6 +75,7 @@ decide_options = options.group(
 @search_options
 @decide_options
 @options.encoder_options
+@options.side_column_options
 @options.text_options
 @filter_option(SentenceFilters, PairFilters)
 @options.collapse_option
@@ -84,7 +85,8 @@ decide_options = options.group(
 def command(json_file: str | None, no_report: bool, from_candidates: str | None, filters: tuple[str, ...], **settings: Any) -> None:
     """Mine pairs of sentences that are translations of each other.
 
-    SOURCE and TARGET are text, as for `miner embed`, or folders of `miner embed` or `miner index`. The pairs are written to bitext.tsv.gz
+    SOURCE and TARGET are text, as for `miner embed`, or folders of `miner embed` or `miner index`. Without TARGET, SOURCE has both sides: a
+    table with --source-column and --target-column, TMX, or the stem of Moses files. The pairs are written to bitext.tsv.gz
     (margin, source, target; best first) and, with files and line numbers, to bitext.parquet; report.html shows them.
     A rerun with another margin, retrieval or threshold only selects again; --from-candidates does that into another folder.
     A rerun after adding files embeds and searches only the new text; deltas/ lists the pairs that changed.
@@ -92,12 +94,14 @@ def command(json_file: str | None, no_report: bool, from_candidates: str | None,
     \b
     Examples:
       miner mine news.en.txt news.de.txt --source-lang en --target-lang de --output mined
+      miner mine corpus.tmx --source-lang en --target-lang de --output mined
       miner mine --from-candidates mined --retrieval all --output all-candidates
     """
     _check_usage(click.get_current_context(), from_candidates is not None)
     from pipelines.mining import mine
 
     if from_candidates is None:
+        options.resolve_sides(settings)
         filter_settings = choose(filters, sentence_filters=SentenceFilters, pair_filters=PairFilters)
         result = mine.run(MineConfig.check(**settings, **filter_settings), console.beam_options())
     else:
@@ -119,7 +123,7 @@ def _check_usage(ctx: click.Context, from_candidates: bool) -> None:
     """Raise UsageError without both sides or, with --from-candidates, for an option of an earlier stage."""
     for parameter in ctx.command.params:
         name = str(parameter.name)
-        if not from_candidates and name in ("source", "target") and ctx.params[name] is None:
+        if not from_candidates and name == "source" and ctx.params[name] is None:
             raise click.MissingParameter(ctx=ctx, param=parameter)
         is_given = ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT and ctx.params.get(name) is not None
         is_unused = name in MineConfig.model_fields and name not in FromCandidatesConfig.model_fields

@@ -4,6 +4,7 @@ import contextlib
 import fnmatch
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -12,7 +13,7 @@ import click
 
 from miner.cli import console
 from miner.config.base import Settings
-from miner.config.commands import ApproximateSettings, EmbedConfig, EncoderSettings, SentenceSettings, TextSettings
+from miner.config.commands import ApproximateSettings, EmbedConfig, EncoderSettings, SentenceSettings, SideColumns, TextSettings
 from miner.errors import ConfigError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -50,7 +51,14 @@ side_option = setting(
 
 encoder_options = group(runtime_options, side_option)
 
-text_column_option = setting(TextSettings, "text_column", "Column of TSV, JSONL or Parquet: a name, or a number from 1.", metavar="NAME")
+text_column_option = setting(
+    TextSettings, "text_column", "Column of TSV, CSV, JSON or Parquet: a name, or a number from 1; of TMX: a language.", metavar="NAME"
+)
+
+side_column_options = group(
+    setting(SideColumns, "source_column", "Column of the source: a name, a number from 1, or a language of TMX.", metavar="NAME"),
+    setting(SideColumns, "target_column", "Column of the target, which may be in the same file: leave TARGET out.", metavar="NAME"),
+)
 
 reading_options = group(
     setting(TextSettings, "strict", "Stop at the first invalid line or file instead of skipping it.", is_flag=True),
@@ -75,6 +83,25 @@ config_argument = click.argument("config", metavar="CONFIG")
 def changes_option(example: str) -> Callable[[Function], Function]:
     """Create the option --set, which changes settings of CONFIG, with an example for the help."""
     return click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help=f"Change a setting of CONFIG, for example {example}.")
+
+
+def resolve_sides(settings: dict[str, Any]) -> None:
+    """Complete SOURCE and TARGET: both may be one file with two columns, or the stem of Moses files such as corpus.en and corpus.de."""
+    source, target = settings["source"], settings["target"]
+    if target is not None:
+        return
+    stems = [f"{source}.{settings[f'{side}_lang']}" for side in ("source", "target")]
+    if not os.path.exists(source) and all(map(os.path.isfile, stems)):  # noqa: PTH110  # strings, as in the settings
+        settings["source"], settings["target"] = stems
+        return
+    languages = [settings[f"{side}_lang"] for side in ("source", "target")]
+    is_tmx = bool(re.search(r"\.tmx(\.\w+)?$", source, re.IGNORECASE)) and "und" not in languages
+    if not is_tmx and (settings["source_column"] is None or settings["target_column"] is None):
+        raise click.UsageError(
+            "give TARGET, or one file with --source-column and --target-column, TMX with --source-lang and --target-lang,"
+            " or the stem of files SOURCE.LANG"
+        )
+    settings["target"] = source
 
 
 output_option = click.option(

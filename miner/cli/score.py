@@ -13,8 +13,7 @@ from miner.config.commands import DecideSettings, MineConfig, ScoreConfig
 @click.argument("source")
 @click.argument("target", required=False)
 @click.option("--output", required=True, metavar="FILE", help="File to write, compressed if its name ends in .gz.")
-@options.setting(ScoreConfig, "source_column", "Column of the source: a name, or a number from 1.", metavar="NAME")
-@options.setting(ScoreConfig, "target_column", "Column of the target.", metavar="NAME")
+@options.side_column_options
 @options.setting(ScoreConfig, "background_source", "A larger corpus to search for neighbours: text or folder.", metavar="PATH")
 @options.setting(ScoreConfig, "background_target", "The same for the other side.", metavar="PATH")
 @options.setting(MineConfig, "source_lang", "Language of SOURCE.", metavar="CODE")
@@ -27,9 +26,10 @@ from miner.config.commands import DecideSettings, MineConfig, ScoreConfig
 def command(json_file: str | None, **settings: Any) -> None:
     """Score every line pair of a bitext by its margin.
 
-    Line i of SOURCE and line i of TARGET are a pair; or SOURCE is one file of both, with --source-column and --target-column. The
-    output has a line `margin<TAB>source<TAB>target` for each line of the input, in the same order. The margin is nan if a side is
-    empty, invalid or too long.
+    Line i of SOURCE and line i of TARGET are a pair; or SOURCE is one file of both: a table with --source-column and --target-column, or
+    TMX with --source-lang and --target-lang; or the stem of Moses files, such as `corpus` for corpus.en and corpus.de. The output has a
+    line `margin<TAB>source<TAB>target` for each line of the input, in the same order. The margin is nan if a side is empty, invalid or
+    too long.
 
     \b
     Examples:
@@ -38,8 +38,7 @@ def command(json_file: str | None, **settings: Any) -> None:
     """
     from pipelines.mining import score
 
-    if settings["target"] is None and (settings["source_column"] is None or settings["target_column"] is None):
-        raise click.UsageError("give TARGET, or one file with --source-column and --target-column")
+    options.resolve_sides(settings)
     result = score.run(ScoreConfig.check(**settings), console.beam_options())
     console.write_figures(json_file, result.figures())
     console.echo(result.summary())

@@ -31,6 +31,23 @@ class TextSettings(Settings):
     shards: int | None = pydantic.Field(None, ge=1, le=99999)  # None: one shard per 32 MB of text
 
 
+class SideColumns(TextSettings):
+    """The columns of both sides, which may be in one file."""
+
+    source_column: str | None = None  # of the source; None: `text_column`, or the language of the source in TMX
+    target_column: str | None = None
+    source_lang: str = "und"
+    target_lang: str = "und"
+
+    def side_text(self, side: Literal["source", "target"], path: str) -> TextSettings:
+        """Return how the text of a side is read."""
+        column = getattr(self, f"{side}_column") or self.text_column
+        lang: str = getattr(self, f"{side}_lang")
+        if column is None and lang != "und" and re.search(r"\.tmx(\.\w+)?$", path, re.IGNORECASE):
+            column = lang
+        return self.part(TextSettings).model_copy(update={"text_column": column})
+
+
 class Filters(Settings):
     """The bounds of filters: None turns a filter off, `true` stands for its usual bound."""
 
@@ -162,14 +179,12 @@ class DecideSettings(MatchSettings):
     planted: str | None = None  # file of known pairs to plant for threshold `auto`: source <tab> target
 
 
-class MineConfig(TextSettings, EncoderSettings, EngineSettings, SentenceSettings, DecideSettings):
+class MineConfig(SideColumns, EncoderSettings, EngineSettings, SentenceSettings, DecideSettings):
     """`miner mine`: mine pairs of two sides. A side is text, which is embedded under the output, or an embeddings or index directory."""
 
     source: str
     target: str
     output: str
-    source_lang: str = "und"
-    target_lang: str = "und"
     k: int = pydantic.Field(4, ge=1, le=1024)  # neighbours on each side
 
 
@@ -180,18 +195,14 @@ class FromCandidatesConfig(EncoderSettings, DecideSettings):
     output: str
 
 
-class ScoreConfig(TextSettings, EncoderSettings):
+class ScoreConfig(SideColumns, EncoderSettings):
     """`miner score`: compute the margins of the line pairs of a bitext."""
 
     source: str
     target: str | None = None  # None: both sides are columns of `source`
     output: str
-    source_column: str | None = None  # a text column of `source`
-    target_column: str | None = None
     background_source: str | None = None  # more sentences to search for neighbours: text, or an embeddings or index directory
     background_target: str | None = None
-    source_lang: str = "und"
-    target_lang: str = "und"
     k: int = pydantic.Field(4, ge=1, le=1024)  # neighbours on each side
     margin: MarginName = "ratio"
 

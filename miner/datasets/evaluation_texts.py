@@ -10,7 +10,7 @@ from miner.config.datasets import DatasetFiles
 from miner.datasets.columns import read_dataset_texts
 from miner.errors import DataError
 from miner.text import streams
-from miner.text.formats import check_supported
+from miner.text.formats import check_lines
 
 
 def read_sentences(uri: str | DatasetFiles) -> Iterator[str]:
@@ -29,7 +29,7 @@ def read_sentences(uri: str | DatasetFiles) -> Iterator[str]:
 
 def _read_file(uri: str) -> Iterator[str]:
     kind, compression = streams.split_extensions(uri)
-    check_supported(uri, kind)
+    check_lines(uri, kind)
     return _read_parquet(uri) if kind == ".parquet" else _read_lines(uri, compression, kind in (".jsonl", ".ndjson"))
 
 

@@ -16,8 +16,9 @@ from miner.encoders.pair import SOURCE, TARGET, PairEncoder
 from miner.errors import DataError
 from miner.evaluation.task_base import AlignedTask
 from miner.progress import Progress, report_progress
-from miner.text.formats import Fault, read_values
+from miner.text.formats import read_values
 from miner.text.normalise import clean_all
+from miner.text.values import Fault
 from miner.training.columns import read_columns as read_batches
 
 CHUNK_TEXTS = 8192  # texts encoded between two updates of the progress bar

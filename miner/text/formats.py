@@ -1,4 +1,4 @@
-"""Parse plain text, TSV, JSONL and Parquet into numbered values.
+"""Parse plain text, TSV, JSONL, Parquet and the formats of `miner.text.records` into numbered values.
 
 Every reader yields `(first, values)`: the values of consecutive lines (rows of Parquet) from number `first`, counted from 1. A value
 is a str that is not cleaned yet, or the Fault of a line without a valid value.
@@ -6,8 +6,6 @@ is a str that is not cleaned yet, or the Fault of a line without a valid value.
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,28 +13,25 @@ import pyarrow.parquet as pq
 from miner import storage
 from miner.config.commands import TextSettings
 from miner.errors import ConfigError, DataError
-from miner.text import streams
+from miner.text import records, streams
+from miner.text.values import NOT_UTF8, Fault, NumberedValues, Value, column_number, find_in_header, require_column
 
-
-@dataclass(frozen=True)
-class Fault:
-    """Why a line is dropped: the count that it adds to, and the reason in words."""
-
-    kind: Literal["invalid", "too_long"]
-    reason: str
-
-
-Value = str | Fault
-NumberedValues = tuple[int, list[Value]]  # number of the first line, values
-
-NOT_UTF8 = Fault("invalid", "not UTF-8; convert the file")
 PARQUET_BATCH_ROWS = 4096
 UNSUPPORTED = {  # extension -> remedy
-    ".csv": "its quoting rules are ambiguous; write TSV, JSONL or Parquet",
     ".zip": "unpack it first",
     ".tar": "unpack it first",
     ".tgz": "unpack it first",
 }
+
+
+RECORD_FORMATS = (".csv", ".json", ".tmx")
+
+
+def check_lines(name: str, extension: str) -> None:
+    """Raise ConfigError for an extension of files that are not read as lines."""
+    check_supported(name, extension)
+    if extension in (".csv", ".tmx"):
+        raise ConfigError(f"{name}: {extension} files are read as text, not as tables; write TSV, JSONL or Parquet")
 
 
 def check_supported(name: str, extension: str) -> None:
@@ -55,20 +50,16 @@ def read_values(uri: str, settings: TextSettings, name: str, block_bytes: int = 
     if extension == ".parquet":
         if compression:
             raise ConfigError(f"{name}: compressed Parquet is not read; decompress the file first")
-        return read_parquet(uri, _require_column(name, column))
+        return read_parquet(uri, require_column(name, column))
     check_supported(name, extension)
+    if extension in RECORD_FORMATS:
+        return records.read_records(uri, extension, compression, settings, name)
     lines = _read_lines(uri, compression, settings, block_bytes)
     if extension in (".jsonl", ".ndjson"):
-        return parse_jsonl(lines, _require_column(name, column))
+        return parse_jsonl(lines, require_column(name, column))
     if column is None and extension != ".tsv":
         return lines
-    return parse_tsv(lines, _require_column(name, column), name)
-
-
-def _require_column(name: str, column: str | None) -> str:
-    if column is None:
-        raise ConfigError(f"{name}: has several columns; name the one with the text by --text-column")
-    return column
+    return parse_tsv(lines, require_column(name, column), name)
 
 
 def _read_lines(uri: str, compression: str, settings: TextSettings, block_bytes: int) -> Iterator[NumberedValues]:
@@ -104,10 +95,7 @@ def _parse_values(values: list[Value], parse: Callable[[str], Value]) -> list[Va
 
 def parse_tsv(lines: Iterator[NumberedValues], column: str, name: str) -> Iterator[NumberedValues]:
     """Yield one column of tab-separated lines, given by its name in the header or its number from 1. Quotes have no meaning."""
-    by_number = column.isdecimal()
-    if by_number and int(column) == 0:
-        raise ConfigError("--text-column 0: columns count from 1")
-    index = int(column) - 1 if by_number else -1
+    index = -1 if (number := column_number(column)) is None else number
 
     def parse_cell(line: str) -> Value:
         cells = line.split("\t", index + 1)
@@ -117,19 +105,9 @@ def parse_tsv(lines: Iterator[NumberedValues], column: str, name: str) -> Iterat
 
     for first, values in lines:
         if index < 0:
-            index = _find_in_header(values[0], column, name)
+            index = find_in_header(values[0].split("\t") if isinstance(values[0], str) else [], column, name)
             first, values = first + 1, values[1:]
         yield first, _parse_values(values, parse_cell)
-
-
-def _find_in_header(line: Value, column: str, name: str) -> int:
-    columns = [cell.strip() for cell in line.split("\t")] if isinstance(line, str) else []
-    if column not in columns:
-        header = ", ".join(columns[:20])
-        raise DataError(
-            f"{name}:1: no column {column!r} in the header ({header}); name one of them, give its number from 1, or embed plain text only"
-        )
-    return columns.index(column)
 
 
 def parse_jsonl(lines: Iterator[NumberedValues], key: str) -> Iterator[NumberedValues]:
@@ -142,24 +120,10 @@ def parse_jsonl(lines: Iterator[NumberedValues], key: str) -> Iterator[NumberedV
             record = json.loads(line)
         except (ValueError, RecursionError):
             return Fault("invalid", "not JSON; write one object per line")
-        if not isinstance(record, dict) or key not in record:
-            return Fault("invalid", f"no key {key!r}; choose another --text-column")
-        return _check_text(record[key], key)
+        return records.record_value(record, key)
 
     for first, values in lines:
         yield first, _parse_values(values, parse_line)
-
-
-def _check_text(value: Any, key: str) -> Value:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        return Fault("invalid", f"{key!r} is not text")
-    try:
-        value.encode()
-    except UnicodeEncodeError:  # JSON can escape half of a surrogate pair, which UTF-8 cannot encode
-        return NOT_UTF8
-    return value
 
 
 def read_parquet(uri: str, column: str) -> Iterator[NumberedValues]:

@@ -14,9 +14,10 @@ import xxhash
 from miner import storage
 from miner.config.commands import TextSettings
 from miner.errors import DataError
-from miner.text.formats import Fault, Value, read_values
+from miner.text.formats import read_values
 from miner.text.normalise import clean_all
 from miner.text.streams import BLOCK_BYTES, convert_read_errors
+from miner.text.values import Fault, Value
 
 STDIN = "-"
 LINE_COUNTS = ("lines", "kept", "empty", "invalid", "too_long")

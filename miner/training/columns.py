@@ -12,7 +12,7 @@ from miner.config.datasets import DatasetFiles
 from miner.datasets.columns import dataset_paths, read_dataset_columns
 from miner.errors import DataError
 from miner.text import streams
-from miner.text.formats import check_supported
+from miner.text.formats import check_lines
 from miner.text.normalise import clean_all
 
 PARQUET_BATCH_ROWS = 4096
@@ -63,7 +63,7 @@ def read_columns(uri: str | DatasetFiles, columns: Sequence[str]) -> Iterator[Ce
         yield from read_dataset_columns(uri, [column if column != WHOLE_LINE else "text" for column in columns])
         return
     kind, compression = streams.split_extensions(uri)
-    check_supported(uri, kind)
+    check_lines(uri, kind)
     blocks = _parquet(uri, columns) if kind == ".parquet" else _lines(uri, kind, compression, columns)
     for first_row, raw_cells in blocks:
         cells = [clean_all(column) for column in raw_cells]

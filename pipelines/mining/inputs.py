@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from miner import languages, storage
 from miner.config.commands import EmbedConfig, EncoderSettings, MineConfig, SentenceSettings, TextSettings
@@ -12,6 +13,8 @@ from miner.errors import ConfigError, DataError
 from miner.text import readers
 from pipelines.corpus import embed
 from pipelines.search import build_index
+
+Side = Literal["source", "target"]
 
 
 @dataclass(frozen=True)
@@ -32,11 +35,11 @@ def open_sides(config: MineConfig, options: Sequence[str] = ()) -> CorpusPair:
         raise ConfigError("source and target are both standard input; give one of them as a file")
     for code in (config.source_lang, config.target_lang):
         languages.canonical(code)  # ConfigError
-    paths = {"source": config.source, "target": config.target}
+    paths: dict[Side, str] = {"source": config.source, "target": config.target}
     corpora = {side: open_folder(path) for side, path in paths.items() if is_folder(path)}
     texts = {side: path for side, path in paths.items() if side not in corpora}
-    for path in texts.values():
-        check_text(path, config)
+    for side, path in texts.items():
+        check_text(path, config.side_text(side, path))
     if texts:
         for corpus in corpora.values():
             check_encoder(corpus, config)
@@ -100,10 +103,10 @@ def check_encoder(embedded: Corpus, config: EncoderSettings) -> None:
         )
 
 
-def _embed(config: MineConfig, side: str, seconds: Counter[str], options: Sequence[str]) -> Corpus:
+def _embed(config: MineConfig, side: Side, seconds: Counter[str], options: Sequence[str]) -> Corpus:
     text, lang = (config.source, config.source_lang) if side == "source" else (config.target, config.target_lang)
     output = storage.join(config.output, side)
-    settings = {name: value for part in (TextSettings, SentenceSettings) for name, value in config.part(part)}
+    settings = {**dict(config.side_text(side, text)), **dict(config.part(SentenceSettings))}
     settings |= dict(choose_side(config.part(EncoderSettings), lang, default=side))
     result = embed.run(EmbedConfig(inputs=(text,), output=output, lang=lang, **settings), options)
     seconds.update(result.seconds)

@@ -134,9 +134,8 @@ class _LinePairs:
                 raise ConfigError("standard input cannot be scored, because it is read more than once; give a file")
             if len(files) > 1:
                 raise ConfigError(f"{path}: matches {len(files)} files; a bitext has one file per side")
-        text = config.part(TextSettings)
-        settings = [text.model_copy(update={"text_column": column}) for column in (config.source_column, config.target_column)]
-        return cls((uris[0][0], uris[1][0]), (settings[0], settings[1]))
+        source, target = uris[0][0], uris[1][0]
+        return cls((source, target), (config.side_text("source", source), config.side_text("target", target)))
 
     def read(self) -> Iterator[tuple[Lines, Lines]]:
         return read_pairs(*self.uris, self.settings)

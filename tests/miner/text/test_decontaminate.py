@@ -53,7 +53,7 @@ def test_read_sentences_reads_every_format(tmp_path: Path) -> None:
     sentences = [list(read_sentences(str(tmp_path / name))) for name in ("a.tsv", "b.jsonl", "c.parquet", "d.parquet")]
     assert sentences == [["One.", "Eins.", "Zwei"], ["Drei", "Vier"], ["Fünf"], ["Sechs", "Sieben", "Eight", "Acht"]]
     (tmp_path / "table.csv").write_text("1,One.\n")
-    with pytest.raises(ConfigError, match=r"table\.csv: \.csv files are not read"):
+    with pytest.raises(ConfigError, match=r"table\.csv: \.csv files are read as text, not as tables"):
         list(read_sentences(str(tmp_path / "table.csv")))
     pq.write_table(pa.table({"n": [1]}), tmp_path / "numbers.parquet")
     with pytest.raises(DataError, match="no sentences to exclude"):

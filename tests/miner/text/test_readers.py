@@ -164,7 +164,7 @@ def test_corrupt_parquet_is_an_error(tmp_path: Path) -> None:
         ("a.tsv", "0", "--text-column 0: columns count from 1"),
         ("a.parquet", "texts", "a.parquet: no column 'texts' (id, text)"),
         ("a.parquet", "id", "a.parquet: column 'id' holds int64, not text"),
-        ("a.csv", "text", "a.csv: .csv files are not read"),
+        ("a.csv", None, "a.csv: has several columns; name the one"),
         ("a.parquet.gz", "text", "a.parquet.gz: compressed Parquet is not read"),
     ],
 )
