@@ -16,6 +16,7 @@ from apache_beam.runners.portability.fn_api_runner.worker_handlers import BeamFn
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from miner.errors import MinerError, Terminated
+from pipelines.beam import loopback
 
 WORKER_MODULE = "pipelines.beam.worker"
 
@@ -28,6 +29,7 @@ def create_local_runner(options: PipelineOptions) -> FnApiRunner:
     if direct.direct_running_mode != "multi_processing":
         return FnApiRunner()
     direct.direct_running_mode = "in_memory"  # otherwise the runner replaces the environment below by its own
+    loopback.confine_servers()
     # exec: or the shell reports the death of a worker. -P: or a file in the working directory can shadow a module.
     command = f"exec {shlex.quote(sys.executable)} -P -m {WORKER_MODULE}"
     return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(command))
