@@ -51,16 +51,15 @@ def _remaining(row: PlannedRow) -> list[PlannedRun]:
 
 
 def mark_missing(plan: ReproductionPlan) -> ReproductionPlan:
-    """Return the plan without the tasks whose data is missing, and with the reasons of rows whose data or model is missing."""
+    """Return the plan with the tasks whose data is missing, and the reasons of rows whose data or model is missing."""
     folder = plan.options.data
     check_data_folder(folder)
     missing = {title: missing_data(task_paths(task), folder) for title, task in plan.tasks.items()}
     missing_tasks = {title: _missing_text(paths, folder) for title, paths in missing.items() if paths}
-    tasks = {title: task for title, task in plan.tasks.items() if title not in missing_tasks}
-    without_tasks = "" if tasks else "nothing to evaluate it on"
+    without_tasks = "" if len(missing_tasks) < len(plan.tasks) else "nothing to evaluate it on"
     faults: dict[str, str] = {}  # of models
     rows = {key: replace(row, reason=row.reason or without_tasks or _missing_inputs(row, folder, faults)) for key, row in plan.rows.items()}
-    return replace(plan, rows=rows, tasks=tasks, missing_tasks=missing_tasks)
+    return replace(plan, rows=rows, missing_tasks=missing_tasks)
 
 
 def _missing_inputs(row: PlannedRow, folder: str, faults: dict[str, str]) -> str:
@@ -97,7 +96,7 @@ def check(plan: ReproductionPlan) -> None:
     runs = remaining_runs(plan)
     if not runs:
         raise DataError(f"{plan.name}: no row can be run; {_first_reason(plan)}; see --dry-run")
-    datasets = [files for task in plan.tasks.values() for files in _task_datasets(task.in_folder(plan.options.data))]
+    datasets = [files for task in plan.present_tasks().values() for files in _task_datasets(task.in_folder(plan.options.data))]
     for run in runs:
         if not is_finished(run):
             datasets += _training_datasets(configs[run.folder])
@@ -125,13 +124,15 @@ def _check_models(runs: Sequence[PlannedRun], configs: Mapping[Path, TrainConfig
 def _first_reason(plan: ReproductionPlan) -> str:
     """Return why the first selected row is not run."""
     reasons = [f"{key}: {row.reason}" for key, row in plan.rows.items() if row.reason != NOT_SELECTED]
-    return "; ".join([reasons[0], *([] if plan.tasks else plan.missing_tasks.values())])
+    return "; ".join([reasons[0], *([] if plan.present_tasks() else plan.missing_tasks.values())])
 
 
 def _task_datasets(task: TaskSettings) -> Iterator[DatasetFiles]:
+    """Yield the datasets whose rows a task reads. BUCC is read by file: check that its files are there."""
     if isinstance(task, BuccTask):
         bucc.find_files(task.data, bucc.PROTOCOL_SPLITS[task.protocol])
-    yield from (path for path in task.paths() if isinstance(path, DatasetFiles))
+    else:
+        yield from (path for path in task.paths() if isinstance(path, DatasetFiles))
 
 
 def _training_datasets(config: TrainConfig) -> list[DatasetFiles]:

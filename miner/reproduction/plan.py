@@ -5,7 +5,7 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import yaml
@@ -98,8 +98,17 @@ class ReproductionPlan:
     table: PaperTable
     options: ReproductionOptions
     rows: Mapping[str, PlannedRow]
-    tasks: Mapping[str, TaskSettings]  # that are evaluated, by title
+    tasks: Mapping[str, TaskSettings]  # of its columns, by title
     missing_tasks: Mapping[str, str] = field(default_factory=dict)  # title -> what is missing
+
+    @property
+    def evaluation_file(self) -> str:
+        """The name of the file, in the folder of a run, with its figures in the suite of the table."""
+        return PurePosixPath(self.table.suite).with_suffix(".json").as_posix().replace("/", "-")
+
+    def present_tasks(self) -> dict[str, TaskSettings]:
+        """Return the tasks whose data is there, by title."""
+        return {title: task for title, task in self.tasks.items() if title not in self.missing_tasks}
 
     def runs(self) -> list[PlannedRun]:
         """Return all runs, each after the runs that it starts from, and each once."""

@@ -2,7 +2,6 @@
 
 import logging
 import os
-from collections.abc import Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from miner.config.base import load_yaml
 from miner.encoders import load_encoder
 from miner.errors import ConfigError
 from miner.evaluation import suite
-from miner.evaluation.task_base import TaskSettings
 from miner.evaluation.tasks import SuiteConfig
 from miner.progress import Progress, report_progress
 from miner.reproduction import checks
@@ -20,8 +18,6 @@ from miner.reproduction.plan import PlannedRun, ReproductionPlan
 from miner.reproduction.results import ReproducedTable, collect, markdown
 from miner.training import run as training
 from miner.training.config import TrainConfig
-
-EVALUATION = "evaluation.json"  # in the folder of a run: the figures of a suite, and the settings they were made with
 
 logger = logging.getLogger(__name__)
 
@@ -44,25 +40,25 @@ def reproduce(plan: ReproductionPlan) -> ReproducedTable:
             if run.recipe is not None:
                 training.train(load_yaml(TrainConfig, run.recipe, run.changes), str(run.folder), resume=True)
             if run.folder in rows:
-                evaluate(run, plan.tasks, plan.options.data)
+                evaluate(run, plan)
         report_progress(logger, Progress("reproduce", len(runs), len(runs), "run"))
-        result = collect(plan, {folder: figures for folder, figures in _read_figures(plan).items() if figures})
+        result = collect(plan, _read_figures(plan))
         storage.write_json(storage.join(output, f"{plan.name}.json"), result.figures())
         with storage.atomic(storage.join(output, f"{plan.name}.md")) as handle:
             handle.write(markdown(result).encode())
     return result
 
 
-def evaluate(run: PlannedRun, tasks: Mapping[str, TaskSettings], data: str) -> None:
+def evaluate(run: PlannedRun, plan: ReproductionPlan) -> None:
     """Evaluate the tasks that have no figures yet, or figures of other settings; write the figures after each task."""
-    uri = storage.join(str(run.folder), EVALUATION)
-    values = read_evaluation(run)
+    uri = storage.join(str(run.folder), plan.evaluation_file)
+    values = read_evaluation(run, uri)
     load = cache(partial(load_encoder, run.encoder, run.encoder_settings()))
-    for title, task in tasks.items():
+    for title, task in plan.present_tasks().items():
         settings = task.model_dump(mode="json")
         if values["settings"].get(title) == settings:
             continue
-        result = suite.run({run.title: load}, SuiteConfig.check(data=data, tasks=(task,))).figures()
+        result = suite.run({run.title: load}, SuiteConfig.check(data=plan.options.data, tasks=(task,))).figures()
         for key in ("encoders", "scores"):
             values[key].setdefault(run.title, {}).update(result[key][run.title])
         values["settings"][title] = settings
@@ -70,10 +66,9 @@ def evaluate(run: PlannedRun, tasks: Mapping[str, TaskSettings], data: str) -> N
         storage.write_json(uri, values)
 
 
-def read_evaluation(run: PlannedRun) -> dict[str, Any]:
+def read_evaluation(run: PlannedRun, uri: str) -> dict[str, Any]:
     """Return the content of the evaluation file of a run; that of a suite without tasks if there is none of the same run."""
     made_with = {"model": run.encoder, "pooling": run.pooling, "changes": list(run.changes)}
-    uri = storage.join(str(run.folder), EVALUATION)
     values: dict[str, Any] = storage.read_json(uri) if storage.exists(uri) else {}
     if values.get("run") == made_with:
         return values
@@ -82,5 +77,10 @@ def read_evaluation(run: PlannedRun) -> dict[str, Any]:
 
 def _read_figures(plan: ReproductionPlan) -> dict[Path, dict[str, Any]]:
     """Return by folder the figures of all runs of a table, by title of the task; also of runs from earlier calls."""
-    runs = {run.folder: run for row in plan.rows.values() for run in row.runs}
-    return {folder: read_evaluation(run)["encoders"].get(run.title, {}) for folder, run in runs.items()}
+    settings = {title: task.model_dump(mode="json") for title, task in plan.tasks.items()}
+    figures = {}
+    for run in {run.folder: run for row in plan.rows.values() for run in row.runs}.values():
+        values = read_evaluation(run, storage.join(str(run.folder), plan.evaluation_file))
+        by_title = values["encoders"].get(run.title, {})
+        figures[run.folder] = {title: by_title[title] for title in by_title if values["settings"].get(title) == settings.get(title)}
+    return figures

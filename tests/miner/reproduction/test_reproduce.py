@@ -148,7 +148,7 @@ def test_finished_runs_are_kept_and_new_tasks_are_added(paper: Path) -> None:
     printed = output_of(*words(paper, "small", *select))
     after = files_below(paper / "out" / "paper")
     changed = {path.name for path in after if after[path] != before[path]}
-    assert (changed, after.keys() - before.keys()) == ({"evaluation.json"}, set())
+    assert (changed, after.keys() - before.keys()) == ({"paper-eval.json"}, set())
     assert printed.splitlines()[3].split()[-1] != "run"
 
 
