@@ -226,12 +226,13 @@ LAYOUTS = (
         "JSTS of JGLUE, STS in Japanese",
         KINDS["sts"],
         "datasets/jsts-v1.3 of yahoojapan/JGLUE",
-        (
+        tuple(  # other tasks of JGLUE have files of the same names
             DatasetForm(
                 "valid-v1.3.json",
-                (FilePattern(r"(?P<split>train|valid|test)-v1\.[13]\.json", {"lang": "ja"}),),
+                (FilePattern(rf"{prefix}(?P<split>train|valid|test)-v1\.[13]\.json", {"lang": "ja"}),),
                 JsonLines({**SENTENCES, "score": "label"}),
-            ),
+            )
+            for prefix in (r"jsts-v1\.[13]/", "")
         ),
         splits={"valid": "dev"},
         licence="CC BY-SA 4.0",

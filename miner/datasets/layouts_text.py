@@ -77,7 +77,7 @@ LAYOUTS = (
             DatasetForm("de_part_1.txt.gz", (FilePattern(rf"(?P<lang>{CODE})_part_(?P<part>\d+)\.txt"),), PlainLines()),
             DatasetForm(
                 "a .jsonl file that you name",
-                (FilePattern(rf"(?P<lang>{CODE})_part_(?P<part>\d+)\.jsonl"),),
+                (FilePattern(r"(?P<lang>[a-z]{2,3}(?:-[a-z]{2,4})?)(?:_meta)?_part_(?P<part>\d+)\.jsonl"),),
                 LinesOfDocuments(JsonLines({"text": "content"})),
                 any_name=True,
             ),

@@ -177,6 +177,7 @@ CASES = [
                 {"sentence_pair_id": "10", "yjcaptions_id": "1-2-4", "sentence1": "猫。", "sentence2": "犬。", "label": None},
             ),
             "jsts-v1.3/train-v1.3.json": "not read",
+            "jnli-v1.3/valid-v1.3.json": "another task, not read",
         },
         [("犬が走る。", "犬がいる。", "3.2", "ja", "ja", "")],
         {"no score": 1},

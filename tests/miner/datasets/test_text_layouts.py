@@ -82,6 +82,13 @@ CASES = [
         title="22.01, whose language the user says",
     ),
     RowsCase(
+        "oscar",
+        {"de_meta/de_meta_part_1.jsonl.gz": json.dumps({"content": "Eins.", "warc_headers": {}, "metadata": {}}) + "\n"},
+        [("Eins.", "de")],
+        languages=("de",),
+        title="22.01, as it names its files",
+    ),
+    RowsCase(
         "mc4",
         {
             "c4-iw.tfrecord-00000-of-00002.json.gz": '{"text": "שלום.\\n\\nכן.", "timestamp": "t", "url": "u"}\n',
