@@ -313,18 +313,36 @@ def test_new_file_without_sentences_is_valid(toy_encoder: Path, tmp_path: Path) 
     assert counts[0]["lines"] == 5
 
 
-def test_other_precision_removes_the_deltas(tmp_path: Path) -> None:
-    """The same text mined with another precision gives other pairs, to which the existing deltas do not lead."""
-    english, german = read_lines("en"), read_lines("de")
-    add_lines(tmp_path, "en", 0, english[:80])
-    add_lines(tmp_path, "de", 0, german[:90])
+def plant(folder: Path) -> tuple[object, ...]:
+    """Write text of both languages and other pairs to plant; return the options of a threshold by them, but its precision."""
+    add_lines(folder, "en", 0, read_lines("en")[:80])
+    add_lines(folder, "de", 0, read_lines("de")[:90])
     sources, targets = ((EXAMPLES / f"{language}.txt").read_text(encoding="utf-8").splitlines() for language in ("en", "de"))
     gold = [line.split("\t") for line in (EXAMPLES / "gold.en-de.tsv").read_text().splitlines()[-60:]]
     planted = [f"{sources[int(source) - 1]}\t{targets[int(target) - 1]}\n" for source, target in gold]
-    (tmp_path / "planted.tsv").write_text("".join(planted), encoding="utf-8")
-    auto = ("--threshold", "auto", "--planted", tmp_path / "planted.tsv", "--precision")
+    (folder / "planted.tsv").write_text("".join(planted), encoding="utf-8")
+    return "--threshold", "auto", "--planted", folder / "planted.tsv", "--precision"
+
+
+def test_outputs_with_planted_text_inside_their_embeddings_are_kept(tmp_path: Path) -> None:
+    """The first version wrote the planted sentences to planted/source/planted.txt, which is now planted/source.txt."""
+    auto = plant(tmp_path)
     mine(tmp_path, tmp_path / "out", *auto, "0.15")
-    add_lines(tmp_path, "en", 1, english[80:85])
+    bitext, planted = (tmp_path / "out/bitext.parquet").read_bytes(), tmp_path / "out/planted"
+    for side in ("source", "target"):
+        (planted / f"{side}.txt").rename(planted / side / "planted.txt")
+        for path in (planted / side / "sentences").glob("*.json"):
+            path.write_text(path.read_text().replace(f"planted/{side}.txt", f"planted/{side}/planted.txt"))
+    for precision, is_same in (("0.15", True), ("0.02", False)):
+        mine(tmp_path, tmp_path / "out", *auto, precision)
+        assert ((tmp_path / "out/bitext.parquet").read_bytes() == bitext) == is_same
+
+
+def test_other_precision_removes_the_deltas(tmp_path: Path) -> None:
+    """The same text mined with another precision gives other pairs, to which the existing deltas do not lead."""
+    auto = plant(tmp_path)
+    mine(tmp_path, tmp_path / "out", *auto, "0.15")
+    add_lines(tmp_path, "en", 1, read_lines("en")[80:85])
     mine(tmp_path, tmp_path / "out", *auto, "0.15")
     assert list((tmp_path / "out/deltas").glob("*.parquet"))
     bitext = (tmp_path / "out/bitext.parquet").read_bytes()
