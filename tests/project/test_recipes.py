@@ -1,6 +1,7 @@
 """Each training config of configs/ trains a tiny encoder on generated files with the columns that it names."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,16 @@ def write_source(path: Path, columns: dict[str, str], labels: list[str]) -> Path
     else:
         path.write_text("\n".join(table["text"]) + "\n")
     return path
+
+
+@pytest.mark.parametrize("name", ["pawsx-transfer", "pawsx-translate-train", "retrieval", "xnli-transfer", "xnli-translate-train"])
+def test_the_weight_that_gives_a_sum_is_the_number_of_samples_of_a_batch(name: str) -> None:
+    """See tests/miner/training/test_loss_terms.py; a pair of paraphrases is two samples."""
+    text = (CONFIGS / "scl" / f"{name}.yaml").read_text()
+    values = yaml.safe_load(text)
+    samples_per_example = 2 if values["data"][0]["strategy"] == "paraphrases" else 1
+    stated = re.findall(r"`weight: (\d+)`\s+gives", text)
+    assert stated == [str(values["training"]["batch_size"] * samples_per_example)]
 
 
 def write_bucc_sample(folder: Path) -> Path:

@@ -1,6 +1,8 @@
 """Losses of a training batch against plain loops over the vectors that the encoder gives to its texts."""
 
 import math
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from miner.training.trainer import Trainer
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 LABELS = ["even", "odd"]
+BATCH = 8
+Rows = list[list[float]]
 
 
 def prepare(folder: Path, objective: dict[str, Any]) -> Trainer:
@@ -29,7 +33,7 @@ def prepare(folder: Path, objective: dict[str, Any]) -> Trainer:
     ]
     path = tiny.write_tsv(folder / "labelled.tsv", ["lang", "a", "b", "label"], rows)
     columns = {"lang": "lang", "first": "a", "second": "b", "label": "label"}
-    values = config(folder, batch_size=8)
+    values = config(folder, batch_size=BATCH)
     values["encoder"] |= {"pooling": "cls"}
     views = {"full_translation": 1, "partial_translation": 1}
     values["data"] = [{"strategy": "labelled_pairs", "files": [str(path)], "columns": columns, "labels": LABELS, "views": views}]
@@ -37,14 +41,14 @@ def prepare(folder: Path, objective: dict[str, Any]) -> Trainer:
     return run.prepare(TrainConfig(**values), folder / "out")[0]
 
 
-def encode_unit_rows(tower: Any, pairs: tuple[list[str], list[str] | None]) -> list[list[float]]:
+def encode_unit_rows(tower: Any, pairs: tuple[list[str], list[str] | None]) -> Rows:
     tokens = tower.tokenize(*pairs)
     with torch.no_grad():
-        vectors: list[list[float]] = tower(tokens, np.arange(len(tokens))).double().tolist()
+        vectors: Rows = tower(tokens, np.arange(len(tokens))).double().tolist()
     return [[x / math.hypot(*vector) for x in vector] for vector in vectors]
 
 
-def compute(folder: Path, objective: dict[str, Any]) -> tuple[float, list[list[float]], list[list[list[float]]], list[int]]:
+def compute(folder: Path, objective: dict[str, Any]) -> tuple[float, Rows, list[Rows], list[int]]:
     """Return the loss of a batch, the unit vectors of its anchors and of their views, and the labels."""
     trainer = prepare(folder, objective)
     stream = trainer.streams[0]
@@ -61,22 +65,38 @@ def similarity(first: list[float], second: list[float]) -> float:
     return math.fsum(a * b for a, b in zip(first, second, strict=True))
 
 
-def test_label_contrast_is_a_mean_over_samples_and_their_views(folder: Path) -> None:
-    loss, anchors, views, labels = compute(folder, {"loss": "label_contrast", "temperature": 1.0})
-    assert [len(own) for own in views] == [2] * 8
+def label_contrast_of_samples(anchors: Rows, views: list[Rows], labels: list[int]) -> list[float]:
+    """Return by sample the mean over its views of the contrast with the views of other labels, at temperature 1."""
     values = []
     for anchor, own_views, label in zip(anchors, views, labels, strict=True):
         others = [view for own, other in zip(views, labels, strict=True) if other != label for view in own]
         negatives = math.fsum(math.exp(similarity(anchor, view)) for view in others)
-        values += [-math.log(math.exp(s) / (math.exp(s) + negatives)) for s in (similarity(anchor, view) for view in own_views)]
-    assert loss == pytest.approx(math.fsum(values) / len(values), abs=1e-5)
+        shares = [math.exp(s) / (math.exp(s) + negatives) for s in (similarity(anchor, view) for view in own_views)]
+        values.append(-math.fsum(map(math.log, shares)) / len(shares))
+    return values
 
 
-def test_alignment_is_the_summed_squared_error_of_unit_vectors(folder: Path) -> None:
-    loss, anchors, views, _ = compute(folder, {"loss": "alignment", "distance": "mse"})
-    values = [
-        math.fsum((a - b) ** 2 for a, b in zip(anchor, view, strict=True))
-        for anchor, own_views in zip(anchors, views, strict=True)
-        for view in own_views
-    ]
-    assert loss == pytest.approx(math.fsum(values) / len(values), abs=1e-5)
+def squared_errors_of_samples(anchors: Rows, views: list[Rows], labels: list[int]) -> list[float]:
+    """Return by sample the mean over its views of the squared distance."""
+    del labels
+    return [math.fsum(math.dist(anchor, view) ** 2 for view in own) / len(own) for anchor, own in zip(anchors, views, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("objective", "reference"),
+    [
+        ({"loss": "label_contrast", "temperature": 1.0}, label_contrast_of_samples),
+        ({"loss": "alignment", "distance": "mse"}, squared_errors_of_samples),
+    ],
+    ids=["label_contrast", "alignment"],
+)
+def test_losses_are_means_over_samples_and_with_their_number_as_weight_sums(
+    folder: Path, objective: dict[str, Any], reference: Callable[..., list[float]]
+) -> None:
+    loss, anchors, views, labels = compute(folder, objective)
+    assert [len(own) for own in views] == [2] * BATCH
+    values = reference(anchors, views, labels)
+    assert loss == pytest.approx(math.fsum(values) / BATCH, abs=1e-5)
+    shutil.rmtree(folder / "out")
+    total, *_ = compute(folder, {**objective, "weight": BATCH})
+    assert total == pytest.approx(math.fsum(values), abs=1e-4)
