@@ -23,7 +23,8 @@ from miner.config.commands import IndexSettings
 from miner.corpus import EMBEDDINGS, Corpus, open_corpus
 from miner.search import cost_model
 from miner.search.cost_model import SearchWorkload
-from miner.search.exact import SearchOptions, VectorBlock, search_block
+from miner.search.exact import SearchOptions, search_block
+from miner.search.neighbours import VectorBlock
 from miner.search.precision import fastest_precision
 from miner.search.tuning import SearchParameters
 from miner.stages import Shard

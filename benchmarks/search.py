@@ -28,8 +28,8 @@ import pyarrow as pa
 import torch
 
 from miner import corpus, stages, storage
-from miner.search.exact import SearchOptions, VectorBlock, search_block
-from miner.search.neighbours import Neighbours
+from miner.search.exact import SearchOptions, search_block
+from miner.search.neighbours import Neighbours, VectorBlock
 from miner.stages import Stage
 from miner.tables import SENTENCES, embeddings_schema, vectors_to_arrow
 

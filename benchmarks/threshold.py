@@ -21,7 +21,8 @@ from miner.choices import MARGINS
 from miner.encoders import load_encoder
 from miner.mining import candidates as scoring
 from miner.mining.matching import match, rank
-from miner.search.exact import VectorBlock, search_block
+from miner.search.exact import search_block
+from miner.search.neighbours import VectorBlock
 from miner.text.normalise import clean_all
 
 TATOEBA = ("ara", "bul", "ces", "cmn", "ell", "fin", "fra", "heb", "hun", "ita", "jpn", "kor", "pol", "spa", "swe", "tur", "ukr", "vie")

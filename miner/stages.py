@@ -6,6 +6,7 @@ key and checksum, and writes the others again. The manifest is written last, so 
 """
 
 import json
+import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
@@ -310,3 +311,11 @@ class Stage:
             for name in storage.names_in(folder):
                 if name.startswith(".") and name.endswith(storage.TEMPORARY):
                     storage.remove(storage.join(folder, name))
+
+
+def stage_folder(name: str) -> str | None:
+    """Return the directory of the stage that a manifest, a started manifest or a shard marker belongs to; None for other files."""
+    folder, file = posixpath.split(name)
+    if posixpath.basename(folder) == MARKERS:
+        return posixpath.dirname(folder)
+    return folder if file in (MANIFEST, STARTED) else None

@@ -18,8 +18,8 @@ from miner.errors import DataError
 from miner.mining.candidates import means_of
 from miner.mining.margin import Floats, margins
 from miner.search import exact
-from miner.search.exact import VectorBlock, pair_similarities
-from miner.search.neighbours import Neighbours, empty_neighbours
+from miner.search.exact import pair_similarities
+from miner.search.neighbours import Neighbours, VectorBlock, empty_neighbours
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from miner.config.commands import TextSettings
 from miner.encoders import Encoder
 from miner.errors import DataError
 from miner.filters.sentences import apply_sentence_filters
-from miner.search.exact import VectorBlock
+from miner.search.neighbours import VectorBlock
 from miner.tables import Vectors
 from miner.text.in_memory import Rows
 from miner.text.normalise import Ids

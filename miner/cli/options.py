@@ -52,7 +52,7 @@ side_option = setting(
 encoder_options = group(runtime_options, side_option)
 
 text_column_option = setting(
-    TextSettings, "text_column", "Column of TSV, CSV, JSON or Parquet: a name, or a number from 1; of TMX: a language.", metavar="NAME"
+    TextSettings, "text_column", "Column of a table: a name, or a number from 1; of TMX: a language.", metavar="NAME"
 )
 
 side_column_options = group(

@@ -5,8 +5,8 @@ import numpy.typing as npt
 
 from miner.mining.candidates import ScoredPairs, join_neighbours, score
 from miner.mining.matching import match, rank
-from miner.search.exact import VectorBlock, search_block
-from miner.search.neighbours import Neighbours
+from miner.search.exact import search_block
+from miner.search.neighbours import Neighbours, VectorBlock
 
 Vectors = npt.NDArray[np.float16]
 Rows = npt.NDArray[np.int64]

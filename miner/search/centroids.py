@@ -4,12 +4,15 @@ FAISS has both, by a search that keeps a heap per query. A matrix product follow
 dominates training, adding and the first step of a search.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from miner.search.neighbours import Ids
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 KMEANS_ITERATIONS = 10  # FAISS's default for lists
 POINTS_PER_LIST = 40  # training vectors; FAISS warns below 39
@@ -20,8 +23,10 @@ Vectors = npt.NDArray[np.floating]
 Floats = npt.NDArray[np.float32]
 
 
-def nearest_centroids(vectors: Vectors, centroids: Tensor, count: int, max_similarities: int = MAX_SIMILARITIES) -> tuple[Floats, Ids]:
+def nearest_centroids(vectors: Vectors, centroids: "Tensor", count: int, max_similarities: int = MAX_SIMILARITIES) -> tuple[Floats, Ids]:
     """Return similarities and list numbers (n, count) of the centroids (dim, lists) float32 nearest to vectors (n, dim), best first."""
+    import torch
+
     similarities = np.empty((len(vectors), count), dtype=np.float32)
     lists = np.empty((len(vectors), count), dtype=np.int64)
     step = max(1, max_similarities // centroids.shape[1])
@@ -37,6 +42,8 @@ def train_centroids(sample: Vectors, num_lists: int, seed: int) -> Floats:
 
     An empty list restarts from one of the vectors that are furthest from their own centroid.
     """
+    import torch
+
     initial = np.random.default_rng(seed).choice(len(sample), num_lists, replace=False)
     centroids = _normalise(sample[initial].astype(np.float32))
     for _ in range(KMEANS_ITERATIONS):

@@ -24,7 +24,16 @@ import torch
 from torch import Tensor
 
 from miner.errors import MinerError
-from miner.search.neighbours import Ids, Neighbours, Similarities, empty_neighbours, merge_neighbours, select_nearest, stack_neighbours
+from miner.search.neighbours import (
+    Ids,
+    Neighbours,
+    Similarities,
+    VectorBlock,
+    empty_neighbours,
+    merge_neighbours,
+    select_nearest,
+    stack_neighbours,
+)
 from miner.search.parallel import parallel_for
 from miner.search.precision import PRECISIONS, SLACK, Precision, Tile, build_tiles, full_precision_matmul, rank_precisions
 from miner.search.prefilter import PrefilterSettings, TileCandidates, scan_both, scan_rows
@@ -37,14 +46,6 @@ FLOAT64_TILE_ROWS = 8192
 PRODUCT_ROWS = 4096  # vectors that are float64 at a time
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class VectorBlock:
-    """A contiguous part of a corpus: ids (n,) ascending, and vectors (n, dim) float16, finite and of norm 1 or 0."""
-
-    ids: Ids
-    vectors: npt.NDArray[np.float16]
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,14 @@ Similarities = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
+class VectorBlock:
+    """A contiguous part of a corpus: ids (n,) ascending, and vectors (n, dim) float16, finite and of norm 1 or 0."""
+
+    ids: Ids
+    vectors: npt.NDArray[np.float16]
+
+
+@dataclass(frozen=True)
 class Neighbours:
     """The k nearest neighbours of n sentences: nearest first, ties by smaller id, padded with id -1 and similarity NaN."""
 

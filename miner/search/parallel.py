@@ -2,18 +2,22 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 MAX_THREADS = 16  # beyond, threads wait for Python's lock; the remaining cores go to torch inside each thread
 
 
-def parallel_for(count: int, task: Callable[[int], None], device: torch.device) -> None:
+def parallel_for(count: int, task: Callable[[int], None], device: "torch.device") -> None:
     """Call task(0) to task(count - 1): on a CPU in one thread per core, on another device one after the other.
 
     Inside a thread, torch operations do not fork further. Splitting each operation over all cores ends in a barrier per operation:
     small operations gain nothing, and on a shared machine the barriers dominate the time.
     """
+    import torch
+
     cores = torch.get_num_threads()
     num_threads = min(cores, count, MAX_THREADS) if device.type == "cpu" else 1
     if num_threads <= 1:

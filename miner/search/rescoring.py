@@ -5,12 +5,10 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from miner.search.neighbours import Ids, Similarities
 from miner.search.parallel import parallel_for
 
-CPU = torch.device("cpu")
 CHUNK_ELEMENTS = 1 << 20  # of a temporary array: 8 MB of float64 per core
 
 Vectors = npt.NDArray[np.float16]
@@ -33,6 +31,8 @@ def score_candidates(queries: Vectors, candidate_ids: Ids, sorted_ids: Ids, gath
 
     `sorted_ids` (m,) are all ids of the corpus, ascending; an id that is not among them scores NaN. Queries are split over the cores.
     """
+    import torch
+
     scores = np.full(candidate_ids.shape, np.nan)
     step = max(1, CHUNK_ELEMENTS // max(1, candidate_ids.shape[1] * queries.shape[1]))
 
@@ -43,10 +43,13 @@ def score_candidates(queries: Vectors, candidate_ids: Ids, sorted_ids: Ids, gath
         products = np.matmul(vectors, queries[rows].astype(np.float64)[:, :, None])[:, :, 0]
         scores[rows] = np.where(positions >= 0, products, np.nan)
 
-    parallel_for(math.ceil(len(queries) / step), score_chunk, CPU)
+    parallel_for(math.ceil(len(queries) / step), score_chunk, torch.device("cpu"))
     return scores
 
 
 def _to_float64(vectors: Vectors) -> npt.NDArray[np.float64]:
     """Convert through torch and float32: processors have an instruction for float16 to float32, which numpy does not use."""
-    return torch.from_numpy(vectors).float().double().numpy()
+    import torch
+
+    result: npt.NDArray[np.float64] = torch.from_numpy(vectors).float().double().numpy()
+    return result

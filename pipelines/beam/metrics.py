@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol
 
-from apache_beam.metrics import Metrics
-
 from miner import storage
 from miner.stages import Manifest, Stage
 from pipelines.beam.retry import SKIPPED_KEY, read_skipped
@@ -44,12 +42,6 @@ def count_shard(task: CountedTask, rows: int, counts: Mapping[str, int], size: i
 def format_rate(unit: str | None, rows: int, seconds: float) -> str:
     """Format rows per second; an empty string if there are no rows or they have no unit."""
     return f"{rows / seconds:,.0f} {unit}/s" if rows and unit is not None else ""
-
-
-def add_to_beam(stage: str, counter: Mapping[str, int]) -> None:
-    """Add to Beam's counters in the namespace `stage`. Called in workers."""
-    for name, value in counter.items():
-        Metrics.counter(stage, name).inc(value)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from miner.encoders.transformer_parts import choose_device
 from miner.errors import DataError
 from miner.plan.speeds import EncodingCost, Speeds
 from miner.search import cost_model
-from miner.search.exact import SearchOptions, VectorBlock, search_block
+from miner.search.exact import SearchOptions, search_block
+from miner.search.neighbours import VectorBlock
 from miner.search.precision import fastest_precision
 from miner.storage import available_cores
 from miner.tables import Vectors

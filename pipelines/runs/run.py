@@ -29,8 +29,9 @@ from miner.encoders import choose_side, default_threshold, load_encoder
 from miner.errors import ConfigError, MinerError
 from miner.text import readers
 from pipelines.beam import metrics
+from pipelines.beam.pipeline import uses_local_processes
 from pipelines.beam.retry import SKIPPED_KEY
-from pipelines.beam.runner import claim_output, uses_local_processes
+from pipelines.beam.runner import claim_output
 from pipelines.corpus import embed
 from pipelines.mining import inputs, mine
 from pipelines.runs import scheduler, verify

@@ -6,9 +6,8 @@ from typing import Any
 from miner import lock, stages, storage
 from miner.errors import DataError, StorageError
 from miner.lock import LockOwner
-from miner.stages import MARKERS
+from miner.stages import MARKERS, stage_folder
 from pipelines.beam.retry import SKIPPED_KEY, read_skipped
-from pipelines.runs.verify import stage_folder
 
 TSV = ".tsv.gz"  # has the same rows as the Parquet file of the same name
 

@@ -13,7 +13,7 @@ from miner import lock, stages, storage
 from miner.corpus import EMBEDDINGS, SENTENCES
 from miner.errors import DataError, MinerError, StorageError
 from miner.progress import Progress, report_progress
-from miner.stages import MANIFEST, MARKERS, STARTED, Manifest, Shard
+from miner.stages import MANIFEST, MARKERS, Manifest, Shard, stage_folder
 from pipelines.beam.retry import read_skipped
 from pipelines.mining import candidates, select_pairs
 from pipelines.search import build_index
@@ -83,14 +83,6 @@ def check(folder: str) -> VerifyResult:
         num_done += len(stage.shards)
         report_progress(logger, Progress("verify", num_done, num_files, "file"))
     return VerifyResult(folder, len(stored_stages), num_files, tuple(faults))
-
-
-def stage_folder(name: str) -> str | None:
-    """Return the directory of the stage that a manifest, a started manifest or a shard marker belongs to; None for other files."""
-    folder, file = posixpath.split(name)
-    if posixpath.basename(folder) == MARKERS:
-        return posixpath.dirname(folder)
-    return folder if file in (MANIFEST, STARTED) else None
 
 
 def _names_below(folder: str, files: Sequence[str]) -> set[str]:

@@ -11,7 +11,6 @@ from miner.corpus import Corpus
 from miner.encoders.transformer_parts import choose_device
 from miner.search import cost_model, faiss_index
 from miner.search.cost_model import SearchWorkload
-from miner.search.precision import fastest_precision
 from miner.stages import Manifest
 from miner.storage import available_cores
 from pipelines.search import approximate, build_index, exact, previous_neighbours
@@ -54,6 +53,8 @@ def choose_engine(search: SearchRequest, settings: EngineSettings, has_index: tu
     The choice is recorded in `uri` and reused: it depends on which arithmetic is the fastest, which is measured, and a resumed run must not
     change its engine because the machine is busier.
     """
+    from miner.search.precision import fastest_precision
+
     device = choose_device(search.device)
     fixed = fixed_engine(settings, device.type)
     if fixed is not None:

@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 from miner import storage
 from miner.corpus import EMBEDDINGS, Corpus
 from miner.encoders.transformer_parts import choose_device
-from miner.search.exact import SearchOptions, VectorBlock, search_block
-from miner.search.neighbours import Ids, Neighbours, empty_neighbours, stack_neighbours
+from miner.search.neighbours import Ids, Neighbours, VectorBlock, empty_neighbours, stack_neighbours
 from miner.stages import Manifest, Stage
 from miner.tables import Vectors, neighbours_schema
 from pipelines.beam.runner import ShardTask, run_stage
@@ -131,6 +130,8 @@ class SearchShardPair(ShardTask):
         self.folder = folder
 
     def setup(self) -> None:
+        from miner.search.exact import SearchOptions
+
         self.pairs = self.search.shard_pairs()
         self.options = SearchOptions(str(choose_device(self.search.device)))  # the worker may have a device that the driver lacks
 
@@ -149,6 +150,8 @@ class SearchShardPair(ShardTask):
 
     def _search(self, source_shard: str, target_shard: str) -> tuple[Neighbours, Neighbours]:
         """Search every block of the source shard against every block of the target shard."""
+        from miner.search.exact import search_block
+
         k, forward, backward = self.search.k, [], list[Neighbours]()
         for source in _read_blocks(self.search.source, source_shard, self.search.block_bytes):
             neighbours = empty_neighbours(len(source.ids), k)

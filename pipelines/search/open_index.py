@@ -14,9 +14,8 @@ from miner import storage
 from miner.corpus import EMBEDDINGS, Corpus
 from miner.errors import StorageError
 from miner.search import cost_model, faiss_index
-from miner.search.exact import SearchOptions, VectorBlock, search_forward
 from miner.search.faiss_index import FaissIndex
-from miner.search.neighbours import Ids, Neighbours, Similarities, empty_neighbours, select_nearest, stack_neighbours
+from miner.search.neighbours import Ids, Neighbours, Similarities, VectorBlock, empty_neighbours, select_nearest, stack_neighbours
 from miner.search.rescoring import score_candidates
 from miner.search.tuning import SearchParameters, tune_search
 from miner.tables import Vectors
@@ -103,6 +102,8 @@ class OpenIndex:
 
     def search_exhaustively(self, queries: Vectors, k: int) -> Neighbours:
         """Return the exact k nearest of queries (n, dim)."""
+        from miner.search.exact import SearchOptions, search_forward
+
         query_block, neighbours = VectorBlock(np.arange(len(queries)), queries), empty_neighbours(len(queries), k)
         for block in self._vector_blocks():
             neighbours = search_forward(query_block, block, neighbours, SearchOptions(self.device))

@@ -12,8 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miner.search.exact import SearchOptions, VectorBlock, search_block, search_forward
-from miner.search.neighbours import Neighbours, empty_neighbours, select_nearest
+from miner.search.exact import SearchOptions, search_block, search_forward
+from miner.search.neighbours import Neighbours, VectorBlock, empty_neighbours, select_nearest
 from miner.search.parallel import parallel_for
 from miner.search.precision import PRECISIONS, build_tiles, rank_by_probes, rank_precisions
 from miner.search.prefilter import PrefilterSettings, TileCandidates, scan_rows

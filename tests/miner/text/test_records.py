@@ -154,7 +154,7 @@ def test_score_and_mine_read_every_form_of_a_bitext(forms: dict[str, list[object
 
 
 def test_a_file_without_columns_is_wrong_usage(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("a,b\n")
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
     for command in ("mine", "score"):
         result = miner(command, tmp_path / "a.csv", "--output", tmp_path / "out")
         assert result.exit_code == 2

@@ -12,7 +12,7 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.runner import create_runner
 from command import miner
 
-from pipelines.beam import runner
+from pipelines.beam import pipeline as beam_pipeline
 
 PAR_DO = common_urns.primitives.PAR_DO.urn
 ACCELERATOR = "type:nvidia-l4;count:1;install-nvidia-driver"
@@ -34,14 +34,14 @@ def stages(toy_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
     (folder / "en.txt").write_text("one two\nthree four five\nsix\n")
     (folder / "fr.txt").write_text("un deux\ntrois quatre cinq\nsept\n")
     recorded: dict[str, tuple[list[str], object]] = {}
-    build_pipeline = runner.build_pipeline
+    build_pipeline = beam_pipeline.build_pipeline
 
     def record_stage(names, write, options):
         recorded[write.stage.stage] = (list(names), write)
         return build_pipeline(names, write, options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "build_pipeline", record_stage)
+        patch.setattr(beam_pipeline, "build_pipeline", record_stage)
         options = ("--output", folder / "out", "--encoder", toy_encoder, "--shards", 2, "--engine", "exact")
         result = miner("mine", folder / "en.txt", folder / "fr.txt", *options)
         assert result.exit_code == 0, result.output
@@ -50,8 +50,8 @@ def stages(toy_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
 
 def graph(stage: tuple[list[str], object], engine: str) -> tuple[beam_runner_api_pb2.Pipeline, PipelineOptions]:
-    options = runner.parse_beam_options([f"--runner={engine}", *ENGINES[engine], *HINTS])
-    return runner.build_pipeline(*stage, options).to_runner_api(), options
+    options = beam_pipeline.parse_beam_options([f"--runner={engine}", *ENGINES[engine], *HINTS])
+    return beam_pipeline.build_pipeline(*stage, options).to_runner_api(), options
 
 
 @pytest.mark.parametrize("engine", ENGINES)

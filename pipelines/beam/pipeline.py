@@ -1,0 +1,200 @@
+"""A stage as a Beam pipeline: the options, the runner, and the function that writes a shard. Only what runs a pipeline imports this."""
+
+import contextlib
+import copy
+import difflib
+import gc
+import io
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import apache_beam as beam
+from apache_beam.metrics import Metrics
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
+from apache_beam.runners.runner import PipelineRunner, create_runner
+
+from miner import storage
+from miner.errors import ConfigError, MinerError
+from miner.stages import Stage
+from pipelines.beam import dask, metrics, retry
+from pipelines.beam.local_runner import WorkerDiedError, create_local_runner, raise_interruptions
+
+if TYPE_CHECKING:
+    from pipelines.beam.runner import ShardTask
+
+LOCAL_RUNNERS = ("DirectRunner", "FnApiRunner", "BundleBasedDirectRunner", "SwitchingDirectRunner", "DaskRunner")  # run() does the work
+GC_THRESHOLD = 100_000  # new objects between two garbage collections in a worker
+
+logger = logging.getLogger(__name__)
+
+
+_thread_task = threading.local()  # the task that the last DoFn of a worker thread has set up, and its run
+
+
+class WriteShard(beam.DoFn):  # type: ignore[misc]
+    """Write a shard and its marker, or record the failure, in the stage's directory. Takes a shard name and returns nothing."""
+
+    def __init__(
+        self, stage: Stage, shard_keys: Mapping[str, str], task: "ShardTask", skip_failed: bool = False, run_id: str | None = None
+    ) -> None:
+        self.stage = stage
+        self.shard_keys = shard_keys
+        self.task = task
+        self.skip_failed = skip_failed
+        self.run_id = run_id  # DoFns with the same id share the task that a thread has set up
+
+    def setup(self) -> None:
+        if self.run_id is not None and getattr(_thread_task, "run_id", None) == self.run_id:
+            self.task = _thread_task.task
+            return
+        with retry.record_failure(self.stage):
+            self.task.setup()
+        if self.run_id is not None:
+            _thread_task.run_id, _thread_task.task = self.run_id, self.task
+        # Shards are lists of millions of strings without cycles: collecting rarely, and never the loaded objects, saves time.
+        gc.freeze()
+        gc.set_threshold(GC_THRESHOLD)
+
+    def teardown(self) -> None:
+        # Beam's objects are in reference cycles, and frozen objects are never collected: release the task explicitly.
+        self.__dict__.pop("task", None)
+
+    def process(self, name: str) -> None:
+        # After an error that ends the stage, the other shards would fail too, or be written for nothing.
+        if storage.exists(self.stage.path(retry.FAILURE)):
+            return
+        with retry.record_failure(self.stage, name if self.skip_failed else None):
+            stage, task = self.stage.stage, self.task
+            rows, counts = retry.call_with_retries(lambda: task.write_shard(name), task.retry_policy, stage, name)
+            self.stage.mark_done(name, rows, self.shard_keys[name], counts)
+            size = storage.size(self.stage.path(name))
+            _add_to_beam(stage, metrics.count_shard(task, rows, counts, size))
+
+
+def build_pipeline(names: Sequence[str], write: WriteShard, options: PipelineOptions) -> beam.Pipeline:
+    """Build the pipeline that writes the shards called `names`. Only tasks that use an accelerator request the one in the options."""
+    options = copy.deepcopy(options)  # they are changed for this pipeline only; there may be another attempt
+    standard = options.view_as(StandardOptions)
+    hints = standard.resource_hints or []
+    accelerators = [hint.removeprefix("accelerator=") for hint in hints if hint.startswith("accelerator=")]
+    standard.resource_hints = [hint for hint in hints if not hint.startswith("accelerator=")]
+    # The reshuffle spreads the names over the workers; without it, runners fuse the steps and one worker writes every shard.
+    # A single process is one worker, where the reshuffle would take as long as the rest of a small pipeline.
+    has_workers = standard.runner is not None or options.view_as(DirectOptions).direct_running_mode != "in_memory"
+    pipeline = beam.Pipeline(runner=_create_runner(options), options=options)
+    shards = pipeline | "Shards" >> beam.Create(list(names), reshuffle=has_workers).with_output_types(str)
+    step = beam.ParDo(write)
+    if accelerators and write.task.uses_accelerator:
+        step = step.with_resource_hints(accelerator=accelerators[-1])
+    _ = shards | "Make" >> step
+    return pipeline
+
+
+def run_pipeline(names: Sequence[str], write: WriteShard, options: PipelineOptions) -> None:
+    """Write shards. If a local worker process dies, run the pipeline again for the remaining shards."""
+    attempts = write.task.retry_policy.attempts
+    for attempt in range(1, attempts + 1):
+        try:
+            _run_once(names, write, options)
+            return
+        except WorkerDiedError as error:
+            names = [name for name in names if write.stage.find_shard(name, write.shard_keys[name]) is None]
+            if attempt == attempts or storage.exists(write.stage.path(retry.FAILURE)):
+                raise
+            logger.warning("%s: %s; attempt %d of %d", write.stage.stage, error, attempt + 1, attempts)
+            if not names:
+                return
+
+
+def _run_once(names: Sequence[str], write: WriteShard, options: PipelineOptions) -> None:
+    pipeline = build_pipeline(names, write, options)
+    with raise_interruptions():
+        with _name_runner(options):
+            result = pipeline.run()
+        try:
+            result.wait_until_finish()
+        finally:
+            dask.close_client(result)
+
+
+@contextlib.contextmanager
+def _name_runner(options: PipelineOptions) -> Iterator[None]:
+    """Convert the error of a cluster's runner that does not start into a ConfigError. Local runners raise those of the tasks."""
+    runner = options.view_as(StandardOptions).runner
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, MinerError) or runner is None or runner.rpartition(".")[2] in LOCAL_RUNNERS:
+            raise
+        reason = (str(error).splitlines() or ["no reason given"])[0]
+        raise ConfigError(
+            f"--runner={runner}: did not start ({type(error).__name__}: {reason}); check that its cluster runs and its address"
+        ) from error
+
+
+def _add_to_beam(stage: str, counter: Mapping[str, int]) -> None:
+    """Add to Beam's counters in the namespace `stage`. Called in workers."""
+    for name, value in counter.items():
+        Metrics.counter(stage, name).inc(value)
+
+
+class CachedPipelineOptions(PipelineOptions):  # type: ignore[misc]
+    """Options that cache their views.
+
+    Beam requests fifty views per pipeline and parses the command line for each, a fifth of the time of a small stage.
+    """
+
+    def view_as(self, cls: type[PipelineOptions]) -> PipelineOptions:
+        views = self.__dict__.setdefault("_views", {})  # setting an attribute would set an option
+        if cls not in views:
+            views[cls] = super().view_as(cls)
+        return views[cls]
+
+
+def parse_beam_options(options: Sequence[str]) -> PipelineOptions:
+    """Parse Beam's options. Raises ConfigError for invalid values."""
+    stderr = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(stderr):  # argparse prints its full usage
+            parsed = CachedPipelineOptions(list(options))
+            if dask.is_selected(parsed):
+                parsed = CachedPipelineOptions(dask.complete_options(options))
+            _check_names(parsed)
+    except SystemExit as error:
+        lines = stderr.getvalue().strip().splitlines()[-1:] or ["invalid"]
+        raise ConfigError(f"Beam options {' '.join(options)!r}: {lines[0].partition('error: ')[2] or lines[0]}") from error
+    return parsed
+
+
+def shares_tasks(options: PipelineOptions) -> bool:
+    """Whether the DoFns of a pipeline share what they load."""
+    return dask.is_selected(options)
+
+
+def _check_names(options: PipelineOptions) -> None:
+    """Raise ConfigError for an option that nothing reads. Runners that are named may have options of their own, such as a job server's."""
+    names = set(options.get_all_options())
+    unknown = sorted(set(options.get_all_options(retain_unknown_options=True)) - names)
+    if unknown and (dask.is_selected(options) or options.view_as(StandardOptions).runner is None):
+        similar = difflib.get_close_matches(unknown[0], names, n=1)
+        hint = f"did you mean --{similar[0]}?" if similar else "check its name, or name its --runner"
+        raise ConfigError(f"--{unknown[0]}: Beam has no such option; {hint}")
+
+
+def uses_local_processes(options: Sequence[str]) -> bool:
+    """Whether Beam's options request worker processes on this machine. Raises ConfigError for invalid options."""
+    parsed = parse_beam_options(options)
+    return parsed.view_as(StandardOptions).runner is None and parsed.view_as(DirectOptions).direct_running_mode == "multi_processing"
+
+
+def _create_runner(options: PipelineOptions) -> PipelineRunner:
+    """Create the runner that the options name. The default is explicit, because DirectRunner first downloads and starts a Go binary."""
+    name = options.view_as(StandardOptions).runner
+    if name is None:
+        return create_local_runner(options)
+    try:
+        return create_runner(name)
+    except (ValueError, ImportError, AttributeError) as error:
+        raise ConfigError(f"--runner={name}: {str(error).splitlines()[0]}") from error

@@ -1,0 +1,36 @@
+"""Commands that only read or select load neither torch nor Beam, so they start fast."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command import output_of
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def mined(toy_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mined")
+    (folder / "en").write_text("one two\nthree four\n")
+    (folder / "fr").write_text("un deux\ntrois quatre\n")
+    output_of("mine", folder / "en", folder / "fr", "--encoder", toy_encoder, "--output", folder / "out")
+    return folder / "out"
+
+
+@pytest.mark.parametrize("words", [["status"], ["verify"], ["mine", "--threshold", "1.1", "--no-report", "--from-candidates"]])
+def test_reading_and_selecting_load_neither_torch_nor_beam(words: list[str], mined: Path, tmp_path: Path) -> None:
+    output = ["--output", str(tmp_path / "again")] if words[0] == "mine" else []
+    code = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print(*sorted({'torch', 'apache_beam', 'scipy', 'transformers'} & set(sys.modules)), 'loaded'))\n"
+        "from miner.cli.main import main\n"
+        "main()"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code, *words, mined, *output], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "loaded"
+    if output:
+        assert (tmp_path / "again" / "bitext.parquet").read_bytes() == (mined / "bitext.parquet").read_bytes()
