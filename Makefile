@@ -4,9 +4,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DEMO   := build/demo
+TOOLS  := build/tools
+PIP_AUDIT := 2.10.1
+PIP_TOOLS := 7.6.0
 DATA   ?= ../shared/data
 
-.PHONY: venv demo loop-news docs test test-slow lint format clean
+.PHONY: venv demo loop-news docs test test-slow lint format audit hashes sbom clean
 
 venv: $(STAMP)
 
@@ -53,6 +56,29 @@ lint: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Tools of their own environment, because they pin packages of their own.
+$(TOOLS)/.installed:
+	@$(PYTHON) -m venv --clear $(TOOLS)
+	@$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check pip-audit==$(PIP_AUDIT) pip-tools==$(PIP_TOOLS)
+	@touch $@
+
+# Compare the pinned packages with the database of known vulnerabilities; skipped where it, or the package index, cannot be reached.
+audit:
+	@$(MAKE) --silent $(TOOLS)/.installed || { echo "audit skipped: pip-audit cannot be installed"; exit 0; }; \
+	[ -e $(TOOLS)/.installed ] || exit 0; \
+	$(TOOLS)/bin/python -c 'import json, urllib.request as r; json.load(r.urlopen("https://pypi.org/pypi/pip/json", timeout=10))["vulnerabilities"]' 2> /dev/null || \
+	  { echo "audit skipped: the database of vulnerabilities cannot be reached"; exit 0; }; \
+	$(TOOLS)/bin/pip-audit --no-deps --disable-pip --requirement constraints.txt
+
+# Write the pinned packages with their hashes, for `pip install --require-hashes --requirement build/requirements.txt`.
+hashes: $(TOOLS)/.installed
+	@$(TOOLS)/bin/pip-compile --quiet --generate-hashes --allow-unsafe --extra cpu --constraint constraints.txt \
+	  --output-file build/requirements.txt pyproject.toml
+
+# Write the pinned packages as a software bill of materials.
+sbom: $(TOOLS)/.installed
+	@$(TOOLS)/bin/pip-audit --no-deps --disable-pip --requirement constraints.txt --format cyclonedx-json --output build/sbom.json
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

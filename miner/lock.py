@@ -10,7 +10,7 @@ import contextlib
 import logging
 import os
 import posixpath
-import shlex
+import re
 import signal
 import socket
 import sys
@@ -19,10 +19,12 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 import psutil
 
-from miner import storage
+from miner import records, storage
+from miner.credentials import hide_in_command
 from miner.errors import StorageError
 from miner.progress import Progress, ProgressHandler
 
@@ -46,26 +48,33 @@ class LockOwner:
     started: float
     beat: float  # last heartbeat
     stages: dict[str, Progress] = field(default_factory=dict)  # stage -> its last progress
+    system: str = ""  # boot and process namespace; empty in locks of earlier versions, like the next one
+    ticks: str = ""  # start of the process on the clock of the boot, which nobody sets
 
     @property
     def is_local(self) -> bool:
-        """Whether the run is, or was, on this machine."""
-        return self.host == socket.gethostname() and self.machine == uuid.getnode()
+        """Whether the run is, or was, on this machine, and its process id is one here: containers have ids of their own."""
+        is_same_system = self.system in ("", _system())
+        return self.host == socket.gethostname() and self.machine == uuid.getnode() and is_same_system
 
     @property
     def is_alive(self) -> bool:
         """Whether the run is alive: exact for a run on this machine, otherwise decided by its last heartbeat."""
         if not self.is_local:
-            return time.time() - self.beat < DEAD_SECONDS
+            return abs(time.time() - self.beat) < DEAD_SECONDS  # a clock that is ahead does not keep a lock forever
         try:
             process = psutil.Process(self.pid)
-            return bool(process.status() != psutil.STATUS_ZOMBIE and abs(process.create_time() - self.born) < 1)
-        except psutil.NoSuchProcess:
+            is_same = _ticks(self.pid) == self.ticks if self.ticks else abs(process.create_time() - self.born) < 1
+            return bool(is_same and process.status() != psutil.STATUS_ZOMBIE)
+        except (psutil.NoSuchProcess, OverflowError, ValueError):
             return False
 
     def describe(self) -> str:
         """Describe the run in a few words for error messages and `miner status`."""
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.started))
+        try:
+            since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.started))
+        except (OSError, OverflowError, ValueError):
+            since = "an unknown time"
         return f"`{self.command}` (process {self.pid} on {self.host}, since {since}, last heartbeat {_format_age(self.beat)})"
 
 
@@ -170,9 +179,26 @@ def _held_by(folder: str, owner: LockOwner) -> StorageError:
 
 def _this_process() -> LockOwner:
     now = time.time()
-    command = shlex.join([posixpath.basename(sys.argv[0]), *sys.argv[1:]])
+    command = hide_in_command([posixpath.basename(sys.argv[0]), *sys.argv[1:]])
     pid = os.getpid()
-    return LockOwner(uuid.uuid4().hex, command, socket.gethostname(), uuid.getnode(), pid, psutil.Process(pid).create_time(), now, now)
+    times = {"born": psutil.Process(pid).create_time(), "started": now, "beat": now, "system": _system(), "ticks": _ticks(pid)}
+    return LockOwner(uuid.uuid4().hex, command, socket.gethostname(), uuid.getnode(), pid, **times)
+
+
+def _system() -> str:
+    """Return the boot and the process namespace of this process; empty where the system has no /proc."""
+    try:
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
+
+
+def _ticks(pid: int) -> str:
+    """Return the start of a process in ticks since the boot, which a change of the clock does not move; empty without /proc."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
 
 
 def _is_running(owner: LockOwner, uri: str, heartbeat_seconds: float) -> bool:
@@ -188,24 +214,22 @@ def _is_running(owner: LockOwner, uri: str, heartbeat_seconds: float) -> bool:
 
 def _lock_names(folder: str) -> list[str]:
     """The lock files in a directory, the latest last."""
-    return [name for name in storage.names_in(folder) if name.startswith(PREFIX)]
+    return [name for name in storage.names_in(folder) if re.fullmatch(rf"{PREFIX}\d{{1,9}}\.json", name)]
 
 
 def _read_lock(uri: str) -> LockOwner | None:
     """Read a lock file; None if it is missing or incomplete."""
     for retry_seconds in (1.0, 0.0):
         try:
-            value = storage.read_json(uri)
-            stages = {stage: Progress(**progress) for stage, progress in value.pop("stages", {}).items()}
-            return LockOwner(**value, stages=stages)
-        except (StorageError, TypeError, AttributeError):
+            return records.read(uri, LockOwner)
+        except StorageError:
             if retry_seconds and storage.exists(uri):  # it may be being written
                 time.sleep(retry_seconds)
     return None
 
 
 def _format_age(moment: float) -> str:
-    seconds = max(0.0, time.time() - moment)
+    seconds = max(0.0, time.time() - moment)  # 0 for NaN
     for unit_seconds, unit in ((86400, "days"), (3600, "h"), (60, "min")):
         if seconds >= 2 * unit_seconds:
             return f"{seconds / unit_seconds:.0f} {unit} ago"

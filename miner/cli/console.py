@@ -17,6 +17,7 @@ from typing import Any, TextIO
 
 import click
 
+from miner.credentials import hide
 from miner.errors import MinerError, StorageError, Terminated
 from miner.progress import Progress, progress_of
 
@@ -26,7 +27,6 @@ SKIPPED_STATUS = 3  # exit status of a command that finished but skipped broken 
 PROGRESS_LINE_SECONDS = 10.0  # between two lines of progress where stderr is not a terminal
 INTERNAL_ERROR = "internal error"
 MAX_REASON = 300  # characters of an unforeseen error
-SECRETS = re.compile(r"(?<=://)[^/@\s'\"]+@|(?<=\w)\?[^\s'\":]*(?:key|token|secret|sig|password|credential)[^\s'\":]*", re.IGNORECASE)
 # Escape sequences of terminals and marks of writing direction, which names of files and settings of others may contain.
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 RECORD_FIELDS = ("stage", "shard", "figures")  # attributes of a log record that the JSON log includes
@@ -148,7 +148,7 @@ def _print_line(ctx: click.Context, level: int, text: str, **fields: str) -> Non
 
 def printable(text: str) -> str:
     """Escape what would control a terminal, and hide user names, passwords and keys in URLs."""
-    return UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), SECRETS.sub("", text))
+    return UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), hide(text))
 
 
 def echo(text: str) -> None:
@@ -185,7 +185,7 @@ def format_json(record: logging.LogRecord, **fields: Any) -> str:
         values |= {name: value for name, value in asdict(progress).items() if value != ""}
     if record.exc_info:
         values["trace"] = "".join(traceback.format_exception(*record.exc_info))
-    return SECRETS.sub("", json.dumps({**values, **fields}, ensure_ascii=False, default=str))
+    return hide(json.dumps({**values, **fields}, ensure_ascii=False, default=str))
 
 
 def configure_logging(options: ConsoleOptions) -> None:

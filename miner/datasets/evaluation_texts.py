@@ -3,14 +3,13 @@
 import json
 from collections.abc import Iterator
 
-import pyarrow.parquet as pq
-
-from miner import storage
 from miner.config.datasets import DatasetFiles
 from miner.datasets.columns import read_dataset_texts
 from miner.errors import DataError
 from miner.text import streams
 from miner.text.formats import check_lines
+
+BATCH_ROWS = 4096
 
 
 def read_sentences(uri: str | DatasetFiles) -> Iterator[str]:
@@ -59,7 +58,6 @@ def _strings_in(value: object) -> Iterator[str]:
 
 
 def _read_parquet(uri: str) -> Iterator[str]:
-    fs, path = storage.filesystem(uri)
-    with streams.convert_read_errors(uri, "Parquet"), fs.open(path, "rb") as handle, pq.ParquetFile(handle, pre_buffer=False) as file:
-        for batch in file.iter_batches():
+    with streams.open_parquet(uri) as file:
+        for batch in streams.read_batches(uri, file, file.schema_arrow.names, BATCH_ROWS):
             yield from _strings_in(batch.to_pydict())

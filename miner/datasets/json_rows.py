@@ -5,9 +5,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow.parquet as pq
-
-from miner import storage
 from miner.datasets.delimited import TOO_LONG
 from miner.datasets.layout import SOLE, Cells, Dropped, FileGroup, Record, Request
 from miner.datasets.release import ReleaseFile, read_lines
@@ -83,18 +80,13 @@ class ParquetRows:
         file = group.files[SOLE]
         if file.member:
             raise DataError(f"{file.uri}: a Parquet file in an archive; unpack the archive first")
-        fs, path = storage.filesystem(file.path)
         number = 1
-        with (
-            streams.convert_read_errors(file.uri, "Parquet"),
-            fs.open(path, "rb") as handle,
-            pq.ParquetFile(handle, pre_buffer=False) as table,
-        ):
+        with streams.open_parquet(file.path, file.uri) as table:
             missing = [key for key in self.keys.values() if key not in table.schema_arrow.names]
             if missing:
                 listed = ", ".join(table.schema_arrow.names[:20])
                 raise DataError(f"{file.uri}: expected {self.expected}, found {listed}; check that the file is as published")
-            for batch in table.iter_batches(batch_size=PARQUET_ROWS, columns=list(self.keys.values())):
+            for batch in streams.read_batches(file.uri, table, list(self.keys.values()), PARQUET_ROWS):
                 for row in batch.to_pylist():
                     yield number, pick(row, self.keys)
                     number += 1

@@ -8,15 +8,16 @@ import json
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from miner import storage
 from miner.config.commands import TextSettings
 from miner.errors import ConfigError, DataError
 from miner.text import records, streams
 from miner.text.values import NOT_UTF8, Fault, NumberedValues, Value, column_number, find_in_header, require_column
 
 PARQUET_BATCH_ROWS = 4096
+SNIFFED_BYTES, MIN_SNIFFED_BYTES = 1000, 10
+HIGH_BYTES = 9  # the high bytes of alphabets in UTF-16 are below, and no printed character is
+MIN_CONTROLS, MAX_CONTROLS = 0.4, 0.2  # shares of such bytes among the high bytes, and among the low bytes, of UTF-16
 UNSUPPORTED = {  # extension -> remedy
     ".zip": "unpack it first",
     ".tar": "unpack it first",
@@ -54,7 +55,7 @@ def read_values(uri: str, settings: TextSettings, name: str, block_bytes: int = 
     check_supported(name, extension)
     if extension in RECORD_FORMATS:
         return records.read_records(uri, extension, compression, settings, name)
-    lines = _read_lines(uri, compression, settings, block_bytes)
+    lines = _read_lines(uri, name, compression, settings, block_bytes)
     if extension in (".jsonl", ".ndjson"):
         return parse_jsonl(lines, require_column(name, column))
     if column is None and extension != ".tsv":
@@ -62,16 +63,24 @@ def read_values(uri: str, settings: TextSettings, name: str, block_bytes: int = 
     return parse_tsv(lines, require_column(name, column), name)
 
 
-def _read_lines(uri: str, compression: str, settings: TextSettings, block_bytes: int) -> Iterator[NumberedValues]:
+def _read_lines(uri: str, name: str, compression: str, settings: TextSettings, block_bytes: int) -> Iterator[NumberedValues]:
     """Yield the lines of a text file, decoded."""
     max_line_bytes = max(streams.MAX_LINE_BYTES, 4 * settings.max_chars)
     too_long = Fault("too_long", f"longer than {max_line_bytes} bytes; cut the line")
     first = 1
     with streams.open_bytes(uri, compression) as handle:
         for block in streams.read_line_blocks(handle, max_line_bytes, block_bytes):
+            if first == 1 and block is not None and _is_utf16(block[:SNIFFED_BYTES]):
+                raise DataError(f"{name}: UTF-16 text; convert it, as in `iconv -f UTF-16LE -t UTF-8`")
             values: list[Value] = [too_long] if block is None else _decode_lines(block)
             yield first, values
             first += len(values)
+
+
+def _is_utf16(head: bytes) -> bool:
+    """Whether every other byte is a low control character, as in UTF-16 of an alphabet."""
+    shares = [sum(byte < HIGH_BYTES for byte in half) / max(1, len(half)) for half in (head[::2], head[1::2])]
+    return len(head) >= MIN_SNIFFED_BYTES and max(shares) > MIN_CONTROLS and min(shares) < MAX_CONTROLS
 
 
 def _decode_lines(block: bytes) -> list[Value]:
@@ -128,13 +137,13 @@ def parse_jsonl(lines: Iterator[NumberedValues], key: str) -> Iterator[NumberedV
 
 def read_parquet(uri: str, column: str) -> Iterator[NumberedValues]:
     """Yield one column of a Parquet file, given by its name or its number from 1. A null is an empty value."""
-    fs, path = storage.filesystem(uri)
     first = 1
-    with streams.convert_read_errors(uri, "Parquet"), fs.open(path, "rb") as handle, pq.ParquetFile(handle, pre_buffer=False) as file:
+    with streams.open_parquet(uri) as file:
         name = _find_in_schema(uri, file.schema_arrow, column)
-        for batch in file.iter_batches(batch_size=PARQUET_BATCH_ROWS, columns=[name]):
+        for batch in streams.read_batches(uri, file, [name], PARQUET_BATCH_ROWS):
+            cells = batch.column(0).dictionary_decode() if pa.types.is_dictionary(batch.column(0).type) else batch.column(0)
             # As bytes, because Arrow does not check that the strings of a file are UTF-8.
-            values = [_decode(value) for value in batch.column(0).cast(pa.large_binary()).to_pylist()]
+            values = [_decode(value) for value in cells.cast(pa.large_binary()).to_pylist()]
             yield first, values
             first += len(values)
 

@@ -7,10 +7,15 @@ import io
 import lzma
 import posixpath
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, BinaryIO, cast
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from miner import storage
 from miner.errors import DataError
@@ -19,6 +24,8 @@ BLOCK_BYTES = 1 << 20  # read at a time
 MAX_LINE_BYTES = 1 << 20  # a longer line is skipped; at least BLOCK_BYTES, see `read_line_blocks`
 HEAD_BYTES = 4 << 20  # of a compressed file, from which its compression ratio is estimated
 HEAD_TEXT_BYTES, HEAD_STEP_BYTES = 64 << 20, 1 << 16  # most bytes decompressed from a head, and per step
+BATCH_BYTES = 64 << 20  # most bytes of the cells of a batch, unless one cell has more
+MAX_BOMB_BYTES, MAX_EXPANSION = 256 << 20, 1000  # of a column of a row group, that was compressed this many times
 BOM = b"\xef\xbb\xbf"
 
 
@@ -67,6 +74,56 @@ def convert_read_errors(uri: str, compression: str) -> Iterator[None]:
         if compression and error.errno is None:  # gzip, bz2 and Arrow raise it for invalid data
             raise _corrupt(uri, compression, error) from error
         raise DataError(f"{uri}: cannot be read ({error.strerror or error}); check the file and its permissions") from error
+
+
+@contextlib.contextmanager
+def open_parquet(uri: str, name: str | None = None) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file of the user. Raises DataError, which calls the file `name`, if it is missing or corrupt, also while it is read.
+
+    Strings are read as dictionaries: a file of a kilobyte can repeat a cell of a megabyte thousands of times.
+    """
+    fs, path = storage.filesystem(uri)
+    with convert_read_errors(name or uri, "Parquet"), fs.open(path, "rb") as handle:
+        with pq.ParquetFile(handle) as file:
+            strings = [field.name for field in file.schema_arrow if pa.types.is_string(field.type) or pa.types.is_binary(field.type)]
+        with pq.ParquetFile(handle, pre_buffer=False, page_checksum_verification=True, read_dictionary=strings) as file:
+            yield file
+
+
+def read_batches(uri: str, file: pq.ParquetFile, columns: Sequence[str], num_rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield batches of `num_rows` rows, or fewer where their cells take more than BATCH_BYTES.
+
+    Raises DataError for a row group that expands so much that it was made to fill the memory: Arrow decompresses a page as a whole.
+    """
+    for group in range(file.num_row_groups):
+        size, rows = _chunk_bytes(uri, file.metadata.row_group(group), columns), file.metadata.row_group(group).num_rows
+        fitting_rows = max(1, min(num_rows, BATCH_BYTES * rows // max(1, size)))
+        for batch in file.iter_batches(batch_size=fitting_rows, row_groups=[group], columns=list(columns)):
+            sizes = sum((_cell_bytes(column) for column in batch.columns), np.zeros(len(batch), np.int64))
+            parts = np.cumsum(sizes) // BATCH_BYTES
+            bounds = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(batch)]
+            for start, end in pairwise(bounds):
+                yield batch.slice(start, end - start)
+
+
+def _chunk_bytes(uri: str, group: pq.RowGroupMetaData, columns: Sequence[str]) -> int:
+    chunks = [group.column(index) for index in range(group.num_columns)]
+    chunks = [chunk for chunk in chunks if chunk.path_in_schema.partition(".")[0] in columns]
+    for chunk in chunks:
+        if chunk.total_uncompressed_size > max(MAX_BOMB_BYTES, MAX_EXPANSION * chunk.total_compressed_size):
+            raise DataError(
+                f"{uri}: column {chunk.path_in_schema!r} expands to {chunk.total_uncompressed_size:,} bytes; write it without compression"
+            )
+    return sum(chunk.total_uncompressed_size for chunk in chunks)
+
+
+def _cell_bytes(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Return the number of bytes (n,) of each cell of a dictionary of strings; zeros for other columns."""
+    if not pa.types.is_dictionary(column.type) or not len(column.dictionary):
+        return np.zeros(len(column), np.int64)
+    lengths = pc.binary_length(column.dictionary.cast(pa.large_binary())).fill_null(0).to_numpy(zero_copy_only=False)
+    sizes: npt.NDArray[np.int64] = lengths.astype(np.int64)[column.indices.fill_null(0).to_numpy(zero_copy_only=False)]
+    return sizes
 
 
 def _corrupt(uri: str, compression: str, error: BaseException) -> DataError:

@@ -5,7 +5,6 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from miner import storage
 from miner.config.datasets import DatasetFiles
@@ -154,14 +153,13 @@ def _json_parser(columns: Sequence[str]) -> Callable[[str], list[str]]:
 
 def _parquet(uri: str, columns: Sequence[str]) -> Iterator[tuple[int, Cells]]:
     """Yield the number of the first row and the cells of each batch of a Parquet file."""
-    fs, path = storage.filesystem(uri)
     number = 1
-    with streams.convert_read_errors(uri, "Parquet"), fs.open(path, "rb") as handle, pq.ParquetFile(handle, pre_buffer=False) as file:
+    with streams.open_parquet(uri) as file:
         for column in columns:
             if column not in file.schema_arrow.names:
                 listed = ", ".join(file.schema_arrow.names[:MAX_LISTED_COLUMNS])
                 raise DataError(f"{uri}: no column {column!r} ({listed}); name one of them")
-        for batch in file.iter_batches(batch_size=PARQUET_BATCH_ROWS, columns=list(columns)):
+        for batch in streams.read_batches(uri, file, columns, PARQUET_BATCH_ROWS):
             cells = [_strings(uri, name, batch.column(name)) for name in columns]
             if batch.num_rows:
                 yield number, cells

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from miner import errors, storage
+from miner.credentials import hide
 from miner.errors import ConfigError, MinerError, ModelError, StorageError
 from miner.stages import Manifest, Stage
 
@@ -69,7 +70,7 @@ def record_failure(stage: Stage, shard: str | None = None) -> Iterator[None]:
             raise
         try:
             name = f"{SKIPPED}/{shard}.json" if skips else FAILURE
-            storage.write_json(stage.path(name), {"kind": type(error).__name__, "message": _message(error, stage.path(shard or ""))})
+            storage.write_json(stage.path(name), {"kind": type(error).__name__, "message": hide(_message(error, stage.path(shard or "")))})
         except MinerError:  # on a full disk the record cannot be written either
             raise error from None
         if skips:

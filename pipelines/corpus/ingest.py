@@ -16,6 +16,7 @@ from typing import Any
 from miner import languages, stages, storage
 from miner.config.commands import EmbedConfig, TextSettings
 from miner.corpus import SENTENCES
+from miner.credentials import hide
 from miner.errors import DataError
 from miner.filters import language
 from miner.stages import Manifest, Shard, Stage
@@ -51,8 +52,11 @@ def run(config: EmbedConfig, inputs: Sequence[str], options: Sequence[str] = (),
         language.load_identifier()
     spool = storage.join(config.output, STDIN)
     try:
-        signatures = {uri: readers.spool_stdin(spool) if uri == readers.STDIN else readers.input_signature(uri) for uri in inputs}
-        files = {uri: InputFile(uri, spool if uri == readers.STDIN else uri) for uri in inputs}
+        names = {uri: hide(uri) for uri in inputs}  # recorded in the sentences and the manifest
+        if len(set(names.values())) < len(names):
+            raise DataError("two inputs differ only in their credentials; name one of them")
+        signatures = {names[uri]: readers.spool_stdin(spool) if uri == readers.STDIN else readers.input_signature(uri) for uri in inputs}
+        files = {name: InputFile(name, spool if uri == readers.STDIN else uri) for uri, name in names.items()}
         manifest = _Ingestion(config, files, options, sizes).run(signatures)
     finally:
         storage.remove(spool)

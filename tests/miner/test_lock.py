@@ -1,5 +1,6 @@
 """Two runs in one directory exclude each other, a dead run holds no lock, and the lock shows its owner and the owner's progress."""
 
+import json
 import logging
 import signal
 import subprocess
@@ -94,7 +95,7 @@ def test_a_reused_pid_holds_nothing(folder: str) -> None:
     owner = leave_lock(folder)
     assert owner.is_alive
     storage.remove(storage.join(folder, locks_in(folder)[0]))
-    leave_lock(folder, born=owner.born - 100)
+    leave_lock(folder, ticks="1")
     with lock.hold(folder):
         pass
 
@@ -107,10 +108,65 @@ def test_an_incomplete_lock_file_holds_nothing(content: bytes, folder: str) -> N
         assert locks_in(folder) == [f"{lock.PREFIX}00008.json"]
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"pid": -1},
+        {"pid": 2**80},
+        {"pid": "many"},
+        {"started": 1e300},
+        {"stages": {"a": 1}},
+        {"stages": [1]},
+        {"command": None},
+        {"beat": "then"},
+        {"host": {"a": []}},
+    ],
+)
+def test_an_odd_lock_file_never_ends_in_a_traceback(changes: dict[str, object], folder: str) -> None:
+    owner = leave_lock(folder, born=0.0, ticks="0")
+    path = Path(folder) / f"{lock.PREFIX}00001.json"
+    path.write_text(json.dumps({**asdict(owner), **changes}))
+    with lock.hold(folder):
+        pass
+
+
+@pytest.mark.parametrize("name", [f"{lock.PREFIX}x.json", f"{lock.PREFIX}.json", f"{lock.PREFIX}-1.json"])
+def test_a_file_that_is_named_like_a_lock_is_not_one(name: str, folder: str) -> None:
+    Path(folder).mkdir()
+    (Path(folder) / name).write_text("{}")
+    with lock.hold(folder):
+        assert lock.read_owner(folder) is not None
+    assert storage.names_in(folder) == [name]
+
+
+def test_a_living_run_keeps_its_lock_when_the_clock_is_set(folder: str, other_process: subprocess.Popen[str]) -> None:
+    """The start time that is derived from the clock moves with it."""
+    owner = read_owner(folder)
+    assert owner.pid == other_process.pid
+    write_lock(storage.join(folder, locks_in(folder)[0]), replace(owner, born=owner.born - 3600))
+    with pytest.raises(StorageError, match="held by"), lock.hold(folder):
+        pass
+
+
+def test_a_run_in_another_container_keeps_its_lock(folder: str) -> None:
+    """Its process id is that of no process or of another one here."""
+    leave_lock(folder, pid=2**22 + 1, system="the same boot pid:[1]", beat=time.time() - 5)
+    with pytest.raises(StorageError, match="held by"), lock.hold(folder):
+        pass
+
+
+def test_locks_hide_credentials(monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+    secrets = ["https://user:pa55@host/a", "--", "--s3_secret_access_key=abc", "--api-token", "def", "--output", "shown"]
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/miner", "embed", *secrets])
+    with lock.hold(folder):
+        expected = "miner embed https://host/a -- '--s3_secret_access_key=***' --api-token '***' --output shown"
+        assert read_owner(folder).command == expected
+
+
 @pytest.mark.parametrize("has_dead_owner", [False, True], ids=["a new directory", "the directory of a dead run"])
 def test_one_of_many_concurrent_runs_gets_the_lock(has_dead_owner: bool, folder: str) -> None:
     if has_dead_owner:
-        leave_lock(folder, born=0.0)
+        leave_lock(folder, ticks="1")
     start, all_refused, winners, errors = threading.Barrier(16), threading.Event(), [], []
 
     def attempt() -> None:
@@ -142,6 +198,11 @@ class TestRemoteRuns:
             pytest.raises(StorageError, match=r"on far\.example, .*last heartbeat 30 s ago\); .* `kill \d+` on far\.example"),
             lock.hold(folder),
         ):
+            pass
+
+    def test_a_heartbeat_in_the_future_does_not(self, folder: str) -> None:
+        leave_lock(folder, host="far.example", beat=time.time() + 3600)
+        with lock.hold(folder, heartbeat_seconds=0.1):
             pass
 
     def test_an_old_heartbeat_does_not(self, folder: str) -> None:

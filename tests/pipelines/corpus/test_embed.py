@@ -199,6 +199,7 @@ def changed_encoder(folder: Path, toy_encoder: Path) -> Path:
     shutil.copytree(toy_encoder, folder)
     path = folder / "vectors.safetensors"
     path.write_bytes(path.read_bytes()[:-2] + b"\x00\x3c")
+    (folder / "checksums.json").unlink()
     return folder
 
 
@@ -230,6 +231,18 @@ def test_another_encoder_keeps_the_sentences(text: Path, tmp_path: Path, toy_enc
     shutil.rmtree(out / "embeddings")  # the remedy of the error message
     other = run(text, out, changed_encoder(tmp_path / "other", toy_encoder))
     assert rewritten_shards(out, before) == {f"embeddings/{shard.name}" for shard in other.shards}
+
+
+def test_credentials_of_inputs_are_not_recorded(tmp_path: Path, toy_encoder: Path) -> None:
+    fs, path = storage.filesystem("memory://user:pa55@host/texts/a.txt")
+    fs.pipe_file(path, TEXT.encode())
+    config = EmbedConfig.check(inputs=["memory://user:pa55@host/texts/a.txt"], output=str(tmp_path / "out"), encoder=str(toy_encoder))
+    embed.run(config)
+    manifest = stages.read_manifest(str(tmp_path / "out" / "sentences"))
+    assert list(manifest.inputs) == ["memory://host/texts/a.txt"]
+    sources = storage.read_table(str(tmp_path / "out" / "sentences" / manifest.shards[0].name))["source"].to_pylist()
+    assert set(sources) <= {"memory://host/texts/a.txt"}
+    assert [path for path in (tmp_path / "out").rglob("*") if path.is_file() and b"pa55" in path.read_bytes()] == []
 
 
 class BrokenEncoder:
