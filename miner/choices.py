@@ -19,14 +19,15 @@ class Margin:
 
     score: Operands  # (similarity, mean) -> margin
     default_threshold: float
+    late_threshold: float  # of the blended margin, if candidates are rescored
 
 
 # The thresholds are chosen for the built-in encoder by benchmarks/threshold.py. Encoders whose similarities are close together
 # need lower ones: CRISS uses a ratio of 1.06 (Tran et al. 2020, section 4). `miner.encoders.default_threshold` warns.
 MARGINS = {
-    "ratio": Margin(lambda similarity, mean: similarity / mean, 1.2),
-    "distance": Margin(lambda similarity, mean: similarity - mean, 0.09),
-    "absolute": Margin(lambda similarity, mean: similarity, 0.46),  # noqa: ARG005  # all margins have one signature
+    "ratio": Margin(lambda similarity, mean: similarity / mean, 1.17, 1.15),
+    "distance": Margin(lambda similarity, mean: similarity - mean, 0.065, 0.055),
+    "absolute": Margin(lambda similarity, mean: similarity, 0.48, 0.42),  # noqa: ARG005  # all margins have one signature
 }
 
 
@@ -81,12 +82,16 @@ RETRIEVALS = {
 
 AUTO, EXACT, FAISS = "auto", "exact", "faiss"
 ENGINES = (AUTO, EXACT, FAISS)
+NONE, LATE = "none", "late"
+RESCORINGS = (AUTO, NONE, LATE)
 
 if TYPE_CHECKING:  # a type checker cannot evaluate a computed Literal
     MarginName: TypeAlias = str
     RetrievalName: TypeAlias = str
     EngineName: TypeAlias = str
+    RescoreName: TypeAlias = str
 else:
     MarginName = Literal[tuple(MARGINS)]
     RetrievalName = Literal[tuple(RETRIEVALS)]
     EngineName = Literal[ENGINES]
+    RescoreName = Literal[RESCORINGS]

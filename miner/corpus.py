@@ -107,15 +107,19 @@ class Corpus:
         With `spans` (see `Corpus.spans`), repeated calls need not read the footers of all shards again.
         """
         unique_ids = np.unique(ids)
+        lookup = self.find_present(unique_ids, spans)
+        if len(lookup.ids) != len(unique_ids):
+            raise self._missing(np.setdiff1d(unique_ids, lookup.ids)[0])
+        return lookup
+
+    def find_present(self, unique_ids: Ids, spans: Mapping[str, Span] | None = None) -> "SentenceLookup":
+        """Load the sentences with these ids, ascending and each once, that the corpus has."""
         spans = self.spans() if spans is None else spans
         names = [name for name, (first, last) in spans.items() if len(unique_ids) and first <= unique_ids[-1] and unique_ids[0] <= last]
         tables = [SENTENCES_TABLE.empty_table(), *(self._filter_shard(name, unique_ids) for name in names)]
         table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
         order = np.argsort(table["id"].to_numpy())
-        loaded_ids = table["id"].to_numpy()[order]
-        if len(loaded_ids) != len(unique_ids):
-            raise self._missing(np.setdiff1d(unique_ids, loaded_ids)[0])
-        return SentenceLookup(loaded_ids, order, table)
+        return SentenceLookup(table["id"].to_numpy()[order], order, table)
 
     def _filter_shard(self, name: str, sorted_ids: Ids) -> pa.Table:
         tables = [group.filter(pa.array(_contains(sorted_ids, group["id"].to_numpy()))) for group in self.sentences(name)]

@@ -116,6 +116,14 @@ class CorpusDetails(TypedDict):
     key: str
 
 
+class CandidatesConfig(TypedDict, total=False):
+    """The config of candidates; empty where they were not rescored."""
+
+    k: int
+    rescore: str
+    rescore_candidates: int
+
+
 class CandidatesDetails(TypedDict, total=False):
     """The details of candidates; empty where they were not mined by `miner mine`."""
 
@@ -145,6 +153,7 @@ SCHEMAS: dict[tuple[str, str], Any] = {
     ("embeddings", "config"): EmbeddingsConfig,
     ("embeddings", "details"): SkippedDetails,
     ("index", "details"): IndexDetails,
+    ("candidates", "config"): CandidatesConfig,
     ("candidates", "details"): CandidatesDetails,
     ("mine", "config"): MinedConfig,
     ("mine", "details"): MinedDetails,
@@ -185,6 +194,15 @@ def write_manifest(folder: str, manifest: Manifest) -> None:
 def is_plain_name(name: str) -> bool:
     """Whether a name is that of a file in a directory, not a path out of it."""
     return re.fullmatch(r"[\w-][\w.-]*", name) is not None
+
+
+def recorded_config(folder: str) -> Mapping[str, Any] | None:
+    """Return the settings of a stage that is complete or was started; None if there is none."""
+    for name in (MANIFEST, STARTED):
+        uri = storage.join(folder, name)
+        if storage.exists(uri):
+            return records.read(uri, StartedStage, DELETE_FOLDER).config
+    return None
 
 
 class Stage:

@@ -36,6 +36,15 @@ CANDIDATES = pa.schema(
     ]
 )
 
+RESCORED_CANDIDATES = pa.schema(  # with late interaction, see `miner.mining.late_interaction`
+    [
+        *CANDIDATES,
+        pa.field("late_similarity", pa.float64(), nullable=False),
+        pa.field("source_late_mean", pa.float64(), nullable=False),  # of the k largest among the neighbours of the source
+        pa.field("target_late_mean", pa.float64(), nullable=False),
+    ]
+)
+
 BITEXT = pa.schema(
     [
         pa.field("source_id", pa.int64(), nullable=False),

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from miner import encoders
 from miner.api.embedding import named
+from miner.api.rescoring import InMemoryRescoring, choose_rescoring, num_neighbours
 from miner.api.results import TableResult
 from miner.api.settings import InMemoryMining, MiningOptions
 from miner.api.sides import OpenSide, Side, SideOpener, check_encoders
@@ -20,6 +21,7 @@ from miner.errors import ConfigError
 from miner.filters import hubs, language
 from miner.filters.candidates import PairFilter, no_dropped
 from miner.mining.candidates import Candidates, ScoredPairs, join_neighbours, score
+from miner.mining.late_scores import TokenSides, rescore
 from miner.mining.matching import match, rank
 from miner.mining.writers import pairs_from_arrow, pairs_to_arrow, sort_best_first
 from miner.search import exact
@@ -76,10 +78,12 @@ def mine(source: Side, target: Side, encoder: str | Encoder = encoders.BUILTIN, 
     opener = SideOpener(encoder, settings, settings.sentence_filters.bounds())
     sides = opener.open(source, SIDES[0]), opener.open(target, SIDES[1])
     check_encoders(*sides)
-    threshold = default_threshold.resolve(settings, settings.threshold, sides[0].fingerprint)
+    rescoring = choose_rescoring(sides, encoder, settings)
+    default_threshold.warn(settings, settings.threshold, sides[0].fingerprint, rescoring is not None)
+    threshold = default_threshold.find(settings, rescoring is not None) if settings.threshold is None else settings.threshold
     threshold = None if threshold in (None, -np.inf) else float(threshold)
-    selection = _CandidateSelection(sides, settings, -np.inf if threshold is None else threshold)
-    ranked, dropped, counts = selection.rank(search(sides, settings.k, settings.device))
+    selection = _CandidateSelection(sides, settings, -np.inf if threshold is None else threshold, num_neighbours(rescoring, settings))
+    ranked, dropped, counts = selection.rank(search(sides, settings, rescoring))
     pairs = match(ranked, settings.retrieval)
     for side in sides:
         counts |= {reason: counts.get(reason, 0) + count for reason, count in side.dropped.items()}
@@ -87,11 +91,16 @@ def mine(source: Side, target: Side, encoder: str | Encoder = encoders.BUILTIN, 
     return Bitext(selection.table(pairs), threshold, unique, counts, dropped.select(DROPPED_COLUMNS) if settings.keep_dropped else None)
 
 
-def search(sides: tuple[OpenSide, OpenSide], k: int, device: str) -> Candidates:
+def search(sides: tuple[OpenSide, OpenSide], settings: InMemoryMining, rescoring: InMemoryRescoring | None) -> Candidates:
     """Return the candidates of both sides."""
-    options = exact.SearchOptions(str(choose_device(device)))
-    forward, backward = exact.search_block(sides[0].block, sides[1].block, k, options)
-    return join_neighbours(sides[0].ids, sides[1].ids, forward, backward)
+    options = exact.SearchOptions(str(choose_device(settings.device)))
+    ids = sides[0].ids, sides[1].ids
+    neighbours = exact.search_block(sides[0].block, sides[1].block, num_neighbours(rescoring, settings), options)
+    candidates = join_neighbours(*ids, *neighbours, settings.k)
+    if rescoring is None:
+        return candidates
+    source, target = (rescoring.tokens(role, side.texts or ()) for role, side in zip(SIDES, sides, strict=True))
+    return rescore(candidates, *ids, TokenSides(source, target, settings.rescore_candidates), settings.k, rescoring.options())
 
 
 @dataclass(frozen=True)
@@ -101,11 +110,12 @@ class _CandidateSelection:
     sides: tuple[OpenSide, OpenSide]
     settings: InMemoryMining
     threshold: float
+    num_neighbours: int
 
     def rank(self, candidates: Candidates) -> tuple[ScoredPairs, pa.Table, dict[str, int]]:
         """Return the candidates above the threshold that pass the filters, best first; the dropped ones; and their counts by reason."""
         scored = score(candidates, self.settings.margin, self.threshold)
-        pair_filter = PairFilter.of(self.settings, (self.sides[0].lang, self.sides[1].lang), self.settings.k)
+        pair_filter = PairFilter.of(self.settings, (self.sides[0].lang, self.sides[1].lang), self.num_neighbours)
         if pair_filter is None:
             empty = self._add_texts(pairs_to_arrow(scored.take(np.zeros(0, np.intp))))
             return rank(scored), no_dropped(empty), {}

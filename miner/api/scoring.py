@@ -9,14 +9,17 @@ import pyarrow as pa
 
 from miner import encoders
 from miner.api.embedding import named
+from miner.api.rescoring import ROLES, InMemoryRescoring, choose_rescoring, num_neighbours
 from miner.api.results import TableResult
 from miner.api.settings import ScoringOptions, SearchSettings
 from miner.api.sides import OpenSide, Side, SideOpener, check_encoders
 from miner.encoders import Encoder
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import DataError
-from miner.mining.candidates import means_of
-from miner.mining.margin import Floats, margins
+from miner.mining.candidates import NeighbourMeans, means_of
+from miner.mining.late_interaction import late_similarities
+from miner.mining.late_scores import TokensById, neighbour_means
+from miner.mining.margin import Floats, blend, margins
 from miner.search import exact
 from miner.search.exact import pair_similarities
 from miner.search.neighbours import Neighbours, VectorBlock, empty_neighbours
@@ -72,39 +75,80 @@ def score(
             f"{len(sides[0].sentence_of)} sources and {len(sides[1].sentence_of)} targets; row i of one must be the translation of row i"
         )
     check_encoders(*sides)
-    blocks = [side.block for side in sides]
-    for number, background in enumerate((background_source, background_target)):
-        if background is not None:
-            blocks[number] = _merge(sides[number], opener.open(background, ("source", "target")[number]))
-    return _score(sides, _search(sides, blocks, settings), settings.margin)
+    backgrounds = zip(sides, (background_source, background_target), ROLES, strict=True)
+    searched = [_merge(side, None if background is None else opener.open(background, role)) for side, background, role in backgrounds]
+    rescoring = choose_rescoring(sides, encoder, settings)
+    if any(side.texts is None for side in searched):  # a background of vectors
+        rescoring = None
+    neighbours = _search(sides, searched, settings, num_neighbours(rescoring, settings))
+    late = None if rescoring is None else (rescoring, _late_means(sides, searched, neighbours, rescoring))
+    return _score(sides, neighbours, settings, late)
 
 
-def _merge(side: OpenSide, background: OpenSide) -> VectorBlock:
+@dataclass(frozen=True, eq=False)
+class _Searched:
+    """The sentences of a side and of its background."""
+
+    block: VectorBlock
+    texts: Sequence[str] | None
+
+
+def _merge(side: OpenSide, background: OpenSide | None) -> _Searched:
     """Return the sentences of a side and of its background, each once."""
+    if background is None:
+        return _Searched(side.block, side.texts)
     check_encoders(side, background)
     ids, rows = np.unique(np.concatenate([side.ids, background.ids]), return_index=True)
-    return VectorBlock(ids, np.concatenate([side.block.vectors, background.block.vectors])[rows])
+    texts = None if side.texts is None or background.texts is None else [*side.texts, *background.texts]
+    block = VectorBlock(ids, np.concatenate([side.block.vectors, background.block.vectors])[rows])
+    return _Searched(block, None if texts is None else [texts[row] for row in rows])
 
 
-def _search(sides: tuple[OpenSide, OpenSide], blocks: Sequence[VectorBlock], settings: SearchSettings) -> tuple[Neighbours, Neighbours]:
-    """Return the neighbours of each side among the block of the other one."""
+def _search(
+    sides: tuple[OpenSide, OpenSide], searched: Sequence[_Searched], settings: SearchSettings, k: int
+) -> tuple[Neighbours, Neighbours]:
+    """Return the k nearest neighbours of each side among the other one and its background."""
     search = exact.SearchOptions(str(choose_device(settings.device)))
     source, target = (side.block for side in sides)
-    if blocks[0] is source and blocks[1] is target:
-        return exact.search_block(source, target, settings.k, search)
-    nothing = [empty_neighbours(len(block.ids), settings.k) for block in (source, target)]
-    forward = exact.search_forward(source, blocks[1], nothing[0], search)
-    return forward, exact.search_forward(target, blocks[0], nothing[1], search)
+    if searched[0].block is source and searched[1].block is target:
+        return exact.search_block(source, target, k, search)
+    nothing = [empty_neighbours(len(block.ids), k) for block in (source, target)]
+    forward = exact.search_forward(source, searched[1].block, nothing[0], search)
+    return forward, exact.search_forward(target, searched[0].block, nothing[1], search)
 
 
-def _score(sides: tuple[OpenSide, OpenSide], neighbours: tuple[Neighbours, Neighbours], margin: str) -> PairScores:
+def _late_means(
+    sides: tuple[OpenSide, OpenSide], searched: Sequence[_Searched], neighbours: tuple[Neighbours, Neighbours], rescoring: InMemoryRescoring
+) -> list[NeighbourMeans]:
+    """Return the means of late interaction of both sides."""
+    tokens = [TokensById(side.block.ids, rescoring.tokens(role, side.texts or ())) for role, side in zip(ROLES, searched, strict=True)]
+    own = [
+        TokensById(side.ids, tokens_of_side.tokens.take(np.searchsorted(tokens_of_side.ids, side.ids)))
+        for side, tokens_of_side in zip(sides, tokens, strict=True)
+    ]
+    k, options = rescoring.settings.k, rescoring.options()
+    return [neighbour_means(own[number], neighbours[number], tokens[1 - number], k, options) for number in (0, 1)]
+
+
+def _score(
+    sides: tuple[OpenSide, OpenSide],
+    neighbours: tuple[Neighbours, Neighbours],
+    settings: SearchSettings,
+    late: tuple[InMemoryRescoring, list[NeighbourMeans]] | None,
+) -> PairScores:
     """Score row i of both sides, by the neighbours of their sentences."""
     rows = np.stack([side.sentence_of for side in sides])
     is_pair = (rows >= 0).all(axis=0)
     (sources, targets), num_pairs = rows[:, is_pair], rows.shape[1]
     similarities, scores = np.full(num_pairs, np.nan), np.full(num_pairs, np.nan)
     similarities[is_pair] = pair_similarities(sides[0].block.vectors[sources], sides[1].block.vectors[targets])
-    means = [means_of(side.ids, nearest).means for side, nearest in zip(sides, neighbours, strict=True)]
-    scores[is_pair] = margins(margin, similarities[is_pair], means[0][sources], means[1][targets])
+    means = [means_of(side.ids, nearest, settings.k).means for side, nearest in zip(sides, neighbours, strict=True)]
+    scores[is_pair] = margins(settings.margin, similarities[is_pair], means[0][sources], means[1][targets])
+    if late is not None:
+        rescoring, late_means = late
+        source_tokens, target_tokens = (rescoring.tokens(role, side.texts or ()) for role, side in zip(ROLES, sides, strict=True))
+        late_scores = late_similarities(source_tokens, target_tokens, sources, targets, rescoring.options())
+        late_margins = margins(settings.margin, late_scores, late_means[0].means[sources], late_means[1].means[targets])
+        scores[is_pair] = blend(scores[is_pair], late_margins)
     texts = [None if side.texts is None else [side.texts[row] if row >= 0 else None for row in side.sentence_of] for side in sides]
     return PairScores(scores, similarities, None if texts[0] is None or texts[1] is None else (texts[0], texts[1]))

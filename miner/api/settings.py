@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import pydantic
 
 from miner.api.embedding import EncoderOptions
-from miner.choices import MarginName, RetrievalName
-from miner.config.commands import EncoderSettings, MatchSettings, MineConfig, SentenceFilters, TextSettings, Threshold
+from miner.choices import MarginName, RescoreName, RetrievalName
+from miner.config.commands import EncoderSettings, MatchSettings, MineConfig, RescoreSettings, SentenceFilters, TextSettings, Threshold
 
 
-class SearchSettings(EncoderSettings):
+class SearchSettings(EncoderSettings, RescoreSettings):
     """What mining and scoring in memory have in common."""
 
     source_lang: str = MineConfig.model_fields["source_lang"].default
@@ -34,6 +34,8 @@ class ScoringOptions(EncoderOptions, total=False):
     max_chars: int
     k: int
     margin: MarginName
+    rescore: RescoreName
+    rescore_candidates: int
 
 
 class MiningOptions(ScoringOptions, total=False):

@@ -1,7 +1,7 @@
 """The two sides of mining and scoring in memory: sentences or vectors."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -36,6 +36,7 @@ class OpenSide:
     lang: str  # canonical
     fingerprint: str
     dropped: Mapping[str, int]  # reason of a sentence filter -> rows
+    encoder: Encoder | None = None  # if it embedded the side here
 
     @property
     def ids(self) -> Ids:
@@ -77,6 +78,7 @@ class SideOpener:
             lang,
             encoder.fingerprint,
             dropped,
+            encoder,
         )
         return _take(opened, kept)
 
@@ -106,7 +108,7 @@ def _take(side: OpenSide, kept: npt.NDArray[np.bool_]) -> OpenSide:
     new_rows = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)
     texts = [side.texts[int(row)] for row in np.flatnonzero(kept)]
     block = VectorBlock(side.ids[kept], side.block.vectors[kept])
-    return OpenSide(block, texts, side.first_rows[kept], new_rows[side.sentence_of], side.lang, side.fingerprint, side.dropped)
+    return replace(side, block=block, texts=texts, first_rows=side.first_rows[kept], sentence_of=new_rows[side.sentence_of])
 
 
 def _open_vectors(ids: npt.NDArray[Any], vectors: npt.NDArray[Any], lang: str, role: str) -> OpenSide:

@@ -37,6 +37,7 @@ search_options = options.group(
     options.setting(MineConfig, "source_lang", "Language of SOURCE, if it is text.", metavar="CODE"),
     options.setting(MineConfig, "target_lang", "Language of TARGET, if it is text.", metavar="CODE"),
     options.setting(MineConfig, "k", "Neighbours per sentence.", type=int),
+    options.rescore_options,
     options.setting(MineConfig, "engine", "Search engine; auto: the one with the lower estimated time.", type=click.Choice(ENGINES)),
     options.approximate_options,
 )

@@ -11,9 +11,18 @@ from typing import Any, TypeVar
 
 import click
 
+from miner.choices import RESCORINGS
 from miner.cli import console
 from miner.config.base import Settings
-from miner.config.commands import ApproximateSettings, EmbedConfig, EncoderSettings, SentenceSettings, SideColumns, TextSettings
+from miner.config.commands import (
+    ApproximateSettings,
+    EmbedConfig,
+    EncoderSettings,
+    RescoreSettings,
+    SentenceSettings,
+    SideColumns,
+    TextSettings,
+)
 from miner.errors import ConfigError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -75,6 +84,16 @@ collapse_option = setting(
 approximate_options = group(
     setting(ApproximateSettings, "target_recall", "Recall of the nearest neighbours with FAISS.", type=float),
     setting(ApproximateSettings, "memory", "Memory limit for the choice of the FAISS index.", metavar="SIZE"),
+)
+
+rescore_options = group(
+    setting(
+        RescoreSettings,
+        "rescore",
+        "Rescore candidates by late interaction of tokens; auto: with a static encoder, unless the output was mined without.",
+        type=click.Choice(RESCORINGS),
+    ),
+    setting(RescoreSettings, "rescore_candidates", "Candidates per sentence if they are rescored, at least --k.", type=int),
 )
 
 config_argument = click.argument("config", metavar="CONFIG")

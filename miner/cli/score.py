@@ -19,6 +19,7 @@ from miner.config.commands import DecideSettings, MineConfig, ScoreConfig
 @options.setting(MineConfig, "source_lang", "Language of SOURCE.", metavar="CODE")
 @options.setting(MineConfig, "target_lang", "Language of TARGET.", metavar="CODE")
 @options.setting(MineConfig, "k", "Neighbours per sentence.", type=int)
+@options.rescore_options
 @options.setting(DecideSettings, "margin", "Score of a pair.", type=click.Choice(list(MARGINS)))
 @options.encoder_options
 @options.reading_options

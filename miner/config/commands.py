@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import pydantic
 from pydantic_core import PydanticCustomError
 
-from miner.choices import EngineName, MarginName, RetrievalName
+from miner.choices import EngineName, MarginName, RescoreName, RetrievalName
 from miner.config.base import Settings
 
 
@@ -169,6 +169,13 @@ class MatchSettings(Settings):
     keep_dropped: bool = False  # also write what the filters drop, with the reason
 
 
+class RescoreSettings(Settings):
+    """Whether candidates are rescored by late interaction; see docs/mining.md."""
+
+    rescore: RescoreName = "auto"  # auto: where the encoder is static and the output was not mined without it
+    rescore_candidates: int = pydantic.Field(8, ge=1, le=1024)  # neighbours on each side that are candidates, at least k
+
+
 class DecideSettings(MatchSettings):
     """Which candidates become pairs."""
 
@@ -179,7 +186,7 @@ class DecideSettings(MatchSettings):
     planted: str | None = None  # file of known pairs to plant for threshold `auto`: source <tab> target
 
 
-class MineConfig(SideColumns, EncoderSettings, EngineSettings, SentenceSettings, DecideSettings):
+class MineConfig(SideColumns, EncoderSettings, EngineSettings, SentenceSettings, RescoreSettings, DecideSettings):
     """`miner mine`: mine pairs of two sides. A side is text, which is embedded under the output, or an embeddings or index directory."""
 
     source: str
@@ -195,7 +202,7 @@ class FromCandidatesConfig(EncoderSettings, DecideSettings):
     output: str
 
 
-class ScoreConfig(SideColumns, EncoderSettings):
+class ScoreConfig(SideColumns, EncoderSettings, RescoreSettings):
     """`miner score`: compute the margins of the line pairs of a bitext."""
 
     source: str

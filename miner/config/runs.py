@@ -8,7 +8,7 @@ import pydantic
 from pydantic_core import PydanticCustomError
 
 from miner.config.base import Settings
-from miner.config.commands import EncoderSettings, EngineSettings, MatchSettings, SentenceSettings, TextSettings, Threshold
+from miner.config.commands import EncoderSettings, EngineSettings, MatchSettings, RescoreSettings, SentenceSettings, TextSettings, Threshold
 from miner.config.planning import PlanSettings
 from miner.errors import ConfigError
 
@@ -57,7 +57,7 @@ class RunnerSettings(Settings):
 Pair = tuple[str, str]  # names of corpora: source, target
 
 
-class RunConfig(TextSettings, EncoderSettings, EngineSettings, SentenceSettings, MatchSettings):
+class RunConfig(TextSettings, EncoderSettings, EngineSettings, SentenceSettings, RescoreSettings, MatchSettings):
     """`miner run`: embed every corpus once, and mine pairs of corpora."""
 
     output: str

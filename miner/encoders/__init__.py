@@ -9,7 +9,7 @@ from miner.config.commands import EncoderSettings
 from miner.encoders.base import Encoder
 from miner.errors import ConfigError, ModelError
 
-__all__ = ["ENCODERS", "Encoder", "choose_side", "find_folder", "load_encoder"]
+__all__ = ["ENCODERS", "STATIC", "Encoder", "choose_side", "find_folder", "find_kind", "load_encoder"]
 
 BUILTIN = "builtin"
 
@@ -36,9 +36,9 @@ def _load_pair(folder: str, settings: EncoderSettings) -> Encoder:
 
 
 # Kinds of encoder, by the `kind` in miner.json; folders without miner.json, and hub ids, are transformers.
-PAIR, TRANSFORMER = "pair", "transformer"
+PAIR, STATIC, TRANSFORMER = "pair", "static", "transformer"
 ENCODERS: dict[str, Callable[[str, EncoderSettings], Encoder]] = {
-    "static": _load_static,
+    STATIC: _load_static,
     TRANSFORMER: _load_transformer,
     PAIR: _load_pair,
 }
@@ -50,7 +50,7 @@ def load_encoder(name: str, settings: EncoderSettings | None = None) -> Encoder:
     Raise ModelError where it is missing or damaged, ConfigError where the settings do not fit it.
     """
     settings = settings or EncoderSettings()
-    kind = _find_kind(name)
+    kind = find_kind(name)
     if settings.side is not None and kind != PAIR:
         raise ConfigError(f"--side {settings.side}: {name} is one encoder for all texts; remove the option")
     folder = _local_folder(name)
@@ -66,7 +66,7 @@ def choose_side(settings: EncoderSettings, lang: str, default: str | None = None
 
     That is the side that was trained for the language, else `default`. Raise ConfigError where there is neither.
     """
-    if settings.side is not None or _find_kind(settings.encoder) != PAIR:
+    if settings.side is not None or find_kind(settings.encoder) != PAIR:
         return settings
     from miner.encoders import pair
 
@@ -74,7 +74,7 @@ def choose_side(settings: EncoderSettings, lang: str, default: str | None = None
     return settings.model_copy(update={"side": pair.read(folder).choose_side(lang, default)})
 
 
-def _find_kind(name: str) -> str:
+def find_kind(name: str) -> str:
     """Return the kind of an encoder; raise ModelError where its folder records none of ENCODERS."""
     folder = _local_folder(name)
     if folder is None or not (folder / "miner.json").exists():

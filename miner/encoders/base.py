@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from miner.encoders.model_folder import ModelRecipe
+    from miner.encoders.token_vectors import TokenVectors
 
 
 def check_texts(texts: Sequence[str]) -> None:
@@ -58,6 +59,17 @@ class CountsTokens(Protocol):
     """An encoder that counts the tokens it encodes."""
 
     tally: EncodeCounts
+
+
+@runtime_checkable
+class TokenEncoder(Protocol):
+    """An encoder that also has a vector for each token of a text, by which candidates can be rescored."""
+
+    rescores_by_default: bool  # whether `--rescore auto` does so: where it costs little
+
+    def token_vectors(self, texts: Sequence[str]) -> TokenVectors:
+        """Return the token vectors of n texts."""
+        ...
 
 
 @runtime_checkable

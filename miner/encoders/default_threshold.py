@@ -13,18 +13,16 @@ RATIO_REMEDY = f"{REMEDY}, or set 1.06, as CRISS"
 logger = logging.getLogger(__name__)
 
 
-def find(settings: MatchSettings) -> float | None:
+def find(settings: MatchSettings, is_rescored: bool) -> float | None:
     """Return the default threshold of the margin, None if the retrieval has no threshold unless one is given."""
+    margin = MARGINS[settings.margin]
     uses_default = RETRIEVALS[settings.retrieval].uses_default_threshold
-    return MARGINS[settings.margin].default_threshold if uses_default else None
+    return (margin.late_threshold if is_rescored else margin.default_threshold) if uses_default else None
 
 
-def resolve(settings: MatchSettings, threshold: float | Literal["auto"] | None, fingerprint: str) -> float | Literal["auto"] | None:
-    """Return the threshold, or the default one if it is None; then warn if the fingerprint is not that of the built-in encoder."""
-    if threshold is not None:
-        return threshold
-    default = find(settings)
+def warn(settings: MatchSettings, threshold: float | Literal["auto"] | None, fingerprint: str, is_rescored: bool) -> None:
+    """Warn if there is no threshold, so that the default is used, and the fingerprint is not that of the built-in encoder."""
+    default = find(settings, is_rescored) if threshold is None else None
     if default is not None and fingerprint != load_encoder(BUILTIN).fingerprint:
         remedy = RATIO_REMEDY if settings.margin == "ratio" else REMEDY
         logger.warning("the default threshold %g was chosen for the built-in encoder, not for %s; %s", default, fingerprint, remedy)
-    return default

@@ -4,12 +4,12 @@ A folder has three files: `miner.json` (kind, format, dim), `vectors.safetensors
 and `sentencepiece.model`. Nothing is pickled.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ import xxhash
 
 from miner import checksums, storage
 from miner.encoders.base import EncodeCounts, check_texts
+from miner.encoders.token_vectors import TokenTable, TokenVectors
 from miner.encoders.word_cache import MAX_CACHED_WORDS, PieceIds, WordCache
 from miner.errors import ModelError
 
@@ -28,6 +29,7 @@ PIECES = "sentencepiece.model"
 DAMAGED = "download or train the encoder again"  # remedy
 
 Floats = npt.NDArray[np.float32]
+Result = TypeVar("Result")
 
 MAX_SLICE_TEXTS = 1 << 15  # per thread and call: larger slices repeat more of their words
 SUMMED_TEXTS = 4096  # per sparse product: 4 MB at dimension 256, which fits the cache
@@ -36,6 +38,8 @@ SPACE = "\u2581"  # SentencePiece's symbol for a space
 
 class StaticEncoder:
     """Encode with a folder of piece vectors, which is read on first use, in one thread per core."""
+
+    rescores_by_default = True
 
     def __init__(self, folder: str | Path, max_cached_words: int = MAX_CACHED_WORDS) -> None:
         self.folder = Path(folder)
@@ -118,19 +122,40 @@ class StaticEncoder:
     def encode(self, texts: Sequence[str]) -> Floats:
         """n texts -> (n, dim) float32 unit rows; a zero row for a text without a known piece."""
         check_texts(texts)
-        texts, vectors, cores = list(texts), self.vectors, storage.available_cores()
-        result = np.empty((len(texts), self.dim), dtype=np.float32)
-        size = max(1, min(MAX_SLICE_TEXTS, ceil(len(texts) / cores)))
+        vectors, result = self.vectors, np.empty((len(texts), self.dim), dtype=np.float32)
 
-        def encode_slice(start: int) -> int:
-            rows = slice(start, start + size)
-            pieces = self.split_texts(texts[rows])
+        def encode_slice(rows: slice, pieces: PieceIds) -> int:
             write_unit_sums(vectors, pieces, result[rows])
             return len(pieces.ids)
 
-        with ThreadPoolExecutor(cores) as pool:
-            self.tally.tokens += sum(pool.map(encode_slice, range(0, len(texts), size)))
+        self.tally.tokens += sum(self._map_slices(encode_slice, list(texts)))
         return result
+
+    @cached_property
+    def token_table(self) -> TokenTable:
+        """The vectors of all pieces, as integers."""
+        return TokenTable.of(self.vectors)
+
+    def token_vectors(self, texts: Sequence[str]) -> TokenVectors:
+        """Return the vectors of the pieces of n texts; those of unknown pieces are left out."""
+        table = self.token_table
+
+        def weight_slice(rows: slice, pieces: PieceIds) -> TokenVectors:  # noqa: ARG001
+            return TokenVectors.of(table, pieces.ids, pieces.bounds)
+
+        return TokenVectors.concat(table, self._map_slices(weight_slice, list(texts)))
+
+    def _map_slices(self, function: Callable[[slice, PieceIds], Result], texts: list[str]) -> list[Result]:
+        """Call a function with the rows and pieces of slices of n texts, in one thread per core."""
+        cores = storage.available_cores()
+        size = max(1, min(MAX_SLICE_TEXTS, ceil(len(texts) / cores)))
+        slices = [slice(start, start + size) for start in range(0, len(texts), size)]
+
+        def map_slice(rows: slice) -> Result:
+            return function(rows, self.split_texts(texts[rows]))
+
+        with ThreadPoolExecutor(cores) as pool:
+            return list(pool.map(map_slice, slices))
 
     def split_texts(self, texts: list[str]) -> PieceIds:
         """Split n texts into pieces."""

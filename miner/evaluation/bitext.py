@@ -21,6 +21,7 @@ from miner.evaluation.scores import Floats, percent
 from miner.filters import BLOCK_ROWS, hubs, language
 from miner.filters.pairs import PAIR_FILTERS, PairTexts, apply_pair_filters
 from miner.mining.writers import PARQUET
+from miner.stages import Manifest
 from miner.text.near_duplicates import skeleton_keys
 
 Ids = npt.NDArray[np.int64]
@@ -38,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class HubCounts:
-    """In how many candidates each sentence of either side occurs, whatever the margin; and the k of the search."""
+    """In how many candidates each sentence of either side occurs, whatever the margin; and the neighbours of each that are candidates."""
 
     sides: Mapping[str, hubs.OccurrenceCounts]
     k: int
@@ -145,7 +146,12 @@ def read_hub_counts(folder: str) -> HubCounts | None:
     manifest = stages.read_manifest(candidates, CANDIDATES)
     tables = [storage.read_table(storage.join(candidates, shard.name), [f"{side}_id" for side in SIDES]) for shard in manifest.shards]
     ids = {side: np.concatenate([table[f"{side}_id"].to_numpy() for table in tables]) for side in SIDES}
-    return HubCounts({side: hubs.count_occurrences(ids[side]) for side in SIDES}, int(manifest.details["k"]))
+    return HubCounts({side: hubs.count_occurrences(ids[side]) for side in SIDES}, num_neighbours(manifest))
+
+
+def num_neighbours(candidates: Manifest) -> int:
+    """Return the number of neighbours of each sentence that are candidates."""
+    return max(int(candidates.details["k"]), int(candidates.config.get("rescore_candidates", 0)))
 
 
 def _batches(uri: str, batch_rows: int = BLOCK_ROWS) -> Iterator[pa.Table]:

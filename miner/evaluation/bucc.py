@@ -22,9 +22,10 @@ from miner.datasets.registry import get_layout
 from miner.datasets.release import ReleaseFile, expand_archives, list_files, read_lines
 from miner.encoders import Encoder
 from miner.errors import DataError
-from miner.evaluation.inputs import TextPart, encode_parts
+from miner.evaluation.inputs import TextPart, encode_parts, encode_tokens
 from miner.evaluation.scores import Floats, Items, Score, f1, percent, table
 from miner.evaluation.tasks import BuccTask
+from miner.mining.candidates import ScoredPairs
 from miner.mining.in_memory import mine_vectors
 from miner.mining.precision_recall import Bools, Curve, curve
 from miner.text.normalise import clean_all
@@ -135,30 +136,41 @@ class SamplePairResult:
         return _cells(self.sample.best_threshold(), self.figures())
 
 
+PairResults = Mapping[str, BuccPairResult | SamplePairResult]  # by language pair
+
+
 @dataclass(frozen=True, eq=False)
 class BuccResult:
     """The result of `miner eval bucc`."""
 
     protocol: str
-    pairs: Mapping[str, BuccPairResult | SamplePairResult]  # by language pair
-
-    @property
-    def _score(self) -> Score:
-        return Score({name: result.items for name, result in self.pairs.items()}, f1)
+    pairs: PairResults  # by margin
+    late_pairs: PairResults  # by margin blended with late interaction; empty if candidates were not rescored
 
     def scores(self) -> dict[str, Score]:
-        return {"F1" if self.protocol == "test" else "F1, sample protocol": self._score}
+        name = "F1" if self.protocol == "test" else "F1, sample protocol"
+        late = {f"{name}, late": _score(self.late_pairs)} if self.late_pairs else {}
+        return {name: _score(self.pairs), **late}
 
     def figures(self) -> dict[str, Any]:
         pairs = {name: result.figures() for name, result in self.pairs.items()}
-        return {"protocol": self.protocol, "pairs": pairs, "mean": {"f1": self._score.value}}
+        for name, result in self.late_pairs.items():
+            pairs[name]["late"] = result.figures()
+        mean = {key: score.value for key, score in zip(("f1", "late"), self.scores().values(), strict=False)}
+        return {"protocol": self.protocol, "pairs": pairs, "mean": mean}
 
     def summary(self) -> str:
-        rows = {name: result.cells() for name, result in self.pairs.items()}
         heads = next(iter(self.pairs.values())).HEADS
-        if len(rows) > 1:
-            rows["mean"] = ["", "", "", percent(self._score.value), *([""] * (len(heads) - 4))]
+        rows: dict[str, Sequence[str]] = {}
+        for suffix, pairs in (("", self.pairs), (", late", self.late_pairs)):
+            rows |= {f"{name}{suffix}": result.cells() for name, result in pairs.items()}
+            if len(pairs) > 1:
+                rows[f"mean{suffix}"] = ["", "", "", percent(_score(pairs).value), *([""] * (len(heads) - 4))]
         return table(heads, rows)
+
+
+def _score(pairs: PairResults) -> Score:
+    return Score({name: result.items for name, result in pairs.items()}, f1)
 
 
 def _accepted_figures(items: Items) -> dict[str, Any]:
@@ -174,22 +186,31 @@ def _cells(threshold: float, figures: Mapping[str, Any]) -> list[str]:
 
 def evaluate(encoder: Encoder, task: BuccTask) -> BuccResult:
     """Mine files in the layout of BUCC. Raise DataError for missing or malformed files."""
-    results: dict[str, BuccPairResult | SamplePairResult] = {}
+    results: tuple[dict[str, BuccPairResult | SamplePairResult], ...] = {}, {}
     for name, files in find_files(task.data, PROTOCOL_SPLITS[task.protocol]).items():
-        mined = [mine(encoder, read_split(split_files), task, name.split("-")) for split_files in files.values()]
-        items = mined[-1].items(mined[0].best_threshold())  # the first split tunes the threshold, the last is scored
-        results[name] = SamplePairResult(mined[0], items) if len(mined) == 1 else BuccPairResult(mined[0], mined[1], items)
-    return BuccResult(task.protocol, results)
+        splits = [mine(encoder, read_split(split_files), task, name.split("-")) for split_files in files.values()]
+        for by_pair, mined in zip(results, zip(*splits, strict=True), strict=False):
+            items = mined[-1].items(mined[0].best_threshold())  # the first split tunes the threshold, the last is scored
+            by_pair[name] = SamplePairResult(mined[0], items) if len(mined) == 1 else BuccPairResult(mined[0], mined[1], items)
+    return BuccResult(task.protocol, *results)
 
 
-def mine(encoder: Encoder, split: BuccSplit, task: BuccTask, langs: Sequence[str]) -> MinedSplit:
-    """Mine one-to-one pairs by margin from the k nearest neighbours of both directions, as retrieval `max` does.
+def mine(encoder: Encoder, split: BuccSplit, task: BuccTask, langs: Sequence[str]) -> list[MinedSplit]:
+    """Mine one-to-one pairs by margin from the nearest neighbours of both directions, as retrieval `max` does.
 
-    Equal texts are mined as one sentence. If several ids share a text, its pairs are left out, as no id can be preferred.
+    Where candidates can be rescored, mine also by margin blended with late interaction. Equal texts are mined as one sentence. If
+    several ids share a text, its pairs are left out, as no id can be preferred.
     """
     ids_by_text = [_unique_ids(side) for side in (split.source, split.target)]
-    vectors = encode_parts(encoder, [TextPart(list(texts), lang) for texts, lang in zip(ids_by_text, langs, strict=True)])
-    matches = mine_vectors(vectors[0], vectors[1], task.k, task.margin)
+    parts = [TextPart(list(texts), lang) for texts, lang in zip(ids_by_text, langs, strict=True)]
+    vectors, tokens = encode_parts(encoder, parts), encode_tokens(encoder, parts[0], parts[1], task)
+    scorings = [None] if tokens is None else [None, tokens]
+    mined = [mine_vectors(vectors[0], vectors[1], task.k, task.margin, scoring) for scoring in scorings]
+    return [_to_ids(matches, ids_by_text, split) for matches in mined]
+
+
+def _to_ids(matches: ScoredPairs, ids_by_text: Sequence[dict[str, str | None]], split: BuccSplit) -> MinedSplit:
+    """Return pairs of texts as pairs of ids."""
     source_ids, target_ids = (list(texts.values()) for texts in ids_by_text)
     pairs: list[Pair] = []
     kept_rows = []

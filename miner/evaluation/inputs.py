@@ -9,12 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from miner.choices import LATE, NONE
 from miner.config.commands import TextSettings
 from miner.config.datasets import DatasetFiles
 from miner.encoders import Encoder
+from miner.encoders.base import TokenEncoder
 from miner.encoders.pair import SOURCE, TARGET, PairEncoder
-from miner.errors import DataError
-from miner.evaluation.task_base import AlignedTask
+from miner.encoders.token_vectors import TokenVectors
+from miner.errors import ConfigError, DataError
+from miner.evaluation.task_base import AlignedTask, RescoredTask
+from miner.mining.late_scores import TokenSides
 from miner.progress import Progress, report_progress
 from miner.text.formats import read_values
 from miner.text.normalise import clean_all
@@ -136,6 +140,23 @@ def encode_parts(encoder: Encoder, parts: Sequence[TextPart], dtype: type[np.flo
         for number, part_rows in zip(numbers, np.split(rows, bounds), strict=True):
             vectors[number] = part_rows
     return vectors
+
+
+def encode_tokens(encoder: Encoder, source: TextPart, target: TextPart, task: RescoredTask) -> TokenSides | None:
+    """Return the tokens of both sides, None if the task does not rescore. Raise ConfigError if it has to, and the encoder cannot."""
+    if task.rescore == NONE:
+        return None
+    sides: list[TokenVectors] = []
+    for part in (source, target):
+        side = encoder.side(encoder.pair.choose_side(part.lang, part.side)) if isinstance(encoder, PairEncoder) else encoder
+        if not isinstance(side, TokenEncoder):
+            if task.rescore == LATE:
+                raise ConfigError(f"--rescore {LATE}: this encoder has no token vectors; give --rescore {NONE}")
+            return None
+        if task.rescore != LATE and not side.rescores_by_default:
+            return None
+        sides.append(side.token_vectors(part.texts))
+    return TokenSides(sides[0], sides[1], task.rescore_candidates)
 
 
 def encode(encoder: Encoder, texts: Sequence[str], dtype: type[np.floating[Any]] = np.float16) -> npt.NDArray[Any]:

@@ -8,11 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.encoders import Encoder
-from miner.evaluation.inputs import encode_aligned, read_aligned
+from miner.encoders.pair import SOURCE, TARGET
+from miner.evaluation.inputs import TextPart, encode_aligned, encode_tokens, read_aligned
 from miner.evaluation.scores import Floats, Score, mean, percent, table
 from miner.evaluation.tasks import RetrievalTask
+from miner.mining.candidates import ScoredPairs, join_neighbours, score
 from miner.mining.in_memory import Rows, Vectors, search_vectors
+from miner.mining.late_scores import TokenSides, rescore
 from miner.mining.margin import margins, mean_similarities
+from miner.mining.matching import best_of_sources, best_of_targets, rank
 from miner.search.neighbours import Neighbours
 
 Answers = Rows  # (n, 2): the line retrieved for line i, forward and backward; -1 if none
@@ -61,7 +65,7 @@ def f1(answers: Answers) -> Accuracy:
 class RetrievalResult:
     """The result of `miner eval retrieval`."""
 
-    answers: Mapping[str, Answers]  # `cosine`, and `ratio` for ratio margin
+    answers: Mapping[str, Answers]  # `cosine`, `ratio` for ratio margin, and maybe `late` for that blended with late interaction
 
     def _rows(self) -> dict[str, Accuracy]:
         rows = {name: accuracy(hits(answers)) for name, answers in self.answers.items()}
@@ -85,18 +89,34 @@ def evaluate(encoder: Encoder, task: RetrievalTask) -> RetrievalResult:
     Raise DataError for files that cannot be read, have no lines, or differ in their number of lines.
     """
     sources, targets = read_aligned(task)
-    return RetrievalResult(retrieve(*encode_aligned(encoder, sources, targets), task.k))
+    tokens = encode_tokens(encoder, TextPart(sources, side=SOURCE), TextPart(targets, side=TARGET), task)
+    return RetrievalResult(retrieve(*encode_aligned(encoder, sources, targets), task.k, tokens))
 
 
-def retrieve(source: Vectors, target: Vectors, k: int) -> dict[str, Answers]:
+def retrieve(source: Vectors, target: Vectors, k: int, tokens: TokenSides | None = None) -> dict[str, Answers]:
     """Return the rows retrieved by cosine and by ratio margin from sources and targets (n, dim), where row i translates row i.
 
-    Rows are unit vectors or zero. A zero row retrieves nothing and is never retrieved.
+    With `tokens`, also by ratio margin blended with late interaction. Rows are unit vectors or zero. A zero row retrieves nothing and is
+    never retrieved.
     """
-    forward, backward = search_vectors(source, target, k)
+    answers = {}
+    forward, backward = search_vectors(source, target, k if tokens is None else max(k, tokens.candidates))
+    if tokens is not None:
+        rows = np.arange(len(source)), np.arange(len(target))
+        candidates = rescore(join_neighbours(*rows, forward, backward, k), *rows, tokens, k)
+        answers["late"] = _best_candidates(score(candidates, "ratio"), len(source))
+    forward, backward = forward.nearest(k), backward.nearest(k)
     forward_means, backward_means = mean_similarities(forward.similarities), mean_similarities(backward.similarities)
     by_margin = [nearest_by_margin(forward, forward_means, backward_means), nearest_by_margin(backward, backward_means, forward_means)]
-    return {"cosine": nearest_by_cosine(forward, backward), "ratio": np.stack(by_margin, axis=1)}
+    return {"cosine": nearest_by_cosine(forward, backward), "ratio": np.stack(by_margin, axis=1), **answers}
+
+
+def _best_candidates(pairs: ScoredPairs, num_lines: int) -> Answers:
+    """Return the neighbour with the largest margin of each source and of each target, of equal ones the first; -1 if there is none."""
+    ranked, answers = rank(pairs), np.full((num_lines, 2), -1)
+    forward, backward = ranked.take(best_of_sources(ranked)), ranked.take(best_of_targets(ranked))
+    answers[forward.source_ids, 0], answers[backward.target_ids, 1] = forward.target_ids, backward.source_ids
+    return answers
 
 
 def nearest_by_cosine(forward: Neighbours, backward: Neighbours) -> Answers:

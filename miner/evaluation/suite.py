@@ -93,10 +93,11 @@ def run(encoders: Mapping[str, Callable[[], Encoder]], config: SuiteConfig) -> S
     comparisons = {}
     if len(runs) == 2:
         first, second = (run.scores() for run in runs.values())
-        for done, name in enumerate(first):
-            report_progress(logger, Progress("compare", done, len(first), "score", name))
+        names = [name for name in first if name in second]  # not every encoder can rescore
+        for done, name in enumerate(names):
+            report_progress(logger, Progress("compare", done, len(names), "score", name))
             comparisons[name] = compare(first[name], second[name], config.draws, config.seed)
-        report_progress(logger, Progress("compare", len(first), len(first), "score"))
+        report_progress(logger, Progress("compare", len(names), len(names), "score"))
     return SuiteResult(runs, comparisons)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import pydantic
 from pydantic_core import PydanticCustomError
 
+from miner.choices import RescoreName
 from miner.config.base import Settings
 from miner.config.datasets import DatasetFiles, TableFile
 
@@ -109,6 +110,15 @@ class AlignedTask(TaskSettings):
         if self.source != self.target and any(isinstance(side, DatasetFiles) for side in (self.source, self.target)):
             raise PydanticCustomError("target", "source and target must be columns of one dataset; leave target out")
         return self
+
+
+class RescoredTask(TaskSettings):
+    """A task that searches, and can rescore the neighbours by late interaction."""
+
+    rescore: RescoreName = pydantic.Field(
+        "auto", description="Also rescore candidates by late interaction of tokens; auto: with a static encoder."
+    )
+    rescore_candidates: int = pydantic.Field(8, ge=1, le=1024, description="Candidates per sentence that are rescored.")
 
 
 class ProbeTask(TaskSettings):

@@ -12,17 +12,18 @@ from pydantic_core import PydanticCustomError
 from miner.choices import MarginName
 from miner.config.base import Settings
 from miner.config.datasets import DatasetFiles, TableFile
-from miner.evaluation.task_base import AlignedTask, BarChart, Chart, ProbeTask, TaskSettings, ValueTable
+from miner.evaluation.task_base import AlignedTask, BarChart, Chart, ProbeTask, RescoredTask, TaskSettings, ValueTable
 
 if TYPE_CHECKING:
     from miner.encoders import Encoder
     from miner.evaluation.scores import TaskResult
 
 
-class RetrievalTask(AlignedTask):
+class RetrievalTask(AlignedTask, RescoredTask):
     """Measure how often line i of TARGET is retrieved for line i of SOURCE, and vice versa.
 
-    By cosine, and by ratio margin among the k nearest neighbours, which is xSIM. SOURCE and TARGET are text with one sentence per line.
+    By cosine, by ratio margin among the k nearest neighbours, which is xSIM, and by that margin blended with late interaction, as
+    `miner mine` does with a static encoder. SOURCE and TARGET are text with one sentence per line.
 
     \b
     Example:
@@ -77,10 +78,11 @@ class TatoebaTask(TaskSettings):
         return tatoeba.evaluate(encoder, self)
 
 
-class BuccTask(TaskSettings):
+class BuccTask(RescoredTask):
     """Measure F1 of mined pairs on the test split, above the threshold tuned on the dev split; oracle F1 is reported separately.
 
-    With --protocol sample, the threshold is tuned and scored on the dev split, the sample of BUCC 2018, as in the code of mSimCSE.
+    With --protocol sample, the threshold is tuned and scored on the dev split, the sample of BUCC 2018, as in the code of mSimCSE. With a
+    static encoder, also with the margin blended with late interaction.
 
     \b
     Example:

@@ -8,7 +8,15 @@ import pydantic
 from pydantic_core import PydanticCustomError
 
 from miner.config.base import Settings
-from miner.config.commands import DecideSettings, EncoderSettings, EngineSettings, PairFilters, SentenceSettings, TextSettings
+from miner.config.commands import (
+    DecideSettings,
+    EncoderSettings,
+    EngineSettings,
+    PairFilters,
+    RescoreSettings,
+    SentenceSettings,
+    TextSettings,
+)
 from miner.config.datasets import TableFile, TableFiles
 from miner.errors import ConfigError
 from miner.evaluation.tasks import RetrievalTask
@@ -44,7 +52,7 @@ class ReadingSettings(TextSettings, SentenceSettings):
     """How corpora are read and which sentences are embedded."""
 
 
-class MiningSettings(EngineSettings, DecideSettings):
+class MiningSettings(EngineSettings, RescoreSettings, DecideSettings):
     """How each language pair is mined. In `gold` and `planted`, `{source}` and `{target}` are replaced by the language codes."""
 
     k: int = Field(4, ge=1, le=1024)  # neighbours per sentence

@@ -8,12 +8,21 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.errors import DataError
-from miner.mining.margin import Floats, margins, mean_similarities
+from miner.mining.margin import Floats, blend, margins, mean_similarities
 from miner.search.neighbours import Neighbours
 
 Ids = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-Columns = TypeVar("Columns", "Candidates", "ScoredPairs", "Edges", "NeighbourMeans")
+Columns = TypeVar("Columns", "ScoredPairs", "Edges", "NeighbourMeans")
+
+
+@dataclass(frozen=True)
+class LateScores:
+    """The late interaction of n pairs, and the mean of each sentence with its own neighbours (see `miner.mining.late_interaction`)."""
+
+    similarities: Floats  # (n,)
+    source_means: Floats  # (n,), of the k largest among the neighbours of the source
+    target_means: Floats  # (n,)
 
 
 @dataclass(frozen=True)
@@ -27,6 +36,7 @@ class Candidates:
     target_means: Floats  # (n,)
     forward: Bools  # (n,)
     backward: Bools  # (n,)
+    late: LateScores | None = None  # if they were rescored
 
     def __len__(self) -> int:
         return len(self.source_ids)
@@ -52,8 +62,14 @@ class ScoredPairs:
 
 
 def score(candidates: Candidates, margin: str, threshold: float = -np.inf) -> ScoredPairs:
-    """Return the candidates whose margin is defined and above the threshold. ConfigError for an unknown margin."""
+    """Return the candidates whose margin is defined and above the threshold: the blended margin of those that were rescored.
+
+    ConfigError for an unknown margin.
+    """
     scores = margins(margin, candidates.similarities, candidates.source_means, candidates.target_means)
+    if candidates.late is not None:
+        late = candidates.late
+        scores = blend(scores, margins(margin, late.similarities, late.source_means, late.target_means))
     columns = {name: getattr(candidates, name) for name in ("source_ids", "target_ids", "similarities", "forward", "backward")}
     is_above = scores > threshold  # false for NaN
     return ScoredPairs(margins=scores[is_above], **{name: column[is_above] for name, column in columns.items()})
@@ -82,9 +98,30 @@ class NeighbourMeans:
         return means
 
 
-def means_of(ids: Ids, neighbours: Neighbours) -> NeighbourMeans:
-    """Return the means of sentences (n,) in ascending order, from their neighbours (n, k)."""
-    return NeighbourMeans(ids, mean_similarities(neighbours.similarities))
+def means_of(ids: Ids, neighbours: Neighbours, k: int | None = None) -> NeighbourMeans:
+    """Return the means of sentences (n,) in ascending order, from their neighbours (n, m): the k nearest, None for all."""
+    return NeighbourMeans(ids, mean_similarities(neighbours.similarities[:, :k]))
+
+
+def late_means(ids: Ids, similarities: Floats, is_neighbour: Bools, k: int) -> Floats:
+    """Return for each of n pairs the mean of the k largest similarities of its sentence with its own neighbours.
+
+    `ids` (n,) are the sentences of one side, each with all its pairs; `is_neighbour` (n,) marks the pairs with its own neighbours. 0 for
+    a sentence without neighbours.
+    """
+    rows = np.flatnonzero(is_neighbour)
+    rows = rows[np.lexsort((-similarities[rows], ids[rows]))]
+    sentences, starts = np.unique(ids[rows], return_index=True)
+    num_largest = np.minimum(np.diff(np.append(starts, len(rows))), k)
+    sums = np.zeros(len(sentences))
+    for rank in range(int(num_largest.max(initial=0))):  # in this order on every machine
+        has_rank = num_largest > rank
+        sums[has_rank] += similarities[rows[starts[has_rank] + rank]]
+    if not len(sentences):
+        return np.zeros(len(ids))
+    positions = np.searchsorted(sentences, ids).clip(max=len(sentences) - 1)
+    means: Floats = np.where(sentences[positions] == ids, (sums / num_largest)[positions], 0.0)
+    return means
 
 
 def merge_means(parts: Sequence[NeighbourMeans]) -> NeighbourMeans:
@@ -147,9 +184,12 @@ def merge_edges(forward: Edges, backward: Edges) -> MergedEdges:
     return MergedEdges(source_ids[pairs], target_ids[pairs], similarities, ~is_backward[pairs], (is_backward | is_in_both)[pairs])
 
 
-def join_neighbours(source_ids: Ids, target_ids: Ids, forward: Neighbours, backward: Neighbours) -> Candidates:
-    """Return the candidates of sources (n,) and targets (m,), both ascending, from their neighbours (n, k) and (m, k)."""
-    means = means_of(source_ids, forward), means_of(target_ids, backward)
+def join_neighbours(source_ids: Ids, target_ids: Ids, forward: Neighbours, backward: Neighbours, k: int | None = None) -> Candidates:
+    """Return the candidates of sources (n,) and targets (m,), both ascending, from their neighbours (n, c) and (m, c).
+
+    The k nearest give the means, None for all.
+    """
+    means = means_of(source_ids, forward, k), means_of(target_ids, backward, k)
     return join(forward_edges(source_ids, forward), backward_edges(target_ids, backward), *means)
 
 

@@ -3,7 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from miner.mining.candidates import ScoredPairs, join_neighbours, score
+from miner.mining.candidates import Candidates, ScoredPairs, join_neighbours, score
+from miner.mining.late_scores import TokenSides, rescore
 from miner.mining.matching import match, rank
 from miner.search.exact import search_block
 from miner.search.neighbours import Neighbours, VectorBlock
@@ -19,11 +20,20 @@ def search_vectors(source: Vectors, target: Vectors, k: int) -> tuple[Neighbours
     return _scatter(forward, blocks[0].ids, len(source)), _scatter(backward, blocks[1].ids, len(target))
 
 
-def mine_vectors(source: Vectors, target: Vectors, k: int, margin: str) -> ScoredPairs:
-    """(n, dim), (m, dim) unit or zero rows -> one-to-one pairs of row numbers, best margin first, as retrieval `max` does."""
-    forward, backward = search_vectors(source, target, k)
-    candidates = join_neighbours(np.arange(len(source)), np.arange(len(target)), forward, backward)
-    return match(rank(score(candidates, margin)), "max")
+def find_candidates(source: Vectors, target: Vectors, k: int, tokens: TokenSides | None = None) -> Candidates:
+    """Search (n, dim) and (m, dim) unit or zero rows -> candidates of row numbers, rescored if there are tokens."""
+    rows = np.arange(len(source)), np.arange(len(target))
+    neighbours = search_vectors(source, target, k if tokens is None else max(k, tokens.candidates))
+    candidates = join_neighbours(*rows, *neighbours, k)
+    return candidates if tokens is None else rescore(candidates, *rows, tokens, k)
+
+
+def mine_vectors(source: Vectors, target: Vectors, k: int, margin: str, tokens: TokenSides | None = None) -> ScoredPairs:
+    """(n, dim), (m, dim) unit or zero rows -> one-to-one pairs of row numbers, best margin first, as retrieval `max` does.
+
+    With `tokens` the margins are blended with those of late interaction.
+    """
+    return match(rank(score(find_candidates(source, target, k, tokens), margin)), "max")
 
 
 def _scatter(neighbours: Neighbours, rows: Rows, num_rows: int) -> Neighbours:

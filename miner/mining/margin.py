@@ -12,6 +12,8 @@ from miner.errors import ConfigError
 
 Floats = npt.NDArray[np.float64]
 
+LATE_WEIGHT = 3.0  # of the margin of late interaction relative to that of the embeddings
+
 
 def margins(name: str, similarities: Floats, source_means: Floats, target_means: Floats) -> Floats:
     """Return the margins (n,) of n pairs. NaN: undefined, as the ratio of two sentences without a vector, whose means are 0.
@@ -23,6 +25,11 @@ def margins(name: str, similarities: Floats, source_means: Floats, target_means:
     with np.errstate(divide="ignore", invalid="ignore"):
         scores = MARGINS[name].score(similarities, (source_means + target_means) / 2)
     return np.where(np.isfinite(scores), scores, np.nan)
+
+
+def blend(margin_scores: Floats, late_margins: Floats) -> Floats:
+    """Return the weighted means (n,) of margins of the embeddings and margins of late interaction (n,)."""
+    return (margin_scores + LATE_WEIGHT * late_margins) / (1 + LATE_WEIGHT)
 
 
 def mean_similarities(similarities: Floats) -> Floats:

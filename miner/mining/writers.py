@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from miner import storage
-from miner.mining.candidates import Bools, Candidates, ScoredPairs
-from miner.tables import BITEXT, CANDIDATES
+from miner.mining.candidates import Bools, Candidates, LateScores, ScoredPairs
+from miner.tables import BITEXT, CANDIDATES, RESCORED_CANDIDATES
 
+COLUMNS = tuple(field.name for field in fields(Candidates) if field.name != "late")  # in the order of the schema CANDIDATES
 TSV, PARQUET = "bitext.tsv.gz", "bitext.parquet"
 ROW_GROUP_PAIRS = 1 << 16  # pairs per row group, which are in memory at a time
 PAIR_COLUMNS = {
@@ -27,14 +28,20 @@ PAIR_COLUMNS = {
 
 
 def candidates_to_arrow(candidates: Candidates) -> pa.Table:
-    """Return a table of the schema CANDIDATES."""
-    columns = [getattr(candidates, field.name) for field in fields(Candidates)]
-    return pa.table([pa.array(column) for column in columns], schema=CANDIDATES)
+    """Return a table of the schema CANDIDATES, or RESCORED_CANDIDATES."""
+    columns = [getattr(candidates, name) for name in COLUMNS]
+    if candidates.late is None:
+        return pa.table([pa.array(column) for column in columns], schema=CANDIDATES)
+    columns += [getattr(candidates.late, field.name) for field in fields(LateScores)]
+    return pa.table([pa.array(column) for column in columns], schema=RESCORED_CANDIDATES)
 
 
 def candidates_from_arrow(table: pa.Table) -> Candidates:
     """Invert `candidates_to_arrow`."""
-    return Candidates(*(table[name].to_numpy() for name in CANDIDATES.names))
+    columns = {name: table[column].to_numpy() for name, column in zip(COLUMNS, CANDIDATES.names, strict=True)}
+    late_names = RESCORED_CANDIDATES.names[len(COLUMNS) :]
+    is_rescored = set(late_names) <= set(table.column_names)
+    return Candidates(**columns, late=LateScores(*(table[name].to_numpy() for name in late_names)) if is_rescored else None)
 
 
 def pairs_to_arrow(pairs: ScoredPairs, **flags: Bools) -> pa.Table:

@@ -14,6 +14,8 @@ TRAINING_BYTES_PER_COMPONENT = 12  # of a training vector of an index: as float1
 CANDIDATE_FILE_BYTES = 24  # of a candidate in its table, compressed
 CANDIDATE_MATCHING_BYTES = 120  # of a candidate that is matched
 CANDIDATE_SHUFFLE_BYTES = 25  # of a candidate on its way to the range of its other side
+RESCORED_CANDIDATE_BYTES = 120  # of a candidate that is rescored
+RESCORED_TEXT_COPIES = 4  # bytes per byte of a text that is rescored: as a string, in Arrow, and its tokens
 PAIR_COPIES = 3  # of the pairs that are joined or sorted
 PAIR_ROW_BYTES = 80  # of a pair, besides its texts
 
@@ -106,6 +108,18 @@ def faiss_search_need(source: CorpusSize, target: CorpusSize, k: int, factories:
     row_bytes = _neighbour_row_bytes(k)
     neighbours = 3 * max(source.shard_sentences, target.shard_sentences) * row_bytes
     return ResourceNeed(_process(SEARCH_BYTES + max(index_bytes) + neighbours), (source.sentences + target.sentences) * row_bytes)
+
+
+def rescoring_need(source: CorpusSize, target: CorpusSize, k: int) -> ResourceNeed:
+    """Candidates -> late interaction: texts and tokens of a range of targets and of the sources of its candidates, and these candidates.
+
+    A text is on disk once for each range of targets that has one of its candidates.
+    """
+    text_bytes = source.text_bytes + target.text_bytes
+    sources = min(source.sentences, 2 * k * target.shard_sentences)
+    candidates = 2 * k * target.shard_sentences
+    data = RESCORED_TEXT_COPIES * (target.shard_sentences + sources) * text_bytes / 2 + candidates * RESCORED_CANDIDATE_BYTES
+    return ResourceNeed(_process(data), 0.0, source.sentences * source.text_bytes * min(target.shards, 2 * k))
 
 
 def mining_need(source: CorpusSize, target: CorpusSize, k: int, batches: BatchSizes) -> ResourceNeed:

@@ -16,6 +16,10 @@ JOIN_SECONDS = 6e-6  # per sentence of either side: join the neighbours of both 
 WRITE_SECONDS = 1.5e-5  # per pair: write it compressed, which one machine does
 MERGE_SECONDS = 1e-6  # per sentence and shard of the other side: write its partial neighbours, read and merge them
 
+# Of one core, measured by benchmarks/late.py.
+RESCORE_SECONDS = 5e-8  # per candidate and dimension
+DISTINCT_SHARE = 0.8  # of the candidates of both directions
+
 
 @dataclass(frozen=True)
 class StageCost:
@@ -40,6 +44,7 @@ class EngineChoice:
     recall: float  # expected
     search_seconds: float  # of one machine
     build_seconds: tuple[float, float]  # of one machine, per index
+    rescore_seconds: float = 0.0  # of one machine; 0 if candidates are not rescored
 
     def figures(self) -> dict[str, Any]:
         """Return the choice for --json."""
@@ -50,6 +55,7 @@ class EngineChoice:
             "recall": self.recall,
             "searching": self.search_seconds,
             "building": self.build_seconds,
+            "rescoring": self.rescore_seconds,
         }
 
 
@@ -71,12 +77,13 @@ class WorkerPool:
 class EngineRequest:
     """The settings that determine the search engine."""
 
-    k: int
+    k: int  # neighbours that are searched
     target_recall: float
     max_index_bytes: int
     precision: str  # the fastest arithmetic
     cores: int
     fixed_engine: tuple[str, str] | None  # the engine and the reason, where sizes do not matter
+    is_rescored: bool = False  # whether all neighbours are rescored
 
 
 def plan_engine(source: CorpusSize, target: CorpusSize, request: EngineRequest, speeds: Speeds) -> EngineChoice:
@@ -93,8 +100,10 @@ def plan_engine(source: CorpusSize, target: CorpusSize, request: EngineRequest, 
     estimate, speedup = cost_model.estimate_search(workload, request.precision, request.cores), speeds.speedup
     comparison = f"exact search in {estimate.exact / speedup:,.0f} s, FAISS in {estimate.faiss / speedup:,.0f} s, of one machine"
     engine, reason = request.fixed_engine or (estimate.engine, comparison)
+    num_candidates = DISTINCT_SHARE * request.k * sum(rows) if request.is_rescored else 0.0
+    rescore_seconds = RESCORE_SECONDS * dim * num_candidates / request.cores / speedup
     if engine == "exact":
-        return EngineChoice(engine, reason, None, 1.0, exact_seconds, (0.0, 0.0))
+        return EngineChoice(engine, reason, None, 1.0, exact_seconds, (0.0, 0.0), rescore_seconds)
     source_factory, target_factory = (cost_model.choose_factory(count, dim, request.max_index_bytes) for count in rows)
     return EngineChoice(
         engine,
@@ -103,6 +112,7 @@ def plan_engine(source: CorpusSize, target: CorpusSize, request: EngineRequest, 
         request.target_recall,
         search_seconds / speedup,
         (build_seconds[0] / speedup, build_seconds[1] / speedup),
+        rescore_seconds,
     )
 
 
@@ -136,9 +146,14 @@ def pair_costs(name: str, sides: Sequence[CorpusSize], choice: EngineChoice, k: 
     else:
         search_seconds = pool.seconds(choice.search_seconds, source.shards + target.shards, starts=2)
         need = resources.faiss_search_need(source, target, k, choice.factories)
+    rescoring = []
+    if choice.rescore_seconds:
+        rescore_seconds = pool.seconds(choice.rescore_seconds, target.shards, starts=2)
+        rescoring = [StageCost(f"rescore {name}", rescore_seconds, resources.rescoring_need(source, target, k))]
     mine_seconds = pool.seconds(JOIN_SECONDS * (source.sentences + target.sentences), source.shards)
     mine_seconds += WRITE_SECONDS * min(source.sentences, target.sentences)
     return [
         StageCost(f"search {name}", search_seconds, need),
+        *rescoring,
         StageCost(f"decide {name}", mine_seconds, resources.mining_need(source, target, k, pool.batches)),
     ]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from miner import stages, storage
-from miner.evaluation.bitext import CANDIDATES, SIDES
+from miner.evaluation.bitext import CANDIDATES, SIDES, num_neighbours
 from miner.evaluation.bitext_precision import MARGIN_LEVELS, GoldPairs, ReviewMarks
 from miner.filters import hubs
 from miner.mining import candidates as scoring
@@ -144,7 +144,7 @@ class MinedBitext:
             columns = (storage.read_table(storage.join(folder, shard.name), [f"{side}_id"])[f"{side}_id"] for shard in manifest.shards)
             samples = [ids[ids % step == 0] for ids in (column.to_numpy() for column in columns)]  # ids are hashes: a random sample
             by_side[side] = hubs.count_occurrences(np.concatenate([np.zeros(0, np.int64), *samples]))
-        return NeighbourCounts(by_side, int(manifest.details["k"]), 1 / step)
+        return NeighbourCounts(by_side, num_neighbours(manifest), 1 / step)
 
 
 def sample(num_pairs: int, seed: int) -> list[Rows]:

@@ -43,6 +43,10 @@ class Neighbours:
         """Return the k nearest of these neighbours and of candidates (n, c), whose similarity is NaN where there is none."""
         return select_nearest(np.concatenate([self.ids, ids], axis=1), np.concatenate([self.similarities, similarities], axis=1), self.k)
 
+    def nearest(self, k: int) -> "Neighbours":
+        """Return the k nearest of these neighbours, or all if there are fewer."""
+        return Neighbours(self.ids[:, :k], self.similarities[:, :k])
+
     def take(self, rows: npt.NDArray[np.int64]) -> "Neighbours":
         """Return the neighbours of these rows."""
         return Neighbours(self.ids[rows], self.similarities[rows])

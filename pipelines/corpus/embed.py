@@ -71,7 +71,7 @@ def run(config: EmbedConfig, options: Sequence[str] = (), sizes: IngestSizes = D
     if inside := [uri for uri in inputs if storage.is_inside(uri, config.output)]:
         raise ConfigError(f"{inside[0]}: this input is inside --output {config.output}; choose another --output")
     settings = choose_side(config.part(EncoderSettings), lang)
-    encoder = _load_once(settings)
+    encoder = load_once(settings)
     times.append(time.perf_counter())
     with claim_output(config.output):
         _stage(config.output, lang, settings, encoder).start()  # before any work, because the folder can hold another encoder's embeddings
@@ -133,7 +133,7 @@ class _EmbedTask(ShardTask):
         self.fingerprint = fingerprint
 
     def setup(self) -> None:
-        self.encoder = _load_once(self.settings, self.fingerprint)
+        self.encoder = load_once(self.settings, self.fingerprint)
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         schema = tables.embeddings_schema(self.encoder.dim, self.fingerprint)
@@ -167,7 +167,7 @@ _lock = threading.Lock()
 _encoders: dict[tuple[EncoderSettings, str], Encoder] = {}  # the encoder that this process loaded last
 
 
-def _load_once(settings: EncoderSettings, fingerprint: str | None = None) -> Encoder:
+def load_once(settings: EncoderSettings, fingerprint: str | None = None) -> Encoder:
     """Return the encoder of these settings, loaded once per process.
 
     Without `fingerprint`, its files are read again to see whether they changed. Raises ModelError if it has another fingerprint.

@@ -11,7 +11,16 @@ from typing import Any
 import numpy as np
 
 from miner import storage
-from miner.config.commands import DecideSettings, EmbedConfig, EncoderSettings, EngineSettings, MineConfig, SentenceSettings, TextSettings
+from miner.config.commands import (
+    DecideSettings,
+    EmbedConfig,
+    EncoderSettings,
+    EngineSettings,
+    MineConfig,
+    RescoreSettings,
+    SentenceSettings,
+    TextSettings,
+)
 from miner.corpus import open_corpus
 from miner.encoders import Encoder, default_threshold, load_encoder
 from miner.errors import NoThresholdError
@@ -28,7 +37,7 @@ from miner.training.trainer import CHECKPOINTS, ENCODER
 from pipelines.corpus import embed
 from pipelines.loop.select import GROUPS, PAIRS, SELECTION, VALIDATION, LanguagePair, MinedFolder, pair_name, select
 from pipelines.mining import gold_pairs as golds
-from pipelines.mining import mine
+from pipelines.mining import mine, rescore
 
 CORPORA, MINED, EVALUATION, BEGUN, SECONDS = "corpora", "mined", "evaluation.json", "begun.json", "seconds.json"
 # Everything that depends on the text of a round, except embeddings, which are kept by sentence id.
@@ -64,7 +73,9 @@ def run(config: LoopConfig, paths: RoundPaths, evaluation: EvaluationIndex, opti
     _discard_stale_outputs(config, folder)
     with _timed(folder, "embed"):
         corpora = {lang: _embed(config, lang, paths, options) for lang in config.corpora}
-    config = _with_threshold(config, open_corpus(next(iter(corpora.values()))).fingerprint)
+    fingerprint = open_corpus(next(iter(corpora.values()))).fingerprint
+    is_rescored = rescore.is_planned(config.mining, paths.mining_encoder)
+    default_threshold.warn(config.mining, config.mining.threshold, fingerprint, is_rescored)  # once for all language pairs
     with _timed(folder, "mine"):
         mined = {langs: _mine(config, langs, corpora, paths, options) for langs in config.language_pairs}
     selection = storage.join(folder, SELECTION)
@@ -120,23 +131,17 @@ def _encoder_settings(config: LoopConfig, paths: RoundPaths, encoder: str) -> En
     return config.start.part(EncoderSettings).model_copy(update=changes)
 
 
-def _with_threshold(config: LoopConfig, fingerprint: str) -> LoopConfig:
-    """Return the config with the threshold of all language pairs; a warning about the default one appears once per round."""
-    threshold = default_threshold.resolve(config.mining, config.mining.threshold, fingerprint)
-    return config.model_copy(update={"mining": config.mining.model_copy(update={"threshold": threshold})})
-
-
 def _mine(config: LoopConfig, langs: LanguagePair, corpora: Mapping[str, str], paths: RoundPaths, options: Sequence[str]) -> MinedFolder:
     """Mine above the threshold, or above the floor if there may be too few pairs; the selection then takes the best."""
     output = storage.join(paths.folder, MINED, pair_name(langs))
-    settings = {name: value for part in (EngineSettings, DecideSettings) for name, value in config.mining.part(part)}
+    settings = {name: value for part in (EngineSettings, RescoreSettings, DecideSettings) for name, value in config.mining.part(part)}
     settings |= {name: fill_languages(settings[name], langs) for name in ("gold", "planted")}
     settings |= dict(_encoder_settings(config, paths, paths.mining_encoder))  # encodes planted pairs
     mine_config = MineConfig(source=corpora[langs[0]], target=corpora[langs[1]], output=output, k=config.mining.k, **settings)
     num_pairs, threshold = _mine_above_threshold(mine_config, options)
     has_too_few = num_pairs < MINED_PER_REQUESTED * config.selection.min_count
     if np.isposinf(threshold) or (has_too_few and threshold > config.selection.floor):
-        mine.run(mine_config.model_copy(update={"threshold": config.selection.floor, "planted": None}), options)
+        mine.run(mine_config.model_copy(update={"threshold": config.selection.floor, "planted": None}), options, warns=False)
     gold = None
     if mine_config.gold is not None:
         gold = golds.resolve(golds.read(mine_config.gold), *(open_corpus(corpora[lang]) for lang in langs))[0]
@@ -146,7 +151,7 @@ def _mine(config: LoopConfig, langs: LanguagePair, corpora: Mapping[str, str], p
 def _mine_above_threshold(config: MineConfig, options: Sequence[str]) -> tuple[int, float]:
     """Return the number of mined pairs and the threshold: infinite if no threshold reaches the required precision."""
     try:
-        result = mine.run(config, options)
+        result = mine.run(config, options, warns=False)
     except NoThresholdError as error:
         logger.warning("%s: %s", config.output, error)
         return 0, np.inf

@@ -4,9 +4,11 @@ Candidates are computed once and selected from any number of times, with another
 
 The neighbours of sources go to the ranges of their targets, where they are merged with the neighbours of the targets and get the
 targets' means. All edges then go to the ranges of their sources and get the sources' means. A worker holds one range with the k
-neighbours of each of its sentences, and the edges of the other side that end in the range.
+neighbours of each of its sentences, and the edges of the other side that end in the range. In between, they can be rescored
+(`pipelines.mining.rescore`).
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -15,15 +17,19 @@ import numpy as np
 import pyarrow as pa
 
 from miner import stages, storage
+from miner.config.commands import EncoderSettings
 from miner.corpus import Corpus, open_corpus
 from miner.errors import DataError
 from miner.mining import candidates as scoring
 from miner.mining import writers
-from miner.mining.candidates import Edges, MergedEdges, ScoredPairs
+from miner.mining.candidates import Edges, Ids, MergedEdges, ScoredPairs
+from miner.search.neighbours import Neighbours
 from miner.stages import Manifest, Shard, Stage
 from pipelines.beam import shuffle
 from pipelines.beam.runner import ShardTask, run_stage
 from pipelines.beam.shuffle import ShuffleSteps, StepOutput, TextsById
+from pipelines.mining import rescore
+from pipelines.mining.rescore import RescoredSide, Rescoring
 from pipelines.search.exact import BACKWARD, FORWARD, from_arrow, read_neighbours
 
 STAGE = "candidates"  # and its folder's name
@@ -42,29 +48,70 @@ class MiningLimits:
 DEFAULT_LIMITS = MiningLimits()
 
 
+@dataclass(frozen=True)
+class SearchResult:
+    """Two corpora and the candidates between them, from which pairs are selected."""
+
+    source: Corpus
+    target: Corpus
+    folder: str  # of the candidates
+    k: int  # neighbours of the means
+    engine: Mapping[str, Any]  # of the search, with the reason for it
+    rescoring: Rescoring | None  # how the candidates are rescored
+
+    @property
+    def num_neighbours(self) -> int:
+        """The neighbours of each sentence that are candidates."""
+        return self.k if self.rescoring is None else self.rescoring.num_neighbours(self.k)
+
+    def stage(self, inputs: Mapping[str, str]) -> Stage:
+        """Return the stage of the candidates."""
+        config = {} if self.rescoring is None else {"k": self.k, **self.rescoring.figures()}
+        return Stage(self.folder, STAGE, config, inputs)
+
+    def candidate_uris(self) -> list[str]:
+        """Return the shards of the candidates, one per range of sources."""
+        return [storage.join(self.folder, shard.name) for shard in stages.read_manifest(self.folder).shards]
+
+    def details(self, output: str) -> dict[str, Any]:
+        """Return the details of the candidates' manifest in OUTPUT, by which `open_search_result` finds the corpora."""
+        corpora = {"source": self.source, "target": self.target}
+        return {
+            "k": self.k,
+            "engine": self.engine,
+            **{side: {"folder": _portable_path(corpus.folder, output), "key": corpus.key} for side, corpus in corpora.items()},
+        }
+
+
 def run(
     neighbours: str,
-    folder: str,
+    search_result: SearchResult,
+    encoder: EncoderSettings,
     options: Sequence[str] = (),
     details: Mapping[str, Any] | None = None,
     limits: MiningLimits = DEFAULT_LIMITS,
 ) -> Manifest:
-    """Fill `folder` from the neighbours of both directions. `details` go into the manifest."""
+    """Fill the folder of the candidates from the neighbours of both directions. `details` go into the manifest.
+
+    The encoder rescores the candidates, if `search_result` says so.
+    """
     manifests = {direction: stages.read_manifest(storage.join(neighbours, direction)) for direction in (FORWARD, BACKWARD)}
     inputs = {f"{direction}/{shard.name}": shard.checksum for direction, manifest in manifests.items() for shard in manifest.shards}
-    stage = Stage(folder, STAGE, {}, inputs)
-    shards = _NeighbourShards(neighbours, manifests[FORWARD].shards, manifests[BACKWARD].shards)
+    stage = search_result.stage(inputs)
+    shards = _NeighbourShards(neighbours, search_result.k, manifests[FORWARD].shards, manifests[BACKWARD].shards)
     made_from = {stages.shard_name(index, len(shards.sources)): stage.key() for index in range(len(shards.sources))}
     num_edges = sum(manifest.rows * manifest.config.get("k", 1) for manifest in manifests.values())
-    steps = ShuffleSteps("joining", f"{folder}.steps", stage.key(), num_edges, options, limits.in_process_rows)
-    target_ranges = shuffle.names(len(shards.targets))
-    merged_folder = steps.place("meetings")
+    steps = ShuffleSteps("joining", f"{stage.folder}.steps", stage.key(), num_edges, options, limits.in_process_rows)
+    merged = StepOutput(steps.place("meetings"), shuffle.names(len(shards.targets)), 0, Counter())
     if not stage.is_complete(made_from):
+        stage.start()
         forward = steps.apply("offers", shuffle.names(len(shards.sources)), _write_forward_edges, shards)
         backward = TextsById(storage.join(neighbours, BACKWARD), shards.targets)
-        steps.apply("meetings", target_ranges, _merge_target_range, shards, forward, backward)
-    join = _JoinSourceRange(shards, merged_folder, folder)
-    manifest = run_stage(stage, made_from, join, options, lambda _: details or {})
+        merged = steps.apply("meetings", merged.shards, _merge_target_range, shards, forward, backward)
+        if search_result.rescoring is not None:
+            sides = RescoredSide.of(search_result.source, encoder), RescoredSide.of(search_result.target, encoder)
+            merged = rescore.rescore(merged, sides, search_result.k, len(shards.sources), steps)
+    manifest = run_stage(stage, made_from, _JoinSourceRange(shards, merged, stage.folder), options, lambda _: details or {})
     steps.remove()
     return manifest
 
@@ -74,8 +121,13 @@ class _NeighbourShards:
     """The folder and the shards of the neighbours of both sides."""
 
     folder: str
+    k: int  # neighbours of the means
     sources: Sequence[Shard]
     targets: Sequence[Shard]
+
+    def means(self, neighbours: Sequence[tuple[Ids, Neighbours]]) -> scoring.NeighbourMeans:
+        """Return the means of the sentences of several tables of neighbours."""
+        return scoring.merge_means([scoring.means_of(*part, self.k) for part in neighbours])
 
 
 def _write_forward_edges(index: int, uri: str, shards: _NeighbourShards) -> tuple[int, Mapping[str, int]]:
@@ -94,7 +146,7 @@ def _merge_target_range(
     neighbours = [from_arrow(part) for part in backward.read(index, len(shards.targets))]
     backward_edges = scoring.concat([scoring.NO_EDGES, *(scoring.backward_edges(*part) for part in neighbours)])
     edges = scoring.merge_edges(forward_edges, backward_edges)
-    means = scoring.merge_means([scoring.means_of(*part) for part in neighbours]).of(edges.target_ids)
+    means = shards.means(neighbours).of(edges.target_ids)
     table = _to_arrow(edges).append_column("target_means", pa.array(means))
     shuffle.scatter_by_id(uri, table, "source_ids", len(shards.sources))
     return len(edges.source_ids), {}
@@ -105,9 +157,9 @@ class _JoinSourceRange(ShardTask):
 
     row_unit = "pairs"
 
-    def __init__(self, shards: _NeighbourShards, merged_folder: str, folder: str) -> None:
+    def __init__(self, shards: _NeighbourShards, merged: StepOutput, folder: str) -> None:
         self.shards = shards
-        self.merged_folder = merged_folder
+        self.merged = merged
         self.folder = folder
 
     def setup(self) -> None:
@@ -115,12 +167,13 @@ class _JoinSourceRange(ShardTask):
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         index = stages.shard_index(name)
-        edges = shuffle.gather(self.merged_folder, shuffle.names(len(self.shards.targets)), index)
+        edges = self.merged.gather(index)
         order = np.lexsort((edges["target_ids"].to_numpy(), edges["source_ids"].to_numpy()))
         columns = {column: edges[column].to_numpy()[order] for column in edges.column_names}
+        late = rescore.late_scores(columns, self.shards.k)
         neighbours = [from_arrow(table) for table in self.forward.read(index, len(self.shards.sources))]
-        means = scoring.merge_means([scoring.means_of(*part) for part in neighbours])
-        candidates = scoring.Candidates(source_means=means.of(columns["source_ids"]), **columns)
+        means = self.shards.means(neighbours).of(columns["source_ids"])
+        candidates = scoring.Candidates(source_means=means, late=late, **columns)
         storage.write_table(storage.join(self.folder, name), writers.candidates_to_arrow(candidates))
         return len(candidates), {}
 
@@ -136,37 +189,14 @@ def read(folder: str, margin: str, threshold: float) -> ScoredPairs:
     return scoring.concat([scoring.score(writers.candidates_from_arrow(table), margin, threshold) for table in tables])
 
 
-@dataclass(frozen=True)
-class SearchResult:
-    """Two corpora and the candidates between them, from which pairs are selected."""
-
-    source: Corpus
-    target: Corpus
-    folder: str  # of the candidates
-    k: int
-    engine: Mapping[str, Any]  # of the search, with the reason for it
-
-    def candidate_uris(self) -> list[str]:
-        """Return the shards of the candidates, one per range of sources."""
-        return [storage.join(self.folder, shard.name) for shard in stages.read_manifest(self.folder).shards]
-
-    def details(self, output: str) -> dict[str, Any]:
-        """Return the details of the candidates' manifest in OUTPUT, by which `open_search_result` finds the corpora."""
-        corpora = {"source": self.source, "target": self.target}
-        return {
-            "k": self.k,
-            "engine": self.engine,
-            **{side: {"folder": _portable_path(corpus.folder, output), "key": corpus.key} for side, corpus in corpora.items()},
-        }
-
-
 def open_search_result(output: str) -> SearchResult:
     """Open the search result of an earlier `miner mine` into `output`.
 
     Raises StorageError if there are no finished candidates or a corpus is missing, DataError if a corpus has changed since.
     """
     folder = storage.join(output, STAGE)
-    details = stages.read_manifest(folder, STAGE).details
+    manifest = stages.read_manifest(folder, STAGE)
+    details, rescoring = manifest.details, Rescoring.read(manifest.config)
     corpora = []
     for side in ("source", "target"):
         path = details[side]["folder"]
@@ -175,7 +205,7 @@ def open_search_result(output: str) -> SearchResult:
             raise DataError(f"{corpus.folder}: changed since the candidates in {folder} were computed; run `miner mine` on it again")
         corpora.append(corpus)
     source, target = corpora
-    return SearchResult(source, target, folder, details["k"], details["engine"])
+    return SearchResult(source, target, folder, details["k"], details["engine"], rescoring)
 
 
 def _portable_path(folder: str, output: str) -> str:

@@ -78,7 +78,7 @@ def filter_candidates(
     search_result: SearchResult, settings: DecideSettings, threshold: float, steps: ShuffleSteps, limits: MiningLimits
 ) -> FilteredCandidates | None:
     """Return the candidates above the threshold that pass the filters or cannot become pairs. None if all filters are off."""
-    pair_filter = PairFilter.of(settings, (search_result.source.lang, search_result.target.lang), search_result.k)
+    pair_filter = PairFilter.of(settings, (search_result.source.lang, search_result.target.lang), search_result.num_neighbours)
     if pair_filter is None:
         return None
     uris = search_result.candidate_uris()

@@ -5,18 +5,18 @@ Finished stages are kept, so a run with another margin, retrieval, threshold or 
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from miner import stages, storage
-from miner.config.commands import EngineSettings, FromCandidatesConfig, MineConfig
+from miner.config.commands import EncoderSettings, EngineSettings, FromCandidatesConfig, MineConfig
 from miner.encoders import default_threshold
 from miner.encoders.transformer_parts import choose_device
 from miner.mining import writers
 from miner.mining.gold import GoldScores
 from miner.mining.thresholds import ThresholdChoice
 from pipelines.beam.runner import claim_output
-from pipelines.mining import auto_threshold, candidates, filter_pairs, gold_pairs, select_pairs
+from pipelines.mining import auto_threshold, candidates, filter_pairs, gold_pairs, rescore, select_pairs
 from pipelines.mining.auto_threshold import ThresholdChooser
 from pipelines.mining.candidates import DEFAULT_LIMITS, MiningLimits, SearchResult
 from pipelines.mining.deltas import BitextDelta
@@ -26,9 +26,7 @@ from pipelines.mining.planted_pairs import PlantConfig
 from pipelines.mining.select_pairs import STAGE, PairSelection, WrittenBitext
 from pipelines.search import engine as engine_module
 from pipelines.search.engine import NEIGHBOURS
-from pipelines.search.exact import SearchRequest
-
-Config = TypeVar("Config", MineConfig, FromCandidatesConfig)
+from pipelines.search.exact import FORWARD, SearchRequest
 
 
 @dataclass(frozen=True)
@@ -62,21 +60,23 @@ class MineResult:
         return {**figures, **choice, **delta, **(asdict(self.scores) if self.scores else {})}
 
 
-def run(config: MineConfig, options: Sequence[str] = (), limits: MiningLimits = DEFAULT_LIMITS) -> MineResult:
+def run(config: MineConfig, options: Sequence[str] = (), limits: MiningLimits = DEFAULT_LIMITS, warns: bool = True) -> MineResult:
     """Mine `config.source` and `config.target` into `config.output`. Finished stages of an earlier run there are kept.
 
-    Raises the MinerError of invalid sides, encoder, gold or output, or of another k than in an earlier run there.
+    Raises the MinerError of invalid sides, encoder, gold or output, or of another k than in an earlier run there. `warns`: about the
+    default threshold with another encoder than the built-in one.
     """
     gold_file = _check(config)
     choose_device(config.device)
     with claim_output(config.output):
         sides = open_sides(config, options)
-        config = _with_threshold(config, sides.source.fingerprint)
         gold = gold_pairs.resolve(gold_file, sides.source, sides.target) if gold_file else None
         chooser = auto_threshold.prepare(config, sides.source, sides.target, gold)
         start = time.perf_counter()
         search_result = _search(config, sides, options, limits)
         search_seconds = time.perf_counter() - start
+        if warns:
+            _warn(config, search_result)
         selection = PairSelection(search_result, config, config.output, options, limits)
         return _select(selection, chooser, config.output, {**sides.seconds, "search": search_seconds})
 
@@ -89,7 +89,7 @@ def run_from_candidates(config: FromCandidatesConfig, options: Sequence[str] = (
     gold_file = _check(config)
     search_result = candidates.open_search_result(config.candidates)
     with claim_output(config.output):
-        config = _with_threshold(config, search_result.source.fingerprint)
+        _warn(config, search_result)
         gold = gold_pairs.resolve(gold_file, search_result.source, search_result.target) if gold_file else None
         chooser = auto_threshold.prepare(config, search_result.source, search_result.target, gold)
         return _select(PairSelection(search_result, config, config.output, options, limits), chooser, config.candidates, {})
@@ -105,18 +105,22 @@ def _check(config: PlantConfig) -> GoldFile | None:
     return gold_file
 
 
-def _with_threshold(config: Config, fingerprint: str) -> Config:
-    """Return the config with its threshold or the default one, as `default_threshold.resolve` finds it for the encoder of a fingerprint."""
-    return config.model_copy(update={"threshold": default_threshold.resolve(config, config.threshold, fingerprint)})
+def _warn(config: PlantConfig, search_result: SearchResult) -> None:
+    """Warn if the default threshold is used with another encoder than the built-in one."""
+    is_rescored = search_result.rescoring is not None
+    default_threshold.warn(config, config.threshold, search_result.source.fingerprint, is_rescored)
 
 
 def _search(config: MineConfig, sides: CorpusPair, options: Sequence[str], limits: MiningLimits) -> SearchResult:
     """Fill OUTPUT/neighbours and OUTPUT/candidates."""
-    request = SearchRequest(sides.source, sides.target, config.k, config.device)
-    engine = engine_module.find_neighbours(request, (config.source, config.target), config.part(EngineSettings), config.output, options)
     folder = storage.join(config.output, candidates.STAGE)
-    search_result = SearchResult(sides.source, sides.target, folder, config.k, engine)
-    candidates.run(storage.join(config.output, NEIGHBOURS), folder, options, search_result.details(config.output), limits)
+    encoder, neighbours = config.part(EncoderSettings), storage.join(config.output, NEIGHBOURS)
+    rescoring = rescore.choose(config, config.k, encoder, sides.source, (storage.join(neighbours, FORWARD), folder))
+    search_result = SearchResult(sides.source, sides.target, folder, config.k, {}, rescoring)
+    request = SearchRequest(sides.source, sides.target, search_result.num_neighbours, config.device)
+    engine = engine_module.find_neighbours(request, (config.source, config.target), config.part(EngineSettings), config.output, options)
+    search_result = replace(search_result, engine=engine)
+    candidates.run(neighbours, search_result, encoder, options, search_result.details(config.output), limits)
     return search_result
 
 

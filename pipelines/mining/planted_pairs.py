@@ -27,7 +27,6 @@ from miner.text.pairs import read_pairs
 from pipelines.beam.runner import ShardTask, run_stage
 from pipelines.corpus import embed
 from pipelines.mining import candidates
-from pipelines.mining.candidates import SearchResult
 from pipelines.mining.select_pairs import PairSelection
 from pipelines.search import exact
 from pipelines.search.exact import BACKWARD, FORWARD, SearchRequest
@@ -116,15 +115,14 @@ def plant(planted: PlantedPairs, selection: PairSelection, config: PlantConfig, 
     new_source, new_target = (_embed(planted, side, corpus, config, options) for side, corpus in enumerate((source, target)))
     blocks = {"old-new": (source, new_target), "new-old": (new_source, target), "new-new": (new_source, new_target)}
     for name, sides in blocks.items():
-        exact.run(SearchRequest(*sides, search_result.k, config.device), storage.join(folder, name), options)
+        exact.run(SearchRequest(*sides, search_result.num_neighbours, config.device), storage.join(folder, name), options)
     searches = {"old-old": neighbours, **{name: storage.join(folder, name) for name in blocks}}
     mixed_source, mixed_target = MixedCorpus.of(source, new_source), MixedCorpus.of(target, new_target)
     mixed_neighbours = storage.join(folder, "neighbours")
     for direction, corpus in ((FORWARD, mixed_source), (BACKWARD, mixed_target)):
         _merge_searches(searches, storage.join(mixed_neighbours, direction), direction, corpus, options)
-    mixed_candidates = storage.join(folder, candidates.STAGE)
-    candidates.run(mixed_neighbours, mixed_candidates, options, limits=selection.limits)
-    mixed = SearchResult(mixed_source, mixed_target, mixed_candidates, search_result.k, search_result.engine)
+    mixed = replace(search_result, source=mixed_source, target=mixed_target, folder=storage.join(folder, candidates.STAGE))
+    candidates.run(mixed_neighbours, mixed, config.part(EncoderSettings), options, limits=selection.limits)
     return replace(selection, search_result=mixed)
 
 

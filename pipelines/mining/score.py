@@ -2,7 +2,8 @@
 
 The neighbours of a sentence are searched among the sentences of the other side and, if there is one, a larger background; a sentence in
 both counts once. So a pair gets the margin that mining those corpora would give it. Text and vectors are read block by block: memory is
-bounded by the block of the search and BLOCK_BYTES of vectors, plus 16 bytes per sentence.
+bounded by the block of the search and BLOCK_BYTES of vectors, plus 32 bytes per sentence, and the tokens of RESCORED_SENTENCES sentences
+and of their neighbours.
 """
 
 import logging
@@ -10,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,8 +23,10 @@ from miner.encoders import choose_side
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError, DataError
 from miner.mining import writers
-from miner.mining.candidates import NeighbourMeans, means_of, merge_means
-from miner.mining.margin import Floats, margins
+from miner.mining.candidates import Ids, NeighbourMeans, means_of, merge_means
+from miner.mining.late_interaction import late_similarities
+from miner.mining.late_scores import TokensById, neighbour_means
+from miner.mining.margin import Floats, blend, margins
 from miner.progress import Progress, report_progress
 from miner.search.exact import pair_similarities
 from miner.search.neighbours import Neighbours
@@ -31,13 +35,15 @@ from miner.text.normalise import sentence_ids
 from miner.text.pairs import Lines, read_pairs
 from pipelines.beam.runner import claim_output
 from pipelines.corpus import embed
-from pipelines.mining import inputs
+from pipelines.mining import inputs, rescore
+from pipelines.mining.rescore import RescoredSide, Rescoring
 from pipelines.search import exact
 from pipelines.search.exact import BACKWARD, FORWARD, SearchRequest, read_neighbours
 
 SIDES = ("source", "target")
 WORK_NAMES = (*SIDES, "background-", "neighbours", lock.PREFIX)  # prefixes of the names in the work folder
 BLOCK_BYTES = 128 << 20  # vectors of the pairs scored at a time
+RESCORED_SENTENCES = 1 << 14  # whose neighbours are rescored at a time
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 logger = logging.getLogger(__name__)
@@ -206,6 +212,8 @@ class _SearchedSide:
 
     corpus: Corpus
     means: NeighbourMeans
+    rescored: RescoredSide | None
+    late_means: NeighbourMeans  # if it is rescored
 
 
 @dataclass(frozen=True)
@@ -217,6 +225,12 @@ class _Search:
     backgrounds: Mapping[str, Corpus]
     config: ScoreConfig
     work: str
+
+    @cached_property
+    def rescoring(self) -> Rescoring | None:
+        """How the neighbours are rescored."""
+        folders = storage.join(self.work, "neighbours", FORWARD), storage.join(self.work, "candidates")
+        return rescore.choose(self.config, self.config.k, self.config.part(EncoderSettings), self.source, folders)
 
     @property
     def requests(self) -> dict[str, tuple[Corpus, Corpus]]:
@@ -230,21 +244,47 @@ class _Search:
 
     def run(self, options: Sequence[str]) -> tuple[_SearchedSide, _SearchedSide]:
         """Search both directions. Return the source and the target."""
+        num_neighbours = self.config.k if self.rescoring is None else self.rescoring.num_neighbours(self.config.k)
         for name, sides in self.requests.items():
-            exact.run(SearchRequest(*sides, self.config.k, self.config.device), storage.join(self.work, name), options)
-        return self._side(self.source, FORWARD, "target"), self._side(self.target, BACKWARD, "source")
+            exact.run(SearchRequest(*sides, num_neighbours, self.config.device), storage.join(self.work, name), options)
+        return self._side("source", FORWARD), self._side("target", BACKWARD)
 
-    def _side(self, corpus: Corpus, direction: str, other: str) -> _SearchedSide:
-        names = [name for name in ("neighbours", f"neighbours-in-{other}") if name in self.requests]
-        folders = [storage.join(self.work, name, direction) for name in names]
-        return _SearchedSide(corpus, merge_means([_means_of_shard(folders, shard.name) for shard in corpus.shards]))
+    def _side(self, name: str, direction: str) -> _SearchedSide:
+        corpus, other, k = getattr(self, name), "target" if name == "source" else "source", self.config.k
+        names = [request for request in ("neighbours", f"neighbours-in-{other}") if request in self.requests]
+        folders = [storage.join(self.work, request, direction) for request in names]
+        rescored, others = None, list[RescoredSide]()
+        if self.rescoring is not None:
+            encoder, background = self.config.part(EncoderSettings), self.backgrounds.get(other)
+            rescored = RescoredSide.of(corpus, encoder)
+            others = [RescoredSide.of(side, encoder) for side in (getattr(self, other), background) if side is not None]
+        means, late_means = [], []
+        for shard in corpus.shards:
+            ids, neighbours = _read_merged(folders, shard.name)
+            means.append(means_of(ids, neighbours, k))
+            if rescored is not None:
+                late_means += _late_means(rescored, others, ids, neighbours, k)
+        return _SearchedSide(corpus, merge_means(means), rescored, merge_means(late_means))
 
 
-def _means_of_shard(folders: Sequence[str], name: str) -> NeighbourMeans:
+def _late_means(side: RescoredSide, others: Sequence[RescoredSide], ids: Ids, neighbours: Neighbours, k: int) -> list[NeighbourMeans]:
+    """Rescore the neighbours (n, c) of sentences (n,), and return the means of the k largest of each."""
+    means = []
+    for start in range(0, len(ids), RESCORED_SENTENCES):
+        rows = np.arange(start, min(start + RESCORED_SENTENCES, len(ids)))
+        block = neighbours.take(rows)
+        other_ids = np.unique(block.ids[block.is_neighbour])
+        sentences, tokens = (TokensById(ids[rows], side.tokens_of(ids[rows])), TokensById(other_ids, rescore.tokens_in(others, other_ids)))
+        means.append(neighbour_means(sentences, block, tokens, k, side.options()))
+    return means
+
+
+def _read_merged(folders: Sequence[str], name: str) -> tuple[Ids, Neighbours]:
+    """Return the sentences of a shard and their neighbours in all searches."""
     ids, neighbours = read_neighbours(folders[0], name)
     for folder in folders[1:]:
         neighbours = _merge_overlapping(neighbours, read_neighbours(folder, name)[1])
-    return means_of(ids, neighbours)
+    return ids, neighbours
 
 
 def _merge_overlapping(neighbours: Neighbours, others: Neighbours) -> Neighbours:
@@ -257,17 +297,14 @@ def _write_scores(
     config: ScoreConfig, bitext: _LinePairs, sides: tuple[_SearchedSide, _SearchedSide], num_lines: int, block_lines: int
 ) -> Floats:
     """Write the output. Return the margin of each line: NaN if it is undefined, infinite if the line is dropped."""
-    source, target = sides
     blocks = []
     num_done = 0
     with writers.text_writer(config.output) as file:
         for source_texts, target_texts in bitext.blocks(block_lines):
             lines = list(zip(source_texts, target_texts, strict=True))
             rows = np.flatnonzero([bool(source_text and target_text) for source_text, target_text in lines])
-            source_ids, target_ids = (sentence_ids([str(texts[row]) for row in rows]) for texts in (source_texts, target_texts))
-            similarities = pair_similarities(source.corpus.vectors_of(source_ids), target.corpus.vectors_of(target_ids))
             scores = np.full(len(lines), np.inf)
-            scores[rows] = margins(config.margin, similarities, source.means.of(source_ids), target.means.of(target_ids))
+            scores[rows] = _margins(config.margin, sides, *([str(texts[row]) for row in rows] for texts in (source_texts, target_texts)))
             shown = np.where(np.isinf(scores), np.nan, scores).tolist()
             file.writelines(
                 f"{margin:.8f}\t{source_text or ''}\t{target_text or ''}\n"
@@ -277,6 +314,19 @@ def _write_scores(
             num_done += len(lines)
             report_progress(logger, Progress("score", num_done, num_lines, "line"))
     return np.concatenate([np.zeros(0), *blocks])
+
+
+def _margins(margin: str, sides: tuple[_SearchedSide, _SearchedSide], source_texts: list[str], target_texts: list[str]) -> Floats:
+    """Return the margins (n,) of pairs of texts (n,), blended with late interaction if the sides are rescored."""
+    source, target = sides
+    source_ids, target_ids = sentence_ids(source_texts), sentence_ids(target_texts)
+    similarities = pair_similarities(source.corpus.vectors_of(source_ids), target.corpus.vectors_of(target_ids))
+    scores = margins(margin, similarities, source.means.of(source_ids), target.means.of(target_ids))
+    if source.rescored is None or target.rescored is None:
+        return scores
+    rows, tokens = np.arange(len(source_ids)), (source.rescored.token_vectors(source_texts), target.rescored.token_vectors(target_texts))
+    late = late_similarities(*tokens, rows, rows, source.rescored.options())
+    return blend(scores, margins(margin, late, source.late_means.of(source_ids), target.late_means.of(target_ids)))
 
 
 def _result(

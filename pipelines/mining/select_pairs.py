@@ -50,7 +50,22 @@ class PairSelection:
         """Return what the pairs depend on, besides the corpora, for the manifest."""
         filters = self.settings.pair_filters.bounds()
         names = {"margin": self.settings.margin, "retrieval": self.settings.retrieval}
-        return {"k": self.search_result.k, **names, "threshold": threshold, "filters": filters}
+        rescoring = self.search_result.rescoring
+        return {
+            "k": self.search_result.k,
+            **names,
+            "threshold": threshold,
+            "filters": filters,
+            **(rescoring.figures() if rescoring is not None else {}),
+        }
+
+    def threshold(self, choice: ThresholdChoice | None) -> float | None:
+        """Return the chosen, given or default threshold, None if there is none: JSON has no infinity."""
+        if choice is not None:
+            return choice.threshold
+        if self.settings.threshold is not None:
+            return None if self.settings.threshold == -np.inf else float(self.settings.threshold)
+        return default_threshold.find(self.settings, is_rescored=self.search_result.rescoring is not None)
 
     def steps(self, threshold: float) -> ShuffleSteps:
         """Return the steps, under OUTPUT, that match the candidates above a threshold."""
@@ -93,7 +108,7 @@ def write(selection: PairSelection, gold: ResolvedGold | None, choice: Threshold
     The pairs are scored by `gold`. `choice` is the threshold if it was chosen automatically.
     """
     output, settings = selection.output, selection.settings
-    threshold = _threshold(settings, choice)
+    threshold = selection.threshold(choice)
     lowest = -np.inf if threshold is None else threshold
     steps = selection.steps(lowest)
     matches, filtered = selection.match(lowest, steps)
@@ -123,15 +138,6 @@ def write(selection: PairSelection, gold: ResolvedGold | None, choice: Threshold
     deltas.end(delta_stage)
     steps.remove()
     return written
-
-
-def _threshold(settings: DecideSettings, choice: ThresholdChoice | None) -> float | None:
-    """Return the threshold, None if there is none: JSON has no infinity."""
-    if choice is not None:
-        return choice.threshold
-    if settings.threshold is not None:
-        return None if settings.threshold == -np.inf else float(settings.threshold)
-    return default_threshold.find(settings)
 
 
 def _write_dropped(dropped: SortedPairs | None, settings: DecideSettings, output: str) -> None:

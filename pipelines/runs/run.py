@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from miner import languages, stages, storage
+from miner.choices import LATE, NONE
 from miner.config.commands import (
     EmbedConfig,
     EncoderSettings,
@@ -20,6 +21,7 @@ from miner.config.commands import (
     IndexConfig,
     MatchSettings,
     MineConfig,
+    RescoreSettings,
     SentenceSettings,
     TextSettings,
 )
@@ -33,12 +35,12 @@ from pipelines.beam.pipeline import uses_local_processes
 from pipelines.beam.retry import SKIPPED_KEY
 from pipelines.beam.runner import claim_output
 from pipelines.corpus import embed
-from pipelines.mining import inputs, mine
+from pipelines.mining import candidates, inputs, mine, rescore
 from pipelines.runs import scheduler, verify
 from pipelines.runs.scheduler import ScheduledTask
 from pipelines.search import build_index
 from pipelines.search import engine as engine_module
-from pipelines.search.exact import SearchRequest
+from pipelines.search.exact import FORWARD, SearchRequest
 
 CORPORA, INDEXES, PAIRS = "corpora", "indexes", "pairs"  # subdirectories of the output
 SUMMARY = "run.json"
@@ -138,7 +140,8 @@ class _RunTasks:
             if name in needed:
                 self._add_corpus(name)
         self.fingerprint = self._check_encoder()
-        self.threshold = default_threshold.resolve(config, config.threshold, self.fingerprint)  # warns once for all pairs
+        is_rescored = rescore.is_planned(config, config.encoder)
+        default_threshold.warn(config, config.threshold, self.fingerprint, is_rescored)  # once for all pairs
 
     def _add_corpus(self, name: str) -> None:
         """Open a corpus that is given as an embeddings directory, or prepare the settings to embed one given as text."""
@@ -210,7 +213,7 @@ class _RunTasks:
         if figures is not None and not verify.check(self.pair_folder(pair)).faults:
             self.mined[pair] = {**figures, "kept": True}
             return
-        figures = mine.run(self._mine_config(pair, source, target), self.options).figures()
+        figures = mine.run(self._mine_config(pair, source, target), self.options, warns=False).figures()
         manifest = storage.checksum(storage.join(self.pair_folder(pair), stages.MANIFEST))
         storage.write_json(f"{self.pair_folder(pair)}.json", {"key": key, "manifest": manifest, "figures": figures})
         self.mined[pair] = {**figures, "kept": False}
@@ -221,7 +224,8 @@ class _RunTasks:
 
     def _pair_key(self, source: Corpus, target: Corpus) -> str:
         """Return a fingerprint of everything that the bitext of a pair depends on."""
-        settings = {name: value for part in (EngineSettings, MatchSettings) for name, value in self.config.part(part).model_dump().items()}
+        parts = (EngineSettings, RescoreSettings, MatchSettings)
+        settings = {name: value for part in parts for name, value in self.config.part(part).model_dump().items()}
         return storage.key([source.key, target.key, settings, self.config.k, self.config.threshold])
 
     def _read_figures(self, pair: str, key: str) -> dict[str, Any] | None:
@@ -239,15 +243,18 @@ class _RunTasks:
     def _mine_config(self, pair: str, source: Corpus, target: Corpus) -> MineConfig:
         """Return the settings of `miner mine` for a pair; build the indexes of its corpora first if FAISS is the engine."""
         config = self.config
-        search = SearchRequest(source, target, config.k, config.device)
-        engine, _ = engine_module.choose_engine(
-            search, config.part(EngineSettings), (False, False), f"{self.pair_folder(pair)}.engine.json"
-        )
+        output = self.pair_folder(pair)
+        folders = storage.join(output, engine_module.NEIGHBOURS, FORWARD), storage.join(output, candidates.STAGE)
+        rescoring = rescore.choose(config, config.k, config.part(EncoderSettings), source, folders)
+        num_neighbours = config.k if rescoring is None else rescoring.num_neighbours(config.k)
+        search = SearchRequest(source, target, num_neighbours, config.device)
+        engine, _ = engine_module.choose_engine(search, config.part(EngineSettings), (False, False), f"{output}.engine.json")
         sides = [self._find_index(name) if engine == "faiss" else self.folders[name] for name in self.pairs[pair]]
-        parts = (EncoderSettings, EngineSettings, MatchSettings)
+        parts = (EncoderSettings, EngineSettings, RescoreSettings, MatchSettings)
         settings = {name: value for part in parts for name, value in config.part(part)}
-        settings |= {"engine": engine, "k": config.k, "threshold": self.threshold}
-        return MineConfig(source=sides[0], target=sides[1], output=self.pair_folder(pair), **settings)
+        settings |= {"engine": engine, "k": config.k, "threshold": config.threshold}
+        settings |= {"rescore": NONE if rescoring is None else LATE}
+        return MineConfig(source=sides[0], target=sides[1], output=output, **settings)
 
     def _find_index(self, name: str) -> str:
         """Return the index directory of a corpus, which is built for the first pair that needs it."""

@@ -33,7 +33,7 @@ ROOMS = {
     "encoders": {"errors", "checksums", "choices", "config", "storage", "languages", "tables"},
     "search": {"errors"},
     "filters": {"errors", "choices", "config", "tables", "mining"},
-    "mining": {"errors", "choices", "search"},
+    "mining": {"errors", "choices", "encoders", "search"},
     "export": {"errors", "config", "languages", "lock", "mining", "stages", "storage", "tables"},
     "plan": {"errors", "config", "storage", "text", "search"},
     "training": {

@@ -15,6 +15,7 @@ from command import output_of
 
 import miner
 from miner.api.settings import InMemoryMining, MiningOptions, ScoringOptions, SearchSettings
+from miner.choices import MARGINS
 from miner.config.commands import EmbedConfig, TextSettings
 from miner.corpus import open_corpus
 from miner.errors import ConfigError, DataError
@@ -190,6 +191,6 @@ def test_unusual_input_is_a_clear_error(toy_encoder: Path) -> None:
 
 
 def test_the_default_threshold_of_another_encoder_warns(toy_encoder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert miner.mine(["one two"], ["un deux"], str(toy_encoder)).threshold == 1.2
-    assert "the default threshold 1.2 was chosen for the built-in encoder" in caplog.text
+    assert miner.mine(["one two"], ["un deux"], str(toy_encoder)).threshold == MARGINS["ratio"].late_threshold
+    assert f"the default threshold {MARGINS['ratio'].late_threshold} was chosen for the built-in encoder" in caplog.text
     assert command("--help").exit_code == 0

@@ -134,6 +134,25 @@ def test_figures_equal_brute_force(toy_encoder: Path, tmp_path: Path, k: int, ma
     assert figures["gold"] == {"dev": 40, "test": 40}
 
 
+def test_late_figures_are_those_of_mined_pairs(toy_encoder: Path, tmp_path: Path) -> None:
+    dev, test = make_split(1), make_split(2)
+    write(tmp_path, "dev", dev)
+    write(tmp_path, "test", test)
+    figures = measure(tmp_path, toy_encoder)
+    late = figures["pairs"]["fr-en"]["late"]
+    for name, side in zip(("fr", "en"), test[:2], strict=True):
+        (tmp_path / name).write_text("".join(f"{text}\n" for _, text in side))
+    options = ("--encoder", toy_encoder, "--threshold", "-5")
+    assert miner("mine", tmp_path / "fr", tmp_path / "en", "--output", tmp_path / "out", *options).exit_code == 0
+    ids = [{text: name for name, text in side} for side in test[:2]]
+    rows = [line.split("\t") for line in gzip.decompress((tmp_path / "out/bitext.tsv.gz").read_bytes()).decode().splitlines()]
+    mined = [(float(margin), (ids[0][source], ids[1][target]) in set(test[2])) for margin, source, target in rows]
+    assert late["test"] == pytest.approx(shares(mined, late["dev"]["threshold"], 40))
+    assert late["oracle"]["f1"] == pytest.approx(max(shares(mined, margin - 1e-7, 40)["f1"] for margin, _ in mined))
+    assert figures["mean"] == {"f1": figures["pairs"]["fr-en"]["test"]["f1"], "late": late["test"]["f1"]}
+    assert "late" not in measure(tmp_path, toy_encoder, "--rescore", "none")["pairs"]["fr-en"]
+
+
 def test_threshold_does_not_depend_on_the_test_split(toy_encoder: Path, tmp_path: Path) -> None:
     dev, test = make_split(1), make_split(2)
     write(tmp_path / "a", "dev", dev)
@@ -184,7 +203,7 @@ def test_files_may_be_named_as_in_bucc_2018_and_be_in_subfolders(toy_encoder: Pa
     write(tmp_path / "fr-en", "training", small_split())
     (tmp_path / "fr-en" / "fr-en.test.fr").write_text("f1\tun\n")  # published without gold
     (tmp_path / "README").write_text("other files are ignored")
-    assert measure(tmp_path, toy_encoder)["mean"] == {"f1": 1.0}
+    assert measure(tmp_path, toy_encoder)["mean"] == {"f1": 1.0, "late": 1.0}
 
 
 def test_a_release_is_read_from_its_archives(toy_encoder: Path, tmp_path: Path) -> None:
@@ -200,7 +219,7 @@ def test_a_release_is_read_from_its_archives(toy_encoder: Path, tmp_path: Path) 
             for part in ("fr", "en", "gold"):
                 tar.add(tmp_path / f"bucc2018/fr-en/fr-en.{split}.{part}", f"bucc2018/fr-en/fr-en.{split}.{part}")
     shutil.rmtree(tmp_path / "bucc2018")
-    assert measure(tmp_path, toy_encoder, "--margin", "absolute")["mean"] == {"f1": 1.0}
+    assert measure(tmp_path, toy_encoder, "--margin", "absolute")["mean"] == {"f1": 1.0, "late": 1.0}
 
 
 def test_language_pairs_are_chosen_from_a_dataset(toy_encoder: Path, tmp_path: Path) -> None:
@@ -264,7 +283,7 @@ def test_sample_protocol_tunes_and_scores_one_split(toy_encoder: Path, tmp_path:
     assert {name: result[name] for name in expected} == pytest.approx(expected)
     assert {margin > result["threshold"] for margin, _ in sorted(mined)[-result["pairs"] :]} == {True}
     assert (figures["protocol"], result["gold"]) == ("sample", {"sample": 40})
-    assert figures["mean"] == {"f1": pytest.approx(expected["f1"])}
+    assert figures["mean"]["f1"] == pytest.approx(expected["f1"])
 
 
 def test_report_of_the_sample_protocol_says_that_it_is_an_oracle(toy_encoder: Path, tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ import pytest
 from command import miner
 from sklearn.metrics import f1_score
 
+from miner.encoders.token_vectors import TokenTable, TokenVectors
 from miner.evaluation.retrieval import Accuracy, accuracy, f1, hits, retrieve
+from miner.mining.late_scores import TokenSides
 
 
 def unit(rows: object) -> np.ndarray:
@@ -118,7 +120,10 @@ def test_command_retrieves_both_ways(toy_encoder: Path, tmp_path: Path) -> None:
     # Line 1 is retrieved for 1 and 4, so its F1 is 2/3; line 2 for 2 and 5 forward, and only for 2 backward, where 1 is also for 5.
     f1 = {"forward": (2 / 3 + 2 / 3) / 5, "backward": (1 / 2 + 1) / 5}
     f1["mean"] = (f1["forward"] + f1["backward"]) / 2
-    expected = {"task": "retrieval", "n": 5, "accuracy": {"cosine": shares, "ratio": shares}, "f1": {"cosine": f1}, "xsim": xsim}
+    # By its tokens, line 5 matches line 2 as well as line 2 itself does, and its other candidates are further away.
+    late = {"forward": 0.4, "backward": 0.2, "mean": pytest.approx(0.3)}
+    accuracy = {"cosine": shares, "ratio": shares, "late": late}
+    expected = {"task": "retrieval", "n": 5, "accuracy": accuracy, "f1": {"cosine": f1}, "xsim": xsim}
     assert json.loads((tmp_path / "f.json").read_text()) == expected
     assert "5 lines" in output
 
@@ -128,8 +133,32 @@ def test_columns_by_number(toy_encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "fr.tsv").write_text("1\tun\n2\tdeux\n")
     status, output, _ = run(str(tmp_path / "en.tsv"), str(tmp_path / "fr.tsv"), "--encoder", str(toy_encoder), "--text-column", "2")
     assert status == 0
-    assert output.splitlines()[-3].split() == ["ratio", "100.00", "100.00", "100.00"]
+    assert output.splitlines()[-4].split() == ["ratio", "100.00", "100.00", "100.00"]
+    assert output.splitlines()[-3].split() == ["late", "100.00", "100.00", "100.00"]
     assert output.splitlines()[-1].split() == ["xSIM", "error", "0.00", "0.00", "0.00"]
+
+
+def test_late_interaction_tells_apart_what_embeddings_do_not() -> None:
+    """The last target has the embedding of the first source, but no token of it; the first target has all its tokens and another one."""
+    vectors = np.eye(8)
+    vectors[2] = vectors[0] + vectors[1]
+    table = TokenTable.of(vectors)
+
+    def encode(texts: list[list[int]]) -> tuple[np.ndarray, TokenVectors]:
+        rows = np.array([row for text in texts for row in text], dtype=np.int32)
+        tokens = TokenVectors.of(table, rows, np.cumsum([0, *map(len, texts)]))
+        return unit([vectors[text].sum(axis=0) for text in texts]), tokens
+
+    (x, source), (y, target) = encode([[0, 1], [3], [4]]), encode([[0, 1, 5], [3], [2]])
+    by = {name: answers[0, 0] for name, answers in retrieve(x, y, 2, TokenSides(source, target, 2)).items()}
+    assert by == {"cosine": 2, "ratio": 2, "late": 0}
+
+
+def test_without_rescoring_there_is_no_late_figure(toy_encoder: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.tsv").write_text("en\tfr\none\tun\ntwo\tdeux\n")
+    options = ["--text-column", "en", "--target-column", "fr", "--encoder", str(toy_encoder), "--json", str(tmp_path / "f.json")]
+    assert run(str(tmp_path / "t.tsv"), str(tmp_path / "t.tsv"), *options, "--rescore", "none")[0] == 0
+    assert set(json.loads((tmp_path / "f.json").read_text())["accuracy"]) == {"cosine", "ratio"}
 
 
 def test_both_sides_may_be_columns_of_one_table(toy_encoder: Path, tmp_path: Path) -> None:

@@ -118,7 +118,8 @@ def test_suite_prints_one_table_and_names_tasks_in_its_figures(toy_encoder: Path
     assert [line.rsplit(maxsplit=1) for line in output.splitlines()[1:]] == [
         ["retrieval: accuracy, cosine", "1.0000"],
         ["retrieval: accuracy, ratio", "1.0000"],
-        ["numbers: Spearman, mean", output.splitlines()[3].split()[-1]],
+        ["retrieval: accuracy, late", "1.0000"],
+        ["numbers: Spearman, mean", output.splitlines()[4].split()[-1]],
         ["alignment: alignment", "0.0000"],
     ]
     figures = json.loads((data / "f.json").read_text())
@@ -146,8 +147,8 @@ def test_two_encoders_are_compared(toy_encoder: Path, data: Path, tmp_path: Path
     assert alignment["one"]["value"] == pytest.approx(0, abs=1e-12)
     assert alignment["difference"]["low"] > 0
     assert alignment["p"] < 0.05
-    assert output.splitlines()[4].startswith("alignment: alignment")
-    assert output.splitlines()[4].endswith("*")
+    assert output.splitlines()[5].startswith("alignment: alignment")
+    assert output.splitlines()[5].endswith("*")
     assert "95 % confidence" in output
 
 

@@ -242,7 +242,7 @@ def test_plan_before_and_after_the_run(config: Path, tmp_path: Path) -> None:
     plan = json.loads((tmp_path / "plan.json").read_text())
     assert {name: corpus["sentences"] for name, corpus in plan["corpora"].items()} == {"en": 2000, "fr": 800, "de": 500}
     names = ["read en", "embed en", "read fr", "embed fr", "read de", "embed de"]
-    names += [f"{act} {pair}" for pair in ("en-fr", "en-de") for act in ("search", "decide")]
+    names += [f"{act} {pair}" for pair in ("en-fr", "en-de") for act in ("search", "rescore", "decide")]
     assert [stage["name"] for stage in plan["stages"]] == names
     assert all(name in printed for name in names)
     assert plan["seconds"] == pytest.approx(sum(stage["seconds"] for stage in plan["stages"]))

@@ -1,0 +1,121 @@
+"""Late interaction against plain loops in float64; ties, texts without tokens, and precisions, blocks and orders that change no bit."""
+
+import numpy as np
+import pytest
+
+from miner.encoders.token_vectors import MIN_WEIGHT, SCALE, TokenTable, TokenVectors
+from miner.mining.candidates import Candidates, LateScores, late_means, score
+from miner.mining.late_interaction import LateOptions, late_similarities
+from miner.mining.margin import LATE_WEIGHT
+
+
+def token_vectors(vectors: np.ndarray, texts: list[list[int]]) -> TokenVectors:
+    bounds = np.cumsum([0, *map(len, texts)])
+    return TokenVectors.of(TokenTable.of(vectors), np.array([row for text in texts for row in text], dtype=np.int32), bounds)
+
+
+def random_texts(num_texts: int, num_vectors: int, seed: int, max_tokens: int = 40) -> list[list[int]]:
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, num_vectors, size=rng.integers(0, max_tokens)).tolist() for _ in range(num_texts)]
+
+
+def reference(vectors: np.ndarray, x: list[int], y: list[int]) -> float:
+    """Return L by its formula, with the real vectors and lengths of the tokens that are not dropped."""
+
+    def unit_tokens(text: list[int]) -> tuple[list[np.ndarray], list[float]]:
+        norms = [float(np.linalg.norm(vectors[row])) for row in text]
+        kept = [(row, norm) for row, norm in zip(text, norms, strict=True) if norm > 0 and norm >= MIN_WEIGHT * max(norms)]
+        return [vectors[row] / norm for row, norm in kept], [norm for _, norm in kept]
+
+    (u, v_weights), (v, w_weights) = unit_tokens(x), unit_tokens(y)
+    if not u or not v:
+        return 0.0
+    forward = sum(weight * max(float(a @ b) for b in v) for a, weight in zip(u, v_weights, strict=True)) / sum(v_weights)
+    backward = sum(weight * max(float(a @ b) for a in u) for b, weight in zip(v, w_weights, strict=True)) / sum(w_weights)
+    return (forward + backward) / 2
+
+
+@pytest.mark.parametrize("dim", [1, 6, 8, 256])
+def test_equals_plain_loops_up_to_the_rounding_of_the_vectors(dim: int) -> None:
+    rng = np.random.default_rng(dim)
+    vectors = rng.normal(size=(50, dim)) * rng.uniform(0.01, 5, size=(50, 1))
+    vectors[7] = 0  # the unknown piece
+    x, y = ([[], [3], [7, 7], *random_texts(17, 50, seed)] for seed in (1, 2))
+    rows, columns = (grid.ravel() for grid in np.meshgrid(np.arange(20), np.arange(20)))
+    similarities = late_similarities(token_vectors(vectors, x), token_vectors(vectors, y), rows, columns)
+    expected = [reference(vectors, x[row], y[column]) for row, column in zip(rows, columns, strict=True)]
+    np.testing.assert_allclose(similarities, expected, atol=0.02)
+    assert np.count_nonzero(similarities) == np.count_nonzero(expected)
+
+
+def test_by_hand() -> None:
+    """Tokens (1, 0) and 3 times (0, 1) against (1, 0): 1/4 of the weight matches exactly and 3/4 not at all; backward all matches."""
+    vectors = np.array([[1.0, 0.0], [0.0, 3.0]])
+    x, y = token_vectors(vectors, [[0, 1]]), token_vectors(vectors, [[0]])
+    zero = np.zeros(1, dtype=np.int64)
+    assert late_similarities(x, y, zero, zero).tolist() == [pytest.approx((1 / 4 + 1) / 2, abs=1e-4)]
+    assert late_similarities(y, y, zero, zero).tolist() == [1.0]
+
+
+def test_no_bit_depends_on_precision_blocks_order_or_direction() -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(300, 64))
+    x, y = (token_vectors(vectors, random_texts(80, 300, seed)) for seed in (1, 2))
+    rows, columns = rng.integers(0, 80, size=(2, 900))
+    rows[:200] = 5  # more candidates than one product takes
+    expected = late_similarities(x, y, rows, columns, LateOptions(precision="float32"))
+    for options in (LateOptions(precision="int8"), LateOptions(precision="int8", block_cells=1000), LateOptions(block_cells=1 << 22)):
+        np.testing.assert_array_equal(late_similarities(x, y, rows, columns, options), expected)
+    order = rng.permutation(900)
+    np.testing.assert_array_equal(late_similarities(x, y, rows[order], columns[order]), expected[order])
+    np.testing.assert_array_equal(late_similarities(y, x, columns, rows), expected)
+    for number in range(0, 900, 90):  # each pair by itself
+        pair = slice(number, number + 1)
+        np.testing.assert_array_equal(late_similarities(x, y, rows[pair], columns[pair]), expected[pair])
+
+
+def test_equal_texts_tie_exactly() -> None:
+    vectors = np.random.default_rng(3).normal(size=(20, 16))
+    x, y = token_vectors(vectors, [[1, 2, 3]]), token_vectors(vectors, [[4, 5], [6, 7], [5, 4], [4, 5]])
+    similarities = late_similarities(x, y, np.zeros(4, np.int64), np.arange(4))
+    assert similarities[0] == similarities[2] == similarities[3] != similarities[1]
+
+
+def test_nothing_to_score() -> None:
+    vectors = np.ones((2, 8))
+    empty, text = token_vectors(vectors, []), token_vectors(vectors, [[], [0]])
+    none = np.zeros(0, dtype=np.int64)
+    assert late_similarities(empty, text, none, none).tolist() == []
+    assert late_similarities(text, text, np.array([0, 0, 1]), np.array([0, 1, 0])).tolist() == [0, 0, 0]
+
+
+def test_tokens_are_integers_and_light_ones_are_dropped() -> None:
+    vectors = np.array([[2.0, 0.0], [0.0, 0.2], [0.0, 0.31], [0.0, 0.0]])
+    tokens = token_vectors(vectors, [[0, 1, 2, 3], [1], [3], []])
+    assert tokens.rows.tolist() == [0, 2, 1]  # 0.2 is a tenth of the heaviest token of the first text, and all of the second
+    assert tokens.weights.tolist() == [4096, round(0.155 * 4096), 4096]
+    assert tokens.bounds.tolist() == [0, 2, 3, 3, 3]
+    assert tokens.table.tolist() == [[SCALE, 0], [0, SCALE], [0, SCALE], [0, 0]]
+    assert tokens.total_weights().tolist() == [4096 + 635, 4096, 0, 0]
+
+
+def test_late_means_are_those_of_the_k_largest_of_own_neighbours() -> None:
+    ids = np.array([5, 2, 5, 5, 2, 5, 9])
+    similarities = np.array([0.5, 0.1, 0.25, 0.75, 0.3, 1.0, 0.4])
+    is_neighbour = np.array([True, True, True, True, False, False, False])
+    # 5 has 0.75 and 0.5; its 1.0 is not with a neighbour of its own. 2 has one neighbour, 9 none.
+    expected = [0.625, 0.1, 0.625, 0.625, 0.1, 0.625, 0.0]
+    np.testing.assert_array_equal(late_means(ids, similarities, is_neighbour, 2), expected)
+    np.testing.assert_array_equal(late_means(ids[:0], similarities[:0], is_neighbour[:0], 2), [])
+
+
+@pytest.mark.parametrize(
+    ("margin", "expected"),
+    [("ratio", (0.8 / 0.5 + 3 * (0.6 / 0.4)) / 4), ("distance", (0.3 + 3 * 0.2) / 4), ("absolute", (0.8 + 3 * 0.6) / 4)],
+)
+def test_blended_margin_by_hand(margin: str, expected: float) -> None:
+    late = LateScores(np.array([0.6]), np.array([0.5]), np.array([0.3]))
+    one, flag = np.array([1]), np.array([True])
+    candidates = Candidates(one, one, np.array([0.8]), np.array([0.6]), np.array([0.4]), flag, flag, late)
+    assert LATE_WEIGHT == 3
+    np.testing.assert_allclose(score(candidates, margin).margins, [expected], rtol=1e-15)
