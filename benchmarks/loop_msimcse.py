@@ -32,6 +32,7 @@ RECIPE = Path(__file__).parent.parent / "configs" / "loop-msimcse.yaml"
 CODES = {"de": "deu_Latn"}
 ENGLISH = "eng_Latn"
 PRETRAINING, PLANTED, DEV, TRANSLATED, SINGLES = 6000, 900, 400, 3000, 600  # pairs per language
+NLI = 600  # entailed rows in a round
 COLUMNS = {"source": "en", "target": "xx"}
 
 
@@ -106,12 +107,14 @@ def recipe(work: Path, seed: int, encoder: Path) -> dict[str, Any]:
     for config in (start, rounds):
         config["encoder"] |= {"pooling": "mean", "head": "none", "max_tokens": 16}
     start["evaluation"]["files"] = [str(data / "sts.tsv")]
-    for config, lr in ((start, 1e-4), (rounds, 5e-4)):
+    for config, lr in ((start, 1e-4), (rounds, 1e-3)):
         next(source for source in config["data"] if source["name"] == "nli")["files"] = [str(data / "nli.tsv")]
         config["training"] |= {"batch_size": 64, "dtype": "float32", "lr": lr, "seed": seed}
         config["evaluation"]["every"] = 20
-    rounds["training"]["epochs"] = 2
-    values["stop"]["patience"] = values["stop"]["rounds"]  # show all rounds
+    next(source for source in rounds["data"] if source["name"] == "nli")["limit"] = NLI  # as many as mined pairs, as in the recipe
+    values["selection"]["validation"] = 0.1
+    rounds["training"]["epochs"] = 4
+    values["stop"] |= {"rounds": 2, "patience": 2}
     return values  # type: ignore[no-any-return]
 
 

@@ -28,7 +28,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import numpy as np
 import study_data
 import torch
-from study_methods import METHODS, NOTHING, RANDOM, Method
+from study_methods import METHODS, MIXTURES, NOTHING, RANDOM, WORDS, Method
 
 from miner.config.commands import EncoderSettings
 from miner.encoders import load_encoder
@@ -135,16 +135,26 @@ def table(arguments: argparse.Namespace) -> None:
     figures: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for line in read_results(arguments.work):
         for name, value in line.items():
-            if name not in ("method", "seed"):
+            if name == "epochs":
+                for title, epochs in value.items():
+                    figures[line["method"]][f"epochs of {title}"].append(epochs)
+            elif name not in ("method", "seed"):
                 figures[line["method"]][name].append(value)
     print("| method | start | retrieval | cosine of two sentences | accuracy | seeds |\n|---|---|---|---|---|---|")
     for method in [RANDOM, *METHODS]:
-        if method in figures:
+        if method in figures and method not in MIXTURES:
             values, start = figures[method], METHODS[method].start if method in METHODS else NOTHING
             cells = [
                 study_data.mean_and_deviation(values[name], digits) for name, digits in (("retrieval", 1), ("alike", 3), ("accuracy", 1))
             ]
             print(f"| {method} | {start} | {' | '.join(cells)} | {len(values['seconds'])} |")
+
+    heads = ("retrieval", "sts", "epochs of pairs", "epochs of nli")
+    print(f"\n| mixture | {' | '.join(heads)} | seeds |\n{'|---' * (len(heads) + 2)}|")
+    for method in (WORDS, *MIXTURES):
+        if method in figures:
+            cells = [study_data.mean_and_deviation(figures[method][head], 1) for head in heads]
+            print(f"| {method.removeprefix('mixture: ')} | {' | '.join(cells)} | {len(figures[method]['seconds'])} |")
 
 
 def main() -> None:
