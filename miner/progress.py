@@ -4,8 +4,10 @@ A report is an INFO log record with a `Progress` attached, so it follows the lev
 the JSON log and the lock of an output directory read the record through `progress_of` or `ProgressHandler`.
 """
 
+import contextlib
 import logging
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 
@@ -43,3 +45,37 @@ class ProgressHandler(logging.Handler):
         progress = progress_of(record)
         if progress is not None:
             self.receive(progress)
+
+
+_local = threading.local()  # the shard that a thread works on
+_running_work: dict[str, dict[str, int]] = {}  # folder of a stage -> unfinished shard -> work done
+
+
+@contextlib.contextmanager
+def count_work(folder: str, shard: str) -> Iterator[None]:
+    """Count what this thread adds by `add_work` as work on a shard."""
+    counts = _running_work.setdefault(folder, {})
+    counts[shard] = 0
+    previous, _local.shard = getattr(_local, "shard", None), (counts, shard)
+    try:
+        yield
+    finally:
+        _local.shard = previous
+        counts.pop(shard, None)
+
+
+def add_work(amount: int) -> None:
+    """Report work on the current shard of this thread, in the unit of its task; nothing outside a shard."""
+    if getattr(_local, "shard", None) is not None:
+        counts, shard = _local.shard
+        counts[shard] = counts.get(shard, 0) + amount
+
+
+def running_work(folder: str) -> dict[str, int]:
+    """Return the work that this process has done on the unfinished shards of a stage."""
+    return dict(_running_work.get(folder, {}))
+
+
+def format_seconds(seconds: float) -> str:
+    """Format a duration: 45 s, 12 min, 3.5 h."""
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -39,7 +39,8 @@ def summary(status: "RunStatus") -> str:
     lines += [f"{'done' if stage.finished else 'begun':5}  {stage.folder:{width}}  {_format_shards(stage)}" for stage in status.stages]
     for name, progress in status.run.stages.items() if status.run is not None else ():
         if progress.done < progress.total:
-            lines.append(f"now    {name}: {progress.done:,} of {progress.total:,}")
+            note = f", {progress.note}" if progress.note else ""
+            lines.append(f"now    {name}: {progress.done:,} of {progress.total:,} {progress.unit}s{note}")
     return "\n".join(lines)
 
 

@@ -20,6 +20,7 @@ from miner.encoders.base import EncodeCounts, check_texts
 from miner.encoders.token_vectors import TokenTable, TokenVectors
 from miner.encoders.word_cache import MAX_CACHED_WORDS, PieceIds, WordCache
 from miner.errors import ModelError
+from miner.progress import add_work
 
 KIND = "static"
 FORMAT = 1
@@ -129,6 +130,7 @@ class StaticEncoder:
             return len(pieces.ids)
 
         self.tally.tokens += sum(self._map_slices(encode_slice, list(texts)))
+        add_work(len(texts))
         return result
 
     @cached_property

@@ -25,6 +25,7 @@ from miner.encoders.base import EncodeCounts, check_texts
 from miner.encoders.model_folder import ModelRecipe, fingerprint, read_recipe
 from miner.encoders.pooling import CHOICES, highest_layer, pooler
 from miner.errors import ConfigError, ModelError
+from miner.progress import add_work
 
 if TYPE_CHECKING:
     import torch
@@ -91,6 +92,7 @@ class TransformerEncoder:
                 self.tally.tokens += sum(lengths)
                 for batch in token_batches(lengths, self.batch_tokens):
                     vectors[[window[index] for index in batch]] = self._encode_batch(tokens, batch)
+                    add_work(len(batch))
         return vectors
 
     def operations(self, tokens: float) -> float:

@@ -15,7 +15,7 @@ from apache_beam.metrics import Metrics
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
-from miner import storage
+from miner import progress, storage
 from miner.errors import ConfigError, MinerError
 from miner.stages import Stage
 from pipelines.beam import dask, metrics, retry
@@ -67,7 +67,8 @@ class WriteShard(beam.DoFn):  # type: ignore[misc]
             return
         with retry.record_failure(self.stage, name if self.skip_failed else None):
             stage, task = self.stage.stage, self.task
-            rows, counts = retry.call_with_retries(lambda: task.write_shard(name), task.retry_policy, stage, name)
+            with progress.count_work(self.stage.folder, name):
+                rows, counts = retry.call_with_retries(lambda: task.write_shard(name), task.retry_policy, stage, name)
             self.stage.mark_done(name, rows, self.shard_keys[name], counts)
             size = storage.size(self.stage.path(name))
             _add_to_beam(stage, metrics.count_shard(task, rows, counts, size))

@@ -8,7 +8,6 @@ go through the directory.
 import contextlib
 import ctypes
 import logging
-import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
@@ -19,12 +18,10 @@ import pyarrow as pa
 
 from miner import lock, stages, storage
 from miner.errors import DataError, MinerError
-from miner.progress import Progress, report_progress
 from miner.stages import Manifest, Shard, Stage
 from pipelines.beam import metrics, retry
 from pipelines.beam.retry import RetryPolicy
-
-POLL_SECONDS = 0.25  # between two looks at the markers of a running stage
+from pipelines.beam.watch import watch_progress
 
 logger = logging.getLogger(__name__)
 
@@ -37,9 +34,15 @@ class ShardTask(ABC):
     shard_unit: ClassVar[str | None] = None  # a second counter of shards
     processed_counts: ClassVar[Set[str]] = frozenset()  # the counts of `write_shard` that do not count skipped input
     retry_policy: ClassVar[RetryPolicy] = RetryPolicy()
+    work_unit: ClassVar[str | None] = None  # of `work`, singular; None: progress counts shards
+    label: str = ""  # what the shards are of, such as a side, for the progress
 
     def setup(self) -> None:  # noqa: B027 - most tasks load nothing
         """Load what every shard needs. Called once per worker, before its first shard."""
+
+    def work(self, names: Sequence[str]) -> Mapping[str, int]:
+        """Return the amount of work in each shard, of which `miner.progress.add_work` reports parts. Called in the driver."""
+        return dict.fromkeys(names, 0)
 
     @abstractmethod
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
@@ -68,7 +71,7 @@ def run_stage(
     retry.remove_records(stage)
     pending = stage.reopen(shard_keys)
     if pending:
-        _write_shards(stage, {name: shard_keys[name] for name in pending}, len(shard_keys), task, options, skip_failed)
+        _write_shards(stage, {name: shard_keys[name] for name in pending}, list(shard_keys), task, options, skip_failed)
     skipped = retry.pop_skipped(stage)
     if skipped and len(skipped) == len(shard_keys):
         raise DataError(next(iter(skipped.values())))
@@ -89,7 +92,7 @@ def check_options(options: Sequence[str]) -> None:
 
 
 def _write_shards(
-    stage: Stage, pending: Mapping[str, str], num_shards: int, task: ShardTask, options: Sequence[str], skip_failed: bool
+    stage: Stage, pending: Mapping[str, str], names: Sequence[str], task: ShardTask, options: Sequence[str], skip_failed: bool
 ) -> None:
     """Write the pending shards {name: key} by a pipeline. Beam, which takes a second to import, is imported only here."""
     from pipelines.beam import pipeline
@@ -99,8 +102,8 @@ def _write_shards(
     run_id = uuid.uuid4().hex if pipeline.shares_tasks(beam_options) else None
     write = pipeline.WriteShard(stage, pending, task, skip_failed, run_id)
     _release_memory()
-    logger.info("%s: %d of %d shards to write", stage.stage, len(pending), num_shards, extra={"stage": stage.stage})
-    with _watch_progress(stage, num_shards, task.row_unit), retry.raise_failure(stage):
+    logger.info("%s: %d of %d shards to write", stage.stage, len(pending), len(names), extra={"stage": stage.stage})
+    with watch_progress(stage, names, task), retry.raise_failure(stage):
         pipeline.run_pipeline(list(pending), write, beam_options)
 
 
@@ -135,36 +138,3 @@ def _remove_empty_output(output: str) -> Iterator[None]:
         if is_new and not storage.names_in(output):
             storage.remove(output)
         raise
-
-
-@contextlib.contextmanager
-def _watch_progress(stage: Stage, num_shards: int, row_unit: str | None) -> Iterator[None]:
-    """Report the progress of a stage by its markers while it runs."""
-    stop, reported, start = threading.Event(), stage.marked_shards(), time.perf_counter()
-    rows = 0
-
-    def report() -> None:
-        nonlocal rows
-        new = stage.marked_shards() - reported
-        for name in sorted(new):
-            rows += stage.read_rows(name)
-            logger.info("%s: %s is written", stage.stage, name, extra={"stage": stage.stage, "shard": name})
-        reported.update(new)
-        note = metrics.format_rate(row_unit, rows, time.perf_counter() - start)
-        report_progress(logger, Progress(stage.stage, len(reported), num_shards, note=note))
-
-    def watch() -> None:
-        while not stop.wait(POLL_SECONDS):
-            with contextlib.suppress(MinerError, OSError):
-                if stage.marked_shards() - reported:
-                    report()
-
-    report()
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-        report()

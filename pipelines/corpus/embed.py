@@ -1,6 +1,7 @@
 """Embed text: inputs become `OUTPUT/sentences` and `OUTPUT/embeddings`, with shards of the same names and row order."""
 
 import logging
+import posixpath
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ from miner.encoders import Encoder, choose_side, load_encoder
 from miner.encoders.base import CountsTokens
 from miner.encoders.checked import encode_checked, to_float16
 from miner.errors import ConfigError, ModelError
-from miner.stages import Stage
+from miner.stages import Shard, Stage
 from miner.text import readers
 from miner.text.sharding import DEFAULT_SIZES, IngestSizes
 from pipelines.beam.retry import read_skipped
@@ -80,7 +81,7 @@ def run(config: EmbedConfig, options: Sequence[str] = (), sizes: IngestSizes = D
         stage = _stage(config.output, lang, settings, encoder, {shard.name: shard.checksum for shard in sentences.shards})
         keys = {shard.name: stage.key({shard.name: shard.checksum}) for shard in sentences.shards}
         embeddings = run_stage(
-            stage, keys, _EmbedTask(config.output, settings, encoder.fingerprint), options, skip_failed=not config.strict
+            stage, keys, _EmbedTask(config.output, settings, encoder.fingerprint, sentences.shards), options, skip_failed=not config.strict
         )
         times.append(time.perf_counter())
     seconds = dict(zip(("encoder", corpus.SENTENCES, corpus.EMBEDDINGS), np.diff(times).round(3).tolist(), strict=True))
@@ -127,10 +128,17 @@ class _EmbedTask(ShardTask):
     uses_accelerator = True
     processed_counts = frozenset({"tokens", "truncated_texts"})
 
-    def __init__(self, output: str, settings: EncoderSettings, fingerprint: str) -> None:
+    work_unit = "sentence"
+
+    def __init__(self, output: str, settings: EncoderSettings, fingerprint: str, shards: Sequence[Shard]) -> None:
         self.output = output
+        self.label = posixpath.basename(output.rstrip("/"))
+        self.rows = {shard.name: shard.rows for shard in shards}
         self.settings = settings
         self.fingerprint = fingerprint
+
+    def work(self, names: Sequence[str]) -> Mapping[str, int]:
+        return {name: self.rows[name] for name in names}
 
     def setup(self) -> None:
         self.encoder = load_once(self.settings, self.fingerprint)

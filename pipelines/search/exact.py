@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from miner import storage
 from miner.corpus import EMBEDDINGS, Corpus
 from miner.encoders.transformer_parts import choose_device
+from miner.progress import add_work
 from miner.search.neighbours import Ids, Neighbours, VectorBlock, empty_neighbours, stack_neighbours
 from miner.stages import Manifest, Stage
 from miner.tables import Vectors, neighbours_schema
@@ -124,10 +125,16 @@ class SearchShardPair(ShardTask):
     uses_accelerator = True
     row_unit = None
     shard_unit = "blocks"
+    work_unit = "comparison"
 
     def __init__(self, search: SearchRequest, folder: str) -> None:
         self.search = search
         self.folder = folder
+
+    def work(self, names: Sequence[str]) -> Mapping[str, int]:
+        sources, targets = ({shard.name: shard.rows for shard in corpus.shards} for corpus in (self.search.source, self.search.target))
+        pairs = self.search.shard_pairs()
+        return {name: sources[pairs[name][0]] * targets[pairs[name][1]] for name in names}
 
     def setup(self) -> None:
         from miner.search.exact import SearchOptions
@@ -159,6 +166,7 @@ class SearchShardPair(ShardTask):
                 if number == len(backward):
                     backward.append(empty_neighbours(len(target.ids), k))
                 neighbours, backward[number] = search_block(source, target, k, self.options, (neighbours, backward[number]))
+                add_work(len(source.ids) * len(target.ids))
             forward.append(neighbours)
         return stack_neighbours(forward), stack_neighbours(backward)
 

@@ -30,7 +30,7 @@ ROOMS = {
     "corpus": {"errors", "tables", "storage", "stages"},
     "text": {"credentials", "errors", "background", "tables", "config", "storage", "languages", "filters"},
     "datasets": {"errors", "config", "storage", "languages", "text"},
-    "encoders": {"errors", "checksums", "choices", "config", "storage", "languages", "tables"},
+    "encoders": {"errors", "progress", "checksums", "choices", "config", "storage", "languages", "tables"},
     "search": {"errors"},
     "filters": {"errors", "choices", "config", "tables", "mining"},
     "mining": {"errors", "choices", "encoders", "search"},
