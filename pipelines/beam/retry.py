@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from miner import errors, storage
+from typing_extensions import TypedDict
+
+from miner import errors, records, storage
 from miner.credentials import hide
 from miner.errors import ConfigError, MinerError, ModelError, StorageError
 from miner.stages import Manifest, Stage
@@ -54,6 +56,13 @@ def _may_be_transient(error: Exception) -> bool:
         return True
     cause = error.__cause__
     return isinstance(cause, OSError) and cause.errno is not None and not storage.is_permanent(cause)
+
+
+class FailureRecord(TypedDict):
+    """The record of a failed stage or of a skipped shard."""
+
+    kind: str  # class of the error
+    message: str
 
 
 @contextlib.contextmanager
@@ -103,9 +112,9 @@ def remove_records(stage: Stage) -> None:
 def pop_skipped(stage: Stage) -> dict[str, str]:
     """Return the skipped shards with the reasons, and remove their records."""
     folder = stage.path(SKIPPED)
-    records = {name.removesuffix(".json"): storage.read_json(storage.join(folder, name)) for name in storage.names_in(folder)}
+    failures = {name.removesuffix(".json"): records.read(storage.join(folder, name), FailureRecord) for name in storage.names_in(folder)}
     storage.remove(folder)
-    return {shard: record["message"] for shard, record in records.items()}
+    return {shard: failure["message"] for shard, failure in failures.items()}
 
 
 def read_skipped(manifest: Manifest) -> Mapping[str, str]:
@@ -133,7 +142,7 @@ def _pop_failure(stage: Stage) -> MinerError | None:
     uri = stage.path(FAILURE)
     if not storage.exists(uri):
         return None
-    value = storage.read_json(uri)
+    value = records.read(uri, FailureRecord)
     storage.remove(uri)
     return _build_error(value["kind"], value["message"])
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from miner import storage
+from miner import records, storage
 from miner.errors import StorageError
 
 Signatures = Mapping[str, str]  # input -> its signature, see `readers.input_signature`
@@ -16,6 +16,13 @@ class CorpusIncrement:
     inputs: Signatures
     ranges: int | None = None  # number of shards; None until it is planned
     counts: Mapping[str, int] | None = None  # of lines, see `readers.LINE_COUNTS`; None until they are read
+
+
+@dataclass(frozen=True)
+class IncrementsRecord:
+    """The content of `parts.json`; files of earlier versions are the list itself."""
+
+    increments: list[CorpusIncrement]
 
 
 def merge_inputs(increments: Sequence[CorpusIncrement]) -> dict[str, str]:
@@ -43,11 +50,12 @@ def plan_increments(uri: str, signatures: Signatures, single: bool) -> list[Corp
 
 def _read_increments(uri: str) -> list[CorpusIncrement]:
     try:
-        return [CorpusIncrement(**record) for record in storage.read_json(uri)] if storage.exists(uri) else []
-    except (StorageError, TypeError):
-        return []
+        values = records.read(uri, list[CorpusIncrement] | IncrementsRecord) if storage.exists(uri) else []  # type: ignore[arg-type]
+    except StorageError:
+        return []  # the inputs are read again
+    return values.increments if isinstance(values, IncrementsRecord) else values
 
 
 def write_increments(uri: str, increments: Sequence[CorpusIncrement]) -> None:
     """Record the increments that have been read."""
-    storage.write_json(uri, [asdict(increment) for increment in increments if increment.counts is not None])
+    records.write(uri, {"increments": [asdict(increment) for increment in increments if increment.counts is not None]})

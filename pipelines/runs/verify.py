@@ -9,19 +9,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from miner import lock, stages, storage
+from miner import lock, records, stages, storage
 from miner.corpus import EMBEDDINGS, SENTENCES
 from miner.errors import DataError, MinerError, StorageError
 from miner.progress import Progress, report_progress
 from miner.stages import MANIFEST, MARKERS, Manifest, Shard, stage_folder
 from pipelines.beam.retry import read_skipped
+from pipelines.corpus.increments import CorpusIncrement, IncrementsRecord
+from pipelines.corpus.ingest import INCREMENTS
 from pipelines.mining import candidates, select_pairs
 from pipelines.search import build_index
-from pipelines.search.engine import NEIGHBOURS
+from pipelines.search.engine import CHOICE_FILE, NEIGHBOURS, RecordedEngine
 from pipelines.search.exact import BACKWARD, FORWARD
 
 RUN_AGAIN = "run the same command again"
 DELETE_AND_RUN_AGAIN = "delete {} and run the same command again"
+
+SMALL_RECORDS: Mapping[str, Any] = {CHOICE_FILE: RecordedEngine, INCREMENTS: list[CorpusIncrement] | IncrementsRecord}
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +86,19 @@ def check(folder: str) -> VerifyResult:
         faults += stage.faults()
         num_done += len(stage.shards)
         report_progress(logger, Progress("verify", num_done, num_files, "file"))
+    for name in files:
+        if posixpath.basename(name) in SMALL_RECORDS:
+            faults += _record_faults(storage.join(folder, name))
     return VerifyResult(folder, len(stored_stages), num_files, tuple(faults))
+
+
+def _record_faults(uri: str) -> Iterator[OutputFault]:
+    """Check a small file that lists no shards, against its checksum and schema."""
+    try:
+        records.read(uri, SMALL_RECORDS[posixpath.basename(uri)])
+    except StorageError as error:
+        problem, _, remedy = str(error).removeprefix(f"{uri}: ").rpartition("; ")
+        yield OutputFault(uri, problem, remedy)
 
 
 def _names_below(folder: str, files: Sequence[str]) -> set[str]:

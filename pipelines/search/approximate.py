@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from miner import stages, storage
+from miner import records, stages, storage
 from miner.corpus import Corpus
 from miner.encoders.transformer_parts import choose_device
 from miner.search.tuning import SearchParameters
@@ -76,13 +76,14 @@ def _tune(search: SearchRequest, direction: _Direction, uri: str) -> SearchParam
     """Return the search parameters, tuned once and recorded in `uri`, so that a resumed run continues with the same ones."""
     fingerprint = storage.key([search.k, direction.target_recall, direction.queries.key, direction.index.checksum])
     if storage.exists(uri):
-        recorded = storage.read_json(uri)
-        if isinstance(recorded, dict) and recorded.get("asked") == fingerprint:
-            return SearchParameters(**recorded["setting"])
+        recorded = records.read(uri, dict[str, Any])
+        if recorded.get("asked") == fingerprint:
+            parameters: SearchParameters = records.parse(recorded.get("setting"), SearchParameters, uri)
+            return parameters
     sample = draw_sample(direction.queries, SAMPLE_ROWS, SAMPLE_SEED)[1]
     index = direction.index.open(str(choose_device(search.device)))
     parameters = index.tune(sample, search.k, direction.target_recall)
-    storage.write_json(uri, {"asked": fingerprint, "setting": asdict(parameters)})
+    records.write(uri, {"asked": fingerprint, "setting": asdict(parameters)})
     return parameters
 
 

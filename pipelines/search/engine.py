@@ -3,9 +3,11 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NotRequired
 
-from miner import stages, storage
+from typing_extensions import TypedDict
+
+from miner import records, stages, storage
 from miner.config.commands import EngineSettings, IndexSettings
 from miner.corpus import Corpus
 from miner.encoders.transformer_parts import choose_device
@@ -21,6 +23,13 @@ NEIGHBOURS, INDEXES = "neighbours", "indexes"  # folders
 CHOICE_FILE = "engine.json"
 
 logger = logging.getLogger(__name__)
+
+
+# What CHOICE_FILE records: the fingerprint of the inputs, the engine, the reason, and the shards that were compared.
+class RecordedEngine(TypedDict):
+    engine: str
+    why: str
+    among: NotRequired[dict[str, dict[str, str]]]
 
 
 def find_neighbours(
@@ -60,8 +69,9 @@ def choose_engine(search: SearchRequest, settings: EngineSettings, has_index: tu
     if fixed is not None:
         return fixed
     fingerprint = storage.key([search.source.key, search.target.key, search.k, settings.target_recall, *has_index])
-    recorded = storage.read_json(uri) if storage.exists(uri) else None
-    recorded = recorded if isinstance(recorded, dict) else {}
+    recorded = records.read(uri, dict[str, Any]) if storage.exists(uri) else {}
+    if recorded:
+        records.parse(recorded, RecordedEngine, uri)
     if recorded.get("asked") == fingerprint:
         return recorded["engine"], recorded["why"]
     rows, dim = (search.source.rows, search.target.rows), search.source.dim
@@ -73,7 +83,7 @@ def choose_engine(search: SearchRequest, settings: EngineSettings, has_index: tu
         f"{sizes} by exact search in about {seconds.exact:.0f} s, by FAISS at recall {settings.target_recall:g} in {seconds.faiss:.0f} s"
     )
     shards = previous_neighbours.manifest_details(search.source, search.target)
-    storage.write_json(uri, {"asked": fingerprint, "engine": seconds.engine, "why": reason, **shards})
+    records.write(uri, {"asked": fingerprint, "engine": seconds.engine, "why": reason, **shards})
     return seconds.engine, reason
 
 

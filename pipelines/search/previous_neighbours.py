@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from miner import stages, storage
+from miner import records, stages, storage
 from miner.corpus import Corpus
 from miner.errors import MinerError, StorageError
 
@@ -70,7 +70,7 @@ def keep_previous(folder: str, source: Corpus, target: Corpus) -> PreviousNeighb
     if not storage.exists(uri) and (previous.source, previous.target) == (_checksums(source), _checksums(target)):
         return nothing  # neither side grew; a file that is missing is searched again
     if not storage.exists(uri):
-        storage.write_json(uri, {"source": previous.source, "target": previous.target, "files": previous.files})
+        records.write(uri, {"source": previous.source, "target": previous.target, "files": previous.files})
     previous.move_files()
     return previous
 
@@ -85,11 +85,22 @@ def _previous(folder: str, source: Corpus, target: Corpus) -> PreviousNeighbours
     """Return the neighbours that an interrupted run kept, or else the complete ones, if both sides have only grown since."""
     uri = storage.join(folder, FOLDER, COVERAGE)
     try:
-        previous = PreviousNeighbours(folder, **storage.read_json(uri)) if storage.exists(uri) else _complete_neighbours(folder)
-    except (StorageError, TypeError, KeyError):
+        previous = _read_kept(folder, uri) if storage.exists(uri) else _complete_neighbours(folder)
+    except StorageError:
         return None
     if previous is None or not has_grown_from({"source": previous.source, "target": previous.target}, source, target):
         return None
+    return previous
+
+
+def _read_kept(folder: str, uri: str) -> PreviousNeighbours:
+    """Return the neighbours that COVERAGE lists. Raises StorageError for a damaged list, or files that are not in FOLDER/known."""
+    values = records.read(uri, dict[str, dict[str, str]])
+    previous: PreviousNeighbours = records.parse({"folder": folder, **values}, PreviousNeighbours, uri)
+    for name in previous.files:
+        direction, _, shard = name.partition("/")
+        if direction not in DIRECTIONS or not stages.is_plain_name(shard):
+            raise StorageError(f"{uri}: {name!r} is not a file of neighbours; do not trust this directory")
     return previous
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from command import miner
 
-from miner import lock
+from miner import lock, records
 
 ENGLISH = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 FRENCH = ["un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf", "dix"]
@@ -60,6 +60,21 @@ def flip_byte(path: Path) -> None:
 
 def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-50])
+
+
+@pytest.mark.parametrize("name", ["en/sentences/parts.json", "mined/neighbours/engine.json"])
+def test_damage_of_small_files_is_a_fault(name: str, folder: Path) -> None:
+    path = folder / name
+    if not path.exists():  # the engine of this run was given
+        records.write(str(path), {"asked": "x", "engine": "exact", "why": "it is faster"})
+    data = path.read_bytes()
+    for position in (data.index(b"xxh3") + 8, 20, len(data) - 20):
+        path.write_bytes(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
+        result = miner("verify", folder)
+        assert result.exit_code == 1
+        assert f"{path}: " in result.stdout
+    path.write_bytes(data)
+    assert miner("verify", folder).exit_code == 0
 
 
 def test_intact_output_is_reported_and_not_changed(folder: Path) -> None:

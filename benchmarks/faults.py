@@ -1,0 +1,191 @@
+"""Flip one bit at random places of every kind of file, run the command that reads it, and count the outcomes.
+
+    python benchmarks/faults.py --flips 30
+    python benchmarks/faults.py --flips 5 --only manifests candidates
+
+Each command runs in a process of its own, on a copy of an intact directory. The outcome is `error` (status 1 and one line), `same` (status
+0 and the result of intact files), `other` (status 0 and another result), `traceback`, or `crash` (a signal, or no end within a minute).
+Exit status 1 if there is any of the last three.
+"""
+
+import argparse
+import hashlib
+import importlib
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+from click.testing import CliRunner
+
+from miner.cli import console
+from miner.cli.main import main as miner
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+OUTCOMES = ("error", "same", "other", "traceback", "crash")
+SECONDS = 60
+CODES = {outcome: code for code, outcome in enumerate(OUTCOMES)}
+STEPS = 12  # of the training run whose checkpoints are damaged
+
+Arguments = list[object]
+MINE: Arguments = ["mine", "en", "de", "--threshold", 1, "--no-report"]
+AGAIN: Arguments = ["mine", "--from-candidates", "mined", "--threshold", 1.1, "--no-report", "--output", "out"]
+INDEXED: Arguments = ["mine", "index", "de", "--engine", "faiss", "--threshold", 1, "--no-report", "--output", "out"]
+EMBED: Arguments = ["embed", "en.txt", "--lang", "en", "--encoder", "encoder", "--output", "out"]
+TRAIN: Arguments = ["train", "train.yaml", "--output", "trained", "--resume", "--no-report"]
+
+# Kind of file -> pattern of the files that are damaged, the command that reads them, and what it writes.
+ROWS: dict[str, tuple[str, Arguments, str]] = {
+    "embeddings (mine)": ("en/embeddings/part-*", [*MINE, "--output", "out"], "out/bitext.tsv.gz"),
+    "embeddings (index)": ("en/embeddings/part-*", ["index", "en", "--output", "out"], "out/part-*"),
+    "embeddings beside an index": ("en/embeddings/part-*", INDEXED, "out/bitext.tsv.gz"),
+    "index": ("index/part-*", INDEXED, "out/bitext.tsv.gz"),
+    "vectors of an index": ("index/vectors/part-*", INDEXED, "out/bitext.tsv.gz"),
+    "sentences (mine)": ("en/sentences/part-*", [*MINE, "--output", "out"], "out/bitext.tsv.gz"),
+    "candidates (--from-candidates)": ("mined/candidates/part-*", AGAIN, "out/bitext.tsv.gz"),
+    "bitext (report)": ("mined/bitext.parquet", ["report", "mined"], "mined/report.html"),
+    "bitext (export)": ("mined/bitext.parquet", ["export", "mined", "--format", "tsv", "--output", "out"], "out/*.tsv*"),
+    "manifest of a bitext (report)": ("mined/manifest.json", ["report", "mined"], "mined/report.html"),
+    "manifests of a corpus (mine)": ("en/*/manifest.json", [*MINE, "--output", "out"], "out/bitext.tsv.gz"),
+    "manifest of candidates": ("mined/candidates/manifest.json", AGAIN, "out/bitext.tsv.gz"),
+    "manifests of an index": ("index/**/manifest.json", INDEXED, "out/bitext.tsv.gz"),
+    "engine.json (mine again)": ("mined/neighbours/engine.json", [*MINE, "--output", "mined"], "mined/bitext.tsv.gz"),
+    "parts.json (embed again)": ("en/sentences/parts.json", [*EMBED[:-1], "en"], "en/*/part-*"),
+    "markers (embed again)": ("en/*/_shards/*.json", [*EMBED[:-1], "en"], "en/*/part-*"),
+    "static encoder: vectors": ("encoder/vectors.safetensors", EMBED, "out/embeddings/part-*"),
+    "static encoder: SentencePiece model": ("encoder/sentencepiece.model", EMBED, "out/embeddings/part-*"),
+    "static encoder: miner.json": ("encoder/miner.json", EMBED, "out/embeddings/part-*"),
+    "checkpoint": ("trained/checkpoints/step-*/*", TRAIN, "trained/encoder/vectors.safetensors"),
+    "work files of training": ("trained/work/*/*", TRAIN, "trained/encoder/vectors.safetensors"),
+}
+
+
+# Imported before processes fork, since imports take longer than most commands.
+MODULES = ("miner.encoders.static", "miner.training.run", "miner.report.build", "miner.export.export", "pipelines.mining.mine", "faiss")
+
+
+def run(arguments: Arguments) -> str:
+    """Run a command in this process; return `done`, `error` or `traceback`."""
+    result = CliRunner().invoke(miner, [str(argument) for argument in arguments])
+    if result.exit_code == 0:
+        return "done"
+    lines = [line for line in result.stderr.splitlines() if line.startswith("miner: error: ")]
+    is_error = isinstance(result.exception, SystemExit) and len(lines) == 1 and console.INTERNAL_ERROR not in lines[0]
+    return "error" if is_error else "traceback"
+
+
+def in_process(work: Callable[[], str]) -> str:
+    """Return the outcome of `work` in a process of its own, because damaged files may crash it."""
+    child = os.fork()
+    if child == 0:
+        with Path(os.devnull).open("w") as null:
+            os.dup2(null.fileno(), 1)
+            os.dup2(null.fileno(), 2)
+        signal.alarm(SECONDS)
+        outcome = work()
+        os._exit(CODES.get(outcome, len(OUTCOMES)))
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return (*OUTCOMES, "done")[code] if 0 <= code <= len(OUTCOMES) else "crash"
+
+
+def hash_files(pattern: str) -> str:
+    return "".join(hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(Path().glob(pattern)))
+
+
+def train_half(config: dict[str, object]) -> str:
+    """Train, and stop with the checkpoints of the last steps and the work files."""
+    from miner.training import run as training
+    from miner.training.config import TrainConfig
+    from miner.training.trainer import learning_rate
+
+    trainer, _ = training.prepare(TrainConfig(**config), Path("trained"))
+    for _ in range(STEPS - 2):
+        trainer.take_step(learning_rate(trainer.progress.step, trainer.num_steps, trainer.settings))
+        trainer.save_checkpoint()
+    return "done"
+
+
+def prepare(rows: int) -> str:
+    """Write the intact files into the current directory."""
+    from miner.encoders import find_folder
+
+    for lang in ("en", "de"):
+        lines = (EXAMPLES / f"{lang}.txt").read_text(encoding="utf-8").splitlines()[:rows]
+        Path(f"{lang}.txt").write_text("\n".join(lines), encoding="utf-8")
+    shutil.copytree(find_folder("builtin"), "encoder")
+    gold = [line.split("\t") for line in (EXAMPLES / "gold.en-de.tsv").read_text(encoding="utf-8").splitlines()]
+    Path("pairs.tsv").write_text("source\ttarget\n" + "".join(f"one {row[0]}\teins {row[-1]}\n" for row in gold[:200]), encoding="utf-8")
+    config = {
+        "encoder": {"kind": "static", "dim": 8, "spelling_buckets": 64, "vocabulary": {"size": 40}},
+        "data": [{"strategy": "parallel", "files": ["pairs.tsv"], "columns": {"source": "source", "target": "target"}}],
+        "objective": [{"loss": "info_nce"}],
+        "training": {"steps": STEPS, "batch_size": 8, "checkpoint_every": 1},
+    }
+    Path("train.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    for lang in ("en", "de"):
+        assert run(["embed", f"{lang}.txt", "--lang", lang, "--encoder", "encoder", "--output", lang]) == "done"
+    assert run(["index", "en", "--output", "index"]) == "done"
+    assert run([*MINE, "--output", "mined"]) == "done"
+    return train_half(config)
+
+
+def outcome_of(intact: Path, row: tuple[str, Arguments, str], expected: str, rng: random.Random | None) -> str:
+    """Flip a bit in a copy of the intact files, none without `rng`, and run the command of a row."""
+    pattern, command, output = row
+    work = intact.with_name("work")  # always the same path, which the fingerprints of training inputs contain
+    os.chdir(intact)
+    shutil.rmtree(work)
+    shutil.copytree(intact, work)
+    os.chdir(work)
+    if rng is not None:
+        path = rng.choice(sorted(path for path in work.glob(pattern) if path.is_file()))
+        data = bytearray(path.read_bytes())
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        path.write_bytes(bytes(data))
+    result = in_process(lambda: run(command))
+    if result == "done":
+        digest = hash_files(output)
+        result = digest if rng is None else ("same" if digest == expected else "other")
+    return result
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--flips", type=int, default=30, help="per kind of file")
+    parser.add_argument("--rows", type=int, default=60, help="sentences of each corpus")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="*", default=[""], help="parts of the names of kinds of files")
+    arguments = parser.parse_args()
+    num_faults = 0
+    for module in MODULES:
+        importlib.import_module(module)
+    with tempfile.TemporaryDirectory(prefix="miner-intact-") as folder:
+        work, intact = Path(folder) / "work", Path(folder) / "intact"
+        work.mkdir()
+        os.chdir(work)
+        if in_process(lambda: prepare(arguments.rows)) != "done":
+            sys.exit("the intact files could not be written")
+        shutil.copytree(work, intact)
+        print(f"| file | flips | {' | '.join(OUTCOMES)} |\n|---|{'---|' * (1 + len(OUTCOMES))}")
+        for name, row in ROWS.items():
+            if any(part in name for part in arguments.only):
+                rng = random.Random(f"{arguments.seed} {name}")
+                expected = outcome_of(intact, row, "", None)
+                if expected in OUTCOMES:
+                    sys.exit(f"{name}: the command fails on intact files")
+                counts = Counter(outcome_of(intact, row, expected, rng) for _ in range(arguments.flips))
+                print(f"| {name} | {arguments.flips} | {' | '.join(str(counts[outcome]) for outcome in OUTCOMES)} |", flush=True)
+                num_faults += sum(counts[outcome] for outcome in OUTCOMES[2:])
+        os.chdir("/")
+    return min(1, num_faults)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
