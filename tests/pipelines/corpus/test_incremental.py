@@ -332,7 +332,10 @@ def test_outputs_with_planted_text_inside_their_embeddings_are_kept(tmp_path: Pa
     for side in ("source", "target"):
         (planted / f"{side}.txt").rename(planted / side / "planted.txt")
         for path in (planted / side / "sentences").glob("*.json"):
-            path.write_text(path.read_text().replace(f"planted/{side}.txt", f"planted/{side}/planted.txt"))
+            values = json.loads(path.read_text().replace(f"planted/{side}.txt", f"planted/{side}/planted.txt"))
+            if isinstance(values, dict):
+                values.pop("xxh3", None)  # as in the first version
+            path.write_text(json.dumps(values))
     for precision, is_same in (("0.15", True), ("0.02", False)):
         mine(tmp_path, tmp_path / "out", *auto, precision)
         assert ((tmp_path / "out/bitext.parquet").read_bytes() == bitext) == is_same
