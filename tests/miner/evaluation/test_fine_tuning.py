@@ -99,6 +99,8 @@ def test_saved_classifier_is_tested_without_training(loss: str, model: Path, tmp
     message = error_of("eval", "pair-classification", "--test", unknown, "--encoder", encoder)
     assert "the classifier does not know the label 'neither', only low, high" in message
     (encoder / f"{loss}.safetensors").write_bytes(b"broken")
+    assert "changed since it was written" in error_of("eval", "pair-classification", "--test", test, "--encoder", encoder)
+    (encoder / "checksums.json").unlink()
     assert "not a classifier from `miner train`" in error_of("eval", "pair-classification", "--test", test, "--encoder", encoder)
 
 

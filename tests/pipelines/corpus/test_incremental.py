@@ -336,7 +336,7 @@ def test_outputs_with_planted_text_inside_their_embeddings_are_kept(tmp_path: Pa
             if isinstance(values, dict):
                 values.pop("xxh3", None)  # as in the first version
             path.write_text(json.dumps(values))
-    for precision, is_same in (("0.15", True), ("0.02", False)):
+    for precision, is_same in (("0.15", True), ("0.3", False)):
         mine(tmp_path, tmp_path / "out", *auto, precision)
         assert ((tmp_path / "out/bitext.parquet").read_bytes() == bitext) == is_same
 

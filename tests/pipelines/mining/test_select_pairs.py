@@ -149,8 +149,8 @@ class TestErrors:
         assert result.exit_code == 2
         assert "has no effect with --from-candidates; remove it" in result.stderr
 
-    @pytest.mark.parametrize("arguments", [(), ("x",)])
-    def test_missing_side_is_wrong_usage(self, arguments: tuple[str, ...], tmp_path: Path) -> None:
+    @pytest.mark.parametrize(("arguments", "message"), [((), "Missing argument"), (("x",), "give TARGET")])
+    def test_missing_side_is_wrong_usage(self, arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
         result = miner("mine", *arguments, "--output", tmp_path / "out")
         assert result.exit_code == 2
-        assert "Missing argument" in result.stderr
+        assert message in result.stderr

@@ -16,6 +16,7 @@ from click.testing import Result
 from command import miner
 
 from miner import stages
+from miner.errors import StorageError
 from miner.search import cost_model, faiss_index
 from pipelines.search import build_index as stage
 
@@ -93,7 +94,7 @@ def test_the_same_command_gives_the_same_bytes(factory: str, built: Build, sides
 def test_resume_gives_the_same_bytes(sides: tuple[Path, Path], built: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = ("index", sides[0], "--factory", "IVF8,PQ8x4", "--target-recall", "0.5", "--output")
     merge = faiss_index.merge_index
-    monkeypatch.setattr(faiss_index, "merge_index", lambda *_: (_ for _ in ()).throw(RuntimeError("stopped")))
+    monkeypatch.setattr(faiss_index, "merge_index", lambda *_: (_ for _ in ()).throw(StorageError("stopped")))
     assert miner(*command, tmp_path / "stopped").exit_code != 0
     monkeypatch.setattr(faiss_index, "merge_index", merge)
     monkeypatch.setattr(faiss_index, "train_index", lambda *_: pytest.fail("trained again"))
