@@ -226,7 +226,7 @@ class TestOtherChanges:
                 assert result.exit_code == 0, result.output
             for engine in ("exact", "faiss"):
                 sides = (folder / "embedded-en", folder / "embedded-de")
-                run_mine(*sides, "--output", folder / engine, "--engine", engine, "--threshold", "1.05")
+                run_mine(*sides, "--encoder", toy_encoder, "--output", folder / engine, "--engine", engine, "--threshold", "1.05")
             assert read_bitexts(folder / "exact") == read_bitexts(folder / "faiss")
             if not number:
                 self.add_increment(folder)
