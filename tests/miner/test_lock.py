@@ -88,7 +88,7 @@ def test_a_zombie_process_is_dead(folder: str, other_process: subprocess.Popen[s
     other_process.kill()
     time.sleep(0.2)
     with lock.hold(folder):
-        pass
+        assert locks_in(folder) == [f"{lock.PREFIX}00002.json"]
 
 
 def test_a_reused_pid_holds_nothing(folder: str) -> None:
@@ -127,7 +127,7 @@ def test_an_odd_lock_file_never_ends_in_a_traceback(changes: dict[str, object], 
     path = Path(folder) / f"{lock.PREFIX}00001.json"
     path.write_text(json.dumps({**asdict(owner), **changes}))
     with lock.hold(folder):
-        pass
+        assert locks_in(folder) == [f"{lock.PREFIX}00002.json"]
 
 
 @pytest.mark.parametrize("name", [f"{lock.PREFIX}x.json", f"{lock.PREFIX}.json", f"{lock.PREFIX}-1.json"])
@@ -203,12 +203,12 @@ class TestRemoteRuns:
     def test_a_heartbeat_in_the_future_does_not(self, folder: str) -> None:
         leave_lock(folder, host="far.example", beat=time.time() + 3600)
         with lock.hold(folder, heartbeat_seconds=0.1):
-            pass
+            assert locks_in(folder) == [f"{lock.PREFIX}00002.json"]
 
     def test_an_old_heartbeat_does_not(self, folder: str) -> None:
         leave_lock(folder, host="far.example", beat=time.time() - 3600)
         with lock.hold(folder, heartbeat_seconds=0.1):
-            pass
+            assert locks_in(folder) == [f"{lock.PREFIX}00002.json"]
 
     def test_a_machine_of_the_same_host_name_is_remote(self, folder: str) -> None:
         leave_lock(folder, machine=-1, pid=2**22 + 1, beat=time.time() - 30)
