@@ -1,5 +1,6 @@
 """What the results of the Python interface have in common: conversion to tables of other libraries."""
 
+from abc import ABC, abstractmethod
 from importlib import import_module
 from typing import Any
 
@@ -8,12 +9,12 @@ import pyarrow as pa
 from miner.errors import ConfigError
 
 
-class TableResult:
+class TableResult(ABC):
     """A result that is a table."""
 
+    @abstractmethod
     def to_arrow(self) -> pa.Table:
         """Return an Arrow table."""
-        raise NotImplementedError
 
     def to_pandas(self) -> Any:
         """Return a pandas DataFrame. Raises ConfigError if pandas is not installed."""

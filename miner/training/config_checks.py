@@ -26,15 +26,7 @@ def check(config: TrainConfig) -> None:
     if isinstance(config.encoder, StaticSettings):
         _check_static(config)
     else:
-        _check_transformer(config)
-        if config.encoder.towers == "pair":
-            _check_towers(config, config.encoder)
-            if config.evaluation and config.evaluation.metric == "bucc":
-                raise ConfigError(
-                    "evaluation.metric bucc encodes both languages with one encoder; choose retrieval for encoder.towers pair"
-                )
-        if config.encoder.inference_pooling is not None:
-            _check_inference_pooling(config)
+        _check_transformer(config, config.encoder)
     if config.cleaning is not None:
         _check_cleaning(config)
     if config.evaluation and config.evaluation.metric == "accuracy" and not classes(config):
@@ -156,10 +148,14 @@ def _check_towers(config: TrainConfig, encoder: TransformerSettings) -> None:
         languages.canonical(code)  # ConfigError
 
 
-def _check_transformer(config: TrainConfig) -> None:
+def _check_transformer(config: TrainConfig, encoder: TransformerSettings) -> None:
     for objective in config.objective:
         if LOSSES[objective.loss].static:
             raise ConfigError(f"objective: {objective.loss} needs a static encoder, but encoder.kind is transformer; remove the loss")
+    if encoder.towers == "pair":
+        _check_towers(config, encoder)
+    if encoder.inference_pooling is not None:
+        _check_inference_pooling(config)
 
 
 def _check_static(config: TrainConfig) -> None:
