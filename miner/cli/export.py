@@ -14,7 +14,7 @@ from miner.export.settings import ExportConfig, Format
 @options.setting(ExportConfig, "format", "Format to write.", type=click.Choice(get_args(Format)))
 @options.setting(ExportConfig, "threshold", "Keep pairs with a larger margin.", type=float)
 @options.setting(ExportConfig, "min_probability", "Keep pairs with at least this probability.", type=float)
-@options.setting(ExportConfig, "top", "Keep the best N pairs.", type=int, metavar="N")
+@options.top_option
 @options.setting(ExportConfig, "max_chars", "Drop pairs with a longer sentence.", type=int)
 @options.setting(ExportConfig, "dev", "Pairs of a dev split.", type=int)
 @options.setting(ExportConfig, "test", "Pairs of a test split.", type=int)

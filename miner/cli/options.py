@@ -22,6 +22,7 @@ from miner.config.commands import (
     SentenceSettings,
     SideColumns,
     TextSettings,
+    TopSettings,
 )
 from miner.errors import ConfigError
 
@@ -95,6 +96,8 @@ rescore_options = group(
     ),
     setting(RescoreSettings, "rescore_candidates", "Candidates per sentence if they are rescored, at least --k.", type=int),
 )
+
+top_option = setting(TopSettings, "top", "Keep the best N pairs.", type=int, metavar="N")
 
 config_argument = click.argument("config", metavar="CONFIG")
 

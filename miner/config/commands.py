@@ -160,6 +160,12 @@ class EngineSettings(ApproximateSettings):
 Threshold = Annotated[float, pydantic.Field(ge=float("-inf"), lt=float("inf"))]  # NaN is no bound, and nothing is above infinity
 
 
+class TopSettings(Settings):
+    """How many pairs are kept."""
+
+    top: int | None = pydantic.Field(None, ge=1)  # the pairs with the largest margins, of those that pass every other bound; None: all
+
+
 class MatchSettings(Settings):
     """How candidates are scored and matched."""
 

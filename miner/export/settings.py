@@ -5,20 +5,19 @@ from typing import Literal, Self
 import pydantic
 from pydantic_core import PydanticCustomError
 
-from miner.config.base import Settings
+from miner.config.commands import Threshold, TopSettings
 
 Format = Literal["moses", "tmx", "jsonl", "tsv", "huggingface", "parquet"]
 
 
-class ExportConfig(Settings):
+class ExportConfig(TopSettings):
     """`miner export`: a mined bitext -> a directory in the format of another tool."""
 
     bitext: str  # a directory of `miner mine`, or its bitext.parquet
     output: str
     format: Format = "huggingface"
-    threshold: float | None = None  # keep pairs with a larger margin
+    threshold: Threshold | None = None  # keep pairs with a larger margin
     min_probability: float | None = pydantic.Field(None, ge=0, le=1)  # keep pairs with at least this probability
-    top: int | None = pydantic.Field(None, ge=1)  # keep the best N of the remaining pairs
     max_chars: int | None = pydantic.Field(None, ge=1)  # drop pairs with a longer sentence
     dev: int = pydantic.Field(0, ge=0)  # pairs of a dev split
     test: int = pydantic.Field(0, ge=0)  # pairs of a test split
