@@ -59,7 +59,7 @@ def bitext(folder: str, gold: str | None, json_file: str | None, no_report: bool
 
 
 @command.command()
-@click.option("--config", "path", required=True, metavar="FILE", help="The tasks, such as configs/eval.yaml.")
+@options.suite_option
 @click.option("--data", metavar="DIR", help="Folder of their files, instead of that in the config.")
 @click.option("--against", metavar="NAME", help="A second encoder, to compare with the first.")
 @options.runtime_options

@@ -15,15 +15,16 @@ COLUMNS = ("round", "dev", "test", "pairs", "precision", "same", "minutes")
 
 @click.command()
 @options.config_argument
-@click.option("--output", required=True, metavar="DIR", help="Output directory; the best encoder is DIR/best/encoder.")
+@click.option("--output", metavar="DIR", help="Output directory; the best encoder is DIR/best/encoder.  [required]")
 @options.changes_option("stop.rounds=5")
+@options.print_config_option
 @click.option("--resume", is_flag=True, help="Resume the loop in DIR, also with more text or other stop rules.")
 @options.json_option
 @report.report_option
-def command(config: str, output: str, changes: tuple[str, ...], resume: bool, json_file: str | None, no_report: bool) -> None:
+def command(config: str, output: str | None, changes: tuple[str, ...], json_file: str | None, **flags: bool) -> None:
     """Mine, train an encoder on the mined pairs, and mine again with it.
 
-    CONFIG sets the corpora, the training and when to stop; docs/loop.md explains it.
+    CONFIG, a file or a recipe of `miner config list`, sets the corpora, the training and when to stop; docs/loop.md explains it.
 
     \b
     Example:
@@ -33,10 +34,15 @@ def command(config: str, output: str, changes: tuple[str, ...], resume: bool, js
     from miner.loop.settings import LoopConfig
     from pipelines.loop import loop
 
-    result = loop.run(load_yaml(LoopConfig, config, changes), output, resume, console.beam_options())
+    settings = load_yaml(LoopConfig, config, changes)
+    if flags["print_config"]:
+        options.print_config(settings)
+        return
+    output = options.require_output(output)
+    result = loop.run(settings, output, flags["resume"], console.beam_options())
     console.write_figures(json_file, result.figures())
     console.echo(summary(result))
-    if not no_report:
+    if not flags["no_report"]:
         report.write_report(output)
 
 

@@ -22,6 +22,7 @@ COMMANDS = {
     "loop": "Mine, train on the mined pairs, and mine again.",
     "eval": "Evaluate an encoder or a bitext.",
     "reproduce": "Train and evaluate the tables of papers.",
+    "config": "List recipes, and describe the settings of configs.",
     "data": "Read public datasets as they are downloaded.",
     "run": "Mine many corpora with one another.",
     "plan": "Estimate the time, memory and disk of a run.",

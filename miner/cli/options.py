@@ -13,7 +13,8 @@ import click
 
 from miner.choices import RESCORINGS
 from miner.cli import console
-from miner.config.base import Settings
+from miner.config import recipes
+from miner.config.base import Settings, dump_yaml
 from miner.config.commands import (
     ApproximateSettings,
     EmbedConfig,
@@ -99,7 +100,30 @@ rescore_options = group(
 
 top_option = setting(TopSettings, "top", "Keep the best N pairs.", type=int, metavar="N")
 
-config_argument = click.argument("config", metavar="CONFIG")
+
+def _find_config(ctx: click.Context, parameter: click.Parameter, path: str) -> str:  # noqa: ARG001
+    return recipes.config_path(path)
+
+
+config_argument = click.argument("config", metavar="CONFIG", callback=_find_config)
+suite_option = click.option(
+    "--config", "path", required=True, metavar="FILE", callback=_find_config, help="The tasks, such as configs/eval.yaml."
+)
+print_config_option = click.option(
+    "--print-config", is_flag=True, help="Print CONFIG with all defaults, as YAML that can be CONFIG, and do nothing else."
+)
+
+
+def print_config(settings: Settings) -> None:
+    """Print all settings of a config."""
+    console.echo(dump_yaml(settings).rstrip())
+
+
+def require_output(output: str | None) -> str:
+    """Return the output of a command that also has --print-config, which needs none."""
+    if output is None:
+        raise click.UsageError("Missing option '--output'.")
+    return output
 
 
 def changes_option(example: str) -> Callable[[Function], Function]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("config", metavar="CONFIG")
+@options.config_argument
 @options.changes_option("k=8, plan.sentences.en=1e9")
 @click.option(
     "--hardware", metavar="NAME", help="Plan for cpu8, cpu32, l4, l40s, a100, h100, h200 or one of --rates, not for this machine."

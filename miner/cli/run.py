@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 @click.command()
 @options.config_argument
 @options.changes_option("k=8, corpora.de=new.txt")
+@options.print_config_option
 @click.option("--profile", metavar="NAME", help="Run on this profile of CONFIG's runner section.")
 @click.option("--dry-run", is_flag=True, help="Only list what is done and what is left to do.")
 @click.option("--strict", is_flag=True, help="Stop at the first line, file, shard or pair that fails, instead of skipping it.")
@@ -36,6 +37,9 @@ def command(config: str, changes: tuple[str, ...], profile: str | None, dry_run:
     from pipelines.runs import run
 
     settings = load_yaml(RunConfig, config, (*changes, *(["strict=true"] if flags["strict"] else [])))
+    if flags["print_config"]:
+        options.print_config(settings)
+        return
     beam_options = (*settings.runner.options(profile), *console.beam_options())
     if dry_run:
         steps = run.plan(settings)

@@ -7,13 +7,14 @@ from miner.cli import console, options, report
 
 @click.command()
 @options.config_argument
-@click.option("--output", required=True, metavar="DIR", help="Output folder; the encoder is written to DIR/encoder.")
+@click.option("--output", metavar="DIR", help="Output folder; the encoder is written to DIR/encoder.  [required]")
 @options.changes_option("training.lr=1e-5")
+@options.print_config_option
 @click.option("--resume", is_flag=True, help="Continue the run in DIR from its last checkpoint.")
 @options.json_option
 @report.report_option
-def command(config: str, output: str, changes: tuple[str, ...], resume: bool, json_file: str | None, no_report: bool) -> None:
-    """Train an encoder by CONFIG; pass DIR/encoder as --encoder to other commands.
+def command(config: str, output: str | None, changes: tuple[str, ...], json_file: str | None, **flags: bool) -> None:
+    """Train an encoder by CONFIG, a file or a recipe of `miner config list`; pass DIR/encoder as --encoder to other commands.
 
     \b
     Example:
@@ -25,10 +26,15 @@ def command(config: str, output: str, changes: tuple[str, ...], resume: bool, js
     from miner.training import distributed, run
     from miner.training.config import TrainConfig
 
-    result = run.train(load_yaml(TrainConfig, config, changes), output, resume)
+    settings = load_yaml(TrainConfig, config, changes)
+    if flags["print_config"]:
+        options.print_config(settings)
+        return
+    output = options.require_output(output)
+    result = run.train(settings, output, flags["resume"])
     if not distributed.is_main_process():
         return
     console.write_figures(json_file, asdict(result))
     console.echo(result.summary())
-    if not no_report:
+    if not flags["no_report"]:
         report.write_report(output)

@@ -1,13 +1,17 @@
 """The base class of all settings, and reading settings from YAML files."""
 
+import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 import pydantic
 import yaml
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from miner.errors import ConfigError
 
@@ -16,6 +20,7 @@ MAX_DEPTH = 100
 MAX_NODES = 100_000  # with aliases expanded
 
 Model = TypeVar("Model", bound="Settings")
+UNKNOWN = "unknown_setting"  # type of the error for an unknown key
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C is ten times as fast, but not in every build
 
 
@@ -23,6 +28,18 @@ class Settings(pydantic.BaseModel):
     """A frozen group of settings. Unknown keys are errors."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _check_keys(cls, values: Any) -> Any:
+        """Report an unknown key with the one that it resembles, before any other fault."""
+        for name in values if isinstance(values, Mapping) else ():
+            if name not in cls.model_fields:
+                hint = PydanticCustomError(UNKNOWN, "{hint}", {"hint": _suggest(str(name), list(cls.model_fields))})
+                raise pydantic.ValidationError.from_exception_data(
+                    cls.__name__, [InitErrorDetails(type=hint, loc=(name,), input=values[name])]
+                )
+        return values
 
     @classmethod
     def check(cls, **values: Any) -> Self:
@@ -35,6 +52,24 @@ class Settings(pydantic.BaseModel):
     def part(self, model: type[Model]) -> Model:
         """Return the settings of `model`, a base class of this one."""
         return model(**{name: getattr(self, name) for name in model.model_fields})
+
+
+class OneOrMore:
+    """Mark a tuple whose only item needs no list around it: `files: a.txt` is `files: [a.txt]`."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self._as_sequence, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        items = handler(schema)
+        return {"anyOf": [items["items"], items]}
+
+    @staticmethod
+    def _as_sequence(value: Any) -> Any:
+        return (value,) if isinstance(value, str | Mapping | Settings) else value
+
+
+Strings = Annotated[tuple[str, ...], OneOrMore()]
 
 
 def load_yaml(model: type[Model], path: str, changes: Sequence[str] = ()) -> Model:
@@ -142,11 +177,27 @@ def _apply_change(values: Any, change: str) -> None:
         raise ConfigError(f"--set {change}: expected SETTING=VALUE, as in training.lr=1e-5 or data.0.weight=2") from error
 
 
+def dump_yaml(settings: Settings) -> str:
+    """Return all settings as YAML, defaults included; `load_yaml` reads it back to the same settings."""
+    return str(yaml.safe_dump(_plain(settings.model_dump()), sort_keys=False, allow_unicode=True, width=140))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _suggest(name: str, choices: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name.lower().replace("-", "_"), choices, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"one of {', '.join(choices)}" if choices else "there are none here"
+
+
 def _one_line(error: pydantic.ValidationError) -> str:
     first = error.errors()[0]
     path = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        return f"unknown setting {path!r}"
+    if first["type"] == UNKNOWN:
+        return f"unknown setting {path!r}; {first['msg']}"
     value = "" if isinstance(first["input"], dict) else f", not {first['input']!r}"  # a group of settings is too long to print
     message = first["msg"].replace("a valid tuple", "a list")
     return f"{path + ': ' if path else ''}{message[0].lower()}{message[1:]}{value}"

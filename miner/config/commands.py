@@ -4,7 +4,9 @@ import re
 from typing import Annotated, Any, ClassVar, Literal
 
 import pydantic
-from pydantic_core import PydanticCustomError
+from pydantic import GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
 
 from miner.choices import EngineName, MarginName, RescoreName, RetrievalName
 from miner.config.base import Settings
@@ -64,6 +66,13 @@ class Filters(Settings):
                 raise PydanticCustomError("unbound", "needs a number for a bound")
             return cls.USUAL[info.field_name]
         return None if value is False else value
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        settings = handler(schema)
+        for bound in handler.resolve_ref_schema(settings)["properties"].values():
+            bound["anyOf"].append({"type": "boolean"})
+        return settings
 
     def bounds(self) -> dict[str, float]:
         """Return the bounds of the filters that are on."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import pydantic
 import yaml
 
-from miner.config.base import Settings
+from miner.config.base import OneOrMore, Settings, Strings
 from miner.errors import ConfigError
 
 
@@ -16,7 +16,7 @@ class DatasetFiles(Settings):
 
     dataset: str  # a name of `miner data list`
     path: str  # a file of the release, its archive, or the folder that it is unpacked in
-    languages: tuple[str, ...] = ()  # empty: all
+    languages: Strings = ()  # empty: all
     split: str | None = None  # needed if the release has several
 
     def __str__(self) -> str:
@@ -31,16 +31,11 @@ def _kind(value: Any) -> str:
     return "dataset" if isinstance(value, Mapping | DatasetFiles) else "file"
 
 
-def _as_sequence(value: Any) -> Any:
-    return (value,) if isinstance(value, Mapping | DatasetFiles) else value
-
-
 # A file of columns: its name, or a public dataset.
 TableFile = Annotated[
     Annotated[str, pydantic.Tag("file")] | Annotated[DatasetFiles, pydantic.Tag("dataset")], pydantic.Discriminator(_kind)
 ]
-# Files of columns; one dataset needs no list.
-TableFiles = Annotated[tuple[TableFile, ...], pydantic.BeforeValidator(_as_sequence)]
+TableFiles = Annotated[tuple[TableFile, ...], OneOrMore()]
 
 
 def parse_table_file(value: str) -> str | dict[str, Any]:

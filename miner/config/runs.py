@@ -5,9 +5,11 @@ import re
 from typing import Any, Literal, Self
 
 import pydantic
-from pydantic_core import PydanticCustomError
+from pydantic import GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
 
-from miner.config.base import Settings
+from miner.config.base import Settings, Strings
 from miner.config.commands import EncoderSettings, EngineSettings, MatchSettings, RescoreSettings, SentenceSettings, TextSettings, Threshold
 from miner.config.planning import PlanSettings
 from miner.errors import ConfigError
@@ -16,14 +18,20 @@ from miner.errors import ConfigError
 class CorpusSettings(Settings):
     """One corpus. A file or a list of files is short for a corpus with default settings."""
 
-    files: tuple[str, ...] = pydantic.Field(min_length=1)  # files, globs, URIs; or one embeddings or index directory
+    files: Strings = pydantic.Field(min_length=1)  # files, globs, URIs; or one embeddings or index directory
     lang: str | None = None  # None: the name of the corpus
     text_column: str | None = None  # of TSV, JSONL, Parquet; None: `text_column` of the run
 
     @pydantic.model_validator(mode="before")
     @classmethod
     def _expand_short_form(cls, value: Any) -> Any:
-        return {"files": [value]} if isinstance(value, str) else {"files": value} if isinstance(value, list) else value
+        return {"files": value} if isinstance(value, str | list) else value
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        settings = handler(schema)
+        files = handler.resolve_ref_schema(settings)["properties"]["files"]
+        return {"anyOf": [*files["anyOf"], settings]}
 
 
 class RunnerSettings(Settings):

@@ -9,7 +9,7 @@ import pydantic
 from pydantic_core import PydanticCustomError
 
 from miner.choices import RescoreName
-from miner.config.base import Settings
+from miner.config.base import Settings, Strings
 from miner.config.datasets import DatasetFiles, TableFile
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class ProbeTask(TaskSettings):
     label_column: str = pydantic.Field("label", description="Column of the label.")
     lang_column: str | None = pydantic.Field(None, description="Column of the language; results are reported by language.")
     split_column: str | None = pydantic.Field(None, description="Column that says `train` or `test`; other rows are ignored.")
-    train_langs: tuple[str, ...] = pydantic.Field((), description="Train on this language only; may be repeated.")
+    train_langs: Strings = pydantic.Field((), description="Train on this language only; may be repeated.")
 
     @pydantic.model_validator(mode="after")
     def _check_langs(self) -> Self:

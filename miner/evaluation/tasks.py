@@ -10,7 +10,7 @@ import pydantic
 from pydantic_core import PydanticCustomError
 
 from miner.choices import MarginName
-from miner.config.base import Settings
+from miner.config.base import OneOrMore, Settings, Strings
 from miner.config.datasets import DatasetFiles, TableFile
 from miner.evaluation.task_base import AlignedTask, BarChart, Chart, ProbeTask, RescoredTask, TaskSettings, ValueTable
 
@@ -145,7 +145,7 @@ class StsTask(TaskSettings):
 
     task: Literal["sts"] = "sts"
     data: TableFile = pydantic.Field(description="Table with the columns sentence1, sentence2 and score.")
-    track_columns: tuple[str, ...] = pydantic.Field((), description="Rows equal in this column form a track; may be repeated.")
+    track_columns: Strings = pydantic.Field((), description="Rows equal in this column form a track; may be repeated.")
 
     def evaluate(self, encoder: "Encoder") -> "TaskResult":
         from miner.evaluation import sts
@@ -372,6 +372,6 @@ class SuiteConfig(Settings):
     """The settings of `miner eval suite`."""
 
     data: str = "."  # the folder that the paths of the tasks are relative to
-    tasks: tuple[Annotated[AnyTask, pydantic.Field(discriminator="task")], ...] = pydantic.Field(min_length=1)
+    tasks: Annotated[tuple[Annotated[AnyTask, pydantic.Field(discriminator="task")], ...], OneOrMore()] = pydantic.Field(min_length=1)
     draws: int = pydantic.Field(1000, ge=100)  # bootstrap samples
     seed: int = 0

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 import pydantic
 from pydantic_core import PydanticCustomError
 
-from miner.config.base import Settings
+from miner.config.base import Settings, Strings
 from miner.config.commands import (
     DecideSettings,
     EncoderSettings,
@@ -43,7 +43,7 @@ class StartSettings(EncoderSettings):
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
-        if self.train is not None and "encoder" in self.model_fields_set:
+        if self.train is not None and self.encoder != EncoderSettings.model_fields["encoder"].default:
             raise PydanticCustomError("start", "give either encoder or train")
         return self
 
@@ -99,7 +99,7 @@ class LoopConfig(Settings):
     In `training`, `{round}` is replaced by the directory of the round, `{last}` by the encoder that mined, `{start}` by the start encoder.
     """
 
-    corpora: Mapping[Language, tuple[str, ...]] = Field(min_length=2)  # language -> text: files, globs, URIs
+    corpora: Mapping[Language, Strings] = Field(min_length=2)  # language -> text: files, globs, URIs
     pivot: Language | None = None  # mine each other language with this one
     pairs: tuple[tuple[Language, Language], ...] = ()  # alternative to pivot: the language pairs; neither: all pairs
     start: StartSettings = StartSettings()

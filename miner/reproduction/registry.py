@@ -13,13 +13,12 @@ from typing import Self
 import pydantic
 from pydantic_core import PydanticCustomError
 
-import miner
-from miner.config.base import Settings, load_yaml
+from miner.config.base import Settings, Strings, load_yaml
+from miner.config.recipes import FOLDER
 from miner.errors import ConfigError
 from miner.evaluation.tasks import SuiteConfig
 
 TABLES_FILE = "tables.yaml"
-DEFAULT_FOLDER = Path(miner.__file__).parents[1] / "configs"  # of a clone; a wheel has no recipes
 
 
 class RunSettings(Settings):
@@ -28,10 +27,10 @@ class RunSettings(Settings):
     recipe: str | None = None  # below the folder of configs
     model: str | None = None  # hub id
     pooling: str | None = None  # of `model`
-    changes: tuple[str, ...] = ()  # settings of the recipe, as in `miner train --set`
+    changes: Strings = ()  # settings of the recipe, as in `miner train --set`
     start: str | None = None  # PAPER/RUN whose encoder the recipe starts from, that of seed 0
     # axis -> name of a value -> changes: a run for each combination, with the names appended to that of the run
-    grid: Mapping[str, Mapping[str, tuple[str, ...]]] = pydantic.Field(default_factory=dict)
+    grid: Mapping[str, Mapping[str, Strings]] = pydantic.Field(default_factory=dict)
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
@@ -47,8 +46,8 @@ class RunSettings(Settings):
 class TableColumn(Settings):
     """A column: a figure of one or more tasks of the suite, their mean."""
 
-    tasks: tuple[str, ...] = ()  # titles in the suite; empty: no task here measures it, see `note`
-    figure: tuple[str, ...] = ()  # keys that lead to the figure, as in the JSON of `miner eval`
+    tasks: Strings = ()  # titles in the suite; empty: no task here measures it, see `note`
+    figure: Strings = ()  # keys that lead to the figure, as in the JSON of `miner eval`
     scale: float = 100  # the paper prints the figure times this
     decimals: int = pydantic.Field(1, ge=0)
     note: str = ""  # protocol, or why it is not measured
@@ -78,7 +77,7 @@ class PaperTable(Settings):
     seeds: int = pydantic.Field(1, ge=1)
     columns: Mapping[str, TableColumn] = pydantic.Field(min_length=1)
     rows: Mapping[str, TableRow] = pydantic.Field(min_length=1)
-    notes: tuple[str, ...] = ()
+    notes: Strings = ()
 
 
 class PaperSettings(Settings):
@@ -108,12 +107,12 @@ class Registry:
 
 
 def load_registry(folder: str | None = None) -> Registry:
-    """Read the tables below a folder, by default those of the clone. Raise ConfigError for the first fault."""
-    root = Path(folder) if folder is not None else DEFAULT_FOLDER
+    """Read the tables below a folder, by default those of the package. Raise ConfigError for the first fault."""
+    root = Path(folder) if folder is not None else FOLDER
     root = root.relative_to(Path.cwd()) if root.is_relative_to(Path.cwd()) else root
     paths = sorted(root.glob(f"*/{TABLES_FILE}"))
     if not paths:
-        raise ConfigError(f"{root}: no {TABLES_FILE} in its folders; give the folder of recipes of a clone by --configs")
+        raise ConfigError(f"{root}: no {TABLES_FILE} in its folders; give a folder of recipes by --configs")
     settings = {path: load_yaml(PaperSettings, str(path)) for path in paths}
     runs: dict[str, RunSettings] = {}
     variants: dict[str, dict[str, str]] = {}  # run, also one with a grid -> label -> its run in `runs`

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Union
 
 import pydantic
 
+from miner.config.base import OneOrMore
 from miner.training.loss_terms import LOSSES
 from miner.training.settings import (
     CleaningSettings,
@@ -28,8 +29,8 @@ class TrainConfig(TrainSettings):
     """Settings of one training run."""
 
     encoder: Annotated[StaticSettings | TransformerSettings, Field(discriminator="kind")]
-    data: tuple[DataSettings, ...] = Field(min_length=1)
-    objective: tuple[LossSettings, ...] = Field(min_length=1)
+    data: Annotated[tuple[DataSettings, ...], OneOrMore()] = Field(min_length=1)
+    objective: Annotated[tuple[LossSettings, ...], OneOrMore()] = Field(min_length=1)
     training: TrainingSettings
     evaluation: EvaluationSettings | None = None
     cleaning: CleaningSettings | None = None

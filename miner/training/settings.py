@@ -7,6 +7,7 @@ import pydantic
 from pydantic_core import PydanticCustomError
 
 from miner.config import base
+from miner.config.base import Strings
 from miner.config.datasets import TableFiles
 
 Field = pydantic.Field
@@ -60,8 +61,8 @@ class TransformerSettings(TrainSettings):
     inference_max_tokens: int | None = Field(None, ge=2)  # limit of the saved encoder and of dev scores; None: the limit of the model
     towers: Literal["shared", "pair"] = "shared"  # pair: a second encoder for the positives
     positive_model: str | None = None  # model of the second encoder, which implies `towers: pair`; None: `model`
-    languages: tuple[str, ...] | None = None  # languages of the anchors, recorded with two encoders
-    positive_languages: tuple[str, ...] | None = None  # languages of the positives
+    languages: Strings | None = None  # languages of the anchors, recorded with two encoders
+    positive_languages: Strings | None = None  # languages of the positives
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -91,7 +92,7 @@ class TransformerSettings(TrainSettings):
 class CodeSwitchSettings(TrainSettings):
     """Code switching: replace words of the positives by translations from lexicons."""
 
-    lexicons: tuple[str, ...] = Field(min_length=1)  # files of `word translation` lines, one language pair per file
+    lexicons: Strings = Field(min_length=1)  # files of `word translation` lines, one language pair per file
     ratio: float = Field(0.5, ge=0, le=1)  # probability of replacing a word that is in a lexicon
 
 
@@ -196,7 +197,7 @@ class CrossLingualNliSettings(SourceSettings):
     OPTIONAL_ROLES = ()
     SUPPORTS_SMOOTHING = False
     strategy: Literal["cross_lingual_nli"]
-    languages: tuple[str, ...] = ()  # languages to draw from, as spelled in the column; default: all
+    languages: Strings = ()  # languages to draw from, as spelled in the column; default: all
     anchors: Literal["random", "every_language"] = "random"  # an entailed row's anchors in an epoch: one, or one in every language
     hard_negatives: bool = True  # use contradictions as hard negatives
     positives: int = Field(1, ge=1)  # positives per anchor, each in another language
@@ -240,7 +241,7 @@ class ParaphrasesSettings(SourceSettings):
     OPTIONAL_ROLES = ()
     SUPPORTS_SMOOTHING = False
     strategy: Literal["paraphrases"]
-    languages: tuple[str, ...] = ()  # languages to draw from, as spelled in the column; default: all
+    languages: Strings = ()  # languages to draw from, as spelled in the column; default: all
 
 
 class ViewMixSettings(TrainSettings):
@@ -260,9 +261,9 @@ class LabelledPairsSettings(SourceSettings):
 
     REQUIRED_ROLES = ("first", "second", "label")
     strategy: Literal["labelled_pairs"]
-    labels: tuple[str, ...] = Field(min_length=2)  # all labels, in the order of the classes
+    labels: Strings = Field(min_length=2)  # all labels, in the order of the classes
     joint: bool = True  # encode both texts as one sequence; false: separately
-    languages: tuple[str, ...] = ()  # training languages; default: all
+    languages: Strings = ()  # training languages; default: all
     views: ViewMixSettings | None = None  # positives of each pair; None: one, the pair itself, code-switched if `code_switch` is given
 
     @pydantic.model_validator(mode="after")
@@ -305,7 +306,7 @@ class ObjectiveSettings(TrainSettings):
     """Settings of every loss; miner/training/loss_terms.py lists the losses."""
 
     weight: float = Field(1.0, gt=0)  # factor in the sum of losses
-    data: tuple[str, ...] = ()  # names of its data sources; default: all
+    data: Strings = ()  # names of its data sources; default: all
     loss: str
 
 

@@ -112,6 +112,7 @@ LIGHT = {
     "miner.config.commands",
     "miner.config.filters",
     "miner.config.datasets",
+    "miner.config.recipes",
     "miner.evaluation.task_base",
     "miner.evaluation.tasks",
     "miner.export.settings",

@@ -2,7 +2,11 @@
 
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 import tomllib
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,3 +87,17 @@ def test_optional_packages_are_in_their_extras() -> None:
         name = packages.get(package, package)
         assert [distribution(requirement) for requirement in extras[extra]] == [name]
         assert name in {distribution(requirement) for requirement in extras["dev"]}
+
+
+@pytest.mark.slow
+def test_a_wheel_has_the_recipes(tmp_path: Path) -> None:
+    for name in ("miner", "pipelines", "configs"):
+        shutil.copytree(ROOT / name, tmp_path / "source" / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path / "source")
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, tmp_path / "source"], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    files = [name.partition("miner/recipes/")[2] for name in zipfile.ZipFile(wheel).namelist()]
+    recipes = {path.relative_to(ROOT / "configs").as_posix() for path in (ROOT / "configs").rglob("*.yaml")}
+    assert {name for name in files if name.endswith(".yaml")} == recipes

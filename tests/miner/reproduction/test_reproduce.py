@@ -229,9 +229,10 @@ def test_wrong_choices_are_errors_of_one_line(paper: Path) -> None:
     missing = error_of("reproduce", "small", "--configs", paper / "configs", "--data", paper / "nowhere")
     assert missing == f"--data {paper / 'nowhere'}: no such folder; name the one with the public datasets as downloaded"
     assert error_of("reproduce", "--configs", paper / "data") == (
-        f"{paper / 'data'}: no tables.yaml in its folders; give the folder of recipes of a clone by --configs"
+        f"{paper / 'data'}: no tables.yaml in its folders; give a folder of recipes by --configs"
     )
-    assert error_of(*words(paper, "small", "--set", "training.speed=1")).endswith("recipe.yaml: unknown setting 'training.speed'")
+    unknown = error_of(*words(paper, "small", "--set", "training.speed=1"))
+    assert unknown.endswith("recipe.yaml: unknown setting 'training.speed'; did you mean 'seed'?")
 
 
 def test_a_wrong_layout_is_an_error_before_the_first_row_is_trained(paper: Path) -> None:
@@ -290,7 +291,7 @@ FAULTS = [
         {"tables": {"small": {**SMALL, "columns": {"a": {"tasks": ["STS"]}}}}},
         "tables.small.columns.a: give tasks and figure, or a note that says why there is no task",
     ),
-    ({"tables": {"small": {**SMALL, "seed": 5}}}, "unknown setting 'tables.small.seed'"),
+    ({"tables": {"small": {**SMALL, "seed": 5}}}, "unknown setting 'tables.small.seed'; did you mean 'seeds'?"),
 ]
 
 
