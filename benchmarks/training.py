@@ -28,7 +28,7 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-SIZES = {"tiny": (64, 2), "small": (384, 6)}  # width, layers
+SIZES = {"tiny": (64, 2), "small": (384, 6), "base": (768, 12)}  # width, layers
 MAX_TOKENS, VOCABULARY = 32, 8000
 
 

@@ -16,7 +16,7 @@ from miner import stages, storage
 from miner.errors import DataError, StorageError
 from miner.stages import Manifest, Shard
 from miner.tables import SENTENCES as SENTENCES_TABLE
-from miner.tables import Vectors, all_finite, arrow_to_vectors
+from miner.tables import Vectors, all_finite, read_vectors
 
 SENTENCES = "sentences"  # name of the stage and of its directory
 EMBEDDINGS = "embeddings"
@@ -52,12 +52,10 @@ class Corpus:
         """Yield the row groups of a shard: ids (n,), ascending, and vectors (n, dim). Raises DataError if a value is not finite."""
         uri = storage.join(self.folder, EMBEDDINGS, name)
         with storage.open_parquet(uri) as file:
-            for group in range(file.num_row_groups):
-                table = file.read_row_group(group)
-                vectors = arrow_to_vectors(table["embedding"])
+            for ids, vectors in read_vectors(file):
                 if not all_finite(vectors):
                     raise DataError(f"{uri}: contains vectors that are not finite; delete it and run `miner embed` again")
-                yield table["id"].to_numpy(), vectors
+                yield ids, vectors
 
     def read_vectors(self, name: str) -> tuple[Ids, Vectors]:
         """Read a whole shard: ids (n,), ascending, and vectors (n, dim)."""

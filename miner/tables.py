@@ -4,11 +4,12 @@ Ids are the 64-bit xxh3 hash of the cleaned text (see `miner.text.normalise`), s
 on every machine. Sharded tables are sorted by id; shard *i* of *n* holds the *i*-th of *n* equal id ranges.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from miner.errors import DataError
 
@@ -118,6 +119,13 @@ def arrow_to_vectors(column: pa.ChunkedArray | pa.Array) -> Vectors:
     start = array.offset * width
     flat = np.frombuffer(buffer, dtype="<f2", count=len(array) * (width // 2), offset=start)
     return flat.reshape(len(array), width // 2)
+
+
+def read_vectors(file: pq.ParquetFile) -> Iterator[tuple[npt.NDArray[np.int64], Vectors]]:
+    """Yield the row groups of a shard of embeddings: ids (n,) and vectors (n, dim)."""
+    for group in range(file.num_row_groups):
+        table = file.read_row_group(group)
+        yield table["id"].to_numpy(), arrow_to_vectors(table["embedding"])
 
 
 def all_finite(vectors: Vectors) -> bool:

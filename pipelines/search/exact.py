@@ -9,10 +9,9 @@ disk at once, one entry for each sentence and shard of the other side.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,9 +19,9 @@ from miner import storage
 from miner.corpus import EMBEDDINGS, Corpus
 from miner.encoders.transformer_parts import choose_device
 from miner.progress import add_work
-from miner.search.neighbours import Ids, Neighbours, VectorBlock, empty_neighbours, stack_neighbours
+from miner.search.neighbours import Ids, Neighbours, VectorBlock
 from miner.stages import Manifest, Stage
-from miner.tables import Vectors, neighbours_schema
+from miner.tables import neighbours_schema
 from pipelines.beam.runner import ShardTask, run_stage
 from pipelines.search import previous_neighbours
 from pipelines.search.previous_neighbours import PreviousNeighbours
@@ -157,37 +156,13 @@ class SearchShardPair(ShardTask):
 
     def _search(self, source_shard: str, target_shard: str) -> tuple[Neighbours, Neighbours]:
         """Search every block of the source shard against every block of the target shard."""
-        from miner.search.exact import search_block
+        from miner.search.blocks import collect_blocks, search_blocks
 
-        k, forward, backward = self.search.k, [], list[Neighbours]()
-        for source in _read_blocks(self.search.source, source_shard, self.search.block_bytes):
-            neighbours = empty_neighbours(len(source.ids), k)
-            for number, target in enumerate(_read_blocks(self.search.target, target_shard, self.search.block_bytes)):
-                if number == len(backward):
-                    backward.append(empty_neighbours(len(target.ids), k))
-                neighbours, backward[number] = search_block(source, target, k, self.options, (neighbours, backward[number]))
-                add_work(len(source.ids) * len(target.ids))
-            forward.append(neighbours)
-        return stack_neighbours(forward), stack_neighbours(backward)
+        def reader(corpus: Corpus, shard: str) -> Callable[[], Iterator[VectorBlock]]:
+            return lambda: collect_blocks(corpus.vectors(shard), corpus.dim, self.search.block_bytes)
 
-
-def _read_blocks(corpus: Corpus, shard: str, block_bytes: int) -> Iterator[VectorBlock]:
-    """Yield a shard in blocks of about `block_bytes`; one empty block for an empty shard."""
-    empty = (np.zeros(0, dtype=np.int64), np.zeros((0, corpus.dim), dtype=np.float16))
-    groups: list[tuple[Ids, Vectors]] = []
-    is_empty = True
-    for ids, vectors in corpus.vectors(shard):
-        groups.append((ids, vectors))
-        if sum(rows.nbytes for _, rows in groups) >= block_bytes:
-            block, groups, is_empty = _concatenate(groups), [], False
-            yield block  # while the caller works on it, nothing else is in memory
-    if groups or is_empty:
-        block, groups = _concatenate(groups or [empty]), []
-        yield block
-
-
-def _concatenate(groups: list[tuple[Ids, Vectors]]) -> VectorBlock:
-    return VectorBlock(np.concatenate([ids for ids, _ in groups]), np.concatenate([vectors for _, vectors in groups]))
+        sources, targets = reader(self.search.source, source_shard), reader(self.search.target, target_shard)
+        return search_blocks(sources, targets, self.search.k, self.options, add_work)
 
 
 class MergePartialNeighbours(ShardTask):

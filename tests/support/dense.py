@@ -5,10 +5,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from miner import corpus, stages, storage
-from miner.stages import Stage
-from miner.tables import SENTENCES, embeddings_schema, vectors_to_arrow
-
 
 def neighbours(x, y, ids, k):
     """Vectors (n, d), (m, d) and ids (m,) -> positions (n, min(k, m)) in y, nearest first and ties by id; similarities."""
@@ -93,6 +89,10 @@ def ids(count, seed):
 
 def write_corpus(folder: Path, sentence_ids, vectors, shards=1, fingerprint="test-1", row_group_rows=32768):
     """Write an embeddings directory: sentence i has the text "s<i>", line i + 1, and the id and vector at i."""
+    from miner import corpus, stages, storage  # they need packages that search does not
+    from miner.stages import Stage
+    from miner.tables import SENTENCES, embeddings_schema, vectors_to_arrow
+
     rows = np.array_split(np.arange(len(sentence_ids)), shards)
     sentences = Stage(str(folder / corpus.SENTENCES), corpus.SENTENCES, {}, {"test.txt": "0"})
     config = {"fingerprint": fingerprint, "dim": vectors.shape[1], "lang": "und"}
