@@ -5,7 +5,7 @@ from typing import Any
 
 from miner.errors import ConfigError
 
-EXTRAS = {"accelerate": "train", "matplotlib": "report", "sklearn": "eval"}  # package -> extra
+EXTRAS = {"accelerate": "train", "matplotlib": "report", "sentencex": "split", "sklearn": "eval"}  # package -> extra
 
 
 def require(module: str) -> Any:

@@ -17,6 +17,7 @@ from miner.config.filters import choose
 @options.encoder_options
 @options.text_options
 @filter_option(SentenceFilters)
+@options.split_option
 @options.collapse_option
 @keep_dropped_option
 @options.json_option

@@ -79,6 +79,7 @@ decide_options = options.group(
 @options.side_column_options
 @options.text_options
 @filter_option(SentenceFilters, PairFilters)
+@options.split_option
 @options.collapse_option
 @keep_dropped_option
 @options.json_option

@@ -79,6 +79,10 @@ reading_options = group(
 
 text_options = group(text_column_option, reading_options)
 
+split_option = setting(
+    SentenceSettings, "split", "Split lines, which are paragraphs, into sentences of their language; needs the extra `split`.", is_flag=True
+)
+
 collapse_option = setting(
     SentenceSettings, "collapse", "Treat sentences that differ only in case, punctuation and spaces as one.", is_flag=True
 )

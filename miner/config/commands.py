@@ -111,6 +111,7 @@ class PairFilters(Filters):
 class SentenceSettings(Settings):
     """The sentences of a text that are embedded."""
 
+    split: bool = False  # split each line, a paragraph, into sentences; needs the language of the text
     sentence_filters: SentenceFilters = SentenceFilters()
     collapse: bool = False  # merge sentences that differ only in case, punctuation and spaces
     keep_dropped: bool = False  # also write what the filters drop, with the reason

@@ -139,8 +139,8 @@ def _read_head(uri: str, compression: str, sampling: SamplingSettings) -> Iterat
     yield bytes_read, text[: text.rfind(b"\n") + 1]
 
 
-def sample_sentences(count: LineCount, settings: TextSettings) -> tuple[int, list[str]]:
-    """Return the number of sampled lines, and the cleaned sentences among them. Raises the errors of `readers.read_sentences`."""
+def sample_sentences(count: LineCount, settings: TextSettings, split_lang: str | None = None) -> tuple[int, list[str]]:
+    """Return the number of sampled lines, and the cleaned sentences among them, split as of `readers.read_sentences`. Raises its errors."""
     sentences_per_file = math.ceil(MAX_SAMPLED_SENTENCES / max(1, len(count.files)))
     lines, texts = 0, []
     with tempfile.TemporaryDirectory(prefix="miner-") as folder:
@@ -151,7 +151,7 @@ def sample_sentences(count: LineCount, settings: TextSettings) -> tuple[int, lis
                 path = storage.join(folder, f"{number}{kind}")
                 Path(path).write_bytes(file.kept_lines)
             missing = sentences_per_file
-            for block in readers.read_sentences(path, settings, file.uri):
+            for block in readers.read_sentences(path, settings, file.uri, split_lang=split_lang):
                 lines += block.counts["lines"]
                 texts += block.texts
                 missing -= len(block.texts)

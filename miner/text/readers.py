@@ -14,6 +14,7 @@ import xxhash
 from miner import storage
 from miner.config.commands import TextSettings
 from miner.errors import DataError
+from miner.text import splitting
 from miner.text.formats import read_values
 from miner.text.normalise import clean_all
 from miner.text.streams import BLOCK_BYTES, convert_read_errors
@@ -30,27 +31,40 @@ class SentenceBlock:
     texts: list[str]  # n cleaned sentences, none of them empty
     lines: npt.NDArray[np.int64]  # (n,) their line numbers, from 1, ascending
     end: int  # number of the last line of the block, dropped or not
-    counts: Counter[str]  # lines by outcome: `lines` is the sum of the other LINE_COUNTS
+    # Lines by outcome: `lines` is the sum of the other LINE_COUNTS. Lines that are split count once per sentence; `split` is how many more
+    # sentences than lines that makes.
+    counts: Counter[str]
 
 
-def read_sentences(uri: str, settings: TextSettings, name: str | None = None, block_bytes: int = BLOCK_BYTES) -> Iterator[SentenceBlock]:
+def read_sentences(
+    uri: str, settings: TextSettings, name: str | None = None, block_bytes: int = BLOCK_BYTES, split_lang: str | None = None
+) -> Iterator[SentenceBlock]:
     """Yield the cleaned sentences of one input in order, in bounded memory. Errors call the input `name`, by default `uri`.
 
-    Raises DataError for a missing or corrupt input and, if `settings.strict`, for the first line that is invalid or too long.
+    With `split_lang`, the language of the text, lines are split into sentences. Raises DataError for a missing or corrupt input and, if `settings.strict`, for the first line that is invalid or too long.
     """
     name = name or uri
+    split = None if split_lang is None else splitting.load_splitter(split_lang)
     for first, values in read_values(uri, settings, name, block_bytes):
-        yield clean_block(name, first, values, settings)
+        yield clean_block(name, first, values, settings, split)
 
 
-def clean_block(name: str, first: int, values: list[Value], settings: TextSettings) -> SentenceBlock:
-    """Clean the values of consecutive lines from number `first`. DataError as of `read_sentences`."""
+def clean_block(
+    name: str, first: int, values: list[Value], settings: TextSettings, split: splitting.Splitter | None = None
+) -> SentenceBlock:
+    """Clean the values of consecutive lines from number `first`, and split them. DataError as of `read_sentences`."""
     texts = [value for value in values if isinstance(value, str)]
     lines = np.arange(first, first + len(values), dtype=np.int64)
     faults = {index: value for index, value in enumerate(values) if isinstance(value, Fault)} if len(texts) < len(values) else {}
     if faults:
         lines = np.delete(lines, list(faults))
-    texts = clean_all(texts)
+    counts = Counter(lines=len(values))
+    if split is None:
+        texts = clean_all(texts)
+    else:
+        texts, num_sentences = splitting.split_texts(texts, split)
+        counts["split"] = len(texts) - len(lines)
+        lines = np.repeat(lines, num_sentences)
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     too_long = lengths > settings.max_chars
     if settings.strict and (faults or too_long.any()):
@@ -59,7 +73,7 @@ def clean_block(name: str, first: int, values: list[Value], settings: TextSettin
         line, reason = min(errors)
         raise DataError(f"{name}:{line}: {reason}, or leave out --strict to drop such lines")
     kept = (lengths > 0) & ~too_long
-    counts = Counter(lines=len(values), kept=int(kept.sum()), empty=int((lengths == 0).sum()), too_long=int(too_long.sum()))
+    counts.update(kept=int(kept.sum()), empty=int((lengths == 0).sum()), too_long=int(too_long.sum()))
     counts.update(fault.kind for fault in faults.values())
     if not kept.all():
         texts, lines = list(compress(texts, kept)), lines[kept]

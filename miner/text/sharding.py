@@ -104,7 +104,12 @@ class InputFile:
 
 
 def scatter_input(
-    file: InputFile, folder: str, num_ranges: int, settings: TextSettings, sizes: IngestSizes = DEFAULT_SIZES
+    file: InputFile,
+    folder: str,
+    num_ranges: int,
+    settings: TextSettings,
+    sizes: IngestSizes = DEFAULT_SIZES,
+    split_lang: str | None = None,
 ) -> dict[str, int]:
     """Read one input into one Arrow IPC file in `folder`, grouped by id range; return the counts of `readers.LINE_COUNTS`.
 
@@ -113,7 +118,7 @@ def scatter_input(
     """
     counts: Counter[str] = Counter(dict.fromkeys(readers.LINE_COUNTS, 0))
     schema = SCATTERED_SCHEMA.with_metadata({"source": file.source, "ranges": str(num_ranges)})
-    blocks = readers.read_sentences(file.uri, settings, file.source, sizes.block_bytes)
+    blocks = readers.read_sentences(file.uri, settings, file.source, sizes.block_bytes, split_lang)
     with (
         storage.atomic(storage.join(folder, scattered_name(file.source))) as handle,
         pa.ipc.new_file(handle, schema) as writer,

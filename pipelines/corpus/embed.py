@@ -40,19 +40,22 @@ class EmbedResult:
     fingerprint: str
     dim: int
     unique: int  # sentences
-    counts: Mapping[str, int]  # lines by outcome: lines = kept + empty + invalid + too_long, and duplicate = kept - unique
+    # Lines by outcome: lines (+ split, the sentences that splitting adds) = kept + empty + invalid + too_long; duplicate = kept - unique.
+    counts: Mapping[str, int]
     seconds: Mapping[str, float]  # by stage
     set_aside: Mapping[str, str]  # skipped input or shard -> error
     truncated_texts: int = 0  # longer than the limit of the encoder
 
     def summary(self) -> str:
         """Return a few lines to print."""
-        outcomes = {name.replace("_", " "): count for name, count in self.counts.items() if name != "lines" and (count or name == "kept")}
-        counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items())
+        counts = {name.replace("_", " "): count for name, count in self.counts.items() if name not in ("lines", "split")}
+        outcomes = {name: count for name, count in counts.items() if count or name == "kept"}
+        split = f", split into {self.counts['lines'] + self.counts['split']:,}" if "split" in self.counts else ""
+        outcome_text = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items())
         seconds = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in self.seconds.items())
         truncated = f", {self.truncated_texts:,} truncated at the limit of the encoder" if self.truncated_texts else ""
         return (
-            f"{self.counts['lines']:,} lines: {counts}\n"
+            f"{self.counts['lines']:,} lines{split}: {outcome_text}\n"
             f"{self.unique:,} unique sentences ({self.lang}) x {self.dim} dimensions in {self.output}{truncated}\n{seconds}"
         )
 
@@ -71,6 +74,7 @@ def run(config: EmbedConfig, options: Sequence[str] = (), sizes: IngestSizes = D
     inputs = readers.expand(config.inputs)
     if inside := [uri for uri in inputs if storage.is_inside(uri, config.output)]:
         raise ConfigError(f"{inside[0]}: this input is inside --output {config.output}; choose another --output")
+    ingest.check_extras(config)
     settings = choose_side(config.part(EncoderSettings), lang)
     encoder = load_once(settings)
     times.append(time.perf_counter())

@@ -8,6 +8,8 @@ Inputs that are new since an earlier run become an increment (increments.py): sh
 increment has. Earlier shards do not change. `parts.json` records the inputs of every increment.
 """
 
+import contextlib
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +22,7 @@ from miner.credentials import hide
 from miner.errors import DataError
 from miner.filters import language
 from miner.stages import Manifest, Shard, Stage
-from miner.text import readers
+from miner.text import readers, splitting
 from miner.text.sharding import DEFAULT_SIZES, IngestSizes, InputFile, num_ranges_for
 from pipelines.beam.retry import read_skipped
 from pipelines.beam.runner import run_stage
@@ -37,6 +39,8 @@ from pipelines.corpus.increments import CorpusIncrement, merge_inputs, plan_incr
 from pipelines.corpus.near_duplicates import NEAR_DUPLICATE, NearDuplicateCollapse
 from pipelines.corpus.scatter import ScatteredFiles, ScatterResult, ScatterTask, scatter_inputs
 
+logger = logging.getLogger(__name__)
+
 RANGES = ".ranges"
 STDIN = ".stdin"
 INCREMENTS = "parts.json"
@@ -48,8 +52,7 @@ def run(config: EmbedConfig, inputs: Sequence[str], options: Sequence[str] = (),
     The details of the manifest hold the counts of lines by outcome. Raises DataError if there is no sentence, or none passes the
     filters.
     """
-    if config.sentence_filters.language is not None:
-        language.load_identifier()
+    check_extras(config)
     spool = storage.join(config.output, STDIN)
     try:
         names = {uri: hide(uri) for uri in inputs}  # recorded in the sentences and the manifest
@@ -69,10 +72,20 @@ def run(config: EmbedConfig, inputs: Sequence[str], options: Sequence[str] = (),
     return manifest
 
 
+def check_extras(config: EmbedConfig) -> None:
+    """Raise ConfigError if the settings need a package that is not installed, or a language that is not given."""
+    if config.sentence_filters.language is not None:
+        language.load_identifier()
+    if config.split:
+        splitting.load_splitter(languages.canonical(config.lang))
+
+
 def stage_config(config: EmbedConfig) -> dict[str, Any]:
-    """Return what must not change between runs in one folder: text settings, language, and the bounds of filters."""
+    """Return what must not change between runs in one folder: text settings, language, the splitter, and the bounds of filters."""
+    split = {"split": splitting.LIBRARY} if config.split else {}
     filters = {f"filter {name}": bound for name, bound in config.sentence_filters.bounds().items()}
-    return {**config.part(TextSettings).model_dump(), "lang": languages.canonical(config.lang), "collapse": config.collapse, **filters}
+    text = {**config.part(TextSettings).model_dump(), "lang": languages.canonical(config.lang), "collapse": config.collapse}
+    return {**text, **split, **filters}
 
 
 class _Ingestion:
@@ -127,7 +140,18 @@ class _Ingestion:
         # Inputs differ if an increment was removed. An input that was skipped, and is no longer one, must not be reported again.
         return manifest if dict(manifest.inputs) == stage.inputs and not read_skipped(manifest) else None
 
+    def _hint_at_paragraphs(self) -> None:
+        """Warn if the lines at the start of the text look like paragraphs."""
+        file = next(iter(self.files.values()))
+        with contextlib.suppress(DataError):  # raised again when the input is read
+            block = next(readers.read_sentences(file.uri, self.config.part(TextSettings), file.source), None)
+            share = splitting.paragraph_share(block.texts) if block is not None else 0.0
+            if share >= splitting.MIN_PARAGRAPH_SHARE:
+                logger.warning("%s: %.0f%% of the lines have several sentences; --split splits them", file.source, 100 * share)
+
     def _ingest_increments(self) -> Manifest:
+        if not self.config.split:
+            self._hint_at_paragraphs()
         for number in range(len(self.increments)):
             manifest = self._ingest_increment(number)
         if self.config.collapse:
@@ -157,7 +181,8 @@ class _Ingestion:
 
     def _scatter(self, scattered: ScatteredFiles, increment: CorpusIncrement) -> ScatterResult:
         settings = self.config.part(TextSettings)
-        task = ScatterTask(scattered, [self.files[uri] for uri in increment.inputs], settings)
+        split_lang = languages.canonical(self.config.lang) if self.config.split else None
+        task = ScatterTask(scattered, [self.files[uri] for uri in increment.inputs], settings, split_lang)
         try:
             return scatter_inputs(task, increment.inputs, self.options)
         except DataError as error:

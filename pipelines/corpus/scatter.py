@@ -47,16 +47,19 @@ class ScatterResult:
 class ScatterTask(ShardTask):
     """Read one input into one scattered file."""
 
-    processed_counts = frozenset({"lines", "kept"})
+    processed_counts = frozenset({"lines", "split", "kept"})
 
-    def __init__(self, scattered: ScatteredFiles, files: Sequence[InputFile], settings: TextSettings) -> None:
+    def __init__(
+        self, scattered: ScatteredFiles, files: Sequence[InputFile], settings: TextSettings, split_lang: str | None = None
+    ) -> None:
         self.scattered = scattered
         self.settings = settings
+        self.split_lang = split_lang  # language of lines that are split into sentences; None: each line is one
         self.files = {sharding.scattered_name(file.source): file for file in files}
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         folder, num_ranges = self.scattered.folder, self.scattered.num_ranges
-        counts = sharding.scatter_input(self.files[name], folder, num_ranges, self.settings, self.scattered.sizes)
+        counts = sharding.scatter_input(self.files[name], folder, num_ranges, self.settings, self.scattered.sizes, self.split_lang)
         return counts["kept"], counts
 
 
@@ -68,6 +71,8 @@ def scatter_inputs(task: ScatterTask, signatures: Signatures, options: Sequence[
     folder, settings = task.scattered.folder, task.settings
     stage = Stage(folder, "ranges", {}, signatures)
     config_key = {"settings": storage.key(settings.model_dump()), "ranges": str(task.scattered.num_ranges)}
+    if task.split_lang is not None:
+        config_key["split"] = task.split_lang
     file_keys = {name: stage.key({file.source: signatures[file.source], **config_key}) for name, file in task.files.items()}
     for name in set(storage.names_in(folder)) - set(file_keys):
         if name.endswith(sharding.ARROW_SUFFIX):  # of an input that is no longer given; gather reads every scattered file

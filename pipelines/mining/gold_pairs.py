@@ -64,6 +64,8 @@ def _ids_of_lines(gold: GoldFile, side: Corpus, lines: set[int]) -> dict[int, in
             f"{gold.uri}: gold refers to lines of one file, but {side.folder} was embedded from {len(manifest.inputs)} files;"
             " mine one file per side"
         )
+    if "split" in manifest.config:
+        raise ConfigError(f"{gold.uri}: gold refers to lines, which --split has split in {side.folder}; embed without --split to compare")
     ids = _ids_of_first_lines(side, lines)
     # A sentence is stored with its first line only. Other lines are looked up in the text.
     others = lines - set(ids)

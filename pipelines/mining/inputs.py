@@ -11,7 +11,7 @@ from miner.corpus import Corpus, is_corpus, open_corpus
 from miner.encoders import choose_side, load_encoder
 from miner.errors import ConfigError, DataError
 from miner.text import readers
-from pipelines.corpus import embed
+from pipelines.corpus import embed, ingest
 from pipelines.search import build_index
 
 Side = Literal["source", "target"]
@@ -39,7 +39,8 @@ def open_sides(config: MineConfig, options: Sequence[str] = ()) -> CorpusPair:
     corpora = {side: open_folder(path) for side, path in paths.items() if is_folder(path)}
     texts = {side: path for side, path in paths.items() if side not in corpora}
     for side, path in texts.items():
-        check_text(path, config.side_text(side, path))
+        ingest.check_extras(_embed_config(config, side))
+        check_text(path, config.side_text(side, path), languages.canonical(_lang(config, side)) if config.split else None)
     if texts:
         for corpus in corpora.values():
             check_encoder(corpus, config)
@@ -69,7 +70,7 @@ def open_folder(path: str) -> Corpus:
     return corpus
 
 
-def check_text(path: str, config: TextSettings) -> None:
+def check_text(path: str, config: TextSettings, split_lang: str | None = None) -> None:
     """Raise DataError for a text that is missing or without a sentence; with `strict`, also for one with a bad line.
 
     Of several files, one with a sentence is enough: an unreadable one is skipped later. Standard input can be read only once, so it is
@@ -81,12 +82,12 @@ def check_text(path: str, config: TextSettings) -> None:
         return
     if settings.strict:
         for uri in uris:
-            for _ in readers.read_sentences(uri, settings):
+            for _ in readers.read_sentences(uri, settings, split_lang=split_lang):
                 pass  # raises for a bad line, before anything is written
     errors = []
     for uri in uris:
         try:
-            if any(block.texts for block in readers.read_sentences(uri, settings)):
+            if any(block.texts for block in readers.read_sentences(uri, settings, split_lang=split_lang)):
                 return
         except DataError as error:
             errors.append(error)
@@ -103,14 +104,21 @@ def check_encoder(embedded: Corpus, config: EncoderSettings) -> None:
         )
 
 
-def _embed(config: MineConfig, side: Side, seconds: Counter[str], options: Sequence[str]) -> Corpus:
-    text, lang = (config.source, config.source_lang) if side == "source" else (config.target, config.target_lang)
-    output = storage.join(config.output, side)
+def _lang(config: MineConfig, side: Side) -> str:
+    return config.source_lang if side == "source" else config.target_lang
+
+
+def _embed_config(config: MineConfig, side: Side) -> EmbedConfig:
+    text, lang = config.source if side == "source" else config.target, _lang(config, side)
     settings = {**dict(config.side_text(side, text)), **dict(config.part(SentenceSettings))}
     settings |= dict(choose_side(config.part(EncoderSettings), lang, default=side))
-    result = embed.run(EmbedConfig(inputs=(text,), output=output, lang=lang, **settings), options)
-    seconds.update(result.seconds)
-    return open_corpus(output)
+    return EmbedConfig(inputs=(text,), output=storage.join(config.output, side), lang=lang, **settings)
+
+
+def _embed(config: MineConfig, side: Side, seconds: Counter[str], options: Sequence[str]) -> Corpus:
+    embed_config = _embed_config(config, side)
+    seconds.update(embed.run(embed_config, options).seconds)
+    return open_corpus(embed_config.output)
 
 
 def check_pair(source: Corpus, target: Corpus) -> None:

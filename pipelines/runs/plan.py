@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 import torch
 
+from miner import languages
 from miner.config.commands import EngineSettings, TextSettings
 from miner.config.planning import HERE, Hardware
 from miner.config.runs import RunConfig
@@ -211,7 +212,8 @@ def _sample_corpus(config: RunConfig, name: str, embeddings: str | None) -> Corp
     files = readers.expand(settings.files)
     text_settings = config.part(TextSettings).model_copy(update={"text_column": settings.text_column or config.text_column})
     count = corpus_size.count_lines(files)
-    num_lines, texts = corpus_size.sample_sentences(count, text_settings)
+    split_lang = languages.canonical(settings.lang or name) if config.split else None
+    num_lines, texts = corpus_size.sample_sentences(count, text_settings, split_lang)
     if not texts:
         raise DataError(f"corpora.{name}: not one sentence in the {num_lines:,} lines that were sampled; give a text with sentences")
     return CorpusSample(

@@ -28,7 +28,7 @@ ROOMS = {
     "lock": {"credentials", "errors", "progress", "records", "storage"},
     "languages": {"errors"},
     "corpus": {"errors", "tables", "storage", "stages"},
-    "text": {"credentials", "errors", "background", "tables", "config", "storage", "languages", "filters"},
+    "text": {"credentials", "errors", "extras", "background", "tables", "config", "storage", "languages", "filters"},
     "datasets": {"errors", "config", "storage", "languages", "text"},
     "encoders": {"errors", "progress", "checksums", "choices", "config", "storage", "languages", "tables"},
     "search": {"errors"},
