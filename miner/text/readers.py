@@ -41,7 +41,8 @@ def read_sentences(
 ) -> Iterator[SentenceBlock]:
     """Yield the cleaned sentences of one input in order, in bounded memory. Errors call the input `name`, by default `uri`.
 
-    With `split_lang`, the language of the text, lines are split into sentences. Raises DataError for a missing or corrupt input and, if `settings.strict`, for the first line that is invalid or too long.
+    With `split_lang`, the language of the text, lines are split into sentences. Raises DataError for a missing or corrupt input and, if
+    `settings.strict`, for the first line that is invalid or too long.
     """
     name = name or uri
     split = None if split_lang is None else splitting.load_splitter(split_lang)

@@ -2,6 +2,7 @@
 
 import ast
 import gzip
+import importlib
 import json
 import os
 import re
@@ -16,6 +17,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
+RUN_PAGES = ["README.md", "docs/quickstart.md", "docs/low-resource.md", "docs/python.md"]
+OTHER_PAGES = sorted({f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")} - set(RUN_PAGES))
+NUM_KNOWN, NUM_DEV = 450, 100  # pairs that are not in the texts; those of the dev set among them
 
 
 def blocks(page: str) -> Iterator[tuple[str, str]]:
@@ -32,11 +36,20 @@ def command_lines(text: str) -> Iterator[list[str]]:
             yield shlex.split(line, comments=True)[1:]
 
 
+def write_small_language(folder: Path, pairs: list[str]) -> None:
+    """Write the files of docs/low-resource.md: German in the place of a language that the encoder does not know."""
+    (folder / "data").mkdir()
+    for lang, name in (("en", "en"), ("de", "br")):
+        (folder / "data" / f"{name}.txt").write_bytes((folder / f"{lang}.txt").read_bytes())
+    for name, rows in (("dev", pairs[:NUM_DEV]), ("pairs", pairs[NUM_DEV:]), ("dictionary", ["house\tHaus\n", "water\tWasser\n"])):
+        (folder / "data" / f"{name}.tsv").write_text("".join(["en\tbr\n", *rows]), encoding="utf-8")
+
+
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with the files that the pages name. The planted pairs are in neither of the texts."""
     (tmp_path / "examples").symlink_to(EXAMPLES)
-    gold = [tuple(map(int, line.split("\t"))) for line in (EXAMPLES / "gold.en-de.tsv").read_text().splitlines()][:450]
+    gold = [tuple(map(int, line.split("\t"))) for line in (EXAMPLES / "gold.en-de.tsv").read_text().splitlines()][:NUM_KNOWN]
     for side, lang in enumerate(("en", "de")):
         lines = (EXAMPLES / f"{lang}.txt").read_text(encoding="utf-8").splitlines()
         known = {pair[side] for pair in gold}
@@ -47,12 +60,13 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     texts = [(EXAMPLES / f"{lang}.txt").read_text(encoding="utf-8").splitlines() for lang in ("en", "de")]
     known_pairs = "".join(f"{texts[0][source - 1]}\t{texts[1][target - 1]}\n" for source, target in gold)
     (tmp_path / "known.tsv").write_text(known_pairs, encoding="utf-8")
+    write_small_language(tmp_path, known_pairs.splitlines(keepends=True))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/python.md"])
+@pytest.mark.parametrize("page", RUN_PAGES)
 def test_every_command_and_snippet_of_a_page_runs(page: str, workspace: Path) -> None:
     namespace: dict[str, object] = {}
     for language, text in blocks(page):
@@ -60,9 +74,22 @@ def test_every_command_and_snippet_of_a_page_runs(page: str, workspace: Path) ->
             exec(compile(text, f"{page} in {workspace}", "exec"), namespace)
         else:
             for words in command_lines(text):
+                words, target = (words[:-2], words[-1]) if ">" in words else (words, None)
                 result = command.miner(*words)
+                if target is not None:
+                    Path(target).write_text(result.stdout, encoding="utf-8")
                 is_too_small = "--planted" in words and "no threshold has a precision of" in result.output  # of these small texts
                 assert result.exit_code == 0 or is_too_small, (words, result.output)
+
+
+@pytest.mark.parametrize("page", OTHER_PAGES)
+def test_snippets_of_other_pages_are_valid(page: str) -> None:
+    """They need data that the tests do not have: their syntax is right, and the names that they import from here exist."""
+    for language, text in blocks(page):
+        for node in ast.walk(ast.parse(text)) if language == "python" else ():
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("miner"):
+                module = importlib.import_module(str(node.module))
+                assert all(hasattr(module, alias.name) for alias in node.names), ast.unparse(node)
 
 
 def run_cell(source: str, namespace: dict[str, object]) -> object:

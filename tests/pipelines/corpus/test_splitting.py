@@ -107,7 +107,9 @@ def test_the_language_is_needed_before_anything_is_written(news: Path, toy_encod
     assert not out.exists()
 
 
-def test_without_the_library_the_error_has_the_command(news: Path, toy_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_the_error_has_the_command(
+    news: Path, toy_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "sentencex", None)
     words = ("embed", news, "--output", tmp_path / "out", "--encoder", toy_encoder, "--lang", "en", "--split")
     assert error_of(*words) == "sentencex is not installed; pip install 'bitext-miner[split]'"
@@ -138,9 +140,11 @@ def test_gold_lines_cannot_be_compared_with_sentences(news: Path, toy_encoder: P
 def test_documents_are_mined_by_sentence(tmp_path: Path) -> None:
     """Each sentence finds its translation, in another order and other paragraphs."""
     (tmp_path / "en.txt").write_text("The cat sleeps on the sofa. Dr. Brown bought three apples. It rains in London.\nI like old books.\n")
-    (tmp_path / "de.txt").write_text("Ich mag alte Bücher. Es regnet in London.\nDie Katze schläft auf dem Sofa.\nDr. Brown kaufte drei Äpfel.\n")
+    (tmp_path / "de.txt").write_text(
+        "Ich mag alte Bücher. Es regnet in London.\nDie Katze schläft auf dem Sofa.\nDr. Brown kaufte drei Äpfel.\n"
+    )
     config = {"output": str(tmp_path / "run"), "corpora": {lang: str(tmp_path / f"{lang}.txt") for lang in ("en", "de")}}
-    (tmp_path / "run.yaml").write_text(yaml.safe_dump({**config, "split": True, "threshold": 0, "k": 2}))
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump({**config, "split": True, "threshold": 0, "k": 2}, sort_keys=False))
     output_of("run", tmp_path / "run.yaml")
     options = ("--source-lang", "en", "--target-lang", "de", "--split", "--k", 2, "--threshold", 0)
     output_of("mine", tmp_path / "en.txt", tmp_path / "de.txt", "--output", tmp_path / "out", *options)
