@@ -13,6 +13,7 @@ import hashlib
 import importlib
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -24,8 +25,10 @@ from pathlib import Path
 import yaml
 from click.testing import CliRunner
 
+from miner import lock
 from miner.cli import console
 from miner.cli.main import main as miner
+from miner.training import checkpoints
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 OUTCOMES = ("error", "same", "other", "traceback", "crash")
@@ -38,6 +41,10 @@ MINE: Arguments = ["mine", "en", "de", "--threshold", 1, "--no-report"]
 AGAIN: Arguments = ["mine", "--from-candidates", "mined", "--threshold", 1.1, "--no-report", "--output", "out"]
 INDEXED: Arguments = ["mine", "index", "de", "--engine", "faiss", "--threshold", 1, "--no-report", "--output", "out"]
 EMBED: Arguments = ["embed", "en.txt", "--lang", "en", "--encoder", "encoder", "--output", "out"]
+OPTIONS: Arguments = ["--lang", "de", "--pooling", "mean", "--output"]
+WITH_CHECKSUMS: Arguments = ["embed", "de.txt", "--encoder", "saved", *OPTIONS, "out"]
+MADE_ELSEWHERE: Arguments = ["embed", "de.txt", "en.txt", "--encoder", "transformer", *OPTIONS, "de-transformer"]
+EXPORT: Arguments = ["export", "mined", "--format", "jsonl", "--output", "exported"]
 TRAIN: Arguments = ["train", "train.yaml", "--output", "trained", "--resume", "--no-report"]
 
 # Kind of file -> pattern of the files that are damaged, the command that reads them, and what it writes.
@@ -61,6 +68,24 @@ ROWS: dict[str, tuple[str, Arguments, str]] = {
     "static encoder: vectors": ("encoder/vectors.safetensors", EMBED, "out/embeddings/part-*"),
     "static encoder: SentencePiece model": ("encoder/sentencepiece.model", EMBED, "out/embeddings/part-*"),
     "static encoder: miner.json": ("encoder/miner.json", EMBED, "out/embeddings/part-*"),
+    "transformer with checksums: all files": ("saved/*", WITH_CHECKSUMS, "out/embeddings/part-*"),
+    "transformer made elsewhere (embed again): weights": ("transformer/*.safetensors", MADE_ELSEWHERE, "de-transformer/embeddings/part-*"),
+    "transformer made elsewhere (embed again): JSON": ("transformer/*.json", MADE_ELSEWHERE, "de-transformer/embeddings/part-*"),
+    "lock of a dead run (embed again)": ("en/_lock-*", [*EMBED[:-1], "en"], "en/*/part-*"),
+    "neighbours and candidates (mine again)": ("mined/*/**/part-*", [*MINE, "--output", "mined"], "mined/bitext.tsv.gz"),
+    "manifests of neighbours and candidates (mine again)": (
+        "mined/*/**/manifest.json",
+        [*MINE, "--output", "mined"],
+        "mined/bitext.tsv.gz",
+    ),
+    "JSON of a run (run again)": ("ran/**/*.json", ["run", "run.yaml", "--no-report"], "ran/pairs/*/bitext.tsv.gz"),
+    "run.json (report)": ("ran/run.json", ["report", "ran"], "ran/report.html"),
+    "export.json (export again)": ("exported/export.json", EXPORT, "exported/*.jsonl"),
+    "result.json and train.json (train --resume)": (
+        "finished/*.json",
+        [*TRAIN, "--output", "finished"],
+        "finished/encoder/vectors.safetensors",
+    ),
     "checkpoint": ("trained/checkpoints/step-*/*", TRAIN, "trained/encoder/vectors.safetensors"),
     "work files of training": ("trained/work/*/*", TRAIN, "trained/encoder/vectors.safetensors"),
 }
@@ -131,9 +156,47 @@ def prepare(rows: int) -> str:
     Path("train.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     for lang in ("en", "de"):
         assert run(["embed", f"{lang}.txt", "--lang", lang, "--encoder", "encoder", "--output", lang]) == "done"
-    assert run(["index", "en", "--output", "index"]) == "done"
-    assert run([*MINE, "--output", "mined"]) == "done"
+    save_transformer(Path("transformer"))
+    with checkpoints.atomic_folder(Path("saved")) as folder:
+        shutil.copytree("transformer", folder, dirs_exist_ok=True)
+    settings = {"output": "ran", "corpora": {"en": "en.txt", "de": "de.txt"}, "encoder": "encoder", "threshold": 1, "engine": "exact"}
+    Path("run.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+    for command in (
+        ["embed", "de.txt", "--encoder", "transformer", *OPTIONS, "de-transformer"],
+        ["index", "en", "--output", "index"],
+        [*MINE, "--output", "mined"],
+        ["run", "run.yaml", "--no-report"],
+        EXPORT,
+        [*TRAIN, "--output", "finished"],
+    ):
+        assert run(command) == "done", command
+    in_process(lambda: leave_lock("en"))
     return train_half(config)
+
+
+def save_transformer(folder: Path) -> None:
+    """Save a BERT of random weights whose tokens are words, as other programs do: without checksums."""
+    import torch
+    import transformers
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    words = {word: None for lang in ("en", "de") for word in re.findall(r"\w+|[^\w\s]", Path(f"{lang}.txt").read_text(encoding="utf-8"))}
+    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate([*special, *words])}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    config = transformers.BertConfig(vocab_size=len(special) + len(words), max_position_embeddings=128, initializer_range=0.5, **sizes)
+    torch.manual_seed(0)
+    transformers.BertModel(config).save_pretrained(folder)
+
+
+def leave_lock(folder: str) -> str:
+    """Die with the lock of a directory."""
+    with lock.hold(folder):
+        os._exit(CODES["error"])
 
 
 def outcome_of(intact: Path, row: tuple[str, Arguments, str], expected: str, rng: random.Random | None) -> str:

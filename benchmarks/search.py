@@ -32,6 +32,7 @@ from miner.search.exact import SearchOptions, search_block
 from miner.search.neighbours import Neighbours, VectorBlock
 from miner.stages import Stage
 from miner.tables import SENTENCES, embeddings_schema, vectors_to_arrow
+from miner.text.normalise import sentence_ids
 
 K = 4
 SHARD_ROWS = 250_000
@@ -192,17 +193,23 @@ def memory(arguments: argparse.Namespace) -> None:
     )
 
 
+def line_of(seed: int, number: int) -> str:
+    return f"sentence {seed} of {number} that is about as long as they are in the news"
+
+
 def write_corpus(folder: Path, rows: int, dim: int, seed: int) -> None:
     """Write an embeddings directory whose vectors are near those of the other side, one row group at a time."""
     numbers = np.random.default_rng(seed)
     centres = np.random.default_rng(2).standard_normal((rows // 10, dim), dtype=np.float32) / np.sqrt(dim)
-    limits = np.iinfo(np.int64)
-    ids = np.unique(numbers.integers(limits.min, limits.max, size=rows))
+    chunks = np.array_split(np.arange(rows), -(-rows // SHARD_ROWS))
+    ids = np.concatenate([sentence_ids([line_of(seed, number) for number in chunk.tolist()]) for chunk in chunks])
+    by_id = np.argsort(ids)
     texts = Stage(str(folder / corpus.SENTENCES), corpus.SENTENCES, {}, {"made": "0"})
-    parts = np.array_split(ids, -(-rows // SHARD_ROWS))
+    parts = np.array_split(ids[by_id], -(-rows // SHARD_ROWS))
+    lines_of_parts = np.array_split(by_id, len(parts))
     names = [stages.shard_name(number, len(parts)) for number in range(len(parts))]
-    for name, part in zip(names, parts, strict=True):
-        lines = [f"sentence {seed} of {id} that is about as long as they are in the news" for id in part.tolist()]
+    for name, part, part_lines in zip(names, parts, lines_of_parts, strict=True):
+        lines = [line_of(seed, number) for number in part_lines.tolist()]
         columns = [part, lines, np.ones(len(part), np.int32), ["made"] * len(part), np.arange(1, len(part) + 1)]
         storage.write_table(texts.path(name), pa.table(columns, names=SENTENCES.names).cast(SENTENCES))
         texts.mark_done(name, len(part), "made")

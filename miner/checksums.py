@@ -3,10 +3,18 @@
 from collections.abc import Set
 from pathlib import Path
 
+from typing_extensions import TypedDict
+
 from miner import records, storage
 from miner.errors import StorageError
 
 FILE = "checksums.json"
+
+
+class ChecksumRecord(TypedDict):
+    """The content of FILE."""
+
+    files: dict[str, str]  # relative path -> checksum
 
 
 def write(folder: Path, exempt: Set[str] = frozenset()) -> None:
@@ -23,7 +31,11 @@ def check(folder: Path, remedy: str) -> None:
     path = folder / FILE
     if not path.exists():
         return
+    files = records.read(str(path), ChecksumRecord, remedy)["files"]
+    foreign = [name for name in files if Path(name).is_absolute() or ".." in Path(name).parts]
+    if foreign:
+        raise StorageError(f"{path}: {foreign[0]!r} is not a file in {folder}; do not trust this directory")
     advice = f"{remedy}, or delete {path} if it was changed on purpose"
-    for name, checksum in records.read(str(path), dict[str, dict[str, str]], remedy).get("files", {}).items():
+    for name, checksum in files.items():
         if not (folder / name).is_file() or storage.checksum(str(folder / name)) != checksum:
             raise StorageError(f"{folder / name}: missing, or changed since it was written; {advice}")

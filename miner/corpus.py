@@ -16,12 +16,11 @@ from miner import stages, storage
 from miner.errors import DataError, StorageError
 from miner.stages import Manifest, Shard
 from miner.tables import SENTENCES as SENTENCES_TABLE
-from miner.tables import Vectors, all_finite, read_vectors
+from miner.tables import Ids, Vectors, all_finite, check_ids, read_vectors
 
 SENTENCES = "sentences"  # name of the stage and of its directory
 EMBEDDINGS = "embeddings"
 
-Ids = npt.NDArray[np.int64]
 Span = tuple[int, int]  # first and last id
 
 
@@ -121,7 +120,9 @@ class Corpus:
 
     def _filter_shard(self, name: str, sorted_ids: Ids) -> pa.Table:
         tables = [group.filter(pa.array(_contains(sorted_ids, group["id"].to_numpy()))) for group in self.sentences(name)]
-        return pa.concat_tables(tables)
+        table = pa.concat_tables(tables)
+        check_ids(self.sentences_uri(name), table)
+        return table
 
 
 @dataclass(frozen=True)

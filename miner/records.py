@@ -35,6 +35,11 @@ def read(uri: str, schema: type[Schema], remedy: str = RUN_AGAIN) -> Schema:
     return record
 
 
+def has_checksum(uri: str) -> bool:
+    """Whether a file is a record that carries its checksum, judged without parsing it."""
+    return f'"{CHECKSUM}"'.encode() in storage.read_bytes(uri)
+
+
 def parse(values: Any, schema: Any, uri: str, remedy: str = RUN_AGAIN) -> Any:
     """Return JSON values as an instance of `schema`. Raises StorageError that names the file and the key at fault."""
     try:

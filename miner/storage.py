@@ -21,6 +21,7 @@ from miner.errors import StorageError
 
 TEMPORARY = ".tmp"
 MANIFEST = "manifest.json"  # of a directory of shards, with the checksum of each
+MAX_SMALL_BYTES = 1 << 28  # of a JSON file; a manifest of a million shards has fewer
 
 logger = logging.getLogger(__name__)
 
@@ -215,10 +216,26 @@ def _write_or_remove(handle: BinaryIO, data: bytes) -> None:
         raise
 
 
-def read_json(uri: str) -> Any:
+def read_bytes(uri: str, max_bytes: int = MAX_SMALL_BYTES) -> bytes:
+    """Read a small file. Raises StorageError for one of more bytes, and for a device or pipe, whose reading may not end."""
     fs, path = filesystem(uri)
+    _check_regular(uri)
     with _storage_errors(uri), fs.open(path, "rb") as handle:
-        data = handle.read()
+        data: bytes = handle.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise StorageError(f"{uri}: more than {max_bytes:,} bytes, so not written by this program; delete it")
+    return data
+
+
+def _check_regular(uri: str) -> None:
+    """Raise StorageError for a device, pipe or socket."""
+    fs, path = filesystem(uri)
+    if isinstance(fs, LocalFileSystem) and Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
+        raise StorageError(f"{uri}: not a regular file; delete it, or do not trust this directory")
+
+
+def read_json(uri: str) -> Any:
+    data = read_bytes(uri)
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -235,6 +252,7 @@ def checksum(uri: str) -> str:
         version = str(fs.ukey(path))
         if version not in _checksums:
             digest = xxhash.xxh3_128()
+            _check_regular(uri)
             with fs.open(path, "rb") as handle:
                 while block := handle.read(1 << 22):
                     digest.update(block)
@@ -307,6 +325,7 @@ def open_parquet(uri: str, is_whole: bool = True) -> Iterator[pq.ParquetFile]:
     Pages are compared with their CRC when they are read, and the file with its manifest; without `is_whole`, for callers that read
     only the footer, not with the manifest.
     """
+    _check_regular(uri)
     if is_whole:
         check_file(uri)
     fs, path = filesystem(uri)

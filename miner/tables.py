@@ -1,6 +1,6 @@
 """The Arrow schema of every table on disk, and conversions between vectors and Arrow columns.
 
-Ids are the 64-bit xxh3 hash of the cleaned text (see `miner.text.normalise`), so a sentence has the same id in every run and shard and
+Ids are the 64-bit xxh3 hash of the cleaned text (see `hash_ids` and `miner.text.normalise`), so a sentence has the same id in every run and shard and
 on every machine. Sharded tables are sorted by id; shard *i* of *n* holds the *i*-th of *n* equal id ranges.
 """
 
@@ -10,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+import xxhash
 
 from miner.errors import DataError
 
+Ids = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float16]
 
 SENTENCES = pa.schema(
@@ -136,3 +138,21 @@ def all_finite(vectors: Vectors) -> bool:
 def together(tables: Sequence[pa.Table]) -> pa.Table:
     """Concatenate tables without their metadata into one chunk, with common dictionaries."""
     return pa.concat_tables([table.replace_schema_metadata(None) for table in tables]).unify_dictionaries().combine_chunks()
+
+
+def hash_ids(encoded: Sequence[bytes]) -> Ids:
+    """Return (n,) ids of n cleaned texts in UTF-8: the xxh3-64 of the bytes, reinterpreted as signed."""
+    return np.fromiter(map(xxhash.xxh3_64_intdigest, encoded), dtype=np.uint64, count=len(encoded)).view(np.int64)
+
+
+def check_ids(uri: str, sentences: pa.Table) -> None:
+    """Raise DataError if an id in a table with the columns id and text is not the hash of its text: one of them has changed.
+
+    The checksum of a file cannot show this where it was computed after the change.
+    """
+    encoded = sentences["text"].cast(pa.binary()).to_pylist()
+    is_changed = hash_ids(encoded) != sentences["id"].to_numpy()
+    if is_changed.any():
+        text = encoded[int(np.argmax(is_changed))].decode(errors="replace")
+        problem = f"the id of {text[:60]!r} is not the hash of the text, so one of them has changed"
+        raise DataError(f"{uri}: {problem}; delete {uri.rpartition('/')[0]} and run `miner embed` again")

@@ -15,9 +15,9 @@ from miner.encoders import Encoder
 from miner.encoders.base import check_texts
 from miner.encoders.checked import encode_checked, to_float16
 from miner.encoders.pair import PairEncoder
-from miner.tables import Vectors
+from miner.tables import Ids, Vectors
 from miner.text.in_memory import UniqueSentences, unique_sentences
-from miner.text.normalise import Ids, sentence_id
+from miner.text.normalise import sentence_id
 
 
 class EncoderOptions(TypedDict, total=False):

@@ -15,9 +15,8 @@ from miner.encoders import Encoder
 from miner.errors import DataError
 from miner.filters.sentences import apply_sentence_filters
 from miner.search.neighbours import VectorBlock
-from miner.tables import Vectors
+from miner.tables import Ids, Vectors
 from miner.text.in_memory import Rows
-from miner.text.normalise import Ids
 
 Side: TypeAlias = Sequence[str] | Embeddings | tuple[npt.ArrayLike, npt.ArrayLike]
 

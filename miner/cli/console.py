@@ -153,12 +153,23 @@ def printable(text: str) -> str:
 
 def echo(text: str) -> None:
     """Print a result. Raises StorageError where standard output cannot be written."""
-    try:
+    with _writing_stdout():
         click.echo(printable(text))
+
+
+@contextlib.contextmanager
+def _writing_stdout() -> Iterator[None]:
+    try:
+        yield
     except BrokenPipeError:
         raise
     except OSError as error:
         raise StorageError(f"standard output: {error.strerror}; free some space") from error
+
+
+def warn(text: str) -> None:
+    """Print a line that is no result to stderr, in the chosen log format."""
+    _print_line(click.get_current_context(), logging.WARNING, text)
 
 
 def write_figures(path: str | None, figures: dict[str, Any]) -> None:
@@ -166,7 +177,10 @@ def write_figures(path: str | None, figures: dict[str, Any]) -> None:
     from miner import storage
 
     if path == STDOUT:
-        _console_options(click.get_current_context()).stdout.write(storage.json_text(figures))
+        with _writing_stdout():
+            stdout = _console_options(click.get_current_context()).stdout
+            stdout.write(storage.json_text(figures))
+            stdout.flush()
     elif path is not None:
         storage.write_json(path, figures)
 

@@ -41,7 +41,7 @@ def write_report(folder: str, known_pairs: "GoldPairs | ReviewMarks | None" = No
         from miner.report.build import write
     except ConfigError as error:  # a missing package must not fail a run that is done
         if not identify:
-            click.echo(f"no report: {error}", err=True)
+            console.warn(f"no report: {error}")
             return None
         raise
 

@@ -46,14 +46,14 @@ def command(
         figures = {name: describe.describe_table(registry, name) for name in (registry.tables if table is None else [table])}
         console.write_figures(json_file, figures)
         max_rows = LISTED_ROWS if table is None else None
-        click.echo("\n\n".join(describe.description_text(name, figures[name], max_rows) for name in figures))
+        console.echo("\n\n".join(describe.description_text(name, figures[name], max_rows) for name in figures))
         return
     plan = plan_table(registry, table, ReproductionOptions(**values))  # type: ignore[arg-type]
     if dry_run:
-        click.echo(describe.dry_run_text(plan))
+        console.echo(describe.dry_run_text(plan))
         return
     from miner.reproduction import run
 
     result = run.reproduce(plan)
     console.write_figures(json_file, result.figures())
-    click.echo(result.summary())
+    console.echo(result.summary())

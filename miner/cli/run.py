@@ -53,7 +53,7 @@ def command(config: str, changes: tuple[str, ...], profile: str | None, dry_run:
         for name, pair in result.pairs.items():
             if not pair["kept"]:
                 report.write_report(storage.join(result.output, run.PAIRS, name))
-        click.echo(f"report: {report.write_report(result.output)}")
+        console.echo(f"report: {report.write_report(result.output)}")
     console.exit_if_skipped(result.skipped)
 
 

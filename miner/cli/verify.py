@@ -27,4 +27,5 @@ def command(folder: str, json_file: str | None) -> None:
         console.echo(str(fault))
     if result.faults:
         raise DataError(f"{folder}: {len(result.faults)} faults in {result.files:,} files; apply the remedy of each")
-    console.echo(f"{result.files:,} files of {result.stages} stages are intact")
+    others = f", and {result.others:,} other files" if result.others else ""
+    console.echo(f"{result.files:,} files of {result.stages} stages{others} are intact")

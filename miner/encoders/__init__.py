@@ -1,6 +1,7 @@
 """Encoders: text in, unit vectors out. `load_encoder` loads one by name."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from miner.config.commands import EncoderSettings
 from miner.encoders.base import Encoder
 from miner.errors import ConfigError, ModelError
 
-__all__ = ["ENCODERS", "STATIC", "Encoder", "choose_side", "find_folder", "find_kind", "load_encoder"]
+__all__ = ["ENCODERS", "STATIC", "Encoder", "choose_side", "convert_damage", "find_folder", "find_kind", "load_encoder", "read_fingerprint"]
 
 BUILTIN = "builtin"
 
@@ -54,8 +55,15 @@ def load_encoder(name: str, settings: EncoderSettings | None = None) -> Encoder:
     if settings.side is not None and kind != PAIR:
         raise ConfigError(f"--side {settings.side}: {name} is one encoder for all texts; remove the option")
     folder = _local_folder(name)
-    try:
+    with convert_damage(name):
         return ENCODERS[kind](name if folder is None else str(folder), settings)
+
+
+@contextlib.contextmanager
+def convert_damage(name: str) -> Iterator[None]:
+    """Convert what odd files of an encoder raise while it is loaded to a ModelError."""
+    try:
+        yield
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         raise ModelError(f"{name}: damaged or not supported ({reason}); download or train the encoder again, or choose another") from error
@@ -84,6 +92,16 @@ def find_kind(name: str) -> str:
     if kind not in ENCODERS:
         raise ModelError(f"{folder / 'miner.json'}: unknown kind of encoder {kind!r}; one of {', '.join(ENCODERS)}")
     return kind
+
+
+def read_fingerprint(name: str) -> str:
+    """Return a hash of the files of an encoder that decide on its vectors, without loading it. Raise ModelError for a damaged folder."""
+    if find_kind(name) == TRANSFORMER:
+        from miner.encoders import model_folder
+
+        with convert_damage(name):
+            return model_folder.fingerprint(model_folder.read_recipe(find_folder(name)), None)
+    return load_encoder(name).fingerprint
 
 
 def find_folder(name: str) -> Path:

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from typing_extensions import TypedDict
 
-from miner import lock, storage
+from miner import lock, records, stages, storage
 from miner.errors import DataError
 from miner.export.card import dataset_card
 from miner.export.formats import WRITERS, SplitTarget
@@ -25,6 +26,12 @@ RECORD, CARD = "export.json", "README.md"
 EXAMPLES = 5
 
 logger = logging.getLogger(__name__)
+
+
+class ExportRecord(TypedDict):
+    """The part of `export.json` that the next export reads."""
+
+    files: list[str]
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,7 @@ def run(config: ExportConfig) -> ExportResult:
         card = dataset_card(pairs, config, result.pairs, examples)
         with storage.atomic(storage.join(config.output, CARD)) as handle:
             handle.write(card.encode())
-        storage.write_json(storage.join(config.output, RECORD), {"settings": config.model_dump(), **result.figures()})
+        records.write(storage.join(config.output, RECORD), {"settings": config.model_dump(), **result.figures()})
         for name in set(previous_files) - {*result.files, CARD}:
             storage.remove(storage.join(config.output, name))
     return result
@@ -63,10 +70,11 @@ def _check_output(config: ExportConfig) -> list[str]:
     """Return the files of the export that is in the output already. DataError if the directory holds anything else."""
     names = [name for name in storage.names_in(config.output) if not name.startswith(lock.PREFIX)] if storage.exists(config.output) else []
     if RECORD in names:
-        record = storage.read_json(storage.join(config.output, RECORD))
-        files = record.get("files") if isinstance(record, dict) else None
-        if not isinstance(files, list) or not all(isinstance(name, str) and ".." not in name for name in files):
-            raise DataError(f"{storage.join(config.output, RECORD)}: not the record of an export; delete {config.output} and run again")
+        uri = storage.join(config.output, RECORD)
+        files = records.read(uri, ExportRecord, f"delete {config.output} and run again")["files"]
+        foreign = [name for name in files if not all(map(stages.is_plain_name, name.split("/")))]
+        if foreign:
+            raise DataError(f"{uri}: {foreign[0]!r} is not a file in {config.output}; do not trust this directory")
         return files
     if names:
         raise DataError(f"{config.output}: not empty, and not an export of miner; choose another --output")

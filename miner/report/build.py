@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from miner import stages, storage
-from miner.errors import ConfigError, StorageError
+from miner.errors import ConfigError, DataError, StorageError
 from miner.evaluation.bitext import STAGE
 from miner.mining.writers import PARQUET
 from miner.report import charts, pairs, rounds, runs, scores, training
 from miner.report.mined_pairs import KnownPairs, MinedBitext
-from miner.report.page import Section, page
+from miner.report.page import MALFORMED, Section, page
 from miner.stages import Manifest
 
 NAME = "report.html"
@@ -50,9 +50,9 @@ def _mined(folder: str, known_pairs: KnownPairs | None, identify: bool) -> Part 
     try:
         facts = _mining_facts(mined.manifest)
         title = f"{' – '.join(mined.languages)}: {len(mined.margins):,} pairs"
-    except (KeyError, TypeError, ValueError) as error:
-        raise StorageError(f"{folder}: its manifest is incomplete ({error!r}); run `miner mine` again") from error
-    return Part(title, facts, pairs.sections(mined, known_pairs, identify))
+        return Part(title, facts, pairs.sections(mined, known_pairs, identify))
+    except MALFORMED as error:
+        raise StorageError(f"{folder}: its manifest or {PARQUET} is incomplete ({error!r}); run `miner mine` again") from error
 
 
 def _mining_facts(manifest: Manifest) -> list[str]:
@@ -76,7 +76,7 @@ def _run(folder: str) -> Part | None:
     figures = runs.read(folder)
     if figures is None:
         return None
-    for name in figures.get("pairs", {}):
+    for name in runs.pair_names(folder, figures):
         pair_folder = storage.join(folder, runs.PAIRS, name)
         if storage.is_folder(pair_folder) and not storage.exists(storage.join(pair_folder, NAME)):
             write(pair_folder)
@@ -94,7 +94,11 @@ def _loop(folder: str) -> Part | None:
 
 def _training(folder: str) -> Part | None:
     lines = training.read(folder)
-    return Part("Training", training.facts(lines), training.sections(lines)) if lines else None
+    try:
+        return Part("Training", training.facts(lines), training.sections(lines)) if lines else None
+    except MALFORMED as error:
+        uri = storage.join(folder, training.JOURNAL)
+        raise DataError(f"{uri}: not the journal of a training run ({error!r}); delete it") from error
 
 
 def _evaluation(folder: str) -> Part | None:

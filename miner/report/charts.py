@@ -5,13 +5,15 @@ the style sheet, so one chart serves light and dark screens. Text stays text, in
 """
 
 import io
+import itertools
+import logging
 import math
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from xml.etree.ElementTree import Element, fromstring
 
 import numpy as np
@@ -61,6 +63,13 @@ STYLE: dict[Any, Any] = {
     "ytick.left": False,
     "lines.linewidth": 1.8,
 }
+
+logger = logging.getLogger(__name__)
+
+Item = TypeVar("Item")
+
+MAX_SHOWN = 200  # lines of a chart, or charts of a kind: figures of others may have any number
+MAX_TICKS = 40  # with labels
 
 _NAMESPACE = re.compile(r"\{[^}]*\}")
 _PLACEHOLDER = re.compile(r"#00000([1-9])\b")
@@ -121,6 +130,20 @@ def heat_map(name: str, labels: Sequence[str], matrix: npt.NDArray[np.float64]) 
     ax.grid(visible=False)
     off_diagonal = matrix[~np.eye(len(labels), dtype=bool)]
     return figure(name, ax, f"From {np.nanmin(off_diagonal):.3f} (dark) to {np.nanmax(off_diagonal):.3f} (bright).")
+
+
+def shown(items: Iterable[Item], kind: str) -> list[Item]:
+    """Return the first MAX_SHOWN items, and warn if there are more: drawing takes time and space for each."""
+    first = list(itertools.islice(items, MAX_SHOWN + 1))
+    if len(first) > MAX_SHOWN:
+        logger.warning("report: only the first %d %s are drawn", MAX_SHOWN, kind)
+    return first[:MAX_SHOWN]
+
+
+def label_ticks(ax: Axes, labels: Sequence[str]) -> None:
+    """Label the positions 0, 1, ... of the x axis; only some of many."""
+    step = -(-len(labels) // MAX_TICKS)
+    ax.set_xticks(range(0, len(labels), max(1, step)), labels[:: max(1, step)])
 
 
 def set_log_scale(ax: Axes, name: str, low: float, high: float) -> None:

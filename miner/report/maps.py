@@ -38,7 +38,7 @@ def _heat_map(name: str, languages: Sequence[str], cells: Sequence[Sequence[floa
 def _plane(name: str, method: str, projection: Mapping[str, Any], has_pairs: bool) -> Section:
     """Draw sentences in a colour per language, or per column of pairs, each joined by a line to the mean of its translations or pair."""
     languages = projection["languages"]
-    positions = np.array(projection[method], dtype=np.float64)  # (languages, sentences, 2)
+    positions = np.array(charts.shown(projection[method], "languages of a map"), dtype=np.float64)  # (languages, sentences, 2)
     ax = charts.plane(height=4.0)
     means = positions.mean(axis=0)
     for of_language in positions:

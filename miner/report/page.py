@@ -14,6 +14,9 @@ ASSETS = Path(__file__).parent / "assets"
 
 Child = Element | str
 
+# What figures with keys or values of other types raise.
+MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
 
 @dataclass(frozen=True)
 class Section:

@@ -5,10 +5,10 @@ from statistics import fmean
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from miner import storage
+from miner import records, storage
 from miner.errors import DataError
 from miner.report import charts
-from miner.report.page import Section, table, text
+from miner.report.page import MALFORMED, Section, table, text
 
 LOOP = "loop.json"
 
@@ -18,7 +18,7 @@ Round = Mapping[str, Any]
 def read(folder: str) -> Mapping[str, Any] | None:
     """Return the figures of the loop in a folder; None if there is none."""
     uri = storage.join(folder, LOOP)
-    return storage.read_json(uri) if storage.exists(uri) else None
+    return records.read(uri, dict[str, Any]) if storage.exists(uri) else None
 
 
 def describe(folder: str, figures: Mapping[str, Any]) -> tuple[str, list[Section]]:
@@ -30,7 +30,7 @@ def describe(folder: str, figures: Mapping[str, Any]) -> tuple[str, list[Section
             sections += [_pairs(rounds), _changes(rounds), _examples(rounds)]
         reason = f"; the loop stopped: {figures['stopped']}" if figures["stopped"] else ""
         return f"{len(rounds)} rounds, the best is {figures['best']}{reason}", sections
-    except (KeyError, TypeError, AttributeError) as error:
+    except MALFORMED as error:
         raise DataError(
             f"{storage.join(folder, LOOP)}: not the figures of a loop ({error!r}); run `miner loop` again with --resume"
         ) from error
@@ -42,11 +42,11 @@ def _dev_scores(start: Round, rounds: Sequence[Round]) -> Section:
     scored = [(number, figures["dev"]) for number, figures in enumerate([start, *rounds]) if figures.get("dev")]
     ax = charts.axes("round", "accuracy")
     names = list(dict.fromkeys(name for _, dev in scored for name in dev))
-    for name in names:
+    for name in charts.shown(names, "dev sets"):
         _plot(ax, [(number, dev[name]) for number, dev in scored if name in dev], "muted", linewidth=0.8)
     if scored:
         _plot(ax, [(number, fmean(dev.values())) for number, dev in scored], "one")
-    ax.set_xticks(range(len(labels)), labels)
+    charts.label_ticks(ax, labels)
     figure = charts.figure("dev", ax, "Retrieval by ratio margin, both directions.", {"mean": "one", "each dev set": "muted"})
     rows = [[name, *(f"{dev[name]:.4f}" if name in dev else "" for _, dev in scored)] for name in names]
     note = "These scores select the encoder. A round with a lower mean is rolled back: the next round starts from the best one."
@@ -70,7 +70,7 @@ def _test_scores(start: Round, rounds: Sequence[Round]) -> list[Section]:
     legend = dict(zip(lines, charts.SERIES, strict=False))
     for name, points in lines.items():
         _plot(ax, points, legend[name])
-    ax.set_xticks(range(len(rounds) + 1), ["seed", *_labels(rounds)])
+    charts.label_ticks(ax, ["seed", *_labels(rounds)])
     figure = charts.figure("test", ax, "The mean over the sets of each kind.", legend)
     return [Section("Test", "Measured like dev, but used for no decision.", [figure])]
 
@@ -88,7 +88,7 @@ def _pairs(rounds: Sequence[Round]) -> Section:
     labels = _labels(rounds)
     ax = charts.axes("round", "pairs")
     ax.bar(range(len(rounds)), [figures["selection"]["learnt"] for figures in rounds], color=charts.colour("one"), width=0.6)
-    ax.set_xticks(range(len(rounds)), labels)
+    charts.label_ticks(ax, labels)
     names = list(dict.fromkeys(name for figures in rounds for name in figures["selection"]["pairs"]))
     rows = [[name, *(_selected(figures["selection"]["pairs"].get(name)) for figures in rounds)] for name in names]
     note = "Pairs that each round selected for training; in the table by language pair, with their precision where gold is known."
@@ -123,7 +123,7 @@ def _changes(rounds: Sequence[Round]) -> Section:
     for name, colour in legend.items():
         _plot(ax, lines[name], colour)
     ax.set_ylim(0, 1.02)
-    ax.set_xticks(range(len(rounds)), _labels(rounds))
+    charts.label_ticks(ax, _labels(rounds))
     rows = []
     for label, figures in zip(_labels(rounds), rounds, strict=True):
         num_gained, num_lost = (figures["changes"][kind]["pairs"] for kind in ("gained", "lost"))

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from miner import storage
+from miner import records, stages, storage
 from miner.errors import DataError
-from miner.report.page import Child, Section, element, table
+from miner.report.page import MALFORMED, Child, Section, element, table
 
 RUN, PAIRS = "run.json", "pairs"  # file and folder of a run
 
@@ -13,7 +13,16 @@ RUN, PAIRS = "run.json", "pairs"  # file and folder of a run
 def read(folder: str) -> Mapping[str, Any] | None:
     """Return the figures of the run in a folder; None if there is none."""
     uri = storage.join(folder, RUN)
-    return storage.read_json(uri) if storage.exists(uri) else None
+    return records.read(uri, dict[str, Any]) if storage.exists(uri) else None
+
+
+def pair_names(folder: str, figures: Mapping[str, Any]) -> list[str]:
+    """Return the names of the pairs, which are names of folders. Raise DataError for a path out of the folder."""
+    names = list(map(str, figures.get("pairs") or ()))
+    foreign = [name for name in names if not stages.is_plain_name(name)]
+    if foreign:
+        raise DataError(f"{storage.join(folder, RUN)}: {foreign[0]!r} is not the name of a pair; do not trust this directory")
+    return names
 
 
 def describe(folder: str, figures: Mapping[str, Any], report_name: str) -> tuple[str, list[Section]]:
@@ -30,7 +39,7 @@ def describe(folder: str, figures: Mapping[str, Any], report_name: str) -> tuple
             note = "The run finished without them. Correct them and run the same command again."
             sections.append(Section("Skipped", note, [table(["file, shard or task", "reason"], skipped)]))
         return f"{total:,} pairs of {len(rows)} pairs of corpora in {figures['seconds']:.0f} s", sections
-    except (KeyError, TypeError, AttributeError) as error:
+    except MALFORMED as error:
         raise DataError(f"{storage.join(folder, RUN)}: not the figures of a run ({error!r}); run `miner run` again") from error
 
 

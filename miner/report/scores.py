@@ -9,17 +9,19 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from miner import storage
+from miner.errors import StorageError
 from miner.evaluation.task_base import BarChart, ValueTable
 from miner.evaluation.tasks import CHARTS
 from miner.mining.thresholds import wilson
 from miner.report import charts, maps, thresholds
-from miner.report.page import Section, element, table
+from miner.report.page import MALFORMED, Section, element, table
 
 SUITE = "suite"
 SUITE_KEYS = ("names", "encoders", "scores")
 OPTIONAL_KEYS = {"seconds", "gold", "marks"}  # not every file of a task has these
 MAX_FILE_BYTES = 1 << 24
 MAX_CHART_BARS = 40  # more are drawn as several charts
+MAX_BAR_CHARTS = 25  # of one task; the table has all figures
 
 logger = logging.getLogger(__name__)
 
@@ -36,13 +38,9 @@ def read(folder: str) -> dict[str, Figures]:
 
 
 def _read_json(uri: str) -> Figures:
-    fs, path = storage.filesystem(uri)
     try:
-        if fs.size(path) > MAX_FILE_BYTES:
-            return {}
-        with fs.open(path, "rb") as handle:
-            value = json.loads(handle.read())
-    except (OSError, ValueError, RecursionError):
+        value = json.loads(storage.read_bytes(uri, MAX_FILE_BYTES))
+    except (StorageError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 
@@ -83,10 +81,10 @@ def _test_figures(row: Figures) -> Figures:
 
 def sections(figures_by_name: Mapping[str, Figures]) -> list[Section]:
     drawn: list[Section] = []
-    for number, (name, figures) in enumerate(figures_by_name.items()):
+    for number, (name, figures) in enumerate(charts.shown(figures_by_name.items(), "files of figures")):
         try:
             drawn += _sections(number, name, figures)
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except MALFORMED:
             logger.warning("%s.json is left out: not written by `miner eval`", name)
     return drawn
 
@@ -122,7 +120,7 @@ def _suite_sections(name: str, title: str, figures: Figures) -> list[Section]:
     encoders: Mapping[str, Mapping[str, Figures]] = {encoder: figures["encoders"][encoder] for encoder in figures["names"]}
     drawn = [_suite_scores(name, title, figures)]
     task_titles = list(dict.fromkeys(task_title for tasks in encoders.values() for task_title in tasks))
-    for number, task_title in enumerate(task_titles):
+    for number, task_title in enumerate(charts.shown(task_titles, "tasks of a suite")):
         by_encoder = {encoder: tasks[task_title] for encoder, tasks in encoders.items() if task_title in tasks}
         task = next((task for task in map(task_of, by_encoder.values()) if task), None)
         chart = CHARTS.get(task or "")
@@ -215,7 +213,7 @@ def _bar_charts(name: str, axis: str, values: Mapping[str, Mapping[str, float]],
     num_charts = -(-len(labels) // MAX_CHART_BARS)
     size = -(-len(labels) // num_charts) if labels else 1
     figures = []
-    for start in range(0, len(labels), size):
+    for start in range(0, len(labels), size)[:MAX_BAR_CHARTS]:
         shown = labels[start : start + size]
         ax = charts.axes(axis, "", height=0.7 + 0.2 * len(shown) * max(1, 0.7 * len(values)), labels=labels)
         series = [

@@ -30,7 +30,7 @@ def chart(name: str, thresholds: Floats, shares: Mapping[str, Floats], marked: f
 def sections(name: str, title: str, figures: Mapping[str, Any]) -> list[Section]:
     """Return the curve of each language pair on the split that is scored, with the threshold that was chosen."""
     section = _sample_section if figures.get("protocol") == "sample" else _pair_section
-    pairs = figures["pairs"].items()
+    pairs = charts.shown(figures["pairs"].items(), "curves")
     return [section(f"{name}-{number}", f"{title}: {pair}", pair_figures) for number, (pair, pair_figures) in enumerate(pairs)]
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from miner import storage
 from miner.errors import DataError
 from miner.report import charts
-from miner.report.page import Section
+from miner.report.page import MALFORMED, Section
 
 JOURNAL = "log.jsonl"
 MAX_LINE_POINTS = 400
@@ -26,12 +26,10 @@ def read(folder: str) -> dict[str, Line]:
     if not storage.exists(uri):
         return {}
     points: dict[str, list[tuple[float, float]]] = {}
-    fs, path = storage.filesystem(uri)
-    with fs.open(path, "rb") as handle:
-        for number, line in enumerate(handle, start=1):
-            step, values = _parse_entry(uri, number, line)
-            for name, value in values.items():
-                points.setdefault(name, []).append((step, value))
+    for number, line in enumerate(storage.read_bytes(uri).splitlines(), start=1):
+        step, values = _parse_entry(uri, number, line)
+        for name, value in values.items():
+            points.setdefault(name, []).append((step, value))
     return {name: np.array(sorted(of_name)) for name, of_name in points.items()}
 
 
@@ -39,12 +37,12 @@ def _parse_entry(uri: str, number: int, line: bytes) -> tuple[float, Mapping[str
     try:
         entry = json.loads(line)
         return float(entry["step"]), {name: float(value) for name, value in entry.items() if name != "step"}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except MALFORMED as error:
         raise DataError(f"{uri}:{number}: not an entry of a training journal; fix or remove the line") from error
 
 
 def sections(lines: Mapping[str, Line]) -> list[Section]:
-    losses = {name: line for name, line in lines.items() if name not in NOT_LOSSES}
+    losses = dict(charts.shown(((name, line) for name, line in lines.items() if name not in NOT_LOSSES), "losses"))
     if set(losses) - {"loss"} and len(losses) == 2:
         losses = {"loss": losses["loss"]}  # the only term equals the sum
     drawn = []

@@ -6,7 +6,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from miner import lock, storage
+from typing_extensions import TypedDict
+
+from miner import lock, records, storage
 from miner.config.base import load_yaml
 from miner.encoders import load_encoder
 from miner.errors import ConfigError
@@ -20,6 +22,14 @@ from miner.training import run as training
 from miner.training.config import TrainConfig
 
 logger = logging.getLogger(__name__)
+
+
+class EvaluationRecord(TypedDict):
+    """The part of an evaluation file that is read when a table is resumed."""
+
+    encoders: dict[str, dict[str, Any]]  # title of the run -> title of the task -> figures
+    scores: dict[str, dict[str, Any]]
+    settings: dict[str, Any]  # title of the task -> its settings
 
 
 def reproduce(plan: ReproductionPlan) -> ReproducedTable:
@@ -63,14 +73,15 @@ def evaluate(run: PlannedRun, plan: ReproductionPlan) -> None:
             values[key].setdefault(run.title, {}).update(result[key][run.title])
         values["settings"][title] = settings
         storage.make_folder(str(run.folder))
-        storage.write_json(uri, values)
+        records.write(uri, values)
 
 
 def read_evaluation(run: PlannedRun, uri: str) -> dict[str, Any]:
     """Return the content of the evaluation file of a run; that of a suite without tasks if there is none of the same run."""
     made_with = {"model": run.encoder, "pooling": run.pooling, "changes": list(run.changes)}
-    values: dict[str, Any] = storage.read_json(uri) if storage.exists(uri) else {}
+    values = records.read(uri, dict[str, Any]) if storage.exists(uri) else {}
     if values.get("run") == made_with:
+        records.parse(values, EvaluationRecord, uri)
         return values
     return {"task": "suite", "names": [run.title], "encoders": {}, "scores": {}, "settings": {}, "run": made_with}
 

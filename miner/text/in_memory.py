@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from miner.config.commands import TextSettings
 from miner.errors import DataError
+from miner.tables import Ids
 from miner.text import readers
-from miner.text.normalise import Ids, sentence_ids
+from miner.text.normalise import sentence_ids
 from miner.text.sharding import DEFAULT_SIZES, IngestSizes, range_of
 
 Rows = npt.NDArray[np.int64]

@@ -6,7 +6,6 @@ key range of all those files and decides what happens to each sentence; `apply_c
 Memory is bounded by a range, and the result does not depend on the number of ranges or on the workers.
 """
 
-import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +16,7 @@ import xxhash
 
 from miner import storage
 from miner.tables import SENTENCES
+from miner.text.normalise import compose
 from miner.text.sharding import range_of, write_range_batches
 
 KEYED_SCHEMA = pa.schema([*SENTENCES.remove(3), pa.field("source", pa.string()), pa.field("key", pa.int64())])
@@ -32,7 +32,7 @@ Numbers = npt.NDArray[np.int64]
 
 def skeleton(text: str) -> str:
     """Return what near-duplicates share: letters, marks and digits of the casefolded NFKC form, or the text if it has none."""
-    return NOT_COMPARED.sub("", unicodedata.normalize("NFKC", text).casefold()) or text
+    return NOT_COMPARED.sub("", compose(text, "NFKC").casefold()) or text
 
 
 def skeleton_keys(texts: Sequence[str]) -> Numbers:

@@ -6,18 +6,17 @@ Cleaning works on blocks of lines: a joined block takes a third of the time of i
 import re
 import unicodedata
 from collections.abc import Sequence
+from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-import xxhash
-
-Ids = npt.NDArray[np.int64]
+from miner.tables import Ids, hash_ids
 
 # White space and control characters, each replaced by a space; except LF, which separates the lines of a block.
 _SPACE = r"\x00-\x09\x0b-\x1f\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 # Invisible marks without a meaning of their own: soft hyphen, zero-width space, word joiner, byte order mark. Zero-width joiners are
 # kept, because Persian and Indic spelling needs them, and so are marks of writing direction.
 _INVISIBLE = "\u00ad\u200b\u2060\ufeff"
+MAX_MARKS = 30  # combining marks in a row, as in the stream-safe format of Unicode (UAX 15)
+MAX_UNCHECKED_CHARS = 1000  # sorting the marks of a shorter text takes a millisecond
 _REPLACED = re.compile(f"[{_SPACE}{_INVISIBLE}]")
 
 
@@ -43,17 +42,25 @@ def clean_all(lines: Sequence[str]) -> list[str]:
         text = text.replace("  ", " ")
     cleaned = text.replace(" \n", "\n").replace("\n ", "\n").strip(" ").split("\n")
     # Line by line, because one character that might compose makes `normalize` rewrite the whole string.
-    return cleaned if text.isascii() else [line if line.isascii() else unicodedata.normalize("NFC", line) for line in cleaned]
+    return cleaned if text.isascii() else [line if line.isascii() else compose(line) for line in cleaned]
+
+
+def compose(text: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
+    """Apply a normalisation form, except to a long text with very many combining marks in a row.
+
+    No script has them, and sorting them takes quadratic time: hours for a line of a megabyte.
+    """
+    return text if len(text) > MAX_UNCHECKED_CHARS and _has_flood(text) else unicodedata.normalize(form, text)
+
+
+def _has_flood(text: str) -> bool:
+    is_mark = bytes(map(bool, map(unicodedata.combining, text)))
+    return b"\1" * (MAX_MARKS + 1) in is_mark
 
 
 def sentence_ids(texts: Sequence[str]) -> Ids:
     """Return the (n,) ids of n cleaned texts."""
     return hash_ids([text.encode() for text in texts])
-
-
-def hash_ids(encoded: Sequence[bytes]) -> Ids:
-    """Return (n,) int64 ids of n cleaned texts in UTF-8: the xxh3-64 of the bytes, reinterpreted as signed."""
-    return np.fromiter(map(xxhash.xxh3_64_intdigest, encoded), dtype=np.uint64, count=len(encoded)).view(np.int64)
 
 
 def sentence_id(text: str) -> int:

@@ -22,9 +22,8 @@ from miner import storage
 from miner.background import background_thread
 from miner.config.commands import TextSettings
 from miner.errors import ConfigError, DataError, StorageError
-from miner.tables import SENTENCES
+from miner.tables import SENTENCES, Ids, hash_ids
 from miner.text import readers, streams
-from miner.text.normalise import Ids, hash_ids
 
 RANGE_BYTES = 32 << 20  # of text in one id range, and in memory before a scatter writes
 MAX_RANGES = 99_999  # a shard name has five digits

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from miner import storage
+from miner import records, storage
 from miner.config.datasets import DatasetFiles
 from miner.errors import DataError
 from miner.text.normalise import sentence_ids
@@ -133,7 +133,7 @@ def read_source(settings: SourceSettings, folder: Path, cleaning: Cleaning | Non
 def read_dropped(folder: Path) -> dict[str, int]:
     """Return the number of rows that cleaning dropped, by reason; empty without cleaning."""
     path = folder / DROPPED_FILE
-    return dict(storage.read_json(str(path))) if path.exists() else {}
+    return records.read(str(path), dict[str, int]) if path.exists() else {}
 
 
 def describe_dropped(dropped: Mapping[str, int]) -> str:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from typing_extensions import TypedDict
 
-from miner import checksums, lock, storage
-from miner.encoders import pair
+from miner import checksums, lock, records, storage
+from miner.encoders import convert_damage, pair, read_fingerprint
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError, DataError, MinerError, StorageError
 from miner.training import checkpoints, config_checks, distributed
@@ -35,6 +36,12 @@ WORK, CONFIG, RESULT = "work", "train.json", "result.json"
 CHANGEABLE_SETTINGS = ("checkpoint_every", "log_every")  # of `training`, when a run is resumed
 
 logger = logging.getLogger(__name__)
+
+
+class RecordedConfig(TypedDict, total=False):
+    """The part of `train.json` that is compared setting by setting."""
+
+    training: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -100,7 +107,7 @@ def _train(config: TrainConfig, folder: Path, resume: bool) -> TrainingResult:
     texts = (progress.texts, progress.cut_texts)
     result = TrainingResult(str(folder / ENCODER), *counts, trainer.count_examples(), dropped, *texts)
     if trainer.is_main_process:
-        storage.write_json(str(folder / RESULT), asdict(result))
+        records.write(str(folder / RESULT), asdict(result))
         for name in (WORK, CHECKPOINTS):
             shutil.rmtree(folder / name, ignore_errors=True)
     return result
@@ -119,17 +126,19 @@ def _read_result(folder: Path, config: TrainConfig, resume: bool) -> TrainingRes
     _check_same_config(config, folder / CONFIG)
     if (folder / RESULT).exists():
         logger.info("%s: this run is finished", folder)
-        values = storage.read_json(str(folder / RESULT))
-        sources = {title: SourceCounts(**counts) for title, counts in values.pop("sources", {}).items()}
-        return TrainingResult(**values, sources=sources)
-    for name, marker in _input_markers(config, folder / WORK).items():
+        return records.read(str(folder / RESULT), TrainingResult)
+    markers = _input_markers(config, folder / WORK)
+    if any((folder / WORK).glob(f"{ENCODER}-*")):  # runs of earlier versions have none
+        markers |= _encoder_markers(config, folder / WORK)
+    for name, marker in markers.items():
         if not marker.exists():
             raise DataError(f"{folder}: files of {name} changed since the run started; delete the folder and train again")
     return None
 
 
 def _check_same_config(config: TrainConfig, path: Path) -> None:
-    ours, theirs = config.model_dump(mode="json"), storage.read_json(str(path))
+    ours, theirs = config.model_dump(mode="json"), records.read(str(path), dict[str, Any])
+    records.parse(theirs, RecordedConfig, str(path))
     theirs.get("training", {}).setdefault("mix", "examples" if len(config.data) == 1 else "batches")  # of runs before there was a choice
     for values in (ours, theirs):
         for name in CHANGEABLE_SETTINGS:
@@ -158,6 +167,15 @@ def _input_markers(config: TrainConfig, work: Path) -> dict[str, Path]:
     if config.evaluation is not None:
         markers["evaluation"] = _evaluation_marker(config.evaluation, work)
     return markers
+
+
+def _encoder_markers(config: TrainConfig, work: Path) -> dict[str, Path]:
+    """Map each encoder that the run starts from to an empty folder in WORK that is called after its fingerprint.
+
+    The tokenizer and the settings are read from it again when the run resumes, and a folder made elsewhere has no checksums.
+    """
+    models = [config.encoder.model] if isinstance(config.encoder, StaticSettings) else _models(config.encoder)
+    return {f"encoder {model}": work / f"{ENCODER}-{read_fingerprint(model)}" for model in models if model is not None}
 
 
 def _build_cleaning(config: TrainConfig) -> Cleaning | None:
@@ -210,6 +228,8 @@ def _read_inputs(config: TrainConfig, work: Path) -> tuple[dict[str, Strategy], 
         towers = [StaticModel(datasets, config.encoder, seed, work / storage.key(inputs))]
     if config.evaluation is not None:
         _evaluation_marker(config.evaluation, work).mkdir(exist_ok=True)
+    for marker in _encoder_markers(config, work).values():
+        marker.mkdir(exist_ok=True)
     return sources, towers
 
 
@@ -237,7 +257,7 @@ def _choose_device(config: TrainConfig) -> torch.device:
 def _read_dataset(source: Any, work: Path, cleaning: Cleaning | None) -> Dataset:
     """Open the texts of a source; read its files only if they changed since they were last read."""
     folder = work / source_key(source, cleaning)
-    if not folder.exists():
+    if not (folder / checksums.FILE).exists():
         logger.info("reading source %s", source.title)
         with checkpoints.atomic_folder(folder) as temporary:
             read_source(source, temporary, cleaning)
@@ -247,7 +267,10 @@ def _read_dataset(source: Any, work: Path, cleaning: Cleaning | None) -> Dataset
 
 def _load_transformers(settings: TransformerSettings) -> list[Any]:
     """Load the encoder, or both; raise ConfigError where two encoders have different dimensions."""
-    towers = [Transformer(settings.model_copy(update={"model": model})) for model in _models(settings)]
+    towers = []
+    for model in _models(settings):
+        with convert_damage(model):
+            towers.append(Transformer(settings.model_copy(update={"model": model})))
     first, last = towers[0], towers[-1]
     if first.dim != last.dim:
         raise ConfigError(

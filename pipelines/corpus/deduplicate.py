@@ -14,7 +14,7 @@ from miner.corpus import Span
 from miner.errors import DataError
 from miner.filters.sentences import apply_sentence_filters
 from miner.stages import Shard, Stage
-from miner.tables import DROPPED_SENTENCES
+from miner.tables import DROPPED_SENTENCES, check_ids
 from miner.text.sharding import IngestSizes
 from pipelines.beam.runner import ShardTask
 from pipelines.corpus.scatter import ScatteredFiles
@@ -67,6 +67,7 @@ class PreviousSentences:
             if len(ids) and first <= ids[-1] and ids[0] <= last:
                 for previous in corpus.row_groups(uri, ["id", "text"]):
                     previous = previous.filter(pa.array(np.isin(previous["id"].to_numpy(), ids)))
+                    check_ids(uri, previous)
                     rows = np.searchsorted(ids, previous["id"].to_numpy())
                     is_new[rows] = False
                     _check_texts(previous["text"], table["text"].take(rows), uri)

@@ -149,14 +149,15 @@ class _EmbedTask(ShardTask):
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         schema = tables.embeddings_schema(self.encoder.dim, self.fingerprint)
-        sentences = storage.open_parquet(storage.join(self.output, corpus.SENTENCES, name))
+        uri = storage.join(self.output, corpus.SENTENCES, name)
+        sentences = storage.open_parquet(uri)
         embeddings = storage.parquet_writer(storage.join(self.output, corpus.EMBEDDINGS, name), schema)
         counts_before = self._read_counts()
         with sentences as file, embeddings as writer, background_thread() as submit:
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group, columns=["id", "text"])
                 vectors = encode_checked(self.encoder, table["text"].to_pylist(), self.settings.encoder)
-                submit(self._write, writer, table, vectors)  # while the next row group is encoded
+                submit(self._write, writer, table, vectors, uri)  # while the next row group is encoded
                 extra = {"stage": corpus.EMBEDDINGS, "shard": name}
                 logger.info("%s: row group %d of %d encoded", name, group + 1, file.num_row_groups, extra=extra)
             rows = int(file.metadata.num_rows)
@@ -169,8 +170,12 @@ class _EmbedTask(ShardTask):
             return {}
         return {"tokens": self.encoder.tally.tokens, "truncated_texts": self.encoder.tally.truncated_texts}
 
-    def _write(self, writer: pq.ParquetWriter, sentences: pa.Table, vectors: npt.NDArray[np.float32]) -> None:
-        """Write (n, dim) vectors with the ids of their sentences. Raises ModelError if one is not finite in float16."""
+    def _write(self, writer: pq.ParquetWriter, sentences: pa.Table, vectors: npt.NDArray[np.float32], uri: str) -> None:
+        """Write (n, dim) vectors with the ids of their sentences, which are from `uri`.
+
+        Raises ModelError if a vector is not finite in float16, and DataError if an id is not the hash of its text.
+        """
+        tables.check_ids(uri, sentences)
         stored = to_float16(vectors, sentences["text"], self.settings.encoder)
         writer.write_table(pa.table([sentences["id"], tables.vectors_to_arrow(stored)], schema=writer.schema))
 

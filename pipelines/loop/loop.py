@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from miner import storage
+from miner import records, storage
 from miner.config.commands import DecideSettings
 from miner.config.datasets import DatasetFiles
 from miner.datasets.evaluation_texts import read_sentences
@@ -31,6 +31,7 @@ from miner.training.columns import expand_files, file_fingerprints
 from miner.training.settings import StaticSettings, TransformerSettings
 from miner.training.trainer import ENCODER
 from pipelines.loop import round as rounds
+from pipelines.loop.figures import CorpusSignature, RoundFigures
 from pipelines.loop.select import LanguagePair, compare_selections
 from pipelines.mining import auto_threshold
 from pipelines.mining import gold_pairs as golds
@@ -72,12 +73,12 @@ def run(config: LoopConfig, output: str, resume: bool = False, options: Sequence
     start = _prepare_start(config, output)
     done: list[dict[str, Any]] = []
     while storage.exists(_round_path(output, len(done), ROUND)):
-        done.append(storage.read_json(_round_path(output, len(done), ROUND)))
+        done.append(dict(records.read(_round_path(output, len(done), ROUND), RoundFigures)))
     while True:
         state = _assess(config, start, done)
         result = LoopResult(output, start, done, state)
         _update_links(Path(output), state)
-        storage.write_json(storage.join(output, LOOP), result.figures())
+        records.write(storage.join(output, LOOP), result.figures())
         if done and "dev" in done[-1] and not state.kept[-1]:
             logger.warning("%s is rolled back: dev is worse than that of %s", _round_name(len(done) - 1), _round_name(state.latest))
         if state.stop is not None:
@@ -141,13 +142,13 @@ def _claim(config: LoopConfig, folder: Path, resume: bool) -> None:
     if path.exists():
         if not resume:
             raise ConfigError(f"{folder}: contains a loop already; continue it with --resume, delete it, or choose another --output")
-        stored_settings = storage.read_json(str(path))
+        stored_settings = records.read(str(path), dict[str, Any])
         different = [name for name in settings if name not in MAY_CHANGE and settings[name] != stored_settings.get(name)]
         if different:
             raise ConfigError(f"{path}: the loop was started with another {different[0]}; resume it with its own config")
     elif folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder}: not empty, and not a loop; choose another --output")
-    storage.write_json(str(path), settings)
+    records.write(str(path), settings)
 
 
 def _prepare_start(config: LoopConfig, output: str) -> dict[str, Any]:
@@ -169,8 +170,8 @@ def _run_round(
     start_encoder, last_encoder = (str(Path(output) / _round_name(source) / ENCODER) for source in (-1, state.latest))
     figures = rounds.run(config, rounds.RoundPaths(number, folder, start_encoder, last_encoder), evaluation, options)
     figures["changes"] = compare_selections(folder, _round_path(output, number - 1) if number else None)
-    figures["text"] = storage.read_json(storage.join(folder, rounds.BEGUN))  # the corpora as embedded, not as they are now
-    storage.write_json(storage.join(folder, ROUND), figures)
+    figures["text"] = records.read(storage.join(folder, rounds.BEGUN), CorpusSignature)  # the corpora as embedded, not as they are now
+    records.write(storage.join(folder, ROUND), figures)
     return figures
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from miner import storage
+from miner import records, storage
 from miner.config.commands import (
     DecideSettings,
     EmbedConfig,
@@ -35,6 +35,7 @@ from miner.training import run as training
 from miner.training.config import TrainConfig
 from miner.training.trainer import CHECKPOINTS, ENCODER
 from pipelines.corpus import embed
+from pipelines.loop.figures import CorpusSignature, EvaluationFigures, SelectionFigures, StageSeconds
 from pipelines.loop.select import GROUPS, PAIRS, SELECTION, VALIDATION, LanguagePair, MinedFolder, pair_name, select
 from pipelines.mining import gold_pairs as golds
 from pipelines.mining import mine, rescore
@@ -82,23 +83,23 @@ def run(config: LoopConfig, paths: RoundPaths, evaluation: EvaluationIndex, opti
     if not storage.exists(selection):
         with _timed(folder, "select"):
             select(config, folder, mined, evaluation)
-    figures: dict[str, Any] = {"selection": storage.read_json(selection)}
+    figures: dict[str, Any] = {"selection": records.read(selection, SelectionFigures)}
     if figures["selection"]["learnt"] >= config.stop.least_pairs:
         with _timed(folder, "train"):
             training.train(resolve_training_config(config.training, paths), folder, resume=True)
         with _timed(folder, "evaluate"):
             figures |= evaluate(config, paths)
-    return {**figures, "seconds": storage.read_json(storage.join(folder, SECONDS))}
+    return {**figures, "seconds": records.read(storage.join(folder, SECONDS), StageSeconds)}
 
 
 def _discard_stale_outputs(config: LoopConfig, folder: str) -> None:
     """Remove what an interrupted run of the round selected and trained if the corpora changed since. Embeddings are kept."""
     signature, begun = corpus_signature(config), storage.join(folder, BEGUN)
-    if storage.exists(begun) and storage.read_json(begun) != signature:
+    if storage.exists(begun) and records.read(begun, CorpusSignature) != signature:
         logger.warning("%s: the corpora changed; mining and training again", folder)
         for name in TRAINING_OUTPUTS:
             storage.remove(storage.join(folder, name))
-    storage.write_json(begun, signature)
+    records.write(begun, signature)
 
 
 def corpus_signature(config: LoopConfig) -> dict[str, dict[str, str]]:
@@ -112,9 +113,9 @@ def _timed(folder: str, stage: str) -> Iterator[None]:
     logger.info("%s: %s", Path(folder).name, stage)
     start, uri = time.perf_counter(), storage.join(folder, SECONDS)
     yield
-    seconds = storage.read_json(uri) if storage.exists(uri) else {}
+    seconds = records.read(uri, StageSeconds) if storage.exists(uri) else {}
     seconds[stage] = round(seconds.get(stage, 0) + time.perf_counter() - start, 2)
-    storage.write_json(uri, seconds)
+    records.write(uri, seconds)
 
 
 def _embed(config: LoopConfig, lang: str, paths: RoundPaths, options: Sequence[str]) -> str:
@@ -195,9 +196,8 @@ def evaluate(config: LoopConfig, paths: RoundPaths) -> dict[str, Any]:
             last_encoder = load_encoder(paths.last_encoder, _encoder_settings(config, paths, paths.last_encoder))
             texts = _drift_texts(config)
             figures["drift"] = drift(encode(last_encoder, texts, np.float32), encode(encoder, texts, np.float32))
-        storage.write_json(uri, figures)
-    stored_figures: dict[str, Any] = storage.read_json(uri)
-    return stored_figures
+        records.write(uri, figures)
+    return dict(records.read(uri, EvaluationFigures))
 
 
 def _retrieval_accuracy(encoder: Encoder, tasks: Mapping[str, RetrievalTask]) -> dict[str, float]:

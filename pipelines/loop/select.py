@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from miner import storage
+from miner import records, storage
 from miner.loop.groups import CONTRADICTED, Ints, draw_validation, link_pairs, share_sentence
 from miner.loop.progress import jaccard
 from miner.loop.selection import Bools, MinedPairs, select_pairs, template_keys
@@ -81,7 +81,7 @@ def select(config: LoopConfig, folder: str, mined: Mapping[LanguagePair, MinedFo
         "groups": _count_group_sizes(groups, sides, is_training),
         "forbidden": len(evaluation),
     }
-    storage.write_json(storage.join(folder, SELECTION), figures)
+    records.write(storage.join(folder, SELECTION), figures)
     return figures
 
 
@@ -168,8 +168,8 @@ def _write_groups(folder: str, selections: Sequence[SelectedPairs], groups: Ints
         for lang, column in zip(selection.langs, ("source_text", "target_text"), strict=True):
             texts = selection.bitext[column].take(pa.array(kept)).to_pylist()
             rows |= set(zip(groups[part][kept].tolist(), [lang] * len(kept), texts, strict=True))
-    records = [dict(zip(GROUP_SCHEMA.names, row, strict=True)) for row in sorted(rows)]
-    storage.write_table(storage.join(folder, GROUPS), pa.Table.from_pylist(records, GROUP_SCHEMA))
+    table = pa.Table.from_pylist([dict(zip(GROUP_SCHEMA.names, row, strict=True)) for row in sorted(rows)], GROUP_SCHEMA)
+    storage.write_table(storage.join(folder, GROUPS), table)
 
 
 def _count_group_sizes(groups: Ints, sides: tuple[Ints, Ints], is_training: Bools) -> dict[str, int]:

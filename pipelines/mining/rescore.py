@@ -16,14 +16,14 @@ import pyarrow as pa
 from miner import encoders, stages
 from miner.choices import AUTO, LATE, NONE
 from miner.config.commands import EncoderSettings, RescoreSettings
-from miner.corpus import Corpus, Ids, SentenceLookup, Span
+from miner.corpus import Corpus, SentenceLookup, Span
 from miner.encoders.base import TokenEncoder
 from miner.encoders.token_vectors import TokenVectors
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError, ModelError
 from miner.mining import candidates as scoring
 from miner.mining.candidates import LateScores
-from miner.tables import together
+from miner.tables import Ids, together
 from miner.text.sharding import range_of
 from pipelines.beam import shuffle
 from pipelines.beam.shuffle import ShuffleSteps, StepOutput

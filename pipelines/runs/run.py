@@ -12,7 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from miner import languages, stages, storage
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
+
+from miner import languages, records, stages, storage
 from miner.choices import LATE, NONE
 from miner.config.commands import (
     EmbedConfig,
@@ -28,7 +31,7 @@ from miner.config.commands import (
 from miner.config.runs import RunConfig
 from miner.corpus import Corpus
 from miner.encoders import choose_side, default_threshold, load_encoder
-from miner.errors import ConfigError, MinerError
+from miner.errors import ConfigError, StorageError
 from miner.text import readers
 from pipelines.beam import metrics
 from pipelines.beam.pipeline import uses_local_processes
@@ -46,6 +49,24 @@ CORPORA, INDEXES, PAIRS = "corpora", "indexes", "pairs"  # subdirectories of the
 SUMMARY = "run.json"
 
 logger = logging.getLogger(__name__)
+
+
+@with_config(ConfigDict(extra="allow"))
+class PairFigures(TypedDict):
+    """The figures of a pair, as far as the summary reads them."""
+
+    pairs: int
+    threshold: float | None
+    unique: dict[str, int]
+    seconds: dict[str, float]
+
+
+class PairRecord(TypedDict):
+    """The content of `pairs/PAIR.json`: what the bitext was mined from, the checksum of its manifest, and its figures."""
+
+    key: str
+    manifest: str
+    figures: PairFigures
 
 
 @dataclass(frozen=True)
@@ -104,7 +125,7 @@ def run(config: RunConfig, options: Sequence[str] = ()) -> RunResult:
     if uses_local_processes(options) and config.at_once > 1:
         raise ConfigError(f"at_once: {config.at_once}: local worker processes run one stage at a time; remove at_once")
     tasks = _RunTasks(config, options)
-    with claim_output(config.output), metrics.collect_records(config.output) as records:
+    with claim_output(config.output), metrics.collect_records(config.output) as stage_records:
         failed = scheduler.run(tasks.schedule(), config.at_once, skip_failed=not config.strict)
         if failed and not tasks.mined:
             raise next(iter(failed.values()))
@@ -114,10 +135,10 @@ def run(config: RunConfig, options: Sequence[str] = ()) -> RunResult:
             pairs={name: tasks.mined[name] for name in tasks.pairs if name in tasks.mined},
             seconds=round(time.perf_counter() - start, 3),
             skipped={**tasks.skipped, **{name: str(error) for name, error in failed.items()}},
-            counters=metrics.sum_counters(records),
-            stages=[record.figures() for record in records],
+            counters=metrics.sum_counters(stage_records),
+            stages=[record.figures() for record in stage_records],
         )
-        storage.write_json(storage.join(config.output, SUMMARY), result.figures())
+        records.write(storage.join(config.output, SUMMARY), result.figures())
     return result
 
 
@@ -215,7 +236,7 @@ class _RunTasks:
             return
         figures = mine.run(self._mine_config(pair, source, target), self.options, warns=False).figures()
         manifest = storage.checksum(storage.join(self.pair_folder(pair), stages.MANIFEST))
-        storage.write_json(f"{self.pair_folder(pair)}.json", {"key": key, "manifest": manifest, "figures": figures})
+        records.write(f"{self.pair_folder(pair)}.json", {"key": key, "manifest": manifest, "figures": figures})
         self.mined[pair] = {**figures, "kept": False}
 
     def _open_sides(self, pair: str) -> tuple[Corpus, Corpus]:
@@ -234,11 +255,10 @@ class _RunTasks:
         if not storage.exists(f"{self.pair_folder(pair)}.json") or not storage.exists(manifest):
             return None
         try:
-            record = storage.read_json(f"{self.pair_folder(pair)}.json")
-            is_current = (record["key"], record["manifest"]) == (key, storage.checksum(manifest))
-            return dict(record["figures"]) if is_current else None
-        except (MinerError, KeyError, TypeError):
-            return None
+            record = records.read(f"{self.pair_folder(pair)}.json", PairRecord)
+            return dict(record["figures"]) if (record["key"], record["manifest"]) == (key, storage.checksum(manifest)) else None
+        except StorageError:
+            return None  # the pair is mined again
 
     def _mine_config(self, pair: str, source: Corpus, target: Corpus) -> MineConfig:
         """Return the settings of `miner mine` for a pair; build the indexes of its corpora first if FAISS is the engine."""

@@ -7,9 +7,10 @@ import logging
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from miner import lock, records, stages, storage
+from miner import checksums, lock, records, stages, storage
 from miner.corpus import EMBEDDINGS, SENTENCES
 from miner.errors import DataError, MinerError, StorageError
 from miner.progress import Progress, report_progress
@@ -53,6 +54,7 @@ class VerifyResult:
     folder: str
     stages: int
     files: int
+    others: int  # small files with a checksum, such as run.json, and directories that list the checksums of their files
     faults: tuple[OutputFault, ...]
 
     def figures(self) -> dict[str, Any]:
@@ -77,7 +79,8 @@ def check(folder: str) -> VerifyResult:
     """Verify a directory without regard to its lock, which the caller may hold."""
     files = storage.files_below(folder)
     stage_folders = sorted({path for name in files if (path := stage_folder(name)) is not None})
-    if not stage_folders:
+    other_files = [name for name in files if stage_folder(name) is None and _is_record(storage.join(folder, name))]
+    if not stage_folders and not other_files:
         raise DataError(f"{folder}: holds no output of `miner`; give the --output of a command")
     stored_stages = [_StoredStage(storage.join(folder, path).rstrip("/"), _names_below(path, files)) for path in stage_folders]
     faults: list[OutputFault] = []
@@ -86,16 +89,28 @@ def check(folder: str) -> VerifyResult:
         faults += stage.faults()
         num_done += len(stage.shards)
         report_progress(logger, Progress("verify", num_done, num_files, "file"))
-    for name in files:
-        if posixpath.basename(name) in SMALL_RECORDS:
-            faults += _record_faults(storage.join(folder, name))
-    return VerifyResult(folder, len(stored_stages), num_files, tuple(faults))
+    for name in other_files:
+        faults += _record_faults(storage.join(folder, name))
+    return VerifyResult(folder, len(stored_stages), num_files, len(other_files), tuple(faults))
+
+
+def _is_record(uri: str) -> bool:
+    """Whether this is a JSON file that carries a checksum, or one that should be."""
+    if not uri.endswith(".json"):
+        return False
+    try:
+        return posixpath.basename(uri) in SMALL_RECORDS or records.has_checksum(uri)
+    except StorageError:
+        return False  # not of this program
 
 
 def _record_faults(uri: str) -> Iterator[OutputFault]:
-    """Check a small file that lists no shards, against its checksum and schema."""
+    """Check a small file that lists no shards against its checksum and schema, and the files whose checksums it lists."""
+    folder, name = posixpath.split(uri)
     try:
-        records.read(uri, SMALL_RECORDS[posixpath.basename(uri)])
+        records.read(uri, SMALL_RECORDS.get(name, dict[str, Any]))
+        if name == checksums.FILE:
+            checksums.check(Path(folder), DELETE_AND_RUN_AGAIN.format(folder))
     except StorageError as error:
         problem, _, remedy = str(error).removeprefix(f"{uri}: ").rpartition("; ")
         yield OutputFault(uri, problem, remedy)

@@ -34,7 +34,7 @@ ROOMS = {
     "search": {"errors"},
     "filters": {"errors", "choices", "config", "tables", "mining"},
     "mining": {"errors", "choices", "encoders", "search"},
-    "export": {"errors", "config", "languages", "lock", "mining", "stages", "storage", "tables"},
+    "export": {"errors", "config", "languages", "lock", "mining", "records", "stages", "storage", "tables"},
     "plan": {"errors", "config", "storage", "text", "search"},
     "training": {
         "checksums",
@@ -71,8 +71,8 @@ ROOMS = {
         "mining",
         "training",
     },
-    "report": {"errors", "extras", "storage", "stages", "filters", "mining", "evaluation"},
-    "reproduction": {"errors", "lock", "progress", "config", "storage", "datasets", "encoders", "training", "evaluation"},
+    "report": {"errors", "extras", "records", "storage", "stages", "filters", "mining", "evaluation"},
+    "reproduction": {"errors", "lock", "progress", "records", "config", "storage", "datasets", "encoders", "training", "evaluation"},
     "loop": {"errors", "config", "storage", "languages", "text", "datasets", "filters", "training", "evaluation"},
 }
 LIBRARY = set(ROOMS)

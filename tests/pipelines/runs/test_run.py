@@ -13,6 +13,7 @@ import yaml
 from command import error_of, miner, output_of
 from report_pages import Page
 
+from miner import records
 from miner.config.base import load_yaml
 from miner.config.runs import RunConfig
 from miner.errors import ConfigError, DataError
@@ -66,7 +67,7 @@ def test_outputs_equal_those_of_separate_commands(output: Path, texts: Path, tmp
 
 def test_the_summary_lists_every_corpus_and_every_pair(output: Path) -> None:
     figures = json.loads((output / "first.json").read_text())
-    assert figures == json.loads((output / "out/run.json").read_text())
+    assert figures == records.read(str(output / "out/run.json"), dict[str, Any])
     assert {name: corpus["unique"] for name, corpus in figures["corpora"].items()} == dict.fromkeys(LANGUAGES, ROWS)
     for name, pair in figures["pairs"].items():
         manifest = json.loads((output / "out/pairs" / name / "manifest.json").read_text())
