@@ -37,18 +37,16 @@ def test_records_of_a_loop_are_read_as_they_were_written(name: str, tmp_path: Pa
     records.write(uri, values)
     assert records.read(uri, schema) == values
     content = Path(uri).read_bytes()
+    errors = []
     for position in range(len(content)):
         Path(uri).write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
         try:
-            assert records.read(uri, schema) == {**values, **_unread_keys(uri)}, "the key of the checksum, or white space"
+            read = records.read(uri, schema)
+            assert {key: read[key] for key in values} == values, "only the name of the checksum may be flipped"
         except StorageError as error:
-            assert str(error).startswith(f"{uri}: ")
-            assert "; delete it and run" in str(error)
-
-
-def _unread_keys(uri: str) -> dict[str, Any]:
-    """Return the key of the checksum where the flipped bit is in its name, which makes it any other key."""
-    return {key: value for key, value in storage.read_json(uri).items() if key.endswith("h3") and key != records.CHECKSUM}
+            errors.append(str(error))
+    assert len(errors) > len(content) - 10
+    assert all(error.startswith(f"{uri}: ") and "; delete it and run" in error for error in errors)
 
 
 @pytest.mark.parametrize(
