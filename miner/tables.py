@@ -1,7 +1,7 @@
 """The Arrow schema of every table on disk, and conversions between vectors and Arrow columns.
 
-Ids are the 64-bit xxh3 hash of the cleaned text (see `hash_ids` and `miner.text.normalise`), so a sentence has the same id in every run and shard and
-on every machine. Sharded tables are sorted by id; shard *i* of *n* holds the *i*-th of *n* equal id ranges.
+Ids are the 64-bit xxh3 hash of the cleaned text (see `hash_ids` and `miner.text.normalise`), so a sentence has the same id in every run
+and shard and on every machine. Sharded tables are sorted by id; shard *i* of *n* holds the *i*-th of *n* equal id ranges.
 """
 
 from collections.abc import Iterator, Sequence

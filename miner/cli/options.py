@@ -74,6 +74,7 @@ side_column_options = group(
 reading_options = group(
     setting(TextSettings, "strict", "Stop at the first invalid line or file instead of skipping it.", is_flag=True),
     setting(TextSettings, "max_chars", "Drop longer lines.", type=int),
+    setting(TextSettings, "max_expansion", "Refuse compressed files that expand by a larger factor.", type=float),
     setting(TextSettings, "shards", "Number of shards; by default, one per 32 MB of text.", type=int),
 )
 

@@ -30,6 +30,7 @@ class TextSettings(Settings):
     text_column: str | None = None  # of TSV, JSONL, Parquet: a name (TSV needs a header), or a number from 1 (TSV without header)
     strict: bool = False  # the first invalid line is an error; otherwise such lines are dropped and counted
     max_chars: int = pydantic.Field(5000, ge=1)  # longer lines, after cleaning, are dropped
+    max_expansion: float = pydantic.Field(200, ge=1)  # a compressed file that expands more, to over 64 MB, is an error
     shards: int | None = pydantic.Field(None, ge=1, le=99999)  # None: one shard per 32 MB of text
 
 

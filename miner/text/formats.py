@@ -68,7 +68,7 @@ def _read_lines(uri: str, name: str, compression: str, settings: TextSettings, b
     max_line_bytes = max(streams.MAX_LINE_BYTES, 4 * settings.max_chars)
     too_long = Fault("too_long", f"longer than {max_line_bytes} bytes; cut the line")
     first = 1
-    with streams.open_bytes(uri, compression) as handle:
+    with streams.open_bytes(uri, compression, settings.max_expansion) as handle:
         for block in streams.read_line_blocks(handle, max_line_bytes, block_bytes):
             if first == 1 and block is not None and _is_utf16(block[:SNIFFED_BYTES]):
                 raise DataError(f"{name}: UTF-16 text; convert it, as in `iconv -f UTF-16LE -t UTF-8`")

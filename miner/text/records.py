@@ -22,7 +22,7 @@ CODES = {"bpt", "ept", "it", "ph", "ut"}  # elements of a TMX segment whose cont
 
 def read_records(uri: str, extension: str, compression: str, settings: TextSettings, name: str) -> Iterator[NumberedValues]:
     """Yield the values of one column (of TMX: one language) of a .csv, .json or .tmx file. Raises DataError for a malformed file."""
-    with streams.open_bytes(uri, compression) as handle:
+    with streams.open_bytes(uri, compression, settings.max_expansion) as handle:
         if extension == ".csv":
             values = _csv_values(handle, require_column(name, settings.text_column), name)
         elif extension == ".tmx":

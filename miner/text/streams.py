@@ -25,6 +25,7 @@ MAX_LINE_BYTES = 1 << 20  # a longer line is skipped; at least BLOCK_BYTES, see 
 HEAD_BYTES = 4 << 20  # of a compressed file, from which its compression ratio is estimated
 HEAD_TEXT_BYTES, HEAD_STEP_BYTES = 64 << 20, 1 << 16  # most bytes decompressed from a head, and per step
 BATCH_BYTES = 64 << 20  # most bytes of the cells of a batch, unless one cell has more
+MIN_BOMB_BYTES = 64 << 20  # of text; a compressed file may expand to fewer by any factor
 MAX_BOMB_BYTES, MAX_EXPANSION = 256 << 20, 1000  # of a column of a row group, that was compressed this many times
 BOM = b"\xef\xbb\xbf"
 
@@ -47,8 +48,11 @@ def split_extensions(uri: str) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def open_bytes(uri: str, compression: str = "") -> Iterator[BinaryIO]:
-    """Open the decompressed bytes of an input. A missing, unreadable or corrupt input raises DataError, also while it is read."""
+def open_bytes(uri: str, compression: str = "", max_expansion: float | None = None) -> Iterator[BinaryIO]:
+    """Open the decompressed bytes of an input. A missing, unreadable or corrupt input raises DataError, also while it is read.
+
+    So does a compressed file of more than MIN_BOMB_BYTES of text that expands by more than `max_expansion`.
+    """
     fs, path = storage.filesystem(uri)
     with convert_read_errors(uri, compression), fs.open(path, "rb") as handle:
         if not compression:
@@ -58,7 +62,29 @@ def open_bytes(uri: str, compression: str = "") -> Iterator[BinaryIO]:
             raise EOFError  # decompressors accept an empty file as an empty text
         handle.seek(0)
         with COMPRESSIONS[compression](handle) as decompressed:
-            yield cast(BinaryIO, decompressed)
+            if max_expansion is None or fs.size(path) is None:
+                yield cast(BinaryIO, decompressed)
+            else:
+                limit = max(MIN_BOMB_BYTES, int(max_expansion * fs.size(path)))
+                yield io.BufferedReader(_LimitedReader(uri, decompressed, limit), BLOCK_BYTES)
+
+
+class _LimitedReader(io.RawIOBase):
+    """The decompressed bytes of a file. Raises DataError when there are more than a limit."""
+
+    def __init__(self, uri: str, decompressed: Any, max_bytes: int) -> None:
+        self.uri, self.decompressed, self.max_bytes, self.num_bytes = uri, decompressed, max_bytes, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.decompressed.read(len(buffer))
+        self.num_bytes += len(data)
+        if self.num_bytes > self.max_bytes:
+            raise DataError(f"{self.uri}: expands to more than {self.max_bytes:,} bytes; decompress it, or raise --max-expansion")
+        buffer[: len(data)] = data
+        return len(data)
 
 
 @contextlib.contextmanager

@@ -84,8 +84,8 @@ def stage_config(config: EmbedConfig) -> dict[str, Any]:
     """Return what must not change between runs in one folder: text settings, language, the splitter, and the bounds of filters."""
     split = {"split": splitting.LIBRARY} if config.split else {}
     filters = {f"filter {name}": bound for name, bound in config.sentence_filters.bounds().items()}
-    text = {**config.part(TextSettings).model_dump(), "lang": languages.canonical(config.lang), "collapse": config.collapse}
-    return {**text, **split, **filters}
+    text = config.part(TextSettings).model_dump(exclude={"max_expansion"})
+    return {**text, "lang": languages.canonical(config.lang), "collapse": config.collapse, **split, **filters}
 
 
 class _Ingestion:

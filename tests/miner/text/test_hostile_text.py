@@ -1,16 +1,23 @@
 """Inputs that are made to take memory, or are in another encoding."""
 
+import bz2
+import gzip
+import lzma
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import error_of
+from command import error_of, output_of
 
 from miner.config.commands import TextSettings
+from miner.errors import DataError
+from miner.text import streams
 from miner.text.formats import read_values
+from miner.text.readers import read_sentences
 
 MEGABYTE = 1 << 20
 COUNT_BYTES = (
@@ -58,3 +65,113 @@ def test_utf16_is_an_error(encoding: str, text: str, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_bytes(text.encode(encoding))
     message = error_of("embed", tmp_path / "text.txt", "--lang", "en", "--output", tmp_path / "out")
     assert "text.txt: UTF-16 text; convert it" in message
+
+
+OPENERS = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+
+
+@pytest.mark.parametrize("extension", OPENERS)
+@pytest.mark.parametrize("name", ["bomb.txt", "bomb.csv"])
+def test_a_compression_bomb_is_an_error(name: str, extension: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "MIN_BOMB_BYTES", MEGABYTE)
+    path = tmp_path / f"{name}{extension}"
+    with OPENERS[extension](path, "wb") as file:
+        for _ in range(8):
+            file.write(b"one two three\n" * (MEGABYTE // 14))
+    settings = TextSettings(text_column="1" if ".csv" in name else None)
+    with pytest.raises(DataError, match=rf"{name}{extension}: expands to more than [0-9,]+ bytes; decompress it, or raise --max-expansion"):
+        list(read_values(str(path), settings, name))
+    blocks = list(read_values(str(path), settings.model_copy(update={"max_expansion": 1e6}), name))
+    assert sum(len(values) for _, values in blocks) == 8 * (MEGABYTE // 14)
+    monkeypatch.undo()
+    assert len(list(read_values(str(path), settings, name))) == len(blocks), "below MIN_BOMB_BYTES, any factor is allowed"
+
+
+@pytest.mark.slow
+def test_the_limit_of_expansion_is_an_option_that_changes_no_result(tmp_path: Path, toy_encoder: Path) -> None:
+    with gzip.open(tmp_path / "bomb.txt.gz", "wb") as file:
+        file.write(b"one two three\n" * (70 * MEGABYTE // 14))
+    embed = ("embed", tmp_path / "bomb.txt.gz", "--lang", "en", "--encoder", toy_encoder, "--output", tmp_path / "out")
+    assert "expands to more than 67,108,864 bytes" in error_of(*embed)
+    output_of(*embed, "--max-expansion", 2000)
+    output_of(*embed, "--max-expansion", 3000)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv"])
+def test_a_line_of_a_gigabyte_takes_little_memory(name: str, tmp_path: Path) -> None:
+    with (tmp_path / name).open("wb") as file:
+        file.write(b"x" * 100)
+        file.truncate(1 << 30)  # a sparse file of NUL
+    program = COUNT_BYTES.replace("len(value)", "isinstance(value, str)").replace("'text'", "'1'" if name == "a.csv" else "None")
+    program = program.replace("None", "'text'") if name == "a.jsonl" else program
+    done = subprocess.run([sys.executable, "-c", program, tmp_path / name], capture_output=True, text=True, check=False, timeout=200)
+    if done.returncode:
+        assert "DataError" in done.stderr.splitlines()[-1]
+    else:
+        num_texts, max_kilobytes = map(int, done.stdout.split())
+        assert num_texts == 0
+        assert max_kilobytes < 900_000
+
+
+def test_a_million_empty_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\n" * 500_000 + b" \t\r\n" * 500_000 + b"one\n")
+    counts: Counter[str] = Counter()
+    texts = []
+    for block in read_sentences(str(tmp_path / "a.txt"), TextSettings()):
+        counts.update(block.counts)
+        texts += zip(block.texts, block.lines.tolist(), strict=True)
+    assert texts == [("one", 1_000_001)]
+    assert (counts["lines"], counts["empty"], counts["kept"]) == (1_000_001, 1_000_000, 1)
+
+
+HOSTILE_LINES = {
+    "NUL": (b"one\x00two", "one two"),
+    "surrogates in UTF-8": (b"one \xed\xa0\x80 two", None),
+    "overlong UTF-8": (b"one \xc0\xaf two", None),
+    "beyond Unicode": (b"one \xf4\x90\x80\x80 two", None),
+    "line separator": ("one\u2028two\u2029three".encode(), "one two three"),
+    "next line": ("one\u0085two".encode(), "one two"),
+    "escape sequence": (b"one \x1b[31mtwo\x1b]0;title\x07", "one [31mtwo ]0;title"),
+    "writing direction": ("one \u202etwo\u2066three".encode(), "one \u202etwo\u2066three"),
+    "combining flood": (("a" + "\u0301" * 400).encode(), "\u00e1" + "\u0301" * 399),
+    "byte order marks": ("\ufeffone\ufeff \ufefftwo".encode(), "one two"),
+    "noncharacters": ("one \ufffe\uffff two".encode(), "one \ufffe\uffff two"),
+    "formula": (b'=HYPERLINK("http://x","y")', '=HYPERLINK("http://x","y")'),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE_LINES)
+def test_hostile_lines(kind: str, tmp_path: Path) -> None:
+    line, expected = HOSTILE_LINES[kind]
+    (tmp_path / "a.txt").write_bytes(b"first\n" + line + b"\nlast\n")
+    (block,) = read_sentences(str(tmp_path / "a.txt"), TextSettings())
+    assert block.texts == ["first", *([] if expected is None else [expected]), "last"]
+    assert block.lines.tolist() == [1, *([] if expected is None else [2]), 3]
+    assert block.counts["invalid"] == (expected is None)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a\nb.txt", "cannot be printed; rename"),
+        ("a\x1b[31m.txt", "cannot be printed; rename"),
+        ("a\u202eb.txt", "cannot be printed; rename"),
+    ],
+)
+def test_names_that_cannot_be_printed(name: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("one two\n")
+    for argument in (tmp_path / name, tmp_path / "*.txt"):
+        assert message in error_of("embed", argument, "--lang", "en", "--output", tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["-rf.txt", "--output.txt", "a b'\"$(x).txt", "ünï 日本.txt", "%s{0}.txt", "#?.txt"])
+def test_odd_names_that_can_be_printed(name: str, tmp_path: Path, toy_encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text("one two\n")
+    output_of("embed", f"./{name}", "--lang", "en", "--encoder", toy_encoder, f"--output=./out {name}")
+    output_of("mine", f"./out {name}", f"./out {name}", "--threshold", 0, f"--output=./mined {name}")
+    table = pq.read_table(tmp_path / f"mined {name}" / "bitext.parquet")
+    assert table["source_text"].to_pylist() == ["one two"]
+    assert set(table["source_file"].to_pylist()) == {f"./{name}"}
