@@ -26,8 +26,11 @@ def write(folder: Path, exempt: Set[str] = frozenset()) -> None:
 def check(folder: Path, remedy: str) -> None:
     """Compare the files of a directory with its checksums. A directory of an earlier version or another program has none.
 
-    Raises StorageError for a file that is missing or has changed.
+    Raises StorageError for a file that is missing or has changed, and for a device or pipe, whose reading may not end.
     """
+    endless = [path for path in folder.rglob("*") if path.exists() and not path.is_file() and not path.is_dir()]
+    if endless:
+        raise StorageError(f"{endless[0]}: not a regular file; do not trust this directory")
     path = folder / FILE
     if not path.exists():
         return

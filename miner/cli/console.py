@@ -26,6 +26,7 @@ STDOUT = "-"  # as the file of `--json`
 SKIPPED_STATUS = 3  # exit status of a command that finished but skipped broken files or shards
 PROGRESS_LINE_SECONDS = 10.0  # between two lines of progress where stderr is not a terminal
 INTERNAL_ERROR = "internal error"
+OUT_OF_MEMORY = ("can't allocate memory", "can't start new thread", "out of memory")  # in a RuntimeError of torch or Python
 MAX_REASON = 300  # characters of an unforeseen error
 # Escape sequences of terminals and marks of writing direction, which names of files and settings of others may contain.
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -103,7 +104,7 @@ def report_errors(ctx: click.Context) -> Iterator[None]:
 def _describe(error: Exception) -> str:
     if isinstance(error, MinerError):
         return str(error)
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(text in str(error) for text in OUT_OF_MEMORY)):
         return "out of memory; see `miner plan` for what a run needs, or choose more --shards"
     if isinstance(error, OSError):
         return f"{error}; fix this and run the same command again (--debug prints where it happened)"

@@ -191,7 +191,7 @@ def weight_files(folder: Path) -> list[Path]:
     """Return the weight files, safetensors rather than pickles; raise ModelError where there are none."""
     for name in ("model.safetensors", "pytorch_model.bin"):
         index = folder / f"{name}.index.json"
-        if (folder / name).exists():
+        if (folder / name).is_file():
             return [folder / name]
         if index.exists():
             return [_weight_path(index, str(part)) for part in sorted(set(read_json(index)["weight_map"].values()))]
@@ -249,13 +249,18 @@ def _hash_weights(folder: Path) -> str:
 
 def _hash_tensors(path: Path) -> Iterator[tuple[str, str]]:
     """Yield name and hash (of type, shape and bytes) of every tensor in a safetensors file: a JSON header, then the bytes."""
+    num_bytes = path.stat().st_size
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
+        if size > num_bytes:
+            raise ModelError(f"{path}: not safetensors; download the model again")
         header = json.loads(file.read(size))
         for name, entry in header.items():
             if name == "__metadata__":
                 continue
             begin, end = entry["data_offsets"]
+            if not 0 <= begin <= end <= num_bytes:
+                raise ModelError(f"{path}: {name} is outside the file; download the model again")
             file.seek(8 + size + begin)
             digest = xxhash.xxh3_128(f"{entry['dtype']}{entry['shape']}".encode())
             digest.update(file.read(end - begin))

@@ -54,8 +54,9 @@ def read(folder: Path) -> PairFolder:
     path = folder / SETTINGS
     checksums.check(folder, DAMAGED)
     content = storage.read_json(str(path))
-    if content.get("format") != FORMAT:
-        raise ModelError(f"{path}: format {content.get('format')!r}, expected {FORMAT}; update miner, or {DAMAGED}")
+    recorded = content.get("format") if isinstance(content, dict) else None
+    if recorded != FORMAT:
+        raise ModelError(f"{path}: format {recorded!r}, expected {FORMAT}; update miner, or {DAMAGED}")
     try:
         sides = {side: content["sides"][side] for side in SIDES}
         folders = {side: folder / str(entry["folder"]) for side, entry in sides.items()}

@@ -41,18 +41,29 @@ def test_a_bug_is_one_line_with_a_hint(tmp_path: Path, monkeypatch: pytest.Monke
     assert "Traceback" in CliRunner().invoke(main, ["--debug", "verify", str(tmp_path)]).stderr
 
 
-@pytest.mark.parametrize("command", [("--help",), ("verify",), ("embed", "--help")])
+@pytest.mark.parametrize("command", [("--help",), ("verify",), ("verify", "--json", "-"), ("embed", "--help")])
 def test_a_full_standard_output_is_one_line(command: tuple[str, ...], tmp_path: Path, toy_encoder: Path) -> None:
-    if command == ("verify",):
+    if command[0] == "verify":
         (tmp_path / "text.txt").write_text(TEXT)
         output_of("embed", tmp_path / "text.txt", "--lang", "en", "--encoder", toy_encoder, "--output", tmp_path / "out")
-        command = ("verify", str(tmp_path / "out"))
+        command = (*command, str(tmp_path / "out"))
     with Path("/dev/full").open("w") as full:
         done = run(*command, stdout=full, stderr=subprocess.PIPE)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("miner: error: ")
     assert "No space left on device" in done.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--json", "-"]])
+def test_a_closed_pipe_says_nothing(options: list[str]) -> None:
+    command = [sys.executable, "-m", "miner.cli.main", "reproduce", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait(timeout=100) == 1
 
 
 def test_closed_standard_input(tmp_path: Path) -> None:

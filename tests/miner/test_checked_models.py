@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from torch import nn
 
 from miner import checksums
 from miner.config.commands import EncoderSettings
-from miner.encoders import load_encoder
+from miner.encoders import load_encoder, read_fingerprint
 from miner.errors import MinerError, StorageError
 from miner.training import checkpoints, run
 from miner.training.config import TrainConfig
@@ -123,6 +124,40 @@ def test_weights_outside_the_folder_are_refused(name: str, transformer: Path, tm
     (transformer / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
     with pytest.raises(MinerError, match="is not a file beside it"):
         load_encoder(str(transformer), EncoderSettings(pooling="mean"))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json", "modules.json", "1_Pooling/config.json"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_files_of_a_model_that_do_not_end_are_refused(name: str, kind: str, transformer: Path) -> None:
+    (transformer / name).parent.mkdir(exist_ok=True)
+    (transformer / name).unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(transformer / name)
+    else:
+        (transformer / name).symlink_to("/dev/zero")
+    with pytest.raises(MinerError, match=f"{name}: not a regular file"):
+        load_encoder(str(transformer), EncoderSettings(pooling="mean"))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff" * 8,
+        (1 << 40).to_bytes(8, "little") + b"{}",
+        (2).to_bytes(8, "little") + b"[]",
+        (50).to_bytes(8, "little") + b'{"a":{"dtype":"F32","shape":[1],"data_offsets":'.ljust(46) + b"[0]}",
+        (64).to_bytes(8, "little") + b'{"a":{"dtype":"F32","shape":[9],"data_offsets":[0,99999999999]}}',
+        (64).to_bytes(8, "little") + b'{"a":{"dtype":"F32","shape":[9],"data_offsets":[9,-1]}}'.ljust(64),
+    ],
+)
+def test_damaged_weights_have_no_fingerprint(data: bytes, transformer: Path) -> None:
+    """A run that resumes reads the fingerprint of its start encoder before it loads it."""
+    assert read_fingerprint(str(transformer)).startswith("transformer-")
+    (transformer / "model.safetensors").write_bytes(data)
+    with pytest.raises(MinerError) as caught:
+        read_fingerprint(str(transformer))
+    assert str(transformer) in str(caught.value)
 
 
 STATE = {"step": 1, "examples": 8, "loss": 0.5, "best": None, "worse": 0, "drawn": [[8]], "scaler": None}

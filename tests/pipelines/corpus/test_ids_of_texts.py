@@ -78,12 +78,12 @@ def test_a_changed_text_does_not_hide_a_new_one(folder: Path, toy_encoder: Path)
     assert "the id of 'trois chats' is not the hash of the text" in message
 
 
-@pytest.mark.parametrize("texts", [[], ["a"], ["a", "", "ünï", "a\u2028b", "日本"]])
-def test_intact_ids_pass(texts: list[str]) -> None:
-    table = pa.table({"id": hash_ids([text.encode() for text in texts]), "text": pa.array(texts, pa.string())})
+@pytest.mark.parametrize("sentences", [[], ["a"], ["a", "", "ünï", "a\u2028b", "日本"]])
+def test_intact_ids_pass(sentences: list[str]) -> None:
+    table = pa.table({"id": hash_ids([text.encode() for text in sentences]), "text": pa.array(sentences, pa.string())})
     check_ids("x", table)
     check_ids("x", pa.concat_tables([table, table]))
-    for row in range(len(texts)):
+    for row in range(len(sentences)):
         ids = table["id"].to_numpy().copy()
         ids[row] ^= np.int64(1) << 62
         with pytest.raises(DataError, match="is not the hash of the text"):
