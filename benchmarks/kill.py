@@ -53,7 +53,7 @@ def write_inputs(folder: Path, rows: int, shards: int, languages: list[str]) -> 
         "objective": [{"loss": "info_nce"}],
         "training": {"steps": 200, "batch_size": 32, "checkpoint_every": 10},
     }
-    mined = {"strategy": "mined", "name": "mined", "files": ["{round}/pairs/eng_Latn-deu_Latn"]}
+    mined = {"strategy": "mined", "name": "mined", "files": ["{round}/pairs/*"]}
     dev = {"source": source["files"][0], "target": source["files"][0], "text_column": "source", "target_column": "target"}
     loop = {
         "corpora": {"eng_Latn": [corpora["en"]], "deu_Latn": [corpora["de"]]},
