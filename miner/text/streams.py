@@ -48,10 +48,12 @@ def split_extensions(uri: str) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def open_bytes(uri: str, compression: str = "", max_expansion: float | None = None) -> Iterator[BinaryIO]:
+def open_bytes(
+    uri: str, compression: str = "", max_expansion: float | None = None, min_bomb_bytes: int = MIN_BOMB_BYTES
+) -> Iterator[BinaryIO]:
     """Open the decompressed bytes of an input. A missing, unreadable or corrupt input raises DataError, also while it is read.
 
-    So does a compressed file of more than MIN_BOMB_BYTES of text that expands by more than `max_expansion`.
+    So does a compressed file of more than `min_bomb_bytes` of text that expands by more than `max_expansion`.
     """
     fs, path = storage.filesystem(uri)
     with convert_read_errors(uri, compression), fs.open(path, "rb") as handle:
@@ -65,7 +67,7 @@ def open_bytes(uri: str, compression: str = "", max_expansion: float | None = No
             if max_expansion is None or fs.size(path) is None:
                 yield cast(BinaryIO, decompressed)
             else:
-                limit = max(MIN_BOMB_BYTES, int(max_expansion * fs.size(path)))
+                limit = max(min_bomb_bytes, int(max_expansion * fs.size(path)))
                 yield io.BufferedReader(_LimitedReader(uri, decompressed, limit), BLOCK_BYTES)
 
 

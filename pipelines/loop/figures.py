@@ -12,7 +12,7 @@ _OPEN = ConfigDict(extra="allow")
 
 
 @with_config(_OPEN)
-class PairSelection(TypedDict):
+class LanguagePairSelection(TypedDict):
     """What a round selected from the pairs of two languages."""
 
     selected: int
@@ -23,7 +23,7 @@ class PairSelection(TypedDict):
 class SelectionFigures(TypedDict):
     """What a round selected: `selection.json`."""
 
-    pairs: dict[str, PairSelection]
+    pairs: dict[str, LanguagePairSelection]
     learnt: int
 
 
