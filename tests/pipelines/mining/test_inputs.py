@@ -26,7 +26,7 @@ def texts(tmp_path: Path) -> tuple[Path, Path]:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    return dense.write_corpus(tmp_path / "embedded", dense.ids(9, 0), dense.unit(9, 32, 0), shards=2)
+    return dense.write_corpus(tmp_path / "embedded", dense.text_ids(9, 0), dense.unit(9, 32, 0), shards=2)
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
@@ -66,15 +66,15 @@ def test_missing_shard(table: str, corpus: Path, tmp_path: Path) -> None:
 @pytest.fixture
 def sides(tmp_path: Path) -> tuple[Path, Path]:
     return (
-        dense.write_corpus(tmp_path / "x", dense.ids(40, 0), dense.unit(40, 16, 0)),
-        dense.write_corpus(tmp_path / "y", dense.ids(50, 1), dense.unit(50, 16, 1)),
+        dense.write_corpus(tmp_path / "x", dense.text_ids(40, 0), dense.unit(40, 16, 0)),
+        dense.write_corpus(tmp_path / "y", dense.text_ids(50, 1), dense.unit(50, 16, 1)),
     )
 
 
 def test_other_files_in_the_output_are_kept(sides: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "notes.txt").write_text("mine")
-    broken = dense.write_corpus(tmp_path / "z", dense.ids(9, 2), np.full((9, 16), np.nan, np.float16))
+    broken = dense.write_corpus(tmp_path / "z", dense.text_ids(9, 2), np.full((9, 16), np.nan, np.float16))
     assert command.miner("mine", sides[0], broken, "--output", tmp_path / "out").exit_code == 1
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes.txt"]
 
@@ -94,7 +94,7 @@ def test_empty_text(text: bytes, empty: str, texts: tuple[Path, Path], toy_encod
 
 
 def test_empty_corpus(sides: tuple[Path, Path], tmp_path: Path) -> None:
-    empty = dense.write_corpus(tmp_path / "nothing", dense.ids(0, 0), np.zeros((0, 16), np.float16))
+    empty = dense.write_corpus(tmp_path / "nothing", dense.text_ids(0, 0), np.zeros((0, 16), np.float16))
     assert "nothing: has no sentences" in mine_error(sides[0], empty, output=tmp_path / "out")
 
 
@@ -106,14 +106,14 @@ def test_truncated_shard(table: str, sides: tuple[Path, Path], tmp_path: Path) -
 
 
 def test_vectors_of_different_encoders(sides: tuple[Path, Path], tmp_path: Path) -> None:
-    other = dense.write_corpus(tmp_path / "z", dense.ids(9, 2), dense.unit(9, 16, 2), fingerprint="test-2")
+    other = dense.write_corpus(tmp_path / "z", dense.text_ids(9, 2), dense.unit(9, 16, 2), fingerprint="test-2")
     message = mine_error(sides[0], other, output=tmp_path / "out")
     assert "test-1" in message
     assert "test-2" in message
 
 
 def test_vectors_of_different_dimensions(sides: tuple[Path, Path], tmp_path: Path) -> None:
-    other = dense.write_corpus(tmp_path / "z", dense.ids(9, 2), dense.unit(9, 24, 2))
+    other = dense.write_corpus(tmp_path / "z", dense.text_ids(9, 2), dense.unit(9, 24, 2))
     message = mine_error(sides[0], other, output=tmp_path / "out")
     assert "16 dimensions" in message
     assert "24" in message
@@ -123,7 +123,7 @@ def test_vectors_of_different_dimensions(sides: tuple[Path, Path], tmp_path: Pat
 def test_vectors_that_are_not_finite(value: float, sides: tuple[Path, Path], tmp_path: Path) -> None:
     vectors = dense.unit(9, 16, 2)
     vectors[5, 3] = value
-    broken = dense.write_corpus(tmp_path / "z", dense.ids(9, 2), vectors)
+    broken = dense.write_corpus(tmp_path / "z", dense.text_ids(9, 2), vectors)
     assert "not finite" in mine_error(sides[0], broken, output=tmp_path / "out")
 
 

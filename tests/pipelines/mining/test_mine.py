@@ -67,7 +67,7 @@ SIDES = {
 @pytest.mark.parametrize("sides", SIDES)
 def test_pairs_equal_the_dense_reference(sides: str, tmp_path: Path) -> None:
     x, y = SIDES[sides]()
-    x_ids, y_ids = dense.ids(len(x), 2), dense.ids(len(y), 3)
+    x_ids, y_ids = dense.text_ids(len(x), 2), dense.text_ids(len(y), 3)
     source, target = dense.write_corpus(tmp_path / "x", x_ids, x), dense.write_corpus(tmp_path / "y", y_ids, y)
     output_of("mine", source, target, "--output", tmp_path / "out", "--threshold", "-5")
     assert pairs_in(tmp_path / "out") == dense.mine(x, y, x_ids, y_ids, threshold=-5)
@@ -77,7 +77,7 @@ def test_pairs_equal_the_dense_reference(sides: str, tmp_path: Path) -> None:
 def test_every_margin_and_retrieval_equals_the_dense_reference(margin: str, tmp_path: Path) -> None:
     """All in one output folder, which is searched once. The sides have several shards."""
     x, y = adversarial_sides()
-    x_ids, y_ids = dense.ids(len(x), 2), dense.ids(len(y), 3)
+    x_ids, y_ids = dense.text_ids(len(x), 2), dense.text_ids(len(y), 3)
     source, target = dense.write_corpus(tmp_path / "x", x_ids, x, shards=3), dense.write_corpus(tmp_path / "y", y_ids, y, shards=2)
     for retrieval in RETRIEVALS:
         options = ("--margin", margin, "--retrieval", retrieval, "--k", 3)
@@ -88,7 +88,7 @@ def test_every_margin_and_retrieval_equals_the_dense_reference(margin: str, tmp_
 
 def test_empty_shards_are_mined(tmp_path: Path) -> None:
     x, y = adversarial_sides()
-    x_ids, y_ids = dense.ids(len(x), 2), dense.ids(len(y), 3)
+    x_ids, y_ids = dense.text_ids(len(x), 2), dense.text_ids(len(y), 3)
     source = dense.write_corpus(tmp_path / "x", x_ids, x, shards=2, row_group_rows=7)
     target = dense.write_corpus(tmp_path / "y", y_ids[:3], y[:3], shards=5, row_group_rows=7)
     output_of("mine", source, target, "--output", tmp_path / "out", "--threshold", "-5")
@@ -215,7 +215,7 @@ def test_standard_input_cannot_be_both_sides(tmp_path: Path) -> None:
 
 
 def test_corpus_mined_against_itself_pairs_each_sentence_with_itself(tmp_path: Path) -> None:
-    ids = dense.ids(40, 0)
+    ids = dense.text_ids(40, 0)
     corpus = dense.write_corpus(tmp_path / "x", ids, dense.unit(40, 16, 0))
     output_of("mine", corpus, corpus, "--output", tmp_path / "out")
     assert {(source, target) for _, source, target in pairs_in(tmp_path / "out")} == {
@@ -230,7 +230,7 @@ class TestRerun:
     def run(self, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
         """Return source, target and the output of a first run."""
         folder, vectors = tmp_path_factory.mktemp("first"), zip("xy", adversarial_sides(), strict=True)
-        sides = [dense.write_corpus(folder / name, dense.ids(len(v), i), v, shards=2) for i, (name, v) in enumerate(vectors)]
+        sides = [dense.write_corpus(folder / name, dense.text_ids(len(v), i), v, shards=2) for i, (name, v) in enumerate(vectors)]
         output_of("mine", *sides, "--output", folder / "out")
         return sides[0], sides[1], folder / "out"
 
@@ -275,10 +275,10 @@ class TestRerun:
     def test_other_sides_are_mined_again(self, first: tuple[Path, Path, Path], tmp_path: Path) -> None:
         source, _, output = first
         y = dense.unit(50, 16, 8)
-        other = dense.write_corpus(tmp_path / "other", dense.ids(50, 9), y)
+        other = dense.write_corpus(tmp_path / "other", dense.text_ids(50, 9), y)
         output_of("mine", source, other, "--output", output, "--threshold", "0.5")
         x = adversarial_sides()[0]
-        assert pairs_in(output) == dense.mine(x, y, dense.ids(len(x), 0), dense.ids(50, 9), threshold=0.5)
+        assert pairs_in(output) == dense.mine(x, y, dense.text_ids(len(x), 0), dense.text_ids(50, 9), threshold=0.5)
 
 
 WARNING = "default threshold"

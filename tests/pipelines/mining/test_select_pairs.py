@@ -35,8 +35,8 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("sides")
     x, y = noisy_sides()
     return (
-        dense.write_corpus(folder / "x", dense.ids(len(x), 2), x, shards=3),
-        dense.write_corpus(folder / "y", dense.ids(len(y), 3), y, shards=2),
+        dense.write_corpus(folder / "x", dense.text_ids(len(x), 2), x, shards=3),
+        dense.write_corpus(folder / "y", dense.text_ids(len(y), 3), y, shards=2),
     )
 
 
@@ -85,8 +85,8 @@ class TestRanges:
     def test_filters_of_both_sides_and_ties(self, tmp_path: Path) -> None:
         """There are few different vectors, so margins are equal and ids decide; dropped hubs make room for other candidates."""
         x, y = dense.unit(40, 8, 4)[np.arange(60) % 7], dense.unit(40, 8, 4)[np.arange(90) % 11]
-        source = dense.write_corpus(tmp_path / "x", dense.ids(len(x), 2), x, shards=3)
-        target = dense.write_corpus(tmp_path / "y", dense.ids(len(y), 3), y, shards=4)
+        source = dense.write_corpus(tmp_path / "x", dense.text_ids(len(x), 2), x, shards=3)
+        target = dense.write_corpus(tmp_path / "y", dense.text_ids(len(y), 3), y, shards=4)
         settings = {"threshold": 0.1, "pair_filters": PairFilters(hubs=3), "keep_dropped": True}
         self.assert_limits_change_nothing(tmp_path, (source, target), SMALL_LIMITS, **settings)
         default, small = (tmp_path / name / "dropped.parquet" for name in ("default", "small"))
@@ -128,9 +128,9 @@ class TestErrors:
     def test_corpus_that_is_missing_or_changed(self, tmp_path: Path) -> None:
         x, y = noisy_sides()
         for name, vectors in (("x", x), ("y", y)):
-            dense.write_corpus(tmp_path / name, dense.ids(len(vectors), 2), vectors)
+            dense.write_corpus(tmp_path / name, dense.text_ids(len(vectors), 2), vectors)
         output_of("mine", tmp_path / "x", tmp_path / "y", "--output", tmp_path / "first")
-        dense.write_corpus(tmp_path / "z", dense.ids(len(y), 2), y[::-1])
+        dense.write_corpus(tmp_path / "z", dense.text_ids(len(y), 2), y[::-1])
         (tmp_path / "y").rename(tmp_path / "moved")
         assert "y: not a folder of `miner embed`" in self.error_of("--from-candidates", tmp_path / "first", output=tmp_path / "out")
         (tmp_path / "z").rename(tmp_path / "y")

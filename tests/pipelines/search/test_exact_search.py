@@ -43,7 +43,7 @@ def read_all(folder: Path) -> tuple[np.ndarray, Neighbours]:
 )
 def test_both_directions_equal_the_whole_matrix(shards: int, target_shards: int, target_rows: int, tmp_path: Path) -> None:
     x, y = x_vectors(), dense.unit(target_rows, 16, 1)
-    x_ids, y_ids = dense.ids(len(x), 2), dense.ids(len(y), 3)
+    x_ids, y_ids = dense.text_ids(len(x), 2), dense.text_ids(len(y), 3)
     source, target = write_corpus(tmp_path / "x", x_ids, x, shards), write_corpus(tmp_path / "y", y_ids, y, target_shards)
     exact.run(request(source, target), str(tmp_path / "neighbours"))
     for direction, query_ids, queries, keys, key_ids in (("forward", x_ids, x, y, y_ids), ("backward", y_ids, y, x, x_ids)):
@@ -60,8 +60,8 @@ class TestPasses:
     @pytest.fixture
     def sides(self, tmp_path: Path) -> tuple[Corpus, Corpus]:
         x, y = x_vectors(), dense.unit(100, 16, 1)
-        source = write_corpus(tmp_path / "x", dense.ids(len(x), 2), x, 3)
-        return source, write_corpus(tmp_path / "y", dense.ids(len(y), 3), y, 5)
+        source = write_corpus(tmp_path / "x", dense.text_ids(len(x), 2), x, 3)
+        return source, write_corpus(tmp_path / "y", dense.text_ids(len(y), 3), y, 5)
 
     @staticmethod
     def contents(folder: Path) -> dict[str, bytes]:

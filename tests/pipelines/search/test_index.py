@@ -24,7 +24,7 @@ ROWS, DIM = 600, 16
 
 
 def corpus(folder: Path, rows: int = ROWS, seed: int = 0, shards: int = 2, **extra: str) -> Path:
-    return dense.write_corpus(folder, dense.ids(rows, seed), dense.unit(rows, DIM, seed), shards, **extra)
+    return dense.write_corpus(folder, dense.text_ids(rows, seed), dense.unit(rows, DIM, seed), shards, **extra)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_index_stores_every_id(factory: str, built: Build) -> None:
         stored_ids = np.concatenate([faiss.rev_swig_ptr(lists.get_ids(i), lists.list_size(i)) for i in range(inner.nlist)])
     else:
         stored_ids = faiss.vector_to_array(index.id_map)
-    np.testing.assert_array_equal(np.sort(stored_ids), dense.ids(ROWS, 0))
+    np.testing.assert_array_equal(np.sort(stored_ids), dense.text_ids(ROWS, 0))
 
 
 @pytest.mark.parametrize("factory", ["IVF8,PQ8x4", "IVF8,PQ8x4fs", "HNSW8"])
@@ -115,7 +115,7 @@ def test_recall_in_the_manifest_equals_a_dense_comparison(sides: tuple[Path, Pat
     assert f"recall@4 {details['setting']['recall']:.4f}" in result.stdout
     index = read_index(output)
     index.nprobe = details["setting"]["effort"]
-    vectors, ids = dense.unit(ROWS, DIM, 0), dense.ids(ROWS, 0)
+    vectors, ids = dense.unit(ROWS, DIM, 0), dense.text_ids(ROWS, 0)
     got = index.search(vectors.astype(np.float32), details["setting"]["candidates"] + 1)[1]
     true = ids[dense.neighbours(vectors, vectors, ids, 5)[0][:, 1:]]  # without the vector itself: the sample is the whole corpus
     assert details["setting"]["recall"] == pytest.approx(
@@ -199,8 +199,8 @@ def test_a_query_with_too_few_candidates_is_searched_again_and_counted(tmp_path:
     assert engine["forward"]["searched_again"] > 0
     assert not np.isnan(list(similarities.values())).any()
     queries, keys = dense.unit(50, DIM, 4), dense.unit(9, DIM, 3)
-    true = dense.neighbours(queries, keys, dense.ids(9, 3), 4)[1]
-    is_exact = [similarities[id] == list(row) for id, row in zip(dense.ids(50, 4), true, strict=True)]
+    true = dense.neighbours(queries, keys, dense.text_ids(9, 3), 4)[1]
+    is_exact = [similarities[id] == list(row) for id, row in zip(dense.text_ids(50, 4), true, strict=True)]
     assert sum(is_exact) >= engine["forward"]["searched_again"]
 
 
@@ -247,7 +247,7 @@ class TestRefused:
     def test_an_index_of_embeddings_that_changed(self, tmp_path: Path) -> None:
         source = corpus(tmp_path / "source", 90)
         miner("index", source, "--output", tmp_path / "indexed")
-        dense.write_corpus(source, dense.ids(90, 0), dense.unit(90, DIM, 1), shards=2)
+        dense.write_corpus(source, dense.text_ids(90, 0), dense.unit(90, DIM, 1), shards=2)
         result = miner("mine", tmp_path / "indexed", source, "--output", tmp_path / "out")
         self.assert_refused(result, "made from other embeddings", tmp_path / "out")
 
