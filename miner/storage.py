@@ -60,6 +60,13 @@ def is_folder(uri: str) -> bool:
         return bool(fs.isdir(path))
 
 
+def is_file(uri: str) -> bool:
+    """Whether there is a regular file."""
+    fs, path = filesystem(uri)
+    with _storage_errors(uri):
+        return bool(fs.isfile(path))
+
+
 def names_in(uri: str) -> list[str]:
     """List the names in a directory, sorted. A missing directory has none."""
     fs, path = filesystem(uri)

@@ -86,7 +86,7 @@ def mine(source: Side, target: Side, encoder: str | Encoder = encoders.BUILTIN, 
     ranked, dropped, counts = selection.rank(search(sides, settings, rescoring))
     pairs = match(ranked, settings.retrieval)
     for side in sides:
-        counts |= {reason: counts.get(reason, 0) + count for reason, count in side.dropped.items()}
+        counts |= {reason: counts.get(reason, 0) + len(rows) for reason, rows in side.dropped_rows.items()}
     unique = {name: len(side.ids) for name, side in zip(SIDES, sides, strict=True)}
     return Bitext(selection.table(pairs), threshold, unique, counts, dropped.select(DROPPED_COLUMNS) if settings.keep_dropped else None)
 

@@ -1,6 +1,6 @@
 """`miner.score`: the margins of aligned sentences or vectors in memory, as `miner score` computes them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Unpack
 
@@ -11,11 +11,15 @@ from miner import encoders
 from miner.api.embedding import named
 from miner.api.rescoring import ROLES, InMemoryRescoring, choose_rescoring, num_neighbours
 from miner.api.results import TableResult
-from miner.api.settings import ScoringOptions, SearchSettings
+from miner.api.settings import InMemoryScoring, ScoringOptions, SearchSettings
 from miner.api.sides import OpenSide, Side, SideOpener, check_encoders
+from miner.config.commands import PairTextFilters, SentenceFilters
+from miner.config.filters import choose
 from miner.encoders import Encoder
 from miner.encoders.transformer_parts import choose_device
-from miner.errors import DataError
+from miner.errors import ConfigError, DataError
+from miner.filters import language
+from miner.filters.line_pair_filter import KEPT, NO_SENTENCE, Codes, LinePairFilter, code_of, count_reasons
 from miner.mining.candidates import NeighbourMeans, means_of
 from miner.mining.late_interaction import late_similarities
 from miner.mining.late_scores import TokensById, neighbour_means
@@ -23,22 +27,25 @@ from miner.mining.margin import Floats, blend, margins
 from miner.search import exact
 from miner.search.exact import pair_similarities
 from miner.search.neighbours import Neighbours, VectorBlock, empty_neighbours
+from miner.text.in_memory import Rows
 
 
 @dataclass(frozen=True, eq=False)
 class PairScores(TableResult):
-    """The margins of n pairs, in their order."""
+    """The margins of n pairs, in the order of the input: of all of them, or of those that the bounds keep."""
 
     margins: Floats  # (n,); NaN if a sentence is empty, too long or without a vector
     similarities: Floats  # (n,)
     texts: tuple[Sequence[str | None], Sequence[str | None]] | None  # n cleaned texts of both sides, None for a dropped one
+    rows: Rows  # (n,) of the input
+    dropped: Mapping[str, int]  # reason -> pairs that the bounds drop
 
     def __len__(self) -> int:
         return len(self.margins)
 
     def to_arrow(self) -> pa.Table:
-        """Return a table with the columns margin, similarity and, if there are texts, source_text and target_text."""
-        columns = {"margin": pa.array(self.margins), "similarity": pa.array(self.similarities)}
+        """Return a table with the columns row, margin, similarity and, if there are texts, source_text and target_text."""
+        columns = {"row": pa.array(self.rows), "margin": pa.array(self.margins), "similarity": pa.array(self.similarities)}
         texts = {} if self.texts is None else dict(zip(("source_text", "target_text"), self.texts, strict=True))
         return pa.table({**columns, **{name: pa.array(side, pa.string()) for name, side in texts.items()}})
 
@@ -59,22 +66,30 @@ def score(
         encoder: Name of an encoder, or an encoder of `miner.load_encoder`. Vectors need none.
         background_source: More sentences of the source's side among which neighbours are searched.
         background_target: The same for the other side.
-        **options: Those of `miner score` by name: `k`, `margin`, `source_lang`, `target_lang`, `max_chars`, `device` and so on.
+        **options: Those of `miner score` by name: `k`, `margin`, `threshold`, `top`, `source_lang`, `target_lang`, `max_chars`, `device`
+            and so on; `filters` is a list of values of `--filter`. With `threshold`, `filters` or `top`, only the pairs that they keep
+            are returned.
 
     Raises a MinerError for invalid sides or options, or sides of different length.
 
     Example:
-        >>> scores = miner.score(english, german, source_lang="en", target_lang="de")
-        >>> good = scores.margins > 1.1
+        >>> scores = miner.score(english, german, source_lang="en", target_lang="de", threshold=1.1, filters=["recommended"])
+        >>> scores.to_pandas()[["row", "margin", "source_text", "target_text"]]
     """
-    settings = SearchSettings.check(**named(encoder), **options)
-    opener = SideOpener(encoder, settings, {})
+    filters = options.pop("filters", ())
+    chosen = choose([filters] if isinstance(filters, str) else filters, sentence_filters=SentenceFilters, pair_filters=PairTextFilters)
+    settings = InMemoryScoring.check(**named(encoder), **options, **chosen)
+    if settings.sentence_filters.language is not None or settings.pair_filters.languages is not None:
+        language.load_identifier()
+    opener = SideOpener(encoder, settings, settings.sentence_filters.bounds())
     sides = opener.open(source, "source"), opener.open(target, "target")
     if len(sides[0].sentence_of) != len(sides[1].sentence_of):
         raise DataError(
             f"{len(sides[0].sentence_of)} sources and {len(sides[1].sentence_of)} targets; row i of one must be the translation of row i"
         )
     check_encoders(*sides)
+    if any(side.texts is None for side in sides) and (settings.sentence_filters.bounds() or settings.pair_filters.bounds()):
+        raise ConfigError("filters read texts; give sentences or the result of `miner.embed`, or leave the filters out")
     backgrounds = zip(sides, (background_source, background_target), ROLES, strict=True)
     searched = [_merge(side, None if background is None else opener.open(background, role)) for side, background, role in backgrounds]
     rescoring = choose_rescoring(sides, encoder, settings)
@@ -82,7 +97,7 @@ def score(
         rescoring = None
     neighbours = _search(sides, searched, settings, num_neighbours(rescoring, settings))
     late = None if rescoring is None else (rescoring, _late_means(sides, searched, neighbours, rescoring))
-    return _score(sides, neighbours, settings, late)
+    return _select(_score(sides, neighbours, settings, late), sides, settings)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,4 +166,32 @@ def _score(
         late_margins = margins(settings.margin, late_scores, late_means[0].means[sources], late_means[1].means[targets])
         scores[is_pair] = blend(scores[is_pair], late_margins)
     texts = [None if side.texts is None else [side.texts[row] if row >= 0 else None for row in side.sentence_of] for side in sides]
-    return PairScores(scores, similarities, None if texts[0] is None or texts[1] is None else (texts[0], texts[1]))
+    both = None if texts[0] is None or texts[1] is None else (texts[0], texts[1])
+    return PairScores(scores, similarities, both, np.arange(num_pairs), {})
+
+
+def _select(scores: PairScores, sides: tuple[OpenSide, OpenSide], settings: InMemoryScoring) -> PairScores:
+    """Return the pairs that the bounds of the settings keep."""
+    bounds = settings.sentence_filters.bounds(), settings.pair_filters.bounds()
+    line_filter = LinePairFilter((sides[0].lang, sides[1].lang), *bounds, settings.threshold, settings.top)
+    if not line_filter.drops_pairs:
+        return scores
+    codes = line_filter.check_pairs(_sentence_codes(sides), scores.margins, *(scores.texts or ((), ())))
+    codes = line_filter.check_top(codes, scores.margins)
+    rows = np.flatnonzero(codes == KEPT)
+    texts = None if scores.texts is None else ([scores.texts[0][row] for row in rows.tolist()], [scores.texts[1][row] for row in rows.tolist()])
+    return PairScores(scores.margins[rows], scores.similarities[rows], texts, rows, count_reasons(codes))
+
+
+def _sentence_codes(sides: tuple[OpenSide, OpenSide]) -> Codes:
+    """Return (n,) the codes of n pairs by what is known of their sentences: a side without, or what the sentence filters decided."""
+    codes = np.full(len(sides[0].sentence_of), KEPT, dtype=np.int8)
+    for side in reversed(sides):
+        for reason, rows in side.dropped_rows.items():
+            codes[rows] = code_of(reason)
+    for side in sides:
+        has_sentence = side.sentence_of >= 0
+        for rows in side.dropped_rows.values():
+            has_sentence[rows] = True
+        codes[~has_sentence] = code_of(NO_SENTENCE)
+    return codes

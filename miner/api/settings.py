@@ -6,7 +6,16 @@ import pydantic
 
 from miner.api.embedding import EncoderOptions
 from miner.choices import MarginName, RescoreName, RetrievalName
-from miner.config.commands import EncoderSettings, MatchSettings, MineConfig, RescoreSettings, SentenceFilters, TextSettings, Threshold
+from miner.config.commands import (
+    EncoderSettings,
+    LineSelectionSettings,
+    MatchSettings,
+    MineConfig,
+    RescoreSettings,
+    SentenceFilters,
+    TextSettings,
+    Threshold,
+)
 
 
 class SearchSettings(EncoderSettings, RescoreSettings):
@@ -26,6 +35,10 @@ class InMemoryMining(SearchSettings, MatchSettings):
     sentence_filters: SentenceFilters = SentenceFilters()
 
 
+class InMemoryScoring(SearchSettings, LineSelectionSettings):
+    """The settings of `miner.score`."""
+
+
 class ScoringOptions(EncoderOptions, total=False):
     """The options of `miner.score`."""
 
@@ -36,12 +49,13 @@ class ScoringOptions(EncoderOptions, total=False):
     margin: MarginName
     rescore: RescoreName
     rescore_candidates: int
+    threshold: float | None
+    filters: Sequence[str]
+    top: int | None
 
 
 class MiningOptions(ScoringOptions, total=False):
     """The options of `miner.mine`."""
 
-    threshold: float | None
     retrieval: RetrievalName
-    filters: Sequence[str]
     keep_dropped: bool

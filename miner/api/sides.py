@@ -34,7 +34,7 @@ class OpenSide:
     sentence_of: Rows  # (m,) sentence of each row of the input, -1 if it is dropped
     lang: str  # canonical
     fingerprint: str
-    dropped: Mapping[str, int]  # reason of a sentence filter -> rows
+    dropped_rows: Mapping[str, Rows]  # reason of a sentence filter -> rows of the input that it drops
     encoder: Encoder | None = None  # if it embedded the side here
 
     @property
@@ -66,7 +66,7 @@ class SideOpener:
 
     def _open_texts(self, texts: Sequence[str], lang: str, role: str) -> OpenSide:
         sentences = clean_texts(texts, TextSettings(max_chars=self.settings.max_chars))
-        kept, dropped = self._filter(sentences.texts, lang, np.bincount(sentences.sentence_of[sentences.sentence_of >= 0]))
+        kept, dropped = self._filter(sentences.texts, lang, sentences.sentence_of)
         encoder = resolve_encoder(self.encoder, self.settings, lang, role)
         vectors = encode_sentences(sentences, kept, encoder, encoder_name(self.encoder))
         opened = OpenSide(
@@ -87,16 +87,17 @@ class SideOpener:
         texts = [embeddings.texts[row] for row in rows[first]]
         sentence_of = np.full(len(embeddings), -1, dtype=np.int64)
         sentence_of[rows] = inverse
-        kept, dropped = self._filter(texts, lang, np.bincount(inverse))
+        kept, dropped = self._filter(texts, lang, sentence_of)
         block = VectorBlock(ids, embeddings.vectors[rows[first]])
         return _take(OpenSide(block, texts, rows[first], sentence_of, lang, embeddings.fingerprint, dropped), kept)
 
-    def _filter(self, texts: Sequence[str], lang: str, counts: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.bool_], dict[str, int]]:
-        """Return which sentences (n,) pass the filters, and how many rows are dropped by reason."""
+    def _filter(self, texts: Sequence[str], lang: str, sentence_of: Rows) -> tuple[npt.NDArray[np.bool_], dict[str, Rows]]:
+        """Return which sentences (n,) pass the filters, and the rows (of m, `sentence_of` each) that are dropped by reason."""
         if not self.bounds:
             return np.ones(len(texts), dtype=bool), {}
         decisions = apply_sentence_filters(texts, lang, self.bounds)
-        return decisions.kept, decisions.counts(counts)
+        dropped_by = np.append(decisions.dropped_by, -1)[sentence_of]
+        return decisions.kept, {reason: np.flatnonzero(dropped_by == index) for index, reason in enumerate(decisions.reasons)}
 
 
 def _take(side: OpenSide, kept: npt.NDArray[np.bool_]) -> OpenSide:

@@ -6,7 +6,9 @@ import click
 
 from miner.choices import MARGINS
 from miner.cli import console, options
-from miner.config.commands import DecideSettings, MineConfig, ScoreConfig
+from miner.cli.filters import filter_option
+from miner.config.commands import DecideSettings, MineConfig, PairTextFilters, ScoreConfig, SentenceFilters
+from miner.config.filters import choose
 
 
 @click.command()
@@ -22,24 +24,29 @@ from miner.config.commands import DecideSettings, MineConfig, ScoreConfig
 @options.rescore_options
 @options.setting(DecideSettings, "margin", "Score of a pair.", type=click.Choice(list(MARGINS)))
 @options.encoder_options
-@options.reading_options
+@options.text_options
+@options.setting(ScoreConfig, "threshold", "Write only pairs with a larger margin; by default, all lines.", type=float)
+@filter_option(SentenceFilters, PairTextFilters)
+@options.top_option
 @options.json_option
-def command(json_file: str | None, **settings: Any) -> None:
-    """Score every line pair of a bitext by its margin.
+def command(json_file: str | None, filters: tuple[str, ...], **settings: Any) -> None:
+    """Score every line pair of a bitext by its margin, and filter it.
 
     Line i of SOURCE and line i of TARGET are a pair; or SOURCE is one file of both: a table with --source-column and --target-column, or
     TMX with --source-lang and --target-lang; or the stem of Moses files, such as `corpus` for corpus.en and corpus.de. The output has a
     line `margin<TAB>source<TAB>target` for each line of the input, in the same order. The margin is nan if a side is empty, invalid or
-    too long.
+    too long. With --threshold, --filter or --top, the output has only the pairs that they keep.
 
     \b
     Examples:
       miner score news.en.txt news.de.txt --output scored.tsv.gz
+      miner score corpus.tmx --source-lang en --target-lang de --threshold 1.15 --filter recommended --output clean.tsv.gz
       miner score pairs.tsv --source-column 1 --target-column 2 --output scored.tsv
     """
     from pipelines.mining import score
 
     options.resolve_sides(settings)
-    result = score.run(ScoreConfig.check(**settings), console.beam_options())
+    filter_settings = choose(filters, sentence_filters=SentenceFilters, pair_filters=PairTextFilters)
+    result = score.run(ScoreConfig.check(**settings, **filter_settings), console.beam_options())
     console.write_figures(json_file, result.figures())
     console.echo(result.summary())

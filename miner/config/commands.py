@@ -95,17 +95,25 @@ class SentenceFilters(Filters):
     language: float | None = pydantic.Field(None, ge=0, le=1)  # minimum probability of the language, relative to the most probable one
 
 
-class PairFilters(Filters):
-    """Filters of candidates, applied before matching; see docs/filters.md."""
+class PairTextFilters(Filters):
+    """Filters of pairs by their texts; see docs/filters.md."""
 
-    USUAL: ClassVar[dict[str, float]] = {"copies": 0.7, "junk": 0.6, "languages": 0.01, "numbers": 0, "length_ratio": 2, "hubs": 12}
-    RECOMMENDED = ("copies", "junk", "numbers", "length_ratio", "hubs")
+    USUAL: ClassVar[dict[str, float]] = {"copies": 0.7, "junk": 0.6, "languages": 0.01, "numbers": 0, "length_ratio": 2}
+    RECOMMENDED: ClassVar[tuple[str, ...]] = ("copies", "junk", "numbers", "length_ratio")
 
     copies: float | None = pydantic.Field(None, ge=0, le=1)  # maximum share of words that both sides have in common
     junk: float | None = pydantic.Field(None, ge=0, le=1)  # maximum share of addresses, figures, symbols, or list separators
     languages: float | None = pydantic.Field(None, ge=0, le=1)  # as `language`, for the less probable side
     numbers: float | None = pydantic.Field(None, ge=0, le=1)  # maximum share of numbers that disagree
     length_ratio: float | None = pydantic.Field(None, ge=1)  # maximum length of the longer side relative to the shorter
+
+
+class PairFilters(PairTextFilters):
+    """Filters of candidates, applied before matching; see docs/filters.md."""
+
+    USUAL: ClassVar[dict[str, float]] = {**PairTextFilters.USUAL, "hubs": 12}
+    RECOMMENDED = (*PairTextFilters.RECOMMENDED, "hubs")
+
     hubs: float | None = pydantic.Field(None, gt=0)  # maximum candidates of a sentence, relative to k
 
 
@@ -219,8 +227,16 @@ class FromCandidatesConfig(EncoderSettings, DecideSettings):
     output: str
 
 
-class ScoreConfig(SideColumns, EncoderSettings, RescoreSettings):
-    """`miner score`: compute the margins of the line pairs of a bitext."""
+class LineSelectionSettings(TopSettings):
+    """Which pairs of a scored bitext are kept: all of them without a bound."""
+
+    threshold: Threshold | None = None  # pairs have a greater margin
+    sentence_filters: SentenceFilters = SentenceFilters()
+    pair_filters: PairTextFilters = PairTextFilters()
+
+
+class ScoreConfig(SideColumns, EncoderSettings, RescoreSettings, LineSelectionSettings):
+    """`miner score`: compute the margins of the line pairs of a bitext, and filter it."""
 
     source: str
     target: str | None = None  # None: both sides are columns of `source`

@@ -1,17 +1,17 @@
-"""`miner score`: the margin of every line pair of an existing bitext, in their order, repeated pairs included.
+"""`miner score`: the margin of every line pair of an existing bitext, in their order, repeated pairs included; and which pairs to keep.
 
 The neighbours of a sentence are searched among the sentences of the other side and, if there is one, a larger background; a sentence in
 both counts once. So a pair gets the margin that mining those corpora would give it. Text and vectors are read block by block: memory is
-bounded by the block of the search and BLOCK_BYTES of vectors, plus 32 bytes per sentence, and the tokens of RESCORED_SENTENCES sentences
-and of their neighbours.
+bounded by the block of the search and BLOCK_BYTES of vectors, plus 32 bytes per sentence and 9 per line (25 with `top`), and the tokens
+of RESCORED_SENTENCES sentences and of their neighbours. Sentence filters drop sentences before the search, as in mining.
 """
 
-import logging
+import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -21,32 +21,30 @@ from miner.config.commands import EmbedConfig, EncoderSettings, ScoreConfig, Tex
 from miner.corpus import Corpus, open_corpus
 from miner.encoders import choose_side
 from miner.encoders.transformer_parts import choose_device
-from miner.errors import ConfigError, DataError
-from miner.mining import writers
+from miner.errors import ConfigError
+from miner.filters import language
+from miner.filters.line_pair_filter import KEPT, NO_MARGIN, NO_SENTENCE, LinePairFilter, count_reasons
 from miner.mining.candidates import Ids, NeighbourMeans, means_of, merge_means
 from miner.mining.late_interaction import late_similarities
 from miner.mining.late_scores import TokensById, neighbour_means
 from miner.mining.margin import Floats, blend, margins
-from miner.progress import Progress, report_progress
 from miner.search.exact import pair_similarities
 from miner.search.neighbours import Neighbours
-from miner.text import readers
 from miner.text.normalise import sentence_ids
-from miner.text.pairs import Lines, read_pairs
 from pipelines.beam.runner import claim_output
 from pipelines.corpus import embed
 from pipelines.mining import inputs, rescore
+from pipelines.mining.line_pairs import LinePairs
 from pipelines.mining.rescore import RescoredSide, Rescoring
+from pipelines.mining.scored_lines import SELECTED, ScoredLines, ScoreWriter
 from pipelines.search import exact
 from pipelines.search.exact import BACKWARD, FORWARD, SearchRequest, read_neighbours
 
 SIDES = ("source", "target")
-WORK_NAMES = (*SIDES, "background-", "neighbours", lock.PREFIX)  # prefixes of the names in the work folder
+WORK_NAMES = (*SIDES, "background-", "neighbours", SELECTED, lock.PREFIX)  # prefixes of the names in the work folder
 BLOCK_BYTES = 128 << 20  # vectors of the pairs scored at a time
 RESCORED_SENTENCES = 1 << 14  # whose neighbours are rescored at a time
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -55,23 +53,27 @@ class ScoreResult:
 
     output: str
     lines: int
-    scored: int
-    dropped: int  # lines with a side that is empty, invalid or too long
+    scored: int  # lines with a margin
+    without_sentence: int  # lines with a side that is empty, invalid or too long
     without_margin: int  # pairs of sentences for which the encoder has no vector
+    written: int  # lines of the output
+    dropped: Mapping[str, int] | None  # reason -> lines that are not in the output; None: there is no bound
     unique: Mapping[str, int]  # side -> sentences
     quantiles: Mapping[str, float]  # share of the pairs -> margin below which they are
     seconds: Mapping[str, float]
 
     def summary(self) -> str:
         """Return a few lines for the terminal."""
-        not_scored = ((self.dropped, "dropped"), (self.without_margin, "without a margin"))
+        not_scored = ((self.without_sentence, "without a sentence"), (self.without_margin, "without a margin"))
         counts = [f"{self.scored:,} scored", *(f"{count:,} {name}" for count, name in not_scored if count)]
+        dropped = ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in (self.dropped or {}).items())
         quantiles = ", ".join(f"{float(share):.0%} below {margin:.4f}" for share, margin in self.quantiles.items())
         seconds = ", ".join(f"{name} {spent:.1f} s" for name, spent in self.seconds.items())
         return (
             f"{self.lines:,} line pairs: {', '.join(counts)}\n"
             f"unique sentences: {self.unique['source']:,} and {self.unique['target']:,}\n"
             + (f"margins: {quantiles}\n" if quantiles else "")
+            + (f"{self.written:,} pairs kept; dropped: {dropped or 'none'}\n" if self.dropped is not None else "")
             + f"{sum(self.seconds.values()):.1f} s: {seconds}\n"
             f"file: {self.output}"
         )
@@ -82,18 +84,20 @@ class ScoreResult:
 
 
 def run(config: ScoreConfig, options: Sequence[str] = (), block_bytes: int = BLOCK_BYTES) -> ScoreResult:
-    """Write `config.output`: a line `margin<TAB>source<TAB>target` per line pair of the input; nan if a side is dropped.
+    """Write `config.output`: a line `margin<TAB>source<TAB>target` per line pair of the input, nan if a side has no sentence.
+
+    With a threshold, filters or `top`, only the pairs that these keep are written.
 
     Intermediate results are kept in OUTPUT.work until the end, so that a run that was stopped resumes. Raises the MinerError of invalid
     texts, sides of different length, encoder or backgrounds.
     """
     choose_device(config.device)
-    if storage.is_folder(config.output):
-        raise ConfigError(f"{config.output}: a folder; name a file to write")
-    bitext = _LinePairs.of(config)
-    num_lines = bitext.count_lines()  # raises for an invalid text, before the long part
+    bitext = LinePairs.of(config)
+    if config.sentence_filters.language is not None or config.pair_filters.languages is not None:
+        language.load_identifier()
     work = f"{config.output}.work"
     _check_paths(config, bitext, work)
+    num_lines = bitext.count_lines()  # raises for an invalid text, before the long part
     backgrounds = _open_backgrounds(config)
     seconds: dict[str, float] = defaultdict(float)
     with claim_output(work):
@@ -108,68 +112,27 @@ def run(config: ScoreConfig, options: Sequence[str] = (), block_bytes: int = BLO
         sides = _Search(source, target, backgrounds, config, work).run(options)
         seconds["search"] = time.perf_counter() - start
         start = time.perf_counter()
-        scores = _write_scores(config, bitext, sides, num_lines, max(1, block_bytes // (4 * source.dim)))
+        line_filter = _line_filter(config, source, target)
+        writer = ScoreWriter(bitext, partial(_margins, config.margin, sides), line_filter, max(1, block_bytes // (4 * source.dim)))
+        scored = writer.write(config.output, work, num_lines)
         seconds["score"] = time.perf_counter() - start
     storage.remove(work)
-    return _result(config, num_lines, scores, (source, target), seconds)
+    return _result(config, scored, line_filter.drops_pairs, (source, target), seconds)
 
 
-def _check_paths(config: ScoreConfig, bitext: "_LinePairs", work: str) -> None:
-    """Raise ConfigError if the output would overwrite an input, or the work folder has other files."""
-    input_paths = {storage.filesystem(path)[1] for path in (*bitext.uris, *config.backgrounds().values())}
-    if storage.filesystem(config.output)[1] in input_paths:
+def _check_paths(config: ScoreConfig, bitext: LinePairs, work: str) -> None:
+    """Raise ConfigError if the output is no file or would overwrite an input, or the work folder has other files."""
+    if storage.is_folder(config.output):
+        raise ConfigError(f"{config.output}: a folder; name a file to write")
+    if storage.exists(config.output) and not storage.is_file(config.output):
+        raise ConfigError(f"{config.output}: a device or pipe; name a file to write")
+    inputs_and_output = [*bitext.uris, *config.backgrounds().values(), config.output]
+    *input_paths, output = (os.path.realpath(storage.filesystem(path)[1]) for path in inputs_and_output)  # through symbolic links
+    if output in input_paths:
         raise ConfigError(f"{config.output}: both input and output; choose another --output")
     foreign = [name for name in storage.names_in(work) if not name.startswith(WORK_NAMES)]
     if foreign:
         raise ConfigError(f"{work}: contains {foreign[0]}, which `miner score` did not write; move it, or choose another --output")
-
-
-@dataclass(frozen=True)
-class _LinePairs:
-    """The files or columns of the two sides."""
-
-    uris: tuple[str, str]
-    settings: tuple[TextSettings, TextSettings]
-
-    @classmethod
-    def of(cls, config: ScoreConfig) -> "_LinePairs":
-        paths = [config.source, config.source if config.target is None else config.target]
-        uris = [readers.expand([path]) for path in paths]
-        for path, files in zip(paths, uris, strict=True):
-            if files == [readers.STDIN]:
-                raise ConfigError("standard input cannot be scored, because it is read more than once; give a file")
-            if len(files) > 1:
-                raise ConfigError(f"{path}: matches {len(files)} files; a bitext has one file per side")
-        source, target = uris[0][0], uris[1][0]
-        return cls((source, target), (config.side_text("source", source), config.side_text("target", target)))
-
-    def read(self) -> Iterator[tuple[Lines, Lines]]:
-        return read_pairs(*self.uris, self.settings)
-
-    def blocks(self, num_lines: int) -> Iterator[tuple[Lines, Lines]]:
-        """Yield the line pairs, at least `num_lines` at a time but for the last."""
-        pending: tuple[Lines, Lines] = [], []
-        for sources, targets in self.read():
-            pending[0].extend(sources)
-            pending[1].extend(targets)
-            if len(pending[0]) >= num_lines:
-                yield pending
-                pending = [], []
-        if pending[0]:
-            yield pending
-
-    def count_lines(self) -> int:
-        """Return the number of line pairs. DataError if one side has no sentence."""
-        num_lines = 0
-        num_sentences = [0, 0]
-        for block in self.read():
-            num_lines += len(block[0])
-            num_sentences = [count + sum(map(bool, side)) for count, side in zip(num_sentences, block, strict=True)]
-        for uri, settings, count in zip(self.uris, self.settings, num_sentences, strict=True):
-            if not count:
-                column = f" of column {settings.text_column}" if settings.text_column else ""
-                raise DataError(f"{uri}: no sentence in {num_lines} lines{column}; give a text with sentences")
-        return num_lines
 
 
 def _open_backgrounds(config: ScoreConfig) -> dict[str, Corpus]:
@@ -200,7 +163,8 @@ class _Embedding:
         output = storage.join(self.work, name)
         side, lang = ("source", self.config.source_lang) if name.endswith("source") else ("target", self.config.target_lang)
         embed_settings = {**dict(settings), **dict(choose_side(self.config.part(EncoderSettings), lang, default=side))}
-        result = embed.run(EmbedConfig(inputs=(text,), output=output, lang=lang, **embed_settings), self.options)
+        filters = self.config.sentence_filters
+        result = embed.run(EmbedConfig(inputs=(text,), output=output, lang=lang, sentence_filters=filters, **embed_settings), self.options)
         for stage, seconds in result.seconds.items():
             self.seconds[stage] += seconds
         return open_corpus(output)
@@ -293,29 +257,6 @@ def _merge_overlapping(neighbours: Neighbours, others: Neighbours) -> Neighbours
     return neighbours.merge(replace(others, similarities=np.where(is_same.any(axis=2), np.nan, others.similarities)))
 
 
-def _write_scores(
-    config: ScoreConfig, bitext: _LinePairs, sides: tuple[_SearchedSide, _SearchedSide], num_lines: int, block_lines: int
-) -> Floats:
-    """Write the output. Return the margin of each line: NaN if it is undefined, infinite if the line is dropped."""
-    blocks = []
-    num_done = 0
-    with writers.text_writer(config.output) as file:
-        for source_texts, target_texts in bitext.blocks(block_lines):
-            lines = list(zip(source_texts, target_texts, strict=True))
-            rows = np.flatnonzero([bool(source_text and target_text) for source_text, target_text in lines])
-            scores = np.full(len(lines), np.inf)
-            scores[rows] = _margins(config.margin, sides, *([str(texts[row]) for row in rows] for texts in (source_texts, target_texts)))
-            shown = np.where(np.isinf(scores), np.nan, scores).tolist()
-            file.writelines(
-                f"{margin:.8f}\t{source_text or ''}\t{target_text or ''}\n"
-                for margin, (source_text, target_text) in zip(shown, lines, strict=True)
-            )
-            blocks.append(scores)
-            num_done += len(lines)
-            report_progress(logger, Progress("score", num_done, num_lines, "line"))
-    return np.concatenate([np.zeros(0), *blocks])
-
-
 def _margins(margin: str, sides: tuple[_SearchedSide, _SearchedSide], source_texts: list[str], target_texts: list[str]) -> Floats:
     """Return the margins (n,) of pairs of texts (n,), blended with late interaction if the sides are rescored."""
     source, target = sides
@@ -329,17 +270,25 @@ def _margins(margin: str, sides: tuple[_SearchedSide, _SearchedSide], source_tex
     return blend(scores, margins(margin, late, source.late_means.of(source_ids), target.late_means.of(target_ids)))
 
 
+def _line_filter(config: ScoreConfig, source: Corpus, target: Corpus) -> LinePairFilter:
+    bounds = config.sentence_filters.bounds(), config.pair_filters.bounds()
+    return LinePairFilter((source.lang, target.lang), *bounds, config.threshold, config.top)
+
+
 def _result(
-    config: ScoreConfig, num_lines: int, scores: Floats, corpora: tuple[Corpus, Corpus], seconds: Mapping[str, float]
+    config: ScoreConfig, scored: ScoredLines, drops_pairs: bool, corpora: tuple[Corpus, Corpus], seconds: Mapping[str, float]
 ) -> ScoreResult:
-    defined = scores[np.isfinite(scores)]
+    defined = scored.margins[np.isfinite(scored.margins)]
     quantiles = np.quantile(defined, QUANTILES).tolist() if len(defined) else []
+    reasons = count_reasons(scored.codes)
     return ScoreResult(
         output=config.output,
-        lines=num_lines,
-        scored=len(defined),
-        dropped=int(np.isinf(scores).sum()),
-        without_margin=int(np.isnan(scores).sum()),
+        lines=len(scored.margins),
+        scored=int((~np.isnan(scored.margins)).sum()),
+        without_sentence=reasons.get(NO_SENTENCE, 0),
+        without_margin=reasons.get(NO_MARGIN, 0),
+        written=int((scored.codes == KEPT).sum()) if drops_pairs else len(scored.margins),
+        dropped=reasons if drops_pairs else None,
         unique={side: corpus.rows for side, corpus in zip(SIDES, corpora, strict=True)},
         quantiles=dict(zip(map(str, QUANTILES), quantiles, strict=False)),
         seconds={name: round(spent, 3) for name, spent in seconds.items()},

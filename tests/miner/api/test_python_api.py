@@ -141,6 +141,23 @@ def test_scoring_equals_the_command(tmp_path: Path, backgrounds: tuple[str, ...]
     assert scores.to_arrow()["target_text"].to_pylist() == target
 
 
+def test_filtering_a_bitext_equals_the_command(tmp_path: Path) -> None:
+    source, target = [*EN[:200], "", "No.", EN[0]], [*DE[:198], EN[198], "In 1873.", DE[0], "Nein.", DE[1]]
+    files = [write(tmp_path / name, lines) for name, lines in (("s", source), ("t", target))]
+    words = ["--threshold", "1.01", "--filter", "recommended", "--filter", "min_chars=6", "--top", "150"]
+    langs = ["--source-lang", "en", "--target-lang", "de"]
+    output_of("score", *files, "--output", tmp_path / "out.tsv", *langs, *words, "--json", tmp_path / "out.json")
+    expected = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()]
+    options = {"threshold": 1.01, "filters": ["recommended", "min_chars=6"], "top": 150}
+    scores = miner.score(source, target, source_lang="en", target_lang="de", **options)
+    table = scores.to_arrow()
+    assert [[f"{margin:.8f}", *texts] for margin, *texts in zip(scores.margins, *scores.texts, strict=True)] == expected
+    assert [source[row] for row in scores.rows] == table["source_text"].to_pylist()
+    assert scores.dropped == json.loads((tmp_path / "out.json").read_text())["dropped"]
+    assert {"no_sentence", "too_short", "near_copy"} <= set(scores.dropped)
+    assert len(scores) + sum(scores.dropped.values()) == len(source)
+
+
 def test_results_convert_to_pandas_and_datasets() -> None:
     mined = miner.mine(EN[:300], DE[:300], threshold=1.1)
     frame, dataset = mined.to_pandas(), mined.to_dataset()
@@ -181,6 +198,9 @@ def test_unusual_input_is_a_clear_error(toy_encoder: Path) -> None:
         (lambda: miner.mine((range(3), unit), (range(3), unit), filters=["numbers"]), "pair filters read texts"),
         (lambda: miner.mine(miner.embed(["one"], str(toy_encoder)), ["two"]), "source was embedded by .*; embed both with one encoder"),
         (lambda: miner.score(["a"], ["b", "c"]), "1 sources and 2 targets"),
+        (lambda: miner.score(["a"], ["b"], top=0), "top: input should be greater than or equal to 1"),
+        (lambda: miner.score(["a"], ["b"], filters=["hubs"]), "unknown --filter 'hubs'"),
+        (lambda: miner.score((range(3), unit), (range(3), unit), filters=["numbers"]), "filters read texts"),
         (lambda: miner.evaluate("retreival"), "unknown task 'retreival'; one of "),
         (lambda: miner.mine(["a"], ["b"], source_lang="xx-yy-zz"), "xx-yy-zz"),
     ):

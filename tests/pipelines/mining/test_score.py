@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import os
 from pathlib import Path
 
 import command
@@ -10,7 +11,8 @@ import pytest
 from command import miner, output_of
 
 from miner.choices import MARGINS
-from miner.config.commands import ScoreConfig
+from miner.config.commands import PairTextFilters, ScoreConfig
+from miner.filters.line_pair_filter import LinePairFilter
 from pipelines.mining import score
 
 ENGLISH = ["one two", "three four five", "six seven", "two three", "one two", "nine ten one", "three four five", "one", "four six"]
@@ -99,10 +101,117 @@ def test_lines_without_a_sentence_keep_their_position(toy_encoder: Path, tmp_pat
     ]  # fmt: skip
     assert [math.isnan(float(row[0])) for row in rows] == [False, True, True, False, True, True]
     figures = json.loads((tmp_path / "figures.json").read_text())
-    assert {name: figures[name] for name in ("lines", "scored", "dropped", "without_margin")} == {
-        "lines": 6, "scored": 2, "dropped": 3, "without_margin": 1
+    assert {name: figures[name] for name in ("lines", "scored", "written", "dropped", "without_sentence", "without_margin")} == {
+        "lines": 6, "scored": 2, "written": 6, "dropped": None, "without_sentence": 3, "without_margin": 1
     }  # fmt: skip
     assert figures["unique"] == {"source": 4, "target": 5}
+
+
+class TestFiltering:
+    """What stays is compared with a loop over the output of the command without bounds, in which the margins are known to be right."""
+
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def bitext(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+        """Return two texts with repeated pairs, so that margins are equal, lines without a sentence, a near copy and other numbers."""
+        folder = tmp_path_factory.mktemp("bitext")
+        english = [*ENGLISH, "", "one two", "one 2 three", "four 7", "unknown", "two three"]
+        french = [*FRENCH, "un", "", "one 2 three", "quatre 8", "unknown", "deux trois"]
+        for name, lines in (("en.txt", english), ("fr.txt", french)):
+            (folder / name).write_text("".join(f"{line}\n" for line in lines))
+        return folder / "en.txt", folder / "fr.txt"
+
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def unfiltered(bitext: tuple[Path, Path], toy_encoder: Path) -> list[list[str]]:
+        return scored(bitext[0].with_name("all.tsv"), *bitext, "--encoder", toy_encoder, "--k", 20)
+
+    def kept(self, output: Path, bitext: tuple[Path, Path], encoder: Path, *options: object) -> tuple[list[list[str]], dict[str, object]]:
+        figures_file = output.with_suffix(".json")
+        rows = scored(output, *bitext, "--encoder", encoder, "--k", 20, *options, "--json", figures_file)
+        figures = json.loads(figures_file.read_text())
+        assert figures["written"] == len(rows)
+        assert figures["written"] + sum(figures["dropped"].values()) == figures["lines"] == 15
+        return rows, figures["dropped"]
+
+    def test_threshold_and_top_keep_the_best_in_their_order(
+        self, bitext: tuple[Path, Path], unfiltered: list[list[str]], toy_encoder: Path, tmp_path: Path
+    ) -> None:
+        """Equal margins, here of equal pairs, go by the line."""
+        best_first = sorted((-float(row[0]), line) for line, row in enumerate(unfiltered) if row[0] != "nan")
+        top = next(n for n in range(1, 9) if best_first[n - 1][0] == best_first[n][0])  # cuts through two equal margins
+        threshold = -best_first[9][0] + 1e-6
+        above = [line for negative, line in best_first if -negative > threshold]
+        rows, dropped = self.kept(tmp_path / "a.tsv.gz", bitext, toy_encoder, "--top", top, "--threshold", threshold)
+        assert rows == [unfiltered[line] for line in sorted(above[:top])]
+        assert dropped == {"no_sentence": 2, "no_margin": 1, "low_margin": 12 - len(above), "not_in_top": len(above) - top}
+
+    def test_pair_filters_apply_to_what_is_above_the_threshold(
+        self, bitext: tuple[Path, Path], unfiltered: list[list[str]], toy_encoder: Path, tmp_path: Path
+    ) -> None:
+        margin_of_copy = next(float(row[0]) for row in unfiltered if row[1] == "one 2 three")
+        rows, dropped = self.kept(tmp_path / "a.tsv", bitext, toy_encoder, "--filter", "copies", "--filter", "numbers")
+        gone = {"one 2 three", "four 7", "unknown", ""}
+        assert rows == [row for row in unfiltered if row[1] not in gone and row[2]]
+        assert dropped == {"no_sentence": 2, "no_margin": 1, "near_copy": 1, "numbers_disagree": 1}
+        options = ("--filter", "copies", "--threshold", margin_of_copy + 1e-4)
+        assert "near_copy" not in self.kept(tmp_path / "b.tsv", bitext, toy_encoder, *options)[1]
+
+    def test_sentence_filters_give_the_margins_of_mining(self, bitext: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
+        options = ("--encoder", toy_encoder, "--k", 20, "--filter", "min_words=2")
+        expected = mined(tmp_path / "mined", *bitext, *options)
+        rows, dropped = self.kept(tmp_path / "a.tsv", bitext, toy_encoder, "--filter", "min_words=2")
+        english, french = (text.read_text().split("\n")[:-1] for text in bitext)
+        assert [tuple(row[1:]) for row in rows] == [
+            pair for pair in zip(english, french, strict=True) if all(len(side.split()) > 1 for side in pair)
+        ]
+        assert [row[0] for row in rows] == [expected[row[1], row[2]] for row in rows]
+        assert dropped == {"no_sentence": 2, "few_words": 2}
+
+    def test_blocks_and_a_killed_run_give_the_same_bytes(
+        self, bitext: tuple[Path, Path], toy_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        paths = {"source": str(bitext[0]), "target": str(bitext[1]), "output": str(tmp_path / "out.tsv"), "encoder": str(toy_encoder)}
+        config = ScoreConfig(**paths, top=7, pair_filters=PairTextFilters(numbers=0))
+        score.run(config)
+        expected = (tmp_path / "out.tsv").read_bytes()
+        (tmp_path / "out.tsv").unlink()
+        with monkeypatch.context() as patch:
+            patch.setattr(LinePairFilter, "check_top", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                score.run(config, block_bytes=4 * 32 * 2)
+        assert not (tmp_path / "out.tsv").exists()
+        assert (tmp_path / "out.tsv.work" / "selected").exists()
+        shards = {path: path.stat().st_mtime_ns for path in (tmp_path / "out.tsv.work").rglob("part-*.parquet")}
+        assert shards
+        score.run(config, block_bytes=4 * 32 * 2)
+        assert (tmp_path / "out.tsv").read_bytes() == expected
+        assert not (tmp_path / "out.tsv.work").exists()
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (["--top", 0], "top: input should be greater than or equal to 1, not 0"),
+            (["--threshold", "nan"], "threshold: "),
+            (["--filter", "hubs"], "unknown --filter 'hubs'; one of recommended, "),
+            (["--filter", "numbers=x"], "numbers: input should be a valid number"),
+            (["--filter", "min_words=9"], "the filters drop every sentence"),
+        ],
+    )
+    def test_invalid_bounds(
+        self, options: list[object], message: str, bitext: tuple[Path, Path], toy_encoder: Path, tmp_path: Path
+    ) -> None:
+        output = tmp_path / "out.tsv"
+        assert message in command.error_of("score", *bitext, "--output", output, "--encoder", toy_encoder, *options)
+        assert not output.exists()
+
+    def test_output_that_is_no_file_or_the_input_by_another_name(self, bitext: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
+        (tmp_path / "link.txt").symlink_to(bitext[0])
+        message = command.error_of("score", tmp_path / "link.txt", bitext[1], "--output", bitext[0], "--encoder", toy_encoder)
+        assert "both input and output" in message
+        os.mkfifo(tmp_path / "pipe")
+        message = command.error_of("score", *bitext, "--output", tmp_path / "pipe", "--encoder", toy_encoder)
+        assert "a device or pipe; name a file to write" in message
 
 
 class TestErrors:
