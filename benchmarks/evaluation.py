@@ -36,7 +36,7 @@ class Case:
 NEWS = "{data}/eval/classification/masakhanews_headlines.tsv.gz"
 NUSAX = "{data}/eval/classification/nusax_sentiment.tsv.gz"
 FLICKR = "{data}/eval/multi30k/test_2016_flickr.en-de-fr-cs.tsv.gz"
-ALIGNED = f"{FLICKR} {FLICKR} --text-column de --target-column en"
+ALIGNED = f"{FLICKR} {FLICKR} --source-column de --target-column en"
 ACCURACY = {"accuracy": "mean.accuracy", "macro F1": "mean.macro_f1"}
 CASES = [
     Case("tatoeba --data {data}/eval/tatoeba", {"14": "average.tatoeba14", "36": "average.tatoeba36", "all 112": "average.all"}),

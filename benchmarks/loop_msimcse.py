@@ -100,7 +100,7 @@ def recipe(work: Path, seed: int, encoder: Path) -> dict[str, Any]:
     tasks = {}
     for lang in CODES:
         path = str(data / f"dev.{lang}.tsv")
-        tasks[lang] = {"source": path, "target": path, "text_column": "en", "target_column": "xx"}
+        tasks[lang] = {"source": path, "target": path, "source_column": "en", "target_column": "xx"}
     values["evaluation"] = {"dev": tasks, "tatoeba": str(data / "tatoeba")}
     start, rounds = values["start"]["train"], values["training"]
     start["encoder"]["model"] = str(encoder)

@@ -127,7 +127,7 @@ def config(start: str, data: Path, output: Path) -> dict[str, Any]:
         for part in ("dev", "test"):
             tasks = {lang: task for lang, task in values["evaluation"][part].items() if lang in PIVOTED}
             uri = str(news / part / f"{name}.tsv")
-            tasks[name] = {"source": uri, "target": uri, "text_column": PIVOTED[0], "target_column": PIVOTED[1]}
+            tasks[name] = {"source": uri, "target": uri, "source_column": PIVOTED[0], "target_column": PIVOTED[1]}
             values["evaluation"][part] = tasks
     return values
 

@@ -179,7 +179,8 @@ def _select(scores: PairScores, sides: tuple[OpenSide, OpenSide], settings: InMe
     codes = line_filter.check_pairs(_sentence_codes(sides), scores.margins, *(scores.texts or ((), ())))
     codes = line_filter.check_top(codes, scores.margins)
     rows = np.flatnonzero(codes == KEPT)
-    texts = None if scores.texts is None else ([scores.texts[0][row] for row in rows.tolist()], [scores.texts[1][row] for row in rows.tolist()])
+    kept = scores.to_arrow().take(pa.array(rows))
+    texts = None if scores.texts is None else (kept["source_text"].to_pylist(), kept["target_text"].to_pylist())
     return PairScores(scores.margins[rows], scores.similarities[rows], texts, rows, count_reasons(codes))
 
 

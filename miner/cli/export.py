@@ -19,6 +19,9 @@ from miner.export.settings import ExportConfig, Format
 @options.setting(ExportConfig, "dev", "Pairs of a dev split.", type=int)
 @options.setting(ExportConfig, "test", "Pairs of a test split.", type=int)
 @options.setting(ExportConfig, "seed", "Seed of the random split.", type=int)
+@options.setting(
+    ExportConfig, "escape_formulas", "In TSV, put an apostrophe before cells that a spreadsheet would run as a formula.", is_flag=True
+)
 @options.setting(ExportConfig, "source_lang", "Language of the source side; default: as recorded.", metavar="CODE")
 @options.setting(ExportConfig, "target_lang", "Language of the target side; default: as recorded.", metavar="CODE")
 @options.json_option

@@ -47,10 +47,11 @@ def read_lines(uri: str, text_column: str | None = None) -> list[str]:
 
 def read_aligned(task: AlignedTask) -> tuple[list[str], list[str]]:
     """Return the lines of both sides. Raise DataError if their numbers differ, or there are none."""
+    columns = task.source_column or task.text_column, task.target_column or task.text_column
     if isinstance(task.source, DatasetFiles) or isinstance(task.target, DatasetFiles):
-        sources, targets = read_columns(task.source, task.text_column or "source", task.target_column or "target")
+        sources, targets = read_columns(task.source, columns[0] or "source", columns[1] or "target")
         return sources, targets
-    sources, targets = read_lines(task.source, task.text_column), read_lines(task.target, task.target_column or task.text_column)
+    sources, targets = read_lines(task.source, columns[0]), read_lines(task.target, columns[1])
     if len(sources) != len(targets):
         sizes = f"{task.source} has {len(sources)} lines, {task.target} has {len(targets)}"
         raise DataError(f"{sizes}; line i of one must translate line i of the other")

@@ -93,16 +93,18 @@ class AlignedTask(TaskSettings):
 
     source: TableFile
     target: TableFile = ""  # that of a public dataset is the source, see `_complete_target`
-    text_column: str | None = pydantic.Field(None, description="Column of TSV, JSONL or Parquet: a name, or a number from 1.")
-    target_column: str | None = pydantic.Field(None, description="Column of TARGET, if it has another name.")
+    text_column: str | None = pydantic.Field(None, description="Column of both sides: a name, or a number from 1; of TMX: a language.")
+    source_column: str | None = pydantic.Field(None, description="Column of the source, if it has another name.")
+    target_column: str | None = pydantic.Field(None, description="Column of the target, which may be in the same file: leave TARGET out.")
 
     @pydantic.model_validator(mode="before")
     @classmethod
     def _complete_target(cls, values: Any) -> Any:
         if not isinstance(values, Mapping) or "source" not in values or "target" in values:
             return values
-        if not isinstance(values["source"], Mapping | DatasetFiles):
-            raise PydanticCustomError("target", "give the target too, unless the source is a public dataset")
+        has_both_columns = values.get("source_column") is not None and values.get("target_column") is not None
+        if not has_both_columns and not isinstance(values["source"], Mapping | DatasetFiles):
+            raise PydanticCustomError("target", "give the target too, or one file or public dataset with source_column and target_column")
         return {**values, "target": values["source"]}
 
     @pydantic.model_validator(mode="after")

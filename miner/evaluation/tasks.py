@@ -290,8 +290,9 @@ class AlignmentTask(TaskSettings):
     task: Literal["alignment"] = "alignment"
     source: TableFile | None = None
     target: TableFile | None = None
-    text_column: str | None = pydantic.Field(None, description="Column of TSV, JSONL or Parquet: a name, or a number from 1.")
-    target_column: str | None = pydantic.Field(None, description="Column of TARGET, if it has another name.")
+    text_column: str | None = pydantic.Field(None, description="Column of both sides: a name, or a number from 1; of TMX: a language.")
+    source_column: str | None = pydantic.Field(None, description="Column of the source, if it has another name.")
+    target_column: str | None = pydantic.Field(None, description="Column of the target, which may be in the same file: leave TARGET out.")
     data: TableFile | None = pydantic.Field(
         None, description="Table with the columns sentence1, sentence2 and score, instead of SOURCE and TARGET."
     )
@@ -299,7 +300,8 @@ class AlignmentTask(TaskSettings):
 
     @pydantic.model_validator(mode="after")
     def _check_inputs(self) -> Self:
-        has_source, has_target = self.source is not None, self.target is not None or isinstance(self.source, DatasetFiles)
+        is_one_table = isinstance(self.source, DatasetFiles) or None not in (self.source_column, self.target_column)
+        has_source, has_target = self.source is not None, self.target is not None or is_one_table
         if (has_source, has_target) != ((False, False) if self.data is not None else (True, True)):
             raise PydanticCustomError("inputs", "give the files source and target, or a table of scored pairs as data")
         return self

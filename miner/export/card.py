@@ -1,5 +1,6 @@
 """The dataset card of an export: front matter for the Hugging Face hub, and how the pairs were mined."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,8 @@ from miner.export.settings import ExportConfig
 from miner.export.source import MinedPairsFile
 
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"), (10_000_000, "1M<n<10M"))
+# What would control a terminal, or reverse the rest of the line.
+CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def dataset_card(pairs: MinedPairsFile, config: ExportConfig, rows: Mapping[str, int], examples: Sequence[tuple[str, str]]) -> str:
@@ -78,7 +81,7 @@ def _provenance(pairs: MinedPairsFile, config: ExportConfig) -> list[str]:
 
 def _cell(text: str) -> str:
     """Return a text that is one cell of a Markdown table."""
-    shown = " ".join(text.split())[:120]
+    shown = CONTROLS.sub("", " ".join(text.split()))[:120]
     for character in "\\|<>`*_[]":
         shown = shown.replace(character, f"\\{character}")
     return shown

@@ -90,7 +90,8 @@ def _write(config: ExportConfig, pairs: MinedPairsFile) -> tuple[ExportResult, l
     examples: list[tuple[str, str]] = []
     with contextlib.ExitStack() as stack, storage.open_parquet(pairs.uri) as file:
         targets = {
-            name: SplitTarget(config.output, name, (pairs.source_lang, pairs.target_lang), file.schema_arrow, stack) for name in names
+            name: SplitTarget(config.output, name, (pairs.source_lang, pairs.target_lang), file.schema_arrow, config.escape_formulas, stack)
+            for name in names
         }
         writers = {name: WRITERS[config.format](target) for name, target in targets.items()}
         for batch, rows in _batches_with_splits(pairs, config, splits):

@@ -16,17 +16,20 @@ from miner.mining.writers import text_writer
 
 # Line breaks of str.splitlines and of other readers: a sentence with one would be two lines of a Moses file.
 LINE_BREAKS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+# What a spreadsheet takes for the start of a formula, also in quotes, after spaces, and in the full-width forms of East Asian input.
+FORMULA = re.compile(r"[\s\"']*[=+\-@＝＋－＠]")
 NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True)
 class SplitTarget:
-    """Where a split is written: a directory, the name of the split, BCP 47 tags of both sides, and the schema of the bitext."""
+    """Where a split is written: a directory, the name of the split, BCP 47 tags of both sides, the schema of the bitext; and how."""
 
     folder: str
     split: str
     langs: tuple[str, str]
     schema: pa.Schema
+    escape_formulas: bool
     stack: contextlib.ExitStack  # closes what a writer opens; an error discards the files
 
     def open_text(self, name: str) -> TextIO:
@@ -67,17 +70,22 @@ class MosesWriter:
 
 
 class TsvWriter:
-    """SPLIT.tsv.gz with a header: margin, source, target."""
+    """SPLIT.tsv.gz with a header: margin, source, target. If formulas are escaped, no text begins like one."""
 
     def __init__(self, target: SplitTarget) -> None:
         self.files: tuple[str, ...] = (f"{target.split}.tsv.gz",)
         self._handle = target.open_text(self.files[0])
+        self._escapes_formulas = target.escape_formulas
         self._handle.write(f"margin\t{target.langs[0]}\t{target.langs[1]}\n")
 
     def write(self, batch: pa.Table) -> None:
         for margin, (source, target) in zip(batch["margin"].to_pylist(), _texts(batch), strict=True):
-            cells = (_one_line(text).replace("\t", " ") for text in (source, target))
+            cells = (self._cell(text) for text in (source, target))
             self._handle.write("\t".join([f"{margin:.8f}", *cells]) + "\n")
+
+    def _cell(self, text: str) -> str:
+        cell = _one_line(text).replace("\t", " ")
+        return f"'{cell}" if self._escapes_formulas and FORMULA.match(cell) else cell
 
 
 class JsonlWriter:

@@ -22,6 +22,7 @@ class ExportConfig(TopSettings):
     dev: int = pydantic.Field(0, ge=0)  # pairs of a dev split
     test: int = pydantic.Field(0, ge=0)  # pairs of a test split
     seed: int = pydantic.Field(0, ge=0, lt=1 << 63)  # of the random split
+    escape_formulas: bool = False  # of TSV: cells that a spreadsheet would run begin with an apostrophe
     source_lang: str | None = None  # default: the language in the manifest
     target_lang: str | None = None
 
@@ -29,4 +30,6 @@ class ExportConfig(TopSettings):
     def _check(self) -> Self:
         if self.bitext.rstrip("/") == self.output.rstrip("/"):
             raise PydanticCustomError("output", "the output is the bitext itself; choose another --output")
+        if self.escape_formulas and self.format != "tsv":
+            raise PydanticCustomError("escape_formulas", "--escape-formulas has no effect on this format; remove it, or use --format tsv")
         return self

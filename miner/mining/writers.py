@@ -16,6 +16,21 @@ from miner.tables import BITEXT, CANDIDATES, RESCORED_CANDIDATES
 
 COLUMNS = tuple(field.name for field in fields(Candidates) if field.name != "late")  # in the order of the schema CANDIDATES
 TSV, PARQUET = "bitext.tsv.gz", "bitext.parquet"
+CARD = "README.md"
+# `datasets.load_dataset` reads the files that the front matter of a README.md names, instead of every Parquet file of the run.
+CARD_TEXT = f"""---
+configs:
+- config_name: default
+  data_files:
+  - split: train
+    path: {PARQUET}
+---
+
+# Mined sentence pairs
+
+`{PARQUET}` and `{TSV}` hold the pairs that `miner mine` found, best first. `datasets.load_dataset` reads them from this directory. To
+publish a dataset, run `miner export`: it adds splits, language codes, and a card with the settings of the run.
+"""
 ROW_GROUP_PAIRS = 1 << 16  # pairs per row group, which are in memory at a time
 PAIR_COLUMNS = {
     "source_ids": "source_id",
@@ -62,7 +77,7 @@ def sort_best_first(table: pa.Table) -> pa.Table:
 
 
 def write_bitext(folder: str, row_groups: Iterable[pa.Table]) -> None:
-    """Write FOLDER/bitext.parquet, and FOLDER/bitext.tsv.gz with lines `margin<TAB>source<TAB>target`.
+    """Write FOLDER/bitext.parquet, and FOLDER/bitext.tsv.gz with lines `margin<TAB>source<TAB>target`; and README.md if there is none.
 
     The row groups have the schema BITEXT and at most ROW_GROUP_PAIRS rows.
     """
@@ -71,6 +86,10 @@ def write_bitext(folder: str, row_groups: Iterable[pa.Table]) -> None:
             writer.write_table(rebuild_dictionaries(table, BITEXT))
             pairs = zip(*(table[name].to_pylist() for name in ("margin", "source_text", "target_text")), strict=True)
             text.writelines(f"{margin:.8f}\t{source}\t{target}\n" for margin, source, target in pairs)
+    card = storage.join(folder, CARD)
+    if not storage.exists(card):
+        with storage.atomic(card) as handle:
+            handle.write(CARD_TEXT.encode())
 
 
 def rebuild_dictionaries(table: pa.Table, schema: pa.Schema) -> pa.Table:

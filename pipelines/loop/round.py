@@ -215,4 +215,4 @@ def _validation_tasks(folder: str) -> dict[str, RetrievalTask]:
     """Return a retrieval task for the validation pairs of each language pair."""
     validation = storage.join(folder, VALIDATION)
     files = {name.removesuffix(".tsv"): storage.join(validation, name) for name in storage.names_in(validation)}
-    return {name: RetrievalTask(source=uri, target=uri, text_column="source", target_column="target") for name, uri in files.items()}
+    return {name: RetrievalTask(source=uri, target=uri, source_column="source", target_column="target") for name, uri in files.items()}

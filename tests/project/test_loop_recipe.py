@@ -69,7 +69,7 @@ def shrink_recipe(folder: Path) -> dict[str, Any]:
     files = write_data(folder)
     values["corpora"] = {lang: [files[lang]] for lang in (ENGLISH, GERMAN)}
     values["mining"]["planted"] = str(folder / "planted" / Path(values["mining"]["planted"]).name)
-    task = {"source": files["dev"], "target": files["dev"], "text_column": "en", "target_column": "de"}
+    task = {"source": files["dev"], "target": files["dev"], "source_column": "en", "target_column": "de"}
     values["evaluation"] = {"dev": {"deu": task}, "test": {"deu": task}}
     start, rounds = values["start"]["train"], values["training"]
     start["encoder"]["model"] = str(train_multilingual_model(folder))

@@ -33,7 +33,7 @@ def test_retrieval_reads_two_columns_of_one_dataset(encoder: Encoder, tmp_path: 
         tmp_path, {**FLORES, "en.txt": FLORES["flores200_dataset/dev/eng_Latn.dev"], "fr.txt": FLORES["flores200_dataset/dev/fra_Latn.dev"]}
     )
     source = {"dataset": "flores-200", "path": str(tmp_path), "languages": ["en", "fr"], "split": "dev"}
-    task = RetrievalTask.check(source=source, text_column="en", target_column="fr")
+    task = RetrievalTask.check(source=source, source_column="en", target_column="fr")
     assert read_aligned(task) == ([english for english, _ in PAIRS], [french for _, french in PAIRS])
     plain = RetrievalTask(source=str(tmp_path / "en.txt"), target=str(tmp_path / "fr.txt"))
     assert task.evaluate(encoder).figures() == plain.evaluate(encoder).figures()
@@ -93,7 +93,7 @@ def test_alignment_and_map_read_pairs_of_one_language(encoder: Encoder, tmp_path
 def test_alignment_reads_two_columns_of_one_dataset(encoder: Encoder, tmp_path: Path) -> None:
     write_release(tmp_path, FLORES)
     source = {"dataset": "flores-200", "path": str(tmp_path), "languages": ["en", "fr"], "split": "dev"}
-    figures = AlignmentTask.check(source=source, text_column="en", target_column="fr").evaluate(encoder).figures()
+    figures = AlignmentTask.check(source=source, source_column="en", target_column="fr").evaluate(encoder).figures()
     assert (figures["n"], figures["alignment"]) == (3, pytest.approx(0, abs=1e-12))
 
 
@@ -135,7 +135,7 @@ def test_classification_reads_splits_of_a_dataset(tmp_path: Path) -> None:
 def test_a_suite_checks_datasets_before_it_encodes(toy_encoder: Path, tmp_path: Path) -> None:
     write_release(tmp_path, FLORES)
     source = {"dataset": "flores-200", "path": "flores200_dataset", "languages": ["en", "fr"], "split": "dev"}
-    task = {"task": "retrieval", "source": source, "text_column": "en", "target_column": "fr"}
+    task = {"task": "retrieval", "source": source, "source_column": "en", "target_column": "fr"}
     config = SuiteConfig.check(data=str(tmp_path), tasks=[task])
     result = suite.run({"toy": lambda: load_encoder(str(toy_encoder))}, config)
     assert result.figures()["encoders"]["toy"]["retrieval"]["accuracy"]["cosine"]["mean"] == 1
@@ -167,7 +167,7 @@ def test_commands_take_datasets_as_suites_do(toy_encoder: Path, tmp_path: Path) 
     for lang, path in (("en", english), ("fr", french)):
         (tmp_path / f"{lang}.txt").write_bytes(path.read_bytes())
     aligned = f"{{dataset: flores-200, path: {tmp_path}, languages: [en, fr], split: dev}}"
-    columns = ["--text-column", "en", "--target-column", "fr"]
+    columns = ["--source-column", "en", "--target-column", "fr"]
     for task in ("retrieval", "alignment"):
         plain = run_task(task, toy_encoder, tmp_path / "plain.json", tmp_path / "en.txt", tmp_path / "fr.txt")
         assert run_task(task, toy_encoder, tmp_path / "f.json", aligned, *columns) == plain
@@ -195,7 +195,7 @@ def test_tatoeba_reads_a_release_by_its_path(toy_encoder: Path, tmp_path: Path) 
         (("sts", "--data", "{dataset: sts17}"), "data.dataset.path: field required"),
         (("sts", "--data", "{dataset: sts71, path: x}"), "unknown dataset 'sts71'; one of "),
         (("sts", "--data", "{dataset: sts17, path: nowhere}"), "nowhere: no such file or folder"),
-        (("retrieval", "only.txt"), "give the target too, unless the source is a public dataset"),
+        (("retrieval", "only.txt"), "give the target too, or one file or public dataset with source_column and target_column"),
     ],
 )
 def test_wrong_datasets_are_one_line(toy_encoder: Path, arguments: tuple[str, ...], message: str) -> None:

@@ -32,8 +32,8 @@ TASKS: dict[str, Callable[[str], list[str]]] = {
     "pair-classification": lambda data: ["pair-classification", "--train", data, "--test", data],
     "language-probe": lambda data: ["language-probe", "--data", data],
     "map": lambda data: ["map", "--data", data],
-    "retrieval": lambda data: ["retrieval", data, data, "--text-column", "sentence1", "--target-column", "sentence2"],
-    "alignment": lambda data: ["alignment", data, data, "--text-column", "sentence1", "--target-column", "sentence2"],
+    "retrieval": lambda data: ["retrieval", data, data, "--source-column", "sentence1", "--target-column", "sentence2"],
+    "alignment": lambda data: ["alignment", data, data, "--source-column", "sentence1", "--target-column", "sentence2"],
 }
 MALFORMED = {
     "missing.tsv": None,

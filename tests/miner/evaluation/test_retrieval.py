@@ -156,16 +156,21 @@ def test_late_interaction_tells_apart_what_embeddings_do_not() -> None:
 
 def test_without_rescoring_there_is_no_late_figure(toy_encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "t.tsv").write_text("en\tfr\none\tun\ntwo\tdeux\n")
-    options = ["--text-column", "en", "--target-column", "fr", "--encoder", str(toy_encoder), "--json", str(tmp_path / "f.json")]
+    options = ["--source-column", "en", "--target-column", "fr", "--encoder", str(toy_encoder), "--json", str(tmp_path / "f.json")]
     assert run(str(tmp_path / "t.tsv"), str(tmp_path / "t.tsv"), *options, "--rescore", "none")[0] == 0
     assert set(json.loads((tmp_path / "f.json").read_text())["accuracy"]) == {"cosine", "ratio"}
 
 
 def test_both_sides_may_be_columns_of_one_table(toy_encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "t.tsv").write_text("en\tfr\none\tun\ntwo\ttrois\nthree\tdeux\n")
-    options = ["--text-column", "en", "--target-column", "fr", "--encoder", str(toy_encoder), "--json", str(tmp_path / "f.json")]
-    assert run(str(tmp_path / "t.tsv"), str(tmp_path / "t.tsv"), *options)[0] == 0
-    assert json.loads((tmp_path / "f.json").read_text())["accuracy"]["cosine"]["mean"] == pytest.approx(1 / 3)
+    options = ["--source-column", "en", "--target-column", "fr", "--encoder", str(toy_encoder), "--json", str(tmp_path / "f.json")]
+    table = str(tmp_path / "t.tsv")
+    assert run(table, table, *options)[0] == 0
+    figures = json.loads((tmp_path / "f.json").read_text())
+    assert figures["accuracy"]["cosine"]["mean"] == pytest.approx(1 / 3)
+    assert run(table, *options)[0] == 0
+    assert json.loads((tmp_path / "f.json").read_text()) == figures
+    assert "give the target too, or one file" in run(table, *options[2:])[2]
 
 
 @pytest.mark.parametrize(

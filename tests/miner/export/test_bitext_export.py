@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import bitexts
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command import error_of, miner, output_of
@@ -21,6 +22,7 @@ PAIRS = [
     (1.3, "tab\there", "ein Tab"),
     (1.25, "日本語 ≠ Chinese", "Japanisch ≠ Chinesisch"),
     (1.1, "the last one", "der letzte"),
+    (1.05, "first\nsecond\r\nthird", "erste\n\nzweite"),
 ]
 
 
@@ -38,8 +40,15 @@ def export(mined: Path, name: str, *options: object) -> Path:
 def test_moses_has_one_line_per_pair_on_both_sides(mined: Path) -> None:
     output = export(mined, "moses")
     english, german = ((output / f"train.{lang}").read_text(encoding="utf-8") for lang in ("en", "de"))
-    assert english.splitlines() == ['She said "yes" & <left>.', "one two three", "tab\there", "日本語 ≠ Chinese", "the last one"]
-    assert german.splitlines() == [target for _, _, target in PAIRS]
+    assert english.splitlines() == [
+        'She said "yes" & <left>.',
+        "one two three",
+        "tab\there",
+        "日本語 ≠ Chinese",
+        "the last one",
+        "first second third",
+    ]
+    assert german.splitlines() == [*(target for _, _, target in PAIRS[:-1]), "erste zweite"]
     assert english.count("\n") == german.count("\n") == len(PAIRS)
 
 
@@ -49,7 +58,8 @@ def test_tmx_is_read_by_translate_toolkit(mined: Path) -> None:
     with (output / "train.tmx").open("rb") as handle:
         store = tmx.tmxfile(handle, "en", "de")
     units = [(str(unit.source), str(unit.target)) for unit in store.units]
-    assert units == [(source.replace("\x0b", " "), target) for _, source, target in PAIRS]
+    assert units == [(source.replace("\x0b", " ").replace("\r", ""), target) for _, source, target in PAIRS]
+    assert [unit.getnotes() for unit in store.units] == [""] * len(PAIRS)
 
 
 def test_huggingface_is_read_by_datasets(mined: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,10 +67,10 @@ def test_huggingface_is_read_by_datasets(mined: Path, tmp_path: Path, monkeypatc
     datasets = pytest.importorskip("datasets")
     output = export(mined, "huggingface", "--dev", 1, "--test", 1)
     loaded = datasets.load_dataset(str(output), cache_dir=str(tmp_path / "cache"))
-    assert {split: len(rows) for split, rows in loaded.items()} == {"train": 3, "validation": 1, "test": 1}
+    assert {split: len(rows) for split, rows in loaded.items()} == {"train": 4, "validation": 1, "test": 1}
     rows = [row for split in loaded.values() for row in split]
     assert sorted((row["margin"], row["translation"]["en"], row["translation"]["de"]) for row in rows) == sorted(PAIRS)
-    assert sorted(row["source_line"] for row in rows) == [1, 2, 3, 4, 5]
+    assert sorted(row["source_line"] for row in rows) == [1, 2, 3, 4, 5, 6]
 
 
 def test_jsonl_and_tsv_hold_margin_and_texts(mined: Path) -> None:
@@ -73,6 +83,68 @@ def test_jsonl_and_tsv_hold_margin_and_texts(mined: Path) -> None:
     assert rows[0] == ["margin", "en", "de"]
     assert rows[3] == ["1.30000000", "tab here", "ein Tab"]
     assert len(rows) == 1 + len(PAIRS)
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ('=HYPERLINK("x")', '\'=HYPERLINK("x")'),
+        ("+1 555", "'+1 555"),
+        ("- No.", "'- No."),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("\t=1+1", "' =1+1"),
+        ("\r\n=1+1", "' =1+1"),
+        ('"=1+1"', '\'"=1+1"'),
+        ("＝1+1", "'＝1+1"),
+        ("2 + 2 = 4", "2 + 2 = 4"),
+        ("", ""),
+    ],
+)
+def test_formulas_are_escaped_on_demand(text: str, cell: str, tmp_path: Path) -> None:
+    mined = bitexts.write(tmp_path / "mined", [(-0.5, text, "x")])
+    for options, expected in (((), cell.removeprefix("'")), (("--escape-formulas",), cell)):
+        with gzip.open(export(mined, "tsv", *options) / "train.tsv.gz", "rt", encoding="utf-8", newline="\n") as handle:
+            assert handle.read() == f"margin\ten\tde\n-0.50000000\t{expected}\tx\n"
+    message = error_of("export", mined, "--output", tmp_path / "out", "--format", "moses", "--escape-formulas")
+    assert "--escape-formulas has no effect on this format" in message
+
+
+def test_a_directory_of_mine_is_read_by_datasets(mined: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    datasets = pytest.importorskip("datasets")
+    for name in ("source/sentences", "candidates"):  # other tables of a run
+        (mined / name).mkdir(parents=True)
+        pq.write_table(pa.table({"id": [1, 2]}), mined / name / "part-00000-of-00001.parquet")
+    rows = datasets.load_dataset(f"{mined}/", cache_dir=str(tmp_path / "cache"))["train"]
+    assert list(zip(rows["margin"], rows["source_text"], rows["target_text"], strict=True)) == PAIRS
+
+
+def test_a_readme_of_the_user_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "mined").mkdir()
+    (tmp_path / "mined" / "README.md").write_text("mine", encoding="utf-8")
+    bitexts.write(tmp_path / "mined", PAIRS)
+    assert (tmp_path / "mined" / "README.md").read_text(encoding="utf-8") == "mine"
+
+
+def test_pairs_that_share_a_sentence_are_exported_to_one_split(tmp_path: Path) -> None:
+    pairs = [(2 - number / 100, f"source {number // 2}", f"target {(number + 1) // 3}") for number in range(12)]
+    pairs += [(1.5 - number / 100, f"other {number}", f"andere {number}") for number in range(20)]
+    output = export(bitexts.write(tmp_path / "mined", pairs), "parquet", "--dev", 5, "--test", 5)
+    splits = [pq.read_table(output / f"{name}.parquet").to_pylist() for name in ("train", "dev", "test")]
+    assert sorted(map(len, splits)) == [5, 5, 22]
+    for column in ("source_text", "target_text"):
+        texts = [{row[column] for row in rows} for rows in splits]
+        assert not texts[0] & texts[1] | texts[0] & texts[2] | texts[1] & texts[2]
+
+
+def test_escape_sequences_are_neither_printed_nor_in_the_card(tmp_path: Path) -> None:
+    mined = bitexts.write(tmp_path / "mined", [(1.5, "\x1b]0;title\x07red \u202eevil", "x\x9b31m")])
+    output = tmp_path / "out\x1b[31m\u202e"
+    printed = output_of("export", mined, "--output", output)
+    assert "out\\x1b[31m\\u202e" in printed
+    card = (output / "README.md").read_text(encoding="utf-8")
+    assert "title" in card
+    assert not set("\x1b\x07\x9b\u202e") & set(printed + card)
 
 
 def test_parquet_keeps_every_column(mined: Path) -> None:
@@ -127,7 +199,7 @@ def test_bad_input_is_one_line_and_leaves_no_output(mined: Path, tmp_path: Path)
     assert "no such file" in error_of("export", tmp_path / "nowhere", "--output", output)
     assert "no pair passes the bounds" in error_of("export", mined, "--output", output, "--threshold", 9)
     assert "no column 'probability'" in error_of("export", mined, "--output", output, "--min-probability", 0.9)
-    assert "leave some for training" in error_of("export", mined, "--output", output, "--dev", 3, "--test", 2)
+    assert "leave some for training" in error_of("export", mined, "--output", output, "--dev", 3, "--test", 3)
     assert "unknown language code" in error_of("export", mined, "--output", output, "--source-lang", "xx-yy-zz")
     data = (mined / "bitext.parquet").read_bytes()
     (mined / "bitext.parquet").write_bytes(data[: len(data) // 2])

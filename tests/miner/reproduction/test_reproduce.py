@@ -28,7 +28,7 @@ RECIPE = {
     "objective": [{"loss": "info_nce"}],
     "training": {"steps": 12, "batch_size": 32, "lr": 2e-3},
 }
-SIDES = {"source": "test.tsv", "target": "test.tsv", "text_column": "de", "target_column": "en"}
+SIDES = {"source": "test.tsv", "target": "test.tsv", "source_column": "de", "target_column": "en"}
 SUITE = {"tasks": [{"task": "retrieval", **SIDES}, {"task": "sts", "name": "STS", "data": "sts.tsv"}]}
 ACCURACY = {"tasks": ["retrieval"], "figure": ["accuracy", "cosine", "mean"]}
 TABLES: dict[str, Any] = {
@@ -91,7 +91,7 @@ def train_and_evaluate(paper: Path, name: str, model: Path, *changes: str) -> fl
 
 def evaluate(paper: Path, encoder: Path, *options: str) -> float:
     test = paper / "data" / "test.tsv"
-    columns = ["--text-column", "de", "--target-column", "en"]
+    columns = ["--source-column", "de", "--target-column", "en"]
     output_of("eval", "retrieval", test, test, *columns, "--encoder", encoder, "--json", paper / "figures.json", *options)
     return 100 * float(json.loads((paper / "figures.json").read_text())["accuracy"]["cosine"]["mean"])
 

@@ -68,7 +68,7 @@ def train_config(*files: str, steps: int) -> dict[str, Any]:
 def loop_config(data: Path, **changes: Any) -> dict[str, Any]:
     seed = str(data / "seed.parquet")
     dev = {lang: str(data / f"dev.{lang}.tsv") for lang in LANGS[1:]}
-    tasks = {lang: {"source": uri, "target": uri, "text_column": "en", "target_column": "xx"} for lang, uri in dev.items()}
+    tasks = {lang: {"source": uri, "target": uri, "source_column": "en", "target_column": "xx"} for lang, uri in dev.items()}
     return {
         "corpora": {lang: [str(data / f"{lang}.txt")] for lang in LANGS},
         "start": {"train": train_config(seed, steps=20)},

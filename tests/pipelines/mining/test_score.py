@@ -205,7 +205,9 @@ class TestFiltering:
         assert message in command.error_of("score", *bitext, "--output", output, "--encoder", toy_encoder, *options)
         assert not output.exists()
 
-    def test_output_that_is_no_file_or_the_input_by_another_name(self, bitext: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
+    def test_output_that_is_no_file_or_the_input_by_another_name(
+        self, bitext: tuple[Path, Path], toy_encoder: Path, tmp_path: Path
+    ) -> None:
         (tmp_path / "link.txt").symlink_to(bitext[0])
         message = command.error_of("score", tmp_path / "link.txt", bitext[1], "--output", bitext[0], "--encoder", toy_encoder)
         assert "both input and output" in message
