@@ -76,20 +76,10 @@ def score(
         >>> scores = miner.score(english, german, source_lang="en", target_lang="de", threshold=1.1, filters=["recommended"])
         >>> scores.to_pandas()[["row", "margin", "source_text", "target_text"]]
     """
-    filters = options.pop("filters", ())
-    chosen = choose([filters] if isinstance(filters, str) else filters, sentence_filters=SentenceFilters, pair_filters=PairTextFilters)
-    settings = InMemoryScoring.check(**named(encoder), **options, **chosen)
-    if settings.sentence_filters.language is not None or settings.pair_filters.languages is not None:
-        language.load_identifier()
+    settings = _check_options(encoder, options)
     opener = SideOpener(encoder, settings, settings.sentence_filters.bounds())
     sides = opener.open(source, "source"), opener.open(target, "target")
-    if len(sides[0].sentence_of) != len(sides[1].sentence_of):
-        raise DataError(
-            f"{len(sides[0].sentence_of)} sources and {len(sides[1].sentence_of)} targets; row i of one must be the translation of row i"
-        )
-    check_encoders(*sides)
-    if any(side.texts is None for side in sides) and (settings.sentence_filters.bounds() or settings.pair_filters.bounds()):
-        raise ConfigError("filters read texts; give sentences or the result of `miner.embed`, or leave the filters out")
+    _check_sides(sides, settings)
     backgrounds = zip(sides, (background_source, background_target), ROLES, strict=True)
     searched = [_merge(side, None if background is None else opener.open(background, role)) for side, background, role in backgrounds]
     rescoring = choose_rescoring(sides, encoder, settings)
@@ -98,6 +88,27 @@ def score(
     neighbours = _search(sides, searched, settings, num_neighbours(rescoring, settings))
     late = None if rescoring is None else (rescoring, _late_means(sides, searched, neighbours, rescoring))
     return _select(_score(sides, neighbours, settings, late), sides, settings)
+
+
+def _check_options(encoder: str | Encoder, options: ScoringOptions) -> InMemoryScoring:
+    """Return the settings. Raises ConfigError if they are invalid, or a filter needs a package that is not installed."""
+    filters = options.pop("filters", ())
+    chosen = choose([filters] if isinstance(filters, str) else filters, sentence_filters=SentenceFilters, pair_filters=PairTextFilters)
+    settings = InMemoryScoring.check(**named(encoder), **options, **chosen)
+    if settings.sentence_filters.language is not None or settings.pair_filters.languages is not None:
+        language.load_identifier()
+    return settings
+
+
+def _check_sides(sides: tuple[OpenSide, OpenSide], settings: InMemoryScoring) -> None:
+    """Raise DataError or ConfigError if the sides are no pairs, are of two encoders, or have no texts for a filter."""
+    if len(sides[0].sentence_of) != len(sides[1].sentence_of):
+        raise DataError(
+            f"{len(sides[0].sentence_of)} sources and {len(sides[1].sentence_of)} targets; row i of one must be the translation of row i"
+        )
+    check_encoders(*sides)
+    if any(side.texts is None for side in sides) and (settings.sentence_filters.bounds() or settings.pair_filters.bounds()):
+        raise ConfigError("filters read texts; give sentences or the result of `miner.embed`, or leave the filters out")
 
 
 @dataclass(frozen=True, eq=False)
