@@ -39,8 +39,8 @@ class InMemoryScoring(SearchSettings, LineSelectionSettings):
     """The settings of `miner.score`."""
 
 
-class ScoringOptions(EncoderOptions, total=False):
-    """The options of `miner.score`."""
+class MarginOptions(EncoderOptions, total=False):
+    """The options that `miner.mine` and `miner.score` have in common."""
 
     source_lang: str
     target_lang: str
@@ -51,10 +51,15 @@ class ScoringOptions(EncoderOptions, total=False):
     rescore_candidates: int
     threshold: float | None
     filters: Sequence[str]
+
+
+class ScoringOptions(MarginOptions, total=False):
+    """The options of `miner.score`."""
+
     top: int | None
 
 
-class MiningOptions(ScoringOptions, total=False):
+class MiningOptions(MarginOptions, total=False):
     """The options of `miner.mine`."""
 
     retrieval: RetrievalName

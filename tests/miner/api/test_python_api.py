@@ -14,7 +14,7 @@ from command import miner as command
 from command import output_of
 
 import miner
-from miner.api.settings import InMemoryMining, MiningOptions, ScoringOptions, SearchSettings
+from miner.api.settings import InMemoryMining, InMemoryScoring, MiningOptions, ScoringOptions
 from miner.choices import MARGINS
 from miner.config.commands import EmbedConfig, TextSettings
 from miner.corpus import open_corpus
@@ -56,7 +56,7 @@ def test_the_functions_run_without_beam() -> None:
 
 def test_every_option_is_a_setting() -> None:
     chosen_by_filters = {"pair_filters", "sentence_filters"}
-    for options, model in ((ScoringOptions, SearchSettings), (MiningOptions, InMemoryMining)):
+    for options, model in ((ScoringOptions, InMemoryScoring), (MiningOptions, InMemoryMining)):
         names = set(model.model_fields) - {"encoder"} - chosen_by_filters
         assert options.__annotations__.keys() | options.__mro__[0].__annotations__.keys() <= names | {"filters"}
         assert set(options.__required_keys__ | options.__optional_keys__) - {"filters"} == names
