@@ -39,7 +39,7 @@ def threshold_rows(round_folder: Path, gold_folder: Path) -> Iterator[Sequence[A
     mined = []
     for folder in sorted((round_folder / "mined").iterdir()):
         sides = (open_corpus(str(round_folder / "corpora" / lang)) for lang in folder.name.split("-"))
-        gold = golds.resolve(golds.read(str(gold_folder / f"{folder.name}.tsv")), *sides)[0]
+        gold = golds.resolve_lines(golds.read_lines(str(gold_folder / f"{folder.name}.tsv")), *sides)[0]
         bitext = storage.read_table(str(folder / "bitext.parquet"))
         is_correct = np.array([pair in gold for pair in pair_ids(bitext)])
         mined.append((bitext["margin"].to_numpy(), is_correct, len(gold)))

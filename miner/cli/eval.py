@@ -40,10 +40,13 @@ for _task in TASKS.values():
 @command.command()
 @click.argument("folder", metavar="DIR")
 @click.option(
-    "--gold", metavar="FILE", help="All true pairs, as for `miner mine --gold`; or marks: a table with the columns mark, source and target."
+    "--gold",
+    multiple=True,
+    metavar="FILE",
+    help="All true pairs, as for `miner mine --gold`; or marks, tables with the columns mark, source and target: may be repeated.",
 )
 @eval_options.output
-def bitext(folder: str, gold: str | None, json_file: str | None, no_report: bool) -> None:
+def bitext(folder: str, gold: tuple[str, ...], json_file: str | None, no_report: bool) -> None:
     """Describe the pairs in a directory of `miner mine`; with gold or marks, measure precision above each threshold.
 
     \b
@@ -52,7 +55,7 @@ def bitext(folder: str, gold: str | None, json_file: str | None, no_report: bool
     """
     from miner.evaluation.bitext import evaluate
 
-    known_pairs = None if gold is None else gold_module.read(folder, gold)
+    known_pairs = gold_module.read(folder, gold)
     _write_result("bitext", evaluate(folder, known_pairs), json_file, no_report=True)
     if not no_report:
         report.write_report(folder, known_pairs, identify=True)

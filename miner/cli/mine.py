@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from pipelines.mining.mine import MineResult
 
 MAX_TEXT_CHARS = 60  # of a sentence in the summary
-EVIDENCE = {"gold": "judged pairs", "gold sample": "mined gold pairs", "planted": "planted sentences without a translation"}
+EVIDENCE = {
+    "gold": "judged pairs",
+    "gold sample": "mined gold pairs",
+    "marks": "marked pairs",
+    "planted": "planted sentences without a translation",
+}
 
 
 class NumberOrAuto(click.ParamType[Any]):
@@ -57,7 +62,13 @@ decide_options = options.group(
         type=NumberOrAuto(),
     ),
     options.setting(DecideSettings, "precision", "Precision that `auto` has to reach.", type=float),
-    options.setting(DecideSettings, "gold", "True pairs to compare with: `source line<TAB>target line`, from 1.", metavar="FILE"),
+    options.setting(
+        DecideSettings,
+        "gold",
+        "All true pairs, `source line<TAB>target line`, from 1; or marks of `miner report`, and then several files.",
+        metavar="FILE",
+        multiple=True,
+    ),
     options.setting(DecideSettings, "gold_sample", "Gold is a random part of the true pairs, not all of them.", is_flag=True),
     options.setting(
         DecideSettings,
@@ -114,9 +125,9 @@ def command(json_file: str | None, no_report: bool, from_candidates: str | None,
     console.write_figures(json_file, result.figures())
     files = result.files
     if not no_report:
-        is_complete = settings["gold"] is not None and not settings["gold_sample"]  # a sample does not show which pairs are wrong
-        gold_pairs = gold.read(from_candidates or result.output, settings["gold"]) if is_complete else None
-        files += filter(None, [report.write_report(result.output, gold_pairs)])
+        is_shown = result.shows_precision and not settings["gold_sample"]  # a sample of gold does not show which pairs are wrong
+        known_pairs = gold.read(from_candidates or result.output, settings["gold"]) if is_shown else None
+        files += filter(None, [report.write_report(result.output, known_pairs)])
     console.echo(summary(result, files))
     console.exit_if_skipped(result.set_aside)
 
@@ -148,8 +159,7 @@ def summary(result: "MineResult", files: Sequence[str]) -> str:
     if result.dropped:
         lines.append("dropped: " + ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in result.dropped.items()))
     if result.scores is not None:
-        scores = result.scores
-        lines.append(f"precision {scores.precision:.4f}, recall {scores.recall:.4f}, F1 {scores.f1:.4f}")
+        lines.append(result.scores.summary())
     if result.examples:
         lines += ["", f"{'margin':>7}  pairs from the best to the last"]
         lines += [f"{margin:7.4f}  {_cut(source)}  |  {_cut(target)}" for margin, source, target in result.examples]
@@ -173,7 +183,7 @@ def _engine_lines(engine: Mapping[str, Any]) -> list[str]:
 def _choice_line(choice: "ThresholdChoice") -> str:
     """Return the evidence for the threshold, and the expected precision and recall."""
     estimates = {"precision": choice.precision, "recall": choice.recall}
-    shares = [f"{name} {estimate.value:.4f} ({estimate.low:.4f}-{estimate.high:.4f})" for name, estimate in estimates.items()]
+    shares = [f"{name} {share.value:.4f} ({share.low:.4f}-{share.high:.4f})" for name, share in estimates.items() if share is not None]
     evidence = f"{choice.num_evidence:,} {EVIDENCE[choice.evidence]}"
     return f"threshold chosen by {evidence}: expected {', '.join(shares)}, with 95 % confidence"
 

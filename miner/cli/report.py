@@ -9,25 +9,35 @@ from miner.cli import gold as gold_module
 from miner.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from miner.evaluation.bitext_precision import GoldPairs, ReviewMarks
+    from miner.evaluation.bitext_precision import KnownPairs
 
 report_option = click.option("--no-report", is_flag=True, help="Do not write report.html.")
 
 
 @click.command()
 @click.argument("folder", metavar="DIR")
-@click.option("--gold", metavar="FILE", help="For mined pairs: all true pairs, or marks, as for `miner eval bitext`.")
-def command(folder: str, gold: str | None) -> None:
+@click.option(
+    "--gold",
+    multiple=True,
+    metavar="FILE",
+    help="For mined pairs: all true pairs, or marks; may be repeated with the marks of several rounds or people.",
+)
+@click.option("--sample", type=click.IntRange(1), help="Number of mined pairs to draw for marking; by default, 100.")
+def command(folder: str, gold: tuple[str, ...], sample: int | None) -> None:
     """Write DIR/report.html: charts of the results in DIR.
 
     DIR is a directory of `miner mine`, `miner run`, `miner train` or `miner loop`, or has figures of `miner eval`. The page opens without a
     network.
 
     \b
-    Example:
-      miner report mined --gold gold.tsv
+    Examples:
+      miner report mined --sample 200
+      miner report mined --gold marks.tsv
     """
-    uri = write_report(folder, None if gold is None else gold_module.read(folder, gold), identify=True)
+    from miner.report.build import write
+    from miner.report.marking import SAMPLE_PAIRS
+
+    uri = write(folder, gold_module.read(folder, gold), identify=True, sample_pairs=sample or SAMPLE_PAIRS)
     if uri is None:
         raise DataError(
             f"{folder}: nothing to show; name a directory of `miner mine`, `run`, `train` or `loop`, or one with figures of `miner eval`"
@@ -35,7 +45,7 @@ def command(folder: str, gold: str | None) -> None:
     console.echo(uri)
 
 
-def write_report(folder: str, known_pairs: "GoldPairs | ReviewMarks | None" = None, identify: bool = False) -> str | None:
+def write_report(folder: str, known_pairs: "KnownPairs | None" = None, identify: bool = False) -> str | None:
     """Write the report of a directory and return its path; None if there is nothing to show."""
     try:
         from miner.report.build import write

@@ -9,7 +9,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from miner.choices import EngineName, MarginName, RescoreName, RetrievalName
-from miner.config.base import Settings
+from miner.config.base import Settings, Strings
 
 
 class EncoderSettings(Settings):
@@ -206,7 +206,7 @@ class DecideSettings(MatchSettings):
 
     threshold: Threshold | Literal["auto"] | None = None  # pairs have a greater margin; None: the default of the margin
     precision: float = pydantic.Field(0.95, gt=0, lt=1)  # that threshold `auto` aims at
-    gold: str | None = None  # file of gold pairs: source line <tab> target line, from 1
+    gold: Strings = ()  # a file of gold pairs, source line <tab> target line, from 1; or tables of marks
     gold_sample: bool = False  # gold is a random sample of the true pairs
     planted: str | None = None  # file of known pairs to plant for threshold `auto`: source <tab> target
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from miner import stages, storage
 from miner.config.commands import PairFilters
 from miner.errors import ConfigError, DataError
-from miner.evaluation.bitext_precision import GoldPairs, PrecisionReport, ReviewMarks
+from miner.evaluation.bitext_precision import GoldReport, KnownPairs, ReviewReport, measure_precision
 from miner.evaluation.scores import Floats, percent
 from miner.filters import BLOCK_ROWS, hubs, language
 from miner.filters.pairs import PAIR_FILTERS, PairTexts, apply_pair_filters
@@ -81,7 +81,7 @@ class BitextResult:
 
     bitext: BitextPart
     hubs: Mapping[str, list[tuple[float, str]]] | None  # by side: (number of candidates / k, text); None without candidates
-    precision: PrecisionReport | None
+    precision: GoldReport | ReviewReport | None
 
     def figures(self) -> dict[str, Any]:
         bitext = self.bitext
@@ -118,7 +118,7 @@ def _quantiles(values: Floats) -> dict[str, float]:
 
 def evaluate(
     folder: str,
-    known_pairs: GoldPairs | ReviewMarks | None = None,
+    known_pairs: KnownPairs | None = None,
     max_language_pairs: int = MAX_LANGUAGE_PAIRS,
     batch_rows: int = BLOCK_ROWS,
 ) -> BitextResult:
@@ -134,7 +134,7 @@ def evaluate(
     if not parts:
         raise DataError(f"{folder}: no pairs; mine with a lower --threshold")
     bitext = _concatenate(parts, _language_scores(uri, parts, max_language_pairs, batch_rows))
-    precision = known_pairs.measure_precision(bitext.ids["source"], bitext.ids["target"], bitext.margins) if known_pairs else None
+    precision = measure_precision(known_pairs, (bitext.ids["source"], bitext.ids["target"]), bitext.margins) if known_pairs else None
     return BitextResult(bitext, _top_hubs(uri, bitext, hub_counts) if hub_counts else None, precision)
 
 

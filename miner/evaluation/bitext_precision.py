@@ -1,33 +1,23 @@
 """Precision of a bitext: by gold, which has all true pairs, or by marks that people gave to a sample of the pairs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from miner.errors import DataError
-from miner.evaluation.inputs import read_lines
+from miner.evaluation.marks import Agreement, ReviewMarks
 from miner.evaluation.scores import Floats, percent, table
 from miner.mining.precision_recall import Bools, Curve, curve
-from miner.mining.thresholds import wilson
-from miner.text import streams
-from miner.text.normalise import sentence_ids
+from miner.mining.review import NUM_LEVELS, LevelCounts, count_levels, find_marked, level_bounds
+from miner.mining.thresholds import PrecisionEstimate
 
 Ids = npt.NDArray[np.int64]
 
-MARGIN_LEVELS = 10  # with equally many pairs each
 MAX_TABLE_ROWS = 12  # of the curve in the terminal
-MARKS = {"right": True, "wrong": False}
-
-
-class PrecisionReport(Protocol):
-    """The precision of a bitext."""
-
-    def figures(self) -> dict[str, Any]: ...
-
-    def summary(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -40,9 +30,6 @@ class GoldPairs:
     @property
     def num_gold(self) -> int:
         return len(self.pairs) + self.missing
-
-    def measure_precision(self, source_ids: Ids, target_ids: Ids, margins: Floats) -> "GoldReport":
-        return GoldReport(curve(margins, self.is_gold(source_ids, target_ids), self.num_gold), self.num_gold)
 
     def is_gold(self, source_ids: Ids, target_ids: Ids) -> Bools:
         """Return (n,) which pairs are gold pairs."""
@@ -81,78 +68,38 @@ def _cells(point: dict[str, float]) -> list[str]:
     return [str(point["pairs"]), *(percent(point[share]) for share in ("precision", "recall", "f1"))]
 
 
-@dataclass(frozen=True)
-class ReviewMarks:
-    """Marks by people: whether a pair is right, by the ids of its texts."""
-
-    uri: str
-    right: dict[tuple[int, int], bool]
-
-    def measure_precision(self, source_ids: Ids, target_ids: Ids, margins: Floats) -> "ReviewReport":
-        """Raise DataError if no marked pair is in the bitext."""
-        marks = [self.right.get(pair) for pair in zip(source_ids.tolist(), target_ids.tolist(), strict=True)]
-        is_marked = np.array([mark is not None for mark in marks], dtype=bool)
-        if not is_marked.any():
-            raise DataError(f"{self.uri}: none of its pairs is in the bitext; give the marks of this bitext")
-        is_right = np.array([bool(mark) for mark in marks], dtype=bool)
-        order = np.argsort(-margins, kind="stable")
-        level_rows = np.array_split(order, min(MARGIN_LEVELS, len(order)))
-        levels = [ReviewLevel(margins[rows], is_marked[rows], is_right[rows]) for rows in level_rows]
-        return ReviewReport(levels, len(self.right) - int(is_marked.sum()))
-
-
-@dataclass(frozen=True, eq=False)
-class ReviewLevel:
-    """The pairs of one level of margin, best first."""
-
-    margins: Floats
-    is_marked: Bools
-    is_right: Bools
-
-    @property
-    def precision(self) -> float | None:
-        """The share of the marked pairs that are right; None without marks."""
-        num_marked = int(self.is_marked.sum())
-        return int(self.is_right.sum()) / num_marked if num_marked else None
-
-    def figures(self) -> dict[str, Any]:
-        num_marked = int(self.is_marked.sum())
-        low, high = wilson(np.array([self.precision or 0.0]), np.array([float(num_marked)]))
-        return {
-            "from": float(self.margins[-1]),
-            "to": float(self.margins[0]),
-            "pairs": len(self.margins),
-            "judged": num_marked,
-            "precision": self.precision,
-            "interval": [float(low[0]), float(high[0])],
-        }
-
-
 @dataclass(frozen=True, eq=False)
 class ReviewReport:
-    """Precision by level of margin, and of all pairs from a level upwards.
+    """Precision by level of margin, and of all pairs from a level upwards, by the marks of a sample."""
 
-    Levels are weighted by their pairs and not by their marks, so the latter is unbiased for any number of marks per level, if the marked
-    pairs of a level are a random sample.
-    """
+    margins: Floats  # of all pairs, best first
+    levels: LevelCounts  # of one list
+    num_unmatched: int  # judged pairs that are not in the bitext
+    agreements: Sequence[Agreement]
 
-    levels: Sequence[ReviewLevel]
-    num_unmatched: int  # marks of pairs that are not in the bitext
-
-    def precisions_above(self) -> list[float | None]:
-        """Return for each level the precision of all pairs from it upwards; None if one of these levels has no marks."""
-        precisions: list[float | None] = []
-        num_right, num_pairs = 0.0, 0
-        for level in self.levels:
-            num_pairs += len(level.margins)
-            num_right += np.nan if level.precision is None else level.precision * len(level.margins)
-            precisions.append(None if np.isnan(num_right) else num_right / num_pairs)
-        return precisions
+    @property
+    def num_marked(self) -> int:
+        return int(self.levels.marked.sum())
 
     def figures(self) -> dict[str, Any]:
-        precisions_above = self.precisions_above()
-        levels = [{**level.figures(), "precision_above": above} for level, above in zip(self.levels, precisions_above, strict=True)]
-        return {"marks": {"elsewhere": self.num_unmatched, "levels": levels}}
+        lowest_levels = np.tri(NUM_LEVELS)  # row i: the levels down to the i-th
+        above = LevelCounts(*(lowest_levels * counts for counts in (self.levels.pairs, self.levels.marked, self.levels.right))).pool()
+        alone = LevelCounts(*(np.diag(counts[0]) for counts in (self.levels.pairs, self.levels.marked, self.levels.right))).pool()
+        bounds = level_bounds(np.array([len(self.margins)]))[0]
+        levels = [
+            {
+                "from": float(self.margins[end - 1]),
+                "to": float(self.margins[start]),
+                "pairs": int(end - start),
+                "judged": int(self.levels.marked[0, row]),
+                **_estimate("precision", "interval", alone.estimate(row)),
+                **_estimate("precision_above", "interval_above", above.estimate(row)),
+            }
+            for row, (start, end) in enumerate(pairwise(bounds.tolist()))
+            if end > start
+        ]
+        agreement = [agreement.figures() for agreement in self.agreements]
+        return {"marks": {"elsewhere": self.num_unmatched, "levels": levels, "agreement": agreement}}
 
     def summary(self) -> str:
         levels = self.figures()["marks"]["levels"]
@@ -160,28 +107,34 @@ class ReviewReport:
             f"{level['from']:.4f} to {level['to']:.4f}": [
                 str(level["pairs"]),
                 str(level["judged"]),
-                *("" if share is None else percent(share) for share in (level["precision"], *level["interval"], level["precision_above"])),
+                *("" if share is None else percent(share) for share in _shares(level)),
             ]
             for level in levels
         }
-        return table(["pairs", "marked", "precision", "from", "to", "of all above"], rows)
+        heads = ["pairs", "marked", "precision", "from", "to", "of all above", "from", "to"]
+        return "\n".join([table(heads, rows), *(agreement.summary() for agreement in self.agreements)])
 
 
-def is_marks(uri: str) -> bool:
-    """Return whether a file is a table of marks, by its header; gold has two numbers per line instead."""
-    with streams.open_bytes(uri, streams.split_extensions(uri)[1]) as handle:
-        first_line = handle.readline(streams.MAX_LINE_BYTES).removeprefix(streams.BOM)
-    return {"mark", "source", "target"} <= set(first_line.decode(errors="replace").split())
+KnownPairs = GoldPairs | ReviewMarks
 
 
-def read_marks(uri: str) -> ReviewMarks:
-    """Read a table of mark, source and target. Rows whose mark is neither `right` nor `wrong` are ignored.
+def measure_precision(known_pairs: KnownPairs, ids: tuple[Ids, Ids], margins: Floats) -> GoldReport | ReviewReport:
+    """Measure the precision of pairs (n,), in any order. Raise DataError if none of them is marked."""
+    order = np.argsort(-margins, kind="stable")
+    source_ids, target_ids = (side[order] for side in ids)
+    if isinstance(known_pairs, GoldPairs):
+        return GoldReport(curve(margins[order], known_pairs.is_gold(source_ids, target_ids), known_pairs.num_gold), known_pairs.num_gold)
+    marked = find_marked(known_pairs.right, zip(source_ids.tolist(), target_ids.tolist(), strict=True))
+    if not len(marked.rows):
+        raise DataError(f"{known_pairs.name}: none of its pairs is in the bitext; give the marks of this bitext")
+    levels = count_levels(marked, np.array([len(margins)]))
+    return ReviewReport(margins[order], levels, len(known_pairs.right) - len(marked.rows), known_pairs.agreements())
 
-    Raise DataError if no row is marked.
-    """
-    sources, targets, marks = (read_lines(uri, column) for column in ("source", "target", "mark"))
-    pairs = zip(sentence_ids(sources).tolist(), sentence_ids(targets).tolist(), strict=True)
-    right = {pair: MARKS[mark] for pair, mark in zip(pairs, marks, strict=True) if mark in MARKS}
-    if not right:
-        raise DataError(f"{uri}: no row is marked {' or '.join(MARKS)}; mark some pairs")
-    return ReviewMarks(uri, right)
+
+def _estimate(name: str, interval: str, estimate: PrecisionEstimate | None) -> dict[str, Any]:
+    return {name: estimate and estimate.value, interval: [0.0, 1.0] if estimate is None else [estimate.low, estimate.high]}
+
+
+def _shares(level: Mapping[str, Any]) -> list[float | None]:
+    """Return the precision of a level and of all above, each with the ends of its interval."""
+    return [level["precision"], *level["interval"], level["precision_above"], *level["interval_above"]]

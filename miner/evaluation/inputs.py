@@ -10,39 +10,22 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.choices import LATE, NONE
-from miner.config.commands import TextSettings
 from miner.config.datasets import DatasetFiles
 from miner.encoders import Encoder
 from miner.encoders.base import TokenEncoder
 from miner.encoders.pair import SOURCE, TARGET, PairEncoder
 from miner.encoders.token_vectors import TokenVectors
 from miner.errors import ConfigError, DataError
+from miner.evaluation.lines import read_lines
 from miner.evaluation.task_base import AlignedTask, RescoredTask
 from miner.mining.late_scores import TokenSides
 from miner.progress import Progress, report_progress
-from miner.text.formats import read_values
-from miner.text.normalise import clean_all
-from miner.text.values import Fault
 from miner.training.columns import read_columns as read_batches
 
 CHUNK_TEXTS = 8192  # texts encoded between two updates of the progress bar
 STS_COLUMNS = ("sentence1", "sentence2", "score")
 
 logger = logging.getLogger(__name__)
-
-
-def read_lines(uri: str, text_column: str | None = None) -> list[str]:
-    """Return every line of a text file, cleaned. Empty lines are kept, so line numbers are preserved.
-
-    Raise DataError for a missing or broken file, and for the first unreadable line: dropping it would shift the others.
-    """
-    lines: list[str] = []
-    for first_line, values in read_values(uri, TextSettings(text_column=text_column), uri):
-        for offset, value in enumerate(values):
-            if isinstance(value, Fault):
-                raise DataError(f"{uri}:{first_line + offset}: {value.reason}")
-        lines += clean_all([value for value in values if isinstance(value, str)])
-    return lines
 
 
 def read_aligned(task: AlignedTask) -> tuple[list[str], list[str]]:

@@ -15,7 +15,8 @@ from miner.datasets.columns import read_dataset_columns
 from miner.datasets.file_groups import comparable
 from miner.encoders import Encoder
 from miner.errors import DataError
-from miner.evaluation.inputs import TextPart, encode_parts, read_lines
+from miner.evaluation.inputs import TextPart, encode_parts
+from miner.evaluation.lines import read_lines
 from miner.evaluation.retrieval import HEADS, Accuracy, Hits, accuracy, hits, nearest_by_cosine
 from miner.evaluation.scores import Score, mean, table
 from miner.evaluation.tasks import TatoebaTask

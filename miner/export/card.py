@@ -76,7 +76,8 @@ def _provenance(pairs: MinedPairsFile, config: ExportConfig) -> list[str]:
             f"- Sentences searched: {sentences.get('source', 0):,} {pairs.source_lang}, {sentences.get('target', 0):,} {pairs.target_lang}"
         )
     scores = [f"{name} {details[name]:.3f}" for name in ("precision", "recall", "f1") if isinstance(details.get(name), float)]
-    return [*lines, f"- Against gold pairs, before the selection of this export: {', '.join(scores)}"] if scores else lines
+    evidence = f"By {details['marked']:,} pairs that people marked" if "marked" in details else "Against gold pairs"
+    return [*lines, f"- {evidence}, before the selection of this export: {', '.join(scores)}"] if scores else lines
 
 
 def _cell(text: str) -> str:

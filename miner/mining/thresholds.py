@@ -35,12 +35,12 @@ class PrecisionEstimate:
 class ThresholdChoice:
     """A threshold with the precision and recall expected above it."""
 
-    evidence: Literal["gold", "gold sample", "planted"]
+    evidence: Literal["gold", "gold sample", "marks", "planted"]
     min_precision: float  # the requested one
     threshold: float
     precision: PrecisionEstimate
-    recall: PrecisionEstimate
-    num_evidence: int  # pairs compared with gold, gold pairs of a sample that were mined, or planted sentences without a translation
+    recall: PrecisionEstimate | None  # None by marks, which say nothing about pairs that are not mined
+    num_evidence: int  # pairs compared with gold, mined gold pairs of a sample, marked pairs, or planted sentences without a translation
 
     def figures(self) -> dict[str, Any]:
         """Return the choice as manifests and --json show it."""
@@ -49,7 +49,7 @@ class ThresholdChoice:
             "asked": self.min_precision,
             "threshold": self.threshold,
             "precision": asdict(self.precision),
-            "recall": asdict(self.recall),
+            "recall": self.recall and asdict(self.recall),
             "evidence": self.num_evidence,
         }
 
@@ -72,7 +72,7 @@ def from_gold(margins: Floats, is_gold: Bools, num_gold: int, min_precision: flo
     the sampled share of any pairs is gold; the largest share above a threshold is the estimate of the sampled share.
     NoThresholdError where no threshold reaches the precision.
     """
-    cuts = _cuts(margins)
+    cuts = find_cuts(margins)
     num_pairs = cuts.astype(float)
     num_correct = np.append(0, is_gold.cumsum())[cuts].astype(float)
     num_evidence = num_correct if sample else num_pairs
@@ -83,16 +83,15 @@ def from_gold(margins: Floats, is_gold: Bools, num_gold: int, min_precision: flo
     if sample and is_supported.any():
         sampled_share = float(shares[np.argmax(wilson(shares, num_pairs, Z_SAMPLED_SHARE)[0])])
     value, low, high = (np.minimum(1, bound / sampled_share) for bound in (shares, low, high))
-    required = int(np.ceil(Z_95**2 * min_precision / (1 - min_precision)))
     noun = "mined gold pairs" if sample else "judged pairs"
-    shortage = f"{int(num_evidence.max(initial=0))} {noun}, at least {required} are needed"
+    shortage = f"{int(num_evidence.max(initial=0))} {noun}, at least {num_required(min_precision)} are needed"
     hint = "" if sample else " (if gold is only a random part of the true pairs, add --gold-sample)"
-    row = _lowest_threshold(value, is_supported, min_precision, shortage, hint)
+    row = lowest_threshold(value, is_supported, min_precision, shortage, hint)
     recall = num_correct[row : row + 1] / num_gold
     return ThresholdChoice(
         "gold sample" if sample else "gold",
         min_precision,
-        _threshold(margins, int(cuts[row])),
+        threshold_after(margins, int(cuts[row])),
         PrecisionEstimate(float(value[row]), float(low[row]), float(high[row])),
         _recall_estimate(recall, num_gold),
         int(num_evidence[row]),
@@ -122,8 +121,8 @@ def from_planted(
     (sum 1) combine them: one half each where every pair uses one sentence of each side.
     NoThresholdError where no threshold reaches the precision.
     """
-    cuts = _cuts(margins)
-    thresholds = np.array([_threshold(margins, int(cut)) for cut in cuts])
+    cuts = find_cuts(margins)
+    thresholds = np.array([threshold_after(margins, int(cut)) for cut in cuts])
     num_pairs = cuts.astype(float)
     lone = (planted.sources, planted.targets)  # planted sentences without a translation
     free = [weight * np.maximum(size - num_pairs, 0) for weight, size in zip(weights, sizes, strict=True)]
@@ -140,7 +139,7 @@ def from_planted(
     is_supported = _precision(_num_wrong(Z_95**2 / (effective + Z_95**2), num_free), num_pairs) >= min_precision
     num_lone = sum(len(side) for side, weight in zip(lone, weights, strict=True) if weight > 0)
     shortage = f"{num_lone} planted sentences without a translation are too few for {len(margins)} pairs"
-    row = _lowest_threshold(value, is_supported, min_precision, shortage)
+    row = lowest_threshold(value, is_supported, min_precision, shortage)
     recall = _share_above(planted.whole, thresholds[row : row + 1])
     return ThresholdChoice(
         "planted",
@@ -150,6 +149,11 @@ def from_planted(
         _recall_estimate(recall, len(planted.whole)),
         num_lone,
     )
+
+
+def num_required(min_precision: float) -> int:
+    """Return the number of judged pairs, all of them correct, from which the lower end of the interval is at least `min_precision`."""
+    return int(np.ceil(Z_95**2 * min_precision / (1 - min_precision)))
 
 
 def _recall_estimate(recall: Floats, count: int) -> PrecisionEstimate:
@@ -173,17 +177,17 @@ def _share_above(margins: Floats, thresholds: Floats) -> Floats:
     return 1 - np.searchsorted(ascending, thresholds, side="right") / max(len(margins), 1)
 
 
-def _cuts(margins: Floats) -> npt.NDArray[np.intp]:
+def find_cuts(margins: Floats) -> npt.NDArray[np.intp]:
     """Return the numbers of pairs that a threshold can keep, without 0: pairs of one margin are kept together."""
     return np.flatnonzero(np.append(margins[1:] != margins[:-1], [True] * bool(len(margins)))) + 1
 
 
-def _threshold(margins: Floats, num_pairs: int) -> float:
+def threshold_after(margins: Floats, num_pairs: int) -> float:
     """Return the threshold that keeps the first pairs only: a pair is kept when its margin is larger."""
     return float(margins[num_pairs] if num_pairs < len(margins) else np.nextafter(margins[-1], -np.inf))
 
 
-def _lowest_threshold(precision: Floats, is_supported: Bools, min_precision: float, shortage: str, hint: str = "") -> int:
+def lowest_threshold(precision: Floats, is_supported: Bools, min_precision: float, shortage: str, hint: str = "") -> int:
     """Return the last row, that of the lowest threshold, with enough precision and enough evidence for it."""
     if not is_supported.any():
         raise NoThresholdError(

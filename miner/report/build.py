@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from miner import stages, storage
 from miner.errors import ConfigError, DataError, StorageError
 from miner.evaluation.bitext import STAGE
+from miner.evaluation.bitext_precision import KnownPairs
 from miner.mining.writers import PARQUET
 from miner.report import charts, pairs, rounds, runs, scores, training
-from miner.report.mined_pairs import KnownPairs, MinedBitext
+from miner.report.marking import SAMPLE_PAIRS
+from miner.report.mined_pairs import MinedBitext
 from miner.report.page import MALFORMED, Section, page
 from miner.stages import Manifest
 
@@ -24,13 +26,17 @@ class Part:
     sections: Sequence[Section]
 
 
-def write(folder: str, known_pairs: KnownPairs | None = None, identify: bool = False) -> str | None:
+def write(folder: str, known_pairs: KnownPairs | None = None, identify: bool = False, sample_pairs: int = SAMPLE_PAIRS) -> str | None:
     """Write FOLDER/report.html and return its path; None if there is nothing to show. The same folder gives the same bytes.
 
-    `known_pairs` are gold or marks of mined pairs; `identify` also identifies the languages of a sample of these.
+    `known_pairs` are gold or marks of mined pairs; `identify` also identifies the languages of a sample of these. `sample_pairs` are to
+    be marked.
     """
     with charts.style():
-        parts = [_mined(folder, known_pairs, identify), *(read_part(folder) for read_part in (_run, _loop, _training, _evaluation))]
+        parts = [
+            _mined(folder, known_pairs, identify, sample_pairs),
+            *(read_part(folder) for read_part in (_run, _loop, _training, _evaluation)),
+        ]
         shown = [part for part in parts if part is not None]
     if not shown:
         return None
@@ -41,7 +47,7 @@ def write(folder: str, known_pairs: KnownPairs | None = None, identify: bool = F
     return uri
 
 
-def _mined(folder: str, known_pairs: KnownPairs | None, identify: bool) -> Part | None:
+def _mined(folder: str, known_pairs: KnownPairs | None, identify: bool, sample_pairs: int) -> Part | None:
     if not all(storage.exists(storage.join(folder, name)) for name in (stages.MANIFEST, PARQUET)):
         if known_pairs is not None:
             raise ConfigError(f"{folder}: no mined pairs to compare with gold; leave --gold out, or name a directory of `miner mine`")
@@ -50,7 +56,7 @@ def _mined(folder: str, known_pairs: KnownPairs | None, identify: bool) -> Part 
     try:
         facts = _mining_facts(mined.manifest)
         title = f"{' – '.join(mined.languages)}: {len(mined.margins):,} pairs"
-        return Part(title, facts, pairs.sections(mined, known_pairs, identify))
+        return Part(title, facts, pairs.sections(mined, known_pairs, identify, sample_pairs))
     except MALFORMED as error:
         raise StorageError(f"{folder}: its manifest or {PARQUET} is incomplete ({error!r}); run `miner mine` again") from error
 
@@ -62,9 +68,8 @@ def _mining_facts(manifest: Manifest) -> list[str]:
     facts = [", ".join([*(f"{name} {config[name]}" for name in ("margin", "retrieval", "k") if name in config), *threshold])]
     choice = details.get("choice")
     if choice is not None:
-        shares = (
-            f"{name} {choice[name]['value']:.3f} ({choice[name]['low']:.3f}-{choice[name]['high']:.3f})" for name in ("precision", "recall")
-        )
+        estimates = {name: choice[name] for name in ("precision", "recall") if choice[name] is not None}
+        shares = (f"{name} {share['value']:.3f} ({share['low']:.3f}-{share['high']:.3f})" for name, share in estimates.items())
         facts.append(f"threshold chosen by {choice['by']}: expected {', '.join(shares)}, with 95 % confidence")
     dropped = details.get("dropped")
     if dropped:

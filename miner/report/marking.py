@@ -1,21 +1,66 @@
-"""The form in which people mark a sample of pairs as right or wrong. It saves the table that `miner eval bitext --gold` reads."""
+"""The form in which people mark a sample of pairs as right or wrong. It saves the table that `--gold` reads."""
 
+from itertools import pairwise
 from xml.etree.ElementTree import Element
 
 import numpy as np
 
 from miner import storage
-from miner.report.mined_pairs import SAMPLE_PER_LEVEL, MinedBitext, sample
+from miner.evaluation.marks import ReviewMarks
+from miner.mining.precision_recall import Bools
+from miner.mining.review import NUM_LEVELS, LevelCounts, count_levels, find_marked, level_bounds, plan_sample
+from miner.report.mined_pairs import MinedBitext, Rows
 from miner.report.page import Section, element, text
 
 SEED = 0
-CHOICES = ("right", "wrong", "")  # values of a mark; the last one is "unsure"
+SAMPLE_PAIRS = 100
+KEYS = {"1": "right", "2": "wrong", "3": "unsure"}  # key -> mark, as in report.js
 
 
-def section(mined: MinedBitext) -> Section:
-    levels = sample(len(mined.margins), SEED)
-    rows = np.concatenate(levels)
-    pairs = list(zip(mined.margins[rows].tolist(), *mined.texts(rows), strict=True))
+def section(mined: MinedBitext, marks: ReviewMarks | None, size: int) -> Section:
+    """Return the form for `size` pairs, which `marks`, if there are any, plan."""
+    num_pairs = len(mined.margins)
+    right, reviewed = (marks.right, dict.fromkeys(marks.reviewed, 1.0)) if marks else ({}, {})
+    ids = [side.tolist() for side in mined.ids()] if marks else [[], []]
+    levels = count_levels(find_marked(right, zip(*ids, strict=True)), np.array([num_pairs]))
+    is_reviewed = np.isin(np.arange(num_pairs), find_marked(reviewed, zip(*ids, strict=True)).rows)
+    rows = draw_sample(levels, is_reviewed, size, SEED)
+    if not len(rows):
+        return Section("Right or wrong?", "All pairs are marked.", [])
+    order = np.argsort(rows)
+    texts: list[tuple[str, str]] = [("", "")] * len(rows)
+    for position, pair in zip(order.tolist(), zip(*mined.texts(rows[order]), strict=True), strict=True):
+        texts[position] = pair
+    pairs = [(margin, *pair) for margin, pair in zip(mined.margins[rows].tolist(), texts, strict=True)]
+    return Section("Right or wrong?", _note(len(rows), marks), [_form(pairs)])
+
+
+def draw_sample(levels: LevelCounts, is_reviewed: Bools, size: int, seed: int) -> Rows:
+    """Return the rows, in random order, of at most `size` pairs that are not reviewed (n,), as `plan_sample` distributes them.
+
+    Rows of a level are drawn from one permutation, so a larger sample contains a smaller one.
+    """
+    rng = np.random.default_rng(seed)
+    bounds = level_bounds(np.array([len(is_reviewed)]))[0].tolist()
+    shuffled = [rng.permutation(np.arange(start, end)) for start, end in pairwise(bounds)]
+    free = [rows[~is_reviewed[rows]] for rows in shuffled]
+    plan = plan_sample(levels, np.array([len(rows) for rows in free]), size)
+    return rng.permutation(np.concatenate([rows[:count] for rows, count in zip(free, plan.tolist(), strict=True)]))
+
+
+def _note(num_drawn: int, marks: ReviewMarks | None) -> str:
+    design = f"drawn at random from {NUM_LEVELS} equally large levels of margin"
+    if marks:
+        design = f"not marked yet, most of them from the levels of margin whose precision is least certain by {marks.name}"
+    keys = ", ".join(f"{key} {mark}" for key, mark in KEYS.items())
+    return (
+        f"{num_drawn} pairs, {design}, in random order. Mark the pairs that you understand, with the mouse or the keys {keys}; "
+        "the margin shows when a pair is marked. Marks are stored in this browser until you download them. "
+        "miner report DIR --gold marks.tsv shows the precision by level and draws the next sample."
+    )
+
+
+def _form(pairs: list[tuple[float, str, str]]) -> Element:
     footer = element(
         "div",
         element("output"),
@@ -23,17 +68,13 @@ def section(mined: MinedBitext) -> Section:
         element("button", "Clear all", id="clear", type="button"),
         class_="marking",
     )
-    form = element("form", *(_pair(number, *pair) for number, pair in enumerate(pairs)), footer, id="marks", data_key=storage.key(pairs))
-    note = (
-        f"{len(rows)} pairs: up to {SAMPLE_PER_LEVEL}, drawn at random, from each of {len(levels)} equally large levels of margin. "
-        "Mark the pairs that you understand; miner eval bitext DIR --gold marks.tsv reports the precision above every level. "
-        "Marks are stored in this browser until you download them."
-    )
-    return Section("Right or wrong?", note, [form])
+    return element("form", *(_pair(number, *pair) for number, pair in enumerate(pairs)), footer, id="marks", data_key=storage.key(pairs))
 
 
 def _pair(number: int, margin: float, source: str, target: str) -> Element:
     buttons = [
-        element("label", element("input", type="radio", name=f"pair-{number}", value=mark), f" {mark or 'unsure'}") for mark in CHOICES
+        element("label", element("input", type="radio", name=f"pair-{number}", value=mark), element("kbd", key), f" {mark}")
+        for key, mark in KEYS.items()
     ]
-    return element("div", text(source), text(target), element("fieldset", element("legend", f"{margin:.4f}"), *buttons), class_="pair")
+    fields = element("fieldset", element("legend", f"{margin:.4f}"), *buttons)
+    return element("div", text(source), text(target), fields, class_="pair", tabindex="-1")

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from miner import stages, storage
 from miner.evaluation.bitext import CANDIDATES, SIDES, num_neighbours
-from miner.evaluation.bitext_precision import MARGIN_LEVELS, GoldPairs, ReviewMarks
 from miner.filters import hubs
 from miner.mining import candidates as scoring
 from miner.mining.writers import PARQUET, candidates_from_arrow
@@ -23,12 +22,9 @@ Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
 
-SAMPLE_PER_LEVEL = 10  # pairs to mark per level of margin
 MAX_SAMPLE_PAIRS = 1000  # pairs whose lengths and languages are shown
 BIN_WIDTH = 0.002  # of a histogram of margins
 MAX_HUB_CANDIDATES = 1 << 22  # with more candidates, hubs are counted for a random sample of the sentences
-
-KnownPairs = GoldPairs | ReviewMarks
 
 
 @dataclass(frozen=True)
@@ -145,10 +141,3 @@ class MinedBitext:
             samples = [ids[ids % step == 0] for ids in (column.to_numpy() for column in columns)]  # ids are hashes: a random sample
             by_side[side] = hubs.count_occurrences(np.concatenate([np.zeros(0, np.int64), *samples]))
         return NeighbourCounts(by_side, num_neighbours(manifest), 1 / step)
-
-
-def sample(num_pairs: int, seed: int) -> list[Rows]:
-    """Draw SAMPLE_PER_LEVEL rows, ascending, from each level of margin as `miner eval bitext` cuts them."""
-    rng = np.random.default_rng(seed)
-    levels = np.array_split(np.arange(num_pairs), min(MARGIN_LEVELS, num_pairs)) if num_pairs else []
-    return [np.sort(rng.choice(level, min(SAMPLE_PER_LEVEL, len(level)), replace=False)) for level in levels]

@@ -8,11 +8,12 @@ import numpy as np
 
 from miner.errors import ConfigError
 from miner.evaluation.bitext import SIDES
-from miner.evaluation.bitext_precision import GoldPairs, ReviewMarks, ReviewReport
+from miner.evaluation.bitext_precision import GoldPairs, GoldReport, KnownPairs, ReviewReport, measure_precision
+from miner.evaluation.marks import Agreement, ReviewMarks
 from miner.filters import language
-from miner.mining.precision_recall import Bools, Curve, curve
+from miner.mining.precision_recall import Bools
 from miner.report import charts, marking, thresholds
-from miner.report.mined_pairs import BIN_WIDTH, MAX_SAMPLE_PAIRS, Floats, Histogram, KnownPairs, MinedBitext, NeighbourCounts, Rows
+from miner.report.mined_pairs import BIN_WIDTH, MAX_SAMPLE_PAIRS, Floats, Histogram, MinedBitext, NeighbourCounts, Rows
 from miner.report.page import Section, table, text
 
 MAX_CHART_BINS = 60
@@ -22,7 +23,7 @@ MAX_LANGUAGES = 5  # of each side
 MIN_LANGUAGE_PERCENT = 1
 
 
-def sections(mined: MinedBitext, known_pairs: KnownPairs | None, identify: bool) -> list[Section]:
+def sections(mined: MinedBitext, known_pairs: KnownPairs | None, identify: bool, sample_pairs: int) -> list[Section]:
     """Return all sections. `identify` includes the languages of a sample, whose identifier takes a second to load."""
     is_right = known_pairs.is_gold(*mined.ids()) if isinstance(known_pairs, GoldPairs) else None
     margins = _margins(mined, is_right)
@@ -32,13 +33,10 @@ def sections(mined: MinedBitext, known_pairs: KnownPairs | None, identify: bool)
     )
     if not len(mined.margins):
         return [margins, *hubs]
-    precision = []
-    if isinstance(known_pairs, GoldPairs) and is_right is not None:
-        precision = [_gold_section(curve(mined.margins, is_right, known_pairs.num_gold), known_pairs.num_gold)]
-    elif isinstance(known_pairs, ReviewMarks):
-        precision = [_marks_section(known_pairs.measure_precision(*mined.ids(), mined.margins))]
+    precision = [_precision(measure_precision(known_pairs, mined.ids(), mined.margins))] if known_pairs is not None else []
     languages = _languages(mined) if identify else []
-    return [margins, *precision, _yield(mined.margins), _lengths(mined, is_right), *hubs, *languages, marking.section(mined)]
+    form = marking.section(mined, known_pairs if isinstance(known_pairs, ReviewMarks) else None, sample_pairs)
+    return [margins, *precision, _yield(mined.margins), _lengths(mined, is_right), *hubs, *languages, form]
 
 
 def _margins(mined: MinedBitext, is_right: Bools | None) -> Section:
@@ -83,14 +81,19 @@ def _fill_bins(ax: charts.Axes, margins: Floats, is_right: Bools | None, edges: 
     return {"right": "one", "wrong": "two"}
 
 
-def _gold_section(curve: Curve, num_gold: int) -> Section:
+def _precision(report: GoldReport | ReviewReport) -> Section:
+    return _marks_section(report) if isinstance(report, ReviewReport) else _gold_section(report)
+
+
+def _gold_section(report: GoldReport) -> Section:
+    curve = report.curve
     rows = _spaced_rows(len(curve.pairs), MAX_LINE_POINTS)
     shares = {"precision": curve.precision[rows], "recall": curve.recall[rows], "f1": curve.f1[rows]}
     best, caption = curve.best(), "No pair is correct."
     if best is not None:
         caption = f"The best F1 is {curve.f1[best]:.4f}, above {curve.thresholds[best]:.4f} (dashed)."
     marked = None if best is None else float(curve.thresholds[best])
-    note = f"Against {num_gold:,} gold pairs, from the threshold of mining upwards."
+    note = f"Against {report.num_gold:,} gold pairs, from the threshold of mining upwards."
     return Section("Precision and recall", note, [thresholds.chart("gold", curve.thresholds[rows], shares, marked, caption)])
 
 
@@ -103,15 +106,36 @@ def _marks_section(report: ReviewReport) -> Section:
             ax.plot([middle] * 2, level["interval"], color=charts.colour("one"), linewidth=1.5)
             ax.plot([level["from"], level["to"]], [level["precision"]] * 2, color=charts.colour("one"))
     ax.set_ylim(0, 1.02)
-    num_marks = sum(level["judged"] for level in levels)
-    note = f"From {num_marks:,} marks. Horizontal lines span the margins of a level, vertical ones the 95 % confidence interval."
-    rows = [
-        [f"{level['from']:.4f} to {level['to']:.4f}", f"{level['pairs']:,}", str(level["judged"])]
-        + ["" if share is None else f"{share:.3f}" for share in (level["precision"], level["precision_above"])]
+    note = f"From {report.num_marked:,} marked pairs. Horizontal lines span the margins of a level, vertical ones its 95 % interval."
+    rows: list[list[str | Element]] = [
+        [
+            f"{level['from']:.4f} to {level['to']:.4f}",
+            f"{level['pairs']:,}",
+            str(level["judged"]),
+            *(_interval(level[f"precision{part}"], level[f"interval{part}"]) for part in ("", "_above")),
+        ]
         for level in levels
     ]
     figure = charts.figure("marks", ax, "The share of marked pairs that are right, by level of margin.")
-    return Section("Marks", note, [figure, table(["margins", "pairs", "marked", "right", "right of all above"], rows)])
+    body = [figure, table(["margins", "pairs", "marked", "right", "right of all above"], rows)]
+    return Section("Marks", note, [*body, *([_agreement_table(report.agreements)] if report.agreements else [])])
+
+
+def _interval(share: float | None, interval: tuple[float, float]) -> str:
+    return "" if share is None else f"{share:.3f} ({interval[0]:.3f}-{interval[1]:.3f})"
+
+
+def _agreement_table(agreements: Sequence[Agreement]) -> Element:
+    rows: list[list[str | Element]] = [
+        [
+            *agreement.uris,
+            f"{agreement.num_pairs:,}",
+            f"{agreement.num_equal:,}",
+            "" if agreement.kappa is None else f"{agreement.kappa:.3f}",
+        ]
+        for agreement in agreements
+    ]
+    return table(["marks", "and", "pairs in both", "equal marks", "Cohen's kappa"], rows)
 
 
 def _yield(margins: Floats) -> Section:

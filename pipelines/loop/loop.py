@@ -109,10 +109,9 @@ def check(config: LoopConfig) -> EvaluationIndex:
 
 def _check_language_pair(config: LoopConfig, langs: LanguagePair) -> None:
     """Check threshold, planted pairs and gold pairs of a language pair."""
-    gold, planted = (rounds.fill_languages(name, langs) for name in (config.mining.gold, config.mining.planted))
-    auto_threshold.check(config.mining.part(DecideSettings).model_copy(update={"gold": gold, "planted": planted}))
-    if gold is not None:
-        golds.read(gold)
+    settings = rounds.fill_evidence(config.mining.part(DecideSettings), langs)
+    auto_threshold.check(settings)
+    if isinstance(golds.read(settings.gold, settings.gold_sample), golds.GoldFile):
         for lang in langs:
             if len(readers.expand(config.corpora[lang])) > 1:
                 raise ConfigError(

@@ -135,17 +135,15 @@ def _encoder_settings(config: LoopConfig, paths: RoundPaths, encoder: str) -> En
 def _mine(config: LoopConfig, langs: LanguagePair, corpora: Mapping[str, str], paths: RoundPaths, options: Sequence[str]) -> MinedFolder:
     """Mine above the threshold, or above the floor if there may be too few pairs; the selection then takes the best."""
     output = storage.join(paths.folder, MINED, pair_name(langs))
-    settings = {name: value for part in (EngineSettings, RescoreSettings, DecideSettings) for name, value in config.mining.part(part)}
-    settings |= {name: fill_languages(settings[name], langs) for name in ("gold", "planted")}
+    settings = {name: value for part in (EngineSettings, RescoreSettings) for name, value in config.mining.part(part)}
+    settings |= dict(fill_evidence(config.mining.part(DecideSettings), langs))
     settings |= dict(_encoder_settings(config, paths, paths.mining_encoder))  # encodes planted pairs
     mine_config = MineConfig(source=corpora[langs[0]], target=corpora[langs[1]], output=output, k=config.mining.k, **settings)
     num_pairs, threshold = _mine_above_threshold(mine_config, options)
     has_too_few = num_pairs < MINED_PER_REQUESTED * config.selection.min_count
     if np.isposinf(threshold) or (has_too_few and threshold > config.selection.floor):
         mine.run(mine_config.model_copy(update={"threshold": config.selection.floor, "planted": None}), options, warns=False)
-    gold = None
-    if mine_config.gold is not None:
-        gold = golds.resolve(golds.read(mine_config.gold), *(open_corpus(corpora[lang]) for lang in langs))[0]
+    gold = golds.resolve(golds.read(mine_config.gold), *(open_corpus(corpora[lang]) for lang in langs))
     return MinedFolder(output, threshold, gold)
 
 
@@ -159,9 +157,14 @@ def _mine_above_threshold(config: MineConfig, options: Sequence[str]) -> tuple[i
     return result.pairs, -np.inf if result.threshold is None else result.threshold
 
 
-def fill_languages(name: str | None, langs: LanguagePair) -> str | None:
-    """Replace `{source}` and `{target}` in a file name by the codes of a language pair."""
-    return name and name.replace("{source}", langs[0]).replace("{target}", langs[1])
+def fill_evidence(settings: DecideSettings, langs: LanguagePair) -> DecideSettings:
+    """Replace `{source}` and `{target}` in the files of gold, marks and planted pairs by the codes of a language pair."""
+
+    def fill(name: str) -> str:
+        return name.replace("{source}", langs[0]).replace("{target}", langs[1])
+
+    planted = None if settings.planted is None else fill(settings.planted)
+    return settings.model_copy(update={"gold": tuple(map(fill, settings.gold)), "planted": planted})
 
 
 def resolve_training_config(config: TrainConfig, paths: RoundPaths) -> TrainConfig:

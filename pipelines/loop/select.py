@@ -14,12 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from miner import records, storage
+from miner.evaluation.marks import ReviewMarks
 from miner.loop.groups import CONTRADICTED, Ints, draw_validation, link_pairs, share_sentence
 from miner.loop.progress import jaccard
 from miner.loop.selection import Bools, MinedPairs, select_pairs, template_keys
 from miner.loop.settings import LoopConfig
 from miner.mining import matching, writers
-from miner.mining.gold import Pairs
+from miner.mining.gold import ResolvedGold
 from miner.text.decontaminate import EXACT, NEAR, NONE, EvaluationIndex
 from pipelines.mining import candidates
 
@@ -36,7 +37,7 @@ class MinedFolder:
 
     folder: str  # output of `miner mine`
     threshold: float
-    gold: Pairs | None  # gold pairs, if there are any
+    gold: ResolvedGold | ReviewMarks | None
 
 
 @dataclass(frozen=True)
@@ -114,8 +115,10 @@ def _select_language_pair(config: LoopConfig, langs: LanguagePair, mined: MinedF
     }
     selected = bitext.take(pa.array(selection.rows))
     if mined.gold is not None:
-        num_correct = sum(pair in mined.gold for pair in pair_ids(selected))
-        figures |= {"precision": num_correct / max(1, len(selected)), "recall": num_correct / len(mined.gold)}
+        scorer = mined.gold.scorer()
+        scorer.add(pair_ids(selected))
+        scores = scorer.scores().figures()
+        figures |= {name: scores[name] for name in ("precision", "recall") if name in scores}
     return SelectedPairs(langs, selected, selection.strengths, figures)
 
 

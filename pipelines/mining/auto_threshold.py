@@ -1,4 +1,4 @@
-"""`--threshold auto`: choose the threshold by gold pairs or by planted pairs."""
+"""`--threshold auto`: choose the threshold by gold pairs, by marks of a sample, or by planted pairs."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,9 @@ import numpy as np
 from miner.choices import RETRIEVALS
 from miner.config.commands import DecideSettings
 from miner.corpus import Corpus
-from miner.errors import ConfigError
-from miner.mining import thresholds
+from miner.errors import ConfigError, DataError
+from miner.evaluation.marks import ReviewMarks
+from miner.mining import review, thresholds
 from miner.mining.candidates import ScoredPairs
 from miner.mining.gold import ResolvedGold, is_gold
 from miner.mining.thresholds import ThresholdChoice
@@ -23,11 +24,11 @@ def check(settings: DecideSettings) -> None:
     DataError for a file of planted pairs without a pair.
     """
     is_auto = settings.threshold == "auto"
-    if is_auto and settings.gold is None and settings.planted is None:
+    if is_auto and not settings.gold and settings.planted is None:
         raise ConfigError("--threshold auto needs pairs to choose by: give --gold FILE, or --planted FILE")
     if settings.planted is not None and not is_auto:
         raise ConfigError("--planted is only for --threshold auto; give both, or remove it")
-    if settings.gold_sample and settings.gold is None:
+    if settings.gold_sample and not settings.gold:
         raise ConfigError("--gold-sample describes --gold; give both, or remove it")
     if settings.planted is not None and RETRIEVALS[settings.retrieval].planted_weights is None:
         usable = [name for name, retrieval in RETRIEVALS.items() if retrieval.planted_weights is not None]
@@ -41,7 +42,7 @@ class ThresholdChooser:
     """Chooses the threshold of a run. `prepare` makes it before the search, so that bad evidence fails early."""
 
     config: PlantConfig
-    gold: ResolvedGold | None
+    gold: ResolvedGold | ReviewMarks | None
     planted: PlantedPairs | None
 
     def choose(self, selection: PairSelection, neighbours: str) -> ThresholdChoice | None:
@@ -55,6 +56,8 @@ class ThresholdChooser:
             return self._choose_by_planted(self.planted, selection, neighbours)
         assert self.gold is not None, "`check` comes first"
         pairs = _all_pairs(selection)
+        if isinstance(self.gold, ReviewMarks):
+            return _choose_by_marks(self.gold, pairs, self.config.precision)
         num_gold = len(self.gold.pairs) + self.gold.num_missing
         return thresholds.from_gold(
             pairs.margins, is_gold(pairs, self.gold.pairs), num_gold, self.config.precision, self.config.gold_sample
@@ -70,12 +73,19 @@ class ThresholdChooser:
         return thresholds.from_planted(pairs.margins, margins, sizes, weights, self.config.precision)
 
 
-def prepare(config: PlantConfig, source: Corpus, target: Corpus, gold: ResolvedGold | None) -> ThresholdChooser:
+def prepare(config: PlantConfig, source: Corpus, target: Corpus, gold: ResolvedGold | ReviewMarks | None) -> ThresholdChooser:
     """Read the planted pairs, if any, and check that they can be embedded as the corpora were."""
     if config.planted is None:
         return ThresholdChooser(config, gold, None)
     inputs.check_encoder(source, config)
     return ThresholdChooser(config, gold, planted_pairs.read(config.planted, source, target))
+
+
+def _choose_by_marks(marks: ReviewMarks, pairs: ScoredPairs, min_precision: float) -> ThresholdChoice:
+    marked = review.find_marked(marks.right, zip(pairs.source_ids.tolist(), pairs.target_ids.tolist(), strict=True))
+    if not len(marked.rows):
+        raise DataError(f"{marks.name}: none of its pairs is mined here; give marks of these corpora")
+    return review.from_marks(pairs.margins, marked, min_precision)
 
 
 def _all_pairs(selection: PairSelection) -> ScoredPairs:

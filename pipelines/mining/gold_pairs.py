@@ -1,5 +1,6 @@
-"""Gold pairs: line numbers of the input -> sentence ids."""
+"""The evidence of `--gold`: gold pairs by line numbers of the input, which become sentence ids, or marks."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +9,7 @@ from miner import corpus, stages, storage
 from miner.config.commands import TextSettings
 from miner.corpus import Corpus
 from miner.errors import ConfigError, DataError
+from miner.evaluation.marks import ReviewMarks, is_marks, read_marks
 from miner.mining.gold import ResolvedGold
 from miner.stages import Manifest
 from miner.text import readers, streams
@@ -24,7 +26,23 @@ class GoldFile:
     lines: tuple[tuple[int, int], ...]
 
 
-def read(uri: str) -> GoldFile:
+def read(uris: Sequence[str], is_sample: bool = False) -> GoldFile | ReviewMarks | None:
+    """Read a file of gold or tables of marks; None without a file.
+
+    Raise ConfigError for several files of gold, and for marks that are said to be a sample of gold. DataError for other content.
+    """
+    marks = [uri for uri in uris if is_marks(uri)]
+    others = [uri for uri in uris if uri not in marks]
+    if len(uris) > 1 and others:
+        raise ConfigError(f"{others[0]}: --gold takes one file of line pairs, or any number of tables of marks (mark, source, target)")
+    if marks and is_sample:
+        raise ConfigError("--gold-sample describes gold pairs, and marks are a sample of the mined pairs anyway; remove it")
+    if marks:
+        return read_marks(marks)
+    return read_lines(others[0]) if others else None
+
+
+def read_lines(uri: str) -> GoldFile:
     """Read a file of `source line<TAB>target line`, from 1. DataError for another format, and for a file without a pair."""
     with streams.open_bytes(uri, streams.split_extensions(uri)[1]) as handle:
         data = handle.read()
@@ -41,7 +59,12 @@ def read(uri: str) -> GoldFile:
     return GoldFile(uri, tuple(dict.fromkeys(pairs)))
 
 
-def resolve(gold: GoldFile, source: Corpus, target: Corpus) -> ResolvedGold:
+def resolve(gold: GoldFile | ReviewMarks | None, source: Corpus, target: Corpus) -> ResolvedGold | ReviewMarks | None:
+    """Return what `read` returned, with gold pairs as sentence ids; marks have ids already."""
+    return resolve_lines(gold, source, target) if isinstance(gold, GoldFile) else gold
+
+
+def resolve_lines(gold: GoldFile, source: Corpus, target: Corpus) -> ResolvedGold:
     """Return the gold pairs as sentence ids; a pair with a line that was dropped counts as missing.
 
     Lines that repeat a sentence have its id, so their pairs are one. DataError for a line after the end.

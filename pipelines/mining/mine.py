@@ -5,15 +5,17 @@ Finished stages are kept, so a run with another margin, retrieval, threshold or 
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from miner import stages, storage
 from miner.config.commands import EncoderSettings, EngineSettings, FromCandidatesConfig, MineConfig
 from miner.encoders import default_threshold
 from miner.encoders.transformer_parts import choose_device
+from miner.evaluation.marks import ReviewMarks
 from miner.mining import writers
 from miner.mining.gold import GoldScores
+from miner.mining.review import MarkScores
 from miner.mining.thresholds import ThresholdChoice
 from pipelines.beam.runner import claim_output
 from pipelines.mining import auto_threshold, candidates, filter_pairs, gold_pairs, rescore, select_pairs
@@ -41,7 +43,7 @@ class MineResult:
     choice: ThresholdChoice | None  # of the threshold, with `auto`
     dropped: Mapping[str, int]  # reason of a filter -> candidates above the threshold
     seconds: Mapping[str, float]  # by stage
-    scores: GoldScores | None  # with gold
+    scores: GoldScores | MarkScores | None  # with gold or marks
     engine: Mapping[str, Any]  # of the search, with the reason for it
     set_aside: Mapping[str, str]  # skipped file or shard of a side -> reason
     delta: BitextDelta | None  # if the corpora changed since the previous run
@@ -51,13 +53,18 @@ class MineResult:
     def files(self) -> list[str]:
         return [storage.join(self.output, name) for name in (writers.TSV, writers.PARQUET, stages.MANIFEST)]
 
+    @property
+    def shows_precision(self) -> bool:
+        """Whether gold, or at least one mark, scored the pairs."""
+        return self.scores is not None and getattr(self.scores, "num_marked", 1) > 0
+
     def figures(self) -> dict[str, Any]:
         """Return the result for --json."""
         names = ("sentences", "unique", "pairs", "threshold", "dropped", "engine", "seconds", "set_aside")
         figures = {name: getattr(self, name) for name in names}
         choice = {"choice": self.choice.figures()} if self.choice else {}
         delta = {"delta": self.delta.figures()} if self.delta else {}
-        return {**figures, **choice, **delta, **(asdict(self.scores) if self.scores else {})}
+        return {**figures, **choice, **delta, **(self.scores.figures() if self.scores else {})}
 
 
 def run(config: MineConfig, options: Sequence[str] = (), limits: MiningLimits = DEFAULT_LIMITS, warns: bool = True) -> MineResult:
@@ -70,7 +77,7 @@ def run(config: MineConfig, options: Sequence[str] = (), limits: MiningLimits = 
     choose_device(config.device)
     with claim_output(config.output):
         sides = open_sides(config, options)
-        gold = gold_pairs.resolve(gold_file, sides.source, sides.target) if gold_file else None
+        gold = gold_pairs.resolve(gold_file, sides.source, sides.target)
         chooser = auto_threshold.prepare(config, sides.source, sides.target, gold)
         start = time.perf_counter()
         search_result = _search(config, sides, options, limits)
@@ -90,16 +97,16 @@ def run_from_candidates(config: FromCandidatesConfig, options: Sequence[str] = (
     search_result = candidates.open_search_result(config.candidates)
     with claim_output(config.output):
         _warn(config, search_result)
-        gold = gold_pairs.resolve(gold_file, search_result.source, search_result.target) if gold_file else None
+        gold = gold_pairs.resolve(gold_file, search_result.source, search_result.target)
         chooser = auto_threshold.prepare(config, search_result.source, search_result.target, gold)
         return _select(PairSelection(search_result, config, config.output, options, limits), chooser, config.candidates, {})
 
 
-def _check(config: PlantConfig) -> GoldFile | None:
-    """Read the gold. Raises MinerError for invalid settings or gold, and for an output folder of another stage."""
+def _check(config: PlantConfig) -> GoldFile | ReviewMarks | None:
+    """Read gold or marks. Raises MinerError for invalid settings or gold, and for an output folder of another stage."""
     auto_threshold.check(config)
     filter_pairs.check(config)
-    gold_file = gold_pairs.read(config.gold) if config.gold is not None else None
+    gold_file = gold_pairs.read(config.gold, config.gold_sample)
     if storage.exists(storage.join(config.output, stages.MANIFEST)):
         stages.read_manifest(config.output, STAGE)
     return gold_file

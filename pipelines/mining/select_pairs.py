@@ -4,7 +4,7 @@ The filters and the matching work by ranges of sentences, sorting by ranges of m
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,10 @@ import pyarrow as pa
 from miner import stages, storage
 from miner.config.commands import DecideSettings
 from miner.encoders import default_threshold
+from miner.evaluation.marks import ReviewMarks
 from miner.mining import writers
-from miner.mining.gold import GoldScores, Pairs, ResolvedGold, gold_scores
+from miner.mining.gold import GoldScorer, GoldScores, ResolvedGold
+from miner.mining.review import MarkScorer, MarkScores
 from miner.mining.thresholds import ThresholdChoice
 from miner.stages import Manifest, Shard
 from miner.tables import DROPPED_PAIRS
@@ -97,15 +99,15 @@ class WrittenBitext:
     threshold: float | None
     choice: ThresholdChoice | None  # of the threshold, with `auto`
     dropped: Mapping[str, int]  # reason -> candidates
-    scores: GoldScores | None  # with gold
+    scores: GoldScores | MarkScores | None  # with gold or marks
     examples: Sequence[tuple[float, str, str]]  # margin, source, target: from the best pair to the last
     delta: BitextDelta | None  # if the corpora changed since the previous run
 
 
-def write(selection: PairSelection, gold: ResolvedGold | None, choice: ThresholdChoice | None = None) -> WrittenBitext:
+def write(selection: PairSelection, gold: ResolvedGold | ReviewMarks | None, choice: ThresholdChoice | None = None) -> WrittenBitext:
     """Select the pairs, and write the bitext and, last, the manifest. These contain no times and no paths, so a rerun is identical.
 
-    The pairs are scored by `gold`. `choice` is the threshold if it was chosen automatically.
+    The pairs are scored by `gold`, if there is any. `choice` is the threshold if it was chosen automatically.
     """
     output, settings = selection.output, selection.settings
     threshold = selection.threshold(choice)
@@ -119,7 +121,7 @@ def write(selection: PairSelection, gold: ResolvedGold | None, choice: Threshold
     manifest_uri = storage.join(output, stages.MANIFEST)
     previous_checksum = deltas.bitext_checksum(stages.read_manifest(output)) if storage.exists(manifest_uri) else None
     storage.remove(manifest_uri)  # the files that it lists are overwritten from here on
-    reader = _BitextReader(matches.rows, gold.pairs if gold else frozenset())
+    reader = _BitextReader(matches.rows, gold.scorer() if gold else None)
     writers.write_bitext(output, reader.read(sorted_pairs))
     _write_dropped(dropped, settings, output)
     written = WrittenBitext(
@@ -127,7 +129,7 @@ def write(selection: PairSelection, gold: ResolvedGold | None, choice: Threshold
         threshold=threshold,
         choice=choice,
         dropped=filtered.dropped if filtered else {},
-        scores=gold_scores(reader.num_gold, matches.rows, gold) if gold else None,
+        scores=reader.scorer.scores() if reader.scorer else None,
         examples=reader.examples,
         delta=deltas.write(before, output, delta_stage, selection.options, selection.limits) if before else None,
     )
@@ -164,7 +166,7 @@ def _manifest(selection: PairSelection, written: WrittenBitext) -> Manifest:
         "languages": {"source": search_result.source.lang, "target": search_result.target.lang},
         "fingerprint": search_result.source.fingerprint,
         **({"choice": written.choice.figures()} if written.choice else {}),
-        **(asdict(written.scores) if written.scores else {}),
+        **(written.scores.figures() if written.scores else {}),
     }
     return Manifest(STAGE, selection.config(written.threshold), selection.corpus_keys, files, details)
 
@@ -180,11 +182,10 @@ def num_unique(search_result: SearchResult) -> dict[str, int]:
 
 
 class _BitextReader:
-    """Reads sorted pairs once; on the way it takes examples, evenly spread from the best pair to the last, and counts gold pairs."""
+    """Reads sorted pairs once; on the way it takes examples, evenly spread from the best pair to the last, and scores the pairs."""
 
-    def __init__(self, num_pairs: int, gold: Pairs) -> None:
-        self.gold = gold
-        self.num_gold = 0
+    def __init__(self, num_pairs: int, scorer: GoldScorer | MarkScorer | None) -> None:
+        self.scorer = scorer
         self.examples: list[tuple[float, str, str]] = []
         self._rows = np.unique(np.linspace(0, num_pairs - 1, NUM_EXAMPLES).round().astype(int)) if num_pairs else np.zeros(0, int)
 
@@ -194,8 +195,7 @@ class _BitextReader:
             rows = self._rows[slice(*np.searchsorted(self._rows, [start, start + len(table)]))] - start
             examples = table.select(["margin", "source_text", "target_text"]).take(pa.array(rows))
             self.examples += [tuple(row.values()) for row in examples.to_pylist()]
-            if self.gold:
-                ids = zip(*(table[name].to_pylist() for name in sort_pairs.IDS), strict=True)
-                self.num_gold += sum(pair in self.gold for pair in ids)
+            if self.scorer is not None:
+                self.scorer.add(zip(*(table[name].to_pylist() for name in sort_pairs.IDS), strict=True))
             start += len(table)
             yield table

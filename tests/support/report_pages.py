@@ -9,7 +9,7 @@ from typing import Any
 import bitexts
 
 from miner import storage
-from miner.evaluation.bitext_precision import GoldPairs
+from miner.evaluation.bitext_precision import KnownPairs
 from miner.report import build
 from miner.text.normalise import clean
 
@@ -53,8 +53,8 @@ class Page(HTMLParser):
             self.texts[element][-1] += data
 
 
-def write_report(folder: Path, known_pairs: GoldPairs | None = None) -> Path:
-    uri = build.write(str(folder), known_pairs)
+def write_report(folder: Path, known_pairs: KnownPairs | None = None, **options: int) -> Path:
+    uri = build.write(str(folder), known_pairs, **options)
     assert uri == f"{folder}/report.html"
     return Path(uri)
 

@@ -1,8 +1,9 @@
-// Marks of pairs: stored in the browser, and downloaded as the table that `miner eval bitext --gold` reads.
+// Marks of pairs, by mouse or keys: stored in the browser, and downloaded as the table that `--gold` reads.
 "use strict";
 (() => {
   const form = document.querySelector("#marks");
   if (!form) return;
+  const marksByKey = { 1: "right", 2: "wrong", 3: "unsure" };
   const pairs = [...form.querySelectorAll(".pair")];
   const storageKey = "miner marks " + form.dataset.key;
 
@@ -26,7 +27,7 @@
     try {
       const marks = JSON.parse(localStorage.getItem(storageKey) ?? "[]");
       pairs.forEach((pair, row) => {
-        for (const input of pair.querySelectorAll("input")) input.checked = input.value === marks[row] && input.value !== "";
+        for (const input of pair.querySelectorAll("input")) input.checked = input.value === marks[row];
       });
     } catch {
       // As above.
@@ -53,6 +54,23 @@
     showCount();
   }
 
+  // Without a focused pair, a key only moves to the next pair: nobody marks a pair out of sight.
+  function markByKey(event) {
+    const mark = marksByKey[event.key];
+    if (!mark || event.ctrlKey || event.altKey || event.metaKey) return;
+    event.preventDefault();
+    const row = pairs.indexOf(document.activeElement.closest(".pair"));
+    if (row >= 0) {
+      pairs[row].querySelector(`input[value=${mark}]`).checked = true;
+      store();
+      showCount();
+    }
+    const next = [...pairs.slice(row + 1), ...pairs.slice(0, row + 1)].find((pair) => !pair.querySelector("input:checked"));
+    next?.focus({ preventScroll: true });
+    next?.scrollIntoView({ block: "center" });
+  }
+
+  document.addEventListener("keydown", markByKey);
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("change", () => (store(), showCount()));
   form.querySelector("#download").addEventListener("click", download);

@@ -10,7 +10,8 @@ from command import miner
 
 from miner import storage
 from miner.evaluation import bitext
-from miner.evaluation.bitext_precision import GoldPairs, read_marks
+from miner.evaluation.bitext_precision import GoldPairs
+from miner.evaluation.marks import read_marks
 from miner.mining.thresholds import wilson
 from miner.mining.writers import PARQUET
 from miner.text.normalise import sentence_ids
@@ -105,6 +106,25 @@ def test_levels_are_weighted_by_their_pairs(tmp_path: Path) -> None:
     low, high = wilson(np.array([2 / 3]), np.array([3.0]))
     assert levels[0]["interval"] == pytest.approx([low[0], high[0]])
     assert (levels[0]["from"], levels[0]["to"]) == pytest.approx((1.97, 2.0))
+    assert levels[0]["interval_above"] == pytest.approx(levels[0]["interval"])
+    assert levels[1]["interval_above"][1] < 1
+
+
+def test_marks_of_several_people_are_compared_and_averaged(tmp_path: Path) -> None:
+    """One of two people marks the first ten pairs right, the other one four of them wrong; by chance they agree on 0.6."""
+    pairs = [(2 - number / 100, f"source {number}", f"target {number}") for number in range(20)]
+    folder = bitexts.write(tmp_path / "mined", pairs)
+    for name, marks in (("one", ["right"] * 9 + ["wrong"] + ["right"] * 10), ("two", ["right"] * 6 + ["wrong"] * 4 + ["unsure"])):
+        rows = (f"{mark}\t{source}\t{target}\n" for mark, (_, source, target) in zip(marks, pairs, strict=False))
+        (tmp_path / f"{name}.tsv").write_text("mark\tsource\ttarget\n" + "".join(rows))
+    files = [str(tmp_path / f"{name}.tsv") for name in ("one", "two")]
+    status, output, _ = run(folder, "--gold", files[0], "--gold", files[1], "--json", tmp_path / "f.json")
+    assert status == 0
+    marks = json.loads((tmp_path / "f.json").read_text())["marks"]
+    kappa = (0.7 - (0.9 * 0.6 + 0.1 * 0.4)) / (1 - (0.9 * 0.6 + 0.1 * 0.4))
+    assert marks["agreement"] == [{"files": files, "pairs": 10, "equal": 7, "kappa": pytest.approx(kappa)}]
+    assert f"7 of 10 marks equal, Cohen's kappa {kappa:.3f}" in output
+    assert [level["precision"] for level in marks["levels"][:6]] == [1, 1, 1, 0.5, 0.25, 1]
 
 
 ENGLISH = ["one two", "three four", "five", "one two", "seven eight", "nine"]
@@ -157,6 +177,7 @@ def test_unusable_directories_and_gold_are_errors(mined: Path, tmp_path: Path) -
         ([mined / "out", "--gold", tmp_path / "none.tsv"], "no row is marked right or wrong"),
         ([mined / "out", "--gold", tmp_path / "odd.tsv"], "odd.tsv:1: not `source line<TAB>target line`"),
         ([bitexts.write(tmp_path / "decided", PAIRS), "--gold", mined / "en"], "en:1: not `source line"),
+        ([mined / "out", "--gold", tmp_path / "other.tsv", "--gold", mined / "en"], "en: --gold takes one file of line pairs"),
     ):
         status, output, errors = run(*arguments, "--json", tmp_path / "f.json")
         assert (status, output, errors.count("\n")) == (1, "", 1)
@@ -166,4 +187,4 @@ def test_unusable_directories_and_gold_are_errors(mined: Path, tmp_path: Path) -
 
 def test_marks_may_have_columns_in_any_order_and_are_cleaned(tmp_path: Path) -> None:
     (tmp_path / "m.tsv").write_text("source\ttarget\tmark\n a  b\tc\twrong\n")
-    assert read_marks(str(tmp_path / "m.tsv")).right == {tuple(sentence_ids(["a b", "c"]).tolist()): False}
+    assert read_marks([str(tmp_path / "m.tsv")]).right == {tuple(sentence_ids(["a b", "c"]).tolist()): False}

@@ -12,7 +12,7 @@ from miner.choices import RETRIEVALS
 from miner.errors import ConfigError
 from miner.mining import matching
 from miner.mining.candidates import ScoredPairs, concat
-from miner.mining.gold import ResolvedGold, gold_scores, is_gold
+from miner.mining.gold import ResolvedGold, is_gold
 from miner.mining.matching import match, rank
 
 Edge = tuple[int, int]
@@ -154,10 +154,14 @@ def test_unknown_retrieval_names_the_choices() -> None:
 def test_scores_count_correct_pairs_and_missing_gold() -> None:
     pairs = as_candidates({(1, 7): (1.0, "both"), (2, 8): (1.0, "both"), (3, 9): (1.0, "both")})
     gold = ResolvedGold(frozenset({(1, 7), (2, 8), (4, 4)}), num_missing=1)
-    scores = gold_scores(int(is_gold(pairs, gold.pairs).sum()), len(pairs), gold)
+    assert is_gold(pairs, gold.pairs).tolist() == [True, True, False]
+    scorer = gold.scorer()
+    scorer.add([(1, 7), (2, 8)])
+    scorer.add([(3, 9)])
+    scores = scorer.scores()
     assert (scores.precision, scores.recall, scores.f1) == (2 / 3, 2 / 4, 4 / 7)
 
 
 def test_scores_of_no_pairs_are_zero() -> None:
-    scores = gold_scores(0, 0, ResolvedGold(frozenset({(1, 7)})))
+    scores = ResolvedGold(frozenset({(1, 7)})).scorer().scores()
     assert (scores.precision, scores.recall, scores.f1) == (0.0, 0.0, 0.0)

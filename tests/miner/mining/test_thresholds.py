@@ -12,6 +12,7 @@ from command import miner
 
 from miner.errors import DataError
 from miner.mining.thresholds import PlantedMargins, from_gold, from_planted, wilson
+from miner.text.normalise import clean
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -174,13 +175,62 @@ def test_planted_pairs_choose_and_are_not_in_the_bitext(mined: Path, tmp_path: P
     assert again["choice"] == choice
 
 
+@pytest.fixture(scope="module")
+def marks(mined: Path) -> Path:
+    """Mark every third of the mined pairs by gold, and some other pair."""
+    gold = [[int(number) - 1 for number in line.split("\t")] for line in (mined / "gold.tsv").read_text().splitlines()]
+    texts = [(mined / f"{name}.txt").read_text().splitlines() for name in ("en", "de")]
+    right = {(clean(texts[0][one]), clean(texts[1][other])) for one, other in gold}
+    lines = gzip.decompress((mined / "out" / "bitext.tsv.gz").read_bytes()).decode().splitlines()
+    pairs = [tuple(line.split("\t")[1:]) for line in lines][::3]
+    rows = [f"{'right' if pair in right else 'wrong'}\t{pair[0]}\t{pair[1]}\n" for pair in pairs]
+    (mined / "marks.tsv").write_text("mark\tsource\ttarget\n" + "".join(rows))
+    (mined / "other-marks.tsv").write_text("mark\tsource\ttarget\nright\ta\tb\n")
+    return mined / "marks.tsv"
+
+
+def test_marks_choose_a_threshold_and_score_the_bitext(mined: Path, marks: Path, tmp_path: Path) -> None:
+    figures = select(mined, tmp_path / "auto", "--precision", "0.9", "--gold", marks)
+    choice = figures["choice"]
+    assert (choice["by"], choice["recall"]) == ("marks", None)
+    assert figures["precision"] == choice["precision"]["value"]
+    assert figures["interval"] == [choice["precision"]["low"], choice["precision"]["high"]]
+    assert figures["marked"] == choice["evidence"] == len(marks.read_text().splitlines()) - 1  # no pair below was marked
+    options = ("--threshold", repr(figures["threshold"]), "--gold", mined / "gold.tsv", "--json", tmp_path / "gold.json")
+    assert miner("mine", "--from-candidates", mined / "out", *options, "--output", tmp_path / "gold").exit_code == 0
+    by_gold = json.loads((tmp_path / "gold.json").read_text())
+    assert choice["precision"]["low"] <= by_gold["precision"] <= choice["precision"]["high"]
+    result = miner(
+        "mine", "--from-candidates", mined / "out", "--gold", marks, "--threshold", "1.3", "--output", tmp_path / "given", report=True
+    )
+    assert "by " in result.stdout
+    assert " marked pairs, with 95 % confidence" in result.stdout
+    assert ">Marks<" in (tmp_path / "given" / "report.html").read_text()
+    result = miner(
+        "mine", "--from-candidates", mined / "out", "--gold", marks, "--threshold", "9", "--output", tmp_path / "none", report=True
+    )
+    assert result.exit_code == 0
+    assert "precision unknown by 0 marked pairs" in result.stdout
+
+
 class TestErrors:
+    @pytest.mark.usefixtures("marks")
     @pytest.mark.parametrize(
         ("options", "message"),
         [
             (("--threshold", "auto"), "give --gold FILE, or --planted FILE"),
             (("--planted", "planted.tsv"), "--planted is only for --threshold auto"),
             (("--gold-sample",), "--gold-sample describes --gold"),
+            (
+                ("--gold-sample", "--gold", "marks.tsv"),
+                "--gold-sample describes gold pairs, and marks are a sample of the mined pairs anyway",
+            ),
+            (
+                ("--gold", "marks.tsv", "--gold", "gold.tsv"),
+                "gold.tsv: --gold takes one file of line pairs, or any number of tables of marks",
+            ),
+            (("--threshold", "auto", "--gold", "other-marks.tsv"), "other-marks.tsv: none of its pairs is mined here"),
+            (("--threshold", "auto", "--gold", "marks.tsv", "--precision", "0.999"), "of a simple random sample, at least 3838 are needed"),
             (("--threshold", "auto", "--planted", "planted.tsv", "--retrieval", "all"), "cannot estimate the precision of --retrieval all"),
             (("--threshold", "auto", "--planted", "missing.tsv"), "missing.tsv: no such file"),
             (("--threshold", "auto", "--planted", "known.tsv"), "known.tsv: 0 pairs whose sentences are in neither corpus"),

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,10 @@ from report_pages import HOSTILE_TEXTS, Page, write_figures, write_hostile_mined
 from miner import stages, storage
 from miner.choices import MARGINS
 from miner.evaluation.bitext_precision import GoldPairs
-from miner.report.mined_pairs import BIN_WIDTH, Histogram, MinedBitext, sample
+from miner.evaluation.marks import read_marks
+from miner.mining.review import count_levels, find_marked
+from miner.report.marking import draw_sample
+from miner.report.mined_pairs import BIN_WIDTH, Histogram, MinedBitext
 from miner.text.normalise import clean, sentence_ids
 
 
@@ -88,14 +92,45 @@ def test_histogram_counts_every_margin_once() -> None:
     assert histogram.rebin(edges).counts.sum() == 5000
 
 
-def test_sample_has_equally_many_pairs_of_each_level() -> None:
-    levels = sample(1003, seed=0)
-    assert [len(level) for level in levels] == [10] * 10
-    assert all(np.all(np.diff(level) > 0) for level in levels)
-    starts = [0, 101, 202, 303, 403, 503, 603, 703, 803, 903, 1003]
-    assert all(start <= level[0] and level[-1] < end for level, start, end in zip(levels, starts, starts[1:], strict=False))
-    assert [level.tolist() for level in sample(3, seed=0)] == [[0], [1], [2]]
-    assert sample(0, seed=0) == []
+def draw(num_pairs: int, size: int, reviewed: Sequence[int] = (), right: Sequence[int] = ()) -> list[int]:
+    """Draw a sample where all reviewed rows are marked; those in `right` are right."""
+    marked = find_marked({(row, row): float(row in right) for row in reviewed}, ((row, row) for row in range(num_pairs)))
+    is_reviewed = np.isin(np.arange(num_pairs), reviewed)
+    return draw_sample(count_levels(marked, np.array([num_pairs])), is_reviewed, size, seed=0).tolist()
+
+
+def test_first_sample_has_equally_many_pairs_of_each_level_in_random_order() -> None:
+    rows = draw(1003, 100)
+    starts = [0, 100, 200, 300, 401, 501, 601, 702, 802, 902, 1003]
+    assert np.histogram(rows, starts)[0].tolist() == [10] * 10
+    assert len(set(rows)) == 100
+    assert abs(np.corrcoef(np.arange(100), rows)[0, 1]) < 0.3
+    assert set(rows) < set(draw(1003, 200))
+    assert sorted(draw(3, 100)) == [0, 1, 2]
+
+
+def test_next_sample_is_drawn_where_marks_disagree_and_repeats_no_pair() -> None:
+    first = draw(1000, 100)
+    second = draw(1000, 100, reviewed=first, right=[row for row in first if row < 800 or row % 2])
+    assert not set(first) & set(second)
+    by_level = np.histogram(second, np.arange(0, 1001, 100))[0]
+    assert by_level[8:].min() > 3 * by_level[:8].max()
+    assert draw(50, 100, reviewed=range(50)) == []
+
+
+def test_form_has_as_many_pairs_as_asked_and_none_that_is_marked(tmp_path: Path) -> None:
+    folder = write_mined(tmp_path / "mined", [(2 - row / 100, f"source {row}", f"target {row}") for row in range(50)])
+    (tmp_path / "marks.tsv").write_text(
+        "mark\tsource\ttarget\n" + "".join(f"right\tsource {row}\ttarget {row}\n" for row in range(0, 50, 2))
+    )
+    marks = read_marks([str(tmp_path / "marks.tsv")])
+    texts = Page(write_report(folder, marks, sample_pairs=20)).texts["bdi.text"]
+    numbers = [int(text.split()[1]) for text in texts[-40::2]]
+    assert len(set(numbers)) == 20
+    assert all(number % 2 for number in numbers)
+    assert [text.replace("source", "target") for text in texts[-40::2]] == texts[-39::2]
+    output_of("report", folder, "--gold", tmp_path / "marks.tsv", "--sample", "3")
+    assert len(Page(folder / "report.html").texts["div.pair"]) == 3
 
 
 @pytest.fixture(scope="module")
