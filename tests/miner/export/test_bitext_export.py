@@ -181,6 +181,15 @@ def test_card_states_languages_settings_and_splits(mined: Path) -> None:
     assert "\\<left\\>" in card  # texts are no markup
 
 
+def test_card_of_marked_pairs_names_the_evidence(mined: Path) -> None:
+    manifest = json.loads((mined / "manifest.json").read_text())
+    manifest["details"] |= {"precision": 0.95, "interval": [0.9, 0.98], "marked": 1200}
+    (mined / "manifest.json").write_text(json.dumps(manifest))
+    assert "By 1,200 pairs that people marked, before the selection of this export: precision 0.950" in (
+        export(mined, "huggingface") / "README.md"
+    ).read_text(encoding="utf-8")
+
+
 def test_rerun_replaces_the_files_of_the_export_before(mined: Path) -> None:
     output = mined.parent / "out"
     output_of("export", mined, "--output", output, "--format", "moses", "--test", 1)

@@ -220,3 +220,10 @@ def test_run_writes_a_report_for_every_pair(toy_mined: Path, toy_encoder: Path, 
     result = miner("run", tmp_path / "run.yaml", report=True)
     assert result.exit_code == 0, result.output
     assert "Hubs" in Page(tmp_path / "out" / "pairs" / "en-fr" / "report.html").texts["h2"]
+    overview = Page(tmp_path / "out" / "report.html")
+    assert overview.texts["h2"] == ["Pairs", "Corpora"]
+    assert ("a", "href", "pairs/en-fr/report.html") in overview.attributes
+    assert {"en-fr", "en", "fr"} <= set(overview.texts["td"])
+    before = (tmp_path / "out" / "report.html").read_bytes()
+    output_of("report", tmp_path / "out")
+    assert (tmp_path / "out" / "report.html").read_bytes() == before

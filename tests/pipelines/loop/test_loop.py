@@ -212,6 +212,23 @@ def test_too_few_pairs_end_the_loop(data: Path, toy_encoder: Path, tmp_path: Pat
     assert (tmp_path / "out" / "best" / "encoder" / "miner.json").exists()
 
 
+def test_marks_measure_the_selected_pairs(data: Path, finished_loop: Path, tmp_path: Path) -> None:
+    """One of two people finds all translations right, the other one none; a loop that needs more pairs ends before it trains."""
+    rows = numbers(CORPUS_ROWS + SEED_ROWS + DEV_ROWS, seed=1, digits=6)[:CORPUS_ROWS]
+    for mark in ("right", "wrong"):
+        lines = [[mark, *(sentence(lang, digits) for lang in LANGS[:2])] for digits in rows]
+        write_tsv(tmp_path / f"{mark}.{LANGS[0]}-{LANGS[1]}.tsv", ["mark", "source", "target"], lines)
+    marks = [str(tmp_path / f"{mark}.{{source}}-{{target}}.tsv") for mark in ("right", "wrong")]
+    start = {"encoder": str(finished_loop / "seed" / "encoder")}
+    values = loop_config(data, mining={"threshold": 1.0, "gold": marks, "pair_filters": {}}, start=start, pairs=ONE_PAIR)
+    values["stop"]["least_pairs"] = 10**6
+    result = run_loop(write_config(tmp_path, values), tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    selection = storage.read_json(str(tmp_path / "out" / "round-00" / "selection.json"))["pairs"]["-".join(LANGS[:2])]
+    assert selection["precision"] == pytest.approx(0.5)
+    assert "recall" not in selection
+
+
 @pytest.fixture(scope="session")
 def one_round(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, bytes]:
     """A config of one round, and the weights of an uninterrupted run."""
