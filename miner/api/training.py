@@ -12,6 +12,7 @@ import pyarrow as pa
 from miner import encoders
 from miner.api.results import TableResult
 from miner.config.base import load_yaml
+from miner.config.recipes import config_path
 from miner.encoders import Encoder
 from miner.training import run
 from miner.training.config import TrainConfig
@@ -49,7 +50,7 @@ def train(
     """Train an encoder, as `miner train` does, and write it to OUTPUT/encoder.
 
     Args:
-        config: Path of a YAML file, or the same settings as a mapping or a TrainConfig.
+        config: Path of a YAML file, the name of a recipe, or the same settings as a mapping or a TrainConfig.
         output: Folder of the run.
         resume: Continue the run in the folder from its last checkpoint.
         changes: Settings to change, as of `--set`: `training.lr=1e-5`. Only for a path.
@@ -61,7 +62,7 @@ def train(
         >>> encoder = trained.load()
     """
     if isinstance(config, str | os.PathLike):
-        config = load_yaml(TrainConfig, os.fspath(config), changes)
+        config = load_yaml(TrainConfig, config_path(os.fspath(config)), changes)
     elif not isinstance(config, TrainConfig):
         config = TrainConfig.check(**config)
     return TrainedEncoder(os.fspath(output), run.train(config, os.fspath(output), resume))

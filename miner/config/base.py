@@ -102,9 +102,10 @@ def load_values(path: str, changes: Sequence[str] = ()) -> dict[str, Any]:
         raise ConfigError(f"{path}: nested too deeply") from error
     if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
         raise ConfigError(f"{path}: expected a mapping of settings, each with a name, at the top")
+    values = _plain(values)  # a copy, so that a change of an anchor leaves its aliases as they are
     for change in changes:
         _apply_change(values, change)
-    return values
+    return dict(values)
 
 
 def _read_text(path: str) -> str:

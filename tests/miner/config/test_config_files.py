@@ -142,6 +142,12 @@ def test_the_schema_of_runs_accepts_what_the_command_accepts() -> None:
                 RunConfig.check(**values)
 
 
+def test_a_change_of_an_anchor_leaves_its_aliases_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("first: &part {steps: 1, rows: [1, 2]}\nsecond: *part\n")
+    values = load_values(str(tmp_path / "config.yaml"), ["first.steps=5", "second.rows.0=7"])
+    assert values == {"first": {"steps": 5, "rows": [1, 2]}, "second": {"steps": 1, "rows": [7, 2]}}
+
+
 def test_configs_are_printed_with_all_defaults(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(EXAMPLE_RUN))
     printed = yaml.safe_load(output_of("run", tmp_path / "run.yaml", "--print-config", "--set", "k=8"))
