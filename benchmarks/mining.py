@@ -25,7 +25,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from miner.choices import MARGINS
 from miner.config.commands import FromCandidatesConfig, MineConfig, PairFilters, SentenceFilters
 from miner.text.normalise import clean_all
 from pipelines.mining import mine
@@ -229,7 +228,7 @@ def mean(tables: list[dict[str, list[float]]]) -> dict[str, list[float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder with train/ and eval/")
-    parser.add_argument("--threshold", type=float, default=MARGINS["ratio"].default_threshold, help="of the ratio margin")
+    parser.add_argument("--threshold", type=float, default=1.17, help="of the ratio margin")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""The default threshold of each margin: F1 of mining at many thresholds, on text that is in no training and in no evaluation set.
+"""The thresholds that an encoder recommends: F1 of mining at many thresholds, on text that is in no training and in no evaluation set.
 
 python benchmarks/threshold.py --data DATA [--encoder builtin]
 
@@ -10,6 +10,7 @@ on other data.
 
 import argparse
 import gzip
+import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -110,15 +111,18 @@ def main() -> None:
     arguments = parser.parse_args()
     encoder = load_encoder(arguments.encoder)
     by_language = {language: curves(encoder, pairs_of(arguments.data, language)) for language in LANGUAGES}
+    thresholds: dict[str, dict[str, float]] = {margin: {} for margin in MARGINS}
     for key in next(iter(by_language.values())):
         table, grid = np.array([by_scoring[key] for by_scoring in by_language.values()]), GRIDS[key[1]]
         means = table.mean(axis=0)
         best = int(means.argmax())
+        thresholds[key[1]]["rescored" if key[0] == "late" else "embedding"] = round(float(grid[best]), 4)
         print(f"\n{', '.join(key)}: F1 {means[best]:.3f} above {grid[best]:g}, on average over {len(table)} languages")
         print("  threshold " + " ".join(f"{threshold:5.3f}" for threshold in grid[max(0, best - 5) : best + 6]))
         print("  F1        " + " ".join(f"{value:5.3f}" for value in means[max(0, best - 5) : best + 6]))
         best_by_language = [f"{language} {grid[row.argmax()]:.3g}" for language, row in zip(by_language, table, strict=True)]
         print(f"  best for each: {', '.join(best_by_language)}")
+    print(f"\nfor mining.json in the encoder's folder:\n{json.dumps({'thresholds': thresholds}, indent=2)}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ The functions take numbers or NumPy arrays. This module imports nothing heavy, b
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 Operands = Callable[[Any, Any], Any]
@@ -18,17 +18,35 @@ class Margin:
     """
 
     score: Operands  # (similarity, mean) -> margin
-    default_threshold: float
-    late_threshold: float  # of the blended margin, if candidates are rescored
 
 
-# The thresholds are chosen for the built-in encoder by benchmarks/threshold.py. Encoders whose similarities are close together
-# need lower ones: CRISS uses a ratio of 1.06 (Tran et al. 2020, section 4). `miner.encoders.default_threshold` warns.
 MARGINS = {
-    "ratio": Margin(lambda similarity, mean: similarity / mean, 1.17, 1.15),
-    "distance": Margin(lambda similarity, mean: similarity - mean, 0.065, 0.055),
-    "absolute": Margin(lambda similarity, mean: similarity, 0.48, 0.42),  # noqa: ARG005  # all margins have one signature
+    "ratio": Margin(lambda similarity, mean: similarity / mean),
+    "distance": Margin(lambda similarity, mean: similarity - mean),
+    "absolute": Margin(lambda similarity, mean: similarity),  # noqa: ARG005  # all margins have one signature
 }
+# The threshold where an encoder recommends none and there are too few pairs to calibrate one: that of CRISS, a transformer (Tran et al.
+# 2020, section 4). With other margins it is the margin of a pair of this ratio.
+FALLBACK_RATIO = 1.06
+
+Origin = Literal["recommended", "calibrated", "fallback"]
+RECOMMENDED: Origin = "recommended"
+CALIBRATED: Origin = "calibrated"
+FALLBACK: Origin = "fallback"
+
+
+@dataclass(frozen=True)
+class DefaultThreshold:
+    """A threshold that nobody gave, and where it comes from."""
+
+    value: float
+    by: Origin  # by the encoder; by leaving partners out; FALLBACK_RATIO
+    precision: float | None = None  # that is estimated above it, if calibrated
+    num_pairs: int | None = None  # above it whose partners were left out, if calibrated
+
+    def figures(self) -> dict[str, Any]:
+        """Return the threshold as manifests and --json show it."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -38,7 +56,7 @@ class Retrieval:
     summary: str  # for --help
     select: Operands  # (best of its source, best of its target) -> selected
     one_to_one: bool = False  # match the selected candidates greedily
-    uses_default_threshold: bool = True  # without a threshold, that of the margin; otherwise none
+    uses_default_threshold: bool = True  # where none is given, a default; otherwise none
     filter_source_best: bool = True  # the pair filters drop the best candidates of a source until one passes
     filter_target_best: bool = True  # the same for a target
     filter_all: bool = False  # the pair filters score every candidate

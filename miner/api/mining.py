@@ -1,5 +1,6 @@
 """`miner.mine`: the stages of `miner mine` on sentences or vectors in memory."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Unpack
@@ -13,19 +14,23 @@ from miner.api.rescoring import InMemoryRescoring, choose_rescoring, num_neighbo
 from miner.api.results import TableResult
 from miner.api.settings import InMemoryMining, MiningOptions
 from miner.api.sides import OpenSide, Side, SideOpener, check_encoders
+from miner.choices import DefaultThreshold
 from miner.config.commands import PairFilters, SentenceFilters
 from miner.config.filters import choose
-from miner.encoders import Encoder, default_threshold
+from miner.encoders import Encoder, mining_profile
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError
 from miner.filters import hubs, language
 from miner.filters.candidates import PairFilter, no_dropped
+from miner.mining import leave_out
 from miner.mining.candidates import Candidates, ScoredPairs, join_neighbours, score
 from miner.mining.late_scores import TokenSides, rescore
 from miner.mining.matching import match, rank
 from miner.mining.writers import pairs_from_arrow, pairs_to_arrow, sort_best_first
 from miner.search import exact
 from miner.tables import together
+
+logger = logging.getLogger(__name__)
 
 SIDES = ("source", "target")
 COLUMNS = ("source_id", "target_id", "margin", "similarity", "source_row", "target_row", "source_text", "target_text")
@@ -42,6 +47,7 @@ class Bitext(TableResult):
 
     table: pa.Table
     threshold: float | None  # None: all pairs
+    default: DefaultThreshold | None  # the threshold, if none was given
     unique: Mapping[str, int]  # side -> sentences
     dropped: Mapping[str, int]  # reason of a filter -> sentences or candidates
     dropped_pairs: pa.Table | None  # candidates that the pair filters dropped, with `keep_dropped`
@@ -61,7 +67,7 @@ def mine(source: Side, target: Side, encoder: str | Encoder = encoders.BUILTIN, 
         source: Sentences, the result of `miner.embed`, or a tuple of ids (n,) and unit vectors (n, dim).
         target: The other side, in any of these forms.
         encoder: Name of an encoder, or an encoder of `miner.load_encoder`. Vectors need none.
-        **options: Those of `miner mine` by name: `k`, `margin`, `retrieval`, `threshold`, `source_lang`, `target_lang`, `max_chars`,
+        **options: Those of `miner mine` by name: `k`, `margin`, `retrieval`, `threshold`, `top`, `source_lang`, `target_lang`, `max_chars`,
             `keep_dropped`, `device` and so on; `filters` is a list of values of `--filter`.
 
     Raises a MinerError for invalid sides or options.
@@ -74,21 +80,49 @@ def mine(source: Side, target: Side, encoder: str | Encoder = encoders.BUILTIN, 
     chosen = choose([filters] if isinstance(filters, str) else filters, sentence_filters=SentenceFilters, pair_filters=PairFilters)
     settings = InMemoryMining.check(**named(encoder), **options, **chosen)
     if settings.sentence_filters.language is not None or settings.pair_filters.languages is not None:
-        language.load_identifier()
-    opener = SideOpener(encoder, settings, settings.sentence_filters.bounds())
+        language.load_identifier(settings.lang_id_model)
+    opener = SideOpener(encoder, settings, settings.sentence_filters.bounds(), settings.lang_id_model)
     sides = opener.open(source, SIDES[0]), opener.open(target, SIDES[1])
     check_encoders(*sides)
+    for side in sides:
+        language.warn_if_unrated(settings.pair_filters.bounds(), side.lang, settings.lang_id_model)
     rescoring = choose_rescoring(sides, encoder, settings)
-    default_threshold.warn(settings, settings.threshold, sides[0].fingerprint, rescoring is not None)
-    threshold = default_threshold.find(settings, rescoring is not None) if settings.threshold is None else settings.threshold
+    candidates = search(sides, settings, rescoring)
+    default = find_threshold(candidates, sides, encoder, settings)
+    threshold = settings.threshold if default is None else default.value
     threshold = None if threshold in (None, -np.inf) else float(threshold)
     selection = _CandidateSelection(sides, settings, -np.inf if threshold is None else threshold, num_neighbours(rescoring, settings))
-    ranked, dropped, counts = selection.rank(search(sides, settings, rescoring))
+    ranked, dropped, counts = selection.rank(candidates)
     pairs = match(ranked, settings.retrieval)
+    pairs = pairs.take(np.arange(min(len(pairs), settings.top or len(pairs))))
     for side in sides:
         counts |= {reason: counts.get(reason, 0) + len(rows) for reason, rows in side.dropped_rows.items()}
     unique = {name: len(side.ids) for name, side in zip(SIDES, sides, strict=True)}
-    return Bitext(selection.table(pairs), threshold, unique, counts, dropped.select(DROPPED_COLUMNS) if settings.keep_dropped else None)
+    dropped_pairs = dropped.select(DROPPED_COLUMNS) if settings.keep_dropped else None
+    return Bitext(selection.table(pairs), threshold, default, unique, counts, dropped_pairs)
+
+
+def find_threshold(
+    candidates: Candidates, sides: tuple[OpenSide, OpenSide], encoder: str | Encoder, settings: InMemoryMining
+) -> DefaultThreshold | None:
+    """Return the default threshold, None if the settings have another one or none; warn if the encoder recommends none, or of languages."""
+    if isinstance(encoder, str):
+        profile = mining_profile.find(settings, sides[0].fingerprint)
+    else:
+        profile = mining_profile.of_encoder(encoder, sides[0].fingerprint)
+    mining_profile.warn_of_languages(profile, [side.lang for side in sides])
+    if not mining_profile.uses_default(settings, settings.threshold, settings.top):
+        return None
+    recommended = profile.threshold(settings, candidates.late is not None)
+    if recommended is not None:
+        return recommended
+    sources = leave_out.SampledSources(len(sides[0].ids), settings.k)
+    sampled = candidates.take(candidates.source_ids % leave_out.sample_step(sources.total) == 0)
+    best = leave_out.BestMargins.of_none(sampled.target_ids)
+    best.update(candidates, settings.margin)
+    chosen = leave_out.choose(sampled, settings.margin, best, sources, settings.precision)
+    logger.warning("%s", mining_profile.describe(chosen, sides[0].fingerprint))
+    return chosen
 
 
 def search(sides: tuple[OpenSide, OpenSide], settings: InMemoryMining, rescoring: InMemoryRescoring | None) -> Candidates:

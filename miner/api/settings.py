@@ -7,6 +7,7 @@ import pydantic
 from miner.api.embedding import EncoderOptions
 from miner.choices import MarginName, RescoreName, RetrievalName
 from miner.config.commands import (
+    DecideSettings,
     EncoderSettings,
     LineSelectionSettings,
     MatchSettings,
@@ -15,6 +16,7 @@ from miner.config.commands import (
     SentenceFilters,
     TextSettings,
     Threshold,
+    TopSettings,
 )
 
 
@@ -28,10 +30,11 @@ class SearchSettings(EncoderSettings, RescoreSettings):
     margin: MarginName = "ratio"
 
 
-class InMemoryMining(SearchSettings, MatchSettings):
+class InMemoryMining(SearchSettings, MatchSettings, TopSettings):
     """The settings of `miner.mine`."""
 
     threshold: Threshold | None = None
+    precision: float = pydantic.Field(DecideSettings.model_fields["precision"].default, gt=0, lt=1)
     sentence_filters: SentenceFilters = SentenceFilters()
 
 
@@ -62,5 +65,8 @@ class ScoringOptions(MarginOptions, total=False):
 class MiningOptions(MarginOptions, total=False):
     """The options of `miner.mine`."""
 
+    precision: float
+    top: int | None
     retrieval: RetrievalName
+    lang_id_model: str | None
     keep_dropped: bool

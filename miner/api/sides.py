@@ -13,6 +13,7 @@ from miner.api.settings import SearchSettings
 from miner.config.commands import TextSettings
 from miner.encoders import Encoder
 from miner.errors import DataError
+from miner.filters import language
 from miner.filters.sentences import apply_sentence_filters
 from miner.search.neighbours import VectorBlock
 from miner.tables import Ids, Vectors
@@ -49,6 +50,7 @@ class SideOpener:
     encoder: str | Encoder
     settings: SearchSettings
     bounds: Mapping[str, float]  # of sentence filters
+    lang_id_model: str | None = None  # of the filter of languages
 
     def open(self, side: Side, role: str) -> OpenSide:
         """Open the `source` or the `target`. Raises ConfigError or DataError if it is neither sentences nor vectors, or has none."""
@@ -95,7 +97,8 @@ class SideOpener:
         """Return which sentences (n,) pass the filters, and the rows (of m, `sentence_of` each) that are dropped by reason."""
         if not self.bounds:
             return np.ones(len(texts), dtype=bool), {}
-        decisions = apply_sentence_filters(texts, lang, self.bounds)
+        language.warn_if_unrated(self.bounds, lang, self.lang_id_model)
+        decisions = apply_sentence_filters(texts, lang, self.bounds, self.lang_id_model)
         dropped_by = np.append(decisions.dropped_by, -1)[sentence_of]
         return decisions.kept, {reason: np.flatnonzero(dropped_by == index) for index, reason in enumerate(decisions.reasons)}
 

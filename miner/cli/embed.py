@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from miner.cli import console, options
-from miner.cli.filters import filter_option, keep_dropped_option
+from miner.cli.filters import filter_option, keep_dropped_option, lang_id_option
 from miner.config.commands import EmbedConfig, SentenceFilters
 from miner.config.filters import choose
 
@@ -19,6 +19,7 @@ from miner.config.filters import choose
 @filter_option(SentenceFilters)
 @options.split_option
 @options.collapse_option
+@lang_id_option
 @keep_dropped_option
 @options.json_option
 def command(inputs: tuple[str, ...], filters: tuple[str, ...], json_file: str | None, **settings: Any) -> None:

@@ -19,4 +19,9 @@ def filter_option(*models: type[Filters]) -> Callable[[Function], Function]:
     return click.option("--filter", "filters", metavar="NAME[=BOUND]", multiple=True, help=_help(*models))
 
 
+lang_id_option = click.option(
+    "--lang-id-model",
+    metavar="FILE",
+    help="fastText model that identifies languages for --filter, such as that of GlotLID; by default, py3langid.",
+)
 keep_dropped_option = click.option("--keep-dropped", is_flag=True, help="Also write what the filters drop, with reason and score.")

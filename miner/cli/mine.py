@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from miner.choices import ENGINES, MARGINS, RETRIEVALS
+from miner.choices import ENGINES, MARGINS, RECOMMENDED, RETRIEVALS, DefaultThreshold
 from miner.cli import console, gold, options, report
-from miner.cli.filters import filter_option, keep_dropped_option
+from miner.cli.filters import filter_option, keep_dropped_option, lang_id_option
 from miner.config.commands import DecideSettings, EncoderSettings, FromCandidatesConfig, MineConfig, PairFilters, SentenceFilters
 from miner.config.filters import choose
 
@@ -57,11 +57,12 @@ decide_options = options.group(
     options.setting(
         DecideSettings,
         "threshold",
-        "Keep pairs with a larger margin; `auto`: chosen by --gold or --planted; default: the margin's own, for the built-in encoder.",
+        "Keep pairs with a larger margin; `auto`: chosen by --gold or --planted; default: that of the encoder, or calibrated.",
         metavar="FLOAT|auto",
         type=NumberOrAuto(),
     ),
-    options.setting(DecideSettings, "precision", "Precision that `auto` has to reach.", type=float),
+    options.setting(DecideSettings, "precision", "Precision that `auto` has to reach, and a calibrated threshold aims at.", type=float),
+    options.top_option,
     options.setting(
         DecideSettings,
         "gold",
@@ -92,6 +93,7 @@ decide_options = options.group(
 @filter_option(SentenceFilters, PairFilters)
 @options.split_option
 @options.collapse_option
+@lang_id_option
 @keep_dropped_option
 @options.json_option
 @report.report_option
@@ -140,7 +142,8 @@ def _check_usage(ctx: click.Context, from_candidates: bool) -> None:
             raise click.MissingParameter(ctx=ctx, param=parameter)
         is_given = ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT and ctx.params.get(name) is not None
         is_unused = name in MineConfig.model_fields and name not in FromCandidatesConfig.model_fields
-        is_unused |= name in EncoderSettings.model_fields and ctx.params.get("planted") is None  # only planted pairs are embedded
+        is_encoding = name in EncoderSettings.model_fields and name != "encoder"  # which may recommend a threshold
+        is_unused |= is_encoding and ctx.params.get("planted") is None  # only planted pairs are embedded
         if from_candidates and is_given and is_unused:
             label = name.upper() if name in ("source", "target") else parameter.opts[0]
             raise click.UsageError(f"{label} has no effect with --from-candidates; remove it", ctx)
@@ -148,9 +151,13 @@ def _check_usage(ctx: click.Context, from_candidates: bool) -> None:
 
 def summary(result: "MineResult", files: Sequence[str]) -> str:
     """Return the summary for the terminal."""
+    from miner.mining.histogram import describe_quantiles
+
     lines = [f"{side}: {result.sentences[side]:,} sentences, {result.unique[side]:,} unique" for side in ("source", "target")]
     above = "" if result.threshold is None else f" above a margin of {result.threshold:g}"
-    lines.append(f"{result.pairs:,} pairs{above}")
+    lines.append(f"{result.pairs:,} pairs{above}{_default_reason(result.default)}")
+    if result.quantiles:
+        lines.append(f"few pairs; best margins of the source sentences: {describe_quantiles(result.quantiles)}")
     if result.delta is not None:
         changes = ", ".join(f"{count:,} {change}" for change, count in result.delta.counts.items())
         lines.append(f"since the previous run: {changes} ({result.delta.file})")
@@ -167,6 +174,15 @@ def summary(result: "MineResult", files: Sequence[str]) -> str:
     shares = [f"{name} {seconds:.1f} s ({seconds / total:.0%})" for name, seconds in result.seconds.items()]
     lines += ["", *_engine_lines(result.engine), f"{total:.1f} s: {', '.join(shares)}", f"files: {', '.join(files)}"]
     return "\n".join(lines)
+
+
+def _default_reason(default: DefaultThreshold | None) -> str:
+    """Return where a threshold that was not given comes from."""
+    if default is None:
+        return ""
+    if default.precision is not None:
+        return f" (calibrated: about {default.precision:.0%} are right)"
+    return " (recommended for the encoder)" if default.by == RECOMMENDED else " (a fallback, not chosen for this encoder)"
 
 
 def _engine_lines(engine: Mapping[str, Any]) -> list[str]:

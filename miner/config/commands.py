@@ -123,6 +123,7 @@ class SentenceSettings(Settings):
     split: bool = False  # split each line, a paragraph, into sentences; needs the language of the text
     sentence_filters: SentenceFilters = SentenceFilters()
     collapse: bool = False  # merge sentences that differ only in case, punctuation and spaces
+    lang_id_model: str | None = None  # file of a fastText model that identifies languages for filters; None: py3langid
     keep_dropped: bool = False  # also write what the filters drop, with the reason
 
 
@@ -191,6 +192,7 @@ class MatchSettings(Settings):
     margin: MarginName = "ratio"
     retrieval: RetrievalName = "max"
     pair_filters: PairFilters = PairFilters()
+    lang_id_model: str | None = None  # file of a fastText model that identifies languages for filters; None: py3langid
     keep_dropped: bool = False  # also write what the filters drop, with the reason
 
 
@@ -204,14 +206,14 @@ class RescoreSettings(Settings):
 class DecideSettings(MatchSettings):
     """Which candidates become pairs."""
 
-    threshold: Threshold | Literal["auto"] | None = None  # pairs have a greater margin; None: the default of the margin
+    threshold: Threshold | Literal["auto"] | None = None  # pairs have a greater margin; None: a default, see docs/mining.md
     precision: float = pydantic.Field(0.95, gt=0, lt=1)  # that threshold `auto` aims at
     gold: Strings = ()  # a file of gold pairs, source line <tab> target line, from 1; or tables of marks
     gold_sample: bool = False  # gold is a random sample of the true pairs
     planted: str | None = None  # file of known pairs to plant for threshold `auto`: source <tab> target
 
 
-class MineConfig(SideColumns, EncoderSettings, EngineSettings, SentenceSettings, RescoreSettings, DecideSettings):
+class MineConfig(SideColumns, EncoderSettings, EngineSettings, SentenceSettings, RescoreSettings, DecideSettings, TopSettings):
     """`miner mine`: mine pairs of two sides. A side is text, which is embedded under the output, or an embeddings or index directory."""
 
     source: str
@@ -220,7 +222,7 @@ class MineConfig(SideColumns, EncoderSettings, EngineSettings, SentenceSettings,
     k: int = pydantic.Field(4, ge=1, le=1024)  # neighbours on each side
 
 
-class FromCandidatesConfig(EncoderSettings, DecideSettings):
+class FromCandidatesConfig(EncoderSettings, DecideSettings, TopSettings):
     """`miner mine --from-candidates`: decide again on the candidates of an earlier run. The encoder embeds planted pairs."""
 
     candidates: str  # output of the earlier run

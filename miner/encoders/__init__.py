@@ -16,17 +16,25 @@ BUILTIN = "builtin"
 
 
 def _load_static(folder: str, settings: EncoderSettings) -> Encoder:
-    from miner.encoders.static import StaticEncoder
+    from miner.encoders import static_embedding
+    from miner.encoders.static import SETTINGS, StaticEncoder
 
     if settings.pooling not in (None, "mean"):
         raise ConfigError(f"--pooling {settings.pooling}: {folder} is a static encoder, whose pooling is always mean; remove the option")
-    return StaticEncoder(folder)
+    if (Path(folder) / SETTINGS).exists():
+        return StaticEncoder(folder)
+    module = static_embedding.find_module(Path(folder))
+    assert module is not None, "`find_kind` comes first"
+    return static_embedding.StaticEmbeddingEncoder(Path(folder), module)
 
 
 def _load_transformer(name: str, settings: EncoderSettings) -> Encoder:
-    from miner.encoders import transformer
+    from miner.encoders import static_embedding, transformer
 
-    return transformer.load(name, settings)
+    folder = find_folder(name)
+    if static_embedding.find_module(folder) is not None:  # known only when a hub id is downloaded
+        return _load_static(str(folder), settings)
+    return transformer.load(str(folder), settings)
 
 
 def _load_pair(folder: str, settings: EncoderSettings) -> Encoder:
@@ -36,7 +44,8 @@ def _load_pair(folder: str, settings: EncoderSettings) -> Encoder:
     return encoder if settings.side is None else encoder.side(settings.side)
 
 
-# Kinds of encoder, by the `kind` in miner.json; folders without miner.json, and hub ids, are transformers.
+# Kinds of encoder, by the `kind` in miner.json. Folders without it are static if model2vec or sentence-transformers wrote them so;
+# other folders, and hub ids, are transformers.
 PAIR, STATIC, TRANSFORMER = "pair", "static", "transformer"
 ENCODERS: dict[str, Callable[[str, EncoderSettings], Encoder]] = {
     STATIC: _load_static,
@@ -85,8 +94,12 @@ def choose_side(settings: EncoderSettings, lang: str, default: str | None = None
 def find_kind(name: str) -> str:
     """Return the kind of an encoder; raise ModelError where its folder records none of ENCODERS."""
     folder = _local_folder(name)
-    if folder is None or not (folder / "miner.json").exists():
+    if folder is None:
         return TRANSFORMER
+    if not (folder / "miner.json").exists():
+        from miner.encoders import static_embedding
+
+        return TRANSFORMER if static_embedding.find_module(folder) is None else STATIC
     content = storage.read_json(str(folder / "miner.json"))
     kind = str(content.get("kind")) if isinstance(content, dict) else None
     if kind not in ENCODERS:

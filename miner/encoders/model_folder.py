@@ -69,7 +69,7 @@ def read_recipe(folder: Path) -> ModelRecipe:
 
 
 def _read_modules(folder: Path) -> ModelRecipe:
-    modules = [(str(module["type"]).rpartition(".")[2], _module_path(folder, module["path"])) for module in _list_modules(folder)]
+    modules = [(str(module["type"]).rpartition(".")[2], module_path(folder, module["path"])) for module in list_modules(folder)]
     mixture = _find_mixture(modules.pop(1)[1]) if [kind for kind, _ in modules[1:3]] == ["WeightedLayerPooling", "Pooling"] else None
     kinds = [kind for kind, _ in modules]
     num_pooling = 1 if kinds[1:2] == ["Pooling"] else 0
@@ -98,7 +98,8 @@ def _read_modules(folder: Path) -> ModelRecipe:
     )
 
 
-def _list_modules(folder: Path) -> list[Mapping[str, Any]]:
+def list_modules(folder: Path) -> list[Mapping[str, Any]]:
+    """Read the modules of a sentence-transformers folder; raise ModelError where they are invalid."""
     path = folder / MODULES
     modules = read_json(path)
     if not isinstance(modules, list) or not modules or not all({"type", "path"} <= set(module) for module in modules):
@@ -106,7 +107,8 @@ def _list_modules(folder: Path) -> list[Mapping[str, Any]]:
     return modules
 
 
-def _module_path(folder: Path, name: str) -> Path:
+def module_path(folder: Path, name: str) -> Path:
+    """Return the folder of a module; raise ModelError where it is outside the folder of the encoder."""
     path = folder / name
     if not path.resolve().is_relative_to(folder.resolve()):
         raise ModelError(f"{folder / MODULES}: module path {name!r} points outside the folder; do not trust this model")

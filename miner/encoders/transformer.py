@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.config.commands import EncoderSettings
-from miner.encoders import hub
 from miner.encoders import transformer_parts as parts
 from miner.encoders.base import EncodeCounts, check_texts
 from miner.encoders.model_folder import ModelRecipe, fingerprint, read_recipe
@@ -38,11 +37,11 @@ logger = logging.getLogger(__name__)
 
 
 def load(name: str, settings: EncoderSettings) -> TransformerEncoder:
-    """Load the transformer in a folder or with a hub id.
+    """Load the transformer in a folder.
 
     Raise ModelError where it is missing, damaged or unsupported, ConfigError where the settings do not fit it.
     """
-    folder = Path(name) if Path(name).is_dir() else hub.fetch(name)
+    folder = Path(name)
     recipe = read_recipe(folder)
     if settings.pooling is not None:
         recipe = replace(recipe, pooling=(settings.pooling,))

@@ -24,12 +24,13 @@ class PairFilter:
     languages: tuple[str, str]
     num_neighbours: int  # of each sentence that are candidates
     retrieval: str
+    lang_id_model: str | None
 
     @classmethod
     def of(cls, settings: MatchSettings, languages: tuple[str, str], num_neighbours: int) -> "PairFilter | None":
         """Return the filter of these settings, None if all filters are off."""
         bounds = settings.pair_filters.bounds()
-        return cls(bounds, languages, num_neighbours, settings.retrieval) if bounds else None
+        return cls(bounds, languages, num_neighbours, settings.retrieval, settings.lang_id_model) if bounds else None
 
     @property
     def reasons(self) -> list[str]:
@@ -71,7 +72,7 @@ class PairFilter:
     def _texts(self, table: pa.Table) -> PairTexts:
         sources, targets = (table[f"{side}_text"].to_pylist() for side in ("source", "target"))
         hub_counts = np.maximum(*(table[f"{side}_hub_count"].to_numpy() for side in ("source", "target")))
-        return PairTexts(sources, targets, self.languages, hub_counts / self.num_neighbours)
+        return PairTexts(sources, targets, self.languages, hub_counts / self.num_neighbours, self.lang_id_model)
 
 
 def no_dropped(candidates: pa.Table) -> pa.Table:

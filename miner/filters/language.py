@@ -1,13 +1,20 @@
-"""Language identification with py3langid, a maintained identifier of 140 languages that ships its model in its wheel."""
+"""Language identification with py3langid, a maintained identifier of 140 languages that ships its model in its wheel.
 
-from collections.abc import Callable, Sequence
+Instead, the file of a fastText classifier can be given, such as that of GlotLID, which knows more than 1,600 languages.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 from langcodes import Language
 
 from miner.errors import ConfigError
 from miner.filters import Floats
+from miner.languages import UNDETERMINED, canonical
 
 # Labels of the identifier that count as the language: its members, and languages too similar to distinguish in one sentence.
 LABELS = {
@@ -19,49 +26,115 @@ LABELS = {
     "sh": ("sr", "hr", "bs"),
 }
 
+IDENTIFYING = ("language", "languages")  # filters that identify languages
+
+logger = logging.getLogger(__name__)
+
 RankedLabels = list[tuple[str, float]]  # (label, probability), most probable first
 
 
-def language_likelihood(texts: Sequence[str], lang: str) -> Floats:
+@dataclass(frozen=True)
+class Identifier:
+    """A language identifier: ranks its labels for a text, and knows which of them are a language."""
+
+    rank: Callable[[str], RankedLabels]
+    find_labels: Callable[[str], frozenset[str]]  # canonical code -> labels; none if the identifier does not know the language
+
+
+def language_likelihood(texts: Sequence[str], lang: str, model: str | None = None) -> Floats:
     """Return (n,) the probability of `lang` divided by that of the most probable language, for n texts.
 
     A text without evidence, such as a name, gives all languages the same probability, hence 1. NaN if the identifier does not know
-    `lang`. Raises ConfigError if the identifier is not installed.
+    `lang`. Raises ConfigError if the identifier, py3langid or the fastText `model`, cannot be loaded.
     """
-    rank, supported = load_identifier()
-    labels = identifier_labels(lang) & supported
+    identifier = load_identifier(model)
+    labels = identifier.find_labels(lang)
     if not labels:
         return np.full(len(texts), np.nan)
-    return np.fromiter((_relative_probability(rank(text), labels) for text in texts), dtype=np.float64, count=len(texts))
+    return np.fromiter((_relative_probability(identifier.rank(text), labels) for text in texts), dtype=np.float64, count=len(texts))
 
 
 def identify_languages(texts: Sequence[str]) -> list[str]:
     """Return the label of the most probable language of each text. Raises ConfigError if the identifier is not installed."""
-    rank, _ = load_identifier()
-    return [rank(text)[0][0] for text in texts]
+    identifier = load_identifier()
+    return [identifier.rank(text)[0][0] for text in texts]
 
 
-def identifier_labels(lang: str) -> set[str]:
-    """Return the identifier's labels for a canonical language code such as `deu_Latn`; the empty set for `und`."""
-    if lang == "und":
-        return set()
-    code = Language.get(lang.partition("_")[0]).language or ""
-    return set(LABELS.get(code, (code,)))
+def warn_if_unrated(filters: Iterable[str], lang: str, model: str | None) -> None:
+    """Warn of filters that cannot rate texts of a canonical language, and so keep all of them."""
+    idle = [name for name in filters if name == "script" and "_" not in lang]
+    idle += [name for name in filters if name in IDENTIFYING and not load_identifier(model).find_labels(lang)]
+    if idle:
+        remedy = "give the language of the text" if lang == UNDETERMINED else "they know no such language"
+        logger.warning("--filter %s: cannot rate text in %s, and keeps all of it; %s", ", ".join(idle), lang, remedy)
 
 
-def _relative_probability(ranked: RankedLabels, labels: set[str]) -> float:
-    return max(probability for label, probability in ranked if label in labels) / ranked[0][1]
+def _relative_probability(ranked: RankedLabels, labels: Set[str]) -> float:
+    return max((probability for label, probability in ranked if label in labels), default=0.0) / ranked[0][1]
 
 
-@lru_cache(maxsize=1)
-def load_identifier() -> tuple[Callable[[str], RankedLabels], frozenset[str]]:
-    """Return the identifier, as a function that ranks all labels for a text, and its labels.
+@lru_cache(maxsize=4)
+def load_identifier(model: str | None = None) -> Identifier:
+    """Return py3langid, or the identifier in a file of a fastText model.
 
-    Raises ConfigError if it is not installed; commands call this first to fail before any work.
+    Raises ConfigError if it cannot be loaded; commands call this first to fail before any work.
     """
+    return _load_py3langid() if model is None else _load_fasttext(model)
+
+
+def _load_py3langid() -> Identifier:
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError as error:
         raise ConfigError("language filters need py3langid: pip install 'bitext-miner[langid]'") from error
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    return identifier.rank, frozenset(identifier.labels)
+    supported = frozenset(identifier.labels)
+    return Identifier(identifier.rank, lambda lang: _py3langid_labels(lang) & supported)
+
+
+def _py3langid_labels(lang: str) -> frozenset[str]:
+    if lang == UNDETERMINED:
+        return frozenset()
+    code = Language.get(lang.partition("_")[0]).language or ""
+    return frozenset(LABELS.get(code, (code,)))
+
+
+def _load_fasttext(path: str) -> Identifier:
+    """Load a classifier whose labels are languages, such as `__label__deu_Latn` of GlotLID or `__label__de` of lid.176."""
+    try:
+        import fasttext
+    except ImportError as error:
+        raise ConfigError("--lang-id-model needs fastText: pip install 'bitext-miner[fasttext]'") from error
+    if not Path(path).is_file():
+        raise ConfigError(f"--lang-id-model {path}: no such file; download the model and give its path")
+    try:
+        model = fasttext.load_model(path)
+        labels = list(model.get_labels())
+    except (ValueError, RuntimeError, MemoryError) as error:
+        raise ConfigError(f"--lang-id-model {path}: not a fastText model ({error}); give a .bin or .ftz file of a classifier") from error
+    codes = {label: _code_of_label(label) for label in labels}
+    if not any(codes.values()):
+        raise ConfigError(f"--lang-id-model {path}: none of its labels is a language, such as {labels[0]!r}; give a language identifier")
+
+    def rank(text: str) -> RankedLabels:
+        names, probabilities = model.predict(text.replace("\n", " "), k=-1)
+        return list(zip(names, map(float, probabilities), strict=True)) or [("", 1.0)]
+
+    return Identifier(rank, lambda lang: _matching_labels(codes, lang))
+
+
+def _code_of_label(label: str) -> str | None:
+    """Return the canonical code of a label, None if it is no language."""
+    try:
+        return canonical(label.removeprefix("__label__"))
+    except ConfigError:
+        return None
+
+
+def _matching_labels(codes: Mapping[str, str | None], lang: str) -> frozenset[str]:
+    """Return the labels of a language and its script; if there are none, those of the language in any script (zho_Hani for zho_Hans)."""
+    if lang == UNDETERMINED:
+        return frozenset()
+    exact = frozenset(label for label, code in codes.items() if code == lang)
+    name = lang.partition("_")[0]
+    return exact or frozenset(label for label, code in codes.items() if code is not None and code.partition("_")[0] == name)

@@ -24,12 +24,14 @@ class PairTexts:
     languages: tuple[str, str]  # of the sources, of the targets
     hub_counts: Floats  # (n,) candidates / k of the side that occurs in more of them (`hubs.count_occurrences`); NaN if not counted
 
+    lang_id_model: str | None = None  # file of a fastText model that identifies languages; None: py3langid
+
     def __len__(self) -> int:
         return len(self.sources)
 
     def slice(self, start: int, end: int) -> "PairTexts":
         """Return the rows from `start` to `end`, without `end`."""
-        return PairTexts(self.sources[start:end], self.targets[start:end], self.languages, self.hub_counts[start:end])
+        return PairTexts(self.sources[start:end], self.targets[start:end], self.languages, self.hub_counts[start:end], self.lang_id_model)
 
     @cached_property
     def source_characters(self) -> CharacterTable:
@@ -47,8 +49,8 @@ def _junk(pairs: PairTexts) -> Floats:
 
 def _language(pairs: PairTexts) -> Floats:
     """Score the side that is less likely to be in its language."""
-    source_lang, target_lang = pairs.languages
-    return np.fmin(language_likelihood(pairs.sources, source_lang), language_likelihood(pairs.targets, target_lang))
+    sides = zip((pairs.sources, pairs.targets), pairs.languages, strict=True)
+    return np.fmin(*(language_likelihood(texts, lang, pairs.lang_id_model) for texts, lang in sides))
 
 
 # A pair is dropped by the first filter in this order: the most informative reason first.

@@ -17,6 +17,7 @@ class SentenceTexts:
 
     texts: Sequence[str]
     lang: str
+    lang_id_model: str | None = None  # file of a fastText model that identifies languages; None: py3langid
 
     @cached_property
     def characters(self) -> CharacterTable:
@@ -35,12 +36,14 @@ SENTENCE_FILTERS: dict[str, Filter[SentenceTexts]] = {
     "letters": Filter("few_letters", lambda rows: letter_share(rows.characters), "least"),
     "script": Filter("other_script", lambda rows: script_share(rows.characters, rows.script), "least"),
     "repeats": Filter("repetitive", lambda rows: repeated_share(rows.characters), "most"),
-    "language": Filter("other_language", lambda rows: language_likelihood(rows.texts, rows.lang), "least"),
+    "language": Filter("other_language", lambda rows: language_likelihood(rows.texts, rows.lang, rows.lang_id_model), "least"),
 }
 
 
-def apply_sentence_filters(texts: Sequence[str], lang: str, bounds: Mapping[str, float]) -> FilterDecisions:
+def apply_sentence_filters(
+    texts: Sequence[str], lang: str, bounds: Mapping[str, float], lang_id_model: str | None = None
+) -> FilterDecisions:
     """Decide which of n cleaned texts to drop, with the filters that have a bound."""
     starts = range(0, max(1, len(texts)), BLOCK_ROWS)
-    blocks = (SentenceTexts(texts[start : start + BLOCK_ROWS], lang) for start in starts)
+    blocks = (SentenceTexts(texts[start : start + BLOCK_ROWS], lang, lang_id_model) for start in starts)
     return concat_decisions([apply_filters(SENTENCE_FILTERS, block, len(block.texts), bounds) for block in blocks])

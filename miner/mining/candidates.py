@@ -41,6 +41,12 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.source_ids)
 
+    def take(self, rows: npt.NDArray[np.intp] | Bools) -> "Candidates":
+        """Return the candidates of these rows (m,) or of this mask (n,)."""
+        columns = {column.name: getattr(self, column.name)[rows] for column in fields(self) if column.name != "late"}
+        late = None if self.late is None else LateScores(**{name: values[rows] for name, values in vars(self.late).items()})
+        return Candidates(**columns, late=late)
+
 
 @dataclass(frozen=True)
 class ScoredPairs:
@@ -61,15 +67,21 @@ class ScoredPairs:
         return ScoredPairs(**{column.name: getattr(self, column.name)[rows] for column in fields(self)})
 
 
+def pair_margins(candidates: Candidates, margin: str) -> Floats:
+    """Return the margins (n,) of candidates, blended if they were rescored, NaN where undefined. ConfigError for an unknown margin."""
+    scores = margins(margin, candidates.similarities, candidates.source_means, candidates.target_means)
+    if candidates.late is None:
+        return scores
+    late = candidates.late
+    return blend(scores, margins(margin, late.similarities, late.source_means, late.target_means))
+
+
 def score(candidates: Candidates, margin: str, threshold: float = -np.inf) -> ScoredPairs:
     """Return the candidates whose margin is defined and above the threshold: the blended margin of those that were rescored.
 
     ConfigError for an unknown margin.
     """
-    scores = margins(margin, candidates.similarities, candidates.source_means, candidates.target_means)
-    if candidates.late is not None:
-        late = candidates.late
-        scores = blend(scores, margins(margin, late.similarities, late.source_means, late.target_means))
+    scores = pair_margins(candidates, margin)
     columns = {name: getattr(candidates, name) for name in ("source_ids", "target_ids", "similarities", "forward", "backward")}
     is_above = scores > threshold  # false for NaN
     return ScoredPairs(margins=scores[is_above], **{name: column[is_above] for name, column in columns.items()})

@@ -134,9 +134,9 @@ def from_planted(
     effective = num_free**2 / np.maximum(free[0] ** 2 / counts[0] + free[1] ** 2 / counts[1], EPSILON)
     low, high = wilson(share, effective)
     # A pair that is wrong above one threshold is wrong above a lower one too. Where p is near 1 and N near S, F is not well defined.
-    wrong = (np.maximum.accumulate(_num_wrong(bound, num_free)) for bound in (share, high, low))
-    value, low, high = (_precision(num_wrong, num_pairs) for num_wrong in wrong)
-    is_supported = _precision(_num_wrong(Z_95**2 / (effective + Z_95**2), num_free), num_pairs) >= min_precision
+    wrong = (np.maximum.accumulate(num_wrong(bound, num_free)) for bound in (share, high, low))
+    value, low, high = (_precision(count, num_pairs) for count in wrong)
+    is_supported = _precision(num_wrong(Z_95**2 / (effective + Z_95**2), num_free), num_pairs) >= min_precision
     num_lone = sum(len(side) for side, weight in zip(lone, weights, strict=True) if weight > 0)
     shortage = f"{num_lone} planted sentences without a translation are too few for {len(margins)} pairs"
     row = lowest_threshold(value, is_supported, min_precision, shortage)
@@ -162,13 +162,13 @@ def _recall_estimate(recall: Floats, count: int) -> PrecisionEstimate:
     return PrecisionEstimate(float(recall[0]), float(low[0]), float(high[0]))
 
 
-def _num_wrong(share: Floats, num_free: Floats) -> Floats:
+def num_wrong(share: Floats, num_free: Floats) -> Floats:
     """Return the number (n,) of wrong pairs, by the share (n,) of the free sentences that are paired."""
     return share * num_free / np.maximum(1 - share, EPSILON)
 
 
-def _precision(num_wrong: Floats, num_pairs: Floats) -> Floats:
-    return np.clip(1 - num_wrong / num_pairs, 0, 1)
+def _precision(wrong_pairs: Floats, num_pairs: Floats) -> Floats:
+    return np.clip(1 - wrong_pairs / num_pairs, 0, 1)
 
 
 def _share_above(margins: Floats, thresholds: Floats) -> Floats:

@@ -1,12 +1,15 @@
 """Write report.html for a directory, from everything in it that has charts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from miner import stages, storage
+from miner.choices import CALIBRATED, RECOMMENDED
 from miner.errors import ConfigError, DataError, StorageError
 from miner.evaluation.bitext import STAGE
 from miner.evaluation.bitext_precision import KnownPairs
+from miner.mining.histogram import describe_quantiles
 from miner.mining.writers import PARQUET
 from miner.report import charts, pairs, rounds, runs, scores, training
 from miner.report.marking import SAMPLE_PAIRS
@@ -71,10 +74,20 @@ def _mining_facts(manifest: Manifest) -> list[str]:
         estimates = {name: choice[name] for name in ("precision", "recall") if choice[name] is not None}
         shares = (f"{name} {share['value']:.3f} ({share['low']:.3f}-{share['high']:.3f})" for name, share in estimates.items())
         facts.append(f"threshold chosen by {choice['by']}: expected {', '.join(shares)}, with 95 % confidence")
+    if (default := details.get("default_threshold")) is not None:
+        facts.append(_default_fact(default))
+    if (quantiles := details.get("best_margins")) is not None:
+        facts.append(f"best margins of the source sentences: {describe_quantiles(quantiles)}")
     dropped = details.get("dropped")
     if dropped:
         facts.append("dropped: " + ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in dropped.items()))
     return facts
+
+
+def _default_fact(default: Mapping[str, Any]) -> str:
+    if default["by"] == CALIBRATED:
+        return f"threshold calibrated on {default['num_pairs']:,} of these pairs: about {default['precision']:.0%} are right above it"
+    return f"threshold: {'recommended for the encoder' if default['by'] == RECOMMENDED else 'fallback, not chosen for this encoder'}"
 
 
 def _run(folder: str) -> Part | None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from miner import stages, storage
 from miner.evaluation.bitext import CANDIDATES, SIDES, num_neighbours
 from miner.filters import hubs
-from miner.mining import candidates as scoring
+from miner.mining.histogram import Histogram
 from miner.mining.writers import PARQUET, candidates_from_arrow
 from miner.stages import Manifest
 
@@ -23,38 +23,7 @@ Ids = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
 
 MAX_SAMPLE_PAIRS = 1000  # pairs whose lengths and languages are shown
-BIN_WIDTH = 0.002  # of a histogram of margins
 MAX_HUB_CANDIDATES = 1 << 22  # with more candidates, hubs are counted for a random sample of the sentences
-
-
-@dataclass(frozen=True)
-class MarginBins:
-    """The numbers of margins in the bins [edges[i], edges[i + 1])."""
-
-    edges: Floats  # (n + 1,)
-    counts: Ids  # (n,)
-
-
-class Histogram:
-    """A histogram of margins in bins of BIN_WIDTH, filled batch by batch."""
-
-    def __init__(self) -> None:
-        self.bins: dict[int, int] = {}
-
-    def add(self, margins: Floats) -> None:
-        numbers, counts = np.unique(np.floor(margins[np.isfinite(margins)] / BIN_WIDTH).astype(np.int64), return_counts=True)
-        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-            self.bins[number] = self.bins.get(number, 0) + count
-
-    def bounds(self) -> tuple[float, float]:
-        """Return the ends of the range of all margins."""
-        return min(self.bins) * BIN_WIDTH, (max(self.bins) + 1) * BIN_WIDTH
-
-    def rebin(self, edges: Floats) -> MarginBins:
-        """Return the counts in other bins; a bin belongs to the one that contains its centre."""
-        centres = (np.array(list(self.bins), dtype=np.float64) + 0.5) * BIN_WIDTH
-        counts = np.histogram(centres, edges, weights=np.array(list(self.bins.values()), dtype=np.int64))[0]
-        return MarginBins(edges, counts.astype(np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,10 +92,7 @@ class MinedBitext:
         histogram = Histogram()
         for shard in manifest.shards:
             candidates = candidates_from_arrow(storage.read_table(storage.join(folder, shard.name)))
-            pairs = scoring.score(candidates, self.manifest.config.get("margin", "ratio"))
-            if len(pairs):  # sorted by source id
-                starts = np.flatnonzero(np.append(True, pairs.source_ids[1:] != pairs.source_ids[:-1]))
-                histogram.add(np.maximum.reduceat(pairs.margins, starts))
+            histogram.add_best(candidates, self.manifest.config.get("margin", "ratio"))
         return histogram if histogram.bins else None
 
     def neighbour_counts(self) -> NeighbourCounts | None:

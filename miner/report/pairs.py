@@ -11,9 +11,10 @@ from miner.evaluation.bitext import SIDES
 from miner.evaluation.bitext_precision import GoldPairs, GoldReport, KnownPairs, ReviewReport, measure_precision
 from miner.evaluation.marks import Agreement, ReviewMarks
 from miner.filters import language
+from miner.mining.histogram import BIN_WIDTH, Histogram
 from miner.mining.precision_recall import Bools
 from miner.report import charts, marking, thresholds
-from miner.report.mined_pairs import BIN_WIDTH, MAX_SAMPLE_PAIRS, Floats, Histogram, MinedBitext, NeighbourCounts, Rows
+from miner.report.mined_pairs import MAX_SAMPLE_PAIRS, Floats, MinedBitext, NeighbourCounts, Rows
 from miner.report.page import Section, table, text
 
 MAX_CHART_BINS = 60

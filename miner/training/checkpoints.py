@@ -20,7 +20,7 @@ from miner.errors import StorageError
 from miner.training.training_log import CheckpointState
 
 WEIGHTS, MOMENTS, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
-USER_FILES = {"miner.json"}  # of an encoder with two sides; users add languages
+USER_FILES = {"miner.json", "mining.json"}  # users add languages and thresholds
 TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{32}\.(tmp|old)")  # unfinished (tmp), or about to be replaced (old)
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from miner import checksums, storage
-from miner.encoders import load_encoder, static
+from miner.encoders import load_encoder, static, static_export
 from miner.encoders.base import PieceEncoder
 from miner.errors import ModelError
 from miner.training.batches import Ints, MixedView, View
@@ -177,3 +177,4 @@ class StaticModel(nn.Module):
             table = self.vectors().cpu().numpy()
         table[self.processor.unk_id()] = 0  # the unknown piece carries no meaning
         static.save(folder, table, self.pieces_model)
+        static_export.write(folder)

@@ -96,12 +96,13 @@ class SentenceFilter:
 
     lang: str  # canonical code
     bounds: Mapping[str, float]  # filter -> bound
+    lang_id_model: str | None  # file of a fastText model that identifies languages
 
     def apply(self, table: pa.Table) -> FilteredTable:
         """Split a table of sentences into those that pass the filters and those that do not."""
         if not self.bounds:  # the default: saves the conversion of texts to strings
             return FilteredTable(table, DROPPED_SENTENCES.empty_table(), {})
-        decisions = apply_sentence_filters(table["text"].to_pylist(), self.lang, self.bounds)
+        decisions = apply_sentence_filters(table["text"].to_pylist(), self.lang, self.bounds, self.lang_id_model)
         reasons, scores = decisions.drop_reasons()
         dropped = table.filter(pa.array(~decisions.kept)).append_column(DROPPED_SENTENCES.field("reason"), pa.array(reasons, pa.string()))
         dropped = dropped.append_column(DROPPED_SENTENCES.field("score"), pa.array(scores, pa.float64()))

@@ -53,6 +53,7 @@ def run(config: EmbedConfig, inputs: Sequence[str], options: Sequence[str] = (),
     filters.
     """
     check_extras(config)
+    language.warn_if_unrated(config.sentence_filters.bounds(), languages.canonical(config.lang), config.lang_id_model)
     spool = storage.join(config.output, STDIN)
     try:
         names = {uri: hide(uri) for uri in inputs}  # recorded in the sentences and the manifest
@@ -75,7 +76,7 @@ def run(config: EmbedConfig, inputs: Sequence[str], options: Sequence[str] = (),
 def check_extras(config: EmbedConfig) -> None:
     """Raise ConfigError if the settings need a package that is not installed, or a language that is not given."""
     if config.sentence_filters.language is not None:
-        language.load_identifier()
+        language.load_identifier(config.lang_id_model)
     if config.split:
         splitting.load_splitter(languages.canonical(config.lang))
 
@@ -83,7 +84,9 @@ def check_extras(config: EmbedConfig) -> None:
 def stage_config(config: EmbedConfig) -> dict[str, Any]:
     """Return what must not change between runs in one folder: text settings, language, the splitter, and the bounds of filters."""
     split = {"split": splitting.LIBRARY} if config.split else {}
-    filters = {f"filter {name}": bound for name, bound in config.sentence_filters.bounds().items()}
+    filters: dict[str, Any] = {f"filter {name}": bound for name, bound in config.sentence_filters.bounds().items()}
+    if config.lang_id_model is not None and config.sentence_filters.language is not None:
+        filters["lang_id_model"] = storage.checksum(config.lang_id_model)
     text = config.part(TextSettings).model_dump(exclude={"max_expansion"})
     return {**text, "lang": languages.canonical(config.lang), "collapse": config.collapse, **split, **filters}
 
@@ -197,7 +200,9 @@ class _Ingestion:
         for name in self._shard_names(range(scattered.increment + 1, len(self.increments))):
             if stage.find_shard(name, keys[name]) is None:
                 del keys[name]  # of a later increment, which has not been scattered yet
-        sentence_filter = SentenceFilter(languages.canonical(self.config.lang), self.config.sentence_filters.bounds())
+        sentence_filter = SentenceFilter(
+            languages.canonical(self.config.lang), self.config.sentence_filters.bounds(), self.config.lang_id_model
+        )
         writer = SentenceWriter(stage.folder, self._dropped_shards(scattered.increment), self.sizes)
         if not self.config.collapse:
             previous = PreviousSentences([stage.path(name) for name in self._shard_names(range(scattered.increment))])

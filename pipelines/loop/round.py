@@ -22,7 +22,7 @@ from miner.config.commands import (
     TextSettings,
 )
 from miner.corpus import open_corpus
-from miner.encoders import Encoder, default_threshold, load_encoder
+from miner.encoders import Encoder, load_encoder, mining_profile
 from miner.errors import NoThresholdError
 from miner.evaluation import retrieval, tatoeba
 from miner.evaluation.inputs import encode, read_aligned
@@ -74,9 +74,7 @@ def run(config: LoopConfig, paths: RoundPaths, evaluation: EvaluationIndex, opti
     _discard_stale_outputs(config, folder)
     with _timed(folder, "embed"):
         corpora = {lang: _embed(config, lang, paths, options) for lang in config.corpora}
-    fingerprint = open_corpus(next(iter(corpora.values()))).fingerprint
-    is_rescored = rescore.is_planned(config.mining, paths.mining_encoder)
-    default_threshold.warn(config.mining, config.mining.threshold, fingerprint, is_rescored)  # once for all language pairs
+    _warn(config, paths, open_corpus(next(iter(corpora.values()))).fingerprint)
     with _timed(folder, "mine"):
         mined = {langs: _mine(config, langs, corpora, paths, options) for langs in config.language_pairs}
     selection = storage.join(folder, SELECTION)
@@ -90,6 +88,14 @@ def run(config: LoopConfig, paths: RoundPaths, evaluation: EvaluationIndex, opti
         with _timed(folder, "evaluate"):
             figures |= evaluate(config, paths)
     return {**figures, "seconds": records.read(storage.join(folder, SECONDS), StageSeconds)}
+
+
+def _warn(config: LoopConfig, paths: RoundPaths, fingerprint: str) -> None:
+    """Warn, once for all language pairs, of thresholds that the encoder does not recommend and of languages that it does not know."""
+    profile = mining_profile.find(_encoder_settings(config, paths, paths.mining_encoder), fingerprint)
+    is_rescored = rescore.is_planned(config.mining, paths.mining_encoder)
+    mining_profile.warn_of_corpora(config.mining, config.mining.threshold, profile, is_rescored)
+    mining_profile.warn_of_languages(profile, config.corpora)
 
 
 def _discard_stale_outputs(config: LoopConfig, folder: str) -> None:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from miner import stages, storage
+from miner.choices import CALIBRATED, FALLBACK
 from miner.errors import StorageError
 from miner.mining import writers
 from miner.stages import Manifest, Stage
@@ -50,6 +51,14 @@ def stage_of(output: str, config: Mapping[str, Any]) -> Stage:
     return Stage(storage.join(output, FOLDER), FOLDER, config, {})
 
 
+def stable_config(config: Mapping[str, Any], details: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of pairs, with how the threshold was chosen in place of one that was chosen by the corpora."""
+    if "choice" in details:
+        return {**config, "threshold": "auto"}
+    is_calibrated = details.get("default_threshold", {}).get("by") in (CALIBRATED, FALLBACK)
+    return {**config, **({"threshold": "default"} if is_calibrated else {})}
+
+
 def begin(output: str, deltas: Stage, inputs: Mapping[str, str]) -> str | None:
     """Move the pairs of the previous run away and return their URI; None if there is nothing to compare with.
 
@@ -67,7 +76,7 @@ def begin(output: str, deltas: Stage, inputs: Mapping[str, str]) -> str | None:
         whole = [name for name in moved if deltas.find_shard(name, deltas.key()) is not None]
         return deltas.path(whole[0]) if whole else None
     manifest = stages.read_manifest(output)
-    config = {**manifest.config, **({"threshold": "auto"} if "choice" in manifest.details else {})}
+    config = stable_config(manifest.config, manifest.details)
     if storage.key(config) != storage.key(deltas.config):
         storage.remove(deltas.folder)
         return None

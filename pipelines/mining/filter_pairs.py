@@ -28,7 +28,7 @@ from pipelines.mining.sort_pairs import SideTexts, SortedPairs
 def check(settings: DecideSettings) -> None:
     """Raise ConfigError if a filter needs a package that is not installed."""
     if settings.pair_filters.languages is not None:
-        language.load_identifier()
+        language.load_identifier(settings.lang_id_model)
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from miner import stages, storage
+from miner.choices import DefaultThreshold
 from miner.config.commands import EncoderSettings, EngineSettings, FromCandidatesConfig, MineConfig
-from miner.encoders import default_threshold
+from miner.encoders import mining_profile
 from miner.encoders.transformer_parts import choose_device
 from miner.evaluation.marks import ReviewMarks
+from miner.filters import language
 from miner.mining import writers
 from miner.mining.gold import GoldScores
 from miner.mining.review import MarkScores
 from miner.mining.thresholds import ThresholdChoice
 from pipelines.beam.runner import claim_output
-from pipelines.mining import auto_threshold, candidates, filter_pairs, gold_pairs, rescore, select_pairs
+from pipelines.mining import auto_threshold, candidates, default_threshold, filter_pairs, gold_pairs, rescore, select_pairs
 from pipelines.mining.auto_threshold import ThresholdChooser
 from pipelines.mining.candidates import DEFAULT_LIMITS, MiningLimits, SearchResult
 from pipelines.mining.deltas import BitextDelta
@@ -41,6 +43,8 @@ class MineResult:
     pairs: int
     threshold: float | None  # None: all pairs
     choice: ThresholdChoice | None  # of the threshold, with `auto`
+    default: DefaultThreshold | None  # the threshold, if none was given
+    quantiles: Mapping[str, float]  # share -> best margin of the sources below which that share is; empty unless pairs are few
     dropped: Mapping[str, int]  # reason of a filter -> candidates above the threshold
     seconds: Mapping[str, float]  # by stage
     scores: GoldScores | MarkScores | None  # with gold or marks
@@ -63,15 +67,17 @@ class MineResult:
         names = ("sentences", "unique", "pairs", "threshold", "dropped", "engine", "seconds", "set_aside")
         figures = {name: getattr(self, name) for name in names}
         choice = {"choice": self.choice.figures()} if self.choice else {}
+        default = {"default_threshold": self.default.figures()} if self.default else {}
+        quantiles = {"best_margins": dict(self.quantiles)} if self.quantiles else {}
         delta = {"delta": self.delta.figures()} if self.delta else {}
-        return {**figures, **choice, **delta, **(self.scores.figures() if self.scores else {})}
+        return {**figures, **choice, **default, **quantiles, **delta, **(self.scores.figures() if self.scores else {})}
 
 
 def run(config: MineConfig, options: Sequence[str] = (), limits: MiningLimits = DEFAULT_LIMITS, warns: bool = True) -> MineResult:
     """Mine `config.source` and `config.target` into `config.output`. Finished stages of an earlier run there are kept.
 
-    Raises the MinerError of invalid sides, encoder, gold or output, or of another k than in an earlier run there. `warns`: about the
-    default threshold with another encoder than the built-in one.
+    Raises the MinerError of invalid sides, encoder, gold or output, or of another k than in an earlier run there. `warns`: of a threshold
+    that the encoder does not recommend, and of languages that it does not know.
     """
     gold_file = _check(config)
     choose_device(config.device)
@@ -83,8 +89,8 @@ def run(config: MineConfig, options: Sequence[str] = (), limits: MiningLimits = 
         search_result = _search(config, sides, options, limits)
         search_seconds = time.perf_counter() - start
         if warns:
-            _warn(config, search_result)
-        selection = PairSelection(search_result, config, config.output, options, limits)
+            _warn_of_languages(config, search_result)
+        selection = _selection(search_result, config, options, limits, warns)
         return _select(selection, chooser, config.output, {**sides.seconds, "search": search_seconds})
 
 
@@ -96,10 +102,9 @@ def run_from_candidates(config: FromCandidatesConfig, options: Sequence[str] = (
     gold_file = _check(config)
     search_result = candidates.open_search_result(config.candidates)
     with claim_output(config.output):
-        _warn(config, search_result)
         gold = gold_pairs.resolve(gold_file, search_result.source, search_result.target)
         chooser = auto_threshold.prepare(config, search_result.source, search_result.target, gold)
-        return _select(PairSelection(search_result, config, config.output, options, limits), chooser, config.candidates, {})
+        return _select(_selection(search_result, config, options, limits), chooser, config.candidates, {})
 
 
 def _check(config: PlantConfig) -> GoldFile | ReviewMarks | None:
@@ -112,10 +117,19 @@ def _check(config: PlantConfig) -> GoldFile | ReviewMarks | None:
     return gold_file
 
 
-def _warn(config: PlantConfig, search_result: SearchResult) -> None:
-    """Warn if the default threshold is used with another encoder than the built-in one."""
-    is_rescored = search_result.rescoring is not None
-    default_threshold.warn(config, config.threshold, search_result.source.fingerprint, is_rescored)
+def _warn_of_languages(config: MineConfig, search_result: SearchResult) -> None:
+    corpora = search_result.source, search_result.target
+    profile = mining_profile.find(config.part(EncoderSettings), corpora[0].fingerprint)
+    mining_profile.warn_of_languages(profile, [corpus.lang for corpus in corpora])
+
+
+def _selection(
+    search_result: SearchResult, config: PlantConfig, options: Sequence[str], limits: MiningLimits, warns: bool = True
+) -> PairSelection:
+    for corpus in (search_result.source, search_result.target):
+        language.warn_if_unrated(config.pair_filters.bounds(), corpus.lang, config.lang_id_model)
+    default = default_threshold.find(search_result, config, warns)
+    return PairSelection(search_result, config, config.output, options, limits, default, config.top)
 
 
 def _search(config: MineConfig, sides: CorpusPair, options: Sequence[str], limits: MiningLimits) -> SearchResult:
@@ -149,6 +163,8 @@ def _result(selection: PairSelection, written: WrittenBitext, seconds: Mapping[s
         pairs=written.pairs,
         threshold=written.threshold,
         choice=written.choice,
+        default=selection.default,
+        quantiles=written.quantiles,
         dropped=written.dropped,
         seconds=seconds,
         scores=written.scores,

@@ -11,13 +11,15 @@ import numpy as np
 import pyarrow as pa
 
 from miner import stages, storage
+from miner.choices import DefaultThreshold
 from miner.config.commands import DecideSettings
-from miner.encoders import default_threshold
 from miner.evaluation.marks import ReviewMarks
 from miner.mining import writers
 from miner.mining.gold import GoldScorer, GoldScores, ResolvedGold
+from miner.mining.histogram import Histogram
 from miner.mining.review import MarkScorer, MarkScores
 from miner.mining.thresholds import ThresholdChoice
+from miner.mining.writers import candidates_from_arrow
 from miner.stages import Manifest, Shard
 from miner.tables import DROPPED_PAIRS
 from pipelines.beam.shuffle import ShuffleSteps
@@ -32,6 +34,7 @@ STAGE = "mine"
 STEPS = ".pairs"  # folder of intermediate steps
 DROPPED = "dropped.parquet"
 NUM_EXAMPLES = 10  # pairs in the summary
+FEW_PAIRS = 0.01  # of the sentences of the smaller side
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class PairSelection:
     output: str
     options: Sequence[str] = ()  # of Beam
     limits: MiningLimits = DEFAULT_LIMITS
+    default: DefaultThreshold | None = None  # the threshold, if none is given
+    top: int | None = None  # maximum number of pairs, best first
 
     @property
     def corpus_keys(self) -> dict[str, str]:
@@ -58,8 +63,16 @@ class PairSelection:
             **names,
             "threshold": threshold,
             "filters": filters,
+            **self._identifier_config(),
+            **({} if self.top is None else {"top": self.top}),
             **(rescoring.figures() if rescoring is not None else {}),
         }
+
+    def _identifier_config(self) -> dict[str, str]:
+        """Return the checksum of the model that identifies languages, if a filter uses one."""
+        model = self.settings.lang_id_model
+        is_used = model is not None and self.settings.pair_filters.languages is not None
+        return {"lang_id_model": storage.checksum(str(model))} if is_used else {}
 
     def threshold(self, choice: ThresholdChoice | None) -> float | None:
         """Return the chosen, given or default threshold, None if there is none: JSON has no infinity."""
@@ -67,7 +80,12 @@ class PairSelection:
             return choice.threshold
         if self.settings.threshold is not None:
             return None if self.settings.threshold == -np.inf else float(self.settings.threshold)
-        return default_threshold.find(self.settings, is_rescored=self.search_result.rescoring is not None)
+        return None if self.default is None else self.default.value
+
+    def threshold_figures(self, choice: ThresholdChoice | None) -> dict[str, Any]:
+        """Return how the threshold was chosen, if it was not given, for manifests and --json."""
+        choices = {"choice": choice, "default_threshold": self.default}
+        return {name: value.figures() for name, value in choices.items() if value is not None}
 
     def steps(self, threshold: float) -> ShuffleSteps:
         """Return the steps, under OUTPUT, that match the candidates above a threshold."""
@@ -98,6 +116,7 @@ class WrittenBitext:
     pairs: int
     threshold: float | None
     choice: ThresholdChoice | None  # of the threshold, with `auto`
+    quantiles: Mapping[str, float]  # of the best margins of the sources, if there are few pairs; otherwise empty
     dropped: Mapping[str, int]  # reason -> candidates
     scores: GoldScores | MarkScores | None  # with gold or marks
     examples: Sequence[tuple[float, str, str]]  # margin, source, target: from the best pair to the last
@@ -116,18 +135,20 @@ def write(selection: PairSelection, gold: ResolvedGold | ReviewMarks | None, cho
     matches, filtered = selection.match(lowest, steps)
     sorted_pairs = sort_pairs.sort_matches(matches, selection.search_result, steps, selection.limits)
     dropped = filtered.sort_dropped(steps, selection.limits) if filtered is not None and settings.keep_dropped else None
-    delta_stage = deltas.stage_of(output, selection.config("auto" if choice else threshold))
+    delta_stage = deltas.stage_of(output, deltas.stable_config(selection.config(threshold), selection.threshold_figures(choice)))
     before = deltas.begin(output, delta_stage, selection.corpus_keys)
     manifest_uri = storage.join(output, stages.MANIFEST)
     previous_checksum = deltas.bitext_checksum(stages.read_manifest(output)) if storage.exists(manifest_uri) else None
     storage.remove(manifest_uri)  # the files that it lists are overwritten from here on
-    reader = _BitextReader(matches.rows, gold.scorer() if gold else None)
+    num_pairs = min(matches.rows, selection.top or matches.rows)
+    reader = _BitextReader(num_pairs, gold.scorer() if gold else None)
     writers.write_bitext(output, reader.read(sorted_pairs))
     _write_dropped(dropped, settings, output)
     written = WrittenBitext(
-        pairs=matches.rows,
+        pairs=num_pairs,
         threshold=threshold,
         choice=choice,
+        quantiles=_quantiles(selection, num_pairs),
         dropped=filtered.dropped if filtered else {},
         scores=reader.scorer.scores() if reader.scorer else None,
         examples=reader.examples,
@@ -140,6 +161,17 @@ def write(selection: PairSelection, gold: ResolvedGold | ReviewMarks | None, cho
     deltas.end(delta_stage)
     steps.remove()
     return written
+
+
+def _quantiles(selection: PairSelection, num_pairs: int) -> dict[str, float]:
+    """Return quantiles of the best margins of the sources, if the pairs are so few that the threshold may be wrong."""
+    search_result = selection.search_result
+    if selection.top is not None or num_pairs >= FEW_PAIRS * min(num_unique(search_result).values()):
+        return {}
+    histogram = Histogram()
+    for uri in search_result.candidate_uris():
+        histogram.add_best(candidates_from_arrow(storage.read_table(uri)), selection.settings.margin)
+    return histogram.quantiles()
 
 
 def _write_dropped(dropped: SortedPairs | None, settings: DecideSettings, output: str) -> None:
@@ -165,7 +197,8 @@ def _manifest(selection: PairSelection, written: WrittenBitext) -> Manifest:
         "dropped": written.dropped,
         "languages": {"source": search_result.source.lang, "target": search_result.target.lang},
         "fingerprint": search_result.source.fingerprint,
-        **({"choice": written.choice.figures()} if written.choice else {}),
+        **selection.threshold_figures(written.choice),
+        **({"best_margins": dict(written.quantiles)} if written.quantiles else {}),
         **(written.scores.figures() if written.scores else {}),
     }
     return Manifest(STAGE, selection.config(written.threshold), selection.corpus_keys, files, details)
@@ -182,16 +215,17 @@ def num_unique(search_result: SearchResult) -> dict[str, int]:
 
 
 class _BitextReader:
-    """Reads sorted pairs once; on the way it takes examples, evenly spread from the best pair to the last, and scores the pairs."""
+    """Reads the first of sorted pairs once; on the way it scores them and takes examples, from the best pair to the last."""
 
     def __init__(self, num_pairs: int, scorer: GoldScorer | MarkScorer | None) -> None:
-        self.scorer = scorer
+        self.num_pairs, self.scorer = num_pairs, scorer
         self.examples: list[tuple[float, str, str]] = []
         self._rows = np.unique(np.linspace(0, num_pairs - 1, NUM_EXAMPLES).round().astype(int)) if num_pairs else np.zeros(0, int)
 
     def read(self, pairs: SortedPairs) -> Iterator[pa.Table]:
         start = 0
-        for table in pairs.row_groups():
+        for group in pairs.row_groups():
+            table = group.slice(0, self.num_pairs - start)
             rows = self._rows[slice(*np.searchsorted(self._rows, [start, start + len(table)]))] - start
             examples = table.select(["margin", "source_text", "target_text"]).take(pa.array(rows))
             self.examples += [tuple(row.values()) for row in examples.to_pylist()]
@@ -199,3 +233,5 @@ class _BitextReader:
                 self.scorer.add(zip(*(table[name].to_pylist() for name in sort_pairs.IDS), strict=True))
             start += len(table)
             yield table
+            if start == self.num_pairs:
+                return

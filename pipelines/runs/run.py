@@ -30,7 +30,7 @@ from miner.config.commands import (
 )
 from miner.config.runs import RunConfig
 from miner.corpus import Corpus
-from miner.encoders import choose_side, default_threshold, load_encoder
+from miner.encoders import choose_side, load_encoder, mining_profile
 from miner.errors import ConfigError, StorageError
 from miner.text import readers
 from pipelines.beam import metrics
@@ -162,7 +162,15 @@ class _RunTasks:
                 self._add_corpus(name)
         self.fingerprint = self._check_encoder()
         is_rescored = rescore.is_planned(config, config.encoder)
-        default_threshold.warn(config, config.threshold, self.fingerprint, is_rescored)  # once for all pairs
+        profile = mining_profile.find(config.part(EncoderSettings), self.fingerprint)
+        mining_profile.warn_of_corpora(config, config.threshold, profile, is_rescored)
+        mining_profile.warn_of_languages(profile, self._languages())
+        self.recommended = profile.threshold(config, is_rescored)
+
+    def _languages(self) -> list[str]:
+        """Return the canonical languages of the corpora."""
+        texts = [languages.canonical(settings.lang) for settings in self.texts.values()]
+        return texts + [str(figures["lang"]) for figures in self.embedded.values()]
 
     def _add_corpus(self, name: str) -> None:
         """Open a corpus that is given as an embeddings directory, or prepare the settings to embed one given as text."""
@@ -247,7 +255,10 @@ class _RunTasks:
         """Return a fingerprint of everything that the bitext of a pair depends on."""
         parts = (EngineSettings, RescoreSettings, MatchSettings)
         settings = {name: value for part in parts for name, value in self.config.part(part).model_dump().items()}
-        return storage.key([source.key, target.key, settings, self.config.k, self.config.threshold])
+        return storage.key([source.key, target.key, settings, self.config.k, self.config.threshold, self._recommended_value()])
+
+    def _recommended_value(self) -> float | None:
+        return None if self.recommended is None or self.config.threshold is not None else self.recommended.value
 
     def _read_figures(self, pair: str, key: str) -> dict[str, Any] | None:
         """Return the figures of an earlier run with this key, if its manifest is unchanged; otherwise None."""

@@ -32,7 +32,7 @@ ROOMS = {
     "datasets": {"errors", "config", "storage", "languages", "text"},
     "encoders": {"errors", "progress", "checksums", "choices", "config", "storage", "languages", "tables"},
     "search": {"errors"},
-    "filters": {"errors", "choices", "config", "tables", "mining"},
+    "filters": {"errors", "choices", "config", "languages", "tables", "mining"},
     "mining": {"errors", "choices", "encoders", "search"},
     "export": {"errors", "config", "languages", "lock", "mining", "records", "stages", "storage", "tables"},
     "plan": {"errors", "config", "storage", "text", "search"},
@@ -71,7 +71,7 @@ ROOMS = {
         "mining",
         "training",
     },
-    "report": {"errors", "extras", "records", "storage", "stages", "filters", "mining", "evaluation"},
+    "report": {"errors", "choices", "extras", "records", "storage", "stages", "filters", "mining", "evaluation"},
     "reproduction": {"errors", "lock", "progress", "records", "config", "storage", "datasets", "encoders", "training", "evaluation"},
     "loop": {"errors", "config", "storage", "languages", "text", "datasets", "filters", "training", "evaluation"},
 }

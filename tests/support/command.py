@@ -5,6 +5,8 @@ from click.testing import CliRunner, Result
 from miner.cli import console
 from miner.cli.main import main
 
+# Of other encoders than the built-in one, and of languages that are not known.
+WARNINGS = ("the default threshold", "are not rescored", "cannot rate text", "was not trained on")
 PICTURED = {"mine": 1, "run": 1, "loop": 1, "train": 1, "eval": 2}  # what leaves a report, and the words before its options
 
 
@@ -30,8 +32,7 @@ def error_of(*arguments: object, stdin: bytes | None = None) -> str:
     result = miner(*arguments, stdin=stdin)
     assert isinstance(result.exception, SystemExit), result.exception
     assert (result.exit_code, result.stdout) == (1, ""), result.output
-    # Warnings with other encoders than the built-in one.
-    lines = [line for line in result.stderr.splitlines() if "the default threshold" not in line and "are not rescored" not in line]
+    lines = [line for line in result.stderr.splitlines() if not any(warning in line for warning in WARNINGS)]
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("miner: error: ")
     return lines[0].removeprefix("miner: error: ").strip()

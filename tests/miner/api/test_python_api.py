@@ -15,7 +15,7 @@ from command import output_of
 
 import miner
 from miner.api.settings import InMemoryMining, InMemoryScoring, MiningOptions, ScoringOptions
-from miner.choices import MARGINS
+from miner.choices import FALLBACK_RATIO
 from miner.config.commands import EmbedConfig, TextSettings
 from miner.corpus import open_corpus
 from miner.errors import ConfigError, DataError
@@ -211,6 +211,6 @@ def test_unusual_input_is_a_clear_error(toy_encoder: Path) -> None:
 
 
 def test_the_default_threshold_of_another_encoder_warns(toy_encoder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert miner.mine(["one two"], ["un deux"], str(toy_encoder)).threshold == MARGINS["ratio"].late_threshold
-    assert f"the default threshold {MARGINS['ratio'].late_threshold} was chosen for the built-in encoder" in caplog.text
+    assert miner.mine(["one two"], ["un deux"], str(toy_encoder)).threshold == FALLBACK_RATIO
+    assert f"the default threshold {FALLBACK_RATIO} is the ratio of CRISS" in caplog.text
     assert command("--help").exit_code == 0

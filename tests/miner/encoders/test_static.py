@@ -10,7 +10,7 @@ import pytest
 import sentencepiece
 
 from miner.config.commands import EncoderSettings
-from miner.encoders import Encoder, load_encoder, static
+from miner.encoders import Encoder, load_encoder, static, vector_sums
 from miner.errors import ConfigError, ModelError
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -38,7 +38,7 @@ def test_vectors_equal_the_reference(toy_encoder: Path) -> None:
 
 def test_vectors_do_not_depend_on_the_batch(toy_encoder: Path) -> None:
     encoder = load_encoder(str(toy_encoder))
-    texts = [f"one {'two ' * (n % 7)} dix" for n in range(2 * static.MAX_SLICE_TEXTS + 3)]
+    texts = [f"one {'two ' * (n % 7)} dix" for n in range(2 * vector_sums.MAX_SLICE_TEXTS + 3)]
     alone = np.concatenate([encoder.encode([text]) for text in texts[:7]])
     np.testing.assert_array_equal(encoder.encode(texts), np.tile(alone, (len(texts) // 7 + 1, 1))[: len(texts)])
 

@@ -18,9 +18,10 @@ from miner import stages, storage
 from miner.choices import MARGINS
 from miner.evaluation.bitext_precision import GoldPairs
 from miner.evaluation.marks import read_marks
+from miner.mining.histogram import BIN_WIDTH, Histogram
 from miner.mining.review import count_levels, find_marked
 from miner.report.marking import draw_sample
-from miner.report.mined_pairs import BIN_WIDTH, Histogram, MinedBitext
+from miner.report.mined_pairs import MinedBitext
 from miner.text.normalise import clean, sentence_ids
 
 

@@ -20,7 +20,6 @@ from command import error_of, miner
 from tiny import NUMBERS, numbers, save_transformer, sentence, write_pairs, write_tsv
 
 from miner import records, storage
-from miner.choices import MARGINS
 from miner.encoders import load_encoder
 from pipelines.loop import round as loop_round
 from pipelines.mining import mine
@@ -178,7 +177,7 @@ def test_the_default_threshold_of_another_encoder_is_a_warning(
     values["stop"]["least_pairs"] = 10_000  # the loop ends before it trains
     result = run_loop(write_config(tmp_path, values), tmp_path / "out")
     assert result.exit_code == 0, result.output
-    assert result.stderr.count(f"the default threshold {MARGINS['ratio'].late_threshold} was chosen for the built-in encoder") == warnings
+    assert result.stderr.count("the default threshold is calibrated on each pair of corpora") == warnings
 
 
 def test_an_existing_loop_is_not_overwritten(finished_loop: Path, tmp_path: Path) -> None:

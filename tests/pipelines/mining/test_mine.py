@@ -16,7 +16,7 @@ import tiny
 from click.testing import CliRunner
 from command import error_of, miner, output_of
 
-from miner.choices import MARGINS, RETRIEVALS
+from miner.choices import FALLBACK_RATIO, MARGINS, RETRIEVALS
 from miner.cli.main import main
 
 OUTPUTS = ("bitext.tsv.gz", "bitext.parquet", "manifest.json")
@@ -81,8 +81,9 @@ def test_every_margin_and_retrieval_equals_the_dense_reference(margin: str, tmp_
     source, target = dense.write_corpus(tmp_path / "x", x_ids, x, shards=3), dense.write_corpus(tmp_path / "y", y_ids, y, shards=2)
     for retrieval in RETRIEVALS:
         options = ("--margin", margin, "--retrieval", retrieval, "--k", 3)
-        output_of("mine", source, target, "--output", tmp_path / "out", *options)
-        threshold = -np.inf if retrieval == "all" else MARGINS[margin].default_threshold
+        threshold = -np.inf if retrieval == "all" else {"ratio": 1.17, "distance": 0.065, "absolute": 0.48}[margin]
+        bound = () if retrieval == "all" else ("--threshold", threshold)
+        output_of("mine", source, target, "--output", tmp_path / "out", *options, *bound)
         assert pairs_in(tmp_path / "out") == dense.mine(x, y, x_ids, y_ids, 3, margin, retrieval, threshold)
 
 
@@ -133,6 +134,7 @@ def test_text_with_gold_is_scored(text_run: tuple[Path, dict[str, Any], str]) ->
         "unique",
         "pairs",
         "threshold",
+        "default_threshold",
         "dropped",
         "set_aside",
         "engine",
@@ -143,7 +145,8 @@ def test_text_with_gold_is_scored(text_run: tuple[Path, dict[str, Any], str]) ->
     }
     assert figures["sentences"] == {"source": 61, "target": 70}
     assert figures["unique"] == {"source": 60, "target": 70}
-    assert figures["threshold"] == MARGINS["ratio"].late_threshold
+    assert figures["threshold"] == FALLBACK_RATIO
+    assert figures["default_threshold"] == {"value": FALLBACK_RATIO, "by": "fallback"}
     num_correct = sum([FRENCH[ENGLISH.index(word)] for word in row[1].split()] == row[2].split() for row in rows_in(output))
     assert num_correct >= 40
     assert figures["recall"] == num_correct / 50
@@ -284,7 +287,7 @@ class TestRerun:
 WARNING = "default threshold"
 
 
-def test_the_default_threshold_is_a_warning_for_another_encoder_than_the_builtin_one(tmp_path: Path) -> None:
+def test_the_default_threshold_of_an_encoder_that_recommends_none_is_a_warning(tmp_path: Path) -> None:
     model = tiny.save_transformer(tmp_path / "model")
     (tmp_path / "a.txt").write_text("one two\nthree four\n")
     (tmp_path / "b.txt").write_text("eins zwei\ndrei vier\n")
@@ -294,12 +297,12 @@ def test_the_default_threshold_is_a_warning_for_another_encoder_than_the_builtin
     lines = [line for line in warned.stderr.splitlines() if WARNING in line]
     assert warned.exit_code == 0
     assert len(lines) == 1
-    assert all(part in lines[0] for part in (f"{MARGINS['ratio'].default_threshold:g} was", "--threshold auto --planted known.tsv", "1.06"))
+    assert all(part in lines[0] for part in ("1.06 is the ratio of CRISS", "too few pairs", "--threshold auto --planted known.tsv"))
     again = miner("mine", "--from-candidates", tmp_path / "default", "--output", tmp_path / "again", "--margin", "distance")
     assert WARNING in again.stderr
-    assert "1.06" not in again.stderr  # a ratio
-    explicit = miner(*sides, tmp_path / "explicit", *by_model, "--threshold", MARGINS["ratio"].default_threshold)
+    assert "default threshold 1.06" not in again.stderr  # a ratio
+    explicit = miner(*sides, tmp_path / "explicit", *by_model, "--threshold", FALLBACK_RATIO)
     assert WARNING not in explicit.stderr
-    assert contents(tmp_path / "explicit") == contents(tmp_path / "default")
+    assert pairs_in(tmp_path / "explicit") == pairs_in(tmp_path / "default")
     assert WARNING not in miner(*sides, tmp_path / "all", *by_model, "--retrieval", "all").stderr
     assert WARNING not in miner(*sides, tmp_path / "builtin").stderr

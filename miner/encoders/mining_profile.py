@@ -1,0 +1,115 @@
+"""What an encoder's folder says about mining with it: its languages and thresholds, in `mining.json`.
+
+{"languages": ["eng_Latn", "deu_Latn"], "thresholds": {"ratio": {"embedding": 1.17, "rescored": 1.15}}}
+
+Both are optional, and any encoder may have the file. It changes no vector, so it is not part of the fingerprint.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pydantic
+
+from miner import languages, storage
+from miner.choices import CALIBRATED, MARGINS, RECOMMENDED, RETRIEVALS, DefaultThreshold, MarginName
+from miner.config.base import Settings
+from miner.config.commands import EncoderSettings, MatchSettings, Threshold
+from miner.encoders import BUILTIN, find_folder, load_encoder
+from miner.encoders.base import Encoder, StoredEncoder
+from miner.errors import ConfigError, ModelError
+
+FILE = "mining.json"
+REMEDY = "choose one by known pairs with `--threshold auto --planted known.tsv`"
+
+logger = logging.getLogger(__name__)
+
+
+class ScoringThresholds(Settings):
+    """The thresholds of a margin."""
+
+    embedding: Threshold | None = None  # of the margin of the embeddings
+    rescored: Threshold | None = None  # of the blended margin, if candidates are rescored
+
+
+class MiningProfile(Settings):
+    """The content of `mining.json`."""
+
+    languages: tuple[str, ...] = ()  # canonical codes of those in training; empty: not stated
+    thresholds: Mapping[MarginName, ScoringThresholds] = pydantic.Field({})
+
+    def threshold(self, settings: MatchSettings, is_rescored: bool) -> DefaultThreshold | None:
+        """Return the threshold that is recommended for these settings."""
+        thresholds = self.thresholds.get(settings.margin, ScoringThresholds())
+        value = thresholds.rescored if is_rescored else thresholds.embedding
+        return None if value is None else DefaultThreshold(value, RECOMMENDED)
+
+
+NO_PROFILE = MiningProfile()
+
+
+def read(folder: Path) -> MiningProfile:
+    """Read the profile in an encoder's folder. Raises ModelError if it is invalid."""
+    path = folder / FILE
+    if not path.exists():
+        return NO_PROFILE
+    content = storage.read_json(str(path))
+    try:
+        profile = MiningProfile.check(**content) if isinstance(content, dict) else None
+        canonical = () if profile is None else tuple(languages.canonical(code) for code in profile.languages)
+    except ConfigError as error:
+        raise ModelError(f"{path}: {error}") from error
+    if profile is None:
+        raise ModelError(f"{path}: expected a mapping with `languages` and `thresholds` ({', '.join(MARGINS)})")
+    return profile.model_copy(update={"languages": canonical})
+
+
+def of_encoder(encoder: Encoder, fingerprint: str) -> MiningProfile:
+    """Return the profile of an encoder, an empty one if it has no folder or another fingerprint."""
+    has_folder = isinstance(encoder, StoredEncoder) and encoder.fingerprint == fingerprint
+    return read(Path(encoder.folder)) if has_folder else NO_PROFILE  # type: ignore[attr-defined]
+
+
+def find(settings: EncoderSettings, fingerprint: str) -> MiningProfile:
+    """Return the profile of the encoder with this fingerprint, if that is the encoder of the settings or the built-in one.
+
+    Other encoders have embedded a corpus elsewhere; their folder is not known, so the profile is empty.
+    """
+    for name in dict.fromkeys((settings.encoder, BUILTIN)):
+        try:
+            profile = read(find_folder(name))
+        except ModelError:
+            if name == BUILTIN or (Path(name) / FILE).exists():
+                raise
+            continue  # corpora that are embedded do not need the encoder
+        own_settings = EncoderSettings() if name == BUILTIN else settings
+        if profile != NO_PROFILE and load_encoder(name, own_settings).fingerprint == fingerprint:
+            return profile
+    return NO_PROFILE
+
+
+def uses_default(settings: MatchSettings, threshold: float | str | None, top: int | None = None) -> bool:
+    """Return whether pairs are selected by a default threshold: neither a threshold nor a number of pairs is given."""
+    return threshold is None and top is None and RETRIEVALS[settings.retrieval].uses_default_threshold
+
+
+def describe(threshold: DefaultThreshold, fingerprint: str) -> str:
+    """Return the warning of a threshold that the encoder does not recommend."""
+    origin = "the ratio of CRISS or its equal, as there are too few pairs to calibrate on"
+    if threshold.by == CALIBRATED:
+        origin = f"calibrated on {threshold.num_pairs:,} pairs of these corpora: about {threshold.precision:.0%} are right"
+    return f"the default threshold {threshold.value:.4g} is {origin}; {fingerprint} recommends none: check some pairs, or {REMEDY}"
+
+
+def warn_of_corpora(settings: MatchSettings, threshold: float | str | None, profile: MiningProfile, is_rescored: bool) -> None:
+    """Warn, once for many pairs of corpora, that each gets a threshold of its own because the encoder recommends none."""
+    if uses_default(settings, threshold) and profile.threshold(settings, is_rescored) is None:
+        logger.warning("the default threshold is calibrated on each pair of corpora, as the encoder recommends none: %s", REMEDY)
+
+
+def warn_of_languages(profile: MiningProfile, codes: Iterable[str]) -> None:
+    """Warn of languages, by canonical code, that an encoder was not trained on, as far as its profile states its languages."""
+    unknown = [code for code in dict.fromkeys(codes) if code != languages.UNDETERMINED and code not in profile.languages]
+    if profile.languages and unknown:
+        names = ", ".join(unknown)
+        logger.warning("the encoder was not trained on %s; its vectors may be poor: check some pairs, or choose another --encoder", names)

@@ -1,0 +1,100 @@
+"""What static encoders have in common: the vector of a text is the normalised sum of the vectors of its tokens."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from math import ceil
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from miner import storage
+from miner.encoders.base import EncodeCounts, check_texts
+from miner.encoders.token_vectors import TokenTable, TokenVectors
+from miner.encoders.word_cache import PieceIds
+from miner.progress import add_work
+
+Floats = npt.NDArray[np.float32]
+Result = TypeVar("Result")
+
+MAX_SLICE_TEXTS = 1 << 15  # per thread and call: larger slices repeat more of their words
+SUMMED_TEXTS = 4096  # per sparse product: 4 MB at dimension 256, which fits the cache
+
+
+class VectorSums(ABC):
+    """An encoder with a vector per token, in one thread per core."""
+
+    rescores_by_default = True
+    dim: int
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.tally = EncodeCounts()
+
+    @cached_property
+    @abstractmethod
+    def vectors(self) -> Floats:
+        """(tokens, dim) float32; the row of a token without a meaning is zero."""
+
+    @abstractmethod
+    def split_texts(self, texts: list[str]) -> PieceIds:
+        """Split n texts into tokens."""
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        """n texts -> (n, dim) float32 unit rows; a zero row for a text without a known piece."""
+        check_texts(texts)
+        vectors, result = self.vectors, np.empty((len(texts), self.dim), dtype=np.float32)
+
+        def encode_slice(rows: slice, pieces: PieceIds) -> int:
+            write_unit_sums(vectors, pieces, result[rows])
+            return len(pieces.ids)
+
+        self.tally.tokens += sum(self._map_slices(encode_slice, list(texts)))
+        add_work(len(texts))
+        return result
+
+    @cached_property
+    def token_table(self) -> TokenTable:
+        """The vectors of all pieces, as integers."""
+        return TokenTable.of(self.vectors)
+
+    def token_vectors(self, texts: Sequence[str]) -> TokenVectors:
+        """Return the vectors of the pieces of n texts; those of unknown pieces are left out."""
+        table = self.token_table
+
+        def weight_slice(rows: slice, pieces: PieceIds) -> TokenVectors:  # noqa: ARG001
+            return TokenVectors.of(table, pieces.ids, pieces.bounds)
+
+        return TokenVectors.concat(table, self._map_slices(weight_slice, list(texts)))
+
+    def _map_slices(self, function: Callable[[slice, PieceIds], Result], texts: list[str]) -> list[Result]:
+        """Call a function with the rows and pieces of slices of n texts, in one thread per core."""
+        cores = storage.available_cores()
+        size = max(1, min(MAX_SLICE_TEXTS, ceil(len(texts) / cores)))
+        slices = [slice(start, start + size) for start in range(0, len(texts), size)]
+
+        def map_slice(rows: slice) -> Result:
+            return function(rows, self.split_texts(texts[rows]))
+
+        with ThreadPoolExecutor(cores) as pool:
+            return list(pool.map(map_slice, slices))
+
+
+def write_unit_sums(vectors: Floats, pieces: PieceIds, out: Floats) -> None:
+    """Piece vectors (pieces, dim) and the pieces of n texts -> `out` (n, dim): normalized means, zero for a text without pieces.
+
+    Normalization removes the factor between sum and mean. The sum is a product of a sparse matrix, one row per text, with the
+    vectors: nine times as fast as `np.add.reduceat`, and it adds the pieces of a text in order, whatever the batch.
+    """
+    from scipy.sparse import csr_array
+
+    for start in range(0, len(out), SUMMED_TEXTS):
+        bounds = pieces.bounds[start : start + SUMMED_TEXTS + 1]
+        ids = pieces.ids[bounds[0] : bounds[-1]]
+        shape = (len(bounds) - 1, len(vectors))
+        sums: Floats = csr_array((np.ones(len(ids), dtype=np.float32), ids, bounds - bounds[0]), shape=shape) @ vectors
+        norms = np.sqrt(np.einsum("ij,ij->i", sums, sums))[:, None]
+        np.divide(sums, np.where(norms > 0, norms, 1), out=out[start : start + SUMMED_TEXTS])

@@ -1,0 +1,150 @@
+"""Runs without `--threshold`: what the encoder recommends, what is calibrated, `--top`, quantiles, and warnings of languages."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from command import error_of, miner, output_of
+
+import miner as package
+from miner.encoders import load_encoder
+from miner.languages import canonical
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+NUM_LINES = 500
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return real sentences: translations, and as many sentences without one on each side."""
+    folder = tmp_path_factory.mktemp("texts")
+    english, german = ((EXAMPLES / f"{lang}.txt").read_text(encoding="utf-8").splitlines() for lang in ("en", "de"))
+    gold = [tuple(int(number) - 1 for number in line.split()) for line in (EXAMPLES / "gold.en-de.tsv").read_text().splitlines()][
+        :NUM_LINES
+    ]
+    of_gold = [{pair[side] for pair in gold} for side in (0, 1)]
+    for name, lines, used, side in (("en", english, of_gold[0], 0), ("de", german, of_gold[1], 1)):
+        lone = [line for row, line in enumerate(lines) if row not in used][:NUM_LINES]
+        (folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in [*(lines[pair[side]] for pair in gold), *lone]))
+    return folder / "en.txt", folder / "de.txt"
+
+
+@pytest.fixture(scope="module")
+def unknown_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the built-in encoder without its profile and with another fingerprint."""
+    folder = tmp_path_factory.mktemp("encoder") / "unknown"
+    from miner.encoders import static
+
+    builtin = load_encoder("builtin")
+    vectors = builtin.vectors.copy()
+    vectors[5] *= 1.5
+    static.save(folder, vectors, builtin.pieces.serialized_model_proto())
+    return folder
+
+
+def figures_of(tmp_path: Path, *arguments: object) -> dict:
+    output_of("mine", *arguments, "--json", tmp_path / "figures.json")
+    return json.loads((tmp_path / "figures.json").read_text())
+
+
+def test_the_built_in_encoder_recommends_a_threshold_for_every_margin(texts: tuple[Path, Path], tmp_path: Path) -> None:
+    profile = json.loads((load_encoder("builtin").folder / "mining.json").read_text())
+    for margin in ("ratio", "distance", "absolute"):
+        figures = figures_of(tmp_path, *texts, "--output", tmp_path / "out", "--margin", margin)
+        assert figures["threshold"] == profile["thresholds"][margin]["rescored"]
+        assert figures["default_threshold"] == {"value": figures["threshold"], "by": "recommended"}
+    figures = figures_of(tmp_path, *texts, "--output", tmp_path / "plain", "--rescore", "none")
+    assert figures["threshold"] == profile["thresholds"]["ratio"]["embedding"]
+    assert [canonical(code) for code in profile["languages"]] == profile["languages"]
+
+
+def test_another_encoder_is_calibrated_to_the_precision(texts: tuple[Path, Path], unknown_encoder: Path, tmp_path: Path) -> None:
+    options = ("--output", tmp_path / "out", "--encoder", unknown_encoder, "--json", tmp_path / "figures.json")
+    result = miner("mine", *texts, *options)
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    default = figures["default_threshold"]
+    assert (default["by"], default["value"]) == ("calibrated", figures["threshold"])
+    assert re.search(rf"the default threshold {figures['threshold']:.4g} is calibrated on {default['num_pairs']} pairs", result.stderr)
+    assert f"(calibrated: about {default['precision']:.0%} are right)" in result.stdout
+    rows = pq.read_table(tmp_path / "out" / "bitext.parquet").to_pylist()
+    is_correct = [row["source_line"] == row["target_line"] and row["source_line"] <= NUM_LINES for row in rows]
+    assert np.mean(is_correct) > 0.85
+    assert sum(is_correct) > 0.7 * NUM_LINES
+    again = miner("mine", "--from-candidates", tmp_path / "out", "--output", tmp_path / "again")
+    assert "calibrated on" in again.stderr
+    assert (tmp_path / "again" / "bitext.tsv.gz").read_bytes() == (tmp_path / "out" / "bitext.tsv.gz").read_bytes()
+    lower = figures_of(tmp_path, "--from-candidates", tmp_path / "out", "--output", tmp_path / "lower", "--precision", "0.8")
+    assert lower["pairs"] > figures["pairs"]
+
+
+def test_python_calibrates_as_the_command_does(texts: tuple[Path, Path], unknown_encoder: Path, tmp_path: Path) -> None:
+    figures = figures_of(tmp_path, *texts, "--output", tmp_path / "out", "--encoder", unknown_encoder)
+    sides = [path.read_text().splitlines() for path in texts]
+    bitext = package.mine(*sides, str(unknown_encoder))
+    assert bitext.default.figures() == figures["default_threshold"]
+    assert len(bitext) == figures["pairs"]
+    assert len(package.mine(*sides, load_encoder(str(unknown_encoder)), top=7)) == 7
+
+
+def test_a_profile_in_the_folder_is_used(texts: tuple[Path, Path], unknown_encoder: Path, tmp_path: Path) -> None:
+    encoder = shutil.copytree(unknown_encoder, tmp_path / "encoder")
+    content = {"languages": ["de", "fr"], "thresholds": {"ratio": {"rescored": 1.31}}}
+    (encoder / "mining.json").write_text(json.dumps(content))
+    options = ("--encoder", encoder, "--source-lang", "en", "--target-lang", "de")
+    result = miner("mine", *texts, "--output", tmp_path / "out", *options)
+    assert "above a margin of 1.31 (recommended for the encoder)" in result.stdout
+    assert "was not trained on eng_Latn;" in result.stderr
+    assert "default threshold" not in result.stderr
+    again = miner("mine", "--from-candidates", tmp_path / "out", "--output", tmp_path / "again", "--encoder", encoder)
+    assert "above a margin of 1.31 (recommended for the encoder)" in again.stdout
+    for damaged in ("[]", '{"thresholds": {"ratios": {}}}', '{"languages": ["xx-yy-zz"]}'):
+        (encoder / "mining.json").write_text(damaged)
+        assert "mining.json" in error_of("mine", *texts, "--output", tmp_path / "damaged", "--encoder", encoder)
+
+
+def test_top_keeps_the_best_pairs_whatever_their_margin(texts: tuple[Path, Path], tmp_path: Path) -> None:
+    output_of("mine", *texts, "--output", tmp_path / "all", "--threshold", "-5")
+    output_of("mine", "--from-candidates", tmp_path / "all", "--output", tmp_path / "top", "--top", 800)
+    whole, best = (pq.read_table(tmp_path / name / "bitext.parquet") for name in ("all", "top"))
+    assert best.equals(whole.slice(0, 800))
+    assert best["margin"][-1].as_py() < 1.1  # below the default threshold
+    limited = figures_of(tmp_path, "--from-candidates", tmp_path / "all", "--output", tmp_path / "both", "--top", 800, "--threshold", 1.3)
+    assert limited["pairs"] == sum(margin > 1.3 for margin in whole["margin"].to_pylist()) < 800
+    assert "best_margins" not in limited
+
+
+def test_few_pairs_show_quantiles_of_the_best_margins(texts: tuple[Path, Path], tmp_path: Path) -> None:
+    output_of("mine", *texts, "--output", tmp_path / "all", "--threshold", "-5", "--retrieval", "forward")
+    best = pq.read_table(tmp_path / "all" / "bitext.parquet")["margin"].to_numpy()  # of nearly every source: backward may be better
+    options = ("--output", tmp_path / "none", "--threshold", "5", "--json", tmp_path / "figures.json")
+    result = miner("mine", "--from-candidates", tmp_path / "all", *options, report=True)
+    quantiles = json.loads((tmp_path / "figures.json").read_text())["best_margins"]
+    assert list(quantiles) == ["0.5", "0.9", "0.99", "0.999", "1"]
+    np.testing.assert_allclose([quantiles["0.5"], quantiles["1"]], [np.median(best), best.max()], atol=0.02)
+    assert "0 pairs above a margin of 5" in result.stdout
+    text = f"best margins of the source sentences: 0.5 below {quantiles['0.5']:g}"
+    assert text in result.stdout
+    assert text in (tmp_path / "none" / "report.html").read_text(encoding="utf-8")
+
+
+def test_languages_that_the_built_in_encoder_does_not_know_are_a_warning(texts: tuple[Path, Path], tmp_path: Path) -> None:
+    options = ("--source-lang", "en", "--target-lang", "quc", "--output", tmp_path / "out")
+    assert "was not trained on quc_Latn;" in miner("mine", *texts, *options).stderr
+    options = ("--source-lang", "en", "--target-lang", "de", "--output", tmp_path / "known")
+    assert "not trained" not in miner("mine", *texts, *options).stderr
+
+
+def test_filters_that_cannot_judge_a_language_are_a_warning(texts: tuple[Path, Path], tmp_path: Path) -> None:
+    filters = ("--filter", "script", "--filter", "languages", "--filter", "numbers")
+    result = miner("mine", *texts, "--output", tmp_path / "out", "--target-lang", "de", *filters)
+    lines = [line for line in result.stderr.splitlines() if "cannot rate" in line]
+    assert lines == [
+        "miner: --filter script: cannot rate text in und, and keeps all of it; give the language of the text",
+        "miner: --filter languages: cannot rate text in und, and keeps all of it; give the language of the text",
+    ]
+    unknown = miner("embed", texts[1], "--lang", "quc", "--output", tmp_path / "quc", "--filter", "language")
+    assert "--filter language: cannot rate text in quc_Latn, and keeps all of it; they know no such language" in unknown.stderr
