@@ -77,7 +77,7 @@ def test_every_command_and_snippet_of_a_page_runs(page: str, workspace: Path) ->
                 words, target = (words[:-2], words[-1]) if ">" in words else (words, None)
                 result = command.miner(*words)
                 if target is not None:  # a config, of which the test takes fewer steps
-                    Path(target).write_text(result.stdout.replace("steps: 100", "steps: 12"), encoding="utf-8")
+                    Path(target).write_text(result.stdout.replace("steps: 50", "steps: 12"), encoding="utf-8")
                 is_too_small = "--planted" in words and "no threshold has a precision of" in result.output  # of these small texts
                 assert result.exit_code == 0 or is_too_small, (words, result.output)
 
