@@ -105,14 +105,14 @@ def run(arguments: Arguments) -> str:
     return "error" if is_error else "traceback"
 
 
-def in_process(work: Callable[[], str]) -> str:
-    """Return the outcome of `work` in a process of its own, because damaged files may crash it."""
+def in_process(work: Callable[[], str], seconds: int = SECONDS) -> str:
+    """Return the outcome of `work` in a process of its own, because damaged files may crash it or keep it busy."""
     child = os.fork()
     if child == 0:
         with Path(os.devnull).open("w") as null:
             os.dup2(null.fileno(), 1)
             os.dup2(null.fileno(), 2)
-        signal.alarm(SECONDS)
+        signal.alarm(seconds)
         outcome = work()
         os._exit(CODES.get(outcome, len(OUTCOMES)))
     _, status = os.waitpid(child, 0)
@@ -233,7 +233,7 @@ def main() -> int:
         work, intact = Path(folder) / "work", Path(folder) / "intact"
         work.mkdir()
         os.chdir(work)
-        if in_process(lambda: prepare(arguments.rows)) != "done":
+        if in_process(lambda: prepare(arguments.rows), 20 * SECONDS) != "done":
             sys.exit("the intact files could not be written")
         shutil.copytree(work, intact)
         print(f"| file | flips | {' | '.join(OUTCOMES)} |\n|---|{'---|' * (1 + len(OUTCOMES))}")
