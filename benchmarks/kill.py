@@ -48,7 +48,7 @@ def write_inputs(folder: Path, rows: int, shards: int, languages: list[str]) -> 
     (folder / "pairs.tsv").write_text("\n".join(["source\ttarget", *pairs]), encoding="utf-8")
     source = {"strategy": "parallel", "columns": {"source": "source", "target": "target"}, "files": [str(folder / "pairs.tsv")]}
     training = {
-        "encoder": {"kind": "static", "dim": 16, "spelling_buckets": 64, "vocabulary": {"size": 60}},
+        "encoder": {"kind": "static", "dim": 16, "spelling_buckets": 64, "vocabulary": {"size": 40}},
         "data": [source],
         "objective": [{"loss": "info_nce"}],
         "training": {"steps": 200, "batch_size": 32, "checkpoint_every": 10},
