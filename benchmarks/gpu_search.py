@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from miner.search.blocks import collect_blocks, search_blocks
+from miner.search.blocks import BlockCache, ShardReader, search_shards
 from miner.search.exact import SearchOptions, search_block
 from miner.search.neighbours import Neighbours, VectorBlock
 from miner.search.precision import full_precision_matmul
@@ -203,7 +203,7 @@ def read(step: Step) -> None:
         step.record("size of a shard, MB", paths[0].stat().st_size / 1e6)
         step.record("reading one shard, s", step.seconds(lambda: [len(ids) for ids, _ in row_groups(paths[0])]))
         results: list[tuple[Neighbours, Neighbours]] = []
-        step.record("reading and searching, s", step.seconds(lambda: results.append(search_files(paths, dim, step.options))))
+        step.record("reading and searching, s", step.seconds(lambda: results.append(search_files(paths, dim, step.device))))
     source, target = step.block(rows, dim, 1), step.block(rows, dim, 2)
     expected: list[tuple[Neighbours, Neighbours]] = []
     step.record("searching vectors in memory, s", step.seconds(lambda: expected.append(search_block(source, target, K, step.options))))
@@ -222,9 +222,9 @@ def row_groups(path: Path) -> Any:
         yield from read_vectors(file)
 
 
-def search_files(paths: list[Path], dim: int, options: SearchOptions) -> tuple[Neighbours, Neighbours]:
-    sources, targets = (lambda path=path: collect_blocks(row_groups(path), dim, 32 << 20) for path in paths)
-    return search_blocks(sources, targets, K, options, lambda _: None)
+def search_files(paths: list[Path], dim: int, device: torch.device) -> tuple[Neighbours, Neighbours]:
+    source, target = (ShardReader(path, dim, lambda path=path: row_groups(path)) for path in paths)
+    return search_shards(source, target, K, BlockCache.of(device), lambda _: None)
 
 
 def kill(step: Step) -> None:

@@ -1,10 +1,12 @@
-"""Run calls in a background thread, one after the other, while the caller prepares the next."""
+"""Run work in a background thread: calls while the caller prepares the next, or an iterator one item ahead of the caller."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar, cast
 
 Submit = Callable[..., None]
+T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -25,3 +27,14 @@ def background_thread() -> Iterator[Submit]:
         yield submit
         if pending is not None:
             pending.result()
+
+
+def read_ahead(items: Iterable[T]) -> Iterator[T]:
+    """Yield the items of `items`, which runs in a background thread: the next item is computed while the caller works on this one."""
+    iterator, end = iter(items), object()
+    with ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(next, iterator, end)
+        while (item := pending.result()) is not end:
+            pending = pool.submit(next, iterator, end)
+            yield cast(T, item)
+            del item

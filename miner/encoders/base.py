@@ -101,6 +101,19 @@ class FineTunable(Protocol):
 
 
 @runtime_checkable
+class DeviceEncoder(Protocol):
+    """An encoder that runs on a chosen device."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+
+def search_device(encoder: object) -> str:
+    """Return the device on which vectors of an encoder are searched in memory: its own; the CPU for an encoder without a device."""
+    return str(encoder.device) if isinstance(encoder, DeviceEncoder) else "cpu"
+
+
+@runtime_checkable
 class PieceEncoder(Protocol):
     """An encoder that adds up vectors of SentencePiece pieces, from which a static encoder can be trained further."""
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,11 @@ from miner import checksums, languages, storage
 from miner.config.commands import EncoderSettings
 from miner.encoders import model_folder, transformer
 from miner.encoders.transformer import TransformerEncoder
+from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError, ModelError
+
+if TYPE_CHECKING:
+    import torch
 
 SETTINGS, KIND, FORMAT = "miner.json", "pair", 1
 SIDES = SOURCE, TARGET = ("source", "target")
@@ -93,6 +98,11 @@ class PairEncoder:
             recipes = {side: replace(recipe, pooling=(self.settings.pooling,)) for side, recipe in recipes.items()}
         sides = [model_folder.fingerprint(recipe, self.settings.max_tokens or recipe.max_tokens) for recipe in recipes.values()]
         return f"{KIND}-{storage.key(sides)[:16]}"
+
+    @cached_property
+    def device(self) -> "torch.device":
+        """The device of both sides."""
+        return choose_device(self.settings.device)
 
     def side(self, name: str) -> TransformerEncoder:
         """Return the encoder of one side, with the fingerprint of both."""

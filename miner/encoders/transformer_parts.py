@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from miner.devices import WORKER, worker_device
 from miner.encoders.model_folder import CONFIG, TANH, DenseLayer, ModelRecipe, read_json, weight_files
 from miner.errors import ConfigError, MinerError, ModelError
 
@@ -22,11 +24,14 @@ ACTIVATIONS = ("Tanh", "Identity", "ReLU", "GELU", "SiLU", "Sigmoid")  # support
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device for `auto`, `cpu`, `cuda` or `cuda:N`; raise ConfigError where this machine lacks it."""
+    """Return the device for `auto`, `cpu`, `cuda` or `cuda:N`; raise ConfigError where this machine lacks it.
+
+    Local worker processes take turns at the devices of a machine, unless the name has a number.
+    """
     import torch
 
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError:
@@ -36,7 +41,7 @@ def choose_device(name: str) -> torch.device:
     count = torch.cuda.device_count()
     if device.type == "cuda" and (device.index or 0) >= count:
         raise ConfigError(f"device {name}: torch finds {count} CUDA devices; choose another, or use auto")
-    return device
+    return torch.device(worker_device(str(device), os.environ.get(WORKER), count))
 
 
 def choose_precision(name: str, device: torch.device) -> str:

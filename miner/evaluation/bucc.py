@@ -21,6 +21,7 @@ from miner.datasets.layout import Request
 from miner.datasets.registry import get_layout
 from miner.datasets.release import ReleaseFile, expand_archives, list_files, read_lines
 from miner.encoders import Encoder
+from miner.encoders.base import search_device
 from miner.errors import DataError
 from miner.evaluation.inputs import TextPart, encode_parts, encode_tokens
 from miner.evaluation.scores import Floats, Items, Score, f1, percent, table
@@ -205,7 +206,7 @@ def mine(encoder: Encoder, split: BuccSplit, task: BuccTask, langs: Sequence[str
     parts = [TextPart(list(texts), lang) for texts, lang in zip(ids_by_text, langs, strict=True)]
     vectors, tokens = encode_parts(encoder, parts), encode_tokens(encoder, parts[0], parts[1], task)
     scorings = [None] if tokens is None else [None, tokens]
-    mined = [mine_vectors(vectors[0], vectors[1], task.k, task.margin, scoring) for scoring in scorings]
+    mined = [mine_vectors(vectors[0], vectors[1], task.k, task.margin, scoring, search_device(encoder)) for scoring in scorings]
     return [_to_ids(matches, ids_by_text, split) for matches in mined]
 
 

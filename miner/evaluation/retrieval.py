@@ -8,12 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.encoders import Encoder
+from miner.encoders.base import search_device
 from miner.encoders.pair import SOURCE, TARGET
 from miner.evaluation.inputs import TextPart, encode_aligned, encode_tokens, read_aligned
 from miner.evaluation.scores import Floats, Score, mean, percent, table
 from miner.evaluation.tasks import RetrievalTask
 from miner.mining.candidates import ScoredPairs, join_neighbours, score
 from miner.mining.in_memory import Rows, Vectors, search_vectors
+from miner.mining.late_interaction import LateOptions
 from miner.mining.late_scores import TokenSides, rescore
 from miner.mining.margin import margins, mean_similarities
 from miner.mining.matching import best_of_sources, best_of_targets, rank
@@ -90,20 +92,20 @@ def evaluate(encoder: Encoder, task: RetrievalTask) -> RetrievalResult:
     """
     sources, targets = read_aligned(task)
     tokens = encode_tokens(encoder, TextPart(sources, side=SOURCE), TextPart(targets, side=TARGET), task)
-    return RetrievalResult(retrieve(*encode_aligned(encoder, sources, targets), task.k, tokens))
+    return RetrievalResult(retrieve(*encode_aligned(encoder, sources, targets), task.k, tokens, search_device(encoder)))
 
 
-def retrieve(source: Vectors, target: Vectors, k: int, tokens: TokenSides | None = None) -> dict[str, Answers]:
+def retrieve(source: Vectors, target: Vectors, k: int, tokens: TokenSides | None = None, device: str = "cpu") -> dict[str, Answers]:
     """Return the rows retrieved by cosine and by ratio margin from sources and targets (n, dim), where row i translates row i.
 
     With `tokens`, also by ratio margin blended with late interaction. Rows are unit vectors or zero. A zero row retrieves nothing and is
     never retrieved.
     """
     answers = {}
-    forward, backward = search_vectors(source, target, k if tokens is None else max(k, tokens.candidates))
+    forward, backward = search_vectors(source, target, k if tokens is None else max(k, tokens.candidates), device)
     if tokens is not None:
         rows = np.arange(len(source)), np.arange(len(target))
-        candidates = rescore(join_neighbours(*rows, forward, backward, k), *rows, tokens, k)
+        candidates = rescore(join_neighbours(*rows, forward, backward, k), *rows, tokens, k, LateOptions(device))
         answers["late"] = _best_candidates(score(candidates, "ratio"), len(source))
     forward, backward = forward.nearest(k), backward.nearest(k)
     forward_means, backward_means = mean_similarities(forward.similarities), mean_similarities(backward.similarities)

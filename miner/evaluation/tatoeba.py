@@ -14,6 +14,7 @@ from miner.config.datasets import DatasetFiles, TableFile
 from miner.datasets.columns import read_dataset_columns
 from miner.datasets.file_groups import comparable
 from miner.encoders import Encoder
+from miner.encoders.base import search_device
 from miner.errors import DataError
 from miner.evaluation.inputs import TextPart, encode_parts
 from miner.evaluation.lines import read_lines
@@ -82,11 +83,13 @@ def evaluate(encoder: Encoder, task: TatoebaTask) -> TatoebaResult:
     parts = [(TextPart(foreign, lang=code), TextPart(english, lang="eng")) for code, (foreign, english) in pairs.items()]
     codes, sides = list(pairs), encode_parts(encoder, list(chain.from_iterable(parts)))
     hits_by_code: dict[str, Hits] = {}
+    device = search_device(encoder)
 
     def retrieve(number: int) -> None:
-        hits_by_code[codes[number]] = hits(nearest_by_cosine(*search_vectors(sides[2 * number], sides[2 * number + 1], k=1)))
+        neighbours = search_vectors(sides[2 * number], sides[2 * number + 1], 1, device)
+        hits_by_code[codes[number]] = hits(nearest_by_cosine(*neighbours))
 
-    parallel_for(len(codes), retrieve, torch.device("cpu"))
+    parallel_for(len(codes), retrieve, torch.device(device))
     return TatoebaResult({code: hits_by_code[code] for code in codes})
 
 

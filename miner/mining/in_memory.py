@@ -4,36 +4,39 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.mining.candidates import Candidates, ScoredPairs, join_neighbours, score
+from miner.mining.late_interaction import LateOptions
 from miner.mining.late_scores import TokenSides, rescore
 from miner.mining.matching import match, rank
-from miner.search.exact import search_block
+from miner.search.exact import SearchOptions, search_block
 from miner.search.neighbours import Neighbours, VectorBlock
 
 Vectors = npt.NDArray[np.float16]
 Rows = npt.NDArray[np.int64]
 
 
-def search_vectors(source: Vectors, target: Vectors, k: int) -> tuple[Neighbours, Neighbours]:
+def search_vectors(source: Vectors, target: Vectors, k: int, device: str = "cpu") -> tuple[Neighbours, Neighbours]:
     """(n, dim), (m, dim) -> the k nearest neighbours of each row, as row numbers, exactly; zero rows have none and are none."""
     blocks = [VectorBlock(np.flatnonzero(vectors.any(axis=1)), vectors[vectors.any(axis=1)]) for vectors in (source, target)]
-    forward, backward = search_block(blocks[0], blocks[1], k)
+    forward, backward = search_block(blocks[0], blocks[1], k, SearchOptions(device))
     return _scatter(forward, blocks[0].ids, len(source)), _scatter(backward, blocks[1].ids, len(target))
 
 
-def find_candidates(source: Vectors, target: Vectors, k: int, tokens: TokenSides | None = None) -> Candidates:
+def find_candidates(source: Vectors, target: Vectors, k: int, tokens: TokenSides | None = None, device: str = "cpu") -> Candidates:
     """Search (n, dim) and (m, dim) unit or zero rows -> candidates of row numbers, rescored if there are tokens."""
     rows = np.arange(len(source)), np.arange(len(target))
-    neighbours = search_vectors(source, target, k if tokens is None else max(k, tokens.candidates))
+    neighbours = search_vectors(source, target, k if tokens is None else max(k, tokens.candidates), device)
     candidates = join_neighbours(*rows, *neighbours, k)
-    return candidates if tokens is None else rescore(candidates, *rows, tokens, k)
+    return candidates if tokens is None else rescore(candidates, *rows, tokens, k, LateOptions(device))
 
 
-def mine_vectors(source: Vectors, target: Vectors, k: int, margin: str, tokens: TokenSides | None = None) -> ScoredPairs:
+def mine_vectors(
+    source: Vectors, target: Vectors, k: int, margin: str, tokens: TokenSides | None = None, device: str = "cpu"
+) -> ScoredPairs:
     """(n, dim), (m, dim) unit or zero rows -> one-to-one pairs of row numbers, best margin first, as retrieval `max` does.
 
     With `tokens` the margins are blended with those of late interaction.
     """
-    return match(rank(score(find_candidates(source, target, k, tokens), margin)), "max")
+    return match(rank(score(find_candidates(source, target, k, tokens, device), margin)), "max")
 
 
 def _scatter(neighbours: Neighbours, rows: Rows, num_rows: int) -> Neighbours:

@@ -35,7 +35,7 @@ def search_speed(machine: Hardware, dim: int, block_rows: int) -> float:
     """Return the pairs of vectors per second that the accelerator of `machine` compares in exact search.
 
     A pair takes 2 dim operations and TRAFFIC_BYTES_PER_PAIR, whichever takes longer at the stated share of the peak. Each vector of
-    2 dim bytes is read from a file once for every `block_rows` vectors that it is compared with, while the accelerator waits.
+    2 dim bytes is read from a file once for every `block_rows` vectors that it is compared with, as if the accelerator waited.
     """
     assert machine.flops is not None
     compute_seconds = 2 * dim / machine.flops

@@ -34,7 +34,7 @@ class EncodingCost:
 
     dim: int
     flops_per_sentence: float | None  # None for an encoder that needs no accelerator
-    block_rows: int  # vectors that exact search holds at a time
+    block_rows: int  # vectors that exact search holds at a time on an accelerator
 
     def figures(self) -> dict[str, Any]:
         """Return the values for --json."""

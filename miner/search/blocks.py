@@ -1,34 +1,95 @@
 """Search two sides that are read in blocks: every block of one side with every block of the other, so that memory is bounded."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from miner.search.exact import SearchOptions, search_block
-from miner.search.neighbours import Ids, Neighbours, VectorBlock, empty_neighbours, stack_neighbours
+from miner.devices import free_memory
+from miner.search.device_side import DeviceBlock, DeviceNeighbours, SearchSide, device_blocks
+from miner.search.exact import SearchOptions, search_sides
+from miner.search.neighbours import Ids, Neighbours, VectorBlock, stack_neighbours
+
+CPU_BLOCK_BYTES = 32 << 20  # of the vectors of one side that are in memory at a time
+MAX_GPU_BLOCK_BYTES = 2 << 30
+BLOCK_SHARE = 1 / 16  # of the free memory of a GPU, for one block: both sides, the block that is read meanwhile, and their candidates
+CACHE_SHARE = 3 / 8  # of it, for the blocks of the shards that were read last
 
 RowGroup = tuple[Ids, npt.NDArray[np.float16]]  # ids (n,) ascending, vectors (n, dim)
-ReadBlocks = Callable[[], Iterable[VectorBlock]]
+ReadGroups = Callable[[], Iterable[RowGroup]]
 
 
-def search_blocks(
-    read_sources: ReadBlocks, read_targets: ReadBlocks, k: int, options: SearchOptions, report: Callable[[int], object]
+def default_block_bytes(device: torch.device) -> int:
+    """Return the bytes of the vectors of one side that are searched at a time on this device."""
+    return CPU_BLOCK_BYTES if device.type == "cpu" else min(MAX_GPU_BLOCK_BYTES, int(BLOCK_SHARE * free_memory(device)))
+
+
+@dataclass(frozen=True)
+class ShardReader:
+    """A shard of vectors: a name of its own, and how its row groups are read."""
+
+    name: Hashable
+    dim: int
+    read: ReadGroups
+
+
+@dataclass
+class BlockCache:
+    """Reads shards in blocks, and keeps those that were read last on the device, as far as they fit: a GPU is faster than a disk."""
+
+    device: torch.device
+    block_bytes: int
+    cache_bytes: int = 0
+    shards: OrderedDict[Hashable, list[DeviceBlock]] = field(default_factory=OrderedDict)
+
+    @classmethod
+    def of(cls, device: torch.device, block_bytes: int | None = None) -> "BlockCache":
+        """Return a cache for this device; `block_bytes` are chosen by its free memory unless stated. On a CPU nothing is kept."""
+        cache_bytes = 0 if device.type == "cpu" else int(CACHE_SHARE * free_memory(device))
+        return cls(device, block_bytes or default_block_bytes(device), cache_bytes)
+
+    def blocks(self, shard: ShardReader) -> Iterator[DeviceBlock]:
+        """Yield the blocks of a shard, in order."""
+        if shard.name in self.shards:
+            self.shards.move_to_end(shard.name)
+            yield from self.shards[shard.name]
+            return
+        kept, num_bytes = list[DeviceBlock](), 0
+        for block in device_blocks(collect_blocks(shard.read(), shard.dim, self.block_bytes), self.device):
+            num_bytes += block.nbytes
+            kept = [*kept, block] if num_bytes <= self.cache_bytes else []
+            yield block
+        if num_bytes <= self.cache_bytes:
+            while self.shards and num_bytes + self._used_bytes() > self.cache_bytes:
+                self.shards.popitem(last=False)
+            self.shards[shard.name] = kept
+
+    def _used_bytes(self) -> int:
+        return sum(block.nbytes for blocks in self.shards.values() for block in blocks)
+
+
+def search_shards(
+    source: ShardReader, target: ShardReader, k: int, cache: BlockCache, report: Callable[[int], object]
 ) -> tuple[Neighbours, Neighbours]:
     """Return the k nearest targets of every source and the k nearest sources of every target, in the order in which they are read.
 
-    The targets are read once per block of the sources. `report` is called with the number of pairs that a block adds.
+    The target is read once per block of the source. `report` is called with the number of pairs that a block adds.
     """
-    forward, backward = list[Neighbours](), list[Neighbours]()
-    for source in read_sources():
-        neighbours = empty_neighbours(len(source.ids), k)
-        for number, target in enumerate(read_targets()):
+    options, forward, backward = SearchOptions(str(cache.device)), list[Neighbours](), list[DeviceNeighbours]()
+    for source_block in cache.blocks(source):
+        queries = SearchSide(source_block, DeviceNeighbours.empty(len(source_block), k, cache.device))
+        for number, target_block in enumerate(cache.blocks(target)):
             if number == len(backward):
-                backward.append(empty_neighbours(len(target.ids), k))
-            neighbours, backward[number] = search_block(source, target, k, options, (neighbours, backward[number]))
-            report(len(source.ids) * len(target.ids))
-        forward.append(neighbours)
-    return stack_neighbours(forward), stack_neighbours(backward)
+                backward.append(DeviceNeighbours.empty(len(target_block), k, cache.device))
+            keys = SearchSide(target_block, backward[number])
+            options = search_sides(queries, keys, options)
+            backward[number] = keys.neighbours
+            report(len(source_block) * len(target_block))
+        forward.append(queries.neighbours.download())
+    return stack_neighbours(forward), stack_neighbours(neighbours.download() for neighbours in backward)
 
 
 def collect_blocks(groups: Iterable[RowGroup], dim: int, block_bytes: int) -> Iterator[VectorBlock]:

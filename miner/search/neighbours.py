@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -74,11 +73,6 @@ def select_nearest(ids: Ids, similarities: Similarities, k: int) -> Neighbours:
 def empty_neighbours(num_rows: int, k: int) -> Neighbours:
     """Return the neighbours of `num_rows` sentences before any search: the identity of `merge`."""
     return Neighbours(np.full((num_rows, k), -1, dtype=np.int64), np.full((num_rows, k), np.nan))
-
-
-def merge_neighbours(parts: Iterable[Neighbours]) -> Neighbours:
-    """Return the k nearest over all parts, which describe the same sentences; their order does not matter."""
-    return reduce(Neighbours.merge, parts)
 
 
 def stack_neighbours(parts: Iterable[Neighbours]) -> Neighbours:

@@ -111,16 +111,28 @@ def _build_tile(vectors: Tensor, positions: Tensor, precision: Precision) -> Til
     )
 
 
+REDUCED_SUMS = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction", "allow_fp16_accumulation")
+
+
 @contextlib.contextmanager
 def full_precision_matmul() -> Iterator[None]:
-    """Make CUDA accumulate float16 products in float32, and not round float32 operands to TF32."""
+    """Make CUDA accumulate products of 16 bits in float32, and not round float32 operands to TF32.
+
+    Torch's older setting, `allow_tf32`, is not read: it raises an error once a process has used the newer one, `fp32_precision`.
+    """
     matmul = torch.backends.cuda.matmul
-    before = matmul.allow_fp16_reduced_precision_reduction, matmul.allow_tf32
-    matmul.allow_fp16_reduced_precision_reduction, matmul.allow_tf32 = False, False
+    sums, precision = {name: getattr(matmul, name) for name in REDUCED_SUMS}, matmul.fp32_precision
+    matmul.fp32_precision = "none"  # as torch.backends.fp32_precision says
+    inherited = matmul.fp32_precision
     try:
+        matmul.fp32_precision = "ieee"
+        for name in REDUCED_SUMS:
+            setattr(matmul, name, False)
         yield
     finally:
-        matmul.allow_fp16_reduced_precision_reduction, matmul.allow_tf32 = before
+        matmul.fp32_precision = "none" if precision == inherited else precision
+        for name, is_allowed in sums.items():
+            setattr(matmul, name, is_allowed)
 
 
 @lru_cache

@@ -107,11 +107,11 @@ class TileCandidates:
             return
         num_taken = torch.zeros(len(self.dropped_bounds), dtype=torch.int64, device=self.dropped_bounds.device)
         columns = []
+        numbers = torch.arange(len(num_taken), device=num_taken.device)
         for rows, _, _ in self.pending:
-            counts = torch.bincount(rows, minlength=len(num_taken))
-            offsets = num_taken - (counts.cumsum(0) - counts)
-            columns.append(torch.arange(len(rows), device=rows.device) + offsets[rows])
-            num_taken += counts
+            starts = torch.searchsorted(rows, numbers)  # unlike bincount, it does not make the CPU wait for a GPU
+            columns.append(torch.arange(len(rows), device=rows.device) + (num_taken - starts)[rows])
+            num_taken += torch.searchsorted(rows, numbers, right=True) - starts
         rows, bounds, positions = (torch.cat(parts) for parts in zip(*self.pending, strict=True))
         self.pending, self.num_pending = [], 0
         cells, shape = (rows, torch.cat(columns)), (len(num_taken), int(num_taken.max()))
@@ -149,6 +149,8 @@ def _group_maxima(products: Tensor, dim: int) -> Tensor:
 def _groups_above(maxima: Tensor, thresholds: Tensor) -> Tensor:
     """Return the flat numbers, ascending, of the groups (p, groups) whose maximum is above the threshold (p,) of their row."""
     is_above = (maxima > thresholds[:, None]).contiguous().view(-1)
+    if is_above.device.type != "cpu":
+        return is_above.nonzero()[:, 0]
     words = is_above.view(torch.int64).nonzero()[:, 0]  # eight flags at a time, because few are set
     word, byte = is_above.view(-1, 8)[words].nonzero().unbind(1)
     return words[word] * 8 + byte

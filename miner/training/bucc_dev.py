@@ -27,13 +27,13 @@ class BuccDevSet:
     gold: frozenset[tuple[str, str]]
     num_gold: int  # pairs of ids, of which several may have the same texts
 
-    def f1(self, encode: Callable[[list[str], list[str]], tuple[Vectors, Vectors]]) -> float:
+    def f1(self, encode: Callable[[list[str], list[str]], tuple[Vectors, Vectors]], device: str = "cpu") -> float:
         """Mine by ratio margin with the vectors that `encode` returns for both sides, and return the best F1 of all thresholds.
 
         As in `miner eval bucc`, pairs of a text that several sentences share are left out.
         """
         sources, targets = list(self.sources), list(self.targets)
-        pairs = mine_vectors(*encode(sources, targets), NEIGHBOURS, "ratio")
+        pairs = mine_vectors(*encode(sources, targets), NEIGHBOURS, "ratio", device=device)
         mined = [(sources[row], targets[column]) for row, column in zip(pairs.source_ids.tolist(), pairs.target_ids.tolist(), strict=True)]
         is_kept = np.array([self.sources[source] == self.targets[target] == 1 for source, target in mined], dtype=bool)
         is_gold = np.array([pair in self.gold for pair in mined], dtype=bool)

@@ -1,6 +1,7 @@
 """Turn failures of a training step into errors that name the batch and the setting to change."""
 
 import contextlib
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -53,9 +54,9 @@ def check_weights(weights: Iterable[Tensor], step: int) -> None:
         raise DataError(f"step {step}: weights became NaN or infinite; lower training.lr, set training.clip, or raise the temperature")
 
 
-def check_loss(loss: Tensor, vectors: Mapping[str, Tensor], batch: Batch, step: int) -> None:
+def check_loss(loss: float, vectors: Mapping[str, Tensor], batch: Batch, step: int) -> None:
     """Raise DataError where the loss is NaN or infinite, with the texts whose vectors are."""
-    if torch.isfinite(loss):
+    if math.isfinite(loss):
         return
     faulty = []
     for name, rows in vectors.items():
@@ -66,6 +67,6 @@ def check_loss(loss: Tensor, vectors: Mapping[str, Tensor], batch: Batch, step: 
     shown = faulty or batch.views[ANCHOR].take(np.arange(min(len(batch), SHOWN_TEXTS)))
     texts = ", ".join(repr(text[:SHOWN_CHARS]) for text in shown[:SHOWN_TEXTS])
     raise DataError(
-        f"step {step}: the loss is {loss.item()}; {description} {texts} (source {batch.source!r});"
+        f"step {step}: the loss is {loss}; {description} {texts} (source {batch.source!r});"
         " lower training.lr, set training.clip, raise the temperature, or remove these examples"
     )

@@ -119,10 +119,11 @@ class Trainer:
         reseed(_combine_seeds(seed))  # so that the losses draw the same numbers in all processes
         losses = {name: (weight, term(step)) for name, (weight, term) in stream.terms.items()}
         loss = torch.stack([weight * value for weight, value in losses.values()]).sum()
-        errors.check_loss(loss, step.vectors, batch, self.progress.step + 1)
         self.accelerator.backward(loss / self.settings.accumulation)
         step.backward()
-        return {"loss": loss.item(), **{name: value.item() for name, (_, value) in losses.items()}}
+        values = torch.stack([loss, *(value for _, value in losses.values())]).tolist()  # once: the CPU waits for the device here
+        errors.check_loss(values[0], step.vectors, batch, self.progress.step + 1)
+        return dict(zip(["loss", *losses], values, strict=True))
 
     def _count_texts(self, step: TrainingStep) -> None:
         """Count the texts of all processes, and those that were cut; warn of the first."""

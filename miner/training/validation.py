@@ -60,7 +60,8 @@ class ValidationSet:
             assert classifier is not None  # config_checks
             return float(np.mean([self._accuracy(columns, towers[0], classifier, context) for columns in self.files]))
         if self.settings.metric == "bucc":
-            return float(np.mean([dev_set.f1(partial(_encode_sides, towers[0], context)) for dev_set in self.bucc_sets]))
+            encode, device = partial(_encode_sides, towers[0], context), str(next(towers[0].parameters()).device)
+            return float(np.mean([dev_set.f1(encode, device) for dev_set in self.bucc_sets]))
         return float(np.mean([self._similarity_score(columns, towers, context) for columns in self.files]))
 
     def _accuracy(self, columns: Cells, tower: Any, classifier: nn.Module, context: Context) -> float:

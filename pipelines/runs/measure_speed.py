@@ -20,6 +20,7 @@ from miner.encoders.transformer_parts import choose_device
 from miner.errors import DataError
 from miner.plan.speeds import EncodingCost, Speeds
 from miner.search import cost_model
+from miner.search.blocks import default_block_bytes
 from miner.search.exact import SearchOptions, search_block
 from miner.search.neighbours import VectorBlock
 from miner.search.precision import fastest_precision
@@ -27,7 +28,6 @@ from miner.storage import available_cores
 from miner.tables import Vectors
 from pipelines.corpus import embed
 from pipelines.corpus.embed import EmbedResult
-from pipelines.search.exact import BLOCK_BYTES
 
 MIN_SEARCH_ROWS = 2048  # vectors of either side that are compared first
 COST_MODEL_DIM = 256  # dimension at which `miner.search.cost_model` was measured; times are not exactly proportional to it
@@ -35,6 +35,7 @@ WARMUP_SENTENCES = 32  # quadrupled until encoding them takes WARMUP_SHARE of th
 WARMUP_SHARE = 1 / 20
 SMALL_RUN_DIVISOR = 4  # the small run has this many times fewer sentences: the difference of both runs excludes startup
 DEFAULT_START_SECONDS = 0.5  # of a stage, where nothing is embedded
+GPU_BLOCK_ROWS = 300_000  # a GPU searches whole shards: that many sentences are in 32 MB of text
 SEED = 3
 UNFILTERED = {"sentence_filters": SentenceFilters(), "collapse": False}
 
@@ -117,12 +118,12 @@ def calibrate_search(vectors: Vectors, config: RunConfig, probe: ProbeSettings =
         speedup=reference_speed * COST_MODEL_DIM * cost_model.EXACT_SECONDS[precision] / available_cores(),
         stage_start_seconds=DEFAULT_START_SECONDS,
     )
-    return Calibration(speeds, EncodingCost(dim, None, _block_rows(dim)), 1.0, 0.0, time.perf_counter() - start)
+    return Calibration(speeds, EncodingCost(dim, None, GPU_BLOCK_ROWS), 1.0, 0.0, time.perf_counter() - start)
 
 
-def _block_rows(dim: int) -> int:
+def _block_rows(dim: int, device: torch.device) -> int:
     """Return the vectors in a block of exact search."""
-    return max(1, BLOCK_BYTES // (2 * dim))
+    return max(1, default_block_bytes(device) // (2 * dim))
 
 
 def _measure_encoding(encoder: Encoder, texts: Sequence[str], budget_seconds: float) -> float:
@@ -199,7 +200,8 @@ def _measure_search(vectors: Vectors, config: RunConfig, budget_seconds: float) 
 
     Part of the time is linear in the vectors. The quadratic part is what twice the rows take beyond twice the time.
     """
-    device, block_rows = choose_device(config.device), _block_rows(vectors.shape[1])
+    device = choose_device(config.device)
+    block_rows = _block_rows(vectors.shape[1], device)
     random = np.random.default_rng(SEED)
     rows, previous_seconds = MIN_SEARCH_ROWS, math.nan
     _time_search(vectors, rows, config, device, random)  # warm up

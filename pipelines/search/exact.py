@@ -9,7 +9,7 @@ disk at once, one entry for each sentence and shard of the other side.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from miner import storage
 from miner.corpus import EMBEDDINGS, Corpus
 from miner.encoders.transformer_parts import choose_device
 from miner.progress import add_work
-from miner.search.neighbours import Ids, Neighbours, VectorBlock
+from miner.search.neighbours import Ids, Neighbours
 from miner.stages import Manifest, Stage
 from miner.tables import neighbours_schema
 from pipelines.beam.runner import ShardTask, run_stage
@@ -28,7 +28,6 @@ from pipelines.search.previous_neighbours import PreviousNeighbours
 
 PARTIAL, FORWARD, BACKWARD = "blocks", "forward", "backward"  # folders
 
-BLOCK_BYTES = 32 << 20  # of the float16 vectors of one side that are in memory at a time
 TARGET_SHARDS_PER_PASS = 32
 
 ShardPairs = Mapping[str, tuple[str, str]]  # file of partial neighbours -> source shard and target shard
@@ -44,7 +43,7 @@ class SearchRequest:
     target: Corpus
     k: int
     device: str = "auto"
-    block_bytes: int = BLOCK_BYTES
+    block_bytes: int | None = None  # of the float16 vectors of one side that are searched at a time; None: by the device
     target_shards_per_pass: int = TARGET_SHARDS_PER_PASS
 
     def stage(self, folder: str, name: str) -> Stage:
@@ -136,10 +135,11 @@ class SearchShardPair(ShardTask):
         return {name: sources[pairs[name][0]] * targets[pairs[name][1]] for name in names}
 
     def setup(self) -> None:
-        from miner.search.exact import SearchOptions
+        from miner.search.blocks import BlockCache
 
         self.pairs = self.search.shard_pairs()
-        self.options = SearchOptions(str(choose_device(self.search.device)))  # the worker may have a device that the driver lacks
+        device = choose_device(self.search.device)  # the worker may have a device that the driver lacks
+        self.cache = BlockCache.of(device, self.search.block_bytes)
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         source, target = self.pairs[name]
@@ -156,13 +156,13 @@ class SearchShardPair(ShardTask):
 
     def _search(self, source_shard: str, target_shard: str) -> tuple[Neighbours, Neighbours]:
         """Search every block of the source shard against every block of the target shard."""
-        from miner.search.blocks import collect_blocks, search_blocks
+        from miner.search.blocks import ShardReader, search_shards
 
-        def reader(corpus: Corpus, shard: str) -> Callable[[], Iterator[VectorBlock]]:
-            return lambda: collect_blocks(corpus.vectors(shard), corpus.dim, self.search.block_bytes)
+        def reader(corpus: Corpus, side: str, shard: str) -> ShardReader:
+            return ShardReader((side, shard), corpus.dim, lambda: corpus.vectors(shard))
 
-        sources, targets = reader(self.search.source, source_shard), reader(self.search.target, target_shard)
-        return search_blocks(sources, targets, self.search.k, self.options, add_work)
+        source, target = reader(self.search.source, "source", source_shard), reader(self.search.target, "target", target_shard)
+        return search_shards(source, target, self.search.k, self.cache, add_work)
 
 
 class MergePartialNeighbours(ShardTask):

@@ -1,0 +1,41 @@
+"""The device of a computation: names, errors, and one device for each local worker process."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from miner.devices import worker_device
+from miner.encoders.base import search_device
+from miner.encoders.transformer_parts import choose_device
+from miner.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("name", "worker", "num_devices", "device"),
+    [
+        ("cuda", "0", 4, "cuda:0"),
+        ("cuda", "3", 4, "cuda:3"),
+        ("cuda", "4", 4, "cuda:0"),
+        ("cuda", "9", 4, "cuda:1"),
+        ("cuda", "5", 1, "cuda:0"),
+        ("cuda:2", "5", 4, "cuda:2"),  # the device asked for
+        ("cpu", "5", 0, "cpu"),
+        ("cuda", None, 4, "cuda"),  # not a worker
+    ],
+)
+def test_worker_processes_take_turns_at_the_devices(name: str, worker: str | None, num_devices: int, device: str) -> None:
+    assert worker_device(name, worker, num_devices) == device
+
+
+def test_unknown_and_missing_devices_are_errors() -> None:
+    assert choose_device("cpu") == torch.device("cpu")
+    with pytest.raises(ConfigError, match="unknown device 'gpu'; one of auto, cpu, cuda, cuda:N"):
+        choose_device("gpu")
+    with pytest.raises(ConfigError, match="device cuda:99: torch finds"):
+        choose_device("cuda:99")
+
+
+def test_vectors_are_searched_on_the_device_of_their_encoder() -> None:
+    assert search_device(SimpleNamespace(device=torch.device("cuda:1"))) == "cuda:1"
+    assert search_device(SimpleNamespace(dim=3)) == "cpu"
