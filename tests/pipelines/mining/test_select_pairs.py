@@ -143,7 +143,7 @@ class TestErrors:
         shard.write_bytes(shard.read_bytes()[:-9])
         assert f"{shard}: changed since it was written" in self.error_of("--from-candidates", tmp_path / "first", output=tmp_path / "out")
 
-    @pytest.mark.parametrize("arguments", [("x", "y"), ("--k", "4"), ("--encoder", "builtin"), ("--strict",)])
+    @pytest.mark.parametrize("arguments", [("x", "y"), ("--k", "4"), ("--max-tokens", "9"), ("--strict",)])
     def test_option_of_an_earlier_stage_is_wrong_usage(self, arguments: tuple[str, ...], tmp_path: Path) -> None:
         result = miner("mine", *arguments, "--from-candidates", tmp_path, "--output", tmp_path / "out")
         assert result.exit_code == 2
