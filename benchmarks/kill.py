@@ -54,7 +54,7 @@ def write_inputs(folder: Path, rows: int, shards: int, languages: list[str]) -> 
         "training": {"steps": 200, "batch_size": 32, "checkpoint_every": 10},
     }
     mined = {"strategy": "mined", "name": "mined", "files": ["{round}/pairs/*"]}
-    dev = {"source": source["files"][0], "target": source["files"][0], "text_column": "source", "target_column": "target"}
+    dev = {"source": source["files"][0], "target": source["files"][0], "source_column": "source", "target_column": "target"}
     loop = {
         "corpora": {"eng_Latn": [corpora["en"]], "deu_Latn": [corpora["de"]]},
         "training": {**training, "data": [source, mined]},
