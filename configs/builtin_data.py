@@ -7,8 +7,8 @@ DATA is a directory of collected corpora with `train/` and `eval/`: gzip files w
 `counts.json`: number of rows by source and language, and of dropped rows by reason.
 
 Dropped: sources whose licence forbids commercial use or is not stated (SOURCES lists the others with their licences), languages
-outside LANGUAGES, and texts that are also in an evaluation file or the demo corpora, compared by the letters and digits of their
-lower-cased NFKC form.
+with fewer than MIN_TEXTS texts besides lexicons, and texts that are also in an evaluation file or the demo corpora, compared by the
+letters and digits of their lower-cased NFKC form.
 """
 
 import argparse
@@ -19,6 +19,7 @@ import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,35 +27,33 @@ import pyarrow.parquet as pq
 
 from miner.languages import canonical
 
-# Training sources: file or directory in DATA/train -> licence.
+# Training sources: file or directory in DATA -> licence. Lexicons are read last, for the languages of the other sources.
 SOURCES = {
-    "tatoeba.en-xx.tsv.gz": "CC BY 2.0 FR",
-    "tatoeba.non_english_pairs.tsv.gz": "CC BY 2.0 FR",
-    "tanaka_small.en-ja.tsv.gz": "CC BY 2.0 FR",
-    "bible": "public domain; hi bn mr ta te CC BY-SA 4.0; pt CC BY 3.0 BR",
-    "l10n": "CC BY 3.0, CC BY 4.0, Apache-2.0, MIT, MPL-2.0, LGPL-2.1+, GPL-2.0+, GPL-3.0+, AGPL-3.0, by project",
-    "python_docs": "CC0 1.0; English PSF/0BSD",
-    "tico19": "CC0 1.0",
-    "ud_pud": "CC BY-SA 3.0",
-    "xquad": "CC BY-SA 4.0",
-    "xcopa": "CC BY 4.0",
-    "mgsm": "CC BY 4.0",
-    "nusax": "CC BY-SA 4.0",
-    "nllb_seed": "CC BY-SA 4.0",
-    "mlqe_pe.tsv.gz": "CC0 1.0",
-    "floresv1_wikipedia.en-xx.tsv.gz": "CC BY-SA",
-    "indian_parallel.en-xx.tsv.gz": "CC BY-SA 3.0",
-    "korean_parallel.en-ko.tsv.gz": "CC BY-SA 3.0",
-    "sick_train.en-xx.tsv.gz": "CC BY-SA 4.0 (ja), MIT (nl)",
+    "train/tatoeba.en-xx.tsv.gz": "CC BY 2.0 FR",
+    "train/tatoeba.non_english_pairs.tsv.gz": "CC BY 2.0 FR",
+    "train/tanaka_small.en-ja.tsv.gz": "CC BY 2.0 FR",
+    "train/bible": "public domain; hi bn mr ta te CC BY-SA 4.0; pt CC BY 3.0 BR",
+    "train/l10n": "CC BY 3.0, CC BY 4.0, Apache-2.0, MIT, MPL-2.0, LGPL-2.1+, GPL-2.0+, GPL-3.0+, AGPL-3.0, by project",
+    "train/python_docs": "CC0 1.0; English PSF/0BSD",
+    "train/tico19": "CC0 1.0",
+    "train/ud_pud": "CC BY-SA 3.0",
+    "train/xquad": "CC BY-SA 4.0",
+    "train/xcopa": "CC BY 4.0",
+    "train/mgsm": "CC BY 4.0",
+    "train/nusax": "CC BY-SA 4.0",
+    "train/nllb_seed": "CC BY-SA 4.0",
+    "train/mlqe_pe.tsv.gz": "CC0 1.0",
+    "train/floresv1_wikipedia.en-xx.tsv.gz": "CC BY-SA",
+    "train/indian_parallel.en-xx.tsv.gz": "CC BY-SA 3.0",
+    "train/korean_parallel.en-ko.tsv.gz": "CC BY-SA 3.0",
+    "train/sick_train.en-xx.tsv.gz": "CC BY-SA 4.0 (ja), MIT (nl)",
+    "lexicons/gatitos.en-xx.tsv.gz": "CC BY 4.0",
 }
+LEXICONS = "lexicons/"
 UNLICENSED_PROJECTS = ("djangodocs-",)  # prefixes of ids in l10n whose repository has no licence
 
-# Languages of the encoder; limited, since they share a small vocabulary.
-CODES = """
-    en de fr es it pt nl ru uk pl cs hu fi sv da tr el bg ro he ar hi zh zh-Hant ja ko vi id
-    jv tl eu ml ta te af bn mr ur fa et ka kk sw th
-"""
-LANGUAGES = frozenset(canonical(code) for code in CODES.split())
+MIN_TEXTS = 500  # per language, lexicons not counted
+MERGED_LANGUAGES = {"pbt_Arab": "pus_Arab"}  # the same written language under two codes
 EVALUATION_SOURCES = ("eval", "nli", "train/newstest_multi", "train/newstest_pairs.tsv.gz", "train/wmt21_multilingual")
 MIN_KEY_LETTERS = 4  # shorter cells are no sentences
 NOT_A_LETTER = re.compile(r"[\W_]+")
@@ -109,16 +108,34 @@ def read_texts(source: Path) -> Iterator[tuple[str, str, str]]:
             yield (match_key(english[0]) if english else str(number)), lang, text
 
 
+def count_texts(data: Path) -> Counter[str]:
+    """Return the number of texts of each language, lexicons not counted."""
+    sources = [data / source for source in SOURCES if not source.startswith(LEXICONS)]
+    codes = Counter(code for source in sources for _, code, _ in read_texts(source))
+    counts: Counter[str] = Counter()
+    for code, count in codes.items():
+        counts[language_of(code)] += count
+    return counts
+
+
+@cache
+def language_of(code: str) -> str:
+    """Return the canonical language of a code of the data."""
+    lang = canonical(code)
+    return MERGED_LANGUAGES.get(lang, lang)
+
+
 def collect_groups(data: Path, excluded_keys: set[str]) -> tuple[pa.Table, Counter[str]]:
     """Return the table of groups, and counts of kept and dropped texts."""
+    languages = {lang for lang, count in count_texts(data).items() if count >= MIN_TEXTS}
     counts: Counter[str] = Counter()
     columns: dict[str, list[object]] = {"group": [], "lang": [], "text": [], "source": []}
     num_groups = 0
     for source in SOURCES:
         members: dict[str, dict[tuple[str, str], None]] = {}
-        for name, code, text in read_texts(data / "train" / source):
-            lang = canonical(code)
-            if lang not in LANGUAGES:
+        for name, code, text in read_texts(data / source):
+            lang = language_of(code)
+            if lang not in languages:
                 counts["dropped: language"] += 1
             elif match_key(text) in excluded_keys:
                 counts["dropped: in an evaluation file or the demo"] += 1

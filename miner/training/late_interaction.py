@@ -111,7 +111,12 @@ class LateInteractionTerm(LossTerm):
             start + cluster_pairs((first[start:end] @ second[start:end].T).cpu().numpy(), self.settings.candidates)
             for start, end in pairwise(bounds)
         ]
-        return np.concatenate([np.empty((0, self.settings.candidates), dtype=np.int64), *clusters])
+        merged = np.concatenate([np.empty((0, self.settings.candidates), dtype=np.int64), *clusters])
+        if self.settings.max_pairs is None:
+            return merged
+        # Evenly spaced, so that each block keeps its share.
+        count = min(len(merged), max(1, self.settings.max_pairs // self.settings.candidates))
+        return merged[np.arange(count) * len(merged) // count] if count else merged
 
     def _sum_losses(self, scores: Tensor, groups: Tensor) -> Tensor:
         """Scores (k, g, g) and groups (k, g) -> the sum over texts of the cross entropy, the mean of both directions."""

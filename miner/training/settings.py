@@ -35,6 +35,7 @@ class StaticSettings(TrainSettings):
 
     kind: Literal["static"]
     model: str | None = None  # `builtin` or the directory of a static encoder to continue from
+    initial: str | None = None  # the same, to start the vectors of a new vocabulary from, instead of random ones
     dim: int = Field(256, ge=1)  # dimensions of an embedding
     spelling_buckets: int = Field(131072, ge=0)  # hash buckets of the character n-grams that pieces share in training; 0 disables sharing
     piece_dropout: float = Field(0.1, ge=0, lt=1)  # probability that a piece is dropped from a training sentence
@@ -43,8 +44,8 @@ class StaticSettings(TrainSettings):
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
-        if self.model is not None and (self.dim, self.vocabulary) != (256, VocabularySettings()):
-            raise PydanticCustomError("model", "encoder.model comes with its own dim and vocabulary; remove both settings")
+        if self.model is not None and (self.dim, self.vocabulary, self.initial) != (256, VocabularySettings(), None):
+            raise PydanticCustomError("model", "encoder.model comes with its own dim, vocabulary and vectors; remove these settings")
         return self
 
 
@@ -325,6 +326,7 @@ class LateInteractionSettings(ObjectiveSettings):
     loss: Literal["late_interaction"]
     temperature: float = Field(0.05, gt=0)
     candidates: int = Field(8, ge=2)  # of a text: its translation and those of the most similar texts of the batch
+    max_pairs: int | None = Field(None, ge=2)  # of a batch that are contrasted, which bounds the time; None for all
 
 
 class MultiPositiveLossSettings(ObjectiveSettings):

@@ -26,6 +26,8 @@ from miner.training.settings import StaticSettings
 from miner.training.spelling import SparseProduct, build_spelling_matrix
 from miner.training.vocabulary import train_pieces
 
+NEW_DIMENSIONS_NORM = 0.3  # of initial vectors, relative to the dimensions that come from another encoder
+
 logger = logging.getLogger(__name__)
 
 
@@ -57,12 +59,41 @@ def _draw_vectors(num_pieces: int, settings: StaticSettings) -> tuple[Tensor, Te
     return own, torch.randn(settings.spelling_buckets, settings.dim) * scale
 
 
+def _start_from(base: PieceEncoder, pieces: Sequence[str], vectors: PieceVectors) -> None:
+    """Set the vectors (pieces, dim) of the pieces that `base` knows to its sums; the other ones keep their random vectors.
+
+    A piece of both vocabularies has the same vector in both; any other is split into pieces of `base`, as if it were a word. Further
+    dimensions are random and short, so that the cosines hardly change.
+    """
+    processor, unknown = base.pieces, base.pieces.unk_id()
+    ids = [processor.piece_to_id(piece) for piece in pieces]
+    words = processor.encode([piece.replace(static.SPACE, " ") for piece in pieces])
+    lists = [word if piece == unknown else [piece] for piece, word in zip(ids, words, strict=True)]
+    bags = PieceBags.from_lists(lists, None)
+    offsets = torch.from_numpy(bags.bounds[:-1])
+    sums = functional.embedding_bag(torch.from_numpy(bags.flat.astype(np.int64)), torch.tensor(base.vectors), offsets, mode="sum")
+    is_known = torch.tensor([unknown not in pieces for pieces in lists]) & (sums != 0).any(dim=1)
+    new_dims = vectors.own.shape[1] - base.dim
+    noise = torch.randn(len(sums), new_dims) * sums.norm(dim=1, keepdim=True) * NEW_DIMENSIONS_NORM / math.sqrt(max(1, new_dims))
+    with torch.no_grad():
+        # own + shared = sums
+        vectors.own[is_known] += (torch.cat([sums, noise], dim=1) - vectors())[is_known]
+
+
 def _load_base(name: str) -> PieceEncoder:
     """Load the static encoder to continue from. Raises ModelError for another kind of encoder."""
     encoder = load_encoder(name)
     if not isinstance(encoder, PieceEncoder):
         raise ModelError(f"{name}: not a static encoder; set encoder.kind to transformer")
     return encoder
+
+
+def _load_initial(settings: StaticSettings) -> PieceEncoder:
+    """Load the static encoder of the initial vectors. Raises ModelError if it has more dimensions."""
+    base = _load_base(str(settings.initial))
+    if base.dim > settings.dim:
+        raise ModelError(f"{settings.initial}: {base.dim} dimensions, but encoder.dim is {settings.dim}; set it to {base.dim} or more")
+    return base
 
 
 def _train_or_load_pieces(datasets: Sequence[Dataset], settings: StaticSettings, seed: int, path: Path) -> bytes:
@@ -103,6 +134,8 @@ class StaticModel(nn.Module):
         else:
             own, shared = torch.tensor(base.vectors), torch.zeros(buckets, self.dim)
         self.vectors = PieceVectors(pieces, buckets, own, shared)
+        if settings.initial is not None:
+            _start_from(_load_initial(settings), pieces, self.vectors)
         self.computed: Tensor | None = None
         self.leaf: Tensor | None = None
 

@@ -119,6 +119,19 @@ def test_losses_add_their_gradients(tmp_path: Path) -> None:
     torch.testing.assert_close(gradients[2], gradients[0] + gradients[1], atol=1e-6, rtol=1e-5)
 
 
+def test_at_most_max_pairs_are_contrasted(tmp_path: Path) -> None:
+    """Of two blocks of two clusters each, one cluster of each block is contrasted."""
+    losses = []
+    for number, max_pairs in enumerate((None, 6)):
+        (tmp_path / str(number)).mkdir()
+        trainer, batch = prepare(tmp_path / str(number), [{"loss": "late_interaction", "candidates": 3, "max_pairs": max_pairs}])
+        trainer.accumulate_gradients(batch, trainer.streams[0], [0])
+        trainer.towers[0].finish_backward()
+        is_used = trainer.towers[0].vectors.own.grad.abs().sum(dim=1) > 0
+        losses.append((batch, {trainer.towers[0].processor.id_to_piece(int(piece)) for piece in torch.nonzero(is_used)}))
+    assert losses[1][1] < losses[0][1]
+
+
 def test_a_batch_smaller_than_a_cluster_has_no_loss(tmp_path: Path) -> None:
     trainer, batch = prepare(tmp_path, [{"loss": "late_interaction", "candidates": 7}])
     assert trainer.accumulate_gradients(batch, trainer.streams[0], [0])["loss"] == 0

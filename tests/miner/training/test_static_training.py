@@ -203,3 +203,26 @@ def test_pieces_of_a_killed_run_are_not_reused_with_other_settings(data: Path, t
     assert miner("train", tmp_path / "config.yaml", "--output", tmp_path / "out").exit_code == 0
     vectors = load_file(tmp_path / "out" / "encoder" / "vectors.safetensors")
     assert [len(table) for table in vectors.values()] == [50]
+
+
+def test_a_new_vocabulary_starts_from_the_vectors_of_an_encoder(data: Path, tmp_path: Path) -> None:
+    """A piece of both vocabularies starts with its vector, another one with the sum of its pieces; the added dimensions are short."""
+    first = train(CONFIG.format(data=data).replace("steps: 60", "steps: 10"), tmp_path / "first")
+    settings = f"dim: 40, initial: {tmp_path / 'first' / 'encoder'}, spelling_buckets: 512, vocabulary: {{size: 50, sentences: 2000}}"
+    config = CONFIG.format(data=data).replace("dim: 32, spelling_buckets: 512, vocabulary: {size: 60, sentences: 2000}", settings)
+    second = train(config.replace("steps: 60", "steps: 1").replace("lr: 0.02", "lr: 1.0e-9"), tmp_path / "second")
+    for piece in range(1, second.pieces.get_piece_size()):
+        name = second.pieces.id_to_piece(piece)
+        same = first.pieces.piece_to_id(name)
+        parts = [same] if same != first.pieces.unk_id() else first.pieces.encode(name.replace("\u2581", " "))
+        expected = first.vectors[parts].sum(axis=0)
+        np.testing.assert_allclose(second.vectors[piece, :32], expected, atol=4e-3)
+        assert 0 < np.linalg.norm(second.vectors[piece, 32:]) < 0.8 * np.linalg.norm(expected)
+
+
+def test_initial_vectors_with_more_dimensions_are_refused(data: Path, tmp_path: Path) -> None:
+    first = CONFIG.format(data=data).replace("steps: 60", "steps: 1")
+    train(first, tmp_path / "first")
+    (tmp_path / "config.yaml").write_text(first.replace("dim: 32", f"dim: 16, initial: {tmp_path / 'first' / 'encoder'}"))
+    message = error_of("train", tmp_path / "config.yaml", "--output", tmp_path / "out")
+    assert message.endswith("encoder: 32 dimensions, but encoder.dim is 16; set it to 32 or more")
