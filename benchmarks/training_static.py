@@ -53,6 +53,7 @@ def this_config(groups: Path, steps: int, sentences: int) -> dict[str, Any]:
     values: dict[str, Any] = yaml.safe_load((ROOT / "configs" / "builtin.yaml").read_text(encoding="utf-8"))
     values["data"][0]["files"] = [str(groups)]
     values["encoder"]["vocabulary"]["sentences"] = sentences
+    values["encoder"]["initial"] = None
     values["training"]["steps"] = steps
     return values
 
