@@ -45,7 +45,7 @@ class StaticSettings(TrainSettings):
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
         if self.model is not None and (self.dim, self.vocabulary, self.initial) != (256, VocabularySettings(), None):
-            raise PydanticCustomError("model", "encoder.model comes with its own dim, vocabulary and vectors; remove these settings")
+            raise PydanticCustomError("model", "encoder.model has its own vectors and pieces; remove dim, initial and vocabulary")
         return self
 
 

@@ -11,7 +11,8 @@ import pytest
 @pytest.fixture
 def builtin_data(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     spec = importlib.util.spec_from_file_location("builtin_data", Path(__file__).parents[2] / "configs" / "builtin_data.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     monkeypatch.setattr(module, "SOURCES", {"train/pairs.tsv.gz": "CC0 1.0", "lexicons/words.tsv.gz": "CC BY 4.0"})

@@ -318,7 +318,7 @@ def plant(folder: Path) -> tuple[object, ...]:
     add_lines(folder, "en", 0, read_lines("en")[:80])
     add_lines(folder, "de", 0, read_lines("de")[:90])
     sources, targets = ((EXAMPLES / f"{language}.txt").read_text(encoding="utf-8").splitlines() for language in ("en", "de"))
-    gold = [line.split("\t") for line in (EXAMPLES / "gold.en-de.tsv").read_text().splitlines()[-60:]]
+    gold = [line.split("\t") for line in (EXAMPLES / "gold.en-de.tsv").read_text().splitlines()[-150:]]
     planted = [f"{sources[int(source) - 1]}\t{targets[int(target) - 1]}\n" for source, target in gold]
     (folder / "planted.tsv").write_text("".join(planted), encoding="utf-8")
     return "--threshold", "auto", "--planted", folder / "planted.tsv", "--precision"
@@ -327,7 +327,7 @@ def plant(folder: Path) -> tuple[object, ...]:
 def test_outputs_with_planted_text_inside_their_embeddings_are_kept(tmp_path: Path) -> None:
     """The first version wrote the planted sentences to planted/source/planted.txt, which is now planted/source.txt."""
     auto = plant(tmp_path)
-    mine(tmp_path, tmp_path / "out", *auto, "0.15")
+    mine(tmp_path, tmp_path / "out", *auto, "0.2")
     bitext, planted = (tmp_path / "out/bitext.parquet").read_bytes(), tmp_path / "out/planted"
     for side in ("source", "target"):
         (planted / f"{side}.txt").rename(planted / side / "planted.txt")
@@ -336,7 +336,7 @@ def test_outputs_with_planted_text_inside_their_embeddings_are_kept(tmp_path: Pa
             if isinstance(values, dict):
                 values.pop("xxh3", None)  # as in the first version
             path.write_text(json.dumps(values))
-    for precision, is_same in (("0.15", True), ("0.3", False)):
+    for precision, is_same in (("0.2", True), ("0.3", False)):
         mine(tmp_path, tmp_path / "out", *auto, precision)
         assert ((tmp_path / "out/bitext.parquet").read_bytes() == bitext) == is_same
 
@@ -344,11 +344,11 @@ def test_outputs_with_planted_text_inside_their_embeddings_are_kept(tmp_path: Pa
 def test_other_precision_removes_the_deltas(tmp_path: Path) -> None:
     """The same text mined with another precision gives other pairs, to which the existing deltas do not lead."""
     auto = plant(tmp_path)
-    mine(tmp_path, tmp_path / "out", *auto, "0.15")
+    mine(tmp_path, tmp_path / "out", *auto, "0.2")
     add_lines(tmp_path, "en", 1, read_lines("en")[80:85])
-    mine(tmp_path, tmp_path / "out", *auto, "0.15")
+    mine(tmp_path, tmp_path / "out", *auto, "0.2")
     assert list((tmp_path / "out/deltas").glob("*.parquet"))
     bitext = (tmp_path / "out/bitext.parquet").read_bytes()
-    mine(tmp_path, tmp_path / "out", *auto, "0.02")
+    mine(tmp_path, tmp_path / "out", *auto, "0.1")
     assert (tmp_path / "out/bitext.parquet").read_bytes() != bitext
     assert not (tmp_path / "out/deltas").exists()
