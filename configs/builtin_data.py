@@ -18,7 +18,7 @@ import re
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -108,10 +108,9 @@ def read_texts(source: Path) -> Iterator[tuple[str, str, str]]:
             yield (match_key(english[0]) if english else str(number)), lang, text
 
 
-def count_texts(data: Path) -> Counter[str]:
+def count_texts(data: Path, sources: Iterable[str]) -> Counter[str]:
     """Return the number of texts of each language, lexicons not counted."""
-    sources = [data / source for source in SOURCES if not source.startswith(LEXICONS)]
-    codes = Counter(code for source in sources for _, code, _ in read_texts(source))
+    codes = Counter(code for source in sources if not source.startswith(LEXICONS) for _, code, _ in read_texts(data / source))
     counts: Counter[str] = Counter()
     for code, count in codes.items():
         counts[language_of(code)] += count
@@ -125,13 +124,15 @@ def language_of(code: str) -> str:
     return MERGED_LANGUAGES.get(lang, lang)
 
 
-def collect_groups(data: Path, excluded_keys: set[str]) -> tuple[pa.Table, Counter[str]]:
+def collect_groups(
+    data: Path, excluded_keys: set[str], sources: Iterable[str] = tuple(SOURCES), min_texts: int = MIN_TEXTS
+) -> tuple[pa.Table, Counter[str]]:
     """Return the table of groups, and counts of kept and dropped texts."""
-    languages = {lang for lang, count in count_texts(data).items() if count >= MIN_TEXTS}
+    languages = {lang for lang, count in count_texts(data, sources).items() if count >= min_texts}
     counts: Counter[str] = Counter()
     columns: dict[str, list[object]] = {"group": [], "lang": [], "text": [], "source": []}
     num_groups = 0
-    for source in SOURCES:
+    for source in sources:
         members: dict[str, dict[tuple[str, str], None]] = {}
         for name, code, text in read_texts(data / source):
             lang = language_of(code)

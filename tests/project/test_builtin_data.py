@@ -9,14 +9,12 @@ import pytest
 
 
 @pytest.fixture
-def builtin_data(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def builtin_data() -> ModuleType:
     spec = importlib.util.spec_from_file_location("builtin_data", Path(__file__).parents[2] / "configs" / "builtin_data.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "SOURCES", {"train/pairs.tsv.gz": "CC0 1.0", "lexicons/words.tsv.gz": "CC BY 4.0"})
-    monkeypatch.setattr(module, "MIN_TEXTS", 2)
     return module
 
 
@@ -30,7 +28,9 @@ def test_languages_and_texts_that_are_kept(builtin_data: ModuleType, tmp_path: P
     pairs = [("lang", "en", "xx"), ("de", "A house.", "Ein Haus."), ("de", "A mouse.", "Eine Maus."), ("fr", "A house.", "Une maison.")]
     write_rows(tmp_path / "train/pairs.tsv.gz", [*pairs, ("ps", "A day.", "one"), ("pbt_Arab", "A night.", "two")])
     write_rows(tmp_path / "lexicons/words.tsv.gz", [("lang", "en", "xx"), ("de", "mouse", "Maus"), ("fr", "mouse", "souris")])
-    table, counts = builtin_data.collect_groups(tmp_path, {builtin_data.match_key("eine maus")})
+    table, counts = builtin_data.collect_groups(
+        tmp_path, {builtin_data.match_key("eine maus")}, ("train/pairs.tsv.gz", "lexicons/words.tsv.gz"), min_texts=2
+    )
     rows = {(row["lang"], row["text"]) for row in table.to_pylist()}
     pashto = {("eng_Latn", "A day."), ("pus_Arab", "one"), ("eng_Latn", "A night."), ("pus_Arab", "two")}  # ps and pbt are one language
     german = {("eng_Latn", "A house."), ("deu_Latn", "Ein Haus."), ("eng_Latn", "mouse"), ("deu_Latn", "Maus")}
