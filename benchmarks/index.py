@@ -12,6 +12,7 @@ what `miner mine` searches for two such sides.
 import argparse
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +48,7 @@ def write_subset(corpus: Corpus, rows: int, folder: str) -> Corpus:
     schema = embeddings_schema(corpus.dim, corpus.fingerprint)
     with storage.parquet_writer(uri, schema) as writer:
         writer.write_table(pa.table([pa.array(ids), vectors_to_arrow(vectors)], schema=schema), row_group_size=32768)
-    return Corpus(folder, corpus.lang, corpus.dim, corpus.fingerprint, (Shard(name, len(ids), storage.checksum(uri)),), {}, {})
+    return replace(corpus, folder=folder, shards=(Shard(name, len(ids), storage.checksum(uri)),))
 
 
 def independent_recall(keys: np.ndarray, queries: np.ndarray, similarities: np.ndarray) -> float:

@@ -33,6 +33,7 @@ class Corpus:
     dim: int
     fingerprint: str  # of the encoder
     side: str | None  # of an encoder with two sides, the one that embedded the corpus
+    encoder: str | None  # its name, folder or hub id when it embedded the corpus; None if that is not recorded
     shards: tuple[Shard, ...]  # of the embeddings
     counts: dict[str, int]  # of input lines: lines, kept, empty, invalid, too_long, duplicate
     skipped: dict[str, str]  # input or shard of sentences -> reason
@@ -191,7 +192,7 @@ def open_corpus(folder: str) -> Corpus:
     counts = dict(sentences.details.get("counts", {}))
     skipped = {storage.join(folder, EMBEDDINGS, name): reason for name, reason in skipped_shards.items()}
     skipped |= sentences.details.get("set_aside", {})
-    encoder = config["dim"], config["fingerprint"], config.get("side")
+    encoder = config["dim"], config["fingerprint"], config.get("side"), embeddings.details.get("encoder")
     return Corpus(folder, config["lang"], *encoder, tuple(embeddings.shards), counts, skipped)
 
 

@@ -100,6 +100,12 @@ class SkippedDetails(TypedDict, total=False):
     counts: dict[str, int]
 
 
+class EmbeddingsDetails(SkippedDetails, total=False):
+    """The details of embeddings."""
+
+    encoder: str  # its folder or hub id at the time
+
+
 class IndexDetails(TypedDict):
     """The details of an index."""
 
@@ -122,6 +128,7 @@ class CandidatesConfig(TypedDict, total=False):
     k: int
     rescore: str
     rescore_candidates: int
+    token_layer: int
 
 
 class CandidatesDetails(TypedDict, total=False):
@@ -129,6 +136,7 @@ class CandidatesDetails(TypedDict, total=False):
 
     k: int
     engine: dict[str, Any]
+    fingerprint: str
     source: CorpusDetails
     target: CorpusDetails
 
@@ -151,7 +159,7 @@ class MinedDetails(TypedDict):
 SCHEMAS: dict[tuple[str, str], Any] = {
     ("sentences", "details"): SkippedDetails,
     ("embeddings", "config"): EmbeddingsConfig,
-    ("embeddings", "details"): SkippedDetails,
+    ("embeddings", "details"): EmbeddingsDetails,
     ("index", "details"): IndexDetails,
     ("candidates", "config"): CandidatesConfig,
     ("candidates", "details"): CandidatesDetails,

@@ -10,6 +10,7 @@ from miner.api.sides import OpenSide
 from miner.choices import LATE, NONE
 from miner.encoders import Encoder
 from miner.encoders.base import TokenEncoder
+from miner.encoders.layer_tokens import choose_token_encoder
 from miner.encoders.token_vectors import TokenVectors
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError
@@ -57,6 +58,7 @@ def _token_encoder(side: OpenSide, encoder: str | Encoder, settings: SearchSetti
         if isinstance(encoder, str) and settings.rescore != LATE and encoders.find_kind(encoder) != encoders.STATIC:
             return None
         own_encoder = resolve_encoder(encoder, settings, side.lang, role)
-    if not isinstance(own_encoder, TokenEncoder) or own_encoder.fingerprint != side.fingerprint:
+    if own_encoder is None or own_encoder.fingerprint != side.fingerprint:
         return None
-    return own_encoder if settings.rescore == LATE or own_encoder.rescores_by_default else None
+    token_encoder = choose_token_encoder(own_encoder, settings.token_layer)
+    return token_encoder if token_encoder is not None and (settings.rescore == LATE or token_encoder.rescores_by_default) else None

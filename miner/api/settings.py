@@ -52,6 +52,7 @@ class MarginOptions(EncoderOptions, total=False):
     margin: MarginName
     rescore: RescoreName
     rescore_candidates: int
+    token_layer: int | None
     threshold: float | None
     filters: Sequence[str]
 

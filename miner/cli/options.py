@@ -101,6 +101,12 @@ rescore_options = group(
         type=click.Choice(RESCORINGS),
     ),
     setting(RescoreSettings, "rescore_candidates", "Candidates per sentence if they are rescored, at least --k.", type=int),
+    setting(
+        RescoreSettings,
+        "token_layer",
+        "Layer of a transformer whose tokens rescore; by default, two thirds of its depth.",
+        type=int,
+    ),
 )
 
 top_option = setting(TopSettings, "top", "Keep the best N pairs.", type=int, metavar="N")

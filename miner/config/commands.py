@@ -1,14 +1,14 @@
 """The settings of every command, with their defaults."""
 
 import re
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pydantic
 from pydantic import GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
-from miner.choices import EngineName, MarginName, RescoreName, RetrievalName
+from miner.choices import LATE, EngineName, MarginName, RescoreName, RetrievalName
 from miner.config.base import Settings, Strings
 
 
@@ -196,11 +196,23 @@ class MatchSettings(Settings):
     keep_dropped: bool = False  # also write what the filters drop, with the reason
 
 
+def check_token_layer(layer: int | None, rescore: RescoreName) -> None:
+    """Raise an error for a layer that would have no effect."""
+    if layer is not None and rescore != LATE:
+        raise PydanticCustomError("token_layer", "a token layer needs rescore late")
+
+
 class RescoreSettings(Settings):
     """Whether candidates are rescored by late interaction; see docs/mining.md."""
 
     rescore: RescoreName = "auto"  # auto: where the encoder is static and the output was not mined without it
     rescore_candidates: int = pydantic.Field(8, ge=1, le=1024)  # neighbours on each side that are candidates, at least k
+    token_layer: int | None = pydantic.Field(None, ge=0)  # of a transformer, 0 for its embeddings; None: two thirds of its depth
+
+    @pydantic.model_validator(mode="after")
+    def _check_layer(self) -> Self:
+        check_token_layer(self.token_layer, self.rescore)
+        return self
 
 
 class DecideSettings(MatchSettings):

@@ -10,7 +10,18 @@ from miner.config.commands import EncoderSettings
 from miner.encoders.base import Encoder
 from miner.errors import ConfigError, ModelError
 
-__all__ = ["ENCODERS", "STATIC", "Encoder", "choose_side", "convert_damage", "find_folder", "find_kind", "load_encoder", "read_fingerprint"]
+__all__ = [
+    "ENCODERS",
+    "STATIC",
+    "Encoder",
+    "absolute_name",
+    "choose_side",
+    "convert_damage",
+    "find_folder",
+    "find_kind",
+    "load_encoder",
+    "read_fingerprint",
+]
 
 BUILTIN = "builtin"
 
@@ -122,6 +133,11 @@ def find_folder(name: str) -> Path:
     from miner.encoders import hub
 
     return _local_folder(name) or hub.fetch(name)
+
+
+def absolute_name(name: str) -> str:
+    """Return a name of an encoder that does not depend on the working directory."""
+    return str(Path(name).resolve()) if name != BUILTIN and Path(name).is_dir() else name
 
 
 def _local_folder(name: str) -> Path | None:

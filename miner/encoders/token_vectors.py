@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from miner.errors import StorageError
+
 SCALE = 127  # of a component of a unit vector, which becomes an 8-bit integer
 WEIGHT_SCALE = 4096  # weight of the heaviest token of a text
+DIM_MULTIPLE = 8  # to which vectors in a file are padded, as late interaction needs them
 MIN_WEIGHT = 0.15  # lighter tokens, relative to the heaviest one, are dropped: a fifth of them, without a loss of accuracy
 
 Floats = npt.NDArray[np.float64]
@@ -29,6 +33,37 @@ class TokenTable:
         norms = np.sqrt((exact * exact).sum(axis=1))
         exact *= (SCALE / np.where(norms > 0, norms, 1))[:, None]
         return cls(np.rint(exact).astype(np.int8), norms)
+
+
+class TokenFile:
+    """Collect the vectors of very many tokens in a temporary file, which exists until its table is released."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile(prefix="miner-tokens-")  # noqa: SIM115  # the table keeps it
+        self._dim = DIM_MULTIPLE
+        self._norms = [np.zeros(0)]
+
+    def append(self, block: TokenTable) -> None:
+        """Write the vectors (t, dim) of a block, padded with zeros. Raise StorageError where the disk is full."""
+        dim = block.vectors.shape[1]
+        self._dim = -(-dim // DIM_MULTIPLE) * DIM_MULTIPLE
+        padded = np.pad(block.vectors, ((0, 0), (0, self._dim - dim)))
+        try:
+            self._file.write(np.ascontiguousarray(padded).data)
+            self._file.flush()
+        except OSError as error:
+            folder = tempfile.gettempdir()
+            raise StorageError(
+                f"{folder}: {error.strerror}; token vectors take {dim} bytes per token, so set TMPDIR to a folder with more room"
+            ) from error
+        self._norms.append(block.norms)
+
+    def table(self) -> TokenTable:
+        """Return all vectors, mapped into memory."""
+        norms = np.concatenate(self._norms)
+        shape = (len(norms), self._dim)
+        # Copy on write: torch warns of arrays that are read-only.
+        return TokenTable(np.memmap(self._file, np.int8, "c", shape=shape) if len(norms) else np.zeros(shape, np.int8), norms)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import inspect
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,10 +29,14 @@ from miner.progress import add_work
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 Floats = npt.NDArray[np.float32]
+TokenLists = dict[str, list[list[int]]]  # inputs of the model, each as lists of different lengths
+Forward = Callable[[TokenLists, Sequence[int]], Floats]  # tokens of texts and a batch of these -> vectors
 
 WINDOW_TEXTS = 16384  # tokenized and sorted together, which bounds the memory of their tokens
+STATES_TEXTS = 1024  # whose hidden states are in memory at a time: 120 MB at 40 tokens of 768 dimensions
 
 logger = logging.getLogger(__name__)
 
@@ -86,13 +91,58 @@ class TransformerEncoder:
         with self._lock:
             for start in range(0, len(rows), self.window_texts):
                 window = rows[start : start + self.window_texts]
-                tokens = self._tokenize([texts[row] for row in window])
+                tokens, _ = self._tokenize([texts[row] for row in window])
                 lengths = [len(ids) for ids in tokens["input_ids"]]
                 self.tally.tokens += sum(lengths)
                 for batch in token_batches(lengths, self.batch_tokens):
-                    vectors[[window[index] for index in batch]] = self._encode_batch(tokens, batch)
+                    vectors[[window[index] for index in batch]] = self._encode_batch(self._forward, tokens, batch)
                     add_work(len(batch))
         return vectors
+
+    @property
+    def num_layers(self) -> int:
+        """The number of layers, of which 0 is that of the embeddings."""
+        return int(self._model.config.num_hidden_layers)
+
+    def hidden_states(self, texts: Sequence[str], layer: int) -> Iterator[tuple[Floats, npt.NDArray[np.int64]]]:
+        """Yield the hidden states (t, width) of the tokens of successive texts (n,), and the number of tokens of each text (n,).
+
+        Special tokens and those of the prompt are left out. A text of spaces only has no tokens.
+        """
+        check_texts(texts)
+        for start in range(0, len(texts), STATES_TEXTS):
+            with self._lock:
+                block = self._hidden_states(texts[start : start + STATES_TEXTS], layer)
+            yield block
+
+    def _hidden_states(self, texts: Sequence[str], layer: int) -> tuple[Floats, npt.NDArray[np.int64]]:
+        tokens, special = self._tokenize(texts)
+        masks = [self._text_mask(*marked) for marked in zip(texts, special, strict=True)]
+        counts = np.array([mask.sum() for mask in masks], dtype=np.int64)
+        starts = np.cumsum(counts) - counts
+        states = np.zeros((int(counts.sum()), int(self._model.config.hidden_size)), dtype=np.float32)
+
+        def forward(tokens: TokenLists, batch: Sequence[int]) -> Floats:
+            return self._forward_tokens(tokens, batch, layer)
+
+        for batch in token_batches([len(ids) for ids in tokens["input_ids"]], self.batch_tokens):
+            positions = np.concatenate([starts[index] + np.arange(counts[index]) for index in batch])
+            is_of_text = np.concatenate([masks[index] for index in batch])
+            states[positions] = self._encode_batch(forward, tokens, batch)[is_of_text]
+            add_work(len(batch))
+        return states, counts
+
+    def _text_mask(self, text: str, is_special: Sequence[int]) -> npt.NDArray[np.bool_]:
+        """Mark (t,) the tokens of a text, without special ones and those of the prompt."""
+        mask: npt.NDArray[np.bool_] = np.array(is_special, dtype=np.int64) == 0
+        mask[np.flatnonzero(mask)[: self._num_prompt_tokens]] = False
+        mask &= bool(text.strip())
+        return mask
+
+    @cached_property
+    def _num_prompt_tokens(self) -> int:
+        prompt = (self.recipe.prompt or "").rstrip()
+        return len(self._tokenizer(prompt, add_special_tokens=False)["input_ids"]) if prompt else 0
 
     def operations(self, tokens: float) -> float:
         """Return the floating point operations for a text: two per weight and token except embeddings, plus attention."""
@@ -103,20 +153,21 @@ class TransformerEncoder:
         num_weights = sum(weight.numel() for weight in self._model.parameters() if id(weight) not in embeddings)
         return float(2 * num_weights * tokens + 4 * config.num_hidden_layers * config.hidden_size * tokens**2)
 
-    def _tokenize(self, texts: Sequence[str]) -> dict[str, list[list[int]]]:
-        """Return the inputs of the model, `input_ids` and maybe `token_type_ids`, as lists of different lengths."""
+    def _tokenize(self, texts: Sequence[str]) -> tuple[TokenLists, list[list[int]]]:
+        """Return the inputs of the model, `input_ids` and maybe `token_type_ids`, and for each token 1 if the tokenizer added it."""
         prompted = [self.recipe.prompt + text for text in texts] if self.recipe.prompt else list(texts)
         truncation = {"truncation": True, "max_length": self.max_tokens} if self.max_tokens else {"truncation": False}
-        tokens = self._tokenizer(prompted, padding=False, return_attention_mask=False, **truncation)
+        tokens = self._tokenizer(prompted, padding=False, return_attention_mask=False, return_special_tokens_mask=True, **truncation)
         self.tally.truncated_texts += sum(parts.find_truncated(tokens, self.max_tokens))
-        return {name: tokens[name] for name in ("input_ids", "token_type_ids") if name in tokens and name in self._input_names}
+        names = [name for name in ("input_ids", "token_type_ids") if name in tokens and name in self._input_names]
+        return {name: tokens[name] for name in names}, tokens["special_tokens_mask"]
 
-    def _encode_batch(self, tokens: dict[str, list[list[int]]], batch: Sequence[int]) -> Floats:
+    def _encode_batch(self, forward: Forward, tokens: TokenLists, batch: Sequence[int]) -> Floats:
         """Return the vectors of one batch; split it in halves where CUDA memory runs out."""
         import torch
 
         try:
-            return self._forward(tokens, batch)
+            return forward(tokens, batch)
         except torch.cuda.OutOfMemoryError:
             longest = max(len(tokens["input_ids"][index]) for index in batch)
         # After the handler, whose traceback keeps the tensors of the failed batch alive.
@@ -127,22 +178,39 @@ class TransformerEncoder:
             )
         logger.warning("out of memory on %d x %d tokens; retrying in halves, a lower --batch-tokens is faster", len(batch), longest)
         half = len(batch) // 2
-        return np.concatenate([self._encode_batch(tokens, batch[:half]), self._encode_batch(tokens, batch[half:])])
+        return np.concatenate([self._encode_batch(forward, tokens, part) for part in (batch[:half], batch[half:])])
 
-    def _forward(self, tokens: dict[str, list[list[int]]], batch: Sequence[int]) -> Floats:
+    def _forward(self, tokens: TokenLists, batch: Sequence[int]) -> Floats:
+        """Return the vectors (batch, dim) of texts."""
+        import torch
+
+        with torch.inference_mode():
+            states, mask = self._run_model(tokens, batch, self._needs_hidden_states)
+            vectors = torch.cat([pool(states, mask) for pool in self._poolers], dim=1)
+            for layer in self._layers:
+                vectors = layer(vectors)
+            return self._check_finite(torch.nn.functional.normalize(vectors, dim=1))
+
+    def _forward_tokens(self, tokens: TokenLists, batch: Sequence[int], layer: int) -> Floats:
+        """Return the hidden states (t, width) of all tokens of texts, without padding."""
+        import torch
+
+        with torch.inference_mode():
+            states, mask = self._run_model(tokens, batch, needs_hidden_states=True)
+            return self._check_finite(states[layer][mask.bool()])
+
+    def _run_model(self, tokens: TokenLists, batch: Sequence[int], needs_hidden_states: bool) -> tuple[Sequence[Tensor], Tensor]:
+        """Return the hidden states (batch, tokens, width) of all layers, or of the last one, and the mask (batch, tokens) of the tokens."""
         import torch
 
         inputs = {name: self._pad([values[index] for index in batch], name) for name, values in tokens.items()}
         lengths = torch.tensor([len(tokens["input_ids"][index]) for index in batch])
         mask = (torch.arange(inputs["input_ids"].shape[1]) < lengths[:, None]).long().to(self.device)
-        with torch.inference_mode():
-            output = self._model(**inputs, attention_mask=mask, output_hidden_states=self._needs_hidden_states)
-            states = output.hidden_states if self._needs_hidden_states else [output.last_hidden_state]
-            vectors = torch.cat([pool(states, mask) for pool in self._poolers], dim=1)
-            for layer in self._layers:
-                vectors = layer(vectors)
-            vectors = torch.nn.functional.normalize(vectors, dim=1)
-            result: Floats = vectors.cpu().numpy()
+        output = self._model(**inputs, attention_mask=mask, output_hidden_states=needs_hidden_states)
+        return output.hidden_states if needs_hidden_states else [output.last_hidden_state], mask
+
+    def _check_finite(self, vectors: Tensor) -> Floats:
+        result: Floats = vectors.float().cpu().numpy()
         if not np.isfinite(result).all():
             raise ModelError(f"{self.recipe.folder}: NaN or infinite vectors in {self.precision}; try --dtype float32")
         return result
@@ -160,9 +228,9 @@ class TransformerEncoder:
     def _check_layers(self) -> bool:
         """Return whether the pooling needs all hidden states; raise ConfigError for a layer that the model lacks."""
         highest = highest_layer(self.recipe.pooling)
-        last = int(self._model.config.num_hidden_layers)
-        if highest is not None and highest > last:
-            raise ConfigError(f"pooling {', '.join(self.recipe.pooling)}: {self.recipe.folder} has layers 0 to {last}; choose one of them")
+        if highest is not None and highest > self.num_layers:
+            layers = f"{self.recipe.folder} has layers 0 to {self.num_layers}"
+            raise ConfigError(f"pooling {', '.join(self.recipe.pooling)}: {layers}; choose one of them")
         return highest is not None
 
     def _output_width(self) -> int:

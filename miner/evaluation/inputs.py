@@ -12,7 +12,7 @@ import numpy.typing as npt
 from miner.choices import LATE, NONE
 from miner.config.datasets import DatasetFiles
 from miner.encoders import Encoder
-from miner.encoders.base import TokenEncoder
+from miner.encoders.layer_tokens import choose_token_encoder
 from miner.encoders.pair import SOURCE, TARGET, PairEncoder
 from miner.encoders.token_vectors import TokenVectors
 from miner.errors import ConfigError, DataError
@@ -133,13 +133,14 @@ def encode_tokens(encoder: Encoder, source: TextPart, target: TextPart, task: Re
     sides: list[TokenVectors] = []
     for part in (source, target):
         side = encoder.side(encoder.pair.choose_side(part.lang, part.side)) if isinstance(encoder, PairEncoder) else encoder
-        if not isinstance(side, TokenEncoder):
+        token_encoder = choose_token_encoder(side, task.token_layer)
+        if token_encoder is None:
             if task.rescore == LATE:
                 raise ConfigError(f"--rescore {LATE}: this encoder has no token vectors; give --rescore {NONE}")
             return None
-        if task.rescore != LATE and not side.rescores_by_default:
+        if task.rescore != LATE and not token_encoder.rescores_by_default:
             return None
-        sides.append(side.token_vectors(part.texts))
+        sides.append(token_encoder.token_vectors(part.texts))
     return TokenSides(sides[0], sides[1], task.rescore_candidates)
 
 

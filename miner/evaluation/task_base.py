@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from miner.choices import RescoreName
 from miner.config.base import Settings, Strings
+from miner.config.commands import check_token_layer
 from miner.config.datasets import DatasetFiles, TableFile
 
 if TYPE_CHECKING:
@@ -121,6 +122,14 @@ class RescoredTask(TaskSettings):
         "auto", description="Also rescore candidates by late interaction of tokens; auto: with a static encoder."
     )
     rescore_candidates: int = pydantic.Field(8, ge=1, le=1024, description="Candidates per sentence that are rescored.")
+    token_layer: int | None = pydantic.Field(
+        None, ge=0, description="Layer of a transformer whose tokens rescore; by default, two thirds of its depth."
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _check_layer(self) -> Self:
+        check_token_layer(self.token_layer, self.rescore)
+        return self
 
 
 class ProbeTask(TaskSettings):

@@ -136,6 +136,20 @@ def late_means(ids: Ids, similarities: Floats, is_neighbour: Bools, k: int) -> F
     return means
 
 
+def look_up(pairs: tuple[Ids, Ids], scored_pairs: tuple[Ids, Ids], scores: Floats) -> Floats:
+    """Return the scores (n,) of pairs of ids (n,) among m scored pairs and their scores (m,); NaN for a pair that has none.
+
+    No pair occurs twice on either side.
+    """
+    num_scored = len(scores)
+    sources, targets = (np.concatenate(sides) for sides in zip(scored_pairs, pairs, strict=True))
+    order = np.lexsort((np.arange(len(sources)), targets, sources))  # a scored pair precedes the same one without a score
+    is_repeat = (sources[order][1:] == sources[order][:-1]) & (targets[order][1:] == targets[order][:-1])
+    result = np.full(len(sources) - num_scored, np.nan)
+    result[order[1:][is_repeat] - num_scored] = scores[order[:-1][is_repeat]]
+    return result
+
+
 def merge_means(parts: Sequence[NeighbourMeans]) -> NeighbourMeans:
     """Merge the means of several shards, in any order."""
     unsorted = concat([NeighbourMeans(np.zeros(0, np.int64), np.zeros(0)), *parts])

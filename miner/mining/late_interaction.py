@@ -31,6 +31,7 @@ KEY_MULTIPLE = 8  # to which keys are padded: rows of products that are reduced 
 MAX_KEYS = 64  # of one product, which bounds its memory for a sentence with very many candidates
 CPU_BLOCK_CELLS = 1 << 20  # products of a block: 4 MB
 GPU_BLOCK_CELLS = 1 << 24
+MAX_GPU_TABLE_BYTES = 1 << 30  # of the vectors of a side; a larger table is in memory, or in a file, and goes to the GPU by block
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ class _Side:
     """The texts of one side on a device."""
 
     tokens: TokenVectors
+    device: torch.device
     table: Tensor  # (t, dim / 8) int64: 8 components each, which torch gathers 8 times as fast
     padded: Rows  # (n,) padded lengths
     total_weights: npt.NDArray[np.int64]  # (n,)
@@ -91,8 +93,10 @@ class _Side:
         table = tokens.table
         if table.shape[1] % 8:
             table = np.pad(table, ((0, 0), (0, _padded_dim(tokens) - table.shape[1])))
-        packed = torch.from_numpy(np.require(table, requirements=["C", "W"])).view(torch.int64).to(device)
-        return cls(tokens, packed, -(-tokens.lengths // multiple) * multiple, tokens.total_weights())
+        packed = torch.from_numpy(np.require(table, requirements=["C", "W"])).view(torch.int64)
+        if table.nbytes <= MAX_GPU_TABLE_BYTES:
+            packed = packed.to(device)
+        return cls(tokens, device, packed, -(-tokens.lengths // multiple) * multiple, tokens.total_weights())
 
     def gather(self, texts: Rows) -> tuple[Tensor, npt.NDArray[np.int64]]:
         """Return the vectors (m, dim) int8 of the padded tokens of these texts, and their weights (m,)."""
@@ -102,7 +106,8 @@ class _Side:
         is_token = offsets < np.repeat(self.tokens.lengths[texts], padded)
         positions = np.repeat(self.tokens.bounds[texts], padded) + np.where(is_token, offsets, 0)
         rows = torch.from_numpy(self.tokens.rows[positions]).to(self.table.device)
-        return self.table.index_select(0, rows).view(torch.int8), np.where(is_token, self.tokens.weights[positions], 0).astype(np.int64)
+        weights = np.where(is_token, self.tokens.weights[positions], 0).astype(np.int64)
+        return self.table.index_select(0, rows).to(self.device).view(torch.int8), weights
 
 
 @dataclass(frozen=True)

@@ -157,9 +157,13 @@ def metadata_of(uri: str) -> dict[str, str]:
 
 
 class TextsById:
-    """Shards of tables that are sorted by id, read by id range. Create it in the worker, because it reads the footers of the files."""
+    """Shards of tables that are sorted by their first column, an id, and read by ranges of it.
 
-    def __init__(self, folder: str, shards: Sequence[Shard]) -> None:
+    Create it in the worker, because it reads the footers of the files.
+    """
+
+    def __init__(self, folder: str, shards: Sequence[Shard], column: str = "id") -> None:
+        self.column = column
         spans = {uri: id_span(uri) for uri in (storage.join(folder, shard.name) for shard in shards if shard.rows)}
         self.spans = {uri: span for uri, span in spans.items() if span is not None}
 
@@ -170,5 +174,5 @@ class TextsById:
             low, high = range_of(np.array(span), ranges)
             if low <= index <= high:
                 table = storage.read_table(uri)
-                tables.append(table if low == high else table.filter(pa.array(range_of(table["id"].to_numpy(), ranges) == index)))
+                tables.append(table if low == high else table.filter(pa.array(range_of(table[self.column].to_numpy(), ranges) == index)))
         return tables

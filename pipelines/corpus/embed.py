@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from miner import corpus, languages, stages, storage, tables
 from miner.background import background_thread
 from miner.config.commands import EmbedConfig, EncoderSettings
-from miner.encoders import Encoder, choose_side, load_encoder
+from miner.encoders import Encoder, absolute_name, choose_side, load_encoder
 from miner.encoders.base import CountsTokens
 from miner.encoders.checked import encode_checked, to_float16
 from miner.errors import ConfigError, ModelError
@@ -84,9 +84,11 @@ def run(config: EmbedConfig, options: Sequence[str] = (), sizes: IngestSizes = D
         times.append(time.perf_counter())
         stage = _stage(config.output, lang, settings, encoder, {shard.name: shard.checksum for shard in sentences.shards})
         keys = {shard.name: stage.key({shard.name: shard.checksum}) for shard in sentences.shards}
-        embeddings = run_stage(
-            stage, keys, _EmbedTask(config.output, settings, encoder.fingerprint, sentences.shards), options, skip_failed=not config.strict
+        task, details = (
+            _EmbedTask(config.output, settings, encoder.fingerprint, sentences.shards),
+            {"encoder": absolute_name(config.encoder)},
         )
+        embeddings = run_stage(stage, keys, task, options, lambda _: details, skip_failed=not config.strict)
         times.append(time.perf_counter())
     seconds = dict(zip(("encoder", corpus.SENTENCES, corpus.EMBEDDINGS), np.diff(times).round(3).tolist(), strict=True))
     return EmbedResult(
@@ -182,6 +184,13 @@ class _EmbedTask(ShardTask):
 
 _lock = threading.Lock()
 _encoders: dict[tuple[EncoderSettings, str], Encoder] = {}  # the encoder that this process loaded last
+
+
+def has_fingerprint(settings: EncoderSettings, fingerprint: str) -> bool:
+    """Return whether the encoder of these settings has a fingerprint. If so, `load_once` returns it without loading it again."""
+    with _lock:
+        is_loaded = (settings, fingerprint) in _encoders
+    return is_loaded or load_once(settings).fingerprint == fingerprint
 
 
 def load_once(settings: EncoderSettings, fingerprint: str | None = None) -> Encoder:

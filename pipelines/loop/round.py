@@ -38,7 +38,7 @@ from pipelines.corpus import embed
 from pipelines.loop.figures import CorpusSignature, EvaluationFigures, SelectionFigures, StageSeconds
 from pipelines.loop.select import GROUPS, PAIRS, SELECTION, VALIDATION, LanguagePair, MinedFolder, pair_name, select
 from pipelines.mining import gold_pairs as golds
-from pipelines.mining import mine, rescore
+from pipelines.mining import mine, rescore_choice
 
 CORPORA, MINED, EVALUATION, BEGUN, SECONDS = "corpora", "mined", "evaluation.json", "begun.json", "seconds.json"
 # Everything that depends on the text of a round, except embeddings, which are kept by sentence id.
@@ -93,7 +93,7 @@ def run(config: LoopConfig, paths: RoundPaths, evaluation: EvaluationIndex, opti
 def _warn(config: LoopConfig, paths: RoundPaths, fingerprint: str) -> None:
     """Warn, once for all language pairs, of thresholds that the encoder does not recommend and of languages that it does not know."""
     profile = mining_profile.find(_encoder_settings(config, paths, paths.mining_encoder), fingerprint)
-    is_rescored = rescore.is_planned(config.mining, paths.mining_encoder)
+    is_rescored = rescore_choice.is_planned(config.mining, paths.mining_encoder)
     mining_profile.warn_of_corpora(config.mining, config.mining.threshold, profile, is_rescored)
     mining_profile.warn_of_languages(profile, config.corpora)
 

@@ -29,7 +29,8 @@ from pipelines.beam import shuffle
 from pipelines.beam.runner import ShardTask, run_stage
 from pipelines.beam.shuffle import ShuffleSteps, StepOutput, TextsById
 from pipelines.mining import rescore
-from pipelines.mining.rescore import RescoredSide, Rescoring
+from pipelines.mining.rescore import PreviousCandidates
+from pipelines.mining.rescore_choice import Rescoring
 from pipelines.search.exact import BACKWARD, FORWARD, from_arrow, read_neighbours
 
 STAGE = "candidates"  # and its folder's name
@@ -79,6 +80,7 @@ class SearchResult:
         return {
             "k": self.k,
             "engine": self.engine,
+            "fingerprint": self.source.fingerprint,
             **{side: {"folder": _portable_path(corpus.folder, output), "key": corpus.key} for side, corpus in corpora.items()},
         }
 
@@ -109,8 +111,9 @@ def run(
         backward = TextsById(storage.join(neighbours, BACKWARD), shards.targets)
         merged = steps.apply("meetings", merged.shards, _merge_target_range, shards, forward, backward)
         if search_result.rescoring is not None:
-            sides = RescoredSide.of(search_result.source, encoder), RescoredSide.of(search_result.target, encoder)
-            merged = rescore.rescore(merged, sides, search_result.k, len(shards.sources), steps)
+            sides = rescore.rescored_sides((search_result.source, search_result.target), encoder, search_result.rescoring)
+            previous = PreviousCandidates.find(stage, search_result.source.fingerprint)
+            merged = rescore.rescore(merged, sides, search_result.k, len(shards.sources), previous, steps)
     manifest = run_stage(stage, made_from, _JoinSourceRange(shards, merged, stage.folder), options, lambda _: details or {})
     steps.remove()
     return manifest

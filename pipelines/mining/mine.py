@@ -20,7 +20,7 @@ from miner.mining.gold import GoldScores
 from miner.mining.review import MarkScores
 from miner.mining.thresholds import ThresholdChoice
 from pipelines.beam.runner import claim_output
-from pipelines.mining import auto_threshold, candidates, default_threshold, filter_pairs, gold_pairs, rescore, select_pairs
+from pipelines.mining import auto_threshold, candidates, default_threshold, filter_pairs, gold_pairs, rescore_choice, select_pairs
 from pipelines.mining.auto_threshold import ThresholdChooser
 from pipelines.mining.candidates import DEFAULT_LIMITS, MiningLimits, SearchResult
 from pipelines.mining.deltas import BitextDelta
@@ -136,7 +136,7 @@ def _search(config: MineConfig, sides: CorpusPair, options: Sequence[str], limit
     """Fill OUTPUT/neighbours and OUTPUT/candidates."""
     folder = storage.join(config.output, candidates.STAGE)
     encoder, neighbours = config.part(EncoderSettings), storage.join(config.output, NEIGHBOURS)
-    rescoring = rescore.choose(config, config.k, encoder, sides.source, (storage.join(neighbours, FORWARD), folder))
+    rescoring = rescore_choice.choose(config, config.k, encoder, (sides.source, sides.target), (storage.join(neighbours, FORWARD), folder))
     search_result = SearchResult(sides.source, sides.target, folder, config.k, {}, rescoring)
     request = SearchRequest(sides.source, sides.target, search_result.num_neighbours, config.device)
     engine = engine_module.find_neighbours(request, (config.source, config.target), config.part(EngineSettings), config.output, options)

@@ -1,7 +1,7 @@
 """Rescore candidates by late interaction (`miner.mining.late_interaction`), by ranges of targets.
 
 The sources' texts go to the ranges of the targets of their candidates, each once. A worker holds the tokens of one range of targets and
-of the sources of its candidates.
+of the sources of its candidates; those of a transformer are in a temporary file. Of corpora that grew, only new pairs are rescored.
 """
 
 import logging
@@ -12,127 +12,32 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from miner import encoders, stages
-from miner.choices import AUTO, LATE, NONE
-from miner.config.commands import EncoderSettings, RescoreSettings
+from miner import stages, storage
+from miner.config.commands import EncoderSettings
 from miner.corpus import Corpus, SentenceLookup, Span
-from miner.encoders.base import TokenEncoder
+from miner.encoders.layer_tokens import choose_token_encoder
 from miner.encoders.token_vectors import TokenVectors
 from miner.encoders.transformer_parts import choose_device
-from miner.errors import ConfigError, ModelError
+from miner.errors import MinerError
 from miner.mining import candidates as scoring
-from miner.mining.candidates import LateScores
+from miner.mining.candidates import LateScores, look_up
+from miner.stages import Shard, Stage
 from miner.tables import Ids, together
 from miner.text.sharding import range_of
 from pipelines.beam import shuffle
-from pipelines.beam.shuffle import ShuffleSteps, StepOutput
+from pipelines.beam.shuffle import ShuffleSteps, StepOutput, TextsById
 from pipelines.corpus import embed
+from pipelines.mining.rescore_choice import Rescoring, find_encoder
 
 if TYPE_CHECKING:
     from miner.mining.late_interaction import LateOptions
 
-LATE_COLUMNS = ("late_similarities", "target_late_means")  # of edges that are rescored
+PAIR = ("source_ids", "target_ids")
+LATE_COLUMNS = LATE, TARGET_MEAN = ("late_similarities", "target_late_means")  # of edges that are rescored
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Rescoring:
-    """How candidates are rescored."""
-
-    candidates: int  # neighbours on each side that are candidates
-
-    @classmethod
-    def read(cls, config: Mapping[str, Any]) -> "Rescoring | None":
-        """Read the settings of a stage of candidates; None if these were not rescored."""
-        return cls(config["rescore_candidates"]) if config.get("rescore") == LATE else None
-
-    def figures(self) -> dict[str, Any]:
-        """Return the settings for manifests."""
-        return {"rescore": LATE, "rescore_candidates": self.candidates}
-
-    def num_neighbours(self, k: int) -> int:
-        """Return the neighbours to search, of which the first k give the means."""
-        return max(k, self.candidates)
-
-
-def choose(settings: RescoreSettings, k: int, encoder: EncoderSettings, corpus: Corpus, folders: tuple[str, str]) -> Rescoring | None:
-    """Return how the candidates of a corpus are rescored, None if they are not.
-
-    `folders` are those of the neighbours of one direction and of the candidates: what is there already decides for `auto`.
-    Raises ConfigError where the encoder has no token vectors, or the folders are of the other choice.
-    """
-    rescoring = Rescoring(settings.rescore_candidates)
-    previous = _previous_choice(rescoring.num_neighbours(k), k, *folders)
-    if settings.rescore == NONE or (settings.rescore == AUTO and not _rescores_by_default(encoder, corpus)):
-        choice = NONE
-    else:
-        choice = LATE
-        check_encoder(encoder, corpus)
-    if previous not in (None, choice):
-        if settings.rescore != AUTO:
-            raise ConfigError(f"{folders[1]}: computed with --rescore {previous}, now {choice}; choose another --output")
-        choice = str(previous)
-        if choice == NONE:
-            logger.warning("%s: the candidates there are not rescored; to rescore them, mine into another --output", folders[1])
-    return rescoring if choice == LATE else None
-
-
-def is_planned(settings: RescoreSettings, encoder: str) -> bool:
-    """Return whether new candidates will be rescored, if the encoder embeds the corpora. It is not loaded."""
-    return settings.rescore == LATE or (settings.rescore == AUTO and _is_static(encoder))
-
-
-def _is_static(encoder: str) -> bool:
-    """Return whether an encoder is static. One that is missing is not: corpora that are embedded need none."""
-    try:
-        return encoders.find_kind(encoder) == encoders.STATIC
-    except ModelError:
-        return False
-
-
-def num_neighbours(settings: RescoreSettings, k: int, encoder: str) -> int:
-    """Return the neighbours that will be searched."""
-    return max(k, settings.rescore_candidates) if is_planned(settings, encoder) else k
-
-
-def _previous_choice(num_neighbours: int, k: int, neighbours: str, candidates: str) -> str | None:
-    """Return the choice of an earlier run, None if there is none."""
-    config = stages.recorded_config(candidates)
-    if config is not None:
-        return LATE if Rescoring.read(config) else NONE
-    searched = (stages.recorded_config(neighbours) or {}).get("k", 0)
-    return None if num_neighbours == k else {num_neighbours: LATE, k: NONE}.get(searched)
-
-
-def _rescores_by_default(settings: EncoderSettings, corpus: Corpus) -> bool:
-    """Return whether the encoder of a corpus is known and rescores at a low cost; a transformer is not loaded."""
-    if not _is_static(settings.encoder):
-        return False
-    encoder = embed.load_once(settings)
-    is_same = encoder.fingerprint == corpus.fingerprint
-    if not is_same and corpus.fingerprint.startswith(f"{encoders.STATIC}-"):
-        problem = f"{corpus.folder}: embedded by {corpus.fingerprint}, and --encoder {settings.encoder} is another one"
-        logger.warning("%s, so candidates are not rescored; give its --encoder, or --rescore none", problem)
-    return is_same and isinstance(encoder, TokenEncoder) and encoder.rescores_by_default
-
-
-def check_encoder(settings: EncoderSettings, corpus: Corpus) -> None:
-    """Raise ConfigError unless the encoder has token vectors and embedded the corpus."""
-    encoder = embed.load_once(_with_side(settings, corpus))
-    if not isinstance(encoder, TokenEncoder):
-        raise ConfigError(f"--rescore {LATE}: the encoder {settings.encoder} has no token vectors; give --rescore {NONE}")
-    if encoder.fingerprint != corpus.fingerprint:
-        raise ConfigError(
-            f"--rescore {LATE}: {corpus.folder} was embedded by {corpus.fingerprint}, and --encoder {settings.encoder} is"
-            f" {encoder.fingerprint}; give the --encoder of that folder"
-        )
-
-
-def _with_side(settings: EncoderSettings, corpus: Corpus) -> EncoderSettings:
-    """Return the settings of the encoder that embedded a corpus."""
-    return settings.model_copy(update={"side": corpus.side})
 
 
 @dataclass(frozen=True)
@@ -142,10 +47,7 @@ class RescoredSide:
     corpus: Corpus
     spans: Mapping[str, Span]
     encoder: EncoderSettings
-
-    @classmethod
-    def of(cls, corpus: Corpus, encoder: EncoderSettings) -> "RescoredSide":
-        return cls(corpus, corpus.spans(), _with_side(encoder, corpus))
+    token_layer: int | None  # None for an encoder without layers, whose tokens are encoded in no time
 
     def find(self, ids: Ids) -> SentenceLookup:
         return self.corpus.find(ids, self.spans)
@@ -160,21 +62,118 @@ class RescoredSide:
         return self.token_vectors(self.find(ids).of(ids)["text"].to_pylist())
 
     def token_vectors(self, texts: list[str]) -> TokenVectors:
-        encoder = embed.load_once(self.encoder, self.corpus.fingerprint)
-        assert isinstance(encoder, TokenEncoder), "`choose` comes first"
+        encoder = choose_token_encoder(embed.load_once(self.encoder, self.corpus.fingerprint), self.token_layer)
+        assert encoder is not None, "`rescore_choice.choose` comes first"
         return encoder.token_vectors(texts)
 
 
-def rescore(edges: StepOutput, sides: tuple[RescoredSide, RescoredSide], k: int, source_ranges: int, steps: ShuffleSteps) -> StepOutput:
-    """Add LATE_COLUMNS to the merged edges of a source and a target side, which are one file per range of targets."""
-    texts = steps.apply("texts", shuffle.names(source_ranges), _write_source_texts, edges, sides[0])
-    return steps.apply("rescored", edges.shards, _rescore_target_range, edges, texts, sides, k)
+def rescored_sides(corpora: Sequence[Corpus], encoder: EncoderSettings, rescoring: Rescoring) -> list[RescoredSide]:
+    """Return how the tokens of corpora are encoded, which one encoder embedded. Raises what `find_encoder` raises."""
+    own_encoder = find_encoder(encoder, corpora)
+    settings = [own_encoder.model_copy(update={"side": corpus.side}) for corpus in corpora]
+    return [RescoredSide(corpus, corpus.spans(), own, rescoring.token_layer) for corpus, own in zip(corpora, settings, strict=True)]
 
 
-def _write_source_texts(index: int, uri: str, edges: StepOutput, source: RescoredSide) -> tuple[int, Mapping[str, int]]:
-    """Send the texts of one range of sources to the ranges of the targets of their candidates, each text once to a range."""
-    num_ranges = len(edges.shards)
-    table = edges.gather(index)
+@dataclass(frozen=True)
+class PreviousCandidates:
+    """Candidates that an earlier run rescored, in shards that are sorted by source."""
+
+    folder: str
+    shards: Sequence[Shard]
+
+    @classmethod
+    def find(cls, stage: Stage, fingerprint: str) -> "PreviousCandidates | None":
+        """Return the intact shards of the candidates in the folder of a stage, if their settings and their encoder are the same."""
+        try:
+            manifest = stages.read_manifest(stage.folder, stage.stage)
+        except MinerError:
+            return None
+        if dict(manifest.config) != stage.config or manifest.details.get("fingerprint") != fingerprint:
+            return None
+        return cls(stage.folder, [shard for shard in manifest.shards if _is_intact(storage.join(stage.folder, shard.name), shard)])
+
+    def read(self, index: int, ranges: int) -> pa.Table:
+        """Read the pairs of a range of sources and their late interaction."""
+        tables = TextsById(self.folder, self.shards, "source_id").read(index, ranges)
+        columns = ("source_id", "target_id", "late_similarity")
+        pairs = (pa.table([table[name] for name in columns], names=[*PAIR, LATE]) for table in tables)
+        return together([_no_pairs(), *pairs])
+
+
+def _is_intact(uri: str, shard: Shard) -> bool:
+    return storage.exists(uri) and storage.checksum(uri) == shard.checksum
+
+
+@dataclass(frozen=True)
+class RescoredEdges:
+    """Merged edges, one file per range of targets, and those of them that were rescored before, one file per range of sources."""
+
+    edges: StepOutput
+    previous: StepOutput | None
+
+    def of_sources(self, index: int) -> pa.Table:
+        """Return the edges of a range of sources, with the late interaction of pairs that were rescored before, NaN for the others."""
+        previous = _no_pairs() if self.previous is None else _read_file(self.previous, index, len(self.edges.shards))
+        return _join_previous(self.edges.gather(index), previous)
+
+    def of_targets(self, index: int, source_ranges: int) -> pa.Table:
+        """Return the same of a range of targets."""
+        previous = _no_pairs() if self.previous is None else self.previous.gather(index)
+        return _join_previous(_read_file(self.edges, index, source_ranges), previous)
+
+
+def rescore(
+    edges: StepOutput,
+    sides: Sequence[RescoredSide],
+    k: int,
+    source_ranges: int,
+    previous: PreviousCandidates | None,
+    steps: ShuffleSteps,
+) -> StepOutput:
+    """Add LATE_COLUMNS to the merged edges of a source and a target side, which are one file per range of targets.
+
+    Pairs of `previous` keep their late interaction.
+    """
+    sources = shuffle.names(source_ranges)
+    pairs = steps.apply("previous", sources, _write_previous, edges, previous, source_ranges) if previous is not None else None
+    rescored = RescoredEdges(edges, pairs)
+    texts = steps.apply("texts", sources, _write_source_texts, rescored, sides[0])
+    output = steps.apply("rescored", edges.shards, _rescore_target_range, rescored, texts, sides, k)
+    if pairs is not None:
+        logger.info("rescore: %d of %d candidates; the others were rescored before", output.rows - pairs.rows, output.rows)
+    return output
+
+
+def _write_previous(index: int, uri: str, edges: StepOutput, previous: PreviousCandidates, ranges: int) -> tuple[int, Mapping[str, int]]:
+    """Send the pairs of one of the ranges of sources that were rescored before to the ranges of their targets."""
+    table = _join_previous(edges.gather(index), previous.read(index, ranges))
+    table = table.filter(pc.is_finite(table[LATE])).select([*PAIR, LATE])
+    shuffle.scatter_by_id(uri, table, "target_ids", len(edges.shards))
+    return len(table), {}
+
+
+def _join_previous(edges: pa.Table, previous: pa.Table) -> pa.Table:
+    """Add the late interaction of `previous` pairs to edges, NaN for pairs that are new."""
+    return edges.append_column(LATE, pa.array(look_up(_pairs(edges), _pairs(previous), previous[LATE].to_numpy())))
+
+
+def _pairs(table: pa.Table) -> tuple[Ids, Ids]:
+    return table["source_ids"].to_numpy(), table["target_ids"].to_numpy()
+
+
+def _no_pairs() -> pa.Table:
+    return pa.schema([*((name, pa.int64()) for name in PAIR), (LATE, pa.float64())]).empty_table()
+
+
+def _read_file(output: StepOutput, index: int, ranges: int) -> pa.Table:
+    return together([shuffle.read(output.uris[index], number) for number in range(ranges)])
+
+
+def _write_source_texts(index: int, uri: str, edges: RescoredEdges, source: RescoredSide) -> tuple[int, Mapping[str, int]]:
+    """Send the texts of one range of sources to the ranges of the targets of their new candidates, each text once to a range."""
+    num_ranges = len(edges.edges.shards)
+    table = edges.of_sources(index)
+    table = table.filter(pc.is_nan(table[LATE]))
     ids, ranges = table["source_ids"].to_numpy(), range_of(table["target_ids"].to_numpy(), num_ranges)
     order = np.lexsort((ids, ranges))
     ids, ranges = ids[order], ranges[order]
@@ -186,21 +185,23 @@ def _write_source_texts(index: int, uri: str, edges: StepOutput, source: Rescore
 
 
 def _rescore_target_range(
-    index: int, uri: str, edges: StepOutput, texts: StepOutput, sides: tuple[RescoredSide, RescoredSide], k: int
+    index: int, uri: str, edges: RescoredEdges, texts: StepOutput, sides: Sequence[RescoredSide], k: int
 ) -> tuple[int, Mapping[str, int]]:
-    """Rescore the edges of one range of targets, and send them to the ranges of sources."""
+    """Rescore the new edges of one range of targets, and send all to the ranges of sources."""
     from miner.mining.late_interaction import late_similarities  # torch: not for commands that only select
 
     source, target = sides
     num_ranges = len(texts.shards)
-    table = together([shuffle.read(edges.uris[index], source_range) for source_range in range(num_ranges)])
-    source_ids, target_ids, backward = (table[name].to_numpy() for name in ("source_ids", "target_ids", "backward"))
-    source_rows, source_tokens = _encode_sources(texts.gather(index), source, source_ids)
-    unique_targets, target_rows = np.unique(target_ids, return_inverse=True)
-    similarities = late_similarities(target.tokens_of(unique_targets), source_tokens, target_rows, source_rows, target.options())
-    columns = similarities, scoring.late_means(target_ids, similarities, backward, k)
-    for name, column in zip(LATE_COLUMNS, columns, strict=True):
-        table = table.append_column(name, pa.array(column))
+    table = edges.of_targets(index, num_ranges)
+    source_ids, target_ids, backward = (table[name].to_numpy() for name in (*PAIR, "backward"))
+    similarities = table[LATE].to_numpy().copy()
+    new = np.flatnonzero(np.isnan(similarities))
+    source_rows, source_tokens = _encode_sources(texts.gather(index), source, source_ids[new])
+    unique_targets, target_rows = np.unique(target_ids[new], return_inverse=True)
+    target_tokens = target.tokens_of(unique_targets)
+    similarities[new] = late_similarities(target_tokens, source_tokens, target_rows, source_rows, target.options())
+    table = table.set_column(table.column_names.index(LATE), LATE, pa.array(similarities))
+    table = table.append_column(TARGET_MEAN, pa.array(scoring.late_means(target_ids, similarities, backward, k)))
     shuffle.scatter_by_id(uri, table, "source_ids", num_ranges)
     return len(table), {}
 

@@ -33,9 +33,10 @@ from miner.search.neighbours import Neighbours
 from miner.text.normalise import sentence_ids
 from pipelines.beam.runner import claim_output
 from pipelines.corpus import embed
-from pipelines.mining import inputs, rescore
+from pipelines.mining import inputs, rescore, rescore_choice
 from pipelines.mining.line_pairs import LinePairs
-from pipelines.mining.rescore import RescoredSide, Rescoring
+from pipelines.mining.rescore import RescoredSide
+from pipelines.mining.rescore_choice import Rescoring
 from pipelines.mining.scored_lines import SELECTED, ScoredLines, ScoreWriter
 from pipelines.search import exact
 from pipelines.search.exact import BACKWARD, FORWARD, SearchRequest, read_neighbours
@@ -194,7 +195,8 @@ class _Search:
     def rescoring(self) -> Rescoring | None:
         """How the neighbours are rescored."""
         folders = storage.join(self.work, "neighbours", FORWARD), storage.join(self.work, "candidates")
-        return rescore.choose(self.config, self.config.k, self.config.part(EncoderSettings), self.source, folders)
+        encoder, corpora = self.config.part(EncoderSettings), (self.source, self.target)
+        return rescore_choice.choose(self.config, self.config.k, encoder, corpora, folders)
 
     @property
     def requests(self) -> dict[str, tuple[Corpus, Corpus]]:
@@ -219,9 +221,8 @@ class _Search:
         folders = [storage.join(self.work, request, direction) for request in names]
         rescored, others = None, list[RescoredSide]()
         if self.rescoring is not None:
-            encoder, background = self.config.part(EncoderSettings), self.backgrounds.get(other)
-            rescored = RescoredSide.of(corpus, encoder)
-            others = [RescoredSide.of(side, encoder) for side in (getattr(self, other), background) if side is not None]
+            corpora = [corpus, getattr(self, other), *([self.backgrounds[other]] if other in self.backgrounds else [])]
+            rescored, *others = rescore.rescored_sides(corpora, self.config.part(EncoderSettings), self.rescoring)
         means, late_means = [], []
         for shard in corpus.shards:
             ids, neighbours = _read_merged(folders, shard.name)
@@ -234,8 +235,9 @@ class _Search:
 def _late_means(side: RescoredSide, others: Sequence[RescoredSide], ids: Ids, neighbours: Neighbours, k: int) -> list[NeighbourMeans]:
     """Rescore the neighbours (n, c) of sentences (n,), and return the means of the k largest of each."""
     means = []
-    for start in range(0, len(ids), RESCORED_SENTENCES):
-        rows = np.arange(start, min(start + RESCORED_SENTENCES, len(ids)))
+    step = RESCORED_SENTENCES if side.token_layer is None else max(1, len(ids))  # a transformer encodes each sentence of a shard once
+    for start in range(0, len(ids), step):
+        rows = np.arange(start, min(start + step, len(ids)))
         block = neighbours.take(rows)
         other_ids = np.unique(block.ids[block.is_neighbour])
         sentences, tokens = (TokensById(ids[rows], side.tokens_of(ids[rows])), TokensById(other_ids, rescore.tokens_in(others, other_ids)))

@@ -27,7 +27,7 @@ from miner.storage import available_cores
 from miner.text import readers
 from miner.text.sharding import DEFAULT_SIZES, MAX_RANGES, RANGE_BYTES, num_ranges_for
 from pipelines.mining import inputs as inputs_module
-from pipelines.mining import rescore
+from pipelines.mining import rescore_choice
 from pipelines.mining.candidates import DEFAULT_LIMITS
 from pipelines.runs import measure_speed, run
 from pipelines.runs.measure_speed import DEFAULT_PROBE, Calibration, ProbeSettings
@@ -282,8 +282,8 @@ def _plan_corpus(config: RunConfig, name: str, sample: CorpusSample, calibration
 def _engine_request(config: RunConfig, machine: Hardware | None, dim: int) -> EngineRequest:
     device = choose_device(config.device).type if machine is None else "cpu" if machine.flops is None else "a GPU"
     return EngineRequest(
-        k=rescore.num_neighbours(config, config.k, config.encoder),
-        is_rescored=rescore.is_planned(config, config.encoder),
+        k=rescore_choice.num_neighbours(config, config.k, config.encoder),
+        is_rescored=rescore_choice.is_planned(config, config.encoder),
         target_recall=config.target_recall,
         max_index_bytes=config.memory_bytes,
         precision=fastest_precision(torch.device("cpu"), dim),
@@ -312,6 +312,6 @@ def _stage_costs(
                 indexed.add(name)
                 costs.append(stage_costs.index_cost(name, corpora[name].size, factory, build_seconds, pool))
         costs += stage_costs.pair_costs(
-            pair, [corpora[name].size for name in names], choice, rescore.num_neighbours(config, config.k, config.encoder), pool
+            pair, [corpora[name].size for name in names], choice, rescore_choice.num_neighbours(config, config.k, config.encoder), pool
         )
     return costs

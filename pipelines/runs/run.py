@@ -38,7 +38,7 @@ from pipelines.beam.pipeline import uses_local_processes
 from pipelines.beam.retry import SKIPPED_KEY
 from pipelines.beam.runner import claim_output
 from pipelines.corpus import embed
-from pipelines.mining import candidates, inputs, mine, rescore
+from pipelines.mining import candidates, inputs, mine, rescore_choice
 from pipelines.runs import scheduler, verify
 from pipelines.runs.scheduler import ScheduledTask
 from pipelines.search import build_index
@@ -161,7 +161,7 @@ class _RunTasks:
             if name in needed:
                 self._add_corpus(name)
         self.fingerprint = self._check_encoder()
-        is_rescored = rescore.is_planned(config, config.encoder)
+        is_rescored = rescore_choice.is_planned(config, config.encoder)
         profile = mining_profile.find(config.part(EncoderSettings), self.fingerprint)
         mining_profile.warn_of_corpora(config, config.threshold, profile, is_rescored)
         mining_profile.warn_of_languages(profile, self._languages())
@@ -276,7 +276,7 @@ class _RunTasks:
         config = self.config
         output = self.pair_folder(pair)
         folders = storage.join(output, engine_module.NEIGHBOURS, FORWARD), storage.join(output, candidates.STAGE)
-        rescoring = rescore.choose(config, config.k, config.part(EncoderSettings), source, folders)
+        rescoring = rescore_choice.choose(config, config.k, config.part(EncoderSettings), (source, target), folders)
         num_neighbours = config.k if rescoring is None else rescoring.num_neighbours(config.k)
         search = SearchRequest(source, target, num_neighbours, config.device)
         engine, _ = engine_module.choose_engine(search, config.part(EngineSettings), (False, False), f"{output}.engine.json")
@@ -284,7 +284,7 @@ class _RunTasks:
         parts = (EncoderSettings, EngineSettings, RescoreSettings, MatchSettings)
         settings = {name: value for part in parts for name, value in config.part(part)}
         settings |= {"engine": engine, "k": config.k, "threshold": config.threshold}
-        settings |= {"rescore": NONE if rescoring is None else LATE}
+        settings |= {"rescore": NONE if rescoring is None else LATE, "token_layer": None if rescoring is None else rescoring.token_layer}
         return MineConfig(source=sides[0], target=sides[1], output=output, **settings)
 
     def _find_index(self, name: str) -> str:

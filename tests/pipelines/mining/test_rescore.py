@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,11 @@ import tiny
 from command import error_of, miner, output_of
 
 from miner import stages
-from miner.config.commands import MineConfig
-from miner.encoders import load_encoder
+from miner.config.commands import EncoderSettings, MineConfig
+from miner.encoders import load_encoder, transformer
+from miner.encoders import pair as pair_encoder
+from miner.encoders.transformer import TransformerEncoder
+from miner.mining.candidates import look_up
 from miner.tables import CANDIDATES, RESCORED_CANDIDATES
 from pipelines.mining import mine
 from pipelines.mining.candidates import MiningLimits
@@ -136,27 +140,138 @@ def test_an_output_that_was_rescored_is_not_mined_without(texts: tuple[Path, Pat
     assert contents(mined) == before
 
 
-def test_corpora_of_another_encoder_are_not_rescored(
+def test_corpora_lead_to_their_encoder(
     texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    encoder = shutil.copytree(toy_encoder, tmp_path / "encoder")
     for path in texts:
-        assert miner("embed", path, "--encoder", toy_encoder, "--output", tmp_path / path.name).exit_code == 0
+        assert miner("embed", path, "--encoder", encoder, "--output", tmp_path / path.name).exit_code == 0
     sides = (tmp_path / "en", tmp_path / "de")
+    output_of("mine", *sides, "--output", tmp_path / "given", "--encoder", encoder)
+    output_of("mine", *sides, "--output", tmp_path / "recorded")
+    assert list(read_candidates(tmp_path / "recorded")) == RESCORED_CANDIDATES.names
+    assert contents(tmp_path / "recorded") == contents(tmp_path / "given")
+    encoder.rename(tmp_path / "moved")
     with caplog.at_level(logging.WARNING):
-        output_of("mine", *sides, "--output", tmp_path / "out")
-    assert "en: embedded by static-" in caplog.text
-    assert "so candidates are not rescored; give its --encoder" in caplog.text
-    assert list(read_candidates(tmp_path / "out")) == CANDIDATES.names
+        output_of("mine", *sides, "--output", tmp_path / "moved-encoder")
+    assert f"candidates are not rescored: {sides[0]} was embedded by static-" in caplog.text
+    assert "give the --encoder of that folder, or --rescore none" in caplog.text
+    assert list(read_candidates(tmp_path / "moved-encoder")) == CANDIDATES.names
     message = error_of("mine", *sides, "--output", tmp_path / "late", "--rescore", "late")
-    assert "was embedded by static-" in message
+    assert f"{sides[0]} was embedded by static-" in message
     assert "give the --encoder of that folder" in message
-    output_of("mine", *sides, "--output", tmp_path / "late", "--encoder", toy_encoder)
-    assert list(read_candidates(tmp_path / "late")) == RESCORED_CANDIDATES.names
 
 
-def test_a_transformer_does_not_rescore(texts: tuple[Path, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_process_rows", [0, 1 << 30])
+def test_of_corpora_that_grew_only_new_pairs_are_rescored(
+    in_process_rows: int, texts: tuple[Path, Path], mined: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, limits = tmp_path / "texts", MiningLimits(in_process_rows=in_process_rows)
+    folder.mkdir()
+    lines = {path.name: path.read_text(encoding="utf-8").splitlines(keepends=True) for path in texts}
+    config = MineConfig(source=f"{folder}/en*", target=f"{folder}/de*", output=str(tmp_path / "out"), threshold=0.9)
+    for part, rows in (("1", slice(100)), ("2", slice(100, None))):
+        for name, side in lines.items():
+            (folder / f"{name}.{part}").write_text("".join(side[rows]), encoding="utf-8")
+        if part == "1":
+            mine.run(config, limits=limits)
+            previous = read_pairs(tmp_path / "out")
+    with caplog.at_level(logging.INFO):
+        mine.run(config, limits=limits)
+    current = read_pairs(tmp_path / "out")
+    assert previous & current
+    assert f"rescore: {len(current - previous)} of {len(current)} candidates; the others were rescored before" in caplog.text
+    expected, grown = read_candidates(mined), read_candidates(tmp_path / "out")
+    for name, column in expected.items():
+        np.testing.assert_array_equal(grown[name][sorted_rows(grown)], column[sorted_rows(expected)])
+    assert (tmp_path / "out/bitext.tsv.gz").read_bytes() == (mined / "bitext.tsv.gz").read_bytes()
+
+
+def read_pairs(output: Path) -> set[tuple[int, int]]:
+    candidates = read_candidates(output)
+    return set(zip(candidates["source_id"].tolist(), candidates["target_id"].tolist(), strict=True))
+
+
+def sorted_rows(candidates: dict[str, np.ndarray]) -> np.ndarray:
+    return np.lexsort((candidates["target_id"], candidates["source_id"]))
+
+
+def test_scores_are_looked_up_by_pair() -> None:
+    scored = np.array([5, 2, 5]), np.array([1, 1, 2])
+    pairs = np.array([2, 5, 5, 9]), np.array([2, 2, 1, 1])
+    np.testing.assert_array_equal(look_up(pairs, scored, np.array([0.1, 0.2, 0.3])), [np.nan, 0.3, 0.1, np.nan])
+    np.testing.assert_array_equal(look_up(scored, (scored[0][:0], scored[1][:0]), np.zeros(0)), [np.nan] * 3)
+
+
+@pytest.fixture(scope="module")
+def number_texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return English and German sentences of number words."""
+    folder, rows = tmp_path_factory.mktemp("numbers"), tiny.numbers(40, 0)
+    for name, lang in (("en", "eng_Latn"), ("de", "deu_Latn")):
+        (folder / name).write_text("".join(f"{tiny.sentence(lang, digits)}\n" for digits in rows), encoding="utf-8")
+    return folder / "en", folder / "de"
+
+
+def late_by_loops(output: Path, encoders: dict[str, TransformerEncoder], layer: int) -> list[float]:
+    """Return L of the candidates from the hidden states of each sentence by itself, in plain loops."""
+    units: dict[str, dict[int, list[np.ndarray]]] = {}
+    for side, encoder in encoders.items():
+        table = pq.read_table(next((output / side / "sentences").glob("*.parquet")))
+        states = {row["id"]: next(encoder.hidden_states([row["text"]], layer))[0].astype(float) for row in table.to_pylist()}
+        units[side] = {sentence: [token / np.linalg.norm(token) for token in tokens] for sentence, tokens in states.items()}
+    candidates, expected = read_candidates(output), []
+    for source, target in zip(candidates["source_id"].tolist(), candidates["target_id"].tolist(), strict=True):
+        u, v = units["source"][source], units["target"][target]
+        sides = [max(float(a @ b) for b in v) for a in u], [max(float(a @ b) for a in u) for b in v]
+        expected.append((np.mean(sides[0]) + np.mean(sides[1])) / 2)
+    return expected
+
+
+def test_a_transformer_rescores_if_asked(number_texts: tuple[Path, Path], tmp_path: Path) -> None:
+    folder = tiny.save_transformer(tmp_path / "model")
+    options = ("--encoder", folder, "--pooling", "mean")
+    output_of("mine", *number_texts, *options, "--output", tmp_path / "auto")
+    assert list(read_candidates(tmp_path / "auto")) == CANDIDATES.names
+    output_of("mine", *number_texts, *options, "--output", tmp_path / "late", "--rescore", "late")
+    assert json.loads((tmp_path / "late/candidates/manifest.json").read_text())["config"]["token_layer"] == 2  # of 3
+    encoder = transformer.load(str(folder), EncoderSettings(pooling="mean", device="cpu"))
+    expected = late_by_loops(tmp_path / "late", {"source": encoder, "target": encoder}, 2)
+    np.testing.assert_allclose(read_candidates(tmp_path / "late")["late_similarity"], expected, atol=0.02)
+    before = contents(tmp_path / "late")
+    output_of("mine", *number_texts, *options, "--output", tmp_path / "late")  # auto: as before
+    assert contents(tmp_path / "late") == before
+    message = error_of("mine", *number_texts, *options, "--output", tmp_path / "late", "--rescore", "late", "--token-layer", 1)
+    assert "made with token_layer 2, now 1" in message
+    message = error_of("mine", *number_texts, *options, "--output", tmp_path / "late", "--rescore", "late", "--token-layer", 4)
+    assert "has layers 0 to 3; choose one of them" in message
+    assert "a token layer needs rescore late" in error_of("mine", *number_texts, "--output", tmp_path / "x", "--token-layer", 1)
+
+
+def test_shards_and_scores_of_a_transformer(number_texts: tuple[Path, Path], tmp_path: Path) -> None:
     tiny.save_transformer(tmp_path / "model")
-    options = ("--encoder", tmp_path / "model", "--pooling", "mean", "--output", tmp_path / "out")
-    assert "has no token vectors; give --rescore none" in error_of("mine", *texts, *options, "--rescore", "late")
-    output_of("mine", *texts, *options)
-    assert list(read_candidates(tmp_path / "out")) == CANDIDATES.names
+    options = ("--encoder", tmp_path / "model", "--pooling", "mean", "--rescore", "late", "--token-layer", 1)
+    output_of("mine", *number_texts, *options, "--output", tmp_path / "one", "--retrieval", "all")
+    output_of("mine", *number_texts, *options, "--output", tmp_path / "three", "--retrieval", "all", "--shards", 3)
+    one, three = read_candidates(tmp_path / "one"), read_candidates(tmp_path / "three")
+    assert read_pairs(tmp_path / "one") == read_pairs(tmp_path / "three")
+    for name, column in one.items():
+        np.testing.assert_allclose(three[name][sorted_rows(three)], column[sorted_rows(one)], atol=1e-3)
+    output_of("score", *number_texts, *options, "--output", tmp_path / "scores.tsv")
+    margins = {tuple(line.split("\t")[1:]): float(line.split("\t")[0]) for line in (tmp_path / "scores.tsv").read_text().splitlines()}
+    bitext = pq.read_table(tmp_path / "one/bitext.parquet").to_pylist()
+    mined_pairs = {(row["source_text"], row["target_text"]): row["margin"] for row in bitext}
+    common = margins.keys() & mined_pairs.keys()
+    assert len(common) > 10
+    np.testing.assert_allclose([margins[pair] for pair in common], [mined_pairs[pair] for pair in common], atol=1e-3)
+
+
+def test_each_side_of_a_pair_has_its_own_tokens(number_texts: tuple[Path, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "pair"
+    folders = {side: tiny.save_transformer(folder / side, seed=seed) for seed, side in enumerate(pair_encoder.SIDES)}
+    pair_encoder.write(folder, tiny.WIDTH, {"source": ["eng_Latn"], "target": ["deu_Latn"]})
+    languages = ("--source-lang", "en", "--target-lang", "de")
+    options = ("--encoder", folder, "--pooling", "mean", "--rescore", "late")
+    output_of("mine", *number_texts, *options, *languages, "--output", tmp_path / "out")
+    encoders = {side: transformer.load(str(path), EncoderSettings(pooling="mean", device="cpu")) for side, path in folders.items()}
+    expected = late_by_loops(tmp_path / "out", encoders, 2)
+    np.testing.assert_allclose(read_candidates(tmp_path / "out")["late_similarity"], expected, atol=0.02)
