@@ -337,7 +337,7 @@ def test_without_a_precise_threshold_only_the_best_pairs_are_selected(data: Path
 INVALID_CONFIGS = {
     "pivot": ({"pivot": "fra"}, "no corpus for fra_Latn"),
     "language": ({"pairs": [["eng", "xx-yy-zz"]]}, "unknown language code"),
-    "both": ({"start": {"encoder": "builtin", "train": train_config("a", steps=1)}}, "either encoder or train"),
+    "both": ({"start": {"encoder": "labse", "train": train_config("a", steps=1)}}, "either encoder or train"),
     "encoder": ({"start": {"encoder": "./none"}}, "no such encoder folder"),
     "not mined": ({"training": train_config("a", steps=1)}, "so mined pairs are not used"),
     "corpus": ({"corpora": {"eng": ["none.txt"], "deu": ["none.txt"]}}, "none.txt"),
