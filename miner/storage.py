@@ -226,7 +226,7 @@ def _write_or_remove(handle: BinaryIO, data: bytes) -> None:
 def read_bytes(uri: str, max_bytes: int = MAX_SMALL_BYTES) -> bytes:
     """Read a small file. Raises StorageError for one of more bytes, and for a device or pipe, whose reading may not end."""
     fs, path = filesystem(uri)
-    _check_regular(uri)
+    check_regular(uri)
     with _storage_errors(uri), fs.open(path, "rb") as handle:
         data: bytes = handle.read(max_bytes + 1)
     if len(data) > max_bytes:
@@ -234,7 +234,7 @@ def read_bytes(uri: str, max_bytes: int = MAX_SMALL_BYTES) -> bytes:
     return data
 
 
-def _check_regular(uri: str) -> None:
+def check_regular(uri: str) -> None:
     """Raise StorageError for a device, pipe or socket."""
     fs, path = filesystem(uri)
     if isinstance(fs, LocalFileSystem) and Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
@@ -259,7 +259,7 @@ def checksum(uri: str) -> str:
         version = str(fs.ukey(path))
         if version not in _checksums:
             digest = xxhash.xxh3_128()
-            _check_regular(uri)
+            check_regular(uri)
             with fs.open(path, "rb") as handle:
                 while block := handle.read(1 << 22):
                     digest.update(block)
@@ -332,7 +332,7 @@ def open_parquet(uri: str, is_whole: bool = True) -> Iterator[pq.ParquetFile]:
     Pages are compared with their CRC when they are read, and the file with its manifest; without `is_whole`, for callers that read
     only the footer, not with the manifest.
     """
-    _check_regular(uri)
+    check_regular(uri)
     if is_whole:
         check_file(uri)
     fs, path = filesystem(uri)

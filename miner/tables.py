@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-import xxhash
 
 from miner.errors import DataError
 
@@ -142,6 +141,8 @@ def together(tables: Sequence[pa.Table]) -> pa.Table:
 
 def hash_ids(encoded: Sequence[bytes]) -> Ids:
     """Return (n,) ids of n cleaned texts in UTF-8: the xxh3-64 of the bytes, reinterpreted as signed."""
+    import xxhash  # here, since a search needs torch, numpy and pyarrow only
+
     return np.fromiter(map(xxhash.xxh3_64_intdigest, encoded), dtype=np.uint64, count=len(encoded)).view(np.int64)
 
 

@@ -180,7 +180,8 @@ def _default_prompt(folder: Path) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file of a model; raise ModelError where it is missing or invalid."""
+    """Read a JSON file of a model; raise ModelError where it is missing or invalid, StorageError for a device or pipe."""
+    storage.check_regular(str(path))
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
