@@ -1,6 +1,6 @@
 """Directories that are written as a whole, such as encoders and checkpoints, carry the checksums of their files."""
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from pathlib import Path
 
 from typing_extensions import TypedDict
@@ -9,6 +9,7 @@ from miner import records, storage
 from miner.errors import StorageError
 
 FILE = "checksums.json"
+USER_FILES = frozenset({"miner.json", "mining.json"})  # of an encoder, not listed in FILE: users add languages and thresholds
 
 
 class ChecksumRecord(TypedDict):
@@ -19,8 +20,13 @@ class ChecksumRecord(TypedDict):
 
 def write(folder: Path, exempt: Set[str] = frozenset()) -> None:
     """Record the checksums of all files in a directory and its subdirectories, except those that users may edit."""
+    records.write(str(folder / FILE), {"files": compute(folder, exempt)})
+
+
+def compute(folder: Path, exempt: Set[str] = frozenset()) -> dict[str, str]:
+    """Return what `write` records."""
     names = [name for name in storage.files_below(str(folder)) if name not in exempt and not name.endswith(FILE)]
-    records.write(str(folder / FILE), {"files": {name: storage.checksum(str(folder / name)) for name in names}})
+    return {name: storage.checksum(str(folder / name)) for name in names}
 
 
 def check(folder: Path, remedy: str) -> None:
@@ -34,11 +40,25 @@ def check(folder: Path, remedy: str) -> None:
     path = folder / FILE
     if not path.exists():
         return
-    files = records.read(str(path), ChecksumRecord, remedy)["files"]
-    foreign = [name for name in files if Path(name).is_absolute() or ".." in Path(name).parts]
-    if foreign:
-        raise StorageError(f"{path}: {foreign[0]!r} is not a file in {folder}; do not trust this directory")
     advice = f"{remedy}, or delete {path} if it was changed on purpose"
+    name = find_damaged(folder, read(str(folder), remedy))
+    if name is not None:
+        raise StorageError(f"{folder / name}: missing, or changed since it was written; {advice}")
+
+
+def find_damaged(folder: Path, files: Mapping[str, str]) -> str | None:
+    """Return the first of the files {relative path: checksum} that is missing or differs, None if all are intact."""
     for name, checksum in files.items():
         if not (folder / name).is_file() or storage.checksum(str(folder / name)) != checksum:
-            raise StorageError(f"{folder / name}: missing, or changed since it was written; {advice}")
+            return name
+    return None
+
+
+def read(folder: str, remedy: str) -> dict[str, str]:
+    """Return the checksums of the files of a directory or URI by relative path. Raises StorageError if a path leads out of it."""
+    uri = storage.join(folder, FILE)
+    files = records.read(uri, ChecksumRecord, remedy)["files"]
+    foreign = [name for name in files if Path(name).is_absolute() or ".." in Path(name).parts]
+    if foreign:
+        raise StorageError(f"{uri}: {foreign[0]!r} is not a file in {folder}; do not trust this directory")
+    return files

@@ -7,7 +7,7 @@ import logging
 import os
 import posixpath
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -98,6 +98,15 @@ def sizes(uri: str) -> dict[str, int]:
         return {
             posixpath.basename(str(info["name"])): int(info["size"] or 0) for info in fs.ls(path, detail=True) if info["type"] == "file"
         }
+
+
+VERSION_KEYS = ("ETag", "etag", "md5Hash", "generation", "content_settings", "mtime", "LastModified", "last_modified", "created")
+
+
+def version_of(info: Mapping[str, Any]) -> str:
+    """Return what identifies the content of a file, from its entry in a listing: its size, and its hash or time of change."""
+    key = next((key for key in VERSION_KEYS if info.get(key) is not None), None)
+    return f"{info.get('size')} {info.get(key)}"
 
 
 def make_folder(uri: str) -> None:

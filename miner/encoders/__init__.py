@@ -2,11 +2,13 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
 from miner import storage
 from miner.config.commands import EncoderSettings
+from miner.encoders import remote
 from miner.encoders.base import Encoder
 from miner.errors import ConfigError, ModelError
 
@@ -14,11 +16,13 @@ __all__ = [
     "ENCODERS",
     "STATIC",
     "Encoder",
+    "EncoderIdentity",
     "absolute_name",
     "choose_side",
     "convert_damage",
     "find_folder",
     "find_kind",
+    "identify",
     "load_encoder",
     "read_fingerprint",
 ]
@@ -66,17 +70,21 @@ ENCODERS: dict[str, Callable[[str, EncoderSettings], Encoder]] = {
 
 
 def load_encoder(name: str, settings: EncoderSettings | None = None) -> Encoder:
-    """Load `builtin`, a folder (of miner, Hugging Face or sentence-transformers) or a hub id.
+    """Load `builtin`, a folder (of miner, Hugging Face or sentence-transformers), the URI of one, or a hub id.
 
     Raise ModelError where it is missing or damaged, ConfigError where the settings do not fit it.
     """
     settings = settings or EncoderSettings()
-    kind = find_kind(name)
-    if settings.side is not None and kind != PAIR:
-        raise ConfigError(f"--side {settings.side}: {name} is one encoder for all texts; remove the option")
     folder = _local_folder(name)
+    kind = _kind_of(folder)
+    _check_side(settings, kind, name)
     with convert_damage(name):
         return ENCODERS[kind](name if folder is None else str(folder), settings)
+
+
+def _check_side(settings: EncoderSettings, kind: str, name: str) -> None:
+    if settings.side is not None and kind != PAIR:
+        raise ConfigError(f"--side {settings.side}: {name} is one encoder for all texts; remove the option")
 
 
 @contextlib.contextmanager
@@ -104,7 +112,10 @@ def choose_side(settings: EncoderSettings, lang: str, default: str | None = None
 
 def find_kind(name: str) -> str:
     """Return the kind of an encoder; raise ModelError where its folder records none of ENCODERS."""
-    folder = _local_folder(name)
+    return _kind_of(_local_folder(name))
+
+
+def _kind_of(folder: Path | None) -> str:
     if folder is None:
         return TRANSFORMER
     if not (folder / "miner.json").exists():
@@ -118,6 +129,30 @@ def find_kind(name: str) -> str:
     return kind
 
 
+@dataclass(frozen=True)
+class EncoderIdentity:
+    """What must be known of an encoder before it is loaded."""
+
+    fingerprint: str
+    dim: int
+    kind: str  # one of ENCODERS
+
+
+def identify(settings: EncoderSettings) -> EncoderIdentity:
+    """Return the identity of the encoder that `load_encoder` loads, without its weights and its device; raise what that raises."""
+    from miner.encoders import transformer, transformer_parts
+
+    folder = find_folder(settings.encoder)
+    kind = _kind_of(folder)
+    _check_side(settings, kind, settings.encoder)
+    transformer_parts.parse_device(settings.device)
+    if kind != TRANSFORMER:
+        encoder = load_encoder(str(folder), settings.model_copy(update={"side": None}))
+        return EncoderIdentity(encoder.fingerprint, encoder.dim, kind)
+    with convert_damage(settings.encoder):
+        return EncoderIdentity(*transformer.identify(str(folder), settings), kind)
+
+
 def read_fingerprint(name: str) -> str:
     """Return a hash of the files of an encoder that decide on its vectors, without loading it. Raise ModelError for a damaged folder."""
     if find_kind(name) == TRANSFORMER:
@@ -129,7 +164,7 @@ def read_fingerprint(name: str) -> str:
 
 
 def find_folder(name: str) -> Path:
-    """Return the folder of an encoder, downloaded if its name is a hub id; raise ModelError where there is none."""
+    """Return the folder of an encoder, copied or downloaded if its name is a URI or a hub id; raise ModelError where there is none."""
     from miner.encoders import hub
 
     return _local_folder(name) or hub.fetch(name)
@@ -141,10 +176,12 @@ def absolute_name(name: str) -> str:
 
 
 def _local_folder(name: str) -> Path | None:
-    """Return the folder of an encoder, None if its name may be a hub id; raise ModelError otherwise."""
+    """Return the folder of an encoder, copied if its name is a URI, None if it may be a hub id; raise ModelError otherwise."""
+    if remote.is_uri(name):
+        return remote.fetch(name)
     folder = Path(str(files("miner.encoders") / "assets" / BUILTIN)) if name == BUILTIN else Path(name)
     if folder.is_dir():
         return folder
     if folder.exists() or name == BUILTIN or name.startswith((".", "/", "~")):
-        raise ModelError(f"{name}: no such encoder folder; give `{BUILTIN}`, a folder or a hub id such as sentence-transformers/LaBSE")
+        raise ModelError(f"{name}: no such encoder folder; give `{BUILTIN}`, a folder, a URI or a hub id such as sentence-transformers/LaBSE")
     return None

@@ -47,14 +47,43 @@ def load(name: str, settings: EncoderSettings) -> TransformerEncoder:
     Raise ModelError where it is missing, damaged or unsupported, ConfigError where the settings do not fit it.
     """
     folder = Path(name)
+    return TransformerEncoder(folder, _read_recipe(folder, settings), settings)
+
+
+def identify(name: str, settings: EncoderSettings) -> tuple[str, int]:
+    """Return the fingerprint and the dimension of the transformer in a folder, whose weights are hashed and not loaded.
+
+    Raise what `load` raises, except for weights that do not fit the config.
+    """
+    recipe = _read_recipe(Path(name), settings)
+    model = parts.build_skeleton(recipe.folder)
+    max_tokens = parts.token_limit(recipe, settings.max_tokens, parts.load_tokenizer(recipe), model)
+    return fingerprint(recipe, max_tokens), _output_width(recipe, int(model.config.hidden_size))
+
+
+def _read_recipe(folder: Path, settings: EncoderSettings) -> ModelRecipe:
+    """Read a folder and apply the pooling of the settings; raise ConfigError where there is none."""
     recipe = read_recipe(folder)
     if settings.pooling is not None:
         recipe = replace(recipe, pooling=(settings.pooling,))
     if not recipe.pooling:
-        raise ConfigError(f"{name}: the folder specifies no pooling; choose one with --pooling: {CHOICES}")
+        raise ConfigError(f"{folder}: the folder specifies no pooling; choose one with --pooling: {CHOICES}")
     for pooling in recipe.pooling:
         pooler(pooling)
-    return TransformerEncoder(folder, recipe, settings)
+    return recipe
+
+
+def _output_width(recipe: ModelRecipe, hidden_size: int) -> int:
+    """Return the dimension after pooling and all layers; raise ConfigError where they do not fit together."""
+    width = hidden_size * len(recipe.pooling)
+    for layer in recipe.layers:
+        if layer.config.get("in_features", width) != width:
+            raise ConfigError(
+                f"{layer.folder}: takes vectors of {layer.config['in_features']} dimensions, pooling {', '.join(recipe.pooling)}"
+                f" gives {width}; choose another --pooling"
+            )
+        width = int(layer.config.get("out_features", width))
+    return width
 
 
 class TransformerEncoder:
@@ -75,7 +104,7 @@ class TransformerEncoder:
         self._poolers = [pooler(name) for name in recipe.pooling]
         self._needs_hidden_states = self._check_layers()
         self._layers = [parts.load_layer(layer, self.device) for layer in recipe.layers]
-        self.dim = self._output_width()
+        self.dim = _output_width(recipe, int(self._model.config.hidden_size))
         self.num_positions = parts.count_positions(self._model)
         self.fingerprint = fingerprint(recipe, self.max_tokens)
         parts.move(self._model, self.device, self.precision)
@@ -232,18 +261,6 @@ class TransformerEncoder:
             layers = f"{self.recipe.folder} has layers 0 to {self.num_layers}"
             raise ConfigError(f"pooling {', '.join(self.recipe.pooling)}: {layers}; choose one of them")
         return highest is not None
-
-    def _output_width(self) -> int:
-        """Return the dimension after pooling and all layers; raise ConfigError where they do not fit together."""
-        width = int(self._model.config.hidden_size) * len(self._poolers)
-        for layer in self.recipe.layers:
-            if layer.config.get("in_features", width) != width:
-                raise ConfigError(
-                    f"{layer.folder}: takes vectors of {layer.config['in_features']} dimensions, pooling {', '.join(self.recipe.pooling)}"
-                    f" gives {width}; choose another --pooling"
-                )
-            width = int(layer.config.get("out_features", width))
-        return width
 
 
 def token_batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:

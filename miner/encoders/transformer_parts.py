@@ -30,18 +30,26 @@ def choose_device(name: str) -> torch.device:
     """
     import torch
 
+    device = parse_device(name) or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    count = torch.cuda.device_count()
+    if device.type == "cuda" and (device.index or 0) >= count:
+        raise ConfigError(f"device {name}: torch finds {count} CUDA devices; choose another, or use auto")
+    return torch.device(worker_device(str(device), os.environ.get(WORKER), count))
+
+
+def parse_device(name: str) -> torch.device | None:
+    """Return the device of a name, None for `auto`; raise ConfigError for an unknown name. This machine may lack the device."""
+    import torch
+
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+        return None
     try:
         device = torch.device(name)
     except RuntimeError:
         device = None
     if device is None or device.type not in ("cpu", "cuda"):
         raise ConfigError(f"unknown device {name!r}; one of auto, cpu, cuda, cuda:N")
-    count = torch.cuda.device_count()
-    if device.type == "cuda" and (device.index or 0) >= count:
-        raise ConfigError(f"device {name}: torch finds {count} CUDA devices; choose another, or use auto")
-    return torch.device(worker_device(str(device), os.environ.get(WORKER), count))
+    return device
 
 
 def choose_precision(name: str, device: torch.device) -> str:
@@ -97,12 +105,27 @@ def load_model(folder: Path) -> Any:
     with model_errors(folder):
         model, report = transformers.AutoModel.from_pretrained(str(folder), trust_remote_code=False, output_loading_info=True)
     unused_prefixes = ("pooler.", "decoder.")
-    if model.config.is_encoder_decoder or hasattr(model, "decoder"):
-        model = model.get_encoder()
+    model = _encoder_of(model)
     missing = sorted(key for key in report["missing_keys"] if not key.startswith(unused_prefixes))
     if missing:  # transformers would initialize them randomly
         raise ModelError(f"{folder}: weights lack {missing[0]} and {len(missing) - 1} more; download the model again")
     return model.eval()
+
+
+def build_skeleton(folder: Path) -> Any:
+    """Build the model of `load_model` without weights, from which its sizes can be read."""
+    import torch
+    import transformers
+
+    _check_sizes(folder)
+    with model_errors(folder), torch.device("meta"):
+        config = transformers.AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
+        return _encoder_of(transformers.AutoModel.from_config(config, trust_remote_code=False))
+
+
+def _encoder_of(model: Any) -> Any:
+    """Return the encoder of an encoder-decoder, any other model as it is."""
+    return model.get_encoder() if model.config.is_encoder_decoder or hasattr(model, "decoder") else model
 
 
 def _check_sizes(folder: Path) -> None:

@@ -20,7 +20,6 @@ from miner.errors import StorageError
 from miner.training.training_log import CheckpointState
 
 WEIGHTS, MOMENTS, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
-USER_FILES = {"miner.json", "mining.json"}  # users add languages and thresholds
 TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{32}\.(tmp|old)")  # unfinished (tmp), or about to be replaced (old)
 
 logger = logging.getLogger(__name__)
@@ -37,7 +36,7 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     try:
         temporary.mkdir(parents=True)
         yield temporary
-        checksums.write(temporary, USER_FILES)
+        checksums.write(temporary, checksums.USER_FILES)
         if folder.exists():
             folder.rename(replaced)
         temporary.rename(folder)

@@ -1,0 +1,26 @@
+"""`miner fetch`."""
+
+import click
+
+from miner.cli import console, options
+
+
+@click.command()
+@click.argument("encoder")
+@click.option("--output", required=True, metavar="DIR", help="Folder or URI of the copy; it must be new or empty.")
+@options.json_option
+def command(encoder: str, output: str, json_file: str | None) -> None:
+    """Copy ENCODER to a folder or URI, with checksums, for the workers of a cluster.
+
+    ENCODER is `builtin`, a folder, a URI or a hub id.
+
+    \b
+    Examples:
+      miner fetch sentence-transformers/LaBSE --output gs://bucket/encoders/labse
+      miner embed news.de.txt.gz --lang de --encoder gs://bucket/encoders/labse --output embedded/de
+    """
+    from miner.encoders import publish
+
+    result = publish.copy_encoder(encoder, output)
+    console.write_figures(json_file, result.figures())
+    console.echo(result.summary())
