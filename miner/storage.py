@@ -105,8 +105,8 @@ VERSION_KEYS = ("ETag", "etag", "md5Hash", "generation", "content_settings", "mt
 
 def version_of(info: Mapping[str, Any]) -> str:
     """Return what identifies the content of a file, from its entry in a listing: its size, and its hash or time of change."""
-    key = next((key for key in VERSION_KEYS if info.get(key) is not None), None)
-    return f"{info.get('size')} {info.get(key)}"
+    version = next((info[key] for key in VERSION_KEYS if info.get(key) is not None), None)
+    return f"{info.get('size')} {version}"
 
 
 def make_folder(uri: str) -> None:

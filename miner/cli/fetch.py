@@ -15,9 +15,8 @@ def command(encoder: str, output: str, json_file: str | None) -> None:
     ENCODER is `builtin`, a folder, a URI or a hub id.
 
     \b
-    Examples:
+    Example:
       miner fetch sentence-transformers/LaBSE --output gs://bucket/encoders/labse
-      miner embed news.de.txt.gz --lang de --encoder gs://bucket/encoders/labse --output embedded/de
     """
     from miner.encoders import publish
 

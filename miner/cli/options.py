@@ -48,7 +48,7 @@ def group(*options: Callable[[Function], Function]) -> Callable[[Function], Func
 
 
 runtime_options = group(
-    setting(EncoderSettings, "encoder", "`builtin`, a folder, or a model id of the Hugging Face Hub.", metavar="NAME"),
+    setting(EncoderSettings, "encoder", "`builtin`, a folder, a URI, or a model id of the Hugging Face Hub.", metavar="NAME"),
     setting(EncoderSettings, "pooling", "cls, mean, max, first_last_avg or layer:N; by default, the encoder's own.", metavar="NAME"),
     setting(EncoderSettings, "device", "auto, cpu, cuda or cuda:N.", metavar="NAME"),
     setting(EncoderSettings, "dtype", "Data type of a transformer.", type=click.Choice(["auto", "float32", "bfloat16", "float16"])),

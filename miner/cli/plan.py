@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 @click.option(
     "--hardware", metavar="NAME", help="Plan for cpu8, cpu32, l4, l40s, a100, h100, h200 or one of --rates, not for this machine."
 )
+@click.option("--profile", metavar="NAME", help="Plan for the machines that this profile of CONFIG's runner section names.")
 @click.option("--workers", type=int, metavar="N", help="Number of machines that work in parallel.")
 @click.option("--price", type=float, metavar="MONEY", help="Price of one machine for an hour.")
 @click.option("--rates", metavar="FILE", help="YAML file with the section `plan` of CONFIG, such as measured speeds of machines.")
 @options.json_option
-def command(config: str, changes: tuple[str, ...], rates: str | None, json_file: str | None, **settings: Any) -> None:
+def command(config: str, changes: tuple[str, ...], profile: str | None, rates: str | None, json_file: str | None, **settings: Any) -> None:
     """Estimate what `miner run CONFIG` would take: hours, memory, disk, index and money.
 
     Corpora are counted or, where they are large, sampled; this machine is measured for some seconds. Nothing is written.
@@ -40,7 +41,8 @@ def command(config: str, changes: tuple[str, ...], rates: str | None, json_file:
     plan_settings = PlanSettings.check(**{name: value for name, value in settings.items() if value is not None})
     if rates is not None:
         plan_settings = plan_settings.over(load_yaml(PlanSettings, rates))
-    run_plan = plan.make_plan(run_config.model_copy(update={"plan": plan_settings.over(run_config.plan)}))
+    plan_settings = plan_settings.over(run_config.plan).over(run_config.runner.plan_settings(profile))
+    run_plan = plan.make_plan(run_config.model_copy(update={"plan": plan_settings}))
     console.close_bar()
     console.write_figures(json_file, run_plan.figures())
     console.echo(summary(run_plan))

@@ -15,7 +15,7 @@ from miner.config.base import Settings, Strings
 class EncoderSettings(Settings):
     """The encoder, and how it runs."""
 
-    encoder: str = "builtin"  # `builtin`, a model directory, or a Hugging Face Hub id
+    encoder: str = "builtin"  # `builtin`, a model directory or its URI, or a Hugging Face Hub id
     pooling: str | None = None  # cls, mean, max, first_last_avg, layer:N; None: as the model directory says
     device: str = "auto"  # auto, cpu, cuda, cuda:N
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # of the computations of a transformer

@@ -61,6 +61,12 @@ class RunnerSettings(Settings):
                 options += [f"--{name}"] if item is True else [] if item is False else [f"--{name}={item}"]
         return tuple(options)
 
+    def plan_settings(self, profile: str | None = None) -> PlanSettings:
+        """Return the machines that a profile names, for `miner plan`. Raises ConfigError for an unknown profile."""
+        self.options(profile)
+        values = self.profiles.get(profile or self.use or "", {})
+        return PlanSettings.check(**{name: values[name] for name in ("hardware", "workers") if name in values})
+
 
 Pair = tuple[str, str]  # names of corpora: source, target
 

@@ -183,5 +183,7 @@ def _local_folder(name: str) -> Path | None:
     if folder.is_dir():
         return folder
     if folder.exists() or name == BUILTIN or name.startswith((".", "/", "~")):
-        raise ModelError(f"{name}: no such encoder folder; give `{BUILTIN}`, a folder, a URI or a hub id such as sentence-transformers/LaBSE")
+        raise ModelError(
+            f"{name}: no such encoder folder; give `{BUILTIN}`, a folder, a URI or a hub id such as sentence-transformers/LaBSE"
+        )
     return None

@@ -15,7 +15,7 @@ from miner import languages, storage
 from miner.choices import CALIBRATED, MARGINS, RECOMMENDED, RETRIEVALS, DefaultThreshold, MarginName
 from miner.config.base import Settings
 from miner.config.commands import EncoderSettings, MatchSettings, Threshold
-from miner.encoders import BUILTIN, find_folder, load_encoder
+from miner.encoders import BUILTIN, find_folder, identify
 from miner.encoders.base import Encoder, StoredEncoder
 from miner.errors import ConfigError, ModelError
 
@@ -83,7 +83,7 @@ def find(settings: EncoderSettings, fingerprint: str) -> MiningProfile:
                 raise
             continue  # corpora that are embedded do not need the encoder
         own_settings = EncoderSettings() if name == BUILTIN else settings
-        if profile != NO_PROFILE and load_encoder(name, own_settings).fingerprint == fingerprint:
+        if profile != NO_PROFILE and identify(own_settings.model_copy(update={"encoder": name, "side": None})).fingerprint == fingerprint:
             return profile
     return NO_PROFILE
 

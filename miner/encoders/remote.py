@@ -1,7 +1,7 @@
 """Encoders by URI: a folder on object storage or a web server is copied once per host, then read like any folder.
 
-A copy is stored by the names and versions of its files, so a model that is replaced at its URI is copied again. Processes of a host wait for
-the one that copies. The files are compared with `checksums.json` before they are used; a folder without it gets one when it is copied.
+A copy is stored by the names and versions of its files, so a model that is replaced at its URI is copied again. Processes of a host wait
+for the one that copies. The files are compared with `checksums.json` before they are used; a folder without it gets one when it is copied.
 """
 
 import functools
@@ -20,7 +20,7 @@ from miner.credentials import hide
 from miner.errors import MinerError, ModelError, StorageError
 
 CACHE = "MINER_CACHE"  # environment variable: the directory of the copies
-ATTEMPTS, WAIT_SECONDS = 4, 0.5  # doubled after each attempt
+ATTEMPTS, WAIT_SECONDS = 4, 0.2  # doubled after each attempt
 REMEDY = "copy the encoder there again"
 WRITE_IT = "`miner fetch ENCODER --output DIR` writes it"
 UNLISTED = ("http", "https")  # protocols without listings

@@ -192,6 +192,11 @@ def _move_to_gpus(index: Any, device: str) -> Any | None:
         return None
 
 
+def has_gpu_search(factory: str) -> bool:
+    """Whether FAISS can search an index with this factory string on a GPU: not graphs, codes for SIMD registers, or refined indexes."""
+    return not any(part in factory for part in ("HNSW", "NSG", "fs", "RFlat", "Refine"))
+
+
 def num_gpus() -> int:
     """Return the number of GPUs that FAISS can use."""
     return int(getattr(_faiss(), "get_num_gpus", lambda: 0)()) if is_available() else 0

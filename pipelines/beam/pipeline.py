@@ -8,23 +8,26 @@ import io
 import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, PortableOptions, StandardOptions
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
 from miner import progress, storage
 from miner.errors import ConfigError, MinerError
+from miner.plan.hardware import find_hardware
 from miner.stages import Stage
-from pipelines.beam import dask, metrics, retry
+from pipelines.beam import dask, job_service, metrics, retry
 from pipelines.beam.local_runner import WorkerDiedError, create_local_runner, raise_interruptions
+from pipelines.beam.workers import HERE, Workers
 
 if TYPE_CHECKING:
     from pipelines.beam.runner import ShardTask
 
-LOCAL_RUNNERS = ("DirectRunner", "FnApiRunner", "BundleBasedDirectRunner", "SwitchingDirectRunner", "DaskRunner")  # run() does the work
+IN_PROCESS_RUNNERS = ("DirectRunner", "FnApiRunner", "BundleBasedDirectRunner", "SwitchingDirectRunner")
+LOCAL_RUNNERS = (*IN_PROCESS_RUNNERS, "DaskRunner")  # run() does the work
 GC_THRESHOLD = 100_000  # new objects between two garbage collections in a worker
 
 logger = logging.getLogger(__name__)
@@ -50,7 +53,7 @@ class WriteShard(beam.DoFn):  # type: ignore[misc]
             self.task = _thread_task.task
             return
         with retry.record_failure(self.stage):
-            self.task.setup()
+            retry.call_with_retries(self.task.setup, self.task.retry_policy, self.stage.stage, "setup")
         if self.run_id is not None:
             _thread_task.run_id, _thread_task.task = self.run_id, self.task
         # Shards are lists of millions of strings without cycles: collecting rarely, and never the loaded objects, saves time.
@@ -169,19 +172,40 @@ def parse_beam_options(options: Sequence[str]) -> PipelineOptions:
     return parsed
 
 
+class WorkerOptions(PipelineOptions):  # type: ignore[misc]
+    """Options of this package: what the workers of a cluster have."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: Any) -> None:
+        parser.add_argument("--hardware", help="a machine of `miner plan`, such as l4 or cpu32; by default, like the driver's")
+        parser.add_argument("--workers", type=int, help="number of machines, for `miner plan`")
+
+
+def parse_workers(options: Sequence[str]) -> Workers:
+    """Return what Beam's options say of the workers. Raises ConfigError for invalid options."""
+    parsed = parse_beam_options(options)
+    standard, name = parsed.view_as(StandardOptions), parsed.view_as(WorkerOptions).hardware
+    if standard.runner is None or standard.runner.rpartition(".")[2] in IN_PROCESS_RUNNERS:
+        return HERE
+    accelerators = [hint for hint in standard.resource_hints or [] if hint.startswith("accelerator=")]
+    return Workers(False, None if name is None else find_hardware(name, {}), bool(accelerators))
+
+
 def shares_tasks(options: PipelineOptions) -> bool:
     """Whether the DoFns of a pipeline share what they load."""
     return dask.is_selected(options)
 
 
 def _check_names(options: PipelineOptions) -> None:
-    """Raise ConfigError for an option that nothing reads. Runners that are named may have options of their own, such as a job server's."""
+    """Raise ConfigError for an option that neither Beam nor the job server at --job_endpoint reads."""
     names = set(options.get_all_options())
-    unknown = sorted(set(options.get_all_options(retain_unknown_options=True)) - names)
-    if unknown and (dask.is_selected(options) or options.view_as(StandardOptions).runner is None):
-        similar = difflib.get_close_matches(unknown[0], names, n=1)
-        hint = f"did you mean --{similar[0]}?" if similar else "check its name, or name its --runner"
-        raise ConfigError(f"--{unknown[0]}: Beam has no such option; {hint}")
+    unknown = set(options.get_all_options(retain_unknown_options=True)) - names
+    if unknown:
+        names |= job_service.option_names(options.view_as(PortableOptions).job_endpoint)
+    for name in sorted(unknown - names):
+        similar = difflib.get_close_matches(name, names, n=1)
+        hint = f"did you mean --{similar[0]}?" if similar else "check its name; those of a job server need its --job_endpoint"
+        raise ConfigError(f"--{name}: Beam has no such option; {hint}")
 
 
 def uses_local_processes(options: Sequence[str]) -> bool:

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 class ShardTask(ABC):
     """Write the shards of a stage. The task is pickled to the workers, so it holds names and settings, not models or arrays."""
 
-    uses_accelerator: ClassVar[bool] = False  # whether to request the accelerator that Beam's options name
+    uses_accelerator: bool = False  # whether the accelerator that Beam's options name makes this task faster
     row_unit: ClassVar[str | None] = "sentences"  # the counter of rows; None: an intermediate step, whose rows are not counted
     shard_unit: ClassVar[str | None] = None  # a second counter of shards
     processed_counts: ClassVar[Set[str]] = frozenset()  # the counts of `write_shard` that do not count skipped input

@@ -16,15 +16,17 @@ import pyarrow.parquet as pq
 from miner import corpus, languages, stages, storage, tables
 from miner.background import background_thread
 from miner.config.commands import EmbedConfig, EncoderSettings
-from miner.encoders import Encoder, absolute_name, choose_side, load_encoder
+from miner.encoders import STATIC, Encoder, EncoderIdentity, absolute_name, choose_side, find_kind, identify, load_encoder
 from miner.encoders.base import CountsTokens
 from miner.encoders.checked import encode_checked, to_float16
 from miner.errors import ConfigError, ModelError
 from miner.stages import Shard, Stage
 from miner.text import readers
 from miner.text.sharding import DEFAULT_SIZES, IngestSizes
+from pipelines.beam import workers
 from pipelines.beam.retry import read_skipped
 from pipelines.beam.runner import ShardTask, claim_output, run_stage
+from pipelines.beam.workers import CPU
 from pipelines.corpus import ingest
 
 logger = logging.getLogger(__name__)
@@ -76,7 +78,7 @@ def run(config: EmbedConfig, options: Sequence[str] = (), sizes: IngestSizes = D
         raise ConfigError(f"{inside[0]}: this input is inside --output {config.output}; choose another --output")
     ingest.check_extras(config)
     settings = choose_side(config.part(EncoderSettings), lang)
-    encoder = load_once(settings)
+    encoder = identify_encoder(settings, options)
     times.append(time.perf_counter())
     with claim_output(config.output):
         _stage(config.output, lang, settings, encoder).start()  # before any work, because the folder can hold another encoder's embeddings
@@ -85,7 +87,7 @@ def run(config: EmbedConfig, options: Sequence[str] = (), sizes: IngestSizes = D
         stage = _stage(config.output, lang, settings, encoder, {shard.name: shard.checksum for shard in sentences.shards})
         keys = {shard.name: stage.key({shard.name: shard.checksum}) for shard in sentences.shards}
         task, details = (
-            _EmbedTask(config.output, settings, encoder.fingerprint, sentences.shards),
+            EmbedTask(config.output, settings, encoder.fingerprint, sentences.shards),
             {"encoder": absolute_name(config.encoder)},
         )
         embeddings = run_stage(stage, keys, task, options, lambda _: details, skip_failed=not config.strict)
@@ -122,18 +124,18 @@ def is_done(config: EmbedConfig, fingerprint: str) -> bool:
     )
 
 
-def _stage(output: str, lang: str, settings: EncoderSettings, encoder: Encoder, inputs: Mapping[str, str] | None = None) -> Stage:
+def _stage(
+    output: str, lang: str, settings: EncoderSettings, encoder: Encoder | EncoderIdentity, inputs: Mapping[str, str] | None = None
+) -> Stage:
     side = {} if settings.side is None else {"side": settings.side}
     config = {"fingerprint": encoder.fingerprint, "dim": encoder.dim, "lang": lang, **side}
     return Stage(storage.join(output, corpus.EMBEDDINGS), corpus.EMBEDDINGS, config, inputs or {})
 
 
-class _EmbedTask(ShardTask):
+class EmbedTask(ShardTask):
     """Embed one shard of sentences."""
 
-    uses_accelerator = True
     processed_counts = frozenset({"tokens", "truncated_texts"})
-
     work_unit = "sentence"
 
     def __init__(self, output: str, settings: EncoderSettings, fingerprint: str, shards: Sequence[Shard]) -> None:
@@ -142,6 +144,7 @@ class _EmbedTask(ShardTask):
         self.rows = {shard.name: shard.rows for shard in shards}
         self.settings = settings
         self.fingerprint = fingerprint
+        self.uses_accelerator = settings.device != CPU and find_kind(settings.encoder) != STATIC
 
     def work(self, names: Sequence[str]) -> Mapping[str, int]:
         return {name: self.rows[name] for name in names}
@@ -184,6 +187,14 @@ class _EmbedTask(ShardTask):
 
 _lock = threading.Lock()
 _encoders: dict[tuple[EncoderSettings, str], Encoder] = {}  # the encoder that this process loaded last
+
+
+def identify_encoder(settings: EncoderSettings, options: Sequence[str]) -> Encoder | EncoderIdentity:
+    """Return the encoder of these settings; where workers are on other machines, only its identity, so the driver loads no weights.
+
+    `options` are Beam's. Raises ConfigError for a device that no worker on this machine has.
+    """
+    return load_once(settings) if workers.describe(options).is_here else identify(settings)
 
 
 def has_fingerprint(settings: EncoderSettings, fingerprint: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Literal
 from miner import languages, storage
 from miner.config.commands import EmbedConfig, EncoderSettings, MineConfig, SentenceSettings, TextSettings
 from miner.corpus import Corpus, is_corpus, open_corpus
-from miner.encoders import choose_side, load_encoder
+from miner.encoders import choose_side
 from miner.errors import ConfigError, DataError
 from miner.text import readers
 from pipelines.corpus import embed, ingest
@@ -43,7 +43,7 @@ def open_sides(config: MineConfig, options: Sequence[str] = ()) -> CorpusPair:
         check_text(path, config.side_text(side, path), languages.canonical(_lang(config, side)) if config.split else None)
     if texts:
         for corpus in corpora.values():
-            check_encoder(corpus, config)
+            check_encoder(corpus, config, options)
     seconds: Counter[str] = Counter()
     # Standard input comes first: whether it has a sentence is known only when it is read.
     for side in sorted(texts, key=lambda side: texts[side] != readers.STDIN):
@@ -94,9 +94,9 @@ def check_text(path: str, config: TextSettings, split_lang: str | None = None) -
     raise errors[0] if errors else DataError(f"{path}: no sentence in the text; give a text that has some")
 
 
-def check_encoder(embedded: Corpus, config: EncoderSettings) -> None:
+def check_encoder(embedded: Corpus, config: EncoderSettings, options: Sequence[str] = ()) -> None:
     """Raise DataError if the text of one side would be embedded by another encoder than the other side was."""
-    encoder = load_encoder(config.encoder, config.part(EncoderSettings))
+    encoder = embed.identify_encoder(config.part(EncoderSettings), options)
     if encoder.fingerprint != embedded.fingerprint:
         raise DataError(
             f"{embedded.folder} was embedded by {embedded.fingerprint}, and --encoder {config.encoder} is {encoder.fingerprint};"

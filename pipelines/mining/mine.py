@@ -12,13 +12,13 @@ from miner import stages, storage
 from miner.choices import DefaultThreshold
 from miner.config.commands import EncoderSettings, EngineSettings, FromCandidatesConfig, MineConfig
 from miner.encoders import mining_profile
-from miner.encoders.transformer_parts import choose_device
 from miner.evaluation.marks import ReviewMarks
 from miner.filters import language
 from miner.mining import writers
 from miner.mining.gold import GoldScores
 from miner.mining.review import MarkScores
 from miner.mining.thresholds import ThresholdChoice
+from pipelines.beam import workers
 from pipelines.beam.runner import claim_output
 from pipelines.mining import auto_threshold, candidates, default_threshold, filter_pairs, gold_pairs, rescore_choice, select_pairs
 from pipelines.mining.auto_threshold import ThresholdChooser
@@ -80,7 +80,7 @@ def run(config: MineConfig, options: Sequence[str] = (), limits: MiningLimits = 
     that the encoder does not recommend, and of languages that it does not know.
     """
     gold_file = _check(config)
-    choose_device(config.device)
+    workers.describe(options).device_type(config.device)  # raises for an unknown one
     with claim_output(config.output):
         sides = open_sides(config, options)
         gold = gold_pairs.resolve(gold_file, sides.source, sides.target)

@@ -20,7 +20,6 @@ from miner import languages, lock, storage
 from miner.config.commands import EmbedConfig, EncoderSettings, ScoreConfig, TextSettings
 from miner.corpus import Corpus, open_corpus
 from miner.encoders import choose_side
-from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError
 from miner.filters import language
 from miner.filters.line_pair_filter import KEPT, NO_MARGIN, NO_SENTENCE, LinePairFilter, count_reasons
@@ -31,6 +30,7 @@ from miner.mining.margin import Floats, blend, margins
 from miner.search.exact import pair_similarities
 from miner.search.neighbours import Neighbours
 from miner.text.normalise import sentence_ids
+from pipelines.beam import workers
 from pipelines.beam.runner import claim_output
 from pipelines.corpus import embed
 from pipelines.mining import inputs, rescore, rescore_choice
@@ -92,7 +92,7 @@ def run(config: ScoreConfig, options: Sequence[str] = (), block_bytes: int = BLO
     Intermediate results are kept in OUTPUT.work until the end, so that a run that was stopped resumes. Raises the MinerError of invalid
     texts, sides of different length, encoder or backgrounds.
     """
-    choose_device(config.device)
+    workers.describe(options).device_type(config.device)  # raises for an unknown one
     bitext = LinePairs.of(config)
     if config.sentence_filters.language is not None or config.pair_filters.languages is not None:
         language.load_identifier()

@@ -30,7 +30,7 @@ from miner.config.commands import (
 )
 from miner.config.runs import RunConfig
 from miner.corpus import Corpus
-from miner.encoders import choose_side, load_encoder, mining_profile
+from miner.encoders import choose_side, mining_profile
 from miner.errors import ConfigError, StorageError
 from miner.text import readers
 from pipelines.beam import metrics
@@ -204,8 +204,8 @@ class _RunTasks:
         if not self.texts:
             return corpora[0].fingerprint
         if corpora:
-            inputs.check_encoder(corpora[0], self.config)
-        return load_encoder(self.config.encoder, self.config.part(EncoderSettings)).fingerprint
+            inputs.check_encoder(corpora[0], self.config, self.options)
+        return embed.identify_encoder(self.config.part(EncoderSettings), self.options).fingerprint
 
     def pair_folder(self, pair: str) -> str:
         return storage.join(self.config.output, PAIRS, pair)
@@ -279,7 +279,7 @@ class _RunTasks:
         rescoring = rescore_choice.choose(config, config.k, config.part(EncoderSettings), (source, target), folders)
         num_neighbours = config.k if rescoring is None else rescoring.num_neighbours(config.k)
         search = SearchRequest(source, target, num_neighbours, config.device)
-        engine, _ = engine_module.choose_engine(search, config.part(EngineSettings), (False, False), f"{output}.engine.json")
+        engine, _ = engine_module.choose_engine(search, config.part(EngineSettings), (False, False), f"{output}.engine.json", self.options)
         sides = [self._find_index(name) if engine == "faiss" else self.folders[name] for name in self.pairs[pair]]
         parts = (EncoderSettings, EngineSettings, RescoreSettings, MatchSettings)
         settings = {name: value for part in parts for name, value in config.part(part)}

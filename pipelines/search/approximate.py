@@ -12,10 +12,13 @@ from typing import Any
 from miner import records, stages, storage
 from miner.corpus import Corpus
 from miner.encoders.transformer_parts import choose_device
+from miner.search import faiss_index
 from miner.search.tuning import SearchParameters
 from miner.stages import Manifest, Shard
 from miner.tables import neighbours_schema
+from pipelines.beam import workers
 from pipelines.beam.runner import ShardTask, run_stage
+from pipelines.beam.workers import CPU
 from pipelines.search.exact import BACKWARD, FORWARD, SearchRequest, to_arrow
 from pipelines.search.open_index import SAMPLE_ROWS, OpenIndex, draw_sample
 
@@ -67,12 +70,12 @@ def _search(search: SearchRequest, direction: _Direction, folder: str, options: 
     stage.start()
     if stage.is_complete(inputs):
         return stages.read_manifest(stage.folder)
-    parameters = _tune(search, direction, storage.join(folder, f"{direction.name}.json"))
+    parameters = _tune(search, direction, storage.join(folder, f"{direction.name}.json"), options)
     task = SearchIndex(search, direction, parameters, stage.folder)
     return run_stage(stage, inputs, task, options, lambda shards: _details(direction, parameters, shards))
 
 
-def _tune(search: SearchRequest, direction: _Direction, uri: str) -> SearchParameters:
+def _tune(search: SearchRequest, direction: _Direction, uri: str, options: Sequence[str]) -> SearchParameters:
     """Return the search parameters, tuned once and recorded in `uri`, so that a resumed run continues with the same ones."""
     fingerprint = storage.key([search.k, direction.target_recall, direction.queries.key, direction.index.checksum])
     if storage.exists(uri):
@@ -81,7 +84,7 @@ def _tune(search: SearchRequest, direction: _Direction, uri: str) -> SearchParam
             parameters: SearchParameters = records.parse(recorded.get("setting"), SearchParameters, uri)
             return parameters
     sample = draw_sample(direction.queries, SAMPLE_ROWS, SAMPLE_SEED)[1]
-    index = direction.index.open(str(choose_device(search.device)))
+    index = direction.index.open(str(workers.describe(options).local_device(search.device)))
     parameters = index.tune(sample, search.k, direction.target_recall)
     records.write(uri, {"asked": fingerprint, "setting": asdict(parameters)})
     return parameters
@@ -103,6 +106,7 @@ class SearchIndex(ShardTask):
         self.k = search.k
         self.device = search.device
         self.folder = folder
+        self.uses_accelerator = search.device != CPU and faiss_index.has_gpu_search(self.side.factory)
 
     def setup(self) -> None:
         self.index = self.side.open(str(choose_device(self.device)))  # the worker may have a device that the driver lacks

@@ -16,12 +16,13 @@ import numpy as np
 from miner import stages, storage
 from miner.config.commands import IndexConfig, IndexSettings
 from miner.corpus import Corpus, open_corpus
-from miner.encoders.transformer_parts import choose_device
 from miner.errors import DataError, StorageError
 from miner.search import cost_model, faiss_index
 from miner.search.tuning import SearchParameters
 from miner.stages import MANIFEST, Manifest, Stage
+from pipelines.beam import workers
 from pipelines.beam.runner import ShardTask, claim_output, run_stage
+from pipelines.beam.workers import CPU
 from pipelines.search.open_index import SAMPLE_ROWS, VECTORS, OpenIndex, draw_sample, vectors_name
 
 STAGE = "index"
@@ -89,11 +90,11 @@ def run(config: IndexConfig, options: Sequence[str] = ()) -> IndexResult:
 
 def build(corpus: Corpus, output: str, settings: IndexSettings, k: int, options: Sequence[str] = ()) -> Manifest:
     """Write an index of `corpus` to `output`, with search parameters tuned for its own k nearest."""
-    device = str(choose_device(settings.device))
+    machine = workers.describe(options)
     factory = settings.factory
     if factory == "auto":
         faiss_index.require_faiss()
-        has_gpu = device != "cpu" and faiss_index.num_gpus() > 0
+        has_gpu = machine.device_type(settings.device) != CPU and (faiss_index.num_gpus() > 0 or not machine.is_here)
         factory = cost_model.choose_factory(corpus.rows, corpus.dim, settings.memory_bytes, has_gpu)
     plan = _BuildPlan(corpus, output, factory, settings.seed, faiss_index.num_training_rows(factory, corpus.dim))
     config = {"factory": settings.factory, "dim": corpus.dim, "fingerprint": corpus.fingerprint}
@@ -112,7 +113,7 @@ def build(corpus: Corpus, output: str, settings: IndexSettings, k: int, options:
         common = {"embeddings": _relative_path(corpus.folder, output), "factory": factory, "asked": tuned_for}
         if previous.get("asked") == tuned_for:
             return {**previous, **common}
-        return {**common, **_tune(plan, device, k, settings)}
+        return {**common, **_tune(plan, str(machine.local_device(settings.device)), k, settings)}
 
     manifest = run_stage(stage, inputs, MergeIndex(plan), options, details)
     for name in (TRAINED, PARTS):

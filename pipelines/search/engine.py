@@ -10,11 +10,11 @@ from typing_extensions import TypedDict
 from miner import records, stages, storage
 from miner.config.commands import EngineSettings, IndexSettings
 from miner.corpus import Corpus
-from miner.encoders.transformer_parts import choose_device
 from miner.search import cost_model, faiss_index
 from miner.search.cost_model import SearchWorkload
 from miner.stages import Manifest
-from miner.storage import available_cores
+from pipelines.beam import workers
+from pipelines.beam.workers import CPU
 from pipelines.search import approximate, build_index, exact, previous_neighbours
 from pipelines.search.approximate import IndexedSide
 from pipelines.search.exact import SearchRequest
@@ -43,7 +43,7 @@ def find_neighbours(
     indexes = _existing_indexes(search, paths)
     folder = storage.join(output, NEIGHBOURS)
     has_index = (indexes[0] is not None, indexes[1] is not None)
-    engine, reason = choose_engine(search, settings, has_index, storage.join(folder, CHOICE_FILE))
+    engine, reason = choose_engine(search, settings, has_index, storage.join(folder, CHOICE_FILE), options)
     logger.info("search by the %s engine: %s", engine, reason)
     if engine == "exact":
         exact.run(search, folder, options)
@@ -56,16 +56,20 @@ def find_neighbours(
     return {"name": engine, "why": reason, exact.FORWARD: forward.details, exact.BACKWARD: backward.details}
 
 
-def choose_engine(search: SearchRequest, settings: EngineSettings, has_index: tuple[bool, bool], uri: str) -> tuple[str, str]:
-    """Return the engine and the reason for it; `has_index` says which sides are indexed already.
+def choose_engine(
+    search: SearchRequest, settings: EngineSettings, has_index: tuple[bool, bool], uri: str, options: Sequence[str] = ()
+) -> tuple[str, str]:
+    """Return the engine that is faster on the workers, and the reason; `has_index` says which sides are indexed already.
 
     The choice is recorded in `uri` and reused: it depends on which arithmetic is the fastest, which is measured, and a resumed run must not
     change its engine because the machine is busier.
     """
+    import torch
+
     from miner.search.precision import fastest_precision
 
-    device = choose_device(search.device)
-    fixed = fixed_engine(settings, device.type)
+    machine = workers.describe(options)
+    fixed = fixed_engine(settings, machine.device_type(search.device))
     if fixed is not None:
         return fixed
     fingerprint = storage.key([search.source.key, search.target.key, search.k, settings.target_recall, *has_index])
@@ -76,7 +80,7 @@ def choose_engine(search: SearchRequest, settings: EngineSettings, has_index: tu
         return recorded["engine"], recorded["why"]
     rows, dim = (search.source.rows, search.target.rows), search.source.dim
     workload = SearchWorkload(rows, dim, search.k, settings.target_recall)
-    seconds = cost_model.estimate_search(workload, fastest_precision(device, dim), available_cores(), has_index)
+    seconds = cost_model.estimate_search(workload, fastest_precision(torch.device(CPU), dim), machine.cores, has_index)
     seconds = replace(seconds, exact=seconds.exact * (1 - _searched_share(search, recorded)))
     sizes = f"{rows[0]:,} x {rows[1]:,} vectors x {dim} dimensions"
     reason = (

@@ -23,6 +23,7 @@ from miner.search.neighbours import Ids, Neighbours
 from miner.stages import Manifest, Stage
 from miner.tables import neighbours_schema
 from pipelines.beam.runner import ShardTask, run_stage
+from pipelines.beam.workers import CPU
 from pipelines.search import previous_neighbours
 from pipelines.search.previous_neighbours import PreviousNeighbours
 
@@ -120,7 +121,6 @@ def _shard_inputs(stage: Stage, queries: Corpus, keys: Corpus) -> dict[str, str]
 class SearchShardPair(ShardTask):
     """Write one file with the neighbours of a source shard in a target shard, and the reverse."""
 
-    uses_accelerator = True
     row_unit = None
     shard_unit = "blocks"
     work_unit = "comparison"
@@ -128,6 +128,7 @@ class SearchShardPair(ShardTask):
     def __init__(self, search: SearchRequest, folder: str) -> None:
         self.search = search
         self.folder = folder
+        self.uses_accelerator = search.device != CPU
 
     def work(self, names: Sequence[str]) -> Mapping[str, int]:
         sources, targets = ({shard.name: shard.rows for shard in corpus.shards} for corpus in (self.search.source, self.search.target))

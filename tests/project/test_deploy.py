@@ -138,6 +138,18 @@ def test_images_are_made_of_what_is_there(name: str) -> None:
     assert json.loads(steps[-1][1]) in (["miner"], ["/opt/apache/beam/boot"], ["/opt/google/dataflow/python_template_launcher"])
 
 
+def test_the_image_with_an_encoder_extends_the_worker_image_by_one_layer() -> None:
+    lines = [line for line in text("encoder/Dockerfile").splitlines() if line and not line.startswith("#")]
+    assert [line.split()[0] for line in lines] == ["ARG", "FROM", "ARG", "RUN"]  # with the entry point of the worker image
+    assert lines[1] == "FROM ${WORKER}"
+    words = shlex.split(lines[-1])
+    command = main.get_command(click.Context(main), words[2])
+    assert words[:4] == ["RUN", "miner", "fetch", "$ENCODER"]
+    assert {word for word in words if word.startswith("--")} <= {name for parameter in command.params for name in parameter.opts}
+    assert f"--encoder {words[-1]}" in text("encoder/Dockerfile")
+    assert f"--encoder {words[-1]}" in text("README.md")
+
+
 def test_the_worker_image_has_the_versions_and_extras_of_the_project() -> None:
     output_of = text("Dockerfile")
     assert f"ARG BEAM={BEAM}\n" in output_of

@@ -17,7 +17,7 @@ from command import error_of, miner
 from tiny import save_transformer
 
 from miner.config.commands import EncoderSettings
-from miner.encoders import identify, load_encoder, publish, remote, transformer_parts
+from miner.encoders import identify, load_encoder, publish, transformer_parts
 from miner.encoders.pair import write as write_pair
 from miner.errors import ConfigError, ModelError, StorageError
 
@@ -58,7 +58,6 @@ def served(toy_encoder: Path, tmp_path: Path) -> Iterator[tuple[str, Path, type[
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MINER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(remote, "WAIT_SECONDS", 0.01)
     return tmp_path / "cache/encoders"
 
 
@@ -141,9 +140,7 @@ def test_fetch_copies_an_encoder_with_its_checksums(toy_encoder: Path, tmp_path:
         publish.copy_encoder(str(toy_encoder), str(tmp_path / "copy"))
 
 
-def test_the_identity_of_an_encoder_is_known_without_loading_it(
-    toy_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_identity_of_an_encoder_is_known_without_loading_it(toy_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = save_transformer(tmp_path / "plain")
     for side in ("source", "target"):
         save_transformer(tmp_path / "pair" / side, seed=len(side))

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import apache_beam as beam
 import pytest
+import tiny
+import torch
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 from apache_beam.portability import common_urns
@@ -12,7 +14,12 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.runner import create_runner
 from command import miner
 
+from miner.config.commands import EncoderSettings
+from miner.errors import ConfigError
+from miner.search import faiss_index
 from pipelines.beam import pipeline as beam_pipeline
+from pipelines.beam import workers
+from pipelines.corpus.embed import EmbedTask
 
 PAR_DO = common_urns.primitives.PAR_DO.urn
 ACCELERATOR = "type:nvidia-l4;count:1;install-nvidia-driver"
@@ -66,7 +73,7 @@ def test_options_are_valid_and_the_graph_round_trips(engine: str, stages: dict[s
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_only_embedding_and_search_request_accelerators(engine: str, stages: dict[str, tuple[list[str], object]]) -> None:
+def test_only_steps_that_a_gpu_makes_faster_request_it(engine: str, stages: dict[str, tuple[list[str], object]]) -> None:
     for kind, stage in stages.items():
         components = graph(stage, engine)[0].components
         hints = {
@@ -75,8 +82,36 @@ def test_only_embedding_and_search_request_accelerators(engine: str, stages: dic
             if transform.environment_id
         }
         accelerated = {name for name, values in hints.items() if values.get("beam:resources:accelerator:v1") == ACCELERATOR.encode()}
-        assert accelerated == ({"Make"} if kind in ("embeddings", "search") else set())
+        assert accelerated == ({"Make"} if kind == "search" else set())  # the encoder is static, which no GPU makes faster
         assert {values["beam:resources:min_ram_bytes:v1"] for values in hints.values()} == {b"4000000000"}
+
+
+def test_tasks_know_whether_a_gpu_makes_them_faster(toy_encoder: Path, tmp_path: Path) -> None:
+    tiny.save_transformer(tmp_path / "model")
+    transformer = EncoderSettings(encoder=str(tmp_path / "model"), pooling="mean")
+    on_cpu, static = transformer.model_copy(update={"device": "cpu"}), EncoderSettings(encoder=str(toy_encoder))
+    assert [EmbedTask("out", each, "", ()).uses_accelerator for each in (transformer, on_cpu, static)] == [True, False, False]
+    factories = {"Flat": True, "IVF64,SQfp16": True, "OPQ64,IVF64,PQ64": True, "HNSW32": False, "OPQ64,IVF64,PQ64x4fs": False}
+    assert {factory: faiss_index.has_gpu_search(factory) for factory in factories} == factories
+
+
+def test_the_options_describe_the_workers() -> None:
+    on_dataflow = ["--runner=DataflowRunner", "--project=p", "--region=r"]
+    assert workers.describe(["--direct_running_mode=multi_processing"]).is_here
+    assert workers.describe([]).device_type("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert workers.describe(on_dataflow).device_type("auto") == "cpu"
+    assert workers.describe([*on_dataflow, HINTS[0]]).device_type("auto") == "cuda"
+    named = workers.describe([*on_dataflow, "--hardware=l4"])
+    assert (named.device_type("auto"), named.device_type("cpu"), named.device_type("cuda"), named.cores) == ("cuda", "cpu", "cuda", 8)
+    with pytest.raises(ConfigError, match="--hardware x9: no such machine"):
+        workers.describe([*on_dataflow, "--hardware=x9"])
+
+
+@pytest.mark.parametrize("engine", [*ENGINES, "PortableRunner", "DaskRunner", None])
+def test_unknown_options_are_errors(engine: str | None) -> None:
+    runner = [] if engine is None else [f"--runner={engine}", *ENGINES.get(engine, [])]
+    with pytest.raises(ConfigError, match=r"^--paralelism: Beam has no such option; did you mean --parallelism\?"):
+        beam_pipeline.parse_beam_options([*runner, "--paralelism=4"])
 
 
 @pytest.mark.parametrize("engine", ENGINES)

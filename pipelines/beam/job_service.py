@@ -1,0 +1,35 @@
+"""Beam's job service: the API of a job server, by which portable runners such as Flink's start jobs."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import grpc  # type: ignore[import-untyped]
+from apache_beam.portability.api import beam_job_api_pb2 as api
+from apache_beam.portability.api import beam_job_api_pb2_grpc as api_grpc
+
+from miner.errors import ConfigError
+
+TIMEOUT_SECONDS = 30.0
+EMBEDDED = "embed"  # an endpoint: the server of this process
+
+
+@contextlib.contextmanager
+def connect(endpoint: str) -> Iterator[Any]:
+    """Yield the stub of the job server at an endpoint. Raises ConfigError if it does not answer."""
+    try:
+        with grpc.insecure_channel(endpoint) as channel:
+            yield api_grpc.JobServiceStub(channel)
+    except grpc.RpcError as error:
+        reason = error.code().name if isinstance(error, grpc.Call) else str(error)
+        message = f"--job_endpoint={endpoint}: the job server does not answer ({reason}); check that it runs and its address"
+        raise ConfigError(message) from error
+
+
+def option_names(endpoint: str | None) -> set[str]:
+    """Return the names of the options that a job server reads; none without a server."""
+    if endpoint is None or endpoint == EMBEDDED:
+        return set()
+    with connect(endpoint) as stub:
+        described = stub.DescribePipelineOptions(api.DescribePipelineOptionsRequest(), timeout=TIMEOUT_SECONDS)
+        return {option.name for option in described.options}

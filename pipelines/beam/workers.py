@@ -1,0 +1,62 @@
+"""What the workers of a run have, which may be another machine than the driver's: the driver plans for them.
+
+On a cluster the driver does not see the workers, so the options describe them: `--hardware`, or an accelerator in `--resource_hint`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from miner.config.planning import Hardware
+from miner.encoders.transformer_parts import choose_device, parse_device
+from miner.storage import available_cores
+
+if TYPE_CHECKING:
+    import torch
+
+CPU, CUDA = "cpu", "cuda"
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The workers of a run."""
+
+    is_here: bool  # whether they are on this machine
+    hardware: Hardware | None = None  # of one machine, where the options name it
+    requests_accelerator: bool = False  # whether the options do, for the stages that benefit from one
+
+    @property
+    def cores(self) -> int:
+        """The cores of one machine; those of this one where the options name none."""
+        return available_cores() if self.hardware is None else self.hardware.cores
+
+    def device_type(self, device: str) -> str:
+        """Return the type, cpu or cuda, of the device that a setting means on a worker. Raises ConfigError for an unknown device."""
+        if self.is_here:
+            return choose_device(device).type
+        stated = parse_device(device)
+        if stated is not None:
+            return stated.type
+        has_accelerator = self.requests_accelerator or (self.hardware is not None and self.hardware.flops is not None)
+        return CUDA if has_accelerator else CPU
+
+    def local_device(self, device: str) -> "torch.device":
+        """Return the device for the driver's own part of the work: that of the setting, else the CPU where only workers have it."""
+        import torch
+
+        if self.is_here:
+            return choose_device(device)
+        parse_device(device)
+        return torch.device(CUDA if device != CPU and torch.cuda.is_available() else CPU)
+
+
+HERE = Workers(True)
+
+
+def describe(options: Sequence[str]) -> Workers:
+    """Return the workers that Beam's options select. Raises ConfigError for invalid options."""
+    if not options:
+        return HERE
+    from pipelines.beam.pipeline import parse_workers
+
+    return parse_workers(options)
