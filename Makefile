@@ -9,7 +9,7 @@ PIP_AUDIT := 2.10.1
 PIP_TOOLS := 7.6.0
 DATA   ?= ../shared/data
 
-.PHONY: venv demo loop-news docs test test-slow lint format audit hashes sbom clean
+.PHONY: venv demo loop-news docs test test-slow flink-test spark-test lint format audit hashes sbom clean
 
 venv: $(STAMP)
 
@@ -44,6 +44,11 @@ docs: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal -m "not slow"
+
+# Mine the examples on a session cluster of two task managers, or a local Spark, by a job server's jar; skipped, with the reason, without them.
+flink-test spark-test: $(STAMP)
+	@FLINK_HOME=$(FLINK_HOME) FLINK_JOB_SERVER=$(FLINK_JOB_SERVER) SPARK_JOB_SERVER=$(SPARK_JOB_SERVER) \
+	  $(BIN)/python -m pytest -n 0 -rs tests/project/test_clusters.py -k $(@:-test=)
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal -m slow

@@ -28,6 +28,7 @@ from distributed.cli.dask_worker import main as dask_worker
 from miner.cli.main import main
 from miner.config.base import load_yaml
 from miner.config.runs import RunConfig
+from pipelines.beam import pipeline as beam_pipeline
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -98,7 +99,7 @@ def test_every_command_has_the_options_it_is_given() -> None:
 def unknown(options: list[str]) -> set[str]:
     """Of Beam's options, those that it does not know."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    for group in (PipelineOptions, DaskOptions, *PipelineOptions.__subclasses__()):
+    for group in (PipelineOptions, DaskOptions, beam_pipeline.WorkerOptions, *PipelineOptions.__subclasses__()):
         with contextlib.suppress(argparse.ArgumentError):  # groups that are listed twice
             group._add_argparse_args(parser)
     return set(parser.parse_known_args(options)[1])
@@ -182,6 +183,50 @@ def test_compose_files_hold_together() -> None:
     version = flink["jobmanager"]["image"].partition(":")[2]
     assert flink["jobserver"]["image"] == f"apache/beam_flink{version}_job_server:{BEAM}"
     assert flink["taskmanager"]["image"] == flink["jobmanager"]["image"]
+
+
+def test_flink_has_one_version_and_a_stated_parallelism_everywhere() -> None:
+    version = compose("flink")["jobmanager"]["image"].partition(":")[2]
+    documents = [DEPLOY / "README.md", *(ROOT / "docs").glob("*.md")]
+    snippets = re.findall(r"--runner=FlinkRunner(?:[^`\n]|\n  ?--|\\\n)*", "".join(path.read_text(encoding="utf-8") for path in documents))
+    assert len(snippets) >= 2
+    for snippet in snippets:
+        assert f"--flink_version={version} " in snippet
+        assert re.search(r"--parallelism=\d+", snippet)
+        assert "--environment_config=REGISTRY/miner:" in snippet
+    slots = re.search(r"numberOfTaskSlots: (\d+)", compose("flink")["taskmanager"]["environment"]["FLINK_PROPERTIES"])[1]
+    profile = load_yaml(RunConfig, str(DEPLOY / "schedule/nightly.yaml")).runner.profiles["flink"]
+    assert profile["parallelism"] == int(slots)
+
+
+def test_dataflow_asks_for_a_gpu_only_where_one_helps_and_limits_its_workers() -> None:
+    profiles = load_yaml(RunConfig, str(DEPLOY / "schedule/nightly.yaml")).runner.profiles
+    cpu, gpu = profiles["dataflow"], profiles["dataflow-gpu"]
+    assert "resource_hint" not in cpu
+    assert "machine_type:g2-standard-8" in gpu["resource_hint"][0]
+    assert gpu["machine_type"] == cpu["machine_type"] == "n2-standard-8"  # of the other steps
+    for profile in (cpu, gpu):
+        assert profile["max_num_workers"] == profile["workers"]
+        assert "no_use_multiple_sdk_containers" in profile["experiments"]
+
+
+def test_kubernetes_runs_the_cluster_of_the_compose_file() -> None:
+    documents = list(yaml.safe_load_all(text("kubernetes/dask.yaml")))
+    named = {(document["kind"], document["metadata"]["name"]): document for document in documents}
+    assert {kind for kind, _ in named} == {"Service", "Deployment", "ConfigMap", "Job"}
+    assert named["ConfigMap", "miner-tls-settings"]["data"] == compose("dask")["scheduler"]["environment"]
+    pods = {key: document["spec"]["template"] for key, document in named.items() if "template" in document.get("spec", {})}
+    for (kind, name), pod in pods.items():
+        (container,) = pod["spec"]["containers"]
+        assert container["image"] == "REGISTRY/miner:cpu"
+        assert container["envFrom"] == [{"configMapRef": {"name": "miner-tls-settings"}}]
+        assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["spec"]["volumes"]}
+        if kind == "Deployment":
+            assert named[kind, name]["spec"]["selector"]["matchLabels"] == pod["metadata"]["labels"]
+    scheduler, workers = (pods["Deployment", f"miner-{name}"]["spec"]["containers"][0]["command"] for name in ("scheduler", "workers"))
+    assert scheduler == compose("dask")["scheduler"]["entrypoint"]
+    assert workers[2] == compose("dask")["workers"]["entrypoint"][2]
+    assert named["Service", "scheduler"]["spec"]["selector"] == pods["Deployment", "miner-scheduler"]["metadata"]["labels"]
 
 
 def test_units_of_systemd_name_each_other() -> None:
