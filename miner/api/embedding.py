@@ -11,9 +11,10 @@ import pyarrow as pa
 from miner import encoders, languages
 from miner.api.results import TableResult
 from miner.config.commands import EncoderSettings, TextSettings
-from miner.encoders import Encoder
+from miner.encoders import Encoder, mining_profile
 from miner.encoders.base import check_texts
 from miner.encoders.checked import encode_checked, to_float16
+from miner.encoders.mining_profile import MiningProfile
 from miner.encoders.pair import PairEncoder
 from miner.tables import Ids, Vectors
 from miner.text.in_memory import UniqueSentences, unique_sentences
@@ -80,7 +81,9 @@ def embed(
         (2, 256)
     """
     sentences = clean_texts(texts, TextSettings.check(max_chars=max_chars))
-    resolved = resolve_encoder(encoder, EncoderSettings.check(**named(encoder), **options), lang)
+    settings = EncoderSettings.check(**named(encoder), **options)
+    resolved = resolve_encoder(encoder, settings, lang)
+    mining_profile.warn_of_languages(profile_of(encoder, resolved.fingerprint, settings), [languages.canonical(lang)])
     vectors = encode_sentences(sentences, np.ones(len(sentences.ids), dtype=bool), resolved, encoder_name(encoder))
     vectors, ids = np.concatenate([vectors, np.zeros((1, resolved.dim), np.float16)]), np.append(sentences.ids, sentence_id(""))
     rows, cleaned = sentences.sentence_of, [*sentences.texts, ""]  # row -1 is that of dropped texts
@@ -119,3 +122,10 @@ def encode_sentences(sentences: UniqueSentences, kept: npt.NDArray[np.bool_], en
         texts = [sentences.texts[row] for row in rows]
         vectors[rows] = to_float16(encode_checked(encoder, texts, name), texts, name)
     return vectors
+
+
+def profile_of(encoder: str | Encoder, fingerprint: str, settings: EncoderSettings) -> MiningProfile:
+    """Return the profile of an encoder, an empty one if its vectors have another fingerprint."""
+    if isinstance(encoder, str):
+        return mining_profile.find(settings, fingerprint)
+    return mining_profile.of_encoder(encoder, fingerprint)

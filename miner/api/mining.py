@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from miner import encoders
-from miner.api.embedding import named
+from miner.api.embedding import named, profile_of
 from miner.api.rescoring import InMemoryRescoring, choose_rescoring, num_neighbours
 from miner.api.results import TableResult
 from miner.api.settings import InMemoryMining, MiningOptions
 from miner.api.sides import OpenSide, Side, SideOpener, check_encoders
-from miner.choices import DefaultThreshold
+from miner.choices import DefaultThreshold, MarginName
 from miner.config.commands import PairFilters, SentenceFilters
 from miner.config.filters import choose
 from miner.encoders import Encoder, mining_profile
@@ -24,6 +24,7 @@ from miner.filters import hubs, language
 from miner.filters.candidates import PairFilter, no_dropped
 from miner.mining import leave_out
 from miner.mining.candidates import Candidates, ScoredPairs, join_neighbours, score
+from miner.mining.histogram import Histogram, are_few_pairs, describe_quantiles
 from miner.mining.late_scores import TokenSides, rescore
 from miner.mining.matching import match, rank
 from miner.mining.writers import pairs_from_arrow, pairs_to_arrow, sort_best_first
@@ -49,6 +50,7 @@ class Bitext(TableResult):
     threshold: float | None  # None: all pairs
     default: DefaultThreshold | None  # the threshold, if none was given
     unique: Mapping[str, int]  # side -> sentences
+    quantiles: Mapping[str, float]  # share -> best margin of the sources below which that share is; empty unless pairs are few
     dropped: Mapping[str, int]  # reason of a filter -> sentences or candidates
     dropped_pairs: pa.Table | None  # candidates that the pair filters dropped, with `keep_dropped`
 
@@ -98,18 +100,16 @@ def mine(source: Side, target: Side, encoder: str | Encoder = encoders.BUILTIN, 
     for side in sides:
         counts |= {reason: counts.get(reason, 0) + len(rows) for reason, rows in side.dropped_rows.items()}
     unique = {name: len(side.ids) for name, side in zip(SIDES, sides, strict=True)}
+    quantiles = {} if settings.top is not None else few_pair_quantiles(candidates, len(pairs), settings.margin, unique)
     dropped_pairs = dropped.select(DROPPED_COLUMNS) if settings.keep_dropped else None
-    return Bitext(selection.table(pairs), threshold, default, unique, counts, dropped_pairs)
+    return Bitext(selection.table(pairs), threshold, default, unique, quantiles, counts, dropped_pairs)
 
 
 def find_threshold(
     candidates: Candidates, sides: tuple[OpenSide, OpenSide], encoder: str | Encoder, settings: InMemoryMining
 ) -> DefaultThreshold | None:
     """Return the default threshold, None if the settings have another one or none; warn if the encoder recommends none, or of languages."""
-    if isinstance(encoder, str):
-        profile = mining_profile.find(settings, sides[0].fingerprint)
-    else:
-        profile = mining_profile.of_encoder(encoder, sides[0].fingerprint)
+    profile = profile_of(encoder, sides[0].fingerprint, settings)
     mining_profile.warn_of_languages(profile, [side.lang for side in sides])
     if not mining_profile.uses_default(settings, settings.threshold, settings.top):
         return None
@@ -123,6 +123,18 @@ def find_threshold(
     chosen = leave_out.choose(sampled, settings.margin, best, sources, settings.precision)
     logger.warning("%s", mining_profile.describe(chosen, sides[0].fingerprint))
     return chosen
+
+
+def few_pair_quantiles(candidates: Candidates, num_pairs: int, margin: MarginName, unique: Mapping[str, int]) -> dict[str, float]:
+    """Return quantiles of the best margins of the sources, with a warning, if the pairs are so few that the threshold may be wrong."""
+    if not are_few_pairs(num_pairs, unique.values()):
+        return {}
+    histogram = Histogram()
+    histogram.add_best(candidates, margin)
+    quantiles = histogram.quantiles()
+    if quantiles:
+        logger.warning("few pairs (%d); best margins of the source sentences: %s", num_pairs, describe_quantiles(quantiles))
+    return quantiles
 
 
 def search(sides: tuple[OpenSide, OpenSide], settings: InMemoryMining, rescoring: InMemoryRescoring | None) -> Candidates:

@@ -8,14 +8,14 @@ import numpy as np
 import pyarrow as pa
 
 from miner import encoders
-from miner.api.embedding import named
+from miner.api.embedding import named, profile_of
 from miner.api.rescoring import ROLES, InMemoryRescoring, choose_rescoring, num_neighbours
 from miner.api.results import TableResult
 from miner.api.settings import InMemoryScoring, ScoringOptions, SearchSettings
 from miner.api.sides import OpenSide, Side, SideOpener, check_encoders
 from miner.config.commands import PairTextFilters, SentenceFilters
 from miner.config.filters import choose
-from miner.encoders import Encoder
+from miner.encoders import Encoder, mining_profile
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError, DataError
 from miner.filters import language
@@ -77,9 +77,12 @@ def score(
         >>> scores.to_pandas()[["row", "margin", "source_text", "target_text"]]
     """
     settings = _check_options(encoder, options)
-    opener = SideOpener(encoder, settings, settings.sentence_filters.bounds())
+    opener = SideOpener(encoder, settings, settings.sentence_filters.bounds(), settings.lang_id_model)
     sides = opener.open(source, "source"), opener.open(target, "target")
     _check_sides(sides, settings)
+    mining_profile.warn_of_languages(profile_of(encoder, sides[0].fingerprint, settings), [side.lang for side in sides])
+    for side in sides:
+        language.warn_if_unrated(settings.pair_filters.bounds(), side.lang, settings.lang_id_model)
     backgrounds = zip(sides, (background_source, background_target), ROLES, strict=True)
     searched = [_merge(side, None if background is None else opener.open(background, role)) for side, background, role in backgrounds]
     rescoring = choose_rescoring(sides, encoder, settings)
@@ -96,7 +99,7 @@ def _check_options(encoder: str | Encoder, options: ScoringOptions) -> InMemoryS
     chosen = choose([filters] if isinstance(filters, str) else filters, sentence_filters=SentenceFilters, pair_filters=PairTextFilters)
     settings = InMemoryScoring.check(**named(encoder), **options, **chosen)
     if settings.sentence_filters.language is not None or settings.pair_filters.languages is not None:
-        language.load_identifier()
+        language.load_identifier(settings.lang_id_model)
     return settings
 
 
@@ -184,7 +187,7 @@ def _score(
 def _select(scores: PairScores, sides: tuple[OpenSide, OpenSide], settings: InMemoryScoring) -> PairScores:
     """Return the pairs that the bounds of the settings keep."""
     bounds = settings.sentence_filters.bounds(), settings.pair_filters.bounds()
-    line_filter = LinePairFilter((sides[0].lang, sides[1].lang), *bounds, settings.threshold, settings.top)
+    line_filter = LinePairFilter((sides[0].lang, sides[1].lang), *bounds, settings.threshold, settings.top, settings.lang_id_model)
     if not line_filter.drops_pairs:
         return scores
     codes = line_filter.check_pairs(_sentence_codes(sides), scores.margins, *(scores.texts or ((), ())))

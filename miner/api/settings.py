@@ -55,6 +55,7 @@ class MarginOptions(EncoderOptions, total=False):
     token_layer: int | None
     threshold: float | None
     filters: Sequence[str]
+    lang_id_model: str | None
 
 
 class ScoringOptions(MarginOptions, total=False):
@@ -69,5 +70,4 @@ class MiningOptions(MarginOptions, total=False):
     precision: float
     top: int | None
     retrieval: RetrievalName
-    lang_id_model: str | None
     keep_dropped: bool

@@ -23,6 +23,8 @@ from miner.progress import Progress, progress_of
 
 PACKAGES = ("miner", "pipelines")
 STDOUT = "-"  # as the file of `--json`
+BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} {unit}s [{elapsed}{postfix}]"  # the note has rate and remaining time
+MIN_SCALED_UNITS = 1_000_000  # larger totals are shown as 1.5M
 SKIPPED_STATUS = 3  # exit status of a command that finished but skipped broken files or shards
 PROGRESS_LINE_SECONDS = 10.0  # between two lines of progress where stderr is not a terminal
 INTERNAL_ERROR = "internal error"
@@ -42,6 +44,7 @@ class ConsoleOptions:
     debug: bool = False
     log_format: str = "text"
     quiet: bool = False
+    start: float = field(default_factory=time.perf_counter)  # of the command, before the imports of what it needs
     stdout: TextIO = field(default_factory=lambda: sys.stdout)  # standard output, also where `--quiet` hides that of commands
 
 
@@ -168,6 +171,14 @@ def _writing_stdout() -> Iterator[None]:
         raise StorageError(f"standard output: {error.strerror}; free some space") from error
 
 
+def time_line(seconds: Mapping[str, float]) -> str:
+    """Return the wall time since the start of the command and its parts, of which `seconds` are known; the rest is imports and checks."""
+    total = time.perf_counter() - _console_options(click.get_current_context()).start
+    parts = {**seconds, "imports and checks": max(0.0, total - sum(seconds.values()))}
+    shares = [f"{name} {part:.1f} s ({part / total:.0%})" for name, part in parts.items()]
+    return f"{total:.1f} s: {', '.join(shares)}"
+
+
 def warn(text: str) -> None:
     """Print a line that is no result to stderr, in the chosen log format."""
     _print_line(click.get_current_context(), logging.WARNING, text)
@@ -246,10 +257,18 @@ class ConsoleHandler(logging.Handler):
         if self.bar is None or self.stage != progress.stage:
             self.close_bar()
             self.stage = progress.stage
+            scale = progress.total >= MIN_SCALED_UNITS
             self.bar = tqdm(
-                desc=progress.stage, total=progress.total, initial=progress.done, unit=progress.unit, leave=False, file=sys.stderr
+                desc=progress.stage,
+                total=progress.total,
+                initial=progress.done,
+                unit=progress.unit,
+                unit_scale=scale,
+                leave=False,
+                file=sys.stderr,
             )
         self.bar.n = progress.done
+        self.bar.bar_format = BAR if progress.note else None
         self.bar.set_postfix_str(progress.note, refresh=False)
         self.bar.refresh()
         if progress.done == progress.total:

@@ -35,7 +35,7 @@ def command(inputs: tuple[str, ...], filters: tuple[str, ...], json_file: str | 
     from pipelines.corpus import embed
 
     config = EmbedConfig.check(inputs=inputs, **choose(filters, sentence_filters=SentenceFilters), **settings)
-    result = embed.run(config, console.beam_options())
+    result = embed.run(config, console.beam_options(), warns=True)
     console.write_figures(json_file, result.figures())
-    console.echo(result.summary())
+    console.echo(f"{result.summary()}\n{console.time_line(result.seconds)}")
     console.exit_if_skipped(result.set_aside)

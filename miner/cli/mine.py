@@ -1,6 +1,7 @@
 """`miner mine`."""
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -125,12 +126,14 @@ def command(json_file: str | None, no_report: bool, from_candidates: str | None,
         config = FromCandidatesConfig.check(candidates=from_candidates, **settings, **filter_settings)
         result = mine.run_from_candidates(config, console.beam_options())
     console.write_figures(json_file, result.figures())
-    files = result.files
+    files, seconds = result.files, dict(result.seconds)
     if not no_report:
+        start = time.perf_counter()
         is_shown = result.shows_precision and not settings["gold_sample"]  # a sample of gold does not show which pairs are wrong
         known_pairs = gold.read(from_candidates or result.output, settings["gold"]) if is_shown else None
         files += filter(None, [report.write_report(result.output, known_pairs)])
-    console.echo(summary(result, files))
+        seconds["report"] = time.perf_counter() - start
+    console.echo("\n".join([summary(result), console.time_line(seconds), f"files: {', '.join(files)}"]))
     console.exit_if_skipped(result.set_aside)
 
 
@@ -149,7 +152,7 @@ def _check_usage(ctx: click.Context, from_candidates: bool) -> None:
             raise click.UsageError(f"{label} has no effect with --from-candidates; remove it", ctx)
 
 
-def summary(result: "MineResult", files: Sequence[str]) -> str:
+def summary(result: "MineResult") -> str:
     """Return the summary for the terminal."""
     from miner.mining.histogram import describe_quantiles
 
@@ -170,10 +173,7 @@ def summary(result: "MineResult", files: Sequence[str]) -> str:
     if result.examples:
         lines += ["", f"{'margin':>7}  pairs from the best to the last"]
         lines += [f"{margin:7.4f}  {_cut(source)}  |  {_cut(target)}" for margin, source, target in result.examples]
-    total = sum(result.seconds.values())
-    shares = [f"{name} {seconds:.1f} s ({seconds / total:.0%})" for name, seconds in result.seconds.items()]
-    lines += ["", *_engine_lines(result.engine), f"{total:.1f} s: {', '.join(shares)}", f"files: {', '.join(files)}"]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *_engine_lines(result.engine)])
 
 
 def _default_reason(default: DefaultThreshold | None) -> str:

@@ -1,5 +1,6 @@
 """`miner run`."""
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -48,12 +49,15 @@ def command(config: str, changes: tuple[str, ...], profile: str | None, dry_run:
         return
     result = run.run(settings, beam_options)
     console.write_figures(json_file, result.figures())
-    console.echo(summary(result))
+    seconds, uri = {"corpora and pairs": result.seconds}, None
     if not flags["no_report"]:
+        start = time.perf_counter()
         for name, pair in result.pairs.items():
             if not pair["kept"]:
                 report.write_report(storage.join(result.output, run.PAIRS, name))
-        console.echo(f"report: {report.write_report(result.output)}")
+        uri = report.write_report(result.output)
+        seconds["report"] = time.perf_counter() - start
+    console.echo("\n".join([summary(result), console.time_line(seconds), *([f"report: {uri}"] if uri else [])]))
     console.exit_if_skipped(result.skipped)
 
 
@@ -75,4 +79,4 @@ def summary(result: "RunResult") -> str:
         status = "kept" if pair["kept"] else f"{sum(pair['seconds'].values()):.1f} s"
         lines.append(f"{name}: {pair['pairs']:,} pairs, {status}")
     total = sum(pair["pairs"] for pair in result.pairs.values())
-    return "\n".join([*lines, f"{total:,} pairs of {len(result.pairs)} pairs of corpora in {result.seconds:.1f} s, in {result.output}"])
+    return "\n".join([*lines, f"{total:,} pairs of {len(result.pairs)} pairs of corpora in {result.output}"])

@@ -6,7 +6,7 @@ import click
 
 from miner.choices import MARGINS
 from miner.cli import console, options
-from miner.cli.filters import filter_option
+from miner.cli.filters import filter_option, lang_id_option
 from miner.config.commands import DecideSettings, MineConfig, PairTextFilters, ScoreConfig, SentenceFilters
 from miner.config.filters import choose
 
@@ -28,6 +28,7 @@ from miner.config.filters import choose
 @options.setting(ScoreConfig, "threshold", "Write only pairs with a larger margin; by default, all lines.", type=float)
 @filter_option(SentenceFilters, PairTextFilters)
 @options.top_option
+@lang_id_option
 @options.json_option
 def command(json_file: str | None, filters: tuple[str, ...], **settings: Any) -> None:
     """Score every line pair of a bitext by its margin, and filter it.
@@ -49,4 +50,4 @@ def command(json_file: str | None, filters: tuple[str, ...], **settings: Any) ->
     filter_settings = choose(filters, sentence_filters=SentenceFilters, pair_filters=PairTextFilters)
     result = score.run(ScoreConfig.check(**settings, **filter_settings), console.beam_options())
     console.write_figures(json_file, result.figures())
-    console.echo(result.summary())
+    console.echo("\n".join([result.summary(), console.time_line(result.seconds), f"file: {result.output}"]))

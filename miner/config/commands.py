@@ -247,6 +247,7 @@ class LineSelectionSettings(TopSettings):
     threshold: Threshold | None = None  # pairs have a greater margin
     sentence_filters: SentenceFilters = SentenceFilters()
     pair_filters: PairTextFilters = PairTextFilters()
+    lang_id_model: str | None = None  # file of a fastText model that identifies languages for filters; None: py3langid
 
 
 class ScoreConfig(SideColumns, EncoderSettings, RescoreSettings, LineSelectionSettings):

@@ -43,13 +43,10 @@ def _load_static(folder: str, settings: EncoderSettings) -> Encoder:
     return static_embedding.StaticEmbeddingEncoder(Path(folder), module)
 
 
-def _load_transformer(name: str, settings: EncoderSettings) -> Encoder:
-    from miner.encoders import static_embedding, transformer
+def _load_transformer(folder: str, settings: EncoderSettings) -> Encoder:
+    from miner.encoders import transformer
 
-    folder = find_folder(name)
-    if static_embedding.find_module(folder) is not None:  # known only when a hub id is downloaded
-        return _load_static(str(folder), settings)
-    return transformer.load(str(folder), settings)
+    return transformer.load(folder, settings)
 
 
 def _load_pair(folder: str, settings: EncoderSettings) -> Encoder:
@@ -60,7 +57,7 @@ def _load_pair(folder: str, settings: EncoderSettings) -> Encoder:
 
 
 # Kinds of encoder, by the `kind` in miner.json. Folders without it are static if model2vec or sentence-transformers wrote them so;
-# other folders, and hub ids, are transformers.
+# other folders are transformers.
 PAIR, STATIC, TRANSFORMER = "pair", "static", "transformer"
 ENCODERS: dict[str, Callable[[str, EncoderSettings], Encoder]] = {
     STATIC: _load_static,
@@ -75,11 +72,11 @@ def load_encoder(name: str, settings: EncoderSettings | None = None) -> Encoder:
     Raise ModelError where it is missing or damaged, ConfigError where the settings do not fit it.
     """
     settings = settings or EncoderSettings()
-    folder = _local_folder(name)
+    folder = find_folder(name)
     kind = _kind_of(folder)
     _check_side(settings, kind, name)
     with convert_damage(name):
-        return ENCODERS[kind](name if folder is None else str(folder), settings)
+        return ENCODERS[kind](str(folder), settings)
 
 
 def _check_side(settings: EncoderSettings, kind: str, name: str) -> None:
@@ -111,13 +108,11 @@ def choose_side(settings: EncoderSettings, lang: str, default: str | None = None
 
 
 def find_kind(name: str) -> str:
-    """Return the kind of an encoder; raise ModelError where its folder records none of ENCODERS."""
-    return _kind_of(_local_folder(name))
+    """Return the kind of an encoder; raise ModelError where its folder is missing or records none of ENCODERS."""
+    return _kind_of(find_folder(name))
 
 
-def _kind_of(folder: Path | None) -> str:
-    if folder is None:
-        return TRANSFORMER
+def _kind_of(folder: Path) -> str:
     if not (folder / "miner.json").exists():
         from miner.encoders import static_embedding
 

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from miner.extras import require
 
@@ -61,14 +60,18 @@ def spearman(items: Items) -> float:
     """Two columns (n, 2) -> the correlation of their ranks, ties taking the mean rank; 0 if a column is constant."""
     if _has_constant_column(items):
         return 0.0
-    return float(stats.spearmanr(items[:, 0], items[:, 1]).statistic)
+    from scipy.stats import spearmanr
+
+    return float(spearmanr(items[:, 0], items[:, 1]).statistic)
 
 
 def pearson(items: Items) -> float:
     """Two columns (n, 2) -> their correlation; 0 if a column is constant."""
     if _has_constant_column(items):
         return 0.0
-    return float(stats.pearsonr(items[:, 0], items[:, 1]).statistic)
+    from scipy.stats import pearsonr
+
+    return float(pearsonr(items[:, 0], items[:, 1]).statistic)
 
 
 def _has_constant_column(items: Items) -> bool:

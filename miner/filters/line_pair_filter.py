@@ -39,6 +39,7 @@ class LinePairFilter:
     pair_bounds: Mapping[str, float]  # of pair filters, except `hubs`
     threshold: float | None
     top: int | None
+    lang_id_model: str | None  # file of a fastText model that identifies languages; None: py3langid
 
     @property
     def drops_pairs(self) -> bool:
@@ -53,7 +54,7 @@ class LinePairFilter:
             return codes
         for texts, lang in zip((sources, targets), self.languages, strict=True):
             rows = np.flatnonzero(codes == KEPT)
-            decisions = apply_sentence_filters([str(texts[row]) for row in rows.tolist()], lang, self.sentence_bounds)
+            decisions = apply_sentence_filters([str(texts[row]) for row in rows.tolist()], lang, self.sentence_bounds, self.lang_id_model)
             codes[rows[~decisions.kept]] = [code_of(reason) for reason in decisions.drop_reasons()[0]]
         return codes
 
@@ -66,7 +67,7 @@ class LinePairFilter:
         rows = np.flatnonzero(codes == KEPT)
         if self.pair_bounds and len(rows):
             texts = [[str(side[row]) for row in rows.tolist()] for side in (sources, targets)]
-            pairs = PairTexts(texts[0], texts[1], self.languages, np.full(len(rows), np.nan))
+            pairs = PairTexts(texts[0], texts[1], self.languages, np.full(len(rows), np.nan), self.lang_id_model)
             decisions = apply_pair_filters(pairs, self.pair_bounds)
             codes[rows[~decisions.kept]] = [code_of(reason) for reason in decisions.drop_reasons()[0]]
         return codes

@@ -1,6 +1,6 @@
 """Histograms of margins, filled batch by batch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +9,7 @@ from miner.mining.candidates import Candidates, Ids, score
 from miner.mining.margin import Floats
 
 BIN_WIDTH = 0.002
+FEW_PAIRS = 0.01  # of the sentences of the smaller side
 SHARES = (0.5, 0.9, 0.99, 0.999, 1.0)  # of quantiles
 
 
@@ -56,6 +57,11 @@ class Histogram:
         centres = (np.array(list(self.bins), dtype=np.float64) + 0.5) * BIN_WIDTH
         counts = np.histogram(centres, edges, weights=np.array(list(self.bins.values()), dtype=np.int64))[0]
         return MarginBins(edges, counts.astype(np.int64))
+
+
+def are_few_pairs(num_pairs: int, num_sentences: Iterable[int]) -> bool:
+    """Return whether two corpora with these numbers of unique sentences have so few pairs that the threshold may be wrong."""
+    return num_pairs < FEW_PAIRS * min(num_sentences)
 
 
 def describe_quantiles(quantiles: Mapping[str, float]) -> str:

@@ -103,8 +103,8 @@ class TrainingLog:
         seconds = time.perf_counter() - self.start_seconds
         rate = (progress.examples - self.start_progress.examples) / seconds
         remaining_seconds = seconds / (progress.step - self.start_progress.step) * (self.num_steps - progress.step)
-        note = f"loss {losses['loss']:.3f}, {rate:,.0f}/s"
-        text = f"train: step {progress.step} of {self.num_steps}, {note}, {_format_duration(remaining_seconds)} left"
+        note = f"loss {losses['loss']:.3f}, {rate:,.0f}/s, {_format_duration(remaining_seconds)} left"
+        text = f"train: step {progress.step} of {self.num_steps}, {note}"
         report_progress(logger, Progress("train", progress.step, self.num_steps, "step", note), text)
         if progress.step % self.log_every == 0 or progress.step == self.num_steps:
             means = {name: fmean(values) for name, values in self.pending_losses.items()}

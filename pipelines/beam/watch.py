@@ -14,7 +14,7 @@ from miner.stages import Stage
 from pipelines.beam import metrics
 
 POLL_SECONDS = 0.25  # between two looks at the markers of a running stage
-WORK_REPORT_SECONDS = 1.0  # between two reports on the work within shards
+REPORT_SECONDS = 1.0  # between two reports, also without progress: the clock moves
 
 logger = logging.getLogger("pipelines.beam.runner")
 
@@ -63,8 +63,8 @@ class _Watch:
     def run(self, stop: threading.Event) -> None:
         while not stop.wait(POLL_SECONDS):
             with contextlib.suppress(MinerError, OSError):
-                is_due = time.perf_counter() - self.last_report >= WORK_REPORT_SECONDS
-                if self.stage.marked_shards() - self.reported or (is_due and self._work_done() != self.work_reported):
+                is_due = time.perf_counter() - self.last_report >= REPORT_SECONDS
+                if is_due or self.stage.marked_shards() - self.reported:
                     self.report()
 
     def report(self) -> None:

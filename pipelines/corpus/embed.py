@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from miner import corpus, languages, stages, storage, tables
 from miner.background import background_thread
 from miner.config.commands import EmbedConfig, EncoderSettings
-from miner.encoders import STATIC, Encoder, EncoderIdentity, absolute_name, choose_side, find_kind, identify, load_encoder
+from miner.encoders import STATIC, Encoder, EncoderIdentity, absolute_name, choose_side, find_folder, find_kind, identify, load_encoder, mining_profile
 from miner.encoders.base import CountsTokens
 from miner.encoders.checked import encode_checked, to_float16
 from miner.errors import ConfigError, ModelError
@@ -54,11 +54,10 @@ class EmbedResult:
         outcomes = {name: count for name, count in counts.items() if count or name == "kept"}
         split = f", split into {self.counts['lines'] + self.counts['split']:,}" if "split" in self.counts else ""
         outcome_text = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items())
-        seconds = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in self.seconds.items())
         truncated = f", {self.truncated_texts:,} truncated at the limit of the encoder" if self.truncated_texts else ""
         return (
             f"{self.counts['lines']:,} lines{split}: {outcome_text}\n"
-            f"{self.unique:,} unique sentences ({self.lang}) x {self.dim} dimensions in {self.output}{truncated}\n{seconds}"
+            f"{self.unique:,} unique sentences ({self.lang}) x {self.dim} dimensions in {self.output}{truncated}"
         )
 
     def figures(self) -> dict[str, Any]:
@@ -66,10 +65,10 @@ class EmbedResult:
         return asdict(self)
 
 
-def run(config: EmbedConfig, options: Sequence[str] = (), sizes: IngestSizes = DEFAULT_SIZES) -> EmbedResult:
+def run(config: EmbedConfig, options: Sequence[str] = (), sizes: IngestSizes = DEFAULT_SIZES, warns: bool = False) -> EmbedResult:
     """Read, clean, filter, deduplicate and embed the inputs into `config.output`; keep what an earlier run finished there.
 
-    Raises the MinerError of an invalid input, encoder or output, or of an output that was written with other settings.
+    `warns`: of a language that the encoder was not trained on. Raises the MinerError of an invalid input, encoder or output, or of an output that was written with other settings.
     """
     times = [time.perf_counter()]
     lang = languages.canonical(config.lang)
@@ -79,6 +78,8 @@ def run(config: EmbedConfig, options: Sequence[str] = (), sizes: IngestSizes = D
     ingest.check_extras(config)
     settings = choose_side(config.part(EncoderSettings), lang)
     encoder = identify_encoder(settings, options)
+    if warns:
+        mining_profile.warn_of_languages(mining_profile.read(find_folder(config.encoder)), [lang])
     times.append(time.perf_counter())
     with claim_output(config.output):
         _stage(config.output, lang, settings, encoder).start()  # before any work, because the folder can hold another encoder's embeddings

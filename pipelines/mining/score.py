@@ -19,7 +19,7 @@ import numpy as np
 from miner import languages, lock, storage
 from miner.config.commands import EmbedConfig, EncoderSettings, ScoreConfig, TextSettings
 from miner.corpus import Corpus, open_corpus
-from miner.encoders import choose_side
+from miner.encoders import choose_side, find_folder, mining_profile
 from miner.errors import ConfigError
 from miner.filters import language
 from miner.filters.line_pair_filter import KEPT, NO_MARGIN, NO_SENTENCE, LinePairFilter, count_reasons
@@ -69,14 +69,11 @@ class ScoreResult:
         counts = [f"{self.scored:,} scored", *(f"{count:,} {name}" for count, name in not_scored if count)]
         dropped = ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in (self.dropped or {}).items())
         quantiles = ", ".join(f"{float(share):.0%} below {margin:.4f}" for share, margin in self.quantiles.items())
-        seconds = ", ".join(f"{name} {spent:.1f} s" for name, spent in self.seconds.items())
         return (
             f"{self.lines:,} line pairs: {', '.join(counts)}\n"
-            f"unique sentences: {self.unique['source']:,} and {self.unique['target']:,}\n"
-            + (f"margins: {quantiles}\n" if quantiles else "")
-            + (f"{self.written:,} pairs kept; dropped: {dropped or 'none'}\n" if self.dropped is not None else "")
-            + f"{sum(self.seconds.values()):.1f} s: {seconds}\n"
-            f"file: {self.output}"
+            f"unique sentences: {self.unique['source']:,} and {self.unique['target']:,}"
+            + (f"\nmargins: {quantiles}" if quantiles else "")
+            + (f"\n{self.written:,} pairs kept; dropped: {dropped or 'none'}" if self.dropped is not None else "")
         )
 
     def figures(self) -> dict[str, Any]:
@@ -95,7 +92,7 @@ def run(config: ScoreConfig, options: Sequence[str] = (), block_bytes: int = BLO
     workers.describe(options).device_type(config.device)  # raises for an unknown one
     bitext = LinePairs.of(config)
     if config.sentence_filters.language is not None or config.pair_filters.languages is not None:
-        language.load_identifier()
+        language.load_identifier(config.lang_id_model)
     work = f"{config.output}.work"
     _check_paths(config, bitext, work)
     num_lines = bitext.count_lines()  # raises for an invalid text, before the long part
@@ -109,6 +106,7 @@ def run(config: ScoreConfig, options: Sequence[str] = (), block_bytes: int = BLO
                 backgrounds[side] = embedding.corpus(f"background-{side}", path, config.part(TextSettings))
         for background in backgrounds.values():
             inputs.check_pair(source, background)
+        _warn_of_languages(config, (source, target))
         start = time.perf_counter()
         sides = _Search(source, target, backgrounds, config, work).run(options)
         seconds["search"] = time.perf_counter() - start
@@ -119,6 +117,13 @@ def run(config: ScoreConfig, options: Sequence[str] = (), block_bytes: int = BLO
         seconds["score"] = time.perf_counter() - start
     storage.remove(work)
     return _result(config, scored, line_filter.drops_pairs, (source, target), seconds)
+
+
+def _warn_of_languages(config: ScoreConfig, corpora: tuple[Corpus, Corpus]) -> None:
+    profile = mining_profile.read(find_folder(config.encoder))
+    mining_profile.warn_of_languages(profile, [corpus.lang for corpus in corpora])
+    for corpus in corpora:
+        language.warn_if_unrated(config.pair_filters.bounds(), corpus.lang, config.lang_id_model)
 
 
 def _check_paths(config: ScoreConfig, bitext: LinePairs, work: str) -> None:
@@ -164,8 +169,8 @@ class _Embedding:
         output = storage.join(self.work, name)
         side, lang = ("source", self.config.source_lang) if name.endswith("source") else ("target", self.config.target_lang)
         embed_settings = {**dict(settings), **dict(choose_side(self.config.part(EncoderSettings), lang, default=side))}
-        filters = self.config.sentence_filters
-        result = embed.run(EmbedConfig(inputs=(text,), output=output, lang=lang, sentence_filters=filters, **embed_settings), self.options)
+        embed_settings |= {"sentence_filters": self.config.sentence_filters, "lang_id_model": self.config.lang_id_model}
+        result = embed.run(EmbedConfig(inputs=(text,), output=output, lang=lang, **embed_settings), self.options)
         for stage, seconds in result.seconds.items():
             self.seconds[stage] += seconds
         return open_corpus(output)
@@ -274,7 +279,7 @@ def _margins(margin: str, sides: tuple[_SearchedSide, _SearchedSide], source_tex
 
 def _line_filter(config: ScoreConfig, source: Corpus, target: Corpus) -> LinePairFilter:
     bounds = config.sentence_filters.bounds(), config.pair_filters.bounds()
-    return LinePairFilter((source.lang, target.lang), *bounds, config.threshold, config.top)
+    return LinePairFilter((source.lang, target.lang), *bounds, config.threshold, config.top, config.lang_id_model)
 
 
 def _result(

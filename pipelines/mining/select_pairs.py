@@ -16,7 +16,7 @@ from miner.config.commands import DecideSettings
 from miner.evaluation.marks import ReviewMarks
 from miner.mining import writers
 from miner.mining.gold import GoldScorer, GoldScores, ResolvedGold
-from miner.mining.histogram import Histogram
+from miner.mining.histogram import Histogram, are_few_pairs
 from miner.mining.review import MarkScorer, MarkScores
 from miner.mining.thresholds import ThresholdChoice
 from miner.mining.writers import candidates_from_arrow
@@ -34,7 +34,6 @@ STAGE = "mine"
 STEPS = ".pairs"  # folder of intermediate steps
 DROPPED = "dropped.parquet"
 NUM_EXAMPLES = 10  # pairs in the summary
-FEW_PAIRS = 0.01  # of the sentences of the smaller side
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,7 @@ def write(selection: PairSelection, gold: ResolvedGold | ReviewMarks | None, cho
 def _quantiles(selection: PairSelection, num_pairs: int) -> dict[str, float]:
     """Return quantiles of the best margins of the sources, if the pairs are so few that the threshold may be wrong."""
     search_result = selection.search_result
-    if selection.top is not None or num_pairs >= FEW_PAIRS * min(num_unique(search_result).values()):
+    if selection.top is not None or not are_few_pairs(num_pairs, num_unique(search_result).values()):
         return {}
     histogram = Histogram()
     for uri in search_result.candidate_uris():

@@ -12,10 +12,14 @@ import pytest
 import torch
 import transformers
 from huggingface_hub import constants
-from tokenizers import Tokenizer, models
+from model2vec import StaticModel
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import modules
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from miner.config.commands import EncoderSettings
-from miner.encoders import load_encoder
+from miner.encoders import STATIC, find_folder, find_kind, load_encoder, mining_profile
+from miner.encoders.static import StaticEncoder
 from miner.errors import ModelError
 
 COMMIT = "0123456789" * 4
@@ -109,6 +113,28 @@ def test_pickled_weights_are_downloaded_where_there_are_no_safetensors(hub: Hub)
     torch.save(transformers.AutoModel.from_pretrained(folder).state_dict(), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
     np.testing.assert_array_equal(load_encoder("someone/model", SETTINGS).encode(["a"]), local.encode(["a"]))
+
+
+def save_static_models(root: Path, builtin: StaticEncoder) -> None:
+    """Save the models in the layouts of model2vec, sentence-transformers and this package."""
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1, "b": 2}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    vectors = np.arange(12, dtype=np.float32).reshape(3, 4)
+    StaticModel(vectors, tokenizer, normalize=True).save_pretrained(str(root / "model2vec"))
+    embedding = modules.StaticEmbedding(tokenizer, embedding_weights=vectors)
+    SentenceTransformer(modules=[embedding, modules.Normalize()]).save_pretrained(str(root / "sentence-transformers"))
+    shutil.copytree(builtin.folder, root / "miner")
+
+
+def test_static_models_are_downloaded_whole(hub: Hub) -> None:
+    save_static_models(hub.root / "static", load_encoder("builtin"))
+    for name in ("model2vec", "sentence-transformers", "miner"):
+        local = load_encoder(str(hub.root / "static" / name))
+        assert find_kind(f"static/{name}") == STATIC  # so candidates are rescored as with a folder
+        downloaded = load_encoder(f"static/{name}")
+        np.testing.assert_array_equal(downloaded.encode(["a", "b b a"]), local.encode(["a", "b b a"]))
+        assert downloaded.fingerprint == local.fingerprint
+    assert mining_profile.read(find_folder("static/miner")) == mining_profile.read(find_folder("builtin"))
 
 
 @pytest.mark.usefixtures("hub")

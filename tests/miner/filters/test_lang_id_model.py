@@ -77,6 +77,19 @@ def test_mine_drops_pairs_in_other_languages(model: Path, toy_encoder: Path, tmp
     assert bitext.dropped["other_language"] == dropped
 
 
+def test_score_keeps_pairs_in_both_languages(model: Path, tmp_path: Path) -> None:
+    english, others = ["one two three", "four five six", "seven eight"], ["jun keb oxib", "four five six", "wuqub wajxaqib"]
+    for name, lines in (("en", english), ("quc", others)):
+        (tmp_path / f"{name}.txt").write_text("\n".join(lines))
+    options = ("--source-lang", "en", "--target-lang", "quc", "--lang-id-model", model)
+    for name in ("language", "languages"):
+        output = tmp_path / f"{name}.tsv"
+        output_of("score", tmp_path / "en.txt", tmp_path / "quc.txt", "--output", output, *options, "--filter", f"{name}=0.5")
+        assert [line.split("\t")[1] for line in output.read_text().splitlines()] == [english[0], english[2]]
+        settings = {"source_lang": "en", "target_lang": "quc", "filters": [f"{name}=0.5"], "lang_id_model": str(model)}
+        assert package.score(english, others, **settings).rows.tolist() == [0, 2]
+
+
 def test_files_that_are_no_language_identifier_are_errors(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("jun keb oxib\n")
     options = ("embed", tmp_path / "text.txt", "--output", tmp_path / "out", "--lang", "quc", "--filter", "language", "--lang-id-model")

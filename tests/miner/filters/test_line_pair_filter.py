@@ -36,7 +36,7 @@ def reasons_of(codes: np.ndarray) -> list[str | None]:
 def test_the_first_bound_that_a_pair_violates_is_its_reason(
     sentence_bounds: dict[str, float], pair_bounds: dict[str, float], threshold: float | None, expected: list[str | None]
 ) -> None:
-    line_filter = LinePairFilter(("eng_Latn", "deu_Latn"), sentence_bounds, pair_bounds, threshold, None)
+    line_filter = LinePairFilter(("eng_Latn", "deu_Latn"), sentence_bounds, pair_bounds, threshold, None, None)
     codes = line_filter.check_pairs(line_filter.check_sentences(ENGLISH, GERMAN), np.array(MARGINS), ENGLISH, GERMAN)
     assert reasons_of(codes) == expected
     assert count_reasons(codes) == {reason: expected.count(reason) for reason in REASONS if reason in expected}
@@ -47,5 +47,5 @@ def test_top_keeps_the_largest_margins_and_the_first_of_equal_ones(lines: list[t
     margins = np.array([float(margin) for margin, _ in lines])
     codes = np.array([KEPT if is_kept else 0 for _, is_kept in lines], dtype=np.int8)
     best = sorted((-margin, row) for row, (margin, is_kept) in enumerate(lines) if is_kept)[:top]
-    line_filter = LinePairFilter(("und", "und"), {}, {}, None, top)
+    line_filter = LinePairFilter(("und", "und"), {}, {}, None, top, None)
     assert np.flatnonzero(line_filter.check_top(codes, margins) == KEPT).tolist() == sorted(row for _, row in best)

@@ -117,7 +117,9 @@ def test_top_keeps_the_best_pairs_whatever_their_margin(texts: tuple[Path, Path]
     assert "best_margins" not in limited
 
 
-def test_few_pairs_show_quantiles_of_the_best_margins(texts: tuple[Path, Path], tmp_path: Path) -> None:
+def test_few_pairs_show_quantiles_of_the_best_margins(
+    texts: tuple[Path, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     output_of("mine", *texts, "--output", tmp_path / "all", "--threshold", "-5", "--retrieval", "forward")
     best = pq.read_table(tmp_path / "all" / "bitext.parquet")["margin"].to_numpy()  # of nearly every source: backward may be better
     options = ("--output", tmp_path / "none", "--threshold", "5", "--json", tmp_path / "figures.json")
@@ -127,6 +129,10 @@ def test_few_pairs_show_quantiles_of_the_best_margins(texts: tuple[Path, Path], 
     np.testing.assert_allclose([quantiles["0.5"], quantiles["1"]], [np.median(best), best.max()], atol=0.02)
     assert "0 pairs above a margin of 5" in result.stdout
     text = f"best margins of the source sentences: 0.5 below {quantiles['0.5']:g}"
+    sides = [path.read_text().splitlines() for path in texts]
+    assert package.mine(*sides, retrieval="forward", threshold=5).quantiles == quantiles
+    assert text in caplog.text
+    assert package.mine(*sides, retrieval="forward", threshold=1.1).quantiles == {}
     assert text in result.stdout
     assert text in (tmp_path / "none" / "report.html").read_text(encoding="utf-8")
 
@@ -136,6 +142,27 @@ def test_languages_that_the_built_in_encoder_does_not_know_are_a_warning(texts: 
     assert "was not trained on quc_Latn;" in miner("mine", *texts, *options).stderr
     options = ("--source-lang", "en", "--target-lang", "de", "--output", tmp_path / "known")
     assert "not trained" not in miner("mine", *texts, *options).stderr
+
+
+def test_embed_and_score_warn_of_languages_too(
+    texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    encoder = shutil.copytree(toy_encoder, tmp_path / "encoder")
+    (encoder / "mining.json").write_text('{"languages": ["en"]}')
+    options = ("--output", tmp_path / "embedded", "--encoder", encoder)
+    assert miner("embed", texts[0], "--lang", "quc", *options).stderr.count("was not trained on quc_Latn;") == 1
+    languages = ("--source-lang", "en", "--target-lang", "quc")
+    options = ("--output", tmp_path / "scored.tsv", "--encoder", encoder, "--filter", "languages")
+    warnings = miner("score", *texts, *languages, *options).stderr
+    assert warnings.count("was not trained on quc_Latn;") == 1
+    assert warnings.count("--filter languages: cannot rate text in quc_Latn,") == 1
+    sides = (["one two"], ["un deux"])
+    package.score(*sides, str(encoder), target_lang="quc", filters=["languages"])
+    assert "was not trained on quc_Latn;" in caplog.text
+    assert "--filter languages: cannot rate text in quc_Latn," in caplog.text
+    caplog.clear()
+    package.embed(sides[0], load_encoder(str(encoder)), lang="quc")
+    assert "was not trained on quc_Latn;" in caplog.text
 
 
 def test_filters_that_cannot_judge_a_language_are_a_warning(texts: tuple[Path, Path], tmp_path: Path) -> None:
