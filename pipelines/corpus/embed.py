@@ -16,7 +16,18 @@ import pyarrow.parquet as pq
 from miner import corpus, languages, stages, storage, tables
 from miner.background import background_thread
 from miner.config.commands import EmbedConfig, EncoderSettings
-from miner.encoders import STATIC, Encoder, EncoderIdentity, absolute_name, choose_side, find_folder, find_kind, identify, load_encoder, mining_profile
+from miner.encoders import (
+    STATIC,
+    Encoder,
+    EncoderIdentity,
+    absolute_name,
+    choose_side,
+    find_folder,
+    find_kind,
+    identify,
+    load_encoder,
+    mining_profile,
+)
 from miner.encoders.base import CountsTokens
 from miner.encoders.checked import encode_checked, to_float16
 from miner.errors import ConfigError, ModelError
@@ -68,7 +79,8 @@ class EmbedResult:
 def run(config: EmbedConfig, options: Sequence[str] = (), sizes: IngestSizes = DEFAULT_SIZES, warns: bool = False) -> EmbedResult:
     """Read, clean, filter, deduplicate and embed the inputs into `config.output`; keep what an earlier run finished there.
 
-    `warns`: of a language that the encoder was not trained on. Raises the MinerError of an invalid input, encoder or output, or of an output that was written with other settings.
+    `warns`: of a language that the encoder was not trained on.
+    Raises the MinerError of an invalid input, encoder or output, or of an output that was written with other settings.
     """
     times = [time.perf_counter()]
     lang = languages.canonical(config.lang)

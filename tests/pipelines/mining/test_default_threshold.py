@@ -117,9 +117,7 @@ def test_top_keeps_the_best_pairs_whatever_their_margin(texts: tuple[Path, Path]
     assert "best_margins" not in limited
 
 
-def test_few_pairs_show_quantiles_of_the_best_margins(
-    texts: tuple[Path, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_few_pairs_show_quantiles_of_the_best_margins(texts: tuple[Path, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     output_of("mine", *texts, "--output", tmp_path / "all", "--threshold", "-5", "--retrieval", "forward")
     best = pq.read_table(tmp_path / "all" / "bitext.parquet")["margin"].to_numpy()  # of nearly every source: backward may be better
     options = ("--output", tmp_path / "none", "--threshold", "5", "--json", tmp_path / "figures.json")
