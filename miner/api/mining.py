@@ -13,7 +13,7 @@ from miner.api.embedding import named, profile_of
 from miner.api.rescoring import InMemoryRescoring, choose_rescoring, num_neighbours
 from miner.api.results import TableResult
 from miner.api.settings import InMemoryMining, MiningOptions
-from miner.api.sides import OpenSide, Side, SideOpener, check_encoders
+from miner.api.sides import OpenSide, Side, SideOpener, check_encoders, warn_of_filters
 from miner.choices import DefaultThreshold, MarginName
 from miner.config.commands import PairFilters, SentenceFilters
 from miner.config.filters import choose
@@ -86,8 +86,7 @@ def mine(source: Side, target: Side, encoder: str | Encoder = encoders.BUILTIN, 
     opener = SideOpener(encoder, settings, settings.sentence_filters.bounds(), settings.lang_id_model)
     sides = opener.open(source, SIDES[0]), opener.open(target, SIDES[1])
     check_encoders(*sides)
-    for side in sides:
-        language.warn_if_unrated(settings.pair_filters.bounds(), side.lang, settings.lang_id_model)
+    warn_of_filters(sides, settings.pair_filters.bounds(), settings.lang_id_model)
     rescoring = choose_rescoring(sides, encoder, settings)
     candidates = search(sides, settings, rescoring)
     default = find_threshold(candidates, sides, encoder, settings)

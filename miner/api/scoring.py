@@ -12,7 +12,7 @@ from miner.api.embedding import named, profile_of
 from miner.api.rescoring import ROLES, InMemoryRescoring, choose_rescoring, num_neighbours
 from miner.api.results import TableResult
 from miner.api.settings import InMemoryScoring, ScoringOptions, SearchSettings
-from miner.api.sides import OpenSide, Side, SideOpener, check_encoders
+from miner.api.sides import OpenSide, Side, SideOpener, check_encoders, warn_of_filters
 from miner.config.commands import PairTextFilters, SentenceFilters
 from miner.config.filters import choose
 from miner.encoders import Encoder, mining_profile
@@ -81,8 +81,7 @@ def score(
     sides = opener.open(source, "source"), opener.open(target, "target")
     _check_sides(sides, settings)
     mining_profile.warn_of_languages(profile_of(encoder, sides[0].fingerprint, settings), [side.lang for side in sides])
-    for side in sides:
-        language.warn_if_unrated(settings.pair_filters.bounds(), side.lang, settings.lang_id_model)
+    warn_of_filters(sides, settings.pair_filters.bounds(), settings.lang_id_model)
     backgrounds = zip(sides, (background_source, background_target), ROLES, strict=True)
     searched = [_merge(side, None if background is None else opener.open(background, role)) for side, background, role in backgrounds]
     rescoring = choose_rescoring(sides, encoder, settings)

@@ -145,3 +145,9 @@ def check_encoders(source: OpenSide, target: OpenSide) -> None:
     if source.block.vectors.shape[1] != target.block.vectors.shape[1]:
         dims = source.block.vectors.shape[1], target.block.vectors.shape[1]
         raise DataError(f"source has {dims[0]} dimensions and target {dims[1]}; embed both with one encoder")
+
+
+def warn_of_filters(sides: tuple[OpenSide, OpenSide], bounds: Mapping[str, float], lang_id_model: str | None) -> None:
+    """Warn of pair filters that cannot rate the language of a side."""
+    for side in sides:
+        language.warn_if_unrated(bounds, side.lang, lang_id_model)

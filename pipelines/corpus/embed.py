@@ -99,10 +99,8 @@ def run(config: EmbedConfig, options: Sequence[str] = (), sizes: IngestSizes = D
         times.append(time.perf_counter())
         stage = _stage(config.output, lang, settings, encoder, {shard.name: shard.checksum for shard in sentences.shards})
         keys = {shard.name: stage.key({shard.name: shard.checksum}) for shard in sentences.shards}
-        task, details = (
-            EmbedTask(config.output, settings, encoder.fingerprint, sentences.shards),
-            {"encoder": absolute_name(config.encoder)},
-        )
+        task = EmbedTask(config.output, settings, encoder.fingerprint, sentences.shards)
+        details = {"encoder": absolute_name(config.encoder)}
         embeddings = run_stage(stage, keys, task, options, lambda _: details, skip_failed=not config.strict)
         times.append(time.perf_counter())
     seconds = dict(zip(("encoder", corpus.SENTENCES, corpus.EMBEDDINGS), np.diff(times).round(3).tolist(), strict=True))
