@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import command
+import pyarrow.parquet as pq
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -65,6 +66,18 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def write_marks(bitext: Path, marks: Path) -> None:
+    """Mark all mined pairs of the examples, as a person does in the report."""
+    texts = [
+        [" ".join(line.split()) for line in (EXAMPLES / f"{lang}.txt").read_text(encoding="utf-8").splitlines()] for lang in ("en", "de")
+    ]
+    lines = (tuple(map(int, line.split("\t"))) for line in (EXAMPLES / "gold.en-de.tsv").read_text().splitlines())
+    gold = {(texts[0][source - 1], texts[1][target - 1]) for source, target in lines}
+    pairs = pq.read_table(bitext, columns=["source_text", "target_text"]).to_pylist()
+    rows = ("\t".join(["right" if tuple(pair.values()) in gold else "wrong", *pair.values()]) for pair in pairs)
+    marks.write_text("\n".join(["mark\tsource\ttarget", *rows]), encoding="utf-8")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUN_PAGES)
 def test_every_command_and_snippet_of_a_page_runs(page: str, workspace: Path) -> None:
@@ -75,6 +88,8 @@ def test_every_command_and_snippet_of_a_page_runs(page: str, workspace: Path) ->
         else:
             for words in command_lines(text):
                 words, target = (words[:-2], words[-1]) if ">" in words else (words, None)
+                if "marks.tsv" in words:
+                    write_marks(workspace / "mined" / "bitext.parquet", workspace / "marks.tsv")
                 result = command.miner(*words)
                 if target is not None:  # a config, of which the test takes fewer steps
                     Path(target).write_text(result.stdout.replace("steps: 50", "steps: 12"), encoding="utf-8")
