@@ -4,7 +4,8 @@
     python benchmarks/faults.py --flips 5 --only manifests candidates
 
 Each command runs in a process of its own, on a copy of an intact directory. The outcome is `error` (status 1 and one line), `same` (status
-0 and the result of intact files), `other` (status 0 and another result), `traceback`, or `crash` (a signal, or no end within a minute).
+0 and the result of intact files), `other` (status 0 and another result), `traceback`, or `crash` (a signal, or no end within a minute of
+computing).
 Exit status 1 if there is any of the last three.
 """
 
@@ -14,6 +15,7 @@ import importlib
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import sys
@@ -112,7 +114,8 @@ def in_process(work: Callable[[], str], seconds: int = SECONDS) -> str:
         with Path(os.devnull).open("w") as null:
             os.dup2(null.fileno(), 1)
             os.dup2(null.fileno(), 2)
-        signal.alarm(seconds)
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        signal.alarm(10 * seconds)  # on the clock, where other programs take the cores
         outcome = work()
         os._exit(CODES.get(outcome, len(OUTCOMES)))
     _, status = os.waitpid(child, 0)

@@ -57,9 +57,14 @@ def write_inputs(folder: Path, rows: int, shards: int, languages: list[str]) -> 
     dev = {"source": source["files"][0], "target": source["files"][0], "source_column": "source", "target_column": "target"}
     loop = {
         "corpora": {"eng_Latn": [corpora["en"]], "deu_Latn": [corpora["de"]]},
-        "training": {**training, "data": [source, mined]},
+        "training": {
+            "encoder": {**training["encoder"], "vocabulary": {"size": 200}},  # the letters of two languages need more than 40
+            "data": [source, mined],
+            "objective": training["objective"],
+            "training": {"steps": 40, "batch_size": 32, "checkpoint_every": 10},
+        },
         "evaluation": {"dev": {"pairs": dev}},
-        "stop": {"rounds": 2, "least_pairs": 1},
+        "stop": {"rounds": 1, "least_pairs": 1},
     }
     for name, values in (("run", settings), ("train", training), ("loop", loop)):
         (folder / f"{name}.yaml").write_text(json.dumps(values))  # JSON is YAML

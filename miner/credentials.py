@@ -4,15 +4,18 @@ import re
 import shlex
 from collections.abc import Sequence
 
-_NAMES = r"key|token|secret|sig|password|passwd|credential"
-_IN_URLS = re.compile(rf"(?<=://)[^/@\s'\"]+@|(?<=\w)\?[^\s'\":]*(?:{_NAMES})[^\s'\":]*", re.IGNORECASE)
+_NAMES = r"key|token|secret|sig|sas|auth|password|passwd|pwd|credential|connection_string"
+_USERS = re.compile(r"(?<=://)[^/?#\s'\"\\]*@")  # up to the last @, which passwords may contain
+# Of web pages, every query: any of its parameters may be a key. Elsewhere `?` is a wildcard, and a query has a telling name.
+_WEB_QUERIES = re.compile(r"(https?://)([^?\s'\"\\]+)\?[^\s'\"\\]*[^\s'\"\\:;,.)\]]", re.IGNORECASE)
+_QUERIES = re.compile(rf"(?<=\w)\?[^\s'\"\\:]*(?:{_NAMES})[^\s'\"\\:]*", re.IGNORECASE)
 _OPTION = re.compile(rf"(--[\w-]*(?:{_NAMES})[\w-]*)(=.*)?", re.IGNORECASE | re.DOTALL)
 HIDDEN = "***"
 
 
 def hide(text: str) -> str:
-    """Remove user names and passwords of URLs, and queries that contain a key, token or signature."""
-    return _IN_URLS.sub("", text)
+    """Remove user names and passwords of URLs, the queries of web pages, and other queries that contain a key, token or signature."""
+    return _QUERIES.sub("", _WEB_QUERIES.sub(r"\1\2", _USERS.sub("", text)))
 
 
 def hide_in_command(arguments: Sequence[str]) -> str:

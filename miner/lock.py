@@ -28,7 +28,7 @@ from miner.credentials import hide_in_command
 from miner.errors import StorageError
 from miner.progress import Progress, ProgressHandler
 
-PREFIX = "_lock-"
+PREFIX = storage.LOCK_PREFIX
 HEARTBEAT_SECONDS = 5.0  # between two heartbeats
 DEAD_SECONDS = 60.0  # a run on another machine is dead after this time without a heartbeat
 

@@ -21,6 +21,7 @@ MANIFEST = storage.MANIFEST
 DELETE_FOLDER = "delete the directory and run its stage again"
 STARTED = "manifest.started.json"
 MARKERS = "_shards"
+MARKER_DEPTH = 5  # of PAIRS/PAIR/neighbours/forward/manifest.json, the deepest first file of a command
 SHARD_NAME = re.compile(r"part-\d{5,}-of-\d{5,}(\.\d+)?\.[a-z]+")  # with the number of an increment
 
 
@@ -334,9 +335,25 @@ class Stage:
                 storage.remove(self.path(name))
             storage.remove(self._marker(name))
         for folder in (self.folder, self.path(MARKERS)):
-            for name in storage.names_in(folder):
-                if name.startswith(".") and name.endswith(storage.TEMPORARY):
-                    storage.remove(storage.join(folder, name))
+            storage.remove_temporary(folder)
+
+
+def check_output(folder: str) -> None:
+    """Raise StorageError if a directory holds files, but none that says that it is an output of this program."""
+    files = storage.files_below(folder, MARKER_DEPTH) if storage.is_folder(folder) else []
+    foreign = [name for name in files if not name.startswith((".", "_"))]
+    if foreign and not any(_is_marker(storage.join(folder, name)) for name in files):
+        raise StorageError(f"{folder}: contains {foreign[0]}, which is not of this program; choose another --output, new or empty")
+
+
+def _is_marker(uri: str) -> bool:
+    """Whether a file says that its directory is an output: a lock, a manifest, the marker of a shard, or another record."""
+    if posixpath.basename(uri).startswith(storage.LOCK_PREFIX) or stage_folder(uri) is not None:
+        return True
+    try:
+        return uri.endswith(".json") and records.has_checksum(uri)
+    except StorageError:
+        return False  # a large file, a device or a pipe
 
 
 def stage_folder(name: str) -> str | None:

@@ -21,6 +21,7 @@ from miner.errors import StorageError
 
 TEMPORARY = ".tmp"
 MANIFEST = "manifest.json"  # of a directory of shards, with the checksum of each
+LOCK_PREFIX = "_lock-"  # of the names of locks
 MAX_SMALL_BYTES = 1 << 28  # of a JSON file; a manifest of a million shards has fewer
 
 logger = logging.getLogger(__name__)
@@ -75,12 +76,12 @@ def names_in(uri: str) -> list[str]:
         return sorted(posixpath.basename(str(name).rstrip("/")) for name in fs.ls(path, detail=False)) if fs.isdir(path) else []
 
 
-def files_below(uri: str) -> list[str]:
-    """List the files in a directory and its subdirectories by their relative paths, sorted."""
+def files_below(uri: str, max_depth: int | None = None) -> list[str]:
+    """List the files in a directory and its subdirectories, down to a depth, by their relative paths, sorted."""
     fs, path = filesystem(uri)
     fs.invalidate_cache()
     with _storage_errors(uri):
-        return sorted(posixpath.relpath(str(name), path) for name in fs.find(path))
+        return sorted(posixpath.relpath(str(name), path) for name in fs.find(path, maxdepth=max_depth))
 
 
 def size(uri: str) -> int:
@@ -124,6 +125,13 @@ def remove(uri: str) -> None:
     with _storage_errors(uri), contextlib.suppress(FileNotFoundError):
         if fs.exists(path):
             fs.rm(path, recursive=True)
+
+
+def remove_temporary(folder: str) -> None:
+    """Remove the temporary files that killed processes left in a directory."""
+    for name in names_in(folder):
+        if name.startswith(".") and name.endswith(TEMPORARY):
+            remove(join(folder, name))
 
 
 @contextlib.contextmanager
@@ -302,7 +310,7 @@ _manifests: dict[str, dict[str, str]] = {}  # checksum of a manifest -> name of 
 
 def key(value: Any) -> str:
     """Return a hash of a JSON value."""
-    return xxhash.xxh3_128_hexdigest(json.dumps(value, sort_keys=True, ensure_ascii=False).encode())
+    return xxhash.xxh3_128_hexdigest(json.dumps(value, sort_keys=True, ensure_ascii=False).encode(errors="surrogatepass"))
 
 
 @contextlib.contextmanager

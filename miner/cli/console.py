@@ -99,7 +99,7 @@ def report_errors(ctx: click.Context) -> Iterator[None]:
     except Exception as error:
         close_bar()
         if _console_options(ctx).debug and _console_options(ctx).log_format == "text":
-            click.echo("".join(traceback.format_exception(error)), err=True)
+            click.echo(printable("".join(traceback.format_exception(error))), err=True)
         _print_line(ctx, logging.ERROR, f"error: {' '.join(_describe(error).split())}", kind=type(error).__name__)
         ctx.exit(1)
 

@@ -25,7 +25,7 @@ from miner.config.commands import (
     TextSettings,
     TopSettings,
 )
-from miner.errors import ConfigError
+from miner.errors import ConfigError, StorageError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -166,8 +166,17 @@ output_option = click.option(
 )
 
 
-def _check_not_input(path: str, values: Iterable[Any]) -> None:
-    """Raise ConfigError if a file is named by the value of another option or argument, or matches its pattern."""
+def _check_replaceable(path: str, values: Iterable[Any]) -> None:
+    """Raise ConfigError for an input of the command, named or by a pattern, and for a file that no `--json` can have written."""
+    from miner import records, storage
+
+    if storage.exists(path):
+        try:
+            is_figures = isinstance(storage.read_json(path), dict) and not records.has_checksum(path)
+        except StorageError:
+            is_figures = False
+        if not is_figures:
+            raise ConfigError(f"--json {path}: this file exists, and holds no figures of an earlier command; choose another one")
     for value in values:
         for text in value if isinstance(value, tuple) else (value,):
             if isinstance(text, str) and fnmatch.fnmatch(os.path.realpath(path), os.path.realpath(text)):
@@ -184,7 +193,7 @@ def json_option(function: Function) -> Function:
             with contextlib.redirect_stdout(sys.stderr):
                 return function(*args, **values)
         if path is not None:
-            _check_not_input(path, [value for name, value in values.items() if name != "json_file"])
+            _check_replaceable(path, [value for name, value in values.items() if name != "json_file"])
         return function(*args, **values)
 
     help = "Also write the results to this JSON file; `-` is standard output, and the summary then goes to standard error."

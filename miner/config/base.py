@@ -16,7 +16,7 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, cor
 from miner.errors import ConfigError
 
 MAX_CHARACTERS = 1 << 24
-MAX_DEPTH = 100
+MAX_SHOWN = 200  # characters of a value in an error
 MAX_NODES = 100_000  # with aliases expanded
 
 Model = TypeVar("Model", bound="Settings")
@@ -134,9 +134,11 @@ class _SettingsLoader(YAML_LOADER):  # type: ignore[misc, valid-type]
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         names: set[str] = set()
         for key, _ in node.value:
-            if key.value in names and isinstance(key.value, str):
+            if not isinstance(key.value, str):
+                raise yaml.constructor.ConstructorError(None, None, "a list or mapping as a key", key.start_mark)
+            if key.value in names:
                 raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
-            names |= {key.value} if isinstance(key.value, str) else set()
+            names.add(key.value)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         return mapping
 
@@ -161,7 +163,10 @@ def _count_nodes(node: Any, counts: dict[int, float]) -> float:
 
 
 def _parse(text: str) -> Any:
-    return yaml.load(text, _SettingsLoader)
+    try:
+        return yaml.load(text, _SettingsLoader)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise yaml.YAMLError("a value that does not fit its tag, as in `!!bool x`") from error
 
 
 def _apply_change(values: Any, change: str) -> None:
@@ -199,6 +204,6 @@ def _one_line(error: pydantic.ValidationError) -> str:
     path = ".".join(str(part) for part in first["loc"])
     if first["type"] == UNKNOWN:
         return f"unknown setting {path!r}; {first['msg']}"
-    value = "" if isinstance(first["input"], dict) else f", not {first['input']!r}"  # a group of settings is too long to print
+    value = "" if isinstance(first["input"], dict) else f", not {first['input']!r:.{MAX_SHOWN}}"  # a group of settings is too long to print
     message = first["msg"].replace("a valid tuple", "a list")
     return f"{path + ': ' if path else ''}{message[0].lower()}{message[1:]}{value}"

@@ -5,7 +5,7 @@ Pairs are streamed in batches. Memory is bounded, except for splits, which need 
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -56,19 +56,20 @@ def run(config: ExportConfig) -> ExportResult:
     pairs = open_pairs(config)
     previous_files = _check_output(config)
     with lock.hold(config.output):
-        result, examples = _write(config, pairs)
+        result, examples = _write(config, pairs, previous_files)
         card = dataset_card(pairs, config, result.pairs, examples)
         with storage.atomic(storage.join(config.output, CARD)) as handle:
             handle.write(card.encode())
         records.write(storage.join(config.output, RECORD), {"settings": config.model_dump(), **result.figures()})
         for name in set(previous_files) - {*result.files, CARD}:
             storage.remove(storage.join(config.output, name))
+        storage.remove_temporary(config.output)
     return result
 
 
 def _check_output(config: ExportConfig) -> list[str]:
     """Return the files of the export that is in the output already. DataError if the directory holds anything else."""
-    names = [name for name in storage.names_in(config.output) if not name.startswith(lock.PREFIX)] if storage.exists(config.output) else []
+    names = [name for name in storage.names_in(config.output) if not name.startswith((lock.PREFIX, "."))]
     if RECORD in names:
         uri = storage.join(config.output, RECORD)
         files = records.read(uri, ExportRecord, f"delete {config.output} and run again")["files"]
@@ -81,7 +82,7 @@ def _check_output(config: ExportConfig) -> list[str]:
     return []
 
 
-def _write(config: ExportConfig, pairs: MinedPairsFile) -> tuple[ExportResult, list[tuple[str, str]]]:
+def _write(config: ExportConfig, pairs: MinedPairsFile, previous_files: Sequence[str]) -> tuple[ExportResult, list[tuple[str, str]]]:
     """Write the pairs of every split; return the result, and examples for the card."""
     storage.make_folder(config.output)
     splits = _splits(config, pairs)
@@ -105,7 +106,9 @@ def _write(config: ExportConfig, pairs: MinedPairsFile) -> tuple[ExportResult, l
                 examples += zip(head["source_text"].to_pylist(), head["target_text"].to_pylist(), strict=True)
         if not sum(counts.values()):
             raise DataError(f"{pairs.uri}: no pair passes the bounds of this export; lower --threshold, or raise --max-chars")
-    files = tuple(file for writer in writers.values() for file in writer.files)
+        files = tuple(file for writer in writers.values() for file in writer.files)
+        # Before the files appear, at the end of this block: an export that is killed then can be run again.
+        records.write(storage.join(config.output, RECORD), {"files": sorted({*previous_files, *files})})
     return ExportResult(config.output, (pairs.source_lang, pairs.target_lang), counts, files), examples
 
 

@@ -28,7 +28,7 @@ from miner.training.static import StaticModel
 from miner.training.strategies import Strategy, build_strategy
 from miner.training.stream_setup import build_streams, count_steps
 from miner.training.trainer import CHECKPOINTS, ENCODER, Trainer
-from miner.training.training_log import SourceCounts
+from miner.training.training_log import LOG, TENSORBOARD, SourceCounts
 from miner.training.transformer import Transformer
 from miner.training.validation import ValidationSet
 
@@ -82,7 +82,7 @@ def _check_folder(folder: Path) -> None:
     """Raise StorageError where the output is a file, or holds files of these names that no run wrote: a run would replace them."""
     if folder.exists() and not folder.is_dir():
         raise StorageError(f"{folder}: not a folder; choose another --output")
-    foreign = [name for name in (WORK, CHECKPOINTS, ENCODER) if (folder / name).exists()]
+    foreign = [name for name in (WORK, CHECKPOINTS, ENCODER, LOG, TENSORBOARD, RESULT) if (folder / name).exists()]
     if foreign and not (folder / CONFIG).exists():
         raise StorageError(f"{folder}: contains {foreign[0]}, but no {CONFIG} of a training run; choose another --output")
 

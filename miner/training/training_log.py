@@ -17,6 +17,8 @@ from typing_extensions import TypedDict
 from miner import storage
 from miner.progress import Progress, report_progress
 
+LOG, TENSORBOARD = "log.jsonl", "tensorboard"  # in the folder of a run
+
 logger = logging.getLogger(__name__)
 
 
@@ -85,14 +87,14 @@ class TrainingLog:
 
     def __init__(self, folder: Path, progress: TrainingProgress, num_steps: int, log_every: int) -> None:
         step = progress.step
-        self.path, self.num_steps, self.log_every = folder / "log.jsonl", num_steps, log_every
+        self.path, self.num_steps, self.log_every = folder / LOG, num_steps, log_every
         folder.mkdir(parents=True, exist_ok=True)
         lines = self.path.read_bytes().splitlines(keepends=True) if step and self.path.exists() else []
         if not step:
-            shutil.rmtree(folder / "tensorboard", ignore_errors=True)  # of a run that left no checkpoint
+            shutil.rmtree(folder / TENSORBOARD, ignore_errors=True)  # of a run that left no checkpoint
         with storage.atomic(str(self.path)) as file:
             file.writelines(line for line in lines if line.endswith(b"\n") and _read_step(line, self.path) <= step)
-        self.tensorboard = _open_tensorboard(folder / "tensorboard", step)
+        self.tensorboard = _open_tensorboard(folder / TENSORBOARD, step)
         self.start_seconds, self.start_progress = time.perf_counter(), replace(progress)
         self.pending_losses: dict[str, list[float]] = defaultdict(list)
 

@@ -118,8 +118,9 @@ def _release_memory() -> None:
 def claim_output(output: str) -> Iterator[None]:
     """Hold the lock of an output directory, and remove the output of a run that fails before it finishes any shard.
 
-    Raises StorageError if another run holds the lock.
+    Raises StorageError if another run holds the lock, or if the directory holds files of others.
     """
+    stages.check_output(output)
     with lock.hold(output), _remove_empty_output(output):
         yield
 

@@ -58,7 +58,7 @@ def run(config: EmbedConfig, inputs: Sequence[str], options: Sequence[str] = (),
     try:
         names = {uri: hide(uri) for uri in inputs}  # recorded in the sentences and the manifest
         if len(set(names.values())) < len(names):
-            raise DataError("two inputs differ only in their credentials; name one of them")
+            raise DataError("two inputs differ only in credentials or queries, which are not recorded; name one, or save them as files")
         signatures = {names[uri]: readers.spool_stdin(spool) if uri == readers.STDIN else readers.input_signature(uri) for uri in inputs}
         files = {name: InputFile(name, spool if uri == readers.STDIN else uri) for uri, name in names.items()}
         manifest = _Ingestion(config, files, options, sizes).run(signatures)

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from miner import records, storage
+from miner import lock, records, storage
 from miner.config.commands import DecideSettings
 from miner.config.datasets import DatasetFiles
 from miner.datasets.evaluation_texts import read_sentences
@@ -69,7 +69,13 @@ def run(config: LoopConfig, output: str, resume: bool = False, options: Sequence
     Raises a MinerError. Errors in the config and its files are reported before the first round.
     """
     evaluation = check(config)
-    _claim(config, Path(output), resume)
+    with lock.hold(output):
+        _claim(config, Path(output), resume)
+        return _run_rounds(config, output, evaluation, options)
+
+
+def _run_rounds(config: LoopConfig, output: str, evaluation: EvaluationIndex, options: Sequence[str]) -> LoopResult:
+    """Run rounds after those that are done, until a stop rule applies."""
     start = _prepare_start(config, output)
     done: list[dict[str, Any]] = []
     while storage.exists(_round_path(output, len(done), ROUND)):
@@ -145,7 +151,7 @@ def _claim(config: LoopConfig, folder: Path, resume: bool) -> None:
         different = [name for name in settings if name not in MAY_CHANGE and settings[name] != stored_settings.get(name)]
         if different:
             raise ConfigError(f"{path}: the loop was started with another {different[0]}; resume it with its own config")
-    elif folder.exists() and any(folder.iterdir()):
+    elif any(not path.name.startswith(lock.PREFIX) for path in folder.iterdir()):
         raise ConfigError(f"{folder}: not empty, and not a loop; choose another --output")
     records.write(str(path), settings)
 

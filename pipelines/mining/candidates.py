@@ -200,6 +200,9 @@ def open_search_result(output: str) -> SearchResult:
     folder = storage.join(output, STAGE)
     manifest = stages.read_manifest(folder, STAGE)
     details, rescoring = manifest.details, Rescoring.read(manifest.config)
+    missing = {"k", "engine", "source", "target"} - set(details)
+    if missing:
+        raise DataError(f"{storage.join(folder, stages.MANIFEST)}: no {min(missing)}, so not of `miner mine`; run `miner mine` again")
     corpora = []
     for side in ("source", "target"):
         path = details[side]["folder"]

@@ -100,6 +100,9 @@ def test_escape_sequences_are_not_printed(text: str, tmp_path: Path) -> None:
         ("https://user:pass@host/a.txt: gone", "https://host/a.txt: gone"),
         ("s3://bucket/a.txt?X-Amz-Signature=abc&x=1: gone", "s3://bucket/a.txt: gone"),
         ("https://host/a?token=abc' is", "https://host/a' is"),
+        ("https://user:p@ss@host/a.php?id=1, then", "https://host/a.php, then"),
+        ('{"url": "https://host/a?x=1\\""}', '{"url": "https://host/a\\""}'),
+        ("s3://bucket/part-?.txt", "s3://bucket/part-?.txt"),
         ("why? because", "why? because"),
     ],
 )

@@ -41,8 +41,19 @@ def test_an_output_with_other_files_is_refused(name: str, tmp_path: Path, toy_en
     }.items():
         folder.mkdir(parents=True)
         (folder / name).write_text("mine", encoding="utf-8")
-        assert f"contains {name}" in error_of(*command)
+        assert f"{name}, which is not of this program" in error_of(*command)
         assert contents(folder) == {name: b"mine"}
+
+
+@pytest.mark.parametrize("name", ["bitext.tsv.gz", "report.html", "run.json", "texts/de.txt"])
+def test_mining_refuses_a_folder_of_others(name: str, tmp_path: Path, embedded: Path) -> None:
+    output = tmp_path / "theirs"
+    (output / name).parent.mkdir(parents=True)
+    (output / name).write_text("mine", encoding="utf-8")
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump({"output": str(output), "corpora": {"a": str(embedded), "b": str(embedded)}}))
+    for command in (["mine", embedded, embedded, "--output", output], ["run", tmp_path / "run.yaml"]):
+        assert f"theirs: contains {name}, which is not of this program" in error_of(*command)
+    assert contents(output) == {name: b"mine"}
 
 
 def test_a_rerun_removes_only_shards_that_it_wrote(tmp_path: Path, toy_encoder: Path, embedded: Path) -> None:
@@ -70,7 +81,7 @@ def training(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["work", "checkpoints", "encoder"])
+@pytest.mark.parametrize("name", ["work", "checkpoints", "encoder", "tensorboard"])
 def test_training_refuses_a_folder_with_such_names_of_others(name: str, training: Path, tmp_path: Path) -> None:
     output = tmp_path / "theirs"
     (output / name).mkdir(parents=True)
@@ -105,6 +116,18 @@ def test_figures_do_not_overwrite_an_input(tmp_path: Path, toy_encoder: Path) ->
     path.write_text(TEXT, encoding="utf-8")
     for given in (path, tmp_path / "*.txt"):
         message = error_of("embed", given, "--lang", "en", "--encoder", toy_encoder, "--output", tmp_path / "out", "--json", path)
-        assert "this file is an input" in message
+        assert "this file exists, and holds no figures" in message
+    config = tmp_path / "run.json"
+    config.write_text("{}", encoding="utf-8")
+    assert "this file is an input" in error_of("run", config, "--json", config)
     assert path.read_text(encoding="utf-8") == TEXT
     assert not (tmp_path / "out").exists()
+
+
+def test_figures_replace_figures_only(tmp_path: Path, embedded: Path) -> None:
+    figures, manifest = tmp_path / "figures.json", embedded / "sentences" / "manifest.json"
+    for _ in range(2):
+        output_of("verify", embedded, "--json", figures)
+    before = manifest.read_bytes()
+    assert "this file exists" in error_of("verify", embedded, "--json", manifest)
+    assert manifest.read_bytes() == before

@@ -12,6 +12,7 @@ from command import error_of, miner, output_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from miner import storage
 from miner.errors import ConfigError
 from miner.export.splits import assign_splits
 from miner.languages import bcp47
@@ -256,3 +257,22 @@ def test_splits_of_unrelated_pairs_have_the_sizes_asked_for() -> None:
     assert not np.array_equal(splits, assign_splits(ids, ids, (100, 50), 1))
     with pytest.raises(ConfigError, match="leave some"):
         assign_splits(ids, ids, (900, 100), 0)
+
+
+@pytest.mark.parametrize("name", ["train.jsonl", "README.md"])
+def test_a_killed_export_runs_again(name: str, mined: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill between the rename of a file and the next step leaves the file, the record and a temporary file."""
+    rename = storage._rename
+
+    def die_after(fs: object, source: str, target: str) -> None:
+        rename(fs, source, target)  # type: ignore[arg-type]
+        if target.endswith(name):
+            raise SystemExit(9)
+
+    command = ("export", mined, "--format", "jsonl", "--output", tmp_path / "out")
+    monkeypatch.setattr(storage, "_rename", die_after)
+    assert miner(*command).exit_code == 9
+    (tmp_path / "out" / ".train.jsonl.0.tmp").write_text("half")
+    monkeypatch.undo()
+    output_of(*command)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["README.md", "export.json", "train.jsonl"]
