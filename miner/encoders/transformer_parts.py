@@ -19,6 +19,7 @@ UNLIMITED_TOKENS = 1_000_000  # tokenizers without a limit report a larger numbe
 LAYER_COUNTS = ("num_hidden_layers", "num_layers", "num_decoder_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers")
 WIDTHS = ("vocab_size", "hidden_size", "intermediate_size", "max_position_embeddings", "type_vocab_size", "d_model", "d_ff")
 MAX_LAYERS = 1000
+MAX_LABELS = 100_000  # transformers makes a name for each
 MIN_LIMIT = 1 << 20  # of the widths that are refused: larger than those of any model whose weights have that many bytes
 ACTIVATIONS = ("Tanh", "Identity", "ReLU", "GELU", "SiLU", "Sigmoid")  # supported in Dense layers; all in torch.nn
 
@@ -133,7 +134,8 @@ def _check_sizes(folder: Path) -> None:
     num_bytes = max(MIN_LIMIT, *(path.stat().st_size for path in weight_files(folder)))
     config = read_json(folder / CONFIG)
     for name, value in config.items() if isinstance(config, dict) else ():
-        if isinstance(value, int) and ((name in LAYER_COUNTS and value > MAX_LAYERS) or (name in WIDTHS and value > num_bytes)):
+        limit = MAX_LAYERS if name in LAYER_COUNTS else MAX_LABELS if name == "num_labels" else num_bytes if name in WIDTHS else None
+        if isinstance(value, int) and limit is not None and not 0 <= value <= limit:
             raise ModelError(f"{folder / CONFIG}: {name} {value} does not fit the weights; download the model again")
 
 
