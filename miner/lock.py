@@ -84,6 +84,14 @@ def read_owner(folder: str) -> LockOwner | None:
     return _read_lock(storage.join(folder, locks[-1])) if locks else None
 
 
+_held: list[str] = []  # directories that this process has locked, outermost first
+
+
+def held_folder(path: str) -> str | None:
+    """Return the outermost directory that this process has locked and that contains a path; None if there is none."""
+    return next((folder for folder in list(_held) if path == folder or storage.is_inside(path, folder)), None)
+
+
 @contextlib.contextmanager
 def hold(folder: str, heartbeat_seconds: float = HEARTBEAT_SECONDS) -> Iterator[None]:
     """Hold the lock of a directory. It is created if missing, and then removed if the run fails before it writes a file.
@@ -96,6 +104,7 @@ def hold(folder: str, heartbeat_seconds: float = HEARTBEAT_SECONDS) -> Iterator[
     logging.getLogger("pipelines").addHandler(progress_handler)
     thread = threading.Thread(target=lock.write_heartbeats, name="lock", daemon=True)
     thread.start()
+    _held.append(folder)
     try:
         yield
         lock.check()
@@ -104,6 +113,7 @@ def hold(folder: str, heartbeat_seconds: float = HEARTBEAT_SECONDS) -> Iterator[
         lock.check()
         raise
     finally:
+        _held.remove(folder)
         logging.getLogger("pipelines").removeHandler(progress_handler)
         lock.release(thread)
         if has_failed and is_new and not storage.files_below(folder):

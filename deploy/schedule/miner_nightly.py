@@ -1,7 +1,7 @@
 """An Airflow DAG that mines new crawl files every night. Copy it into Airflow's DAGs directory.
 
 Airflow's workers need the `miner` command and the file CONFIG. A failed task is retried; it resumes where it stopped, and tries again what
-it skipped (status 3).
+it skipped (status 3). A task that is stopped cancels its job on the cluster. The retry of a worker that was lost waits for the job it left.
 """
 
 from datetime import datetime, timedelta

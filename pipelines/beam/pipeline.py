@@ -19,8 +19,9 @@ from miner import progress, storage
 from miner.errors import ConfigError, MinerError
 from miner.plan.hardware import find_hardware
 from miner.stages import Stage
-from pipelines.beam import dask, job_service, metrics, retry
+from pipelines.beam import dask, job_service, metrics, retry, started_jobs
 from pipelines.beam.local_runner import WorkerDiedError, create_local_runner, raise_interruptions
+from pipelines.beam.started_jobs import JobRecord
 from pipelines.beam.workers import HERE, Workers
 
 if TYPE_CHECKING:
@@ -113,14 +114,27 @@ def run_pipeline(names: Sequence[str], write: WriteShard, options: PipelineOptio
 
 
 def _run_once(names: Sequence[str], write: WriteShard, options: PipelineOptions) -> None:
-    pipeline = build_pipeline(names, write, options)
-    with raise_interruptions():
+    with raise_interruptions(), _recorded_job(options, [write.stage]) as (job_options, record):
+        pipeline = build_pipeline(names, write, job_options)
         with _name_runner(options):
             result = pipeline.run()
+        record.set_id(result)
         try:
             result.wait_until_finish()
         finally:
             dask.close_client(result)
+
+
+@contextlib.contextmanager
+def _recorded_job(options: PipelineOptions, stages: Sequence[Stage]) -> Iterator[tuple[PipelineOptions, JobRecord]]:
+    """Yield the options of a job, with its name, and its record. Jobs of this process have neither."""
+    runner = options.view_as(StandardOptions).runner
+    if runner is None or runner.rpartition(".")[2] in LOCAL_RUNNERS:
+        yield options, JobRecord()
+        return
+    options = copy.deepcopy(options)
+    with started_jobs.recorded(options, stages, options.view_as(WorkerOptions).detach) as record:
+        yield options, record
 
 
 @contextlib.contextmanager
@@ -179,6 +193,7 @@ class WorkerOptions(PipelineOptions):  # type: ignore[misc]
     def _add_argparse_args(cls, parser: Any) -> None:
         parser.add_argument("--hardware", help="a machine of `miner plan`, such as l4 or cpu32; by default, like the driver's")
         parser.add_argument("--workers", type=int, help="number of machines, for `miner plan`")
+        parser.add_argument("--detach", action="store_true", help="on Ctrl-C, leave the job running; the next run waits for it")
 
 
 def parse_workers(options: Sequence[str]) -> Workers:

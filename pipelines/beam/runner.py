@@ -23,6 +23,8 @@ from pipelines.beam import metrics, retry
 from pipelines.beam.retry import RetryPolicy
 from pipelines.beam.watch import watch_progress
 
+JOBS = "_jobs"  # folder of an output directory: the jobs that its runs have started
+
 logger = logging.getLogger(__name__)
 
 
@@ -122,7 +124,15 @@ def claim_output(output: str) -> Iterator[None]:
     """
     stages.check_output(output)
     with lock.hold(output), _remove_empty_output(output):
+        _settle_jobs(output)
         yield
+
+
+def _settle_jobs(output: str) -> None:
+    if storage.exists(storage.join(output, JOBS)):
+        from pipelines.beam import started_jobs
+
+        started_jobs.settle(output)
 
 
 @contextlib.contextmanager

@@ -22,7 +22,8 @@ PYTHONPATH = os.pathsep.join(
 class SquareTask(ShardTask):
     """Write the square of a shard's index and the id of the writing process; optionally fail on one shard.
 
-    `failure`: "error", "full disk", "bug", "killed" or "killed once" for the shard `failing_shard`, or "slow" for all shards.
+    `failure`: "error", "full disk", "bug", "killed" or "killed once" for the shard `failing_shard`; "slow", or "logged" with
+    a line of FOLDER.log when it starts and when it ends, for all shards.
     """
 
     def __init__(self, folder: Path, failing_shard: str = "", failure: str = "") -> None:
@@ -42,9 +43,18 @@ class SquareTask(ShardTask):
         if self.failure == "slow":
             Path(self.folder, f"started-{name}").touch()
             time.sleep(60)
+        if self.failure == "logged":
+            self.log("start", name)
+            time.sleep(0.4)
         assert self.num_setups == 1
         storage.write_json(storage.join(self.folder, name), {"square": stages.shard_index(name) ** 2, "process": os.getpid()})
+        if self.failure == "logged":
+            self.log("end", name)
         return 1, {"seen": 1}
+
+    def log(self, event: str, name: str) -> None:
+        with Path(f"{self.folder}.log").open("a") as file:
+            file.write(f"{event} {name}\n")
 
     def fail(self, name: str) -> None:
         if self.failure == "error":

@@ -1,0 +1,198 @@
+"""Jobs on clusters outlive the driver: their ids are in the output directory from before they start until they end.
+
+A run that finds the job of a dead one waits for it, because the shards that it finishes need not be made again, and no shard is made twice
+at once. A job whose workers died with the driver is cancelled. Ctrl-C cancels the job of a run, unless `--detach` leaves it running.
+"""
+
+import contextlib
+import logging
+import posixpath
+import re
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, PortableOptions, StandardOptions
+
+from miner import lock, records, storage
+from miner.errors import ConfigError, MinerError, StorageError
+from miner.stages import Stage
+from pipelines.beam import dataflow, job_service
+from pipelines.beam.runner import JOBS
+
+LABEL = "miner-job"  # of a job: a unique name, by which a job is found whose id could not be written
+POLL_SECONDS = 2.0
+LOOPBACK = "LOOPBACK"  # environment: workers in the driver
+MAX_NAME = 40  # characters of a name on Dataflow
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StartedJob:
+    """A job of a runner that outlives the driver."""
+
+    label: str
+    name: str
+    runner: str
+    id: str | None = None  # None while it is being submitted
+    endpoint: str | None = None  # of the job server
+    project: str | None = None  # of Dataflow, like the next one
+    region: str | None = None
+    is_loopback: bool = False  # whether its workers are in the driver
+
+    def is_running(self) -> bool:
+        """Whether the job has not ended. Raises ConfigError if its server does not answer."""
+        return self.id is not None and self._client().is_running(self.id)
+
+    def cancel(self) -> None:
+        """Cancel the job. Raises ConfigError if its server does not answer."""
+        if self.id is not None:
+            self._client().cancel(self.id)
+
+    def find(self) -> "StartedJob | None":
+        """Return the job with its id, None if it was not submitted."""
+        job_id = self.id or self._client().find(f"{LABEL}={self.label}")
+        return None if job_id is None else replace(self, id=job_id)
+
+    def _client(self) -> dataflow.DataflowJobs | job_service.JobServer:
+        if self.endpoint is not None:
+            return job_service.JobServer(self.endpoint)
+        return dataflow.DataflowJobs(self.project, self.region)
+
+    def describe(self) -> str:
+        """Describe the job in a few words."""
+        return f"job {self.name} ({self.id or 'being submitted'} of {self.runner})"
+
+
+def name_job(options: PipelineOptions, stages: Sequence[Stage]) -> str:
+    """Give the options a name and labels with the stages and what they are of, and return the unique label. The user's name is kept."""
+    cloud, label = options.view_as(GoogleCloudOptions), uuid.uuid4().hex
+    kinds = list(dict.fromkeys(stage.stage for stage in stages))
+    owners = list(dict.fromkeys(posixpath.basename(posixpath.dirname(stage.folder.rstrip("/"))) for stage in stages))
+    text = "-".join(["miner", *kinds, owners[0], *([f"and-{len(owners) - 1}-more"] if len(owners) > 1 else [])])
+    if cloud.job_name is None:
+        cloud.job_name = f"{_plain(text)[:MAX_NAME].strip('-')}-{label[:8]}"
+    parts = [f"{LABEL}={label}", f"miner-stage={_plain('-'.join(kinds))}", f"miner-of={_plain(owners[0])}"]
+    cloud.labels = [*(cloud.labels or []), *parts]
+    return label
+
+
+def _plain(text: str) -> str:
+    """Return text as Dataflow allows it in names and labels."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:63]
+
+
+@contextlib.contextmanager
+def recorded(options: PipelineOptions, stages: Sequence[Stage], is_detached: bool) -> Iterator["JobRecord"]:
+    """Record the job that the block starts, in the output directory; on Ctrl-C, cancel it unless the user detaches."""
+    label, folder = name_job(options, stages), lock.held_folder(stages[0].folder)
+    runner, portable = options.view_as(StandardOptions).runner or "", options.view_as(PortableOptions)
+    cloud = options.view_as(GoogleCloudOptions)
+    endpoint = portable.job_endpoint if portable.job_endpoint != job_service.EMBEDDED else None
+    job = StartedJob(label, cloud.job_name, runner, is_loopback=portable.environment_type == LOOPBACK)
+    if runner.rpartition(".")[2] == "DataflowRunner":
+        job = replace(job, project=cloud.project, region=cloud.region)
+    elif endpoint is not None:
+        job = replace(job, endpoint=endpoint)
+    else:  # the job ends with this process, or cannot be found again
+        folder = None
+    record = JobRecord(job, None if folder is None else storage.join(folder, JOBS, f"{label}.json"))
+    record.write()
+    try:
+        yield record
+    except KeyboardInterrupt:
+        record.interrupt(is_detached and not job.is_loopback)
+        raise
+    except Exception:
+        record.end()
+        raise
+    record.remove()
+
+
+@dataclass
+class JobRecord:
+    """The file of a started job; None for a job that does not outlive the driver."""
+
+    job: StartedJob | None = None
+    uri: str | None = None
+
+    def set_id(self, result: Any) -> None:
+        """Store the id of a submitted job. `result` is Beam's."""
+        job_id = result.job_id() if hasattr(result, "job_id") else getattr(result, "_job_id", None)
+        if self.job is not None and self.uri is not None and job_id is not None:
+            self.job = replace(self.job, id=str(job_id))
+            self.write()
+            logger.info("started %s", self.job.describe())
+
+    def write(self) -> None:
+        if self.job is not None and self.uri is not None:
+            records.write(self.uri, asdict(self.job))
+
+    def remove(self) -> None:
+        if self.uri is not None:
+            storage.remove(self.uri)
+            folder = posixpath.dirname(self.uri)
+            if not storage.names_in(folder):
+                storage.remove(folder)
+
+    def interrupt(self, is_detached: bool) -> None:
+        """Cancel the job, or leave it to the next run."""
+        if self.job is None or self.uri is None:
+            return
+        if is_detached:
+            logger.warning("%s goes on; the same command waits for it and resumes", self.job.describe())
+            return
+        with contextlib.suppress(MinerError):
+            submitted = self.job.find()
+            if submitted is not None and submitted.is_running():
+                submitted.cancel()
+                logger.warning("cancelled %s", submitted.describe())
+            self.remove()
+
+    def end(self) -> None:
+        """Remove the record of a failed job, unless it is still running, as after a lost connection."""
+        if self.job is None or self.uri is None:
+            return
+        with contextlib.suppress(MinerError):
+            submitted = self.job.find()
+            if submitted is None or not submitted.is_running():
+                self.remove()
+
+
+def settle(output: str) -> None:
+    """Wait for the jobs that a dead run left in an output directory, and cancel those whose workers died with it.
+
+    Raises StorageError if a job may be running and its server does not answer.
+    """
+    folder = storage.join(output, JOBS)
+    for name in storage.names_in(folder):
+        if name.startswith("."):
+            continue
+        uri = storage.join(folder, name)
+        started = records.read(uri, StartedJob)
+        try:
+            job = started.find()
+            if job is not None and job.is_running():
+                _settle_running(job, uri)
+        except ConfigError as error:
+            if not started.is_loopback:
+                advice = f"start the server, or cancel the job and delete {uri}"
+                raise StorageError(f"{output}: {started.describe()} of an earlier run may still run ({error}); {advice}") from error
+        JobRecord(started, uri).remove()
+
+
+def _settle_running(job: StartedJob, uri: str) -> None:
+    if job.is_loopback:
+        logger.warning("cancelling %s, whose workers died with the run that started it", job.describe())
+        job.cancel()
+        return
+    logger.warning("waiting for %s, which an earlier run started", job.describe())
+    try:
+        while job.is_running():
+            time.sleep(POLL_SECONDS)
+    except KeyboardInterrupt:
+        JobRecord(job, uri).interrupt(is_detached=False)
+        raise
