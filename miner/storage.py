@@ -22,6 +22,7 @@ from miner.errors import StorageError
 TEMPORARY = ".tmp"
 MANIFEST = "manifest.json"  # of a directory of shards, with the checksum of each
 LOCK_PREFIX = "_lock-"  # of the names of locks
+READ_AHEAD_BYTES = 1 << 20  # of tables on object storage, of which often a range is read; fsspec's 50 MB would fetch 50 times as much
 MAX_SMALL_BYTES = 1 << 28  # of a JSON file; a manifest of a million shards has fewer
 
 logger = logging.getLogger(__name__)
@@ -173,6 +174,10 @@ def _first_line(error: BaseException) -> str:
 def atomic(uri: str) -> Iterator[BinaryIO]:
     """Open `uri` for writing bytes. The file appears complete when the block ends, and not at all if the block raises."""
     fs, path = filesystem(uri)
+    if _puts_whole_objects(fs):
+        with _storage_errors(uri), _put(fs, path) as handle:
+            yield handle
+        return
     parent, name = posixpath.split(path)
     # A unique temporary name: two workers with the same shard must not write to one file.
     temporary = posixpath.join(parent, f".{name}.{uuid.uuid4().hex}{TEMPORARY}")
@@ -187,6 +192,29 @@ def atomic(uri: str) -> Iterator[BinaryIO]:
                 if fs.exists(temporary):
                     fs.rm(temporary)
             raise
+
+
+OBJECT_STORES = ("s3", "s3a", "gs", "gcs")  # an object appears when its upload is complete, so it needs no temporary name
+
+
+def _puts_whole_objects(fs: fsspec.AbstractFileSystem) -> bool:
+    protocols = (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
+    return any(protocol in OBJECT_STORES for protocol in protocols)
+
+
+@contextlib.contextmanager
+def _put(fs: fsspec.AbstractFileSystem, path: str) -> Iterator[BinaryIO]:
+    """Upload an object, which appears when the block ends, and not at all if the block raises."""
+    handle = fs.open(path, "wb")
+    try:
+        yield handle
+        handle.close()
+    except BaseException:
+        with contextlib.suppress(Exception):
+            handle.discard()
+        handle.closed = True  # closing it would upload the rest
+        raise
+    fs.invalidate_cache(posixpath.dirname(path))
 
 
 def move(uri: str, destination: str) -> None:
@@ -353,7 +381,7 @@ def open_parquet(uri: str, is_whole: bool = True) -> Iterator[pq.ParquetFile]:
     if is_whole:
         check_file(uri)
     fs, path = filesystem(uri)
-    with _storage_errors(uri), fs.open(path, "rb") as handle:
+    with _storage_errors(uri), fs.open(path, "rb", block_size=READ_AHEAD_BYTES) as handle:
         try:
             with pq.ParquetFile(handle, pre_buffer=False, page_checksum_verification=True) as file:
                 yield file
@@ -374,7 +402,11 @@ def open_arrow(uri: str) -> Iterator[pa.RecordBatchFileReader]:
     check_file(uri)
     fs, path = filesystem(uri)
     try:
-        with _storage_errors(uri), fs.open(path, "rb") as handle, pa.ipc.open_file(handle) as reader:
+        with (
+            _storage_errors(uri),
+            fs.open(path, "rb", block_size=READ_AHEAD_BYTES) as handle,
+            pa.ipc.open_file(handle) as reader,
+        ):
             yield reader
     except pa.ArrowException as error:
         raise StorageError(f"{uri}: not a complete Arrow file ({_first_line(error)}); {_WRITE_AGAIN}") from error

@@ -151,3 +151,16 @@ def test_a_text_that_is_not_there_is_one_line(place: str, bucket: tuple[str, Pro
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
     assert result.stderr.startswith(f"miner: error: {uri}: no such file")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("num_bytes", [10, 60 << 20], ids=["one request", "parts"])
+def test_an_object_appears_when_its_block_ends_and_not_if_it_raises(bucket: tuple[str, Proxy], num_bytes: int) -> None:
+    uri = f"{bucket[0]}/whole"
+    with contextlib.suppress(ZeroDivisionError), storage.atomic(uri) as handle:
+        handle.write(bytes(num_bytes))
+        raise ZeroDivisionError
+    assert not storage.exists(uri)
+    with storage.atomic(uri) as handle:
+        handle.write(bytes(num_bytes))
+        assert not storage.exists(uri)
+    assert storage.sizes(bucket[0]) == {"whole": num_bytes}
