@@ -224,7 +224,8 @@ def row_groups(path: Path) -> Any:
 
 def search_files(paths: list[Path], dim: int, device: torch.device) -> tuple[Neighbours, Neighbours]:
     source, target = (ShardReader(path, dim, lambda path=path: row_groups(path)) for path in paths)
-    return search_shards(source, target, K, BlockCache.of(device), lambda _: None)
+    (forward,), (backward,) = search_shards([source], [target], K, BlockCache.of(device), lambda _: None)
+    return forward, backward
 
 
 def kill(step: Step) -> None:

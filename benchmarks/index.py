@@ -31,6 +31,7 @@ from miner.search.tuning import SearchParameters
 from miner.stages import Shard
 from miner.storage import available_cores
 from miner.tables import embeddings_schema, vectors_to_arrow
+from pipelines.beam.runner import run_pipeline
 from pipelines.search import build_index
 from pipelines.search.open_index import OpenIndex, draw_sample
 
@@ -78,7 +79,7 @@ def core_seconds() -> float:
 def measure(keys: Corpus, queries: np.ndarray, target_recall: float, folder: str) -> str:
     """Return one line of the table."""
     start = core_seconds()
-    manifest = build_index.build(keys, folder, IndexSettings(target_recall=target_recall), K)
+    manifest = run_pipeline(build_index.build(keys, folder, IndexSettings(target_recall=target_recall), K))
     build_seconds = core_seconds() - start
     index = OpenIndex(folder, build_index.FILE, keys)
     own = SearchParameters(**manifest.details["setting"])

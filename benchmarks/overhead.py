@@ -2,12 +2,17 @@
 
     python benchmarks/overhead.py pipeline --data DATA [--sources 980000] [--targets 20000] [--runs 3]
     python benchmarks/overhead.py workers --data DATA [--sentences 4000000] [--searched 200000] [--runs 3]
+    python benchmarks/overhead.py jobs [--pairs 1 10 100] [--large] [--set shards=2 ...]
 
 `pipeline` times `miner embed` and `miner mine`, from text files to pairs, beside a process that does the same with the functions of
 `miner` alone, in memory: nothing is written but the pairs, and no vector is read again. Both are timed from start to end, in turns, on
 all cores. The targets are few so that the time is not that of exact search alone.
 
 `workers` times the stages of both commands with one worker process, held on one core, and with two, each with one thread.
+
+`jobs` counts the Beam jobs of `miner run` from text, with one pivot and as many other corpora as pairs, of 20 lines each; their elements;
+the bytes of the graphs that a cluster receives; and the bytes that Dask sends, where each element carries its DoFn. With `--large`, the
+steps that join neighbours and pairs run as jobs too, as they do with more than 8 million neighbours.
 """
 
 import argparse
@@ -46,6 +51,11 @@ def main() -> None:
         else:
             command.add_argument("--sentences", type=int, default=4_000_000, help="to embed")
             command.add_argument("--searched", type=int, default=200_000, help="on each side")
+    jobs_ = commands.add_parser("jobs")
+    jobs_.add_argument("--pairs", type=int, nargs="+", default=[1, 10, 100])
+    jobs_.add_argument("--large", action="store_true", help="run every step as a job")
+    jobs_.add_argument("--set", nargs="*", default=[], help="of the config, KEY=VALUE", dest="changes")
+    jobs_.set_defaults(act=jobs)
     bare_ = commands.add_parser("bare")
     bare_.add_argument("act_", choices=["embed", "mine"])
     bare_.add_argument("folder", type=Path)
@@ -192,6 +202,61 @@ def by_workers(number: int, command: list[str], output: Path) -> dict[str, float
         preexec_fn=lambda: os.sched_setaffinity(0, cores),
     )
     return dict(json.loads(figures.read_text())["seconds"])
+
+
+def jobs(given: argparse.Namespace) -> None:
+    """Print a row of a table for each number of pairs."""
+    print("| pairs | jobs | elements | graphs, kB | sent by Dask, kB | seconds |\n|---|---|---|---|---|---|")
+    for pairs in given.pairs:
+        with tempfile.TemporaryDirectory() as folder:
+            start = time.perf_counter()
+            counts = counted_run(Path(folder), pairs, given.changes, given.large)
+            seconds = time.perf_counter() - start
+        names = ("jobs", "elements", "graphs", "sent")
+        count, elements, graphs, sent = (sum(each[name] for each in counts) for name in names)
+        print(f"| {pairs} | {count} | {elements:,} | {graphs / 1e3:,.0f} | {sent / 1e3:,.0f} | {seconds:.1f} |", flush=True)
+
+
+def counted_run(folder: Path, pairs: int, changes: list[str], is_large: bool) -> list[dict[str, int]]:
+    """Run `miner run` in this process: one pivot and as many other corpora as pairs. Return the counts of each job."""
+    import apache_beam as beam
+    import yaml
+    from apache_beam.internal import pickler
+
+    from miner.config.base import load_yaml
+    from miner.config.runs import RunConfig
+    from pipelines.beam import pipeline
+    from pipelines.beam.pending import PendingFile
+    from pipelines.mining import mine
+    from pipelines.mining.candidates import MiningLimits
+    from pipelines.runs import run
+
+    corpora = {}
+    for number in range(pairs + 1):
+        path = folder / f"c{number:03d}.txt"
+        path.write_text("".join(f"sentence {line} of some corpus, {number}\n" for line in range(20)))
+        corpora[path.stem] = {"files": str(path), "lang": "eng"}
+    values = {"output": str(folder / "out"), "corpora": corpora, "pairs": {"pivot": "c000"}, "threshold": 1.0, "engine": "exact"}
+    (folder / "run.yaml").write_text(yaml.safe_dump(values))
+    counts: list[dict[str, int]] = []
+    build = pipeline.build_pipeline
+
+    def build_counted(missing: Any, options: Any) -> beam.Pipeline:
+        built = build(missing, options)
+        elements = sum(len(shards.shard_keys) for shards in missing)
+        sent = elements * len(pickler.dumps(pipeline.WriteShard(PendingFile.write(missing))))
+        counts.append({"jobs": 1, "elements": elements, "graphs": len(built.to_runner_api().SerializeToString()), "sent": sent})
+        return built
+
+    pipeline.build_pipeline = build_counted
+    mine_pair = mine.pipeline
+    if is_large:
+        mine.pipeline = lambda config, options, warns: mine_pair(config, options, MiningLimits(in_process_rows=0), warns)
+    try:
+        run.run(load_yaml(RunConfig, str(folder / "run.yaml"), changes))
+    finally:
+        pipeline.build_pipeline, mine.pipeline = build, mine_pair
+    return counts
 
 
 if __name__ == "__main__":

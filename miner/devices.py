@@ -1,5 +1,6 @@
 """The device of a computation, and the memory that is free there."""
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,7 +15,14 @@ def worker_device(name: str, worker: str | None, num_devices: int) -> str:
 
 
 def free_memory(device: "torch.device") -> int:
-    """Return the free bytes of a CUDA device, including those that torch has reserved and does not use."""
+    """Return the free bytes of a CUDA device, including those that torch has reserved and does not use, or those of a CPU per core.
+
+    There may be a worker process for each core.
+    """
+    import psutil
     import torch
+
+    if device.type == "cpu":
+        return int(psutil.virtual_memory().available // (os.cpu_count() or 1))
 
     return int(torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))

@@ -281,6 +281,10 @@ class Stage:
             return None
         return shard
 
+    def has_marker(self, name: str, key: str) -> bool:
+        """Whether a shard was written from inputs with this key since `reopen`, which removes the markers of missing shards."""
+        return self._read_marker(name, key) is not None
+
     def _read_marker(self, name: str, key: str) -> Shard | None:
         """Return the shard that a marker describes; None if it is missing, unreadable or has another key."""
         marker = self._marker(name)

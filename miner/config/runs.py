@@ -79,7 +79,7 @@ class RunConfig(TextSettings, EncoderSettings, EngineSettings, SentenceSettings,
     pairs: Literal["all"] | dict[str, str] | list[str | list[str]] = "all"  # all, `pivot: NAME`, or a list of en-de or [en, de]
     k: int = pydantic.Field(4, ge=1, le=1024)  # neighbours on each side
     threshold: Threshold | None = None  # pairs have a greater margin; None: a default, see docs/mining.md
-    at_once: int = pydantic.Field(1, ge=1)  # stages that run concurrently, on a cluster with enough workers
+    at_once: int | None = pydantic.Field(None, ge=1)  # corpora, then pairs, that share jobs; fewer take less disk. None: all
     runner: RunnerSettings = RunnerSettings()
     plan: PlanSettings = PlanSettings()  # for `miner plan` only
 

@@ -1,5 +1,6 @@
 """Memory and disk of every stage, in bytes, from what it holds and writes. benchmarks/scale.md compares them with measurements."""
 
+import math
 from dataclasses import dataclass
 
 from miner.search import cost_model
@@ -26,7 +27,8 @@ class BatchSizes:
 
     range_bytes: int  # of text that is read and sorted
     row_group_rows: int  # sentences that are encoded and written
-    target_shards: int  # whose partial neighbours are on disk
+    target_groups: int  # whose partial neighbours are on disk
+    resident_bytes: int  # of source vectors that are compared with all targets
     matched_candidates: int
     sorted_pairs: int
 
@@ -57,10 +59,11 @@ class ResourceNeed:
     memory: float  # of one process
     disk: float = 0.0  # of its output
     temporary_disk: float = 0.0  # of files that are removed when it is complete
+    vector_reads: float = 0.0  # of exact search, which reads vectors once per group of the other side
 
     def figures(self) -> dict[str, float]:
         """Return the need for --json."""
-        return {"memory": self.memory, "disk": self.disk, "passing": self.temporary_disk}
+        return {"memory": self.memory, "disk": self.disk, "passing": self.temporary_disk, "reading": self.vector_reads}
 
 
 def _process(data_bytes: float) -> float:
@@ -90,13 +93,22 @@ def indexing_need(corpus: CorpusSize, factory: str) -> ResourceNeed:
 
 
 def exact_search_need(source: CorpusSize, target: CorpusSize, k: int, batches: BatchSizes) -> ResourceNeed:
-    """Exact search: each pair of shards writes the neighbours of both, which are merged with those of the passes before."""
+    """Exact search: each pair of groups of shards writes the neighbours of both, which are merged with those of the passes before.
+
+    A process has the neighbours of a group and the resident vectors of its sources.
+    """
     row_bytes = _neighbour_row_bytes(k)
     disk, shard_rows = (source.sentences + target.sentences) * row_bytes, source.shard_sentences + target.shard_sentences
-    target_shards = min(batches.target_shards, target.shards)
-    partial = (source.sentences * target_shards + target_shards * target.shard_sentences * source.shards) * row_bytes
-    previous = disk if target_shards < target.shards else 0
-    return ResourceNeed(_process(SEARCH_BYTES + 3 * shard_rows * row_bytes), disk, partial + previous)
+    group = cost_model.shards_per_group((source.shards, target.shards), (source.sentences, target.sentences))
+    source_groups, target_groups = (math.ceil(side.shards / group) for side in (source, target))
+    pass_groups = min(batches.target_groups, target_groups)
+    partial = (source.sentences * pass_groups + target.sentences * pass_groups / target_groups * source_groups) * row_bytes
+    previous = disk if pass_groups < target_groups else 0
+    resident = min(batches.resident_bytes, group * source.shard_sentences * 2 * source.dim)
+    shards, sentences = (source.shards, target.shards), (source.sentences, target.sentences)
+    read = cost_model.exact_read_bytes(shards, sentences, source.dim, group, batches.resident_bytes)
+    memory = _process(SEARCH_BYTES + resident + 3 * group * shard_rows * row_bytes)
+    return ResourceNeed(memory, disk, partial + previous, read)
 
 
 def faiss_search_need(source: CorpusSize, target: CorpusSize, k: int, factories: tuple[str, str]) -> ResourceNeed:

@@ -14,7 +14,7 @@ from miner.search.cost_model import SearchWorkload
 # Of one machine, measured by benchmarks/scale.py.
 JOIN_SECONDS = 6e-6  # per sentence of either side: join the neighbours of both directions to candidates, and match these
 WRITE_SECONDS = 1.5e-5  # per pair: write it compressed, which one machine does
-MERGE_SECONDS = 1e-6  # per sentence and shard of the other side: write its partial neighbours, read and merge them
+MERGE_SECONDS = 1e-6  # per sentence and group of shards of the other side: write its partial neighbours, read and merge them
 
 # Of one core, measured by benchmarks/late.py.
 RESCORE_SECONDS = 5e-8  # per candidate and dimension
@@ -139,8 +139,10 @@ def pair_costs(name: str, sides: Sequence[CorpusSize], choice: EngineChoice, k: 
     """Return the cost of searching a pair of corpora and of mining their bitext."""
     source, target = sides
     if choice.factories is None:
-        merge_seconds = MERGE_SECONDS * (source.sentences * target.shards + target.sentences * source.shards)
-        search_seconds = pool.seconds(choice.search_seconds, source.shards * target.shards)
+        group = cost_model.shards_per_group((source.shards, target.shards), (source.sentences, target.sentences))
+        source_groups, target_groups = (math.ceil(side.shards / group) for side in sides)
+        merge_seconds = MERGE_SECONDS * (source.sentences * target_groups + target.sentences * source_groups)
+        search_seconds = pool.seconds(choice.search_seconds, source_groups * target_groups)
         search_seconds += pool.seconds(merge_seconds, source.shards + target.shards, starts=2)
         need = resources.exact_search_need(source, target, k, pool.batches)
     else:

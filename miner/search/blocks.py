@@ -1,7 +1,10 @@
-"""Search two sides that are read in blocks: every block of one side with every block of the other, so that memory is bounded."""
+"""Search two sides that are read in blocks: every block of one side with every block of the other, so that memory is bounded.
+
+As many source blocks as fit stay in memory while all target blocks are read once.
+"""
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +19,10 @@ from miner.search.neighbours import Ids, Neighbours, VectorBlock, stack_neighbou
 CPU_BLOCK_BYTES = 32 << 20  # of the vectors of one side that are in memory at a time
 MAX_GPU_BLOCK_BYTES = 2 << 30
 BLOCK_SHARE = 1 / 16  # of the free memory of a GPU, for one block: both sides, the block that is read meanwhile, and their candidates
-CACHE_SHARE = 3 / 8  # of it, for the blocks of the shards that were read last
+CACHE_SHARE = 1 / 4  # of it, for the blocks of the shards that were read last
+RESIDENT_SHARE = 1 / 8  # of it, for the source blocks that stay there
+CPU_RESIDENT_SHARE = 1 / 4  # of the free memory of a core
+MAX_RESIDENT_BYTES = 4 << 30
 
 RowGroup = tuple[Ids, npt.NDArray[np.float16]]  # ids (n,) ascending, vectors (n, dim)
 ReadGroups = Callable[[], Iterable[RowGroup]]
@@ -25,6 +31,12 @@ ReadGroups = Callable[[], Iterable[RowGroup]]
 def default_block_bytes(device: torch.device) -> int:
     """Return the bytes of the vectors of one side that are searched at a time on this device."""
     return CPU_BLOCK_BYTES if device.type == "cpu" else min(MAX_GPU_BLOCK_BYTES, int(BLOCK_SHARE * free_memory(device)))
+
+
+def default_resident_bytes(device: torch.device) -> int:
+    """Return the bytes of source vectors that stay on this device while the targets are read."""
+    share = CPU_RESIDENT_SHARE if device.type == "cpu" else RESIDENT_SHARE
+    return min(MAX_RESIDENT_BYTES, int(share * free_memory(device)))
 
 
 @dataclass(frozen=True)
@@ -43,13 +55,14 @@ class BlockCache:
     device: torch.device
     block_bytes: int
     cache_bytes: int = 0
+    resident_bytes: int = 0  # of source vectors; at least one block is resident
     shards: OrderedDict[Hashable, list[DeviceBlock]] = field(default_factory=OrderedDict)
 
     @classmethod
     def of(cls, device: torch.device, block_bytes: int | None = None) -> "BlockCache":
         """Return a cache for this device; `block_bytes` are chosen by its free memory unless stated. On a CPU nothing is kept."""
         cache_bytes = 0 if device.type == "cpu" else int(CACHE_SHARE * free_memory(device))
-        return cls(device, block_bytes or default_block_bytes(device), cache_bytes)
+        return cls(device, block_bytes or default_block_bytes(device), cache_bytes, default_resident_bytes(device))
 
     def blocks(self, shard: ShardReader) -> Iterator[DeviceBlock]:
         """Yield the blocks of a shard, in order."""
@@ -72,24 +85,42 @@ class BlockCache:
 
 
 def search_shards(
-    source: ShardReader, target: ShardReader, k: int, cache: BlockCache, report: Callable[[int], object]
-) -> tuple[Neighbours, Neighbours]:
-    """Return the k nearest targets of every source and the k nearest sources of every target, in the order in which they are read.
+    sources: Sequence[ShardReader], targets: Sequence[ShardReader], k: int, cache: BlockCache, report: Callable[[int], object]
+) -> tuple[list[Neighbours], list[Neighbours]]:
+    """Return the k nearest among all targets of each source shard, and the reverse, in the order in which vectors are read.
 
-    The target is read once per block of the source. `report` is called with the number of pairs that a block adds.
+    The targets are read once for every `cache.resident_bytes` of the sources. `report` is called with the number of pairs of vectors that a
+    pair of blocks adds.
     """
-    options, forward, backward = SearchOptions(str(cache.device)), list[Neighbours](), list[DeviceNeighbours]()
-    for source_block in cache.blocks(source):
-        queries = SearchSide(source_block, DeviceNeighbours.empty(len(source_block), k, cache.device))
-        for number, target_block in enumerate(cache.blocks(target)):
-            if number == len(backward):
-                backward.append(DeviceNeighbours.empty(len(target_block), k, cache.device))
-            keys = SearchSide(target_block, backward[number])
-            options = search_sides(queries, keys, options)
-            backward[number] = keys.neighbours
-            report(len(source_block) * len(target_block))
-        forward.append(queries.neighbours.download())
-    return stack_neighbours(forward), stack_neighbours(neighbours.download() for neighbours in backward)
+    options, forward = SearchOptions(str(cache.device)), [list[Neighbours]() for _ in sources]
+    backward = [list[DeviceNeighbours]() for _ in targets]
+    for residents in _resident_blocks(sources, k, cache):
+        for target, target_neighbours in zip(targets, backward, strict=True):
+            for number, block in enumerate(cache.blocks(target)):
+                if number == len(target_neighbours):
+                    target_neighbours.append(DeviceNeighbours.empty(len(block), k, cache.device))
+                keys = SearchSide(block, target_neighbours[number])
+                for _, queries in residents:
+                    options = search_sides(queries, keys, options)
+                    report(len(queries.block) * len(block))
+                target_neighbours[number] = keys.neighbours
+        for shard, queries in residents:
+            forward[shard].append(queries.neighbours.download())
+    return [stack_neighbours(parts) for parts in forward], [stack_neighbours(part.download() for part in parts) for parts in backward]
+
+
+def _resident_blocks(sources: Sequence[ShardReader], k: int, cache: BlockCache) -> Iterator[list[tuple[int, SearchSide]]]:
+    """Yield the blocks of shards, with the number of each block's shard, as many at a time as are resident. Each list is cleared."""
+    residents, num_bytes = list[tuple[int, SearchSide]](), 0
+    for number, source in enumerate(sources):
+        for block in cache.blocks(source):
+            if residents and num_bytes + block.nbytes > cache.resident_bytes:
+                yield residents
+                residents.clear()
+                num_bytes = 0
+            residents.append((number, SearchSide(block, DeviceNeighbours.empty(len(block), k, cache.device))))
+            num_bytes += block.nbytes
+    yield residents
 
 
 def collect_blocks(groups: Iterable[RowGroup], dim: int, block_bytes: int) -> Iterator[VectorBlock]:

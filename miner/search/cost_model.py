@@ -11,6 +11,8 @@ from miner.search.centroids import KMEANS_ITERATIONS, POINTS_PER_LIST
 
 MAX_FLAT_ROWS = 20_000  # up to here every vector is compared: training would take longer
 MAX_LISTS = 1 << 18
+MIN_GROUP_PAIRS = 1024  # elements of exact search that keep many workers busy
+MAX_GROUP_ROWS = 1 << 23  # of one side of an element, whose neighbours are in memory
 ID_BYTES = 8
 
 # faiss-gpu: allowed bytes of a product code, and allowed dimensions per byte.
@@ -68,6 +70,29 @@ def estimate_search(workload: SearchWorkload, precision: str, cores: int, has_in
         approximate += _tuning_seconds(keys, queries, dim, precision)
         approximate += 0 if is_built else _build_seconds(keys, dim) + _tuning_seconds(keys, keys, dim, precision)
     return SearchEstimate(exact / cores, approximate / cores + 2 * CODE_TRAINING_SECONDS)
+
+
+def shards_per_group(num_shards: tuple[int, int], num_rows: tuple[int, int]) -> int:
+    """Return how many shards of each side exact search compares in one element, for the shards and rows of the source and the target.
+
+    A shard is read once per group of the other side. A group has the square root of the number of shards, if this leaves enough elements
+    and its neighbours fit into memory.
+    """
+    by_elements = math.isqrt(num_shards[0] * num_shards[1] // MIN_GROUP_PAIRS)
+    shard_rows = max(rows / max(1, shards) for rows, shards in zip(num_rows, num_shards, strict=True))
+    by_memory = int(MAX_GROUP_ROWS / max(1.0, shard_rows))
+    return max(1, min(by_elements, math.isqrt(max(num_shards)), by_memory))
+
+
+def exact_read_bytes(num_shards: tuple[int, int], num_rows: tuple[int, int], dim: int, group: int, resident_bytes: float) -> float:
+    """Return the bytes of vectors that exact search reads in groups of `group` shards.
+
+    Sources are read once per group of targets; targets once per group of sources, and again if a group has more than `resident_bytes`.
+    """
+    num_bytes = [2 * dim * rows for rows in num_rows]
+    source_groups, target_groups = (math.ceil(shards / group) for shards in num_shards)
+    reads_per_group = max(1, math.ceil(num_bytes[0] / source_groups / resident_bytes))
+    return num_bytes[0] * target_groups + num_bytes[1] * source_groups * reads_per_group
 
 
 def _build_seconds(rows: int, dim: int) -> float:

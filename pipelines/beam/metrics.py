@@ -18,6 +18,9 @@ from pipelines.beam.retry import SKIPPED_KEY, read_skipped
 logger = logging.getLogger(__name__)
 
 
+TOKENS, READ_BYTES = "tokens", "read_bytes"  # counts that are counters
+
+
 class CountedTask(Protocol):
     """How a task names its counters (see `pipelines.beam.runner.ShardTask`)."""
 
@@ -27,14 +30,13 @@ class CountedTask(Protocol):
 
 
 def count_shard(task: CountedTask, rows: int, counts: Mapping[str, int], size: int) -> Counter[str]:
-    """Return the counters of one shard: shards, bytes, rows by their unit, tokens, and skipped lines or sentences."""
+    """Return the counters of one shard: shards, bytes, rows by their unit, tokens, vectors read, and skipped lines or sentences."""
     counter = Counter({"shards": 1, "bytes": size})
     if task.row_unit is not None:
         counter[task.row_unit] = rows
     if task.shard_unit is not None:
         counter[task.shard_unit] = 1
-    if "tokens" in counts:
-        counter["tokens"] = counts["tokens"]
+    counter.update({name: counts[name] for name in (TOKENS, READ_BYTES) if name in counts})
     counter["skipped"] = sum(count for name, count in counts.items() if name not in task.processed_counts)
     return counter
 

@@ -1,4 +1,4 @@
-"""A stage as a Beam pipeline: the options, the runner, and the function that writes a shard. Only what runs a pipeline imports this."""
+"""A job as a Beam pipeline: the options, the runner, and the function that writes a shard. Only what runs a pipeline imports this."""
 
 import contextlib
 import copy
@@ -7,7 +7,9 @@ import gc
 import io
 import logging
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
@@ -21,6 +23,7 @@ from miner.plan.hardware import find_hardware
 from miner.stages import Stage
 from pipelines.beam import dask, job_service, metrics, retry, started_jobs
 from pipelines.beam.local_runner import WorkerDiedError, create_local_runner, raise_interruptions
+from pipelines.beam.pending import PendingFile, PendingShards
 from pipelines.beam.started_jobs import JobRecord
 from pipelines.beam.workers import HERE, Workers
 
@@ -34,52 +37,90 @@ GC_THRESHOLD = 100_000  # new objects between two garbage collections in a worke
 logger = logging.getLogger(__name__)
 
 
-_thread_task = threading.local()  # the task that the last DoFn of a worker thread has set up, and its run
+MAX_LOADED_TASKS = 8  # tasks that a worker thread keeps set up, of those without an accelerator
+
+Element = tuple[int, str]  # number of a stage in the job, name of a shard
+
+_thread = threading.local()  # the tasks that the DoFns of a worker thread have set up, and their run
+
+
+class LoadedTasks:
+    """The tasks that were set up last. Of those that use an accelerator there is one at a time, because each takes what memory is free."""
+
+    def __init__(self, file: PendingFile) -> None:
+        self.missing = file.read()
+        self.tasks = OrderedDict[int, "ShardTask"]()
+
+    def task(self, number: int) -> "ShardTask":
+        """Return the task of a stage, which is set up first if it is not."""
+        if number not in self.tasks:
+            task = copy.copy(self.missing[number].task)  # the original keeps nothing alive
+            self._make_room(task.uses_accelerator)
+            retry.call_with_retries(task.setup, task.retry_policy, self.missing[number].stage.stage, "setup")
+            self.tasks[number] = task
+            # Shards are lists of millions of strings without cycles: collecting rarely, and never the loaded objects, saves time.
+            gc.freeze()
+            gc.set_threshold(GC_THRESHOLD)
+        self.tasks.move_to_end(number)
+        return self.tasks[number]
+
+    def _make_room(self, uses_accelerator: bool) -> None:
+        for number in [number for number, task in self.tasks.items() if uses_accelerator and task.uses_accelerator]:
+            del self.tasks[number]
+        while len(self.tasks) >= MAX_LOADED_TASKS:
+            self.tasks.popitem(last=False)
+
+
+def _loaded_tasks(file: PendingFile, is_shared: bool) -> LoadedTasks:
+    """Return new tasks or, where DoFns share them, those of this thread and job."""
+    if not is_shared:
+        return LoadedTasks(file)
+    if getattr(_thread, "file", None) != file:
+        _thread.file, _thread.loaded = file, LoadedTasks(file)
+    loaded: LoadedTasks = _thread.loaded
+    return loaded
 
 
 class WriteShard(beam.DoFn):  # type: ignore[misc]
-    """Write a shard and its marker, or record the failure, in the stage's directory. Takes a shard name and returns nothing."""
+    """Write a shard and its marker, or record the failure, in the directory of its stage. Takes an `Element` and returns nothing."""
 
-    def __init__(
-        self, stage: Stage, shard_keys: Mapping[str, str], task: "ShardTask", skip_failed: bool = False, run_id: str | None = None
-    ) -> None:
-        self.stage = stage
-        self.shard_keys = shard_keys
-        self.task = task
-        self.skip_failed = skip_failed
-        self.run_id = run_id  # DoFns with the same id share the task that a thread has set up
+    def __init__(self, file: PendingFile, is_shared: bool = False) -> None:
+        self.file = file
+        self.is_shared = is_shared  # DoFns with the same file share the tasks that a thread has set up: Dask creates one per partition
 
     def setup(self) -> None:
-        if self.run_id is not None and getattr(_thread_task, "run_id", None) == self.run_id:
-            self.task = _thread_task.task
-            return
-        with retry.record_failure(self.stage):
-            retry.call_with_retries(self.task.setup, self.task.retry_policy, self.stage.stage, "setup")
-        if self.run_id is not None:
-            _thread_task.run_id, _thread_task.task = self.run_id, self.task
-        # Shards are lists of millions of strings without cycles: collecting rarely, and never the loaded objects, saves time.
-        gc.freeze()
-        gc.set_threshold(GC_THRESHOLD)
+        self.loaded = _loaded_tasks(self.file, self.is_shared)
 
     def teardown(self) -> None:
-        # Beam's objects are in reference cycles, and frozen objects are never collected: release the task explicitly.
-        self.__dict__.pop("task", None)
+        # Beam's objects are in reference cycles, and frozen objects are never collected: release the tasks explicitly.
+        self.__dict__.pop("loaded", None)
 
-    def process(self, name: str) -> None:
+    def process(self, element: Element) -> None:
+        number, name = element
+        shards = self.loaded.missing[number]
+        stage, key = shards.stage, shards.shard_keys[name]
         # After an error that ends the stage, the other shards would fail too, or be written for nothing.
-        if storage.exists(self.stage.path(retry.FAILURE)):
+        # A bundle that is retried has finished shards.
+        if storage.exists(stage.path(retry.FAILURE)) or stage.has_marker(name, key):
             return
-        with retry.record_failure(self.stage, name if self.skip_failed else None):
-            stage, task = self.stage.stage, self.task
-            with progress.count_work(self.stage.folder, name):
-                rows, counts = retry.call_with_retries(lambda: task.write_shard(name), task.retry_policy, stage, name)
-            self.stage.mark_done(name, rows, self.shard_keys[name], counts)
-            size = storage.size(self.stage.path(name))
-            _add_to_beam(stage, metrics.count_shard(task, rows, counts, size))
+        task = None
+        with retry.record_failure(stage):
+            task = self.loaded.task(number)
+        if task is not None:
+            with retry.record_failure(stage, name if shards.skip_failed else None):
+                _write_shard(stage, name, key, task)
 
 
-def build_pipeline(names: Sequence[str], write: WriteShard, options: PipelineOptions) -> beam.Pipeline:
-    """Build the pipeline that writes the shards called `names`. Only tasks that use an accelerator request the one in the options."""
+def _write_shard(stage: Stage, name: str, key: str, task: "ShardTask") -> None:
+    with progress.count_work(stage.folder, name):
+        rows, counts = retry.call_with_retries(lambda: task.write_shard(name), task.retry_policy, stage.stage, name)
+    stage.mark_done(name, rows, key, counts)
+    _add_to_beam(stage.stage, metrics.count_shard(task, rows, counts, storage.size(stage.path(name))))
+
+
+def build_pipeline(missing: Sequence[PendingShards], options: PipelineOptions) -> beam.Pipeline:
+    """Build the pipeline that writes shards. Only tasks that use an accelerator request the one in the options."""
+    write = WriteShard(PendingFile.write(missing), shares_tasks(options))
     options = copy.deepcopy(options)  # they are changed for this pipeline only; there may be another attempt
     standard = options.view_as(StandardOptions)
     hints = standard.resource_hints or []
@@ -89,33 +130,44 @@ def build_pipeline(names: Sequence[str], write: WriteShard, options: PipelineOpt
     # A single process is one worker, where the reshuffle would take as long as the rest of a small pipeline.
     has_workers = standard.runner is not None or options.view_as(DirectOptions).direct_running_mode != "in_memory"
     pipeline = beam.Pipeline(runner=_create_runner(options), options=options)
-    shards = pipeline | "Shards" >> beam.Create(list(names), reshuffle=has_workers).with_output_types(str)
-    step = beam.ParDo(write)
-    if accelerators and write.task.uses_accelerator:
-        step = step.with_resource_hints(accelerator=accelerators[-1])
-    _ = shards | "Make" >> step
+    for is_accelerated, label in ((False, ""), (True, " on accelerators")):
+        elements = [
+            (number, name)
+            for number, shards in enumerate(missing)
+            for name in shards.shard_keys
+            if (bool(accelerators) and shards.task.uses_accelerator) == is_accelerated
+        ]
+        if elements:
+            shards = pipeline | f"Shards{label}" >> beam.Create(elements, reshuffle=has_workers).with_output_types(tuple[int, str])
+            step = beam.ParDo(write)
+            _ = shards | f"Make{label}" >> (step.with_resource_hints(accelerator=accelerators[-1]) if is_accelerated else step)
     return pipeline
 
 
-def run_pipeline(names: Sequence[str], write: WriteShard, options: PipelineOptions) -> None:
+def run_pipeline(missing: Sequence[PendingShards], options: PipelineOptions) -> None:
     """Write shards. If a local worker process dies, run the pipeline again for the remaining shards."""
-    attempts = write.task.retry_policy.attempts
+    attempts = max(shards.task.retry_policy.attempts for shards in missing)
     for attempt in range(1, attempts + 1):
         try:
-            _run_once(names, write, options)
+            _run_once(missing, options)
             return
         except WorkerDiedError as error:
-            names = [name for name in names if write.stage.find_shard(name, write.shard_keys[name]) is None]
-            if attempt == attempts or storage.exists(write.stage.path(retry.FAILURE)):
+            if attempt == attempts or any(storage.exists(shards.stage.path(retry.FAILURE)) for shards in missing):
                 raise
-            logger.warning("%s: %s; attempt %d of %d", write.stage.stage, error, attempt + 1, attempts)
-            if not names:
+            missing = [shards for shards in map(_without_written, missing) if shards.shard_keys]
+            if not missing:
                 return
+            logger.warning("%s: %s; attempt %d of %d", missing[0].stage.stage, error, attempt + 1, attempts)
 
 
-def _run_once(names: Sequence[str], write: WriteShard, options: PipelineOptions) -> None:
-    with raise_interruptions(), _recorded_job(options, [write.stage]) as (job_options, record):
-        pipeline = build_pipeline(names, write, job_options)
+def _without_written(shards: PendingShards) -> PendingShards:
+    stage = shards.stage
+    return replace(shards, shard_keys={name: key for name, key in shards.shard_keys.items() if stage.find_shard(name, key) is None})
+
+
+def _run_once(missing: Sequence[PendingShards], options: PipelineOptions) -> None:
+    with raise_interruptions(), _recorded_job(options, [shards.stage for shards in missing]) as (job_options, record):
+        pipeline = build_pipeline(missing, job_options)
         with _name_runner(options):
             result = pipeline.run()
         record.set_id(result)

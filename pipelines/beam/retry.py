@@ -7,7 +7,7 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -124,27 +124,26 @@ def read_skipped(manifest: Manifest) -> Mapping[str, str]:
 
 
 @contextlib.contextmanager
-def raise_failure(stage: Stage) -> Iterator[None]:
+def parse_failures(stages: Sequence[Stage]) -> Iterator[None]:
     """Raise, in the driver, the MinerError that a worker recorded or that the runner's own error contains as text."""
     try:
         yield
     except Exception as error:
-        failure = _pop_failure(stage) or _parse_failure(f"{type(error).__module__}.{type(error).__name__}: {error}")
+        for stage in stages:
+            raise_failure(stage, error)
+        failure = _parse_failure(f"{type(error).__module__}.{type(error).__name__}: {error}")
         if failure is None:
             raise
         raise failure from error
-    failure = _pop_failure(stage)
-    if failure is not None:
-        raise failure
 
 
-def _pop_failure(stage: Stage) -> MinerError | None:
+def raise_failure(stage: Stage, cause: Exception | None = None) -> None:
+    """Raise the MinerError that a worker recorded for a stage, if any, and remove the record."""
     uri = stage.path(FAILURE)
-    if not storage.exists(uri):
-        return None
-    value = records.read(uri, FailureRecord)
-    storage.remove(uri)
-    return _build_error(value["kind"], value["message"])
+    if storage.exists(uri):
+        value = records.read(uri, FailureRecord)
+        storage.remove(uri)
+        raise _build_error(value["kind"], value["message"]) from cause
 
 
 def _parse_failure(text: str) -> MinerError | None:

@@ -1,27 +1,29 @@
-"""Run a stage as a Beam pipeline whose elements are the names of its shards.
+"""Stages, and the pipelines that run them: what pipelines need at the same time is one Beam job, whose elements name shards.
 
-Only shard names pass between Beam steps. Workers read and write the shards themselves and leave a marker for each, so the driver needs
-no results from the runner: it reads the directory. Errors (`pipelines/beam/retry.py`) and counters (`pipelines/beam/metrics.py`) also
-go through the directory.
+A pipeline is a generator. It yields the stages that it needs next and receives their manifests, so `together` can run the pipelines of
+many corpora or pairs side by side, with as many jobs as one of them has.
+
+    def embed(corpus) -> Pipeline[Manifest]:
+        sentences = yield from run_stage(...)
+        return (yield from run_stage(...))
+
+    run_pipeline(embed(corpus), options)
+    run_pipeline(together({name: embed(corpus) for name, corpus in corpora.items()}), options)
 """
 
 import contextlib
-import ctypes
 import logging
-import time
-import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from typing import Any, ClassVar
-
-import pyarrow as pa
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
 
 from miner import lock, stages, storage
 from miner.errors import DataError, MinerError
 from miner.stages import Manifest, Shard, Stage
-from pipelines.beam import metrics, retry
 from pipelines.beam.retry import RetryPolicy
-from pipelines.beam.watch import watch_progress
+
+T = TypeVar("T")
 
 JOBS = "_jobs"  # folder of an output directory: the jobs that its runs have started
 
@@ -40,7 +42,7 @@ class ShardTask(ABC):
     label: str = ""  # what the shards are of, such as a side, for the progress
 
     def setup(self) -> None:  # noqa: B027 - most tasks load nothing
-        """Load what every shard needs. Called once per worker, before its first shard."""
+        """Load what every shard needs. Called before the first shard that a worker writes."""
 
     def work(self, names: Sequence[str]) -> Mapping[str, int]:
         """Return the amount of work in each shard, of which `miner.progress.add_work` reports parts. Called in the driver."""
@@ -51,69 +53,106 @@ class ShardTask(ABC):
         """Write the shard called `name`. Return its number of rows, and counts to store in its marker."""
 
 
+@dataclass(frozen=True)
+class StageRun:
+    """A stage to write.
+
+    `shard_keys` maps the name of each shard to the key of its inputs (`stage.key(...)`), and `details(shards)` returns what to record in
+    the manifest. With `skip_failed`, a shard that fails every attempt is skipped: the manifest lists the other shards, and the reason under
+    `set_aside`. The next run tries it again.
+    """
+
+    stage: Stage
+    shard_keys: Mapping[str, str]
+    task: ShardTask
+    details: Callable[[Sequence[Shard]], Mapping[str, Any]] | None = None
+    skip_failed: bool = False
+
+
+Pipeline = Generator[Sequence[StageRun], Sequence[Manifest | MinerError], T]
+
+
+def run_stages(runs: Sequence[StageRun]) -> Pipeline[list[Manifest]]:
+    """Write the shards of several stages that are missing or out of date, then the manifests. The stages share a job.
+
+    Raises the MinerError of a failed shard, and DataError if every shard of a stage is skipped.
+    """
+    outcomes = yield runs
+    manifests = []
+    for outcome in outcomes:
+        if isinstance(outcome, MinerError):
+            raise outcome
+        manifests.append(outcome)
+    return manifests
+
+
 def run_stage(
     stage: Stage,
     shard_keys: Mapping[str, str],
     task: ShardTask,
-    options: Sequence[str] = (),
     details: Callable[[Sequence[Shard]], Mapping[str, Any]] | None = None,
     skip_failed: bool = False,
-) -> Manifest:
-    """Write the shards of `stage` that are missing or out of date, then its manifest.
-
-    `shard_keys` maps the name of each shard to the key of its inputs (`stage.key(...)`), `options` are Beam's (`--runner=...`), and
-    `details(shards)` returns what to record in the manifest. Raises the MinerError of a failed shard. With `skip_failed`, a shard that
-    fails every attempt is skipped instead: the manifest lists the other shards, and the reason under `set_aside`. The next run tries
-    it again. Raises DataError if every shard is skipped.
-    """
-    start = time.perf_counter()
-    if options:
-        check_options(options)
-    stage.start()
-    retry.remove_records(stage)
-    pending = stage.reopen(shard_keys)
-    if pending:
-        _write_shards(stage, {name: shard_keys[name] for name in pending}, list(shard_keys), task, options, skip_failed)
-    skipped = retry.pop_skipped(stage)
-    if skipped and len(skipped) == len(shard_keys):
-        raise DataError(next(iter(skipped.values())))
-    for name, reason in skipped.items():
-        logger.info("%s: skipped: %s", stage.stage, reason, extra={"stage": stage.stage, "shard": name})
-    written_keys = {name: key for name, key in shard_keys.items() if name not in skipped}
-    skipped_details = {retry.SKIPPED_KEY: skipped} if skipped else {}
-    manifest = stage.finish(written_keys, lambda shards: {**(details(shards) if details else {}), **skipped_details})
-    metrics.report_stage(stage, task, manifest, set(pending) - set(skipped), time.perf_counter() - start)
+) -> Pipeline[Manifest]:
+    """Write one stage: see `StageRun` and `run_stages`."""
+    (manifest,) = yield from run_stages([StageRun(stage, shard_keys, task, details, skip_failed)])
     return manifest
 
 
-def check_options(options: Sequence[str]) -> None:
-    """Raise ConfigError for invalid options of Beam."""
-    from pipelines.beam.pipeline import parse_beam_options
+def together(
+    pipelines: Mapping[str, Pipeline[T]], at_once: int | None = None, skip_failed: bool = False
+) -> Pipeline[tuple[dict[str, T], dict[str, DataError]]]:
+    """Run pipelines side by side, at most `at_once` of them; return what each returned, and the errors of those that failed.
 
-    parse_beam_options(options)
+    With `skip_failed`, a DataError ends only the pipeline that raised it. Another error ends all: the next run resumes.
+    """
+    waiting, requests = dict(pipelines), dict[str, Sequence[StageRun]]()
+    results, failed = dict[str, T](), dict[str, DataError]()
+
+    def resume(name: str, outcomes: Sequence[Manifest | MinerError] | None) -> None:
+        requests.pop(name, None)
+        try:
+            requests[name] = next(pipelines[name]) if outcomes is None else pipelines[name].send(outcomes)
+        except StopIteration as end:
+            results[name] = end.value
+        except DataError as error:
+            if not skip_failed:
+                raise
+            failed[name] = error
+            logger.info("%s: skipped: %s", name, error)
+
+    try:
+        while waiting or requests:
+            while waiting and (at_once is None or len(requests) < at_once):
+                name = next(iter(waiting))
+                del waiting[name]
+                resume(name, None)
+            if requests:
+                requested = dict(requests)
+                outcomes = yield [run for runs in requested.values() for run in runs]
+                for name, runs in requested.items():
+                    resume(name, outcomes[: len(runs)])
+                    outcomes = outcomes[len(runs) :]
+    finally:
+        for pipeline in pipelines.values():
+            pipeline.close()
+    return results, failed
 
 
-def _write_shards(
-    stage: Stage, pending: Mapping[str, str], names: Sequence[str], task: ShardTask, options: Sequence[str], skip_failed: bool
-) -> None:
-    """Write the pending shards {name: key} by a pipeline. Beam, which takes a second to import, is imported only here."""
-    from pipelines.beam import pipeline
+def run_pipeline(pipeline: Pipeline[T], options: Sequence[str] = ()) -> T:
+    """Run a pipeline to its end and return its result. `options` are Beam's (`--runner=...`)."""
+    from pipelines.beam import job
 
-    beam_options = pipeline.parse_beam_options(options)
-    # Dask creates a DoFn per partition; those of one run share what they load.
-    run_id = uuid.uuid4().hex if pipeline.shares_tasks(beam_options) else None
-    write = pipeline.WriteShard(stage, pending, task, skip_failed, run_id)
-    _release_memory()
-    logger.info("%s: %d of %d shards to write", stage.stage, len(pending), len(names), extra={"stage": stage.stage})
-    with watch_progress(stage, names, task), retry.raise_failure(stage):
-        pipeline.run_pipeline(list(pending), write, beam_options)
-
-
-def _release_memory() -> None:
-    """Return freed memory to the system; allocators would keep hundreds of MB of earlier stages."""
-    pa.default_memory_pool().release_unused()
-    with contextlib.suppress(AttributeError, OSError):  # only glibc has malloc_trim
-        ctypes.CDLL(None).malloc_trim(0)
+    if options:
+        job.check_options(options)
+    outcomes: Sequence[Manifest | MinerError] | None = None
+    with contextlib.closing(pipeline):
+        while True:
+            try:
+                runs = next(pipeline) if outcomes is None else pipeline.send(outcomes)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            outcomes = job.run_job(runs, options)
 
 
 @contextlib.contextmanager
@@ -123,7 +162,7 @@ def claim_output(output: str) -> Iterator[None]:
     Raises StorageError if another run holds the lock, or if the directory holds files of others.
     """
     stages.check_output(output)
-    with lock.hold(output), _remove_empty_output(output):
+    with lock.hold(output), discard_if_empty(output):
         _settle_jobs(output)
         yield
 
@@ -136,8 +175,8 @@ def _settle_jobs(output: str) -> None:
 
 
 @contextlib.contextmanager
-def _remove_empty_output(output: str) -> Iterator[None]:
-    """If the run fails, remove the entries that it created in `output` and that contain no finished shard to resume from."""
+def discard_if_empty(output: str) -> Iterator[None]:
+    """If the block raises a MinerError, remove what it created in `output` and what contains no finished shard to resume from."""
     is_new, previous_names = not storage.exists(output), storage.names_in(output)
     try:
         yield

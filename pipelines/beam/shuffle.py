@@ -20,7 +20,7 @@ from miner.errors import MinerError
 from miner.stages import Manifest, Shard, Stage
 from miner.tables import together
 from miner.text.sharding import range_of
-from pipelines.beam.runner import ShardTask, run_stage
+from pipelines.beam.runner import Pipeline, ShardTask, run_stage
 
 SUFFIX = ".arrow"
 IN_PROCESS_ROWS = 1 << 23  # input rows up to which running the steps in this process takes less time than starting pipelines
@@ -38,23 +38,21 @@ class ShuffleSteps:
     folder: str
     key: str  # fingerprint of the inputs
     rows: int  # of the input
-    options: Sequence[str] = ()
-    in_process_rows: int = IN_PROCESS_ROWS  # with more rows, the steps run as Beam pipelines
+    in_process_rows: int = IN_PROCESS_ROWS  # with more rows, the steps run as Beam jobs
 
     def apply(
         self, name: str, shards: Sequence[str], function: ShardFunction[Parameters], *args: Parameters.args, **kwargs: Parameters.kwargs
-    ) -> "StepOutput":
+    ) -> Pipeline["StepOutput"]:
         """Write FOLDER/name: `function(index, uri, ...)` writes a shard and returns its rows and counts."""
-        manifest = self.run(name, shards, ShuffleTask(self.place(name), function, *args, **kwargs))
+        manifest = yield from self._run(name, shards, ShuffleTask(self.place(name), function, *args, **kwargs))
         counts = sum((Counter(shard.counts) for shard in manifest.shards), Counter[str]())
         return StepOutput(self.place(name), shards, manifest.rows, counts)
 
-    def run(self, name: str, shards: Sequence[str], task: ShardTask) -> Manifest:
-        """Write FOLDER/name with a task."""
+    def _run(self, name: str, shards: Sequence[str], task: ShardTask) -> Pipeline[Manifest]:
         stage = Stage(self.place(name), self.kind, {}, {"made from": self.key})
         shard_keys = dict.fromkeys(shards, stage.key())
         if self.rows > self.in_process_rows:
-            return run_stage(stage, shard_keys, task, self.options)
+            return (yield from run_stage(stage, shard_keys, task))
         try:
             return _run_in_process(stage, shard_keys, task)
         except MinerError:

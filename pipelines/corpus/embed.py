@@ -36,7 +36,7 @@ from miner.text import readers
 from miner.text.sharding import DEFAULT_SIZES, IngestSizes
 from pipelines.beam import workers
 from pipelines.beam.retry import read_skipped
-from pipelines.beam.runner import ShardTask, claim_output, run_stage
+from pipelines.beam.runner import Pipeline, ShardTask, claim_output, run_pipeline, run_stage
 from pipelines.beam.workers import CPU
 from pipelines.corpus import ingest
 
@@ -82,6 +82,14 @@ def run(config: EmbedConfig, options: Sequence[str] = (), sizes: IngestSizes = D
     `warns`: of a language that the encoder was not trained on.
     Raises the MinerError of an invalid input, encoder or output, or of an output that was written with other settings.
     """
+    with claim_output(config.output):
+        return run_pipeline(pipeline(config, options, sizes, warns), options)
+
+
+def pipeline(
+    config: EmbedConfig, options: Sequence[str] = (), sizes: IngestSizes = DEFAULT_SIZES, warns: bool = False
+) -> Pipeline[EmbedResult]:
+    """Return the pipeline of `run`, for an output whose lock the caller holds. `options` describe the workers."""
     times = [time.perf_counter()]
     lang = languages.canonical(config.lang)
     inputs = readers.expand(config.inputs)
@@ -93,16 +101,15 @@ def run(config: EmbedConfig, options: Sequence[str] = (), sizes: IngestSizes = D
     if warns:
         mining_profile.warn_of_languages(mining_profile.read(find_folder(config.encoder)), [lang])
     times.append(time.perf_counter())
-    with claim_output(config.output):
-        _stage(config.output, lang, settings, encoder).start()  # before any work, because the folder can hold another encoder's embeddings
-        sentences = ingest.run(config, inputs, options, sizes)
-        times.append(time.perf_counter())
-        stage = _stage(config.output, lang, settings, encoder, {shard.name: shard.checksum for shard in sentences.shards})
-        keys = {shard.name: stage.key({shard.name: shard.checksum}) for shard in sentences.shards}
-        task = EmbedTask(config.output, settings, encoder.fingerprint, sentences.shards)
-        details = {"encoder": absolute_name(config.encoder)}
-        embeddings = run_stage(stage, keys, task, options, lambda _: details, skip_failed=not config.strict)
-        times.append(time.perf_counter())
+    _stage(config.output, lang, settings, encoder).start()  # before any work, because the folder can hold another encoder's embeddings
+    sentences = yield from ingest.run(config, inputs, sizes)
+    times.append(time.perf_counter())
+    stage = _stage(config.output, lang, settings, encoder, {shard.name: shard.checksum for shard in sentences.shards})
+    keys = {shard.name: stage.key({shard.name: shard.checksum}) for shard in sentences.shards}
+    task = EmbedTask(config.output, settings, encoder.fingerprint, sentences.shards)
+    details = {"encoder": absolute_name(config.encoder)}
+    embeddings = yield from run_stage(stage, keys, task, lambda _: details, skip_failed=not config.strict)
+    times.append(time.perf_counter())
     seconds = dict(zip(("encoder", corpus.SENTENCES, corpus.EMBEDDINGS), np.diff(times).round(3).tolist(), strict=True))
     return EmbedResult(
         output=config.output,

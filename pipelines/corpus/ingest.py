@@ -25,7 +25,7 @@ from miner.stages import Manifest, Shard, Stage
 from miner.text import readers, splitting
 from miner.text.sharding import DEFAULT_SIZES, IngestSizes, InputFile, num_ranges_for
 from pipelines.beam.retry import read_skipped
-from pipelines.beam.runner import run_stage
+from pipelines.beam.runner import Pipeline, run_stage
 from pipelines.corpus.deduplicate import (
     DROPPED,
     DeduplicateTask,
@@ -46,7 +46,7 @@ STDIN = ".stdin"
 INCREMENTS = "parts.json"
 
 
-def run(config: EmbedConfig, inputs: Sequence[str], options: Sequence[str] = (), sizes: IngestSizes = DEFAULT_SIZES) -> Manifest:
+def run(config: EmbedConfig, inputs: Sequence[str], sizes: IngestSizes = DEFAULT_SIZES) -> Pipeline[Manifest]:
     """Write the sentences of `inputs`, as `readers.expand` returns them, to OUTPUT/sentences; keep shards that are up to date.
 
     The details of the manifest hold the counts of lines by outcome. Raises DataError if there is no sentence, or none passes the
@@ -61,7 +61,7 @@ def run(config: EmbedConfig, inputs: Sequence[str], options: Sequence[str] = (),
             raise DataError("two inputs differ only in credentials or queries, which are not recorded; name one, or save them as files")
         signatures = {names[uri]: readers.spool_stdin(spool) if uri == readers.STDIN else readers.input_signature(uri) for uri in inputs}
         files = {name: InputFile(name, spool if uri == readers.STDIN else uri) for uri, name in names.items()}
-        manifest = _Ingestion(config, files, options, sizes).run(signatures)
+        manifest = yield from _Ingestion(config, files, sizes).run(signatures)
     finally:
         storage.remove(spool)
     storage.remove(storage.join(config.output, RANGES))
@@ -94,22 +94,21 @@ def stage_config(config: EmbedConfig) -> dict[str, Any]:
 class _Ingestion:
     """One run of ingestion, and the state of its increments."""
 
-    def __init__(self, config: EmbedConfig, files: Mapping[str, InputFile], options: Sequence[str], sizes: IngestSizes) -> None:
+    def __init__(self, config: EmbedConfig, files: Mapping[str, InputFile], sizes: IngestSizes) -> None:
         self.config = config
         self.files = files  # by input
-        self.options = options
         self.sizes = sizes
         self.increments: list[CorpusIncrement] = []
         self.skipped: dict[str, str] = {}  # input -> why it could not be read
 
-    def run(self, signatures: Mapping[str, str]) -> Manifest:
+    def run(self, signatures: Mapping[str, str]) -> Pipeline[Manifest]:
         """Ingest the inputs {name: signature} that are not ingested yet."""
         stage = self._stage(SENTENCES, signatures)
         stage.start()
         self._plan(stage.path(INCREMENTS), signatures)
         if self.config.keep_dropped:
             self._redo_shards_without_dropped()
-        manifest = self._read_complete() or self._ingest_increments()
+        manifest = self._read_complete() or (yield from self._ingest_increments())
         if self.config.keep_dropped:
             dropped = self._stage(DROPPED, manifest.inputs)
             dropped.finish(self._shard_keys(dropped))
@@ -152,11 +151,11 @@ class _Ingestion:
             if share >= splitting.MIN_PARAGRAPH_SHARE:
                 logger.warning("%s: %.0f%% of the lines have several sentences; --split splits them", file.source, 100 * share)
 
-    def _ingest_increments(self) -> Manifest:
+    def _ingest_increments(self) -> Pipeline[Manifest]:
         if not self.config.split:
             self._hint_at_paragraphs()
         for number in range(len(self.increments)):
-            manifest = self._ingest_increment(number)
+            manifest = yield from self._ingest_increment(number)
         if self.config.collapse:
             assert manifest is not None, "a collapsed corpus has one increment, which is always ingested"
             return manifest
@@ -165,7 +164,7 @@ class _Ingestion:
         stage = self._stage(SENTENCES, merge_inputs(self.increments))
         return stage.finish(self._shard_keys(stage), lambda shards: self._details(shards, shards))
 
-    def _ingest_increment(self, number: int) -> Manifest | None:
+    def _ingest_increment(self, number: int) -> Pipeline[Manifest | None]:
         """Write the missing shards of one increment, after those of all earlier ones; None if there is nothing to write."""
         increment, scattered = self.increments[number], self._scattered(number)
         stage = self._stage(SENTENCES, merge_inputs(self.increments))
@@ -173,27 +172,27 @@ class _Ingestion:
         is_finished = all(stage.find_shard(name, keys[name]) for name in scattered.shard_names())
         if is_finished and increment.counts is not None and not self.config.collapse:
             return None
-        result = self._scatter(scattered, increment)
+        result = yield from self._scatter(scattered, increment)
         self.skipped |= result.skipped
         readable = {uri: signature for uri, signature in increment.inputs.items() if uri not in result.skipped}
         self.increments[number] = replace(increment, inputs=readable, counts=result.counts)
         if not readable:
             return None
         self._write_increments()
-        return self._write_shards(scattered)
+        return (yield from self._write_shards(scattered))
 
-    def _scatter(self, scattered: ScatteredFiles, increment: CorpusIncrement) -> ScatterResult:
+    def _scatter(self, scattered: ScatteredFiles, increment: CorpusIncrement) -> Pipeline[ScatterResult]:
         settings = self.config.part(TextSettings)
         split_lang = languages.canonical(self.config.lang) if self.config.split else None
         task = ScatterTask(scattered, [self.files[uri] for uri in increment.inputs], settings, split_lang)
         try:
-            return scatter_inputs(task, increment.inputs, self.options)
+            return (yield from scatter_inputs(task, increment.inputs))
         except DataError as error:
             if not scattered.increment or settings.strict:
                 raise
             return ScatterResult(dict.fromkeys(readers.LINE_COUNTS, 0), dict.fromkeys(increment.inputs, str(error)))
 
-    def _write_shards(self, scattered: ScatteredFiles) -> Manifest:
+    def _write_shards(self, scattered: ScatteredFiles) -> Pipeline[Manifest]:
         """Deduplicate and filter the scattered sentences of one increment, and collapse near-duplicates if configured."""
         stage = self._stage(SENTENCES, merge_inputs(self.increments))
         keys = self._shard_keys(stage)
@@ -207,10 +206,10 @@ class _Ingestion:
         if not self.config.collapse:
             previous = PreviousSentences([stage.path(name) for name in self._shard_names(range(scattered.increment))])
             task = DeduplicateTask(scattered, previous, sentence_filter, writer)
-            return run_stage(stage, keys, task, self.options, lambda shards: self._details(shards, shards))
+            return (yield from run_stage(stage, keys, task, lambda shards: self._details(shards, shards)))
         collapse = NearDuplicateCollapse(self.config.output, scattered, writer)
-        filtered = collapse.prepare(sentence_filter, stage.key(), self.options)
-        manifest = run_stage(stage, keys, collapse, self.options, lambda shards: self._details(filtered, shards))
+        filtered = yield from collapse.prepare(sentence_filter, stage.key())
+        manifest = yield from run_stage(stage, keys, collapse, lambda shards: self._details(filtered, shards))
         collapse.remove_intermediates()
         return manifest
 

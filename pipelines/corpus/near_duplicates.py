@@ -13,7 +13,7 @@ from miner.stages import Shard, Stage
 from miner.tables import DROPPED_SENTENCES
 from miner.text import near_duplicates
 from miner.text.sharding import ARROW_SUFFIX
-from pipelines.beam.runner import ShardTask, run_stage
+from pipelines.beam.runner import Pipeline, ShardTask, run_stage
 from pipelines.corpus.deduplicate import DROPPED, SentenceFilter, SentenceWriter
 from pipelines.corpus.scatter import ScatteredFiles
 
@@ -31,15 +31,15 @@ class NearDuplicateCollapse(ShardTask):
         self.scattered = scattered
         self.writer = writer
 
-    def prepare(self, sentence_filter: SentenceFilter, inputs_key: str, options: Sequence[str]) -> Sequence[Shard]:
+    def prepare(self, sentence_filter: SentenceFilter, inputs_key: str) -> Pipeline[Sequence[Shard]]:
         """Filter every id range and resolve every key range; return the filtered shards."""
         names = [_arrow_name(name) for name in self.scattered.shard_names()]
         keyed = Stage(self.keyed_folder, "keyed", {}, {"sentences": inputs_key})
         key_task = _KeyTask(self.keyed_folder, self.scattered, sentence_filter)
-        filtered = run_stage(keyed, dict.fromkeys(names, keyed.key()), key_task, options)
+        filtered = yield from run_stage(keyed, dict.fromkeys(names, keyed.key()), key_task)
         changes = Stage(self.changes_folder, "changes", {}, {shard.name: shard.checksum for shard in filtered.shards})
         resolve_task = _ResolveTask(self.keyed_folder, self.changes_folder, names)
-        run_stage(changes, dict.fromkeys(names, changes.key()), resolve_task, options)
+        yield from run_stage(changes, dict.fromkeys(names, changes.key()), resolve_task)
         return filtered.shards
 
     def remove_intermediates(self) -> None:

@@ -13,7 +13,7 @@ from miner.stages import Stage
 from miner.text import readers, sharding
 from miner.text.sharding import IngestSizes, InputFile
 from pipelines.beam.retry import read_skipped
-from pipelines.beam.runner import ShardTask, run_stage
+from pipelines.beam.runner import Pipeline, ShardTask, run_stage
 from pipelines.corpus.increments import Signatures
 
 
@@ -63,7 +63,7 @@ class ScatterTask(ShardTask):
         return counts["kept"], counts
 
 
-def scatter_inputs(task: ScatterTask, signatures: Signatures, options: Sequence[str]) -> ScatterResult:
+def scatter_inputs(task: ScatterTask, signatures: Signatures) -> Pipeline[ScatterResult]:
     """Scatter every input that is not scattered yet. Skips an input that cannot be read, unless the settings are strict.
 
     Raises DataError if no input can be read, and if the inputs of the first run have no sentence.
@@ -78,7 +78,7 @@ def scatter_inputs(task: ScatterTask, signatures: Signatures, options: Sequence[
         if name.endswith(sharding.ARROW_SUFFIX):  # of an input that is no longer given; gather reads every scattered file
             storage.remove(stage.path(name))
             storage.remove(stage.path(f"{stages.MARKERS}/{name}.json"))
-    manifest = run_stage(stage, file_keys, task, options, skip_failed=not settings.strict)
+    manifest = yield from run_stage(stage, file_keys, task, skip_failed=not settings.strict)
     counts = Counter(dict.fromkeys(readers.LINE_COUNTS, 0))
     for shard in manifest.shards:
         counts.update(shard.counts)

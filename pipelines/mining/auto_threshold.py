@@ -13,6 +13,7 @@ from miner.mining import review, thresholds
 from miner.mining.candidates import ScoredPairs
 from miner.mining.gold import ResolvedGold, is_gold
 from miner.mining.thresholds import ThresholdChoice
+from pipelines.beam.runner import Pipeline
 from pipelines.mining import inputs, planted_pairs
 from pipelines.mining.planted_pairs import PlantConfig, PlantedPairs
 from pipelines.mining.select_pairs import PairSelection
@@ -45,7 +46,7 @@ class ThresholdChooser:
     gold: ResolvedGold | ReviewMarks | None
     planted: PlantedPairs | None
 
-    def choose(self, selection: PairSelection, neighbours: str) -> ThresholdChoice | None:
+    def choose(self, selection: PairSelection, neighbours: str) -> Pipeline[ThresholdChoice | None]:
         """Return the choice, None unless the threshold is `auto`. `neighbours` is the folder of the neighbours of both sides.
 
         DataError if no threshold reaches the precision.
@@ -53,9 +54,9 @@ class ThresholdChooser:
         if self.config.threshold != "auto":
             return None
         if self.planted is not None:
-            return self._choose_by_planted(self.planted, selection, neighbours)
+            return (yield from self._choose_by_planted(self.planted, selection, neighbours))
         assert self.gold is not None, "`check` comes first"
-        pairs = _all_pairs(selection)
+        pairs = yield from _all_pairs(selection)
         if isinstance(self.gold, ReviewMarks):
             return _choose_by_marks(self.gold, pairs, self.config.precision)
         num_gold = len(self.gold.pairs) + self.gold.num_missing
@@ -63,12 +64,12 @@ class ThresholdChooser:
             pairs.margins, is_gold(pairs, self.gold.pairs), num_gold, self.config.precision, self.config.gold_sample
         )
 
-    def _choose_by_planted(self, planted: PlantedPairs, selection: PairSelection, neighbours: str) -> ThresholdChoice:
+    def _choose_by_planted(self, planted: PlantedPairs, selection: PairSelection, neighbours: str) -> Pipeline[ThresholdChoice]:
         weights = RETRIEVALS[self.config.retrieval].planted_weights
         assert weights is not None, "`check` comes first"
-        pairs = _all_pairs(selection)
-        mixed = planted_pairs.plant(planted, selection, self.config, neighbours)
-        margins = planted_pairs.planted_margins(_all_pairs(mixed), planted)
+        pairs = yield from _all_pairs(selection)
+        mixed = yield from planted_pairs.plant(planted, selection, self.config, neighbours)
+        margins = planted_pairs.planted_margins((yield from _all_pairs(mixed)), planted)
         sizes = float(selection.search_result.source.rows), float(selection.search_result.target.rows)
         return thresholds.from_planted(pairs.margins, margins, sizes, weights, self.config.precision)
 
@@ -88,10 +89,10 @@ def _choose_by_marks(marks: ReviewMarks, pairs: ScoredPairs, min_precision: floa
     return review.from_marks(pairs.margins, marked, min_precision)
 
 
-def _all_pairs(selection: PairSelection) -> ScoredPairs:
+def _all_pairs(selection: PairSelection) -> Pipeline[ScoredPairs]:
     """Return all pairs, whatever their margin, in memory."""
     steps = selection.steps(-np.inf)
-    matches, _ = selection.match(-np.inf, steps)
+    matches, _ = yield from selection.match(-np.inf, steps)
     pairs = matches.read()
     steps.remove()
     return pairs

@@ -26,7 +26,7 @@ from miner.mining.candidates import Edges, Ids, MergedEdges, ScoredPairs
 from miner.search.neighbours import Neighbours
 from miner.stages import Manifest, Shard, Stage
 from pipelines.beam import shuffle
-from pipelines.beam.runner import ShardTask, run_stage
+from pipelines.beam.runner import Pipeline, ShardTask, run_stage
 from pipelines.beam.shuffle import ShuffleSteps, StepOutput, TextsById
 from pipelines.mining import rescore
 from pipelines.mining.rescore import PreviousCandidates
@@ -40,7 +40,7 @@ STAGE = "candidates"  # and its folder's name
 class MiningLimits:
     """Sizes that bound the memory of a worker. The result does not depend on them."""
 
-    in_process_rows: int = shuffle.IN_PROCESS_ROWS  # with more edges or candidates, the steps run as Beam pipelines
+    in_process_rows: int = shuffle.IN_PROCESS_ROWS  # with more edges or candidates, the steps run as Beam jobs
     matched_rows: int = 1 << 22  # candidates that one worker matches: 140 MB, and a few times that during the walk
     margin_range_rows: int = 1 << 19  # pairs with their texts in one margin range, approximately
     margin_samples: int = 256  # pairs sampled per shard to choose the margin ranges
@@ -89,10 +89,9 @@ def run(
     neighbours: str,
     search_result: SearchResult,
     encoder: EncoderSettings,
-    options: Sequence[str] = (),
     details: Mapping[str, Any] | None = None,
     limits: MiningLimits = DEFAULT_LIMITS,
-) -> Manifest:
+) -> Pipeline[Manifest]:
     """Fill the folder of the candidates from the neighbours of both directions. `details` go into the manifest.
 
     The encoder rescores the candidates, if `search_result` says so.
@@ -103,18 +102,18 @@ def run(
     shards = _NeighbourShards(neighbours, search_result.k, manifests[FORWARD].shards, manifests[BACKWARD].shards)
     made_from = {stages.shard_name(index, len(shards.sources)): stage.key() for index in range(len(shards.sources))}
     num_edges = sum(manifest.rows * manifest.config.get("k", 1) for manifest in manifests.values())
-    steps = ShuffleSteps("joining", f"{stage.folder}.steps", stage.key(), num_edges, options, limits.in_process_rows)
+    steps = ShuffleSteps("joining", f"{stage.folder}.steps", stage.key(), num_edges, limits.in_process_rows)
     merged = StepOutput(steps.place("meetings"), shuffle.names(len(shards.targets)), 0, Counter())
     if not stage.is_complete(made_from):
         stage.start()
-        forward = steps.apply("offers", shuffle.names(len(shards.sources)), _write_forward_edges, shards)
+        forward = yield from steps.apply("offers", shuffle.names(len(shards.sources)), _write_forward_edges, shards)
         backward = TextsById(storage.join(neighbours, BACKWARD), shards.targets)
-        merged = steps.apply("meetings", merged.shards, _merge_target_range, shards, forward, backward)
+        merged = yield from steps.apply("meetings", merged.shards, _merge_target_range, shards, forward, backward)
         if search_result.rescoring is not None:
             sides = rescore.rescored_sides((search_result.source, search_result.target), encoder, search_result.rescoring)
             previous = PreviousCandidates.find(stage, search_result.source.fingerprint)
-            merged = rescore.rescore(merged, sides, search_result.k, len(shards.sources), previous, steps)
-    manifest = run_stage(stage, made_from, _JoinSourceRange(shards, merged, stage.folder), options, lambda _: details or {})
+            merged = yield from rescore.rescore(merged, sides, search_result.k, len(shards.sources), previous, steps)
+    manifest = yield from run_stage(stage, made_from, _JoinSourceRange(shards, merged, stage.folder), lambda _: details or {})
     steps.remove()
     return manifest
 

@@ -6,7 +6,7 @@ the new ones are complete, so a run that was stopped at any moment writes the sa
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from miner.mining import writers
 from miner.stages import Manifest, Stage
 from miner.tables import BITEXT, DELTA, together
 from pipelines.beam import shuffle
+from pipelines.beam.runner import Pipeline
 from pipelines.beam.shuffle import ShuffleSteps, StepOutput
 from pipelines.mining import sort_pairs
 from pipelines.mining.candidates import DEFAULT_LIMITS, MiningLimits
@@ -108,21 +109,21 @@ def end(deltas: Stage) -> None:
         storage.remove(deltas.folder)
 
 
-def write(before: str, output: str, deltas: Stage, options: Sequence[str], limits: MiningLimits = DEFAULT_LIMITS) -> BitextDelta:
+def write(before: str, output: str, deltas: Stage, limits: MiningLimits = DEFAULT_LIMITS) -> Pipeline[BitextDelta]:
     """Compare the previous pairs with those in `output`, by ranges of their sources, and write the changes."""
     after = storage.join(output, writers.PARQUET)
     sizes = {uri: _size(uri) for uri in (before, after)}
     num_rows = [size.rows for size in sizes.values()]
     key = storage.key([storage.checksum(uri) for uri in (before, after)])
-    steps = ShuffleSteps("comparing", storage.join(output, STEPS), key, sum(num_rows), options, limits.in_process_rows)
+    steps = ShuffleSteps("comparing", storage.join(output, STEPS), key, sum(num_rows), limits.in_process_rows)
     ranges = shuffle.names(max(1, math.ceil(max(num_rows) / limits.margin_range_rows)))
     groups_per_file = max(1, limits.margin_range_rows // writers.ROW_GROUP_PAIRS)
     bitexts = []
     for name, uri in (("before", before), ("after", after)):
         files = shuffle.names(max(1, math.ceil(sizes[uri].row_groups / groups_per_file)))
-        bitexts.append(steps.apply(name, files, _scatter_row_groups, uri, groups_per_file, len(ranges)))
-    changes = steps.apply("compared", ranges, _compare_range, bitexts[0], bitexts[1], limits.margin_samples)
-    sorted_changes = sort_pairs.sort_rows(changes.uris, changes.rows, steps, limits)
+        bitexts.append((yield from steps.apply(name, files, _scatter_row_groups, uri, groups_per_file, len(ranges))))
+    changes = yield from steps.apply("compared", ranges, _compare_range, bitexts[0], bitexts[1], limits.margin_samples)
+    sorted_changes = yield from sort_pairs.sort_rows(changes.uris, changes.rows, steps, limits)
     stem = before.rpartition("/")[2].removesuffix(BEFORE)
     tsv, parquet = f"{stem}.tsv.gz", f"{stem}.parquet"
     with storage.parquet_writer(deltas.path(parquet), DELTA) as writer, writers.text_writer(deltas.path(tsv)) as text:

@@ -18,6 +18,7 @@ from miner.mining import candidates as scoring
 from miner.mining import writers
 from miner.tables import DROPPED_PAIRS
 from pipelines.beam import shuffle
+from pipelines.beam.runner import Pipeline
 from pipelines.beam.shuffle import ShuffleSteps, StepOutput
 from pipelines.mining import match, sort_pairs
 from pipelines.mining.candidates import MiningLimits, SearchResult
@@ -39,7 +40,7 @@ class FilteredCandidates:
     dropped: Mapping[str, int]  # reason -> candidates
     dropped_uris: Sequence[str]
 
-    def sort_dropped(self, steps: ShuffleSteps, limits: MiningLimits) -> SortedPairs:
+    def sort_dropped(self, steps: ShuffleSteps, limits: MiningLimits) -> Pipeline[SortedPairs]:
         """Return the dropped candidates with the columns of DROPPED_PAIRS, best first."""
         return sort_pairs.sort_rows(self.dropped_uris, sum(self.dropped.values()), steps, limits)
 
@@ -76,7 +77,7 @@ class _FilterRun:
 
 def filter_candidates(
     search_result: SearchResult, settings: DecideSettings, threshold: float, steps: ShuffleSteps, limits: MiningLimits
-) -> FilteredCandidates | None:
+) -> Pipeline[FilteredCandidates | None]:
     """Return the candidates above the threshold that pass the filters or cannot become pairs. None if all filters are off."""
     pair_filter = PairFilter.of(settings, (search_result.source.lang, search_result.target.lang), search_result.num_neighbours)
     if pair_filter is None:
@@ -86,10 +87,10 @@ def filter_candidates(
     dropped_uris = {side: [storage.join(steps.place(f"dropped-{side}"), name) for name in names] for side, names in ranges.items()}
     run = _FilterRun(uris, settings.margin, threshold, pair_filter, len(ranges["target"]), dropped_uris, limits.margin_samples)
     sources, targets = (SideTexts.of(side, getattr(search_result, side)) for side in ("source", "target"))
-    hub_counts = steps.apply("hub-counts", ranges["source"], _count_targets, run)
-    scored = steps.apply("scored", ranges["source"], _score_source_range, run, sources)
-    halfway = steps.apply("filtered-targets", ranges["target"], _filter_target_range, run, targets, hub_counts, scored)
-    filtered = steps.apply("filtered-sources", ranges["source"], _filter_source_range, run, halfway)
+    hub_counts = yield from steps.apply("hub-counts", ranges["source"], _count_targets, run)
+    scored = yield from steps.apply("scored", ranges["source"], _score_source_range, run, sources)
+    halfway = yield from steps.apply("filtered-targets", ranges["target"], _filter_target_range, run, targets, hub_counts, scored)
+    filtered = yield from steps.apply("filtered-sources", ranges["source"], _filter_source_range, run, halfway)
     dropped = {reason: halfway.counts[reason] + filtered.counts[reason] for reason in pair_filter.reasons}
     candidates = RankedCandidates(filtered, len(ranges["source"]), len(ranges["target"]))
     return FilteredCandidates(candidates, dropped, [*dropped_uris["target"], *dropped_uris["source"]])

@@ -11,6 +11,7 @@ from miner.corpus import Corpus, is_corpus, open_corpus
 from miner.encoders import choose_side
 from miner.errors import ConfigError, DataError
 from miner.text import readers
+from pipelines.beam.runner import Pipeline, together
 from pipelines.corpus import embed, ingest
 from pipelines.search import build_index
 
@@ -26,7 +27,7 @@ class CorpusPair:
     seconds: Counter[str]  # of embedding, by stage; empty if nothing had to be embedded
 
 
-def open_sides(config: MineConfig, options: Sequence[str] = ()) -> CorpusPair:
+def open_sides(config: MineConfig, options: Sequence[str] = ()) -> Pipeline[CorpusPair]:
     """Embed the sides that are text under OUTPUT/source and OUTPUT/target, and open the others.
 
     Both are checked before anything is written. DataError if a side has no sentence, or the encoders differ.
@@ -45,9 +46,14 @@ def open_sides(config: MineConfig, options: Sequence[str] = ()) -> CorpusPair:
         for corpus in corpora.values():
             check_encoder(corpus, config, options)
     seconds: Counter[str] = Counter()
-    # Standard input comes first: whether it has a sentence is known only when it is read.
-    for side in sorted(texts, key=lambda side: texts[side] != readers.STDIN):
-        corpora[side] = _embed(config, side, seconds, options)
+    configs: dict[Side, EmbedConfig] = {side: _embed_config(config, side) for side in texts}
+    # Standard input comes first, alone: whether it has a sentence is known only when it is read.
+    order = sorted(texts, key=lambda side: texts[side] != readers.STDIN)
+    at_once = 1 if readers.STDIN in texts.values() else None
+    embedded, _ = yield from together({side: embed.pipeline(configs[side], options) for side in order}, at_once)
+    for side in order:
+        corpora[side] = open_corpus(embedded[side].output)
+        seconds.update(embedded[side].seconds)
     check_pair(corpora["source"], corpora["target"])
     return CorpusPair(corpora["source"], corpora["target"], seconds)
 
@@ -113,12 +119,6 @@ def _embed_config(config: MineConfig, side: Side) -> EmbedConfig:
     settings = {**dict(config.side_text(side, text)), **dict(config.part(SentenceSettings))}
     settings |= dict(choose_side(config.part(EncoderSettings), lang, default=side))
     return EmbedConfig(inputs=(text,), output=storage.join(config.output, side), lang=lang, **settings)
-
-
-def _embed(config: MineConfig, side: Side, seconds: Counter[str], options: Sequence[str]) -> Corpus:
-    embed_config = _embed_config(config, side)
-    seconds.update(embed.run(embed_config, options).seconds)
-    return open_corpus(embed_config.output)
 
 
 def check_pair(source: Corpus, target: Corpus) -> None:

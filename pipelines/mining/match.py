@@ -19,6 +19,7 @@ from miner.mining.candidates import ScoredPairs
 from miner.mining.writers import pairs_from_arrow, pairs_to_arrow, sort_best_first
 from miner.tables import together
 from pipelines.beam import shuffle
+from pipelines.beam.runner import Pipeline
 from pipelines.beam.shuffle import ShuffleSteps, StepOutput
 from pipelines.mining.candidates import MiningLimits, SearchResult
 
@@ -57,10 +58,10 @@ def with_source_best(ranked: ScoredPairs) -> pa.Table:
     return pairs_to_arrow(ranked, source_best=matching.best_of_sources(ranked))
 
 
-def score_candidates(search_result: SearchResult, margin: str, threshold: float, steps: ShuffleSteps) -> RankedCandidates:
+def score_candidates(search_result: SearchResult, margin: str, threshold: float, steps: ShuffleSteps) -> Pipeline[RankedCandidates]:
     """Return the candidates whose margin is above the threshold."""
     uris, target_ranges = search_result.candidate_uris(), len(search_result.target.shards)
-    table = steps.apply("scored", shuffle.names(len(uris)), _score_range, uris, margin, threshold, target_ranges)
+    table = yield from steps.apply("scored", shuffle.names(len(uris)), _score_range, uris, margin, threshold, target_ranges)
     return RankedCandidates(table, len(uris), target_ranges)
 
 
@@ -72,18 +73,18 @@ def _score_range(index: int, uri: str, candidate_uris: Sequence[str], margin: st
     return len(ranked), {}
 
 
-def match_candidates(candidates: RankedCandidates, retrieval: str, steps: ShuffleSteps, limits: MiningLimits) -> MatchedPairs:
+def match_candidates(candidates: RankedCandidates, retrieval: str, steps: ShuffleSteps, limits: MiningLimits) -> Pipeline[MatchedPairs]:
     """Return the pairs among candidates. Only those need be present that are the best of their source, or `backward`."""
     sources, targets = shuffle.names(candidates.source_ranges), shuffle.names(candidates.target_ranges)
-    remaining = steps.apply("contenders", targets, _select_range, candidates, retrieval)
+    remaining = yield from steps.apply("contenders", targets, _select_range, candidates, retrieval)
     if not RETRIEVALS[retrieval].one_to_one:
         return MatchedPairs([remaining], len(targets), remaining.rows)
     tables: list[StepOutput] = []
     while remaining.rows > limits.matched_rows:
         number = len(tables) + 1
-        tables.append(steps.apply(f"taken-{number}", sources, _take_mutual_best, remaining, len(targets)))
-        remaining = steps.apply(f"left-{number}", targets, _drop_matched_targets, tables[-1], len(sources))
-    tables.append(steps.apply("rest", shuffle.names(1), _match_remaining, remaining, len(sources), len(targets)))
+        tables.append((yield from steps.apply(f"taken-{number}", sources, _take_mutual_best, remaining, len(targets))))
+        remaining = yield from steps.apply(f"left-{number}", targets, _drop_matched_targets, tables[-1], len(sources))
+    tables.append((yield from steps.apply("rest", shuffle.names(1), _match_remaining, remaining, len(sources), len(targets))))
     return MatchedPairs(tables, len(targets), sum(table.rows for table in tables))
 
 

@@ -19,7 +19,7 @@ from miner.mining.gold import GoldScores
 from miner.mining.review import MarkScores
 from miner.mining.thresholds import ThresholdChoice
 from pipelines.beam import workers
-from pipelines.beam.runner import claim_output
+from pipelines.beam.runner import Pipeline, claim_output, run_pipeline
 from pipelines.mining import auto_threshold, candidates, default_threshold, filter_pairs, gold_pairs, rescore_choice, select_pairs
 from pipelines.mining.auto_threshold import ThresholdChooser
 from pipelines.mining.candidates import DEFAULT_LIMITS, MiningLimits, SearchResult
@@ -79,19 +79,26 @@ def run(config: MineConfig, options: Sequence[str] = (), limits: MiningLimits = 
     Raises the MinerError of invalid sides, encoder, gold or output, or of another k than in an earlier run there. `warns`: of a threshold
     that the encoder does not recommend, and of languages that it does not know.
     """
+    with claim_output(config.output):
+        return run_pipeline(pipeline(config, options, limits, warns), options)
+
+
+def pipeline(
+    config: MineConfig, options: Sequence[str] = (), limits: MiningLimits = DEFAULT_LIMITS, warns: bool = True
+) -> Pipeline[MineResult]:
+    """Return the pipeline of `run`, for an output whose lock the caller holds. `options` describe the workers."""
     gold_file = _check(config)
     workers.describe(options).device_type(config.device)  # raises for an unknown one
-    with claim_output(config.output):
-        sides = open_sides(config, options)
-        gold = gold_pairs.resolve(gold_file, sides.source, sides.target)
-        chooser = auto_threshold.prepare(config, sides.source, sides.target, gold)
-        start = time.perf_counter()
-        search_result = _search(config, sides, options, limits)
-        search_seconds = time.perf_counter() - start
-        if warns:
-            _warn_of_languages(config, search_result)
-        selection = _selection(search_result, config, options, limits, warns)
-        return _select(selection, chooser, config.output, {**sides.seconds, "search": search_seconds})
+    sides = yield from open_sides(config, options)
+    gold = gold_pairs.resolve(gold_file, sides.source, sides.target)
+    chooser = auto_threshold.prepare(config, sides.source, sides.target, gold)
+    start = time.perf_counter()
+    search_result = yield from _search(config, sides, options, limits)
+    search_seconds = time.perf_counter() - start
+    if warns:
+        _warn_of_languages(config, search_result)
+    selection = _selection(search_result, config, options, limits, warns)
+    return (yield from _select(selection, chooser, config.output, {**sides.seconds, "search": search_seconds}))
 
 
 def run_from_candidates(config: FromCandidatesConfig, options: Sequence[str] = (), limits: MiningLimits = DEFAULT_LIMITS) -> MineResult:
@@ -104,7 +111,8 @@ def run_from_candidates(config: FromCandidatesConfig, options: Sequence[str] = (
     with claim_output(config.output):
         gold = gold_pairs.resolve(gold_file, search_result.source, search_result.target)
         chooser = auto_threshold.prepare(config, search_result.source, search_result.target, gold)
-        return _select(_selection(search_result, config, options, limits), chooser, config.candidates, {})
+        selection = _selection(search_result, config, options, limits)
+        return run_pipeline(_select(selection, chooser, config.candidates, {}), options)
 
 
 def _check(config: PlantConfig) -> GoldFile | ReviewMarks | None:
@@ -132,24 +140,25 @@ def _selection(
     return PairSelection(search_result, config, config.output, options, limits, default, config.top)
 
 
-def _search(config: MineConfig, sides: CorpusPair, options: Sequence[str], limits: MiningLimits) -> SearchResult:
+def _search(config: MineConfig, sides: CorpusPair, options: Sequence[str], limits: MiningLimits) -> Pipeline[SearchResult]:
     """Fill OUTPUT/neighbours and OUTPUT/candidates."""
     folder = storage.join(config.output, candidates.STAGE)
     encoder, neighbours = config.part(EncoderSettings), storage.join(config.output, NEIGHBOURS)
     rescoring = rescore_choice.choose(config, config.k, encoder, (sides.source, sides.target), (storage.join(neighbours, FORWARD), folder))
     search_result = SearchResult(sides.source, sides.target, folder, config.k, {}, rescoring)
     request = SearchRequest(sides.source, sides.target, search_result.num_neighbours, config.device)
-    engine = engine_module.find_neighbours(request, (config.source, config.target), config.part(EngineSettings), config.output, options)
+    paths = config.source, config.target
+    engine = yield from engine_module.find_neighbours(request, paths, config.part(EngineSettings), config.output, options)
     search_result = replace(search_result, engine=engine)
-    candidates.run(neighbours, search_result, encoder, options, search_result.details(config.output), limits)
+    yield from candidates.run(neighbours, search_result, encoder, search_result.details(config.output), limits)
     return search_result
 
 
-def _select(selection: PairSelection, chooser: ThresholdChooser, searched: str, seconds: Mapping[str, float]) -> MineResult:
+def _select(selection: PairSelection, chooser: ThresholdChooser, searched: str, seconds: Mapping[str, float]) -> Pipeline[MineResult]:
     """Choose the threshold and write the bitext. `searched` is the output of the search, `seconds` what the earlier stages took."""
     start = time.perf_counter()
-    choice = chooser.choose(selection, storage.join(searched, NEIGHBOURS))
-    written = select_pairs.write(selection, chooser.gold, choice)
+    choice = yield from chooser.choose(selection, storage.join(searched, NEIGHBOURS))
+    written = yield from select_pairs.write(selection, chooser.gold, choice)
     seconds = {**seconds, "mine": time.perf_counter() - start}
     return _result(selection, written, {name: round(value, 3) for name, value in seconds.items()})
 

@@ -24,7 +24,7 @@ from miner.stages import Stage
 from miner.text import readers
 from miner.text.normalise import sentence_ids
 from miner.text.pairs import read_pairs
-from pipelines.beam.runner import ShardTask, run_stage
+from pipelines.beam.runner import Pipeline, ShardTask, StageRun, run_stages, together
 from pipelines.corpus import embed
 from pipelines.mining import candidates
 from pipelines.mining.select_pairs import PairSelection
@@ -34,6 +34,7 @@ from pipelines.search.exact import BACKWARD, FORWARD, SearchRequest
 PlantConfig = MineConfig | FromCandidatesConfig
 
 FOLDER = "planted"
+SIDES = ("source", "target")
 PREFIX = "planted-"  # of the names of shards of planted sentences
 WHOLE, SOURCE_ONLY, TARGET_ONLY = range(3)
 COLUMNS = TextSettings(text_column="1"), TextSettings(text_column="2")
@@ -104,41 +105,45 @@ class MixedCorpus(Corpus):
         return super().sentences_uri(name)
 
 
-def plant(planted: PlantedPairs, selection: PairSelection, config: PlantConfig, neighbours: str) -> PairSelection:
+def plant(planted: PlantedPairs, selection: PairSelection, config: PlantConfig, neighbours: str) -> Pipeline[PairSelection]:
     """Return a selection from both corpora with the planted sentences. Their neighbours and candidates are under OUTPUT/planted.
 
     `neighbours` are those of the corpora alone: only what the planted sentences add is searched.
     """
-    search_result, options = selection.search_result, selection.options
+    search_result = selection.search_result
     folder = storage.join(config.output, FOLDER)
     source, target = search_result.source, search_result.target
-    new_source, new_target = (_embed(planted, side, corpus, config, options) for side, corpus in enumerate((source, target)))
+    embedded, _ = yield from together(
+        {name: _embed(planted, side, getattr(search_result, name), config, selection.options) for side, name in enumerate(SIDES)}
+    )
+    new_source, new_target = (embedded[name] for name in SIDES)
     blocks = {"old-new": (source, new_target), "new-old": (new_source, target), "new-new": (new_source, new_target)}
-    for name, sides in blocks.items():
-        exact.run(SearchRequest(*sides, search_result.num_neighbours, config.device), storage.join(folder, name), options)
+    requests = {name: SearchRequest(*sides, search_result.num_neighbours, config.device) for name, sides in blocks.items()}
+    yield from together({name: exact.run(request, storage.join(folder, name)) for name, request in requests.items()})
     searches = {"old-old": neighbours, **{name: storage.join(folder, name) for name in blocks}}
     mixed_source, mixed_target = MixedCorpus.of(source, new_source), MixedCorpus.of(target, new_target)
     mixed_neighbours = storage.join(folder, "neighbours")
-    for direction, corpus in ((FORWARD, mixed_source), (BACKWARD, mixed_target)):
-        _merge_searches(searches, storage.join(mixed_neighbours, direction), direction, corpus, options)
+    directions = {FORWARD: mixed_source, BACKWARD: mixed_target}
+    merges = [_merge_searches(searches, storage.join(mixed_neighbours, name), name, corpus) for name, corpus in directions.items()]
+    yield from run_stages(merges)
     mixed = replace(search_result, source=mixed_source, target=mixed_target, folder=storage.join(folder, candidates.STAGE))
-    candidates.run(mixed_neighbours, mixed, config.part(EncoderSettings), options, limits=selection.limits)
+    yield from candidates.run(mixed_neighbours, mixed, config.part(EncoderSettings), limits=selection.limits)
     return replace(selection, search_result=mixed)
 
 
-def _embed(planted: PlantedPairs, side: int, corpus: Corpus, config: PlantConfig, options: Sequence[str]) -> Corpus:
+def _embed(planted: PlantedPairs, side: int, corpus: Corpus, config: PlantConfig, options: Sequence[str]) -> Pipeline[Corpus]:
     """Embed the planted sentences of a side, 0 or 1, under OUTPUT/planted."""
-    output = storage.join(config.output, FOLDER, ("source", "target")[side])
+    output = storage.join(config.output, FOLDER, SIDES[side])
     text = f"{output}.txt"  # beside the folder: an input inside the output is an error
     with storage.atomic(text) as handle:
         handle.write("".join(f"{line}\n" for line in planted.planted_texts(side)).encode())
     settings = {**dict(config.part(EncoderSettings)), "side": corpus.side}
-    embed.run(EmbedConfig(inputs=(text,), output=output, lang=corpus.lang, **settings), options)
+    yield from embed.pipeline(EmbedConfig(inputs=(text,), output=output, lang=corpus.lang, **settings), options)
     return open_corpus(output)
 
 
-def _merge_searches(searches: Mapping[str, str], folder: str, direction: str, corpus: Corpus, options: Sequence[str]) -> None:
-    """Fill `folder` with the nearest neighbours of each shard in the two searches it was part of."""
+def _merge_searches(searches: Mapping[str, str], folder: str, direction: str, corpus: Corpus) -> StageRun:
+    """Return the stage that fills `folder` with the nearest neighbours of each shard in the two searches it was part of."""
     parts: dict[str, dict[str, str]] = {}  # shard -> name and URI of its neighbours in each search
     for shard in corpus.shards:
         age, name = "new" if shard.name.startswith(PREFIX) else "old", shard.name.removeprefix(PREFIX)
@@ -147,7 +152,7 @@ def _merge_searches(searches: Mapping[str, str], folder: str, direction: str, co
     inputs = {name: storage.checksum(uri) for part in parts.values() for name, uri in part.items()}
     stage = Stage(folder, "neighbours", {}, inputs)
     made_from = {shard: stage.key({name: inputs[name] for name in part}) for shard, part in parts.items()}
-    run_stage(stage, made_from, _MergeShard({shard: list(part.values()) for shard, part in parts.items()}, folder), options)
+    return StageRun(stage, made_from, _MergeShard({shard: list(part.values()) for shard, part in parts.items()}, folder))
 
 
 class _MergeShard(ShardTask):

@@ -27,6 +27,7 @@ from miner.stages import Shard, Stage
 from miner.tables import Ids, together
 from miner.text.sharding import range_of
 from pipelines.beam import shuffle
+from pipelines.beam.runner import Pipeline
 from pipelines.beam.shuffle import ShuffleSteps, StepOutput, TextsById
 from pipelines.corpus import embed
 from pipelines.mining.rescore_choice import Rescoring, find_encoder
@@ -129,16 +130,18 @@ def rescore(
     source_ranges: int,
     previous: PreviousCandidates | None,
     steps: ShuffleSteps,
-) -> StepOutput:
+) -> Pipeline[StepOutput]:
     """Add LATE_COLUMNS to the merged edges of a source and a target side, which are one file per range of targets.
 
     Pairs of `previous` keep their late interaction.
     """
     sources = shuffle.names(source_ranges)
-    pairs = steps.apply("previous", sources, _write_previous, edges, previous, source_ranges) if previous is not None else None
+    pairs = None
+    if previous is not None:
+        pairs = yield from steps.apply("previous", sources, _write_previous, edges, previous, source_ranges)
     rescored = RescoredEdges(edges, pairs)
-    texts = steps.apply("texts", sources, _write_source_texts, rescored, sides[0])
-    output = steps.apply("rescored", edges.shards, _rescore_target_range, rescored, texts, sides, k)
+    texts = yield from steps.apply("texts", sources, _write_source_texts, rescored, sides[0])
+    output = yield from steps.apply("rescored", edges.shards, _rescore_target_range, rescored, texts, sides, k)
     if pairs is not None:
         logger.info("rescore: %d of %d candidates; the others were rescored before", output.rows - pairs.rows, output.rows)
     return output

@@ -31,7 +31,7 @@ from miner.search.exact import pair_similarities
 from miner.search.neighbours import Neighbours
 from miner.text.normalise import sentence_ids
 from pipelines.beam import workers
-from pipelines.beam.runner import claim_output
+from pipelines.beam.runner import claim_output, run_pipeline, together
 from pipelines.corpus import embed
 from pipelines.mining import inputs, rescore, rescore_choice
 from pipelines.mining.line_pairs import LinePairs
@@ -216,8 +216,9 @@ class _Search:
     def run(self, options: Sequence[str]) -> tuple[_SearchedSide, _SearchedSide]:
         """Search both directions. Return the source and the target."""
         num_neighbours = self.config.k if self.rescoring is None else self.rescoring.num_neighbours(self.config.k)
-        for name, sides in self.requests.items():
-            exact.run(SearchRequest(*sides, num_neighbours, self.config.device), storage.join(self.work, name), options)
+        requests = {name: SearchRequest(*sides, num_neighbours, self.config.device) for name, sides in self.requests.items()}
+        searches = {name: exact.run(request, storage.join(self.work, name)) for name, request in requests.items()}
+        run_pipeline(together(searches), options)
         return self._side("source", FORWARD), self._side("target", BACKWARD)
 
     def _side(self, name: str, direction: str) -> _SearchedSide:

@@ -22,6 +22,7 @@ from miner.mining.thresholds import ThresholdChoice
 from miner.mining.writers import candidates_from_arrow
 from miner.stages import Manifest, Shard
 from miner.tables import DROPPED_PAIRS
+from pipelines.beam.runner import Pipeline
 from pipelines.beam.shuffle import ShuffleSteps
 from pipelines.mining import deltas, filter_pairs, match, sort_pairs
 from pipelines.mining.candidates import DEFAULT_LIMITS, MiningLimits, SearchResult
@@ -43,7 +44,7 @@ class PairSelection:
     search_result: SearchResult
     settings: DecideSettings
     output: str
-    options: Sequence[str] = ()  # of Beam
+    options: Sequence[str] = ()  # of Beam, which describe the workers
     limits: MiningLimits = DEFAULT_LIMITS
     default: DefaultThreshold | None = None  # the threshold, if none is given
     top: int | None = None  # maximum number of pairs, best first
@@ -92,20 +93,20 @@ class PairSelection:
         inputs = [[shard.checksum for shard in candidates.shards], *self.corpus_keys.values()]
         key = storage.key([inputs, self.config(str(threshold))])
         folder = storage.join(self.output, STEPS)
-        return ShuffleSteps("matching", folder, key, candidates.rows, self.options, self.limits.in_process_rows)
+        return ShuffleSteps("matching", folder, key, candidates.rows, self.limits.in_process_rows)
 
-    def match(self, threshold: float, steps: ShuffleSteps) -> tuple[MatchedPairs, FilteredCandidates | None]:
+    def match(self, threshold: float, steps: ShuffleSteps) -> Pipeline[tuple[MatchedPairs, FilteredCandidates | None]]:
         """Return the pairs above a threshold, and the filtered candidates if a filter is on.
 
         The pairs above a threshold are the first of those above any lower one.
         """
         settings, limits = self.settings, self.limits
-        filtered = filter_pairs.filter_candidates(self.search_result, settings, threshold, steps, limits)
+        filtered = yield from filter_pairs.filter_candidates(self.search_result, settings, threshold, steps, limits)
         if filtered is not None:
             candidates = filtered.candidates
         else:
-            candidates = match.score_candidates(self.search_result, settings.margin, threshold, steps)
-        return match.match_candidates(candidates, settings.retrieval, steps, limits), filtered
+            candidates = yield from match.score_candidates(self.search_result, settings.margin, threshold, steps)
+        return (yield from match.match_candidates(candidates, settings.retrieval, steps, limits)), filtered
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,9 @@ class WrittenBitext:
     delta: BitextDelta | None  # if the corpora changed since the previous run
 
 
-def write(selection: PairSelection, gold: ResolvedGold | ReviewMarks | None, choice: ThresholdChoice | None = None) -> WrittenBitext:
+def write(
+    selection: PairSelection, gold: ResolvedGold | ReviewMarks | None, choice: ThresholdChoice | None = None
+) -> Pipeline[WrittenBitext]:
     """Select the pairs, and write the bitext and, last, the manifest. These contain no times and no paths, so a rerun is identical.
 
     The pairs are scored by `gold`, if there is any. `choice` is the threshold if it was chosen automatically.
@@ -131,9 +134,9 @@ def write(selection: PairSelection, gold: ResolvedGold | ReviewMarks | None, cho
     threshold = selection.threshold(choice)
     lowest = -np.inf if threshold is None else threshold
     steps = selection.steps(lowest)
-    matches, filtered = selection.match(lowest, steps)
-    sorted_pairs = sort_pairs.sort_matches(matches, selection.search_result, steps, selection.limits)
-    dropped = filtered.sort_dropped(steps, selection.limits) if filtered is not None and settings.keep_dropped else None
+    matches, filtered = yield from selection.match(lowest, steps)
+    sorted_pairs = yield from sort_pairs.sort_matches(matches, selection.search_result, steps, selection.limits)
+    dropped = yield from _sort_dropped(selection, filtered, steps)
     delta_stage = deltas.stage_of(output, deltas.stable_config(selection.config(threshold), selection.threshold_figures(choice)))
     before = deltas.begin(output, delta_stage, selection.corpus_keys)
     manifest_uri = storage.join(output, stages.MANIFEST)
@@ -151,7 +154,7 @@ def write(selection: PairSelection, gold: ResolvedGold | ReviewMarks | None, cho
         dropped=filtered.dropped if filtered else {},
         scores=reader.scorer.scores() if reader.scorer else None,
         examples=reader.examples,
-        delta=deltas.write(before, output, delta_stage, selection.options, selection.limits) if before else None,
+        delta=(yield from deltas.write(before, output, delta_stage, selection.limits)) if before else None,
     )
     manifest = _manifest(selection, written)
     if not before and previous_checksum not in (None, deltas.bitext_checksum(manifest)):
@@ -160,6 +163,13 @@ def write(selection: PairSelection, gold: ResolvedGold | ReviewMarks | None, cho
     deltas.end(delta_stage)
     steps.remove()
     return written
+
+
+def _sort_dropped(selection: PairSelection, filtered: FilteredCandidates | None, steps: ShuffleSteps) -> Pipeline[SortedPairs | None]:
+    """Return the dropped candidates, best first, if there are any and they are kept."""
+    if filtered is None or not selection.settings.keep_dropped:
+        return None
+    return (yield from filtered.sort_dropped(steps, selection.limits))
 
 
 def _quantiles(selection: PairSelection, num_pairs: int) -> dict[str, float]:

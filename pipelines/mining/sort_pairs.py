@@ -17,6 +17,7 @@ from miner.mining import writers
 from miner.mining.writers import sort_best_first
 from miner.tables import BITEXT
 from pipelines.beam import shuffle
+from pipelines.beam.runner import Pipeline
 from pipelines.beam.shuffle import Numbers, ShuffleSteps, StepOutput
 from pipelines.mining.candidates import MiningLimits, SearchResult
 from pipelines.mining.match import MatchedPairs, Written
@@ -68,21 +69,21 @@ class SideTexts:
         return table
 
 
-def sort_matches(matches: MatchedPairs, search_result: SearchResult, steps: ShuffleSteps, limits: MiningLimits) -> SortedPairs:
+def sort_matches(matches: MatchedPairs, search_result: SearchResult, steps: ShuffleSteps, limits: MiningLimits) -> Pipeline[SortedPairs]:
     """Join the pairs with their texts and sort them."""
     targets, sources = (SideTexts.of(side, getattr(search_result, side)) for side in ("target", "source"))
     target_ranges, source_ranges = shuffle.names(matches.target_ranges), shuffle.names(len(search_result.source.shards))
-    pairs = steps.apply("targets", target_ranges, _add_target_texts, matches, targets, len(source_ranges), limits.margin_samples)
+    pairs = yield from steps.apply("targets", target_ranges, _add_target_texts, matches, targets, len(source_ranges), limits.margin_samples)
     ranges = choose_ranges(pairs.uris, matches.rows, limits)
-    pairs = steps.apply("sources", source_ranges, _add_source_texts, pairs, sources, ranges)
-    return _sort_ranges("pairs", pairs, ranges, steps)
+    pairs = yield from steps.apply("sources", source_ranges, _add_source_texts, pairs, sources, ranges)
+    return (yield from _sort_ranges("pairs", pairs, ranges, steps))
 
 
-def sort_rows(uris: Sequence[str], num_rows: int, steps: ShuffleSteps, limits: MiningLimits) -> SortedPairs:
+def sort_rows(uris: Sequence[str], num_rows: int, steps: ShuffleSteps, limits: MiningLimits) -> Pipeline[SortedPairs]:
     """Sort rows that have their texts, from files of one range that `scatter_sampled` wrote."""
     ranges = choose_ranges(uris, num_rows, limits)
-    rows = steps.apply("dealt", shuffle.names(len(uris)), _scatter_by_margin, uris, ranges)
-    return _sort_ranges("ordered", rows, ranges, steps)
+    rows = yield from steps.apply("dealt", shuffle.names(len(uris)), _scatter_by_margin, uris, ranges)
+    return (yield from _sort_ranges("ordered", rows, ranges, steps))
 
 
 def scatter_sampled(uri: str, rows: pa.Table, num_samples: int) -> None:
@@ -160,9 +161,9 @@ def _scatter_by_margin(index: int, uri: str, uris: Sequence[str], ranges: Margin
     return len(table), {}
 
 
-def _sort_ranges(name: str, rows: StepOutput, ranges: MarginRanges, steps: ShuffleSteps) -> SortedPairs:
+def _sort_ranges(name: str, rows: StepOutput, ranges: MarginRanges, steps: ShuffleSteps) -> Pipeline[SortedPairs]:
     shards = [stages.shard_name(index, ranges.count) for index in range(ranges.count)]
-    return SortedPairs(steps.apply(name, shards, _sort_range, rows))
+    return SortedPairs((yield from steps.apply(name, shards, _sort_range, rows)))
 
 
 def _sort_range(index: int, uri: str, rows: StepOutput) -> Written:

@@ -3,6 +3,7 @@
 import math
 import os
 import random
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from miner.plan.hardware import find_hardware
 from miner.plan.resources import BatchSizes, CorpusSize
 from miner.plan.speeds import Speeds, scale_speeds
 from miner.plan.stage_costs import EngineChoice, EngineRequest, StageCost, WorkerPool
+from miner.search import blocks
 from miner.search.precision import fastest_precision
 from miner.storage import available_cores
 from miner.text import readers
@@ -40,7 +42,8 @@ SEED = 4
 BATCH_SIZES = BatchSizes(
     range_bytes=DEFAULT_SIZES.range_bytes,
     row_group_rows=DEFAULT_SIZES.row_group_rows,
-    target_shards=exact.TARGET_SHARDS_PER_PASS,
+    target_groups=exact.TARGET_GROUPS_PER_PASS,
+    resident_bytes=blocks.MAX_RESIDENT_BYTES,
     matched_candidates=DEFAULT_LIMITS.matched_rows,
     sorted_pairs=DEFAULT_LIMITS.margin_range_rows,
 )
@@ -86,6 +89,7 @@ class RunPlan:
     price: float | None  # of one machine for an hour
     machine_memory: float  # bytes
     load_per_core: float  # of this machine when the plan began
+    at_once: int | None  # corpora or pairs that share jobs; None: all
 
     def figures(self) -> dict[str, Any]:
         """Return the plan for --json: bytes, seconds and hours."""
@@ -122,11 +126,15 @@ class RunPlan:
 
     @property
     def most_disk(self) -> float:
-        """Peak bytes, with the temporary files of the stage that runs."""
-        disk, peak = 0.0, 0.0
+        """Peak bytes, with the temporary files of the stages that share jobs: those of one kind, of `at_once` corpora or pairs."""
+        kinds = defaultdict[str, list[StageCost]](list)
         for stage in self.stages:
-            disk += stage.need.disk
-            peak = max(peak, disk + stage.need.temporary_disk)
+            kinds[stage.name.partition(" ")[0]].append(stage)
+        disk, peak = 0.0, 0.0
+        for stages in kinds.values():
+            disk += sum(stage.need.disk for stage in stages)
+            temporary = sorted((stage.need.temporary_disk for stage in stages), reverse=True)
+            peak = max(peak, disk + sum(temporary[: self.at_once]))
         return peak
 
     @property
@@ -181,6 +189,7 @@ def make_plan(config: RunConfig, probe: ProbeSettings = DEFAULT_PROBE) -> RunPla
         price=config.plan.price if config.plan.price is not None or machine is None else machine.price,
         machine_memory=psutil.virtual_memory().total if machine is None else machine.memory * 1e9,
         load_per_core=load_per_core,
+        at_once=config.at_once,
     )
 
 

@@ -3,11 +3,8 @@
 The output of a pair is the same as that of `miner mine` on the embeddings directories of its two corpora.
 """
 
-import functools
 import logging
-import threading
 import time
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -21,7 +18,7 @@ from miner.config.commands import (
     EmbedConfig,
     EncoderSettings,
     EngineSettings,
-    IndexConfig,
+    IndexSettings,
     MatchSettings,
     MineConfig,
     RescoreSettings,
@@ -31,16 +28,14 @@ from miner.config.commands import (
 from miner.config.runs import RunConfig
 from miner.corpus import Corpus
 from miner.encoders import choose_side, mining_profile
-from miner.errors import ConfigError, StorageError
+from miner.errors import ConfigError, DataError, StorageError
 from miner.text import readers
 from pipelines.beam import metrics
-from pipelines.beam.pipeline import uses_local_processes
 from pipelines.beam.retry import SKIPPED_KEY
-from pipelines.beam.runner import claim_output
+from pipelines.beam.runner import Pipeline, claim_output, discard_if_empty, run_pipeline, together
 from pipelines.corpus import embed
 from pipelines.mining import candidates, inputs, mine, rescore_choice
-from pipelines.runs import scheduler, verify
-from pipelines.runs.scheduler import ScheduledTask
+from pipelines.runs import verify
 from pipelines.search import build_index
 from pipelines.search import engine as engine_module
 from pipelines.search.exact import FORWARD, SearchRequest
@@ -116,17 +111,15 @@ def plan(config: RunConfig) -> list[RunStep]:
 
 
 def run(config: RunConfig, options: Sequence[str] = ()) -> RunResult:
-    """Embed every corpus that a pair needs and mine every pair as soon as its corpora are embedded. Results that are up to date are kept.
+    """Embed every corpus that a pair needs, then mine every pair. Corpora share jobs, as do pairs. Results that are up to date are kept.
 
     Unless the config is strict, corpora and pairs with invalid data are skipped, as are files and shards of text. Raises ConfigError for
     invalid corpora, pairs and options, and the errors of `embed.run` and `mine.run` if no pair can be mined.
     """
     start = time.perf_counter()
-    if uses_local_processes(options) and config.at_once > 1:
-        raise ConfigError(f"at_once: {config.at_once}: local worker processes run one stage at a time; remove at_once")
     tasks = _RunTasks(config, options)
     with claim_output(config.output), metrics.collect_records(config.output) as stage_records:
-        failed = scheduler.run(tasks.schedule(), config.at_once, skip_failed=not config.strict)
+        failed = run_pipeline(tasks.pipeline(), options)
         if failed and not tasks.mined:
             raise next(iter(failed.values()))
         result = RunResult(
@@ -147,15 +140,15 @@ class _RunTasks:
 
     def __init__(self, config: RunConfig, options: Sequence[str]) -> None:
         self.config = config
-        self.options = options
+        self.options = options  # of Beam, which describe the workers
         self.pairs = config.named_pairs()
         self.texts: dict[str, EmbedConfig] = {}  # corpus -> how to embed it, for the corpora that are given as text
         self.folders: dict[str, str] = {}  # corpus -> its embeddings directory
         self.embedded: dict[str, dict[str, Any]] = {}  # corpus -> its figures
         self.mined: dict[str, dict[str, Any]] = {}  # pair -> its figures
         self.skipped: dict[str, str] = {}  # file or shard -> reason
-        self.index_locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self.indexes: dict[str, str] = {}  # corpus -> its index directory
+        self.building: set[str] = set()  # corpora whose index a pair builds
         needed = {name for pair in self.pairs.values() for name in pair}
         for name in config.corpora:
             if name in needed:
@@ -210,21 +203,28 @@ class _RunTasks:
     def pair_folder(self, pair: str) -> str:
         return storage.join(self.config.output, PAIRS, pair)
 
-    def schedule(self) -> list[ScheduledTask]:
-        """Return the tasks. Pairs come first, so that a pair is mined before the next corpus is embedded."""
-        mine_tasks = [
-            ScheduledTask(f"mine {name}", functools.partial(self.mine, name), tuple(f"embed {side}" for side in pair if side in self.texts))
-            for name, pair in self.pairs.items()
-        ]
-        return mine_tasks + [ScheduledTask(f"embed {name}", functools.partial(self.embed, name)) for name in self.texts]
+    def pipeline(self) -> Pipeline[dict[str, DataError]]:
+        """Embed all corpora, then mine all pairs. Return the errors of those that were skipped, by name of the task."""
+        at_once, skips = self.config.at_once, not self.config.strict
+        _, failed = yield from together({f"embed {name}": self.embed(name) for name in self.texts}, at_once, skips)
+        mine_tasks = {}
+        for name, pair in self.pairs.items():
+            missing = [f"embed {corpus}" for corpus in pair if f"embed {corpus}" in failed]
+            if missing:
+                failed[f"mine {name}"] = DataError(f"needs {missing[0]}, which was skipped")
+            else:
+                mine_tasks[f"mine {name}"] = self.mine(name)
+        _, failed_pairs = yield from together(mine_tasks, at_once, skips)
+        return failed | failed_pairs
 
     def is_embedded(self, name: str) -> bool:
         return name not in self.texts or embed.is_done(self.texts[name], self.fingerprint)
 
-    def embed(self, name: str) -> None:
+    def embed(self, name: str) -> Pipeline[None]:
         is_kept = self.is_embedded(name)
         logger.info("embed %s", name)
-        result = embed.run(self.texts[name], self.options)
+        with discard_if_empty(self.folders[name]):
+            result = yield from embed.pipeline(self.texts[name], self.options)
         self.embedded[name] = {"lang": result.lang, "unique": result.unique, "seconds": dict(result.seconds), "kept": is_kept}
         self.skipped |= result.set_aside
 
@@ -234,7 +234,7 @@ class _RunTasks:
             return False
         return self._read_figures(pair, self._pair_key(*self._open_sides(pair))) is not None
 
-    def mine(self, pair: str) -> None:
+    def mine(self, pair: str) -> Pipeline[None]:
         logger.info("mine %s", pair)
         source, target = self._open_sides(pair)
         key = self._pair_key(source, target)
@@ -242,7 +242,10 @@ class _RunTasks:
         if figures is not None and not verify.check(self.pair_folder(pair)).faults:
             self.mined[pair] = {**figures, "kept": True}
             return
-        figures = mine.run(self._mine_config(pair, source, target), self.options, warns=False).figures()
+        with discard_if_empty(self.pair_folder(pair)):
+            settings = yield from self._mine_config(pair, source, target)
+            result = yield from mine.pipeline(settings, self.options, warns=False)
+        figures = result.figures()
         manifest = storage.checksum(storage.join(self.pair_folder(pair), stages.MANIFEST))
         records.write(f"{self.pair_folder(pair)}.json", {"key": key, "manifest": manifest, "figures": figures})
         self.mined[pair] = {**figures, "kept": False}
@@ -271,7 +274,7 @@ class _RunTasks:
         except StorageError:
             return None  # the pair is mined again
 
-    def _mine_config(self, pair: str, source: Corpus, target: Corpus) -> MineConfig:
+    def _mine_config(self, pair: str, source: Corpus, target: Corpus) -> Pipeline[MineConfig]:
         """Return the settings of `miner mine` for a pair; build the indexes of its corpora first if FAISS is the engine."""
         config = self.config
         output = self.pair_folder(pair)
@@ -280,23 +283,32 @@ class _RunTasks:
         num_neighbours = config.k if rescoring is None else rescoring.num_neighbours(config.k)
         search = SearchRequest(source, target, num_neighbours, config.device)
         engine, _ = engine_module.choose_engine(search, config.part(EngineSettings), (False, False), f"{output}.engine.json", self.options)
-        sides = [self._find_index(name) if engine == "faiss" else self.folders[name] for name in self.pairs[pair]]
+        folders_of = {name: self.folders[name] for name in self.pairs[pair]}
+        if engine == "faiss":
+            folders_of, _ = yield from together({name: self._find_index(name) for name in self.pairs[pair]})
         parts = (EncoderSettings, EngineSettings, RescoreSettings, MatchSettings)
         settings = {name: value for part in parts for name, value in config.part(part)}
         settings |= {"engine": engine, "k": config.k, "threshold": config.threshold}
         settings |= {"rescore": NONE if rescoring is None else LATE, "token_layer": None if rescoring is None else rescoring.token_layer}
-        return MineConfig(source=sides[0], target=sides[1], output=output, **settings)
+        source_name, target_name = self.pairs[pair]
+        return MineConfig(source=folders_of[source_name], target=folders_of[target_name], output=output, **settings)
 
-    def _find_index(self, name: str) -> str:
+    def _find_index(self, name: str) -> Pipeline[str]:
         """Return the index directory of a corpus, which is built for the first pair that needs it."""
-        with self.index_locks[name]:
-            if name not in self.indexes:
-                folder = self.folders[name]
-                self.indexes[name] = folder if build_index.is_index(folder) else self._build_index(name)
-            return self.indexes[name]
+        while name in self.building:
+            yield []  # until the other pair has built it
+        if name not in self.indexes:
+            folder = self.folders[name]
+            self.building.add(name)
+            try:
+                self.indexes[name] = folder if build_index.is_index(folder) else (yield from self._build_index(name))
+            finally:
+                self.building.remove(name)
+        return self.indexes[name]
 
-    def _build_index(self, name: str) -> str:
+    def _build_index(self, name: str) -> Pipeline[str]:
         config, output = self.config, storage.join(self.config.output, INDEXES, name)
-        settings = {"k": config.k, "target_recall": config.target_recall, "memory": config.memory, "device": config.device}
-        build_index.run(IndexConfig(embeddings=self.folders[name], output=output, **settings), self.options)
+        settings = IndexSettings(target_recall=config.target_recall, memory=config.memory, device=config.device)
+        with discard_if_empty(output):
+            yield from build_index.build(inputs.open_folder(self.folders[name]), output, settings, config.k, self.options)
         return output

@@ -17,7 +17,7 @@ from miner.search.tuning import SearchParameters
 from miner.stages import Manifest, Shard
 from miner.tables import neighbours_schema
 from pipelines.beam import workers
-from pipelines.beam.runner import ShardTask, run_stage
+from pipelines.beam.runner import Pipeline, ShardTask, StageRun, run_stages
 from pipelines.beam.workers import CPU
 from pipelines.search.exact import BACKWARD, FORWARD, SearchRequest, to_arrow
 from pipelines.search.open_index import SAMPLE_ROWS, OpenIndex, draw_sample
@@ -51,17 +51,20 @@ class _Direction:
 
 def run(
     search: SearchRequest, indexes: tuple[IndexedSide, IndexedSide], target_recall: float, folder: str, options: Sequence[str] = ()
-) -> tuple[Manifest, Manifest]:
+) -> Pipeline[tuple[Manifest, Manifest]]:
     """Write FOLDER/forward and FOLDER/backward with the indexes of the sources and of the targets.
 
     Complete shards are kept. The manifests record the recall of each direction.
     """
     forward = _Direction(FORWARD, search.source, indexes[1], target_recall)
     backward = _Direction(BACKWARD, search.target, indexes[0], target_recall)
-    return _search(search, forward, folder, options), _search(search, backward, folder, options)
+    runs = [_plan_search(search, direction, folder, options) for direction in (forward, backward)]
+    yield from run_stages([run for run in runs if run is not None])
+    return stages.read_manifest(search.stage(folder, FORWARD).folder), stages.read_manifest(search.stage(folder, BACKWARD).folder)
 
 
-def _search(search: SearchRequest, direction: _Direction, folder: str, options: Sequence[str]) -> Manifest:
+def _plan_search(search: SearchRequest, direction: _Direction, folder: str, options: Sequence[str]) -> StageRun | None:
+    """Return the stage that searches one direction; None if it is complete."""
     stage = search.stage(folder, direction.name)
     # The parameters are tuned on a sample of all queries, so a change of the queries invalidates every shard.
     shared = {"engine": "faiss", "index": direction.index.checksum}
@@ -69,10 +72,10 @@ def _search(search: SearchRequest, direction: _Direction, folder: str, options: 
     inputs = {shard.name: stage.key({**shared, "shard": shard.checksum}) for shard in direction.queries.shards}
     stage.start()
     if stage.is_complete(inputs):
-        return stages.read_manifest(stage.folder)
+        return None
     parameters = _tune(search, direction, storage.join(folder, f"{direction.name}.json"), options)
     task = SearchIndex(search, direction, parameters, stage.folder)
-    return run_stage(stage, inputs, task, options, lambda shards: _details(direction, parameters, shards))
+    return StageRun(stage, inputs, task, lambda shards: _details(direction, parameters, shards))
 
 
 def _tune(search: SearchRequest, direction: _Direction, uri: str, options: Sequence[str]) -> SearchParameters:

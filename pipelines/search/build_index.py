@@ -21,7 +21,7 @@ from miner.search import cost_model, faiss_index
 from miner.search.tuning import SearchParameters
 from miner.stages import MANIFEST, Manifest, Stage
 from pipelines.beam import workers
-from pipelines.beam.runner import ShardTask, claim_output, run_stage
+from pipelines.beam.runner import Pipeline, ShardTask, StageRun, claim_output, run_pipeline, run_stage, run_stages
 from pipelines.beam.workers import CPU
 from pipelines.search.open_index import SAMPLE_ROWS, VECTORS, OpenIndex, draw_sample, vectors_name
 
@@ -74,7 +74,7 @@ def run(config: IndexConfig, options: Sequence[str] = ()) -> IndexResult:
     if not corpus.rows:
         raise DataError(f"{config.embeddings}: holds no sentences; embed a text that has some")
     with claim_output(config.output):
-        manifest = build(corpus, config.output, config.part(IndexSettings), config.k, options)
+        manifest = run_pipeline(build(corpus, config.output, config.part(IndexSettings), config.k, options), options)
     details = manifest.details
     return IndexResult(
         output=config.output,
@@ -88,7 +88,7 @@ def run(config: IndexConfig, options: Sequence[str] = ()) -> IndexResult:
     )
 
 
-def build(corpus: Corpus, output: str, settings: IndexSettings, k: int, options: Sequence[str] = ()) -> Manifest:
+def build(corpus: Corpus, output: str, settings: IndexSettings, k: int, options: Sequence[str] = ()) -> Pipeline[Manifest]:
     """Write an index of `corpus` to `output`, with search parameters tuned for its own k nearest."""
     machine = workers.describe(options)
     factory = settings.factory
@@ -102,11 +102,14 @@ def build(corpus: Corpus, output: str, settings: IndexSettings, k: int, options:
     stage.start()
     inputs = {FILE: stage.key()}
     previous = stages.read_manifest(output, STAGE).details if stage.is_complete(inputs) else {}
-    if stage.find_shard(FILE, inputs[FILE]) is None:
-        _build_parts(plan, options)
     vectors = plan.stage(VECTORS)
     vector_inputs = {vectors_name(shard.name): vectors.key({"shard": shard.checksum}) for shard in corpus.shards}
-    run_stage(vectors, vector_inputs, WriteVectors(plan), options)
+    runs = [StageRun(vectors, vector_inputs, WriteVectors(plan))]
+    if stage.find_shard(FILE, inputs[FILE]) is None:
+        yield from run_stages([_training(plan)])
+        if faiss_index.is_mergeable(plan.read_trained()):
+            runs.append(_parts(plan))
+    yield from run_stages(runs)
     tuned_for = {"k": k, "target_recall": settings.target_recall}
 
     def details(_: object) -> Mapping[str, Any]:
@@ -115,7 +118,7 @@ def build(corpus: Corpus, output: str, settings: IndexSettings, k: int, options:
             return {**previous, **common}
         return {**common, **_tune(plan, str(machine.local_device(settings.device)), k, settings)}
 
-    manifest = run_stage(stage, inputs, MergeIndex(plan), options, details)
+    manifest = yield from run_stage(stage, inputs, MergeIndex(plan), details)
     for name in (TRAINED, PARTS):
         storage.remove(stage.path(name))
     return manifest
@@ -143,16 +146,19 @@ class _BuildPlan:
         return {shard.name.removesuffix(".parquet") + ".faiss": shard.name for shard in self.corpus.shards}
 
 
-def _build_parts(plan: _BuildPlan, options: Sequence[str]) -> None:
-    """Train the index, and build its parts if they can be merged."""
+def _training(plan: _BuildPlan) -> StageRun:
+    """Return the stage that trains the index."""
     training = plan.stage(TRAINED)
     key = training.key({"factory": plan.factory, "seed": str(plan.seed), **training.inputs})
-    run_stage(training, {FILE: key}, TrainIndex(plan), options)
-    if faiss_index.is_mergeable(plan.read_trained()):
-        parts = plan.stage(PARTS)
-        checksums = {shard.name: shard.checksum for shard in plan.corpus.shards}
-        inputs = {part: parts.key({"trained": key, "shard": checksums[shard]}) for part, shard in plan.part_shards().items()}
-        run_stage(parts, inputs, IndexShard(plan), options)
+    return StageRun(training, {FILE: key}, TrainIndex(plan))
+
+
+def _parts(plan: _BuildPlan) -> StageRun:
+    """Return the stage that builds the parts of a trained index."""
+    parts, trained = plan.stage(PARTS), _training(plan).shard_keys[FILE]
+    checksums = {shard.name: shard.checksum for shard in plan.corpus.shards}
+    inputs = {part: parts.key({"trained": trained, "shard": checksums[shard]}) for part, shard in plan.part_shards().items()}
+    return StageRun(parts, inputs, IndexShard(plan))
 
 
 class _BuildTask(ShardTask):

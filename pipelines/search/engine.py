@@ -14,6 +14,7 @@ from miner.search import cost_model, faiss_index
 from miner.search.cost_model import SearchWorkload
 from miner.stages import Manifest
 from pipelines.beam import workers
+from pipelines.beam.runner import Pipeline, together
 from pipelines.beam.workers import CPU
 from pipelines.search import approximate, build_index, exact, previous_neighbours
 from pipelines.search.approximate import IndexedSide
@@ -34,7 +35,7 @@ class RecordedEngine(TypedDict):
 
 def find_neighbours(
     search: SearchRequest, paths: tuple[str, str], settings: EngineSettings, output: str, options: Sequence[str] = ()
-) -> Mapping[str, Any]:
+) -> Pipeline[Mapping[str, Any]]:
     """Write OUTPUT/neighbours/forward and OUTPUT/neighbours/backward; return the engine, the reason for it, and its details.
 
     `paths` are the source and target that the user gave: an index directory is searched as it is, for another side FAISS builds an
@@ -46,13 +47,14 @@ def find_neighbours(
     engine, reason = choose_engine(search, settings, has_index, storage.join(folder, CHOICE_FILE), options)
     logger.info("search by the %s engine: %s", engine, reason)
     if engine == "exact":
-        exact.run(search, folder, options)
+        yield from exact.run(search, folder)
         return {"name": engine, "why": reason}
-    sides = [
-        _build_index(corpus, name, search, settings, output, options) if index is None else index
-        for index, corpus, name in zip(indexes, (search.source, search.target), ("source", "target"), strict=True)
-    ]
-    forward, backward = approximate.run(search, (sides[0], sides[1]), settings.target_recall, folder, options)
+    corpora = {"source": search.source, "target": search.target}
+    missing = {side: corpus for (side, corpus), index in zip(corpora.items(), indexes, strict=True) if index is None}
+    builds = {side: _build_index(corpus, side, search, settings, output, options) for side, corpus in missing.items()}
+    built, _ = yield from together(builds)
+    source, target = (built[side] if index is None else index for side, index in zip(corpora, indexes, strict=True))
+    forward, backward = yield from approximate.run(search, (source, target), settings.target_recall, folder, options)
     return {"name": engine, "why": reason, exact.FORWARD: forward.details, exact.BACKWARD: backward.details}
 
 
@@ -127,11 +129,11 @@ def _existing_indexes(search: SearchRequest, paths: tuple[str, str]) -> list[Ind
 
 def _build_index(
     corpus: Corpus, name: str, search: SearchRequest, settings: EngineSettings, output: str, options: Sequence[str]
-) -> IndexedSide:
+) -> Pipeline[IndexedSide]:
     """Return the index of a side, built in OUTPUT/indexes."""
     folder = storage.join(output, INDEXES, name)
     index_settings = IndexSettings(memory=settings.memory, target_recall=settings.target_recall, device=search.device)
-    return _indexed_side(folder, build_index.build(corpus, folder, index_settings, search.k, options), corpus)
+    return _indexed_side(folder, (yield from build_index.build(corpus, folder, index_settings, search.k, options)), corpus)
 
 
 def _indexed_side(folder: str, manifest: Manifest, corpus: Corpus) -> IndexedSide:

@@ -1,37 +1,42 @@
 """The exact search stage: two embedded corpora -> the k nearest neighbours of every sentence, in both directions.
 
-First an element is a pair of shards, which is searched once for both directions. Then an element is a shard, whose partial neighbours are
-merged. So the neighbours do not depend on how the corpora are sharded.
+First an element is a pair of groups of shards, which is searched once for both directions. Then an element is a shard, whose partial
+neighbours are merged. So the neighbours do not depend on how the corpora are sharded or grouped. A group has about the square root of the
+number of shards, so each shard is read as many times, not once for each shard of the other side.
 
-Where corpora grew by further shards, only pairs with a new shard are searched, and merged with the previous neighbours. Many target shards
-are processed as if the target grew, `target_shards_per_pass` at a time: otherwise the partial neighbours of all pairs of shards would be on
-disk at once, one entry for each sentence and shard of the other side.
+Where corpora grew by further shards, only pairs with a new shard are searched, and merged with the previous neighbours. Many target groups
+are processed as if the target grew, `target_groups_per_pass` at a time: otherwise the partial neighbours of all pairs of groups would be on
+disk at once, one entry for each sentence and group of the other side.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from miner import storage
 from miner.corpus import EMBEDDINGS, Corpus
 from miner.encoders.transformer_parts import choose_device
 from miner.progress import add_work
+from miner.search.cost_model import shards_per_group
 from miner.search.neighbours import Ids, Neighbours
 from miner.stages import Manifest, Stage
-from miner.tables import neighbours_schema
-from pipelines.beam.runner import ShardTask, run_stage
+from miner.tables import Vectors, neighbours_schema
+from pipelines.beam.metrics import READ_BYTES
+from pipelines.beam.runner import Pipeline, ShardTask, StageRun, run_stage, run_stages
 from pipelines.beam.workers import CPU
 from pipelines.search import previous_neighbours
 from pipelines.search.previous_neighbours import PreviousNeighbours
 
+if TYPE_CHECKING:
+    from miner.search.blocks import ShardReader
+
 PARTIAL, FORWARD, BACKWARD = "blocks", "forward", "backward"  # folders
 
-TARGET_SHARDS_PER_PASS = 32
-
-ShardPairs = Mapping[str, tuple[str, str]]  # file of partial neighbours -> source shard and target shard
+TARGET_GROUPS_PER_PASS = 32
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +50,8 @@ class SearchRequest:
     k: int
     device: str = "auto"
     block_bytes: int | None = None  # of the float16 vectors of one side that are searched at a time; None: by the device
-    target_shards_per_pass: int = TARGET_SHARDS_PER_PASS
+    shards_per_group: int | None = None  # None: by the numbers of shards
+    target_groups_per_pass: int = TARGET_GROUPS_PER_PASS
 
     def stage(self, folder: str, name: str) -> Stage:
         """Return the stage of FOLDER/name."""
@@ -57,60 +63,110 @@ class SearchRequest:
         """Return the queries and keys of each direction."""
         return {FORWARD: (self.source, self.target), BACKWARD: (self.target, self.source)}
 
-    def shard_pairs(self) -> dict[str, tuple[str, str]]:
-        """Return all pairs of a source shard and a target shard, by the file of their partial neighbours."""
-        return {
-            f"block-{i:05d}-{j:05d}.parquet": (source.name, target.name)
-            for i, source in enumerate(self.source.shards)
-            for j, target in enumerate(self.target.shards)
-        }
+    @property
+    def group_shards(self) -> int:
+        """The shards of a group."""
+        shards = len(self.source.shards), len(self.target.shards)
+        return self.shards_per_group or shards_per_group(shards, (self.source.rows, self.target.rows))
 
 
-def run(search: SearchRequest, folder: str, options: Sequence[str] = ()) -> tuple[Manifest, Manifest]:
+@dataclass(frozen=True)
+class GroupPair:
+    """Shards of both sides that are searched together, into one file: a row group for each source shard, then for each target shard."""
+
+    sources: tuple[str, ...]
+    targets: tuple[str, ...]
+
+    def sides(self) -> dict[str, tuple[str, ...]]:
+        """Return the shards of each side."""
+        return {"source": self.sources, "target": self.targets}
+
+    def row_groups(self, direction: str) -> dict[str, int]:
+        """Return the row group of each shard of a direction."""
+        first, shards = (0, self.sources) if direction == FORWARD else (len(self.sources), self.targets)
+        return {shard: first + number for number, shard in enumerate(shards)}
+
+
+GroupPairs = Mapping[str, GroupPair]  # by the file of their partial neighbours
+
+
+def plan_group_pairs(search: SearchRequest, previous: PreviousNeighbours) -> dict[str, GroupPair]:
+    """Return the pairs of groups that the previous neighbours do not cover. A group has new shards only, or none."""
+    sources = _groups(search.source, previous.source, search.group_shards)
+    targets = _groups(search.target, previous.target, search.group_shards)
+    return {
+        f"block-{i:05d}-{j:05d}.parquet": GroupPair(source, target)
+        for i, source in sources.items()
+        for j, target in targets.items()
+        if not previous.covers(source[0], target[0])
+    }
+
+
+def _groups(corpus: Corpus, previous: Container[str], size: int) -> dict[int, tuple[str, ...]]:
+    """Return groups of shards by the number of their first shard."""
+    groups = {}
+    for is_new in (False, True):
+        shards = [(number, shard.name) for number, shard in enumerate(corpus.shards) if (shard.name not in previous) == is_new]
+        for start in range(0, len(shards), size):
+            group = shards[start : start + size]
+            groups[group[0][0]] = tuple(name for _, name in group)
+    return groups
+
+
+def run(search: SearchRequest, folder: str) -> Pipeline[tuple[Manifest, Manifest]]:
     """Write the neighbours of the source shards to FOLDER/forward and those of the target shards to FOLDER/backward.
 
     Complete shards are kept. Raises StorageError if they were searched with another k or encoder.
     """
+    search = replace(search, shards_per_group=search.group_shards)  # of all shards, in every pass
     previous = previous_neighbours.previous_targets(folder, search.source, search.target)
     new = [shard.name for shard in search.target.shards if shard.name not in previous]
-    for end in range(search.target_shards_per_pass, len(new), search.target_shards_per_pass):
+    step = search.target_groups_per_pass * search.group_shards
+    for end in range(step, len(new), step):
         names = previous.union(new[:end])
         logger.info("search: %d of %d target shards", len(names), len(search.target.shards))
         shards = tuple(shard for shard in search.target.shards if shard.name in names)
-        _search_pass(replace(search, target=replace(search.target, shards=shards)), folder, options)
-    return _search_pass(search, folder, options)
+        yield from _search_pass(replace(search, target=replace(search.target, shards=shards)), folder)
+    return (yield from _search_pass(search, folder))
 
 
-def _search_pass(search: SearchRequest, folder: str, options: Sequence[str]) -> tuple[Manifest, Manifest]:
+def _search_pass(search: SearchRequest, folder: str) -> Pipeline[tuple[Manifest, Manifest]]:
     """Search the pairs of shards that the previous neighbours do not cover, and merge them for each direction."""
     stages = {direction: search.stage(folder, direction) for direction in search.sides()}
     inputs = {direction: _shard_inputs(stages[direction], *sides) for direction, sides in search.sides().items()}
     for stage in stages.values():
         stage.start()
     previous = previous_neighbours.keep_previous(folder, search.source, search.target)
-    pairs = {file: shards for file, shards in search.shard_pairs().items() if not previous.covers(*shards)}
+    pairs = plan_group_pairs(search, previous)
     if not all(stage.is_complete(inputs[direction]) for direction, stage in stages.items()):
-        _search_pairs(search, pairs, folder, options)
+        yield from _search_pairs(search, pairs, folder)
     details = previous_neighbours.manifest_details(search.source, search.target)
-    forward, backward = (
-        run_stage(stage, inputs[direction], MergePartialNeighbours(direction, pairs, previous, folder), options, lambda _: details)
-        for direction, stage in stages.items()
+    forward, backward = yield from run_stages(
+        [
+            StageRun(stage, inputs[direction], MergePartialNeighbours(direction, pairs, previous, folder), lambda _: details)
+            for direction, stage in stages.items()
+        ]
     )
     storage.remove(storage.join(folder, PARTIAL))
     previous.remove()
     return forward, backward
 
 
-def _search_pairs(search: SearchRequest, pairs: ShardPairs, folder: str, options: Sequence[str]) -> None:
-    """Search these pairs of shards into FOLDER/blocks."""
+def _search_pairs(search: SearchRequest, pairs: GroupPairs, folder: str) -> Pipeline[None]:
+    """Search these pairs of groups into FOLDER/blocks."""
     stage = search.stage(folder, PARTIAL)
-    sources, targets = ({shard.name: shard.checksum for shard in corpus.shards} for corpus in (search.source, search.target))
-    inputs = {file: stage.key({"source": sources[source], "target": targets[target]}) for file, (source, target) in pairs.items()}
+    corpora = {"source": search.source, "target": search.target}
+    checksums = {side: {shard.name: shard.checksum for shard in corpus.shards} for side, corpus in corpora.items()}
+    inputs = {
+        file: stage.key({f"{side}/{name}": checksums[side][name] for side, names in pair.sides().items() for name in names})
+        for file, pair in pairs.items()
+    }
+    num_searched = sum(len(pair.sources) * len(pair.targets) for pair in pairs.values())
     num_pairs = len(search.source.shards) * len(search.target.shards)
-    if len(pairs) < num_pairs:
-        logger.info("search: %d of %d pairs of shards; the others were searched before", len(pairs), num_pairs)
+    if num_searched < num_pairs:
+        logger.info("search: %d of %d pairs of shards; the others were searched before", num_searched, num_pairs)
     if pairs:
-        run_stage(stage, inputs, SearchShardPair(search, stage.folder), options)
+        yield from run_stage(stage, inputs, SearchGroupPair(search, pairs, stage.folder))
 
 
 def _shard_inputs(stage: Stage, queries: Corpus, keys: Corpus) -> dict[str, str]:
@@ -118,62 +174,75 @@ def _shard_inputs(stage: Stage, queries: Corpus, keys: Corpus) -> dict[str, str]
     return {shard.name: stage.key({"shard": shard.checksum, "among": keys.key}) for shard in queries.shards}
 
 
-class SearchShardPair(ShardTask):
-    """Write one file with the neighbours of a source shard in a target shard, and the reverse."""
+class SearchGroupPair(ShardTask):
+    """Write one file with the neighbours of a group of source shards in a group of target shards, and the reverse."""
 
     row_unit = None
     shard_unit = "blocks"
     work_unit = "comparison"
+    processed_counts = frozenset({READ_BYTES})
 
-    def __init__(self, search: SearchRequest, folder: str) -> None:
+    def __init__(self, search: SearchRequest, pairs: GroupPairs, folder: str) -> None:
         self.search = search
+        self.pairs = pairs
         self.folder = folder
         self.uses_accelerator = search.device != CPU
 
     def work(self, names: Sequence[str]) -> Mapping[str, int]:
         sources, targets = ({shard.name: shard.rows for shard in corpus.shards} for corpus in (self.search.source, self.search.target))
-        pairs = self.search.shard_pairs()
-        return {name: sources[pairs[name][0]] * targets[pairs[name][1]] for name in names}
+        return {
+            name: sum(sources[shard] for shard in self.pairs[name].sources) * sum(targets[shard] for shard in self.pairs[name].targets)
+            for name in names
+        }
 
     def setup(self) -> None:
         from miner.search.blocks import BlockCache
 
-        self.pairs = self.search.shard_pairs()
         device = choose_device(self.search.device)  # the worker may have a device that the driver lacks
         self.cache = BlockCache.of(device, self.search.block_bytes)
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        source, target = self.pairs[name]
-        forward, backward = self._search(source, target)
-        schema = neighbours_schema(self.search.k).append(pa.field("direction", pa.string()))
-        with storage.parquet_writer(storage.join(self.folder, name), schema) as writer:
-            for corpus, shard, direction, neighbours in (
-                (self.search.source, source, FORWARD, forward),
-                (self.search.target, target, BACKWARD, backward),
-            ):
-                table = to_arrow(_read_ids(corpus, shard), neighbours)
-                writer.write_table(table.append_column("direction", pa.array([direction] * len(table), pa.string())))
-        return len(forward.ids) + len(backward.ids), {}
+        from miner.search.blocks import search_shards
 
-    def _search(self, source_shard: str, target_shard: str) -> tuple[Neighbours, Neighbours]:
-        """Search every block of the source shard against every block of the target shard."""
-        from miner.search.blocks import ShardReader, search_shards
+        pair, read_bytes = self.pairs[name], Counter[str]()
+        sources = [self._reader(self.search.source, "source", shard, read_bytes) for shard in pair.sources]
+        targets = [self._reader(self.search.target, "target", shard, read_bytes) for shard in pair.targets]
+        forward, backward = search_shards(sources, targets, self.search.k, self.cache, add_work)
+        num_rows = 0
+        with storage.parquet_writer(storage.join(self.folder, name), neighbours_schema(self.search.k)) as writer:
+            for corpus, shards, parts in ((self.search.source, pair.sources, forward), (self.search.target, pair.targets, backward)):
+                for shard, neighbours in zip(shards, parts, strict=True):
+                    table = to_arrow(_read_ids(corpus, shard), neighbours)
+                    writer.write_table(table, row_group_size=max(1, len(table)))
+                    num_rows += len(table)
+        return num_rows, read_bytes
 
-        def reader(corpus: Corpus, side: str, shard: str) -> ShardReader:
-            return ShardReader((side, shard), corpus.dim, lambda: corpus.vectors(shard))
+    def _reader(self, corpus: Corpus, side: str, shard: str, read_bytes: Counter[str]) -> "ShardReader":
+        """Return the reader of a shard, which counts the bytes of the vectors that it reads."""
+        from miner.search.blocks import ShardReader
 
-        source, target = reader(self.search.source, "source", source_shard), reader(self.search.target, "target", target_shard)
-        return search_shards(source, target, self.search.k, self.cache, add_work)
+        def read() -> Iterator[tuple[Ids, Vectors]]:
+            for ids, vectors in corpus.vectors(shard):
+                read_bytes[READ_BYTES] += vectors.nbytes
+                yield ids, vectors
+
+        return ShardReader((side, shard), corpus.dim, read)
 
 
 class MergePartialNeighbours(ShardTask):
-    """Merge the neighbours of one shard from all pairs it is in, and its previous neighbours."""
+    """Merge the neighbours of one shard from all pairs of groups it is in, and its previous neighbours."""
 
-    def __init__(self, direction: str, pairs: ShardPairs, previous: PreviousNeighbours, folder: str) -> None:
+    def __init__(self, direction: str, pairs: GroupPairs, previous: PreviousNeighbours, folder: str) -> None:
         self.direction = direction
         self.pairs = pairs
         self.previous = previous
         self.folder = folder
+
+    def setup(self) -> None:
+        self.parts = defaultdict[str, list[tuple[str, int]]](list)  # shard -> file and row group
+        for file, pair in self.pairs.items():
+            for shard, row_group in pair.row_groups(self.direction).items():
+                self.parts[shard].append((file, row_group))
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         parts = self._read_parts(name)
@@ -187,11 +256,10 @@ class MergePartialNeighbours(ShardTask):
         path = self.previous.path(self.direction, shard)
         if path is not None:
             yield from_arrow(storage.read_table(path))
-        side = 0 if self.direction == FORWARD else 1
-        for file, shards in self.pairs.items():
-            if shards[side] == shard:
-                table = storage.read_table(storage.join(self.folder, PARTIAL, file))
-                yield from_arrow(table.filter(pc.equal(table["direction"], self.direction)))
+        for file, row_group in self.parts[shard]:
+            # A pass reads each row group once: its pages have checksums, and those of the other shards are not read.
+            with storage.open_parquet(storage.join(self.folder, PARTIAL, file), is_whole=False) as parquet:
+                yield from_arrow(parquet.read_row_group(row_group))
 
 
 def _read_ids(corpus: Corpus, shard: str) -> Ids:

@@ -49,6 +49,6 @@ def test_blocks_that_are_read_ahead_give_the_same_neighbours_on_cuda(cache_bytes
     source, target = (ShardReader(side, x.shape[1], lambda side=side: groups[side]) for side in (0, 1))
     cache = BlockCache(torch.device("cuda"), 2000, cache_bytes)
     for _ in range(2):
-        forward, backward = search_shards(source, target, 4, cache, lambda _: None)
+        (forward,), (backward,) = search_shards([source], [target], 4, cache, lambda _: None)
         assert_nearest(forward, x, y, ids[1])
         assert_nearest(backward, y, x, ids[0])

@@ -1,6 +1,5 @@
 """The graphs of real stages as Dataflow, Flink and Spark would receive them, built and checked without a cluster."""
 
-import pickle
 from pathlib import Path
 
 import apache_beam as beam
@@ -19,6 +18,7 @@ from miner.errors import ConfigError
 from miner.search import faiss_index
 from pipelines.beam import pipeline as beam_pipeline
 from pipelines.beam import workers
+from pipelines.beam.pending import PendingShards
 from pipelines.corpus.embed import EmbedTask
 
 PAR_DO = common_urns.primitives.PAR_DO.urn
@@ -35,20 +35,21 @@ ENGINES = {
 
 
 @pytest.fixture(scope="module")
-def stages(toy_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[str], object]]:
-    """Kind of stage -> its shards and its DoFn, recorded from a run of `miner mine` on text."""
+def stages(toy_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[PendingShards]]:
+    """Kind of stage -> the shards that its job writes, recorded from a run of `miner mine` on text."""
     folder = tmp_path_factory.mktemp("graph")
     (folder / "en.txt").write_text("one two\nthree four five\nsix\n")
     (folder / "fr.txt").write_text("un deux\ntrois quatre cinq\nsept\n")
-    recorded: dict[str, tuple[list[str], object]] = {}
+    recorded: dict[str, list[PendingShards]] = {}
     build_pipeline = beam_pipeline.build_pipeline
 
-    def record_stage(names, write, options):
-        recorded[write.stage.stage] = (list(names), write)
-        return build_pipeline(names, write, options)
+    def record_job(missing, options):
+        (kind,) = {shards.stage.stage for shards in missing}
+        recorded[kind] = missing
+        return build_pipeline(missing, options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(beam_pipeline, "build_pipeline", record_stage)
+        patch.setattr(beam_pipeline, "build_pipeline", record_job)
         options = ("--output", folder / "out", "--encoder", toy_encoder, "--shards", 2, "--engine", "exact")
         result = miner("mine", folder / "en.txt", folder / "fr.txt", *options)
         assert result.exit_code == 0, result.output
@@ -56,13 +57,13 @@ def stages(toy_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
     return recorded
 
 
-def graph(stage: tuple[list[str], object], engine: str) -> tuple[beam_runner_api_pb2.Pipeline, PipelineOptions]:
+def graph(stage: list[PendingShards], engine: str) -> tuple[beam_runner_api_pb2.Pipeline, PipelineOptions]:
     options = beam_pipeline.parse_beam_options([f"--runner={engine}", *ENGINES[engine], *HINTS])
-    return beam_pipeline.build_pipeline(*stage, options).to_runner_api(), options
+    return beam_pipeline.build_pipeline(stage, options).to_runner_api(), options
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_options_are_valid_and_the_graph_round_trips(engine: str, stages: dict[str, tuple[list[str], object]]) -> None:
+def test_options_are_valid_and_the_graph_round_trips(engine: str, stages: dict[str, list[PendingShards]]) -> None:
     for stage in stages.values():
         proto, options = graph(stage, engine)
         assert PipelineOptionsValidator(options, create_runner(engine)).validate() == []
@@ -73,7 +74,7 @@ def test_options_are_valid_and_the_graph_round_trips(engine: str, stages: dict[s
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_only_steps_that_a_gpu_makes_faster_request_it(engine: str, stages: dict[str, tuple[list[str], object]]) -> None:
+def test_only_steps_that_a_gpu_makes_faster_request_it(engine: str, stages: dict[str, list[PendingShards]]) -> None:
     for kind, stage in stages.items():
         components = graph(stage, engine)[0].components
         hints = {
@@ -82,7 +83,7 @@ def test_only_steps_that_a_gpu_makes_faster_request_it(engine: str, stages: dict
             if transform.environment_id
         }
         accelerated = {name for name, values in hints.items() if values.get("beam:resources:accelerator:v1") == ACCELERATOR.encode()}
-        assert accelerated == ({"Make"} if kind == "search" else set())  # the encoder is static, which no GPU makes faster
+        assert accelerated == ({"Make on accelerators"} if kind == "search" else set())  # the encoder is static, which no GPU makes faster
         assert {values["beam:resources:min_ram_bytes:v1"] for values in hints.values()} == {b"4000000000"}
 
 
@@ -115,16 +116,16 @@ def test_unknown_options_are_errors(engine: str | None) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_steps_exchange_only_shard_names(engine: str, stages: dict[str, tuple[list[str], object]]) -> None:
-    for names, write in stages.values():
-        components = graph((names, write), engine)[0].components
+def test_steps_exchange_only_shard_names(engine: str, stages: dict[str, list[PendingShards]]) -> None:
+    for stage in stages.values():
+        components = graph(stage, engine)[0].components
         leaves = (transform for transform in components.transforms.values() if not transform.subtransforms)
         steps = [step for step in leaves if set(step.inputs.values()) != set(step.outputs.values())]  # drop identity steps
         grouping = [step.unique_name for step in steps if step.spec.urn == common_urns.primitives.GROUP_BY_KEY.urn]
-        assert len(grouping) == (len(names) > 1)  # Beam does not reshuffle a single element
+        assert len(grouping) == (sum(len(shards.shard_keys) for shards in stage) > 1)  # Beam does not reshuffle a single element
         assert all("/Reshuffle/" in name for name in grouping)
         payloads = [beam_runner_api_pb2.ParDoPayload.FromString(step.spec.payload) for step in steps if step.spec.urn == PAR_DO]
         assert not any(payload.side_inputs for payload in payloads)
         assert {step.spec.urn for step in steps} <= {PAR_DO, common_urns.primitives.GROUP_BY_KEY.urn, common_urns.primitives.IMPULSE.urn}
-        assert len(pickle.dumps(write)) < 20_000 + 1_000 * len(names)  # names and settings: no lambda, model or array
-        assert all(isinstance(name, str) for name in names)
+        functions = [payload.do_fn.payload for payload in payloads]
+        assert all(len(function) < 5_000 for function in functions)  # names of files: no task, model or array

@@ -64,10 +64,10 @@ def test_beam_counters_equal_the_summary(settings: Path, monkeypatch: pytest.Mon
     results = []
     build_pipeline = beam_pipeline.build_pipeline
 
-    def record_result(names: list[str], write: Any, options: Any) -> Any:
-        pipeline = build_pipeline(names, write, options)
+    def record_result(missing: list[Any], options: Any) -> Any:
+        pipeline = build_pipeline(missing, options)
         run_pipeline = pipeline.run
-        pipeline.run = lambda: results.append((write.stage.stage, run_pipeline())) or results[-1][1]
+        pipeline.run = lambda: results.append((missing[0].stage.stage, run_pipeline())) or results[-1][1]
         return pipeline
 
     monkeypatch.setattr(beam_pipeline, "build_pipeline", record_result)

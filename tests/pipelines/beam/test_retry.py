@@ -1,6 +1,5 @@
 """Failed shards: retried, then skipped, reported and tried by the next run; with `--strict`, fatal."""
 
-import functools
 import gzip
 import json
 from collections.abc import Mapping
@@ -16,9 +15,7 @@ from miner.errors import ConfigError, DataError, StorageError
 from miner.stages import Stage
 from pipelines.beam import retry
 from pipelines.beam.retry import RetryPolicy, read_skipped
-from pipelines.beam.runner import ShardTask, run_stage
-from pipelines.runs import scheduler
-from pipelines.runs.scheduler import ScheduledTask
+from pipelines.beam.runner import ShardTask, run_pipeline, run_stage
 
 NAMES = [stages.shard_name(index, 24, ".json") for index in range(24)]
 
@@ -42,7 +39,9 @@ class FailingTask(ShardTask):
 
 def run(folder: Path, num_failures: Mapping[str, int], error: Exception, skip_failed: bool = True) -> stages.Manifest:
     stage = Stage(str(folder), "numbers", {}, {})
-    return run_stage(stage, dict.fromkeys(NAMES, stage.key()), FailingTask(folder, num_failures, error), skip_failed=skip_failed)
+    return run_pipeline(
+        run_stage(stage, dict.fromkeys(NAMES, stage.key()), FailingTask(folder, num_failures, error), skip_failed=skip_failed)
+    )
 
 
 def count_attempts(folder: Path, name: str) -> int:
@@ -122,24 +121,6 @@ def read_pairs(folder: Path) -> set[tuple[str, ...]]:
     return {tuple(line.split("\t")[1:]) for line in lines}
 
 
-@pytest.mark.parametrize("max_parallel", [1, 3])
-def test_tasks_that_need_a_failed_task_are_skipped(max_parallel: int) -> None:
-    finished: list[str] = []
-
-    def fail() -> None:
-        raise DataError("broken")
-
-    needs = {"a": (), "b": (), "ab": ("a", "b"), "bc": ("b", "c"), "c": (), "abc": ("ab", "c")}
-    tasks = [ScheduledTask(name, fail if name == "a" else functools.partial(finished.append, name), needs[name]) for name in needs]
-    failed = scheduler.run(tasks, max_parallel, skip_failed=True)
-    assert {name: str(error) for name, error in failed.items()} == {
-        "a": "broken",
-        "ab": "needs a, which was skipped",
-        "abc": "needs ab, which was skipped",
-    }
-    assert sorted(finished) == ["b", "bc", "c"]
-
-
 def run_miner(*arguments: object) -> str:
     result = miner(*arguments)
     assert result.exit_code == 0, result.output
@@ -189,7 +170,7 @@ class TestRun:
     def test_strict_makes_broken_files_fatal(self, texts: Path, toy_encoder: Path) -> None:
         settings = write_config(texts, toy_encoder)
         assert f"{texts}/en/1.txt.gz: truncated or not .gz" in error_of("run", settings, "--strict")
-        assert not list(texts.glob("out/**/manifest.json"))
+        assert not list(texts.glob("out/corpora/en/**/manifest.json"))
 
     def test_a_corpus_that_cannot_be_read_is_skipped(self, texts: Path, toy_encoder: Path) -> None:
         (texts / "de").mkdir()

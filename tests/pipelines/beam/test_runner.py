@@ -17,7 +17,7 @@ from square_stage import EXPECTED_SQUARES, PYTHONPATH, SquareTask, TwoAttemptsTa
 
 from miner import stages
 from miner.errors import ConfigError, DataError, MinerError, StorageError
-from pipelines.beam.runner import run_stage
+from pipelines.beam.runner import run_pipeline, run_stage
 
 PROCESSES = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
 
@@ -51,7 +51,7 @@ class LargeTask(SquareTask):
 @pytest.mark.parametrize("options", [(), ("--runner=DirectRunner",), ("--direct_running_mode=multi_threading", "--direct_num_workers=2")])
 def test_every_shard_is_written(tmp_path: Path, options: tuple[str, ...]) -> None:
     stage, keys = square_stage(tmp_path)
-    manifest = run_stage(stage, keys, SquareTask(tmp_path), options, lambda shards: {"shards": len(shards)})
+    manifest = run_pipeline(run_stage(stage, keys, SquareTask(tmp_path), lambda shards: {"shards": len(shards)}), options)
     assert read_squares(tmp_path) == EXPECTED_SQUARES
     assert (manifest.rows, manifest.details) == (6, {"shards": 6})
     assert stages.read_manifest(str(tmp_path)) == manifest
@@ -59,7 +59,7 @@ def test_every_shard_is_written(tmp_path: Path, options: tuple[str, ...]) -> Non
 
 def test_loaded_objects_are_released_after_the_stage(tmp_path: Path) -> None:
     stage, keys = square_stage(tmp_path)
-    run_stage(stage, keys, LargeTask(tmp_path))
+    run_pipeline(run_stage(stage, keys, LargeTask(tmp_path)))
     assert [reference() for reference in LargeTask.loaded] == [None]
 
 
@@ -67,12 +67,12 @@ def test_errors_arrive_unchanged_and_the_next_run_resumes(tmp_path: Path) -> Non
     stage, keys = square_stage(tmp_path)
     failing_shard = list(keys)[2]
     with pytest.raises(DataError) as caught:
-        run_stage(stage, keys, SquareTask(tmp_path, failing_shard, "error"))
+        run_pipeline(run_stage(stage, keys, SquareTask(tmp_path, failing_shard, "error")))
     assert str(caught.value) == f"{failing_shard}: broken [sic]; fix it"
     times = {path: path.stat().st_mtime_ns for path in tmp_path.glob("part-*")}
     assert len(times) < 6
     assert not (tmp_path / "_failure.json").exists()
-    run_stage(stage, keys, SquareTask(tmp_path))
+    run_pipeline(run_stage(stage, keys, SquareTask(tmp_path)))
     assert read_squares(tmp_path) == EXPECTED_SQUARES
     assert times == {path: path.stat().st_mtime_ns for path in times}
 
@@ -82,7 +82,7 @@ def test_errors_arrive_when_they_cannot_be_recorded(tmp_path: Path) -> None:
     failing_shard = list(keys)[2]
     try:
         with pytest.raises(StorageError) as caught:
-            run_stage(stage, keys, SquareTask(tmp_path, failing_shard, "full disk"))
+            run_pipeline(run_stage(stage, keys, SquareTask(tmp_path, failing_shard, "full disk")))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert str(caught.value) == f"{failing_shard}: No space left on device; free some space"
@@ -91,14 +91,14 @@ def test_errors_arrive_when_they_cannot_be_recorded(tmp_path: Path) -> None:
 def test_errors_of_setup_arrive(tmp_path: Path) -> None:
     stage, keys = square_stage(tmp_path)
     with pytest.raises(DataError, match=r"^setup: cannot be done; do something else$"):
-        run_stage(stage, keys, SquareTask(tmp_path, "setup"))
+        run_pipeline(run_stage(stage, keys, SquareTask(tmp_path, "setup")))
     assert read_squares(tmp_path) == {}
 
 
 def test_bugs_are_not_miner_errors(tmp_path: Path) -> None:
     stage, keys = square_stage(tmp_path)
     with pytest.raises(Exception, match="a bug") as caught:
-        run_stage(stage, keys, SquareTask(tmp_path, next(iter(keys)), "bug"))
+        run_pipeline(run_stage(stage, keys, SquareTask(tmp_path, next(iter(keys)), "bug")))
     assert not isinstance(caught.value, MinerError)
 
 
@@ -107,7 +107,7 @@ def test_errors_of_worker_processes_arrive(tmp_path: Path) -> None:
     stage, keys = square_stage(tmp_path)
     failing_shard = list(keys)[5]
     with pytest.raises(DataError) as caught:
-        run_stage(stage, keys, SquareTask(tmp_path, failing_shard, "error"), PROCESSES)
+        run_pipeline(run_stage(stage, keys, SquareTask(tmp_path, failing_shard, "error")), PROCESSES)
     assert str(caught.value) == f"{failing_shard}: broken [sic]; fix it"
     assert os.getpid() not in read_processes(tmp_path)
 
@@ -122,7 +122,7 @@ def test_a_worker_that_dies_while_another_starts_ends_the_run(tmp_path: Path, mo
     signal.alarm(90)
     try:
         with pytest.raises(MinerError, match="-9: killed"):
-            run_stage(stage, keys, TwoAttemptsTask(tmp_path / "squares"), PROCESSES)
+            run_pipeline(run_stage(stage, keys, TwoAttemptsTask(tmp_path / "squares")), PROCESSES)
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, previous_handler)
@@ -133,9 +133,9 @@ def test_a_worker_that_dies_while_another_starts_ends_the_run(tmp_path: Path, mo
 def test_a_worker_that_is_killed_twice_is_an_error_and_the_next_run_resumes(tmp_path: Path) -> None:
     stage, keys = square_stage(tmp_path)
     with pytest.raises(MinerError, match=r"return code -9 .* run the same command again to resume"):
-        run_stage(stage, keys, TwoAttemptsTask(tmp_path, list(keys)[2], "killed"), PROCESSES)
+        run_pipeline(run_stage(stage, keys, TwoAttemptsTask(tmp_path, list(keys)[2], "killed")), PROCESSES)
     assert stages.STARTED in [path.name for path in tmp_path.iterdir()]
-    run_stage(stage, keys, SquareTask(tmp_path))
+    run_pipeline(run_stage(stage, keys, SquareTask(tmp_path)))
     assert read_squares(tmp_path) == EXPECTED_SQUARES
 
 
@@ -143,7 +143,7 @@ def test_a_worker_that_is_killed_twice_is_an_error_and_the_next_run_resumes(tmp_
 @pytest.mark.usefixtures("importable")
 def test_a_stage_survives_the_death_of_a_worker(tmp_path: Path) -> None:
     stage, keys = square_stage(tmp_path)
-    run_stage(stage, keys, SquareTask(tmp_path, list(keys)[2], "killed once"), PROCESSES)
+    run_pipeline(run_stage(stage, keys, SquareTask(tmp_path, list(keys)[2], "killed once")), PROCESSES)
     assert read_squares(tmp_path) == EXPECTED_SQUARES
     assert (tmp_path / "died").exists()
     assert os.getpid() not in read_processes(tmp_path)
@@ -152,10 +152,10 @@ def test_a_stage_survives_the_death_of_a_worker(tmp_path: Path) -> None:
 INTERRUPTED_RUN = """
 import sys
 from pathlib import Path
-from pipelines.beam.runner import run_stage
+from pipelines.beam.runner import run_pipeline, run_stage
 from square_stage import SquareTask, square_stage
 try:
-    run_stage(*square_stage(Path(sys.argv[1])), SquareTask(sys.argv[1], failure="slow"), sys.argv[2:])
+    run_pipeline(run_stage(*square_stage(Path(sys.argv[1])), SquareTask(sys.argv[1], failure="slow")), sys.argv[2:])
 except KeyboardInterrupt:
     print("stopped")
 """
@@ -191,7 +191,7 @@ def test_ctrl_c_stops_at_once(tmp_path: Path, options: tuple[str, ...]) -> None:
 def test_invalid_beam_options_are_config_errors(tmp_path: Path, option: str, message: str) -> None:
     stage, keys = square_stage(tmp_path)
     with pytest.raises(ConfigError, match=message):
-        run_stage(stage, keys, SquareTask(tmp_path), [option])
+        run_pipeline(run_stage(stage, keys, SquareTask(tmp_path)), [option])
     assert read_squares(tmp_path) == {}
 
 
@@ -207,4 +207,4 @@ def test_a_cluster_that_cannot_be_reached_is_one_line(tmp_path: Path) -> None:
     runner = "--runner=test_runner.RefusingRunner"
     message = r"test_runner.RefusingRunner: did not start \(ConnectionError: no route to host\); check that its cluster runs"
     with pytest.raises(ConfigError, match=message):
-        run_stage(stage, keys, SquareTask(tmp_path), [runner])
+        run_pipeline(run_stage(stage, keys, SquareTask(tmp_path)), [runner])

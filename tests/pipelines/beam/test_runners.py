@@ -10,7 +10,7 @@ from distributed import LocalCluster
 from square_stage import EXPECTED_SQUARES, PYTHONPATH, SquareTask, read_processes, read_squares, square_stage
 
 from miner.errors import DataError
-from pipelines.beam.runner import run_stage
+from pipelines.beam.runner import run_pipeline, run_stage
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 OUTPUTS = ("bitext.tsv.gz", "bitext.parquet", "manifest.json")
@@ -32,14 +32,14 @@ def dask_options(address: str) -> list[str]:
 def test_shards_are_spread_over_the_workers_of_a_cluster(cluster: str, tmp_path: Path) -> None:
     """By default the runner puts 128 shards into the partition of one worker."""
     stage, keys = square_stage(tmp_path)
-    run_stage(stage, keys, SquareTask(tmp_path), dask_options(cluster))  # SquareTask asserts that it is set up once
+    run_pipeline(run_stage(stage, keys, SquareTask(tmp_path)), dask_options(cluster))  # SquareTask asserts that it is set up once
     assert read_squares(tmp_path) == EXPECTED_SQUARES
     assert len(read_processes(tmp_path) - {os.getpid()}) == 2
 
 
 def test_partition_options_of_the_user_are_kept(cluster: str, tmp_path: Path) -> None:
     stage, keys = square_stage(tmp_path)
-    run_stage(stage, keys, SquareTask(tmp_path), [*dask_options(cluster), "--dask_npartitions=1"])
+    run_pipeline(run_stage(stage, keys, SquareTask(tmp_path)), [*dask_options(cluster), "--dask_npartitions=1"])
     assert len(read_processes(tmp_path)) == 1
 
 
@@ -47,9 +47,9 @@ def test_errors_of_cluster_workers_arrive(cluster: str, tmp_path: Path) -> None:
     stage, keys = square_stage(tmp_path)
     failing_shard = list(keys)[5]
     with pytest.raises(DataError) as caught:
-        run_stage(stage, keys, SquareTask(tmp_path, failing_shard, "error"), dask_options(cluster))
+        run_pipeline(run_stage(stage, keys, SquareTask(tmp_path, failing_shard, "error")), dask_options(cluster))
     assert str(caught.value) == f"{failing_shard}: broken [sic]; fix it"
-    run_stage(stage, keys, SquareTask(tmp_path), dask_options(cluster))
+    run_pipeline(run_stage(stage, keys, SquareTask(tmp_path)), dask_options(cluster))
     assert read_squares(tmp_path) == EXPECTED_SQUARES
 
 

@@ -11,7 +11,7 @@ from square_stage import SquareTask, square_stage
 
 from miner.config.commands import EmbedConfig
 from miner.progress import Progress, add_work, count_work, format_seconds, progress_of, running_work
-from pipelines.beam.runner import run_stage
+from pipelines.beam.runner import run_pipeline, run_stage
 from pipelines.corpus import embed
 
 STEPS, UNITS = 5, 10
@@ -42,7 +42,7 @@ def test_progress_moves_within_a_shard(tmp_path: Path, caplog: pytest.LogCapture
     stage, keys = square_stage(tmp_path)
     names = list(keys)[:2]
     with caplog.at_level(logging.INFO):
-        run_stage(stage, {name: keys[name] for name in names}, SlowTask(tmp_path))
+        run_pipeline(run_stage(stage, {name: keys[name] for name in names}, SlowTask(tmp_path)))
     reports = progress_in(caplog.records, stage.stage)
     total = len(names) * STEPS * UNITS
     done = [report.done for report in reports]

@@ -86,13 +86,13 @@ def without_dictionaries(table: pa.Table) -> pa.Table:
 def searched_blocks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The blocks that are searched during the test."""
     names: list[str] = []
-    write_shard = exact.SearchShardPair.write_shard
+    write_shard = exact.SearchGroupPair.write_shard
 
-    def record(self: exact.SearchShardPair, name: str) -> object:
+    def record(self: exact.SearchGroupPair, name: str) -> object:
         names.append(name)
         return write_shard(self, name)
 
-    monkeypatch.setattr(exact.SearchShardPair, "write_shard", record)
+    monkeypatch.setattr(exact.SearchGroupPair, "write_shard", record)
     return names
 
 
@@ -251,8 +251,8 @@ FAULTS = {  # when -> object, function, and the call that fails: its number, or 
     "while neighbours are moved": (storage, "move", 2),
     "before the bitext is moved": (stages.Stage, "mark_done", deltas.BEFORE),
     "while the bitext is moved": (storage, "move", deltas.BEFORE),
-    "before the first block is searched": (exact.SearchShardPair, "write_shard", 0),
-    "between blocks": (exact.SearchShardPair, "write_shard", 1),
+    "before the first block is searched": (exact.SearchGroupPair, "write_shard", 0),
+    "between blocks": (exact.SearchGroupPair, "write_shard", 1),
     "while neighbours are merged": (exact.MergePartialNeighbours, "write_shard", 2),
     "while the bitext is written": (writers, "write_bitext", 0),
     "before the delta is written": (deltas, "write", 0),

@@ -35,7 +35,14 @@ from pipelines.runs.measure_speed import ProbeSettings
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 SPEEDS = Speeds(lines_per_second=1000.0, sentences_per_second=500.0, pairs_per_second=1e6, speedup=2.0, stage_start_seconds=1.0)
-BATCHES = BatchSizes(range_bytes=1 << 25, row_group_rows=1 << 15, target_shards=32, matched_candidates=1 << 22, sorted_pairs=1 << 19)
+BATCHES = BatchSizes(
+    range_bytes=1 << 25,
+    row_group_rows=1 << 15,
+    target_groups=32,
+    resident_bytes=1 << 32,
+    matched_candidates=1 << 22,
+    sorted_pairs=1 << 19,
+)
 SMALL_SAMPLES = SamplingSettings(
     counted_bytes=1 << 16, max_files=4, window_bytes=1 << 14, head_bytes=1 << 16, head_step_bytes=1 << 12, kept_bytes=1 << 11
 )  # with which files of a megabyte are sampled

@@ -1,10 +1,8 @@
-"""`miner run`: each corpus is embedded once, outputs equal those of separate commands, and tasks run in order."""
+"""`miner run`: each corpus is embedded once, outputs equal those of separate commands, and pairs share jobs."""
 
 import itertools
 import json
 import shutil
-import threading
-import time
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,9 +14,7 @@ from report_pages import Page
 from miner import records
 from miner.config.base import load_yaml
 from miner.config.runs import RunConfig
-from miner.errors import ConfigError, DataError
-from pipelines.runs import scheduler
-from pipelines.runs.scheduler import ScheduledTask
+from miner.errors import ConfigError
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 LANGUAGES = ("de", "en", "hi")
@@ -44,7 +40,7 @@ def write_config(folder: Path, **settings: Any) -> Path:
 
 @pytest.fixture(scope="module")
 def output(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a run of all pairs, with two stages at a time."""
+    """The directory of a run of all pairs, of which two share jobs at a time."""
     folder = tmp_path_factory.mktemp("output")
     corpora = {lang: str(texts / f"{lang}.txt") for lang in LANGUAGES}
     settings = {"pairs": "all", "shards": 2, "threshold": 1.05, "engine": "exact", "at_once": 2}
@@ -226,51 +222,6 @@ class TestProfiles:
         assert output_of("run", config, "--dry-run").endswith("to do, --direct_num_workers=2 --flag --many=a --many=b\n")
         assert output_of("run", config, "--dry-run", "--profile", "none", "--", "--more").endswith("to do, --more\n")
         assert "--profile far: no such profile; one of two, none" in error_of("run", config, "--profile", "far")
-
-    def test_local_worker_processes_run_one_stage_at_a_time(self, texts: Path, tmp_path: Path) -> None:
-        corpora = {lang: str(texts / f"{lang}.txt") for lang in LANGUAGES}
-        config = write_config(tmp_path, output=str(tmp_path / "out"), corpora=corpora, at_once=2)
-        assert "one stage at a time" in error_of("run", config, "--", "--direct_running_mode=multi_processing")
-
-
-class TestSchedule:
-    """Tasks start as soon as the tasks they need are done."""
-
-    def test_one_at_a_time_in_the_order_of_readiness(self) -> None:
-        done: list[str] = []
-        names = {"ab": ("a", "b"), "ac": ("a", "c"), "a": (), "b": (), "c": ()}
-        scheduler.run([ScheduledTask(name, lambda name=name: done.append(name), needs) for name, needs in names.items()])
-        assert done == ["a", "b", "ab", "c", "ac"]
-
-    def test_in_parallel_within_the_limit_and_after_needed_tasks(self) -> None:
-        lock, running, num_running, done = threading.Lock(), set(), [], []
-
-        def run_task(name: str, needs: tuple[str, ...]) -> None:
-            with lock:
-                assert set(needs) <= set(done)
-                running.add(name)
-                num_running.append(len(running))
-            time.sleep(0.02)
-            with lock:
-                running.remove(name)
-                done.append(name)
-
-        names = {"ab": ("a", "b"), "ac": ("a", "c"), "bc": ("b", "c"), "a": (), "b": (), "c": ()}
-        tasks = [ScheduledTask(name, lambda name=name, needs=needs: run_task(name, needs), needs) for name, needs in names.items()]
-        scheduler.run(tasks, 2)
-        assert sorted(done) == sorted(names)
-        assert max(num_running) == 2
-
-    @pytest.mark.parametrize("max_parallel", [1, 3])
-    def test_no_task_starts_after_an_error(self, max_parallel: int) -> None:
-        done: list[str] = []
-
-        def fail() -> None:
-            raise DataError("broken")
-
-        with pytest.raises(DataError, match="broken"):
-            scheduler.run([ScheduledTask("a", fail), ScheduledTask("b", lambda: done.append("b"), ("a",))], max_parallel)
-        assert done == []
 
 
 def test_the_example_config_plans_all_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

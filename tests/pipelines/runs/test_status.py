@@ -18,7 +18,7 @@ HANGING_RUN = """
 import logging, sys, time
 from pathlib import Path
 from miner import lock
-from pipelines.beam.runner import run_stage
+from pipelines.beam.runner import run_pipeline, run_stage
 from square_stage import SquareTask, square_stage
 
 class HangingTask(SquareTask):
@@ -31,7 +31,7 @@ class HangingTask(SquareTask):
 logging.getLogger("pipelines").setLevel(logging.INFO)
 folder = Path(sys.argv[1])
 with lock.hold(str(folder), heartbeat_seconds=0.1):
-    run_stage(*square_stage(folder / "squares"), HangingTask(folder / "squares"))
+    run_pipeline(run_stage(*square_stage(folder / "squares"), HangingTask(folder / "squares")))
 """
 
 
