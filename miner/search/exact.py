@@ -36,7 +36,8 @@ T = TypeVar("T")
 MIN_TILE_ROWS = 256
 PRODUCT_BYTES = 32  # of device memory for each product of a tile: itself, and what is copied of it where most candidates tie
 TRIAL_ROWS = 256  # vectors of either side on which a precision is tried
-CHUNK_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}  # of a temporary array while candidates are scored: 8 and 512 MB of float64
+CHUNK_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}  # of a temporary array of float64: 8 and 512 MB
+SCORING_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 26}  # of one while candidates are scored: on a CPU it has to fit into the cache
 EXTRA_CANDIDATES = 16  # beyond 2k
 WIDE_FACTOR = 8  # times as many candidates in the second search
 FLOAT64_TILE_ROWS = 8192
@@ -289,21 +290,26 @@ def _score_candidates(x: Tensor, y: Tensor, candidates: TileCandidates) -> tuple
 
 
 def _exact_similarities(x: Tensor, y: Tensor, x_rows: Tensor, y_rows: Tensor) -> Tensor:
-    """Return the exact similarities (n,) of the vectors x[x_rows] and y[y_rows]."""
-    chunks = _chunk_slices(len(x_rows), 2 * x.shape[1], x.device)
-    return torch.cat([torch.linalg.vecdot(x[x_rows[chunk]].double(), y[y_rows[chunk]].double()) for chunk in chunks])
+    """Return the exact similarities (n,) of the vectors x[x_rows] and y[y_rows].
+
+    A product of two float16 numbers has 22 bits and is exact in float32; only the sum needs float64.
+    """
+    chunks = _chunk_slices(len(x_rows), 2 * x.shape[1], SCORING_ELEMENTS[x.device.type])
+    return torch.cat(
+        [x.index_select(0, x_rows[chunk]).float().mul_(y.index_select(0, y_rows[chunk])).double().sum(1) for chunk in chunks]
+    )
 
 
-def _chunk_slices(num_rows: int, row_elements: int, device: torch.device) -> list[slice]:
-    """Cut rows into chunks whose temporary arrays of `row_elements` per row have about CHUNK_ELEMENTS; at least one chunk."""
-    step = max(1, CHUNK_ELEMENTS[device.type] // max(1, row_elements))
+def _chunk_slices(num_rows: int, row_elements: int, chunk_elements: int) -> list[slice]:
+    """Cut rows into chunks whose temporary arrays of `row_elements` per row have about `chunk_elements`; at least one chunk."""
+    step = max(1, chunk_elements // max(1, row_elements))
     return [slice(start, start + step) for start in range(0, max(1, num_rows), step)]
 
 
 def _search_float64(x: Tensor, keys: DeviceBlock, previous: DeviceNeighbours) -> DeviceNeighbours:
     """Compute every similarity of x (n, dim) in float64, which is slow but always certain; return the nearest, merged with `previous`."""
     result = DeviceNeighbours.empty(len(x), previous.k, x.device)
-    for rows in _chunk_slices(len(x), FLOAT64_TILE_ROWS, x.device):
+    for rows in _chunk_slices(len(x), FLOAT64_TILE_ROWS, CHUNK_ELEMENTS[x.device.type]):
         queries, nearest = x[rows].double(), DeviceNeighbours(previous.ids[rows], previous.similarities[rows])
         for start in range(0, len(keys), FLOAT64_TILE_ROWS):
             positions, scores = _top_k(queries @ keys.vectors[start : start + FLOAT64_TILE_ROWS].double().T, previous.k)
