@@ -295,9 +295,7 @@ def _exact_similarities(x: Tensor, y: Tensor, x_rows: Tensor, y_rows: Tensor) ->
     A product of two float16 numbers has 22 bits and is exact in float32; only the sum needs float64.
     """
     chunks = _chunk_slices(len(x_rows), 2 * x.shape[1], SCORING_ELEMENTS[x.device.type])
-    return torch.cat(
-        [x.index_select(0, x_rows[chunk]).float().mul_(y.index_select(0, y_rows[chunk])).double().sum(1) for chunk in chunks]
-    )
+    return torch.cat([x.index_select(0, x_rows[chunk]).float().mul_(y.index_select(0, y_rows[chunk])).double().sum(1) for chunk in chunks])
 
 
 def _chunk_slices(num_rows: int, row_elements: int, chunk_elements: int) -> list[slice]:

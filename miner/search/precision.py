@@ -182,12 +182,17 @@ def _single_thread() -> Iterator[None]:
 
 
 def _probe_seconds(precision: Precision, shape: tuple[int, int], dim: int) -> float:
-    """Return the seconds of one product of `shape`; infinity where this processor or this torch does not support the precision."""
-    left, right = torch.ones((shape[0], dim), dtype=precision.operands), torch.ones((dim, shape[1]), dtype=precision.operands)
+    """Return the seconds of one product of `shape`; infinity where this processor or this torch does not support the precision.
+
+    Without VNNI, torch's product of int8 saturates pairs of products at 16 bits, so the result for the largest operands is checked.
+    """
+    largest = 127 if precision.is_integer else 1
+    left, right = (torch.full(size, largest, dtype=precision.operands) for size in ((shape[0], dim), (dim, shape[1])))
     out = torch.empty(shape, dtype=precision.products)
     start = time.perf_counter()
     try:
         precision.multiply(left, right, out)
     except (RuntimeError, AttributeError):
         return float("inf")
-    return time.perf_counter() - start
+    seconds = time.perf_counter() - start
+    return float("inf") if precision.is_integer and bool((out != largest**2 * dim).any()) else seconds

@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from search_cases import SHAPES, Sides, assert_exact, assert_nearest, many_ties, mixed_scales, near_ties, no_ties, one_dimension
 
+from miner.search import precision as precision_module
 from miner.search.exact import SearchOptions, search_block, search_forward
 from miner.search.neighbours import Neighbours, VectorBlock, empty_neighbours, select_nearest
 from miner.search.parallel import parallel_for
-from miner.search.precision import PRECISIONS, build_tiles, rank_by_probes, rank_precisions
+from miner.search.precision import PRECISIONS, Precision, build_tiles, rank_by_probes, rank_precisions
 from miner.search.prefilter import PrefilterSettings, TileCandidates, scan_rows
 
 
@@ -98,6 +99,16 @@ def test_a_format_without_fast_instructions_gets_short_products_only() -> None:
     assert list(rank_by_probes(seconds, probe)) == ["int8", "float32"]
     assert elements["float16"] == elements["bfloat16"] == elements["float32"] / 64
     assert elements["int8"] == elements["float32"]
+
+
+def test_integer_products_that_saturate_are_never_used() -> None:
+    class Saturating(Precision):
+        def multiply(self, left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+            return out.copy_((left.float() @ right.float()).clamp(max=2**15 - 1))
+
+    wrong, right = Saturating(torch.int8, torch.int32, 0), Precision(torch.float32, torch.float32, 0)
+    assert precision_module._probe_seconds(wrong, (16, 128), 64) == float("inf")
+    assert precision_module._probe_seconds(right, (16, 128), 64) < float("inf")
 
 
 def test_a_single_interrupted_probe_does_not_hide_a_fast_format() -> None:
