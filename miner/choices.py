@@ -29,7 +29,8 @@ MARGINS = {
 # 2020, section 4). With other margins it is the margin of a pair of this ratio.
 FALLBACK_RATIO = 1.06
 
-Origin = Literal["recommended", "calibrated", "fallback"]
+Origin = Literal["probability", "recommended", "calibrated", "fallback"]
+PROBABILITY: Origin = "probability"
 RECOMMENDED: Origin = "recommended"
 CALIBRATED: Origin = "calibrated"
 FALLBACK: Origin = "fallback"
@@ -40,9 +41,10 @@ class DefaultThreshold:
     """A threshold that nobody gave, and where it comes from."""
 
     value: float
-    by: Origin  # by the encoder; by leaving partners out; FALLBACK_RATIO
+    by: Origin  # the least with the probability below; by the encoder; by leaving partners out; FALLBACK_RATIO
     precision: float | None = None  # that is estimated above it, if calibrated
     num_pairs: int | None = None  # above it whose partners were left out, if calibrated
+    min_probability: float | None = None  # that pairs have besides
 
     def figures(self) -> dict[str, Any]:
         """Return the threshold as manifests and --json show it."""

@@ -47,7 +47,7 @@ RESCORED_CANDIDATES = pa.schema(  # with late interaction, see `miner.mining.lat
     ]
 )
 
-BITEXT = pa.schema(
+BITEXT = pa.schema(  # a bitext by an encoder with probabilities has the column PROBABILITY besides
     [
         pa.field("source_id", pa.int64(), nullable=False),
         pa.field("target_id", pa.int64(), nullable=False),
@@ -61,6 +61,8 @@ BITEXT = pa.schema(
         pa.field("target_line", pa.int64(), nullable=False),
     ]
 )
+
+PROBABILITY = pa.field("probability", pa.float64(), nullable=False)
 
 REASON = (
     pa.field("reason", pa.string(), nullable=False),

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Unpack
 
 import numpy as np
@@ -17,11 +17,14 @@ from miner.api.sides import OpenSide, Side, SideOpener, check_encoders, warn_of_
 from miner.choices import DefaultThreshold, MarginName
 from miner.config.commands import PairFilters, SentenceFilters
 from miner.config.filters import choose
+from miner.config.probability import ProbabilityBound
 from miner.encoders import Encoder, mining_profile
+from miner.encoders.mining_profile import MiningProfile
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError
 from miner.filters import hubs, language
 from miner.filters.candidates import PairFilter, no_dropped
+from miner.filters.pairs import probabilities_of
 from miner.mining import leave_out
 from miner.mining.candidates import Candidates, ScoredPairs, join_neighbours, score
 from miner.mining.histogram import Histogram, are_few_pairs, describe_quantiles
@@ -29,7 +32,7 @@ from miner.mining.late_scores import TokenSides, rescore
 from miner.mining.matching import match, rank
 from miner.mining.writers import pairs_from_arrow, pairs_to_arrow, sort_best_first
 from miner.search import exact
-from miner.tables import together
+from miner.tables import PROBABILITY, together
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +46,7 @@ class Bitext(TableResult):
     """Mined pairs, best first.
 
     Columns: source_id, target_id, margin (float64), similarity (float32), source_row and target_row (row in the input, the first one of a
-    repeated sentence) and, if the input has texts, source_text and target_text.
+    repeated sentence) and, if the input has texts, source_text and target_text, and probability where the encoder has weights for it.
     """
 
     table: pa.Table
@@ -69,8 +72,8 @@ def mine(source: Side, target: Side, encoder: str | Encoder = encoders.BUILTIN, 
         source: Sentences, the result of `miner.embed`, or a tuple of ids (n,) and unit vectors (n, dim).
         target: The other side, in any of these forms.
         encoder: Name of an encoder, or an encoder of `miner.load_encoder`. Vectors need none.
-        **options: Those of `miner mine` by name: `k`, `margin`, `retrieval`, `threshold`, `top`, `source_lang`, `target_lang`, `max_chars`,
-            `keep_dropped`, `device` and so on; `filters` is a list of values of `--filter`.
+        **options: Those of `miner mine` by name: `k`, `margin`, `retrieval`, `threshold`, `min_probability`, `top`, `source_lang`,
+            `target_lang`, `max_chars`, `keep_dropped`, `device` and so on; `filters` is a list of values of `--filter`.
 
     Raises a MinerError for invalid sides or options.
 
@@ -89,27 +92,27 @@ def mine(source: Side, target: Side, encoder: str | Encoder = encoders.BUILTIN, 
     warn_of_filters(sides, settings.pair_filters.bounds(), settings.lang_id_model)
     rescoring = choose_rescoring(sides, encoder, settings)
     candidates = search(sides, settings, rescoring)
-    default = find_threshold(candidates, sides, encoder, settings)
+    profile = find_profile(sides, encoder, settings)
+    probability = profile.probability_bound(settings.margin, rescoring is not None, settings.min_probability)
+    default = find_threshold(candidates, sides, profile, settings)
+    if default is not None:
+        probability = replace(probability, minimum=default.min_probability)
     threshold = settings.threshold if default is None else default.value
-    threshold = None if threshold in (None, -np.inf) else float(threshold)
-    selection = _CandidateSelection(sides, settings, -np.inf if threshold is None else threshold, num_neighbours(rescoring, settings))
-    ranked, dropped, counts = selection.rank(candidates)
-    pairs = match(ranked, settings.retrieval)
-    pairs = pairs.take(np.arange(min(len(pairs), settings.top or len(pairs))))
-    for side in sides:
-        counts |= {reason: counts.get(reason, 0) + len(rows) for reason, rows in side.dropped_rows.items()}
-    unique = {name: len(side.ids) for name, side in zip(SIDES, sides, strict=True)}
-    quantiles = {} if settings.top is not None else few_pair_quantiles(candidates, len(pairs), settings.margin, unique)
-    dropped_pairs = dropped.select(DROPPED_COLUMNS) if settings.keep_dropped else None
-    return Bitext(selection.table(pairs), threshold, default, unique, quantiles, counts, dropped_pairs)
+    lowest, per_sentence = -np.inf if threshold is None else float(threshold), num_neighbours(rescoring, settings)
+    return _CandidateSelection(sides, settings, lowest, per_sentence, probability).bitext(candidates, default)
+
+
+def find_profile(sides: tuple[OpenSide, OpenSide], encoder: str | Encoder, settings: InMemoryMining) -> MiningProfile:
+    """Return the profile of the encoder of both sides, and warn of languages that it was not trained on."""
+    profile = profile_of(encoder, sides[0].fingerprint, settings)
+    mining_profile.warn_of_languages(profile, [side.lang for side in sides])
+    return profile
 
 
 def find_threshold(
-    candidates: Candidates, sides: tuple[OpenSide, OpenSide], encoder: str | Encoder, settings: InMemoryMining
+    candidates: Candidates, sides: tuple[OpenSide, OpenSide], profile: MiningProfile, settings: InMemoryMining
 ) -> DefaultThreshold | None:
-    """Return the default threshold, None if the settings have another one or none; warn if the encoder recommends none, or of languages."""
-    profile = profile_of(encoder, sides[0].fingerprint, settings)
-    mining_profile.warn_of_languages(profile, [side.lang for side in sides])
+    """Return the default threshold, None if the settings have another one or none; warn if the encoder recommends none."""
     if not mining_profile.uses_default(settings, settings.threshold, settings.top):
         return None
     recommended = profile.threshold(settings, candidates.late is not None)
@@ -156,11 +159,25 @@ class _CandidateSelection:
     settings: InMemoryMining
     threshold: float
     num_neighbours: int
+    probability: ProbabilityBound
+
+    def bitext(self, candidates: Candidates, default: DefaultThreshold | None) -> Bitext:
+        """Select the pairs among candidates."""
+        ranked, dropped, counts = self.rank(candidates)
+        pairs = match(ranked, self.settings.retrieval)
+        pairs = pairs.take(np.arange(min(len(pairs), self.settings.top or len(pairs))))
+        for side in self.sides:
+            counts |= {reason: counts.get(reason, 0) + len(rows) for reason, rows in side.dropped_rows.items()}
+        unique = {name: len(side.ids) for name, side in zip(SIDES, self.sides, strict=True)}
+        quantiles = {} if self.settings.top is not None else few_pair_quantiles(candidates, len(pairs), self.settings.margin, unique)
+        dropped_pairs = dropped.select(DROPPED_COLUMNS) if self.settings.keep_dropped else None
+        threshold = None if np.isneginf(self.threshold) else self.threshold
+        return Bitext(self.table(pairs), threshold, default, unique, quantiles, counts, dropped_pairs)
 
     def rank(self, candidates: Candidates) -> tuple[ScoredPairs, pa.Table, dict[str, int]]:
         """Return the candidates above the threshold that pass the filters, best first; the dropped ones; and their counts by reason."""
         scored = score(candidates, self.settings.margin, self.threshold)
-        pair_filter = PairFilter.of(self.settings, (self.sides[0].lang, self.sides[1].lang), self.num_neighbours)
+        pair_filter = PairFilter.of(self.settings, (self.sides[0].lang, self.sides[1].lang), self.num_neighbours, self.probability)
         if pair_filter is None:
             empty = self._add_texts(pairs_to_arrow(scored.take(np.zeros(0, np.intp))))
             return rank(scored), no_dropped(empty), {}
@@ -186,7 +203,10 @@ class _CandidateSelection:
             table = table.append_column(f"{name}_row", pa.array(rows))
         similarity = table.schema.get_field_index("similarity")
         table = table.set_column(similarity, "similarity", table["similarity"].cast(pa.float32()))
-        return table.select([name for name in COLUMNS if self._has_texts or not name.endswith("_text")])
+        table = table.select([name for name in COLUMNS if self._has_texts or not name.endswith("_text")])
+        if self.probability.weights is None or not self._has_texts:
+            return table
+        return table.append_column(PROBABILITY, pa.array(probabilities_of(table, self.probability.weights)))
 
     @property
     def _has_texts(self) -> bool:

@@ -15,7 +15,9 @@ from miner.api.settings import InMemoryScoring, ScoringOptions, SearchSettings
 from miner.api.sides import OpenSide, Side, SideOpener, check_encoders, warn_of_filters
 from miner.config.commands import PairTextFilters, SentenceFilters
 from miner.config.filters import choose
+from miner.config.probability import ProbabilityBound
 from miner.encoders import Encoder, mining_profile
+from miner.encoders.mining_profile import MiningProfile
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError, DataError
 from miner.filters import language
@@ -66,9 +68,9 @@ def score(
         encoder: Name of an encoder, or an encoder of `miner.load_encoder`. Vectors need none.
         background_source: More sentences of the source's side among which neighbours are searched.
         background_target: The same for the other side.
-        **options: Those of `miner score` by name: `k`, `margin`, `threshold`, `top`, `source_lang`, `target_lang`, `max_chars`, `device`
-            and so on; `filters` is a list of values of `--filter`. With `threshold`, `filters` or `top`, only the pairs that they keep
-            are returned.
+        **options: Those of `miner score` by name: `k`, `margin`, `threshold`, `min_probability`, `top`, `source_lang`, `target_lang`,
+            `max_chars`, `device` and so on; `filters` is a list of values of `--filter`. With `threshold`, `min_probability`, `filters` or
+            `top`, only the pairs that they keep are returned.
 
     Raises a MinerError for invalid sides or options, or sides of different length.
 
@@ -80,8 +82,7 @@ def score(
     opener = SideOpener(encoder, settings, settings.sentence_filters.bounds(), settings.lang_id_model)
     sides = opener.open(source, "source"), opener.open(target, "target")
     _check_sides(sides, settings)
-    mining_profile.warn_of_languages(profile_of(encoder, sides[0].fingerprint, settings), [side.lang for side in sides])
-    warn_of_filters(sides, settings.pair_filters.bounds(), settings.lang_id_model)
+    profile = _find_profile(encoder, sides, settings)
     backgrounds = zip(sides, (background_source, background_target), ROLES, strict=True)
     searched = [_merge(side, None if background is None else opener.open(background, role)) for side, background, role in backgrounds]
     rescoring = choose_rescoring(sides, encoder, settings)
@@ -89,7 +90,8 @@ def score(
         rescoring = None
     neighbours = _search(sides, searched, settings, num_neighbours(rescoring, settings))
     late = None if rescoring is None else (rescoring, _late_means(sides, searched, neighbours, rescoring))
-    return _select(_score(sides, neighbours, settings, late), sides, settings)
+    probability = profile.probability_bound(settings.margin, rescoring is not None, settings.min_probability)
+    return _select(_score(sides, neighbours, settings, late), sides, settings, probability)
 
 
 def _check_options(encoder: str | Encoder, options: ScoringOptions) -> InMemoryScoring:
@@ -109,8 +111,17 @@ def _check_sides(sides: tuple[OpenSide, OpenSide], settings: InMemoryScoring) ->
             f"{len(sides[0].sentence_of)} sources and {len(sides[1].sentence_of)} targets; row i of one must be the translation of row i"
         )
     check_encoders(*sides)
-    if any(side.texts is None for side in sides) and (settings.sentence_filters.bounds() or settings.pair_filters.bounds()):
+    has_bounds = settings.sentence_filters.bounds() or settings.pair_filters.bounds() or settings.min_probability is not None
+    if has_bounds and any(side.texts is None for side in sides):
         raise ConfigError("filters read texts; give sentences or the result of `miner.embed`, or leave the filters out")
+
+
+def _find_profile(encoder: str | Encoder, sides: tuple[OpenSide, OpenSide], settings: InMemoryScoring) -> MiningProfile:
+    """Return the profile of the encoder, and warn of languages that it, or a filter, does not know."""
+    profile = profile_of(encoder, sides[0].fingerprint, settings)
+    mining_profile.warn_of_languages(profile, [side.lang for side in sides])
+    warn_of_filters(sides, settings.pair_filters.bounds(), settings.lang_id_model)
+    return profile
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,10 +194,11 @@ def _score(
     return PairScores(scores, similarities, both, np.arange(num_pairs), {})
 
 
-def _select(scores: PairScores, sides: tuple[OpenSide, OpenSide], settings: InMemoryScoring) -> PairScores:
+def _select(scores: PairScores, sides: tuple[OpenSide, OpenSide], settings: InMemoryScoring, probability: ProbabilityBound) -> PairScores:
     """Return the pairs that the bounds of the settings keep."""
     bounds = settings.sentence_filters.bounds(), settings.pair_filters.bounds()
-    line_filter = LinePairFilter((sides[0].lang, sides[1].lang), *bounds, settings.threshold, settings.top, settings.lang_id_model)
+    langs = sides[0].lang, sides[1].lang
+    line_filter = LinePairFilter(langs, *bounds, settings.threshold, settings.top, settings.lang_id_model, probability)
     if not line_filter.drops_pairs:
         return scores
     codes = line_filter.check_pairs(_sentence_codes(sides), scores.margins, *(scores.texts or ((), ())))

@@ -54,6 +54,7 @@ class MarginOptions(EncoderOptions, total=False):
     rescore_candidates: int
     token_layer: int | None
     threshold: float | None
+    min_probability: float | None
     filters: Sequence[str]
     lang_id_model: str | None
 

@@ -62,6 +62,13 @@ decide_options = options.group(
         metavar="FLOAT|auto",
         type=NumberOrAuto(),
     ),
+    options.setting(
+        DecideSettings,
+        "min_probability",
+        "Keep pairs with at least this probability to be right; default: 0.5 if neither --threshold nor --top is given, where the encoder"
+        " has probabilities.",
+        type=float,
+    ),
     options.setting(DecideSettings, "precision", "Precision that `auto` has to reach, and a calibrated threshold aims at.", type=float),
     options.top_option,
     options.setting(
@@ -157,8 +164,7 @@ def summary(result: "MineResult") -> str:
     from miner.mining.histogram import describe_quantiles
 
     lines = [f"{side}: {result.sentences[side]:,} sentences, {result.unique[side]:,} unique" for side in ("source", "target")]
-    above = "" if result.threshold is None else f" above a margin of {result.threshold:g}"
-    lines.append(f"{result.pairs:,} pairs{above}{_default_reason(result.default)}")
+    lines.append(f"{result.pairs:,} pairs{_bound(result.threshold, result.default)}")
     if result.quantiles:
         lines.append(f"few pairs; best margins of the source sentences: {describe_quantiles(result.quantiles)}")
     if result.delta is not None:
@@ -176,13 +182,16 @@ def summary(result: "MineResult") -> str:
     return "\n".join([*lines, "", *_engine_lines(result.engine)])
 
 
-def _default_reason(default: DefaultThreshold | None) -> str:
-    """Return where a threshold that was not given comes from."""
+def _bound(threshold: float | None, default: DefaultThreshold | None) -> str:
+    """Return the bound of the pairs and, if nobody gave it, where it comes from."""
+    if default is not None and default.min_probability is not None:
+        return f" with a probability of at least {default.min_probability:g}"
+    above = "" if threshold is None else f" above a margin of {threshold:g}"
     if default is None:
-        return ""
+        return above
     if default.precision is not None:
-        return f" (calibrated: about {default.precision:.0%} are right)"
-    return " (recommended for the encoder)" if default.by == RECOMMENDED else " (a fallback, not chosen for this encoder)"
+        return f"{above} (calibrated: about {default.precision:.0%} are right)"
+    return above + (" (recommended for the encoder)" if default.by == RECOMMENDED else " (a fallback, not chosen for this encoder)")
 
 
 def _engine_lines(engine: Mapping[str, Any]) -> list[str]:

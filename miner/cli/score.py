@@ -26,6 +26,7 @@ from miner.config.filters import choose
 @options.encoder_options
 @options.text_options
 @options.setting(ScoreConfig, "threshold", "Write only pairs with a larger margin; by default, all lines.", type=float)
+@options.setting(ScoreConfig, "min_probability", "Write only pairs with at least this probability.", type=float)
 @filter_option(SentenceFilters, PairTextFilters)
 @options.top_option
 @lang_id_option

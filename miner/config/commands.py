@@ -180,6 +180,9 @@ class EngineSettings(ApproximateSettings):
 Threshold = Annotated[float, pydantic.Field(ge=float("-inf"), lt=float("inf"))]  # NaN is no bound, and nothing is above infinity
 
 
+Probability = Annotated[float, pydantic.Field(ge=0, lt=1)]
+
+
 class TopSettings(Settings):
     """How many pairs are kept."""
 
@@ -190,6 +193,7 @@ class MatchSettings(Settings):
     """How candidates are scored and matched."""
 
     margin: MarginName = "ratio"
+    min_probability: Probability | None = None  # of a pair; None: 0.5 if no other bound is given, where the encoder has weights
     retrieval: RetrievalName = "max"
     pair_filters: PairFilters = PairFilters()
     lang_id_model: str | None = None  # file of a fastText model that identifies languages for filters; None: py3langid
@@ -245,6 +249,7 @@ class LineSelectionSettings(TopSettings):
     """Which pairs of a scored bitext are kept: all of them without a bound."""
 
     threshold: Threshold | None = None  # pairs have a greater margin
+    min_probability: Probability | None = None  # of a pair
     sentence_filters: SentenceFilters = SentenceFilters()
     pair_filters: PairTextFilters = PairTextFilters()
     lang_id_model: str | None = None  # file of a fastText model that identifies languages for filters; None: py3langid

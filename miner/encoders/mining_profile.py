@@ -1,8 +1,9 @@
-"""What an encoder's folder says about mining with it: its languages and thresholds, in `mining.json`.
+"""What an encoder's folder says about mining with it, in `mining.json`: its languages, its thresholds, and the weights of probabilities.
 
-{"languages": ["eng_Latn", "deu_Latn"], "thresholds": {"ratio": {"embedding": 1.17, "rescored": 1.15}}}
+{"languages": ["eng_Latn", "deu_Latn"], "thresholds": {"ratio": {"embedding": 1.17, "rescored": 1.15}},
+ "probabilities": {"ratio": {"rescored": {"intercept": -20.5, "margin": 18.6, "length_ratio": -6.9, "numbers": -5.1}}}}
 
-Both are optional, and any encoder may have the file. It changes no vector, so it is not part of the fingerprint.
+All are optional, and any encoder may have the file. It changes no vector, so it is not part of the fingerprint.
 """
 
 import logging
@@ -12,9 +13,10 @@ from pathlib import Path
 import pydantic
 
 from miner import languages, storage
-from miner.choices import CALIBRATED, MARGINS, RECOMMENDED, RETRIEVALS, DefaultThreshold, MarginName
+from miner.choices import CALIBRATED, MARGINS, PROBABILITY, RECOMMENDED, RETRIEVALS, DefaultThreshold, MarginName
 from miner.config.base import Settings
 from miner.config.commands import EncoderSettings, MatchSettings, Threshold
+from miner.config.probability import DEFAULT_MIN_PROBABILITY, ProbabilityBound, ProbabilityWeights
 from miner.encoders import BUILTIN, find_folder, identify
 from miner.encoders.base import Encoder, StoredEncoder
 from miner.errors import ConfigError, ModelError
@@ -32,17 +34,42 @@ class ScoringThresholds(Settings):
     rescored: Threshold | None = None  # of the blended margin, if candidates are rescored
 
 
+class ScoringProbabilities(Settings):
+    """The weights of the probability by a margin."""
+
+    embedding: ProbabilityWeights | None = None  # by the margin of the embeddings
+    rescored: ProbabilityWeights | None = None  # by the blended margin, if candidates are rescored
+
+
 class MiningProfile(Settings):
     """The content of `mining.json`."""
 
     languages: tuple[str, ...] = ()  # canonical codes of those in training; empty: not stated
     thresholds: Mapping[MarginName, ScoringThresholds] = pydantic.Field({})
+    probabilities: Mapping[MarginName, ScoringProbabilities] = pydantic.Field({})
 
     def threshold(self, settings: MatchSettings, is_rescored: bool) -> DefaultThreshold | None:
-        """Return the threshold that is recommended for these settings."""
+        """Return the threshold that is recommended for these settings: where there are weights, the lowest margin of a probable pair."""
+        weights = self.weights(settings.margin, is_rescored)
+        if weights is not None:
+            minimum = DEFAULT_MIN_PROBABILITY if settings.min_probability is None else settings.min_probability
+            return DefaultThreshold(weights.lowest_margin(minimum), PROBABILITY, min_probability=minimum)
         thresholds = self.thresholds.get(settings.margin, ScoringThresholds())
         value = thresholds.rescored if is_rescored else thresholds.embedding
         return None if value is None else DefaultThreshold(value, RECOMMENDED)
+
+    def weights(self, margin: MarginName, is_rescored: bool) -> ProbabilityWeights | None:
+        """Return the weights of the probability of a pair by its margin."""
+        weights = self.probabilities.get(margin, ScoringProbabilities())
+        return weights.rescored if is_rescored else weights.embedding
+
+    def probability_bound(self, margin: MarginName, is_rescored: bool, minimum: float | None) -> ProbabilityBound:
+        """Return the least probability and its weights. Raises ConfigError where there are no weights for it."""
+        weights = self.weights(margin, is_rescored)
+        if minimum is not None and weights is None:
+            scores = f"--margin {margin}, {'rescored' if is_rescored else 'not rescored'}"
+            raise ConfigError(f"--min-probability: the encoder has no probabilities with {scores}; give --threshold instead")
+        return ProbabilityBound(weights, minimum)
 
 
 NO_PROFILE = MiningProfile()
@@ -60,7 +87,7 @@ def read(folder: Path) -> MiningProfile:
     except ConfigError as error:
         raise ModelError(f"{path}: {error}") from error
     if profile is None:
-        raise ModelError(f"{path}: expected a mapping with `languages` and `thresholds` ({', '.join(MARGINS)})")
+        raise ModelError(f"{path}: expected a mapping with `languages`, `thresholds` and `probabilities` ({', '.join(MARGINS)})")
     return profile.model_copy(update={"languages": canonical})
 
 

@@ -5,7 +5,7 @@ from typing import Literal, Self
 import pydantic
 from pydantic_core import PydanticCustomError
 
-from miner.config.commands import Threshold, TopSettings
+from miner.config.commands import Probability, Threshold, TopSettings
 
 Format = Literal["moses", "tmx", "jsonl", "tsv", "huggingface", "parquet"]
 
@@ -17,7 +17,7 @@ class ExportConfig(TopSettings):
     output: str
     format: Format = "huggingface"
     threshold: Threshold | None = None  # keep pairs with a larger margin
-    min_probability: float | None = pydantic.Field(None, ge=0, le=1)  # keep pairs with at least this probability
+    min_probability: Probability | None = None  # keep pairs with at least this probability
     max_chars: int | None = pydantic.Field(None, ge=1)  # drop pairs with a longer sentence
     dev: int = pydantic.Field(0, ge=0)  # pairs of a dev split
     test: int = pydantic.Field(0, ge=0)  # pairs of a test split

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from miner.choices import RETRIEVALS
 from miner.config.commands import MatchSettings
+from miner.config.probability import ProbabilityBound, ProbabilityWeights
 from miner.filters.pairs import PAIR_FILTERS, PairTexts, apply_pair_filters
 from miner.mining import matching
 from miner.tables import together
@@ -25,12 +26,17 @@ class PairFilter:
     num_neighbours: int  # of each sentence that are candidates
     retrieval: str
     lang_id_model: str | None
+    weights: ProbabilityWeights | None  # if there is a bound of the probability
 
     @classmethod
-    def of(cls, settings: MatchSettings, languages: tuple[str, str], num_neighbours: int) -> "PairFilter | None":
+    def of(
+        cls, settings: MatchSettings, languages: tuple[str, str], num_neighbours: int, probability: ProbabilityBound
+    ) -> "PairFilter | None":
         """Return the filter of these settings, None if all filters are off."""
-        bounds = settings.pair_filters.bounds()
-        return cls(bounds, languages, num_neighbours, settings.retrieval, settings.lang_id_model) if bounds else None
+        bounds = {**settings.pair_filters.bounds(), **probability.bounds()}
+        if not bounds:
+            return None
+        return cls(bounds, languages, num_neighbours, settings.retrieval, settings.lang_id_model, probability.weights)
 
     @property
     def reasons(self) -> list[str]:
@@ -72,7 +78,8 @@ class PairFilter:
     def _texts(self, table: pa.Table) -> PairTexts:
         sources, targets = (table[f"{side}_text"].to_pylist() for side in ("source", "target"))
         hub_counts = np.maximum(*(table[f"{side}_hub_count"].to_numpy() for side in ("source", "target")))
-        return PairTexts(sources, targets, self.languages, hub_counts / self.num_neighbours, self.lang_id_model)
+        hub_counts = hub_counts / self.num_neighbours
+        return PairTexts(sources, targets, self.languages, hub_counts, self.lang_id_model, table["margin"].to_numpy(), self.weights)
 
 
 def no_dropped(candidates: pa.Table) -> pa.Table:

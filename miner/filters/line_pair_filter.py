@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from miner.config.probability import NO_BOUND, ProbabilityBound
 from miner.filters.pairs import PAIR_FILTERS, PairTexts, apply_pair_filters
 from miner.filters.sentences import SENTENCE_FILTERS, apply_sentence_filters
 
@@ -40,11 +41,16 @@ class LinePairFilter:
     threshold: float | None
     top: int | None
     lang_id_model: str | None  # file of a fastText model that identifies languages; None: py3langid
+    probability: ProbabilityBound = NO_BOUND
 
     @property
     def drops_pairs(self) -> bool:
         """Whether there is any bound."""
-        return bool(self.sentence_bounds or self.pair_bounds) or self.threshold is not None or self.top is not None
+        return bool(self.sentence_bounds or self._pair_bounds) or self.threshold is not None or self.top is not None
+
+    @property
+    def _pair_bounds(self) -> dict[str, float]:
+        return {**self.pair_bounds, **self.probability.bounds()}
 
     def check_sentences(self, sources: Texts, targets: Texts) -> Codes:
         """Return (n,) the codes of n pairs of cleaned texts, None or "" for a line without a sentence, by their sentences alone."""
@@ -65,10 +71,11 @@ class LinePairFilter:
         if self.threshold is not None:
             codes[(codes == KEPT) & ~(margins > self.threshold)] = code_of(LOW_MARGIN)
         rows = np.flatnonzero(codes == KEPT)
-        if self.pair_bounds and len(rows):
+        if self._pair_bounds and len(rows):
             texts = [[str(side[row]) for row in rows.tolist()] for side in (sources, targets)]
-            pairs = PairTexts(texts[0], texts[1], self.languages, np.full(len(rows), np.nan), self.lang_id_model)
-            decisions = apply_pair_filters(pairs, self.pair_bounds)
+            no_counts, weights = np.full(len(rows), np.nan), self.probability.weights
+            pairs = PairTexts(texts[0], texts[1], self.languages, no_counts, self.lang_id_model, margins[rows], weights)
+            decisions = apply_pair_filters(pairs, self._pair_bounds)
             codes[rows[~decisions.kept]] = [code_of(reason) for reason in decisions.drop_reasons()[0]]
         return codes
 

@@ -1,11 +1,13 @@
 """The filters of pairs, applied to candidates before matching: dropping a near copy leaves its sentences free for their translations."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import pyarrow as pa
 
+from miner.config.probability import PROBABILITY, ProbabilityWeights
 from miner.filters import BLOCK_ROWS, Filter, FilterDecisions, Floats, apply_filters, concat_decisions
 from miner.filters.characters import CharacterTable
 from miner.filters.junk import junk_share
@@ -13,6 +15,7 @@ from miner.filters.language import language_likelihood
 from miner.filters.length import length_ratio
 from miner.filters.numbers import number_disagreement
 from miner.filters.overlap import word_overlap
+from miner.filters.probability import probabilities
 
 
 @dataclass(frozen=True)
@@ -23,15 +26,23 @@ class PairTexts:
     targets: Sequence[str]
     languages: tuple[str, str]  # of the sources, of the targets
     hub_counts: Floats  # (n,) candidates / k of the side that occurs in more of them (`hubs.count_occurrences`); NaN if not counted
-
     lang_id_model: str | None = None  # file of a fastText model that identifies languages; None: py3langid
+    margins: Floats | None = None  # (n,)
+    weights: ProbabilityWeights | None = None  # of the probability, which needs margins too
 
     def __len__(self) -> int:
         return len(self.sources)
 
     def slice(self, start: int, end: int) -> "PairTexts":
         """Return the rows from `start` to `end`, without `end`."""
-        return PairTexts(self.sources[start:end], self.targets[start:end], self.languages, self.hub_counts[start:end], self.lang_id_model)
+        margins = None if self.margins is None else self.margins[start:end]
+        return replace(
+            self,
+            sources=self.sources[start:end],
+            targets=self.targets[start:end],
+            hub_counts=self.hub_counts[start:end],
+            margins=margins,
+        )
 
     @cached_property
     def source_characters(self) -> CharacterTable:
@@ -40,6 +51,21 @@ class PairTexts:
     @cached_property
     def target_characters(self) -> CharacterTable:
         return CharacterTable(self.targets)
+
+    @cached_property
+    def length_ratios(self) -> Floats:
+        return length_ratio(self.source_characters, self.target_characters)
+
+    @cached_property
+    def number_disagreement(self) -> Floats:
+        return number_disagreement(self.sources, self.targets)
+
+    @cached_property
+    def probabilities(self) -> Floats:
+        """(n,) The probability that a pair is right."""
+        assert self.weights is not None, "given with a bound"
+        assert self.margins is not None, "given with a bound"
+        return probabilities(self.weights, self.margins, self.length_ratios, self.number_disagreement)
 
 
 def _junk(pairs: PairTexts) -> Floats:
@@ -58,10 +84,18 @@ PAIR_FILTERS: dict[str, Filter[PairTexts]] = {
     "copies": Filter("near_copy", lambda pairs: word_overlap(pairs.sources, pairs.targets), "most"),
     "junk": Filter("junk", _junk, "most"),
     "languages": Filter("other_language", _language, "least"),
-    "numbers": Filter("numbers_disagree", lambda pairs: number_disagreement(pairs.sources, pairs.targets), "most"),
-    "length_ratio": Filter("length_ratio", lambda pairs: length_ratio(pairs.source_characters, pairs.target_characters), "most"),
+    "numbers": Filter("numbers_disagree", lambda pairs: pairs.number_disagreement, "most"),
+    "length_ratio": Filter("length_ratio", lambda pairs: pairs.length_ratios, "most"),
     "hubs": Filter("hub", lambda pairs: pairs.hub_counts, "most"),
+    PROBABILITY: Filter("improbable", lambda pairs: pairs.probabilities, "least"),
 }
+
+
+def probabilities_of(table: pa.Table, weights: ProbabilityWeights) -> Floats:
+    """Return (n,) the probabilities of the pairs of a table with their margins and texts."""
+    sources, targets = (table[f"{side}_text"].to_pylist() for side in ("source", "target"))
+    margins, no_counts = table["margin"].to_numpy(), np.full(len(table), np.nan)
+    return PairTexts(sources, targets, ("und", "und"), no_counts, margins=margins, weights=weights).probabilities
 
 
 def apply_pair_filters(pairs: PairTexts, bounds: Mapping[str, float]) -> FilterDecisions:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from miner import storage
 from miner.mining.candidates import Bools, Candidates, LateScores, ScoredPairs
-from miner.tables import BITEXT, CANDIDATES, RESCORED_CANDIDATES
+from miner.tables import BITEXT, CANDIDATES, PROBABILITY, RESCORED_CANDIDATES
 
 COLUMNS = tuple(field.name for field in fields(Candidates) if field.name != "late")  # in the order of the schema CANDIDATES
 TSV, PARQUET = "bitext.tsv.gz", "bitext.parquet"
@@ -76,14 +76,15 @@ def sort_best_first(table: pa.Table) -> pa.Table:
     return table.take(pa.array(np.lexsort((targets, sources, -margins))))
 
 
-def write_bitext(folder: str, row_groups: Iterable[pa.Table]) -> None:
+def write_bitext(folder: str, row_groups: Iterable[pa.Table], has_probabilities: bool = False) -> None:
     """Write FOLDER/bitext.parquet, and FOLDER/bitext.tsv.gz with lines `margin<TAB>source<TAB>target`; and README.md if there is none.
 
-    The row groups have the schema BITEXT and at most ROW_GROUP_PAIRS rows.
+    The row groups have the schema BITEXT, with PROBABILITY if `has_probabilities`, and at most ROW_GROUP_PAIRS rows.
     """
-    with storage.parquet_writer(storage.join(folder, PARQUET), BITEXT) as writer, text_writer(storage.join(folder, TSV)) as text:
+    schema = pa.schema([*BITEXT, PROBABILITY]) if has_probabilities else BITEXT
+    with storage.parquet_writer(storage.join(folder, PARQUET), schema) as writer, text_writer(storage.join(folder, TSV)) as text:
         for table in row_groups:
-            writer.write_table(rebuild_dictionaries(table, BITEXT))
+            writer.write_table(rebuild_dictionaries(table, schema))
             pairs = zip(*(table[name].to_pylist() for name in ("margin", "source_text", "target_text")), strict=True)
             text.writelines(f"{margin:.8f}\t{source}\t{target}\n" for margin, source, target in pairs)
     card = storage.join(folder, CARD)

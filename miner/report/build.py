@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from miner import stages, storage
-from miner.choices import CALIBRATED, RECOMMENDED
+from miner.choices import CALIBRATED, PROBABILITY, RECOMMENDED
 from miner.errors import ConfigError, DataError, StorageError
 from miner.evaluation.bitext import STAGE
 from miner.evaluation.bitext_precision import KnownPairs
@@ -68,6 +68,7 @@ def _mining_facts(manifest: Manifest) -> list[str]:
     """Return the mining settings, the expected precision and recall, and the numbers of dropped pairs."""
     config, details = manifest.config, manifest.details
     threshold = [] if config.get("threshold") is None else [f"threshold {config['threshold']:g}"]
+    threshold += [f"probability at least {config['min_probability']:g}"] if "min_probability" in config else []
     facts = [", ".join([*(f"{name} {config[name]}" for name in ("margin", "retrieval", "k") if name in config), *threshold])]
     choice = details.get("choice")
     if choice is not None:
@@ -87,6 +88,8 @@ def _mining_facts(manifest: Manifest) -> list[str]:
 def _default_fact(default: Mapping[str, Any]) -> str:
     if default["by"] == CALIBRATED:
         return f"threshold calibrated on {default['num_pairs']:,} of these pairs: about {default['precision']:.0%} are right above it"
+    if default["by"] == PROBABILITY:
+        return "threshold: the lowest margin of a pair with that probability"
     return f"threshold: {'recommended for the encoder' if default['by'] == RECOMMENDED else 'fallback, not chosen for this encoder'}"
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from miner import storage
 from miner.choices import DefaultThreshold
-from miner.config.commands import EncoderSettings
 from miner.encoders import mining_profile
+from miner.encoders.mining_profile import MiningProfile
 from miner.mining import leave_out
 from miner.mining.leave_out import BestMargins, SampledSources
 from miner.mining.writers import candidates_from_arrow
@@ -20,18 +20,16 @@ from pipelines.mining.planted_pairs import PlantConfig
 logger = logging.getLogger(__name__)
 
 
-def find(search_result: SearchResult, config: PlantConfig, warns: bool = True) -> DefaultThreshold | None:
+def find(search_result: SearchResult, config: PlantConfig, profile: MiningProfile, warns: bool = True) -> DefaultThreshold | None:
     """Return the default threshold, None if the settings have another one or none. `warns`: where the encoder recommends none."""
     if not mining_profile.uses_default(config, config.threshold, config.top):
         return None
-    fingerprint = search_result.source.fingerprint
-    profile = mining_profile.find(config.part(EncoderSettings), fingerprint)
     recommended = profile.threshold(config, search_result.rescoring is not None)
     if recommended is not None:
         return recommended
     chosen = _calibrate(search_result, config)
     if warns:
-        logger.warning("%s", mining_profile.describe(chosen, fingerprint))
+        logger.warning("%s", mining_profile.describe(chosen, search_result.source.fingerprint))
     return chosen
 
 

@@ -153,7 +153,7 @@ def _scatter_row_groups(index: int, uri: str, bitext: str, groups_per_file: int,
     start = index * groups_per_file
     with storage.open_parquet(bitext) as file:
         groups = range(start, min(start + groups_per_file, file.num_row_groups))
-        table = together([BITEXT.empty_table(), *(file.read_row_group(group) for group in groups)])
+        table = together([BITEXT.empty_table(), *(file.read_row_group(group, BITEXT.names) for group in groups)])
     shuffle.scatter_by_id(uri, table, "source_id", source_ranges)
     return len(table), {}
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from miner import storage
 from miner.config.commands import DecideSettings
+from miner.config.probability import ProbabilityBound
 from miner.filters import hubs, language
 from miner.filters.candidates import PairFilter, no_dropped
 from miner.mining import candidates as scoring
@@ -76,10 +77,16 @@ class _FilterRun:
 
 
 def filter_candidates(
-    search_result: SearchResult, settings: DecideSettings, threshold: float, steps: ShuffleSteps, limits: MiningLimits
+    search_result: SearchResult,
+    settings: DecideSettings,
+    probability: ProbabilityBound,
+    threshold: float,
+    steps: ShuffleSteps,
+    limits: MiningLimits,
 ) -> Pipeline[FilteredCandidates | None]:
     """Return the candidates above the threshold that pass the filters or cannot become pairs. None if all filters are off."""
-    pair_filter = PairFilter.of(settings, (search_result.source.lang, search_result.target.lang), search_result.num_neighbours)
+    langs = search_result.source.lang, search_result.target.lang
+    pair_filter = PairFilter.of(settings, langs, search_result.num_neighbours, probability)
     if pair_filter is None:
         return None
     uris = search_result.candidate_uris()

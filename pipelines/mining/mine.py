@@ -12,6 +12,7 @@ from miner import stages, storage
 from miner.choices import DefaultThreshold
 from miner.config.commands import EncoderSettings, EngineSettings, FromCandidatesConfig, MineConfig
 from miner.encoders import mining_profile
+from miner.encoders.mining_profile import MiningProfile
 from miner.evaluation.marks import ReviewMarks
 from miner.filters import language
 from miner.mining import writers
@@ -96,7 +97,7 @@ def pipeline(
     search_result = yield from _search(config, sides, options, limits)
     search_seconds = time.perf_counter() - start
     if warns:
-        _warn_of_languages(config, search_result)
+        mining_profile.warn_of_languages(_profile(config, search_result), [sides.source.lang, sides.target.lang])
     selection = _selection(search_result, config, options, limits, warns)
     return (yield from _select(selection, chooser, config.output, {**sides.seconds, "search": search_seconds}))
 
@@ -125,10 +126,8 @@ def _check(config: PlantConfig) -> GoldFile | ReviewMarks | None:
     return gold_file
 
 
-def _warn_of_languages(config: MineConfig, search_result: SearchResult) -> None:
-    corpora = search_result.source, search_result.target
-    profile = mining_profile.find(config.part(EncoderSettings), corpora[0].fingerprint)
-    mining_profile.warn_of_languages(profile, [corpus.lang for corpus in corpora])
+def _profile(config: PlantConfig, search_result: SearchResult) -> MiningProfile:
+    return mining_profile.find(config.part(EncoderSettings), search_result.source.fingerprint)
 
 
 def _selection(
@@ -136,8 +135,12 @@ def _selection(
 ) -> PairSelection:
     for corpus in (search_result.source, search_result.target):
         language.warn_if_unrated(config.pair_filters.bounds(), corpus.lang, config.lang_id_model)
-    default = default_threshold.find(search_result, config, warns)
-    return PairSelection(search_result, config, config.output, options, limits, default, config.top)
+    profile = _profile(config, search_result)
+    bound = profile.probability_bound(config.margin, search_result.rescoring is not None, config.min_probability)
+    default = default_threshold.find(search_result, config, profile, warns)
+    if default is not None:
+        bound = replace(bound, minimum=default.min_probability)
+    return PairSelection(search_result, config, config.output, bound, options, limits, default, config.top)
 
 
 def _search(config: MineConfig, sides: CorpusPair, options: Sequence[str], limits: MiningLimits) -> Pipeline[SearchResult]:

@@ -111,7 +111,7 @@ def run(config: ScoreConfig, options: Sequence[str] = (), block_bytes: int = BLO
         sides = _Search(source, target, backgrounds, config, work).run(options)
         seconds["search"] = time.perf_counter() - start
         start = time.perf_counter()
-        line_filter = _line_filter(config, source, target)
+        line_filter = _line_filter(config, source, target, is_rescored=sides[0].rescored is not None)
         writer = ScoreWriter(bitext, partial(_margins, config.margin, sides), line_filter, max(1, block_bytes // (4 * source.dim)))
         scored = writer.write(config.output, work, num_lines)
         seconds["score"] = time.perf_counter() - start
@@ -278,9 +278,12 @@ def _margins(margin: str, sides: tuple[_SearchedSide, _SearchedSide], source_tex
     return blend(scores, margins(margin, late, source.late_means.of(source_ids), target.late_means.of(target_ids)))
 
 
-def _line_filter(config: ScoreConfig, source: Corpus, target: Corpus) -> LinePairFilter:
+def _line_filter(config: ScoreConfig, source: Corpus, target: Corpus, is_rescored: bool) -> LinePairFilter:
     bounds = config.sentence_filters.bounds(), config.pair_filters.bounds()
-    return LinePairFilter((source.lang, target.lang), *bounds, config.threshold, config.top, config.lang_id_model)
+    profile = mining_profile.find(config.part(EncoderSettings), source.fingerprint)
+    probability = profile.probability_bound(config.margin, is_rescored, config.min_probability)
+    langs = source.lang, target.lang
+    return LinePairFilter(langs, *bounds, config.threshold, config.top, config.lang_id_model, probability)
 
 
 def _result(

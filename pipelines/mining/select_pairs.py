@@ -13,6 +13,7 @@ import pyarrow as pa
 from miner import stages, storage
 from miner.choices import DefaultThreshold
 from miner.config.commands import DecideSettings
+from miner.config.probability import ProbabilityBound
 from miner.evaluation.marks import ReviewMarks
 from miner.mining import writers
 from miner.mining.gold import GoldScorer, GoldScores, ResolvedGold
@@ -44,6 +45,7 @@ class PairSelection:
     search_result: SearchResult
     settings: DecideSettings
     output: str
+    probability: ProbabilityBound
     options: Sequence[str] = ()  # of Beam, which describe the workers
     limits: MiningLimits = DEFAULT_LIMITS
     default: DefaultThreshold | None = None  # the threshold, if none is given
@@ -65,8 +67,15 @@ class PairSelection:
             "filters": filters,
             **self._identifier_config(),
             **({} if self.top is None else {"top": self.top}),
+            **self._probability_config(),
             **(rescoring.figures() if rescoring is not None else {}),
         }
+
+    def _probability_config(self) -> dict[str, Any]:
+        """Return the weights of the probability, if the encoder has any, and its bound."""
+        weights, minimum = self.probability.weights, self.probability.minimum
+        bound = {} if minimum is None else {"min_probability": minimum}
+        return bound if weights is None else {**bound, "probability_weights": weights.model_dump()}
 
     def _identifier_config(self) -> dict[str, str]:
         """Return the checksum of the model that identifies languages, if a filter uses one."""
@@ -101,7 +110,7 @@ class PairSelection:
         The pairs above a threshold are the first of those above any lower one.
         """
         settings, limits = self.settings, self.limits
-        filtered = yield from filter_pairs.filter_candidates(self.search_result, settings, threshold, steps, limits)
+        filtered = yield from filter_pairs.filter_candidates(self.search_result, settings, self.probability, threshold, steps, limits)
         if filtered is not None:
             candidates = filtered.candidates
         else:
@@ -130,22 +139,21 @@ def write(
 
     The pairs are scored by `gold`, if there is any. `choice` is the threshold if it was chosen automatically.
     """
-    output, settings = selection.output, selection.settings
+    output = selection.output
     threshold = selection.threshold(choice)
     lowest = -np.inf if threshold is None else threshold
     steps = selection.steps(lowest)
     matches, filtered = yield from selection.match(lowest, steps)
-    sorted_pairs = yield from sort_pairs.sort_matches(matches, selection.search_result, steps, selection.limits)
+    weights, limits = selection.probability.weights, selection.limits
+    sorted_pairs = yield from sort_pairs.sort_matches(matches, selection.search_result, weights, steps, limits)
     dropped = yield from _sort_dropped(selection, filtered, steps)
     delta_stage = deltas.stage_of(output, deltas.stable_config(selection.config(threshold), selection.threshold_figures(choice)))
     before = deltas.begin(output, delta_stage, selection.corpus_keys)
-    manifest_uri = storage.join(output, stages.MANIFEST)
-    previous_checksum = deltas.bitext_checksum(stages.read_manifest(output)) if storage.exists(manifest_uri) else None
-    storage.remove(manifest_uri)  # the files that it lists are overwritten from here on
+    previous_checksum = _remove_manifest(output)
     num_pairs = min(matches.rows, selection.top or matches.rows)
     reader = _BitextReader(num_pairs, gold.scorer() if gold else None)
-    writers.write_bitext(output, reader.read(sorted_pairs))
-    _write_dropped(dropped, settings, output)
+    writers.write_bitext(output, reader.read(sorted_pairs), weights is not None)
+    _write_dropped(dropped, selection.settings, output)
     written = WrittenBitext(
         pairs=num_pairs,
         threshold=threshold,
@@ -154,7 +162,7 @@ def write(
         dropped=filtered.dropped if filtered else {},
         scores=reader.scorer.scores() if reader.scorer else None,
         examples=reader.examples,
-        delta=(yield from deltas.write(before, output, delta_stage, selection.limits)) if before else None,
+        delta=(yield from deltas.write(before, output, delta_stage, limits)) if before else None,
     )
     manifest = _manifest(selection, written)
     if not before and previous_checksum not in (None, deltas.bitext_checksum(manifest)):
@@ -163,6 +171,14 @@ def write(
     deltas.end(delta_stage)
     steps.remove()
     return written
+
+
+def _remove_manifest(output: str) -> str | None:
+    """Remove the manifest, as the files that it lists will be overwritten. Return the checksum of its bitext, None if there is none."""
+    uri = storage.join(output, stages.MANIFEST)
+    checksum = deltas.bitext_checksum(stages.read_manifest(output)) if storage.exists(uri) else None
+    storage.remove(uri)
+    return checksum
 
 
 def _sort_dropped(selection: PairSelection, filtered: FilteredCandidates | None, steps: ShuffleSteps) -> Pipeline[SortedPairs | None]:

@@ -12,10 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from miner import stages, storage
+from miner.config.probability import ProbabilityWeights
 from miner.corpus import Corpus, Span
+from miner.filters.pairs import probabilities_of
 from miner.mining import writers
 from miner.mining.writers import sort_best_first
-from miner.tables import BITEXT
+from miner.tables import BITEXT, PROBABILITY
 from pipelines.beam import shuffle
 from pipelines.beam.runner import Pipeline
 from pipelines.beam.shuffle import Numbers, ShuffleSteps, StepOutput
@@ -69,13 +71,15 @@ class SideTexts:
         return table
 
 
-def sort_matches(matches: MatchedPairs, search_result: SearchResult, steps: ShuffleSteps, limits: MiningLimits) -> Pipeline[SortedPairs]:
-    """Join the pairs with their texts and sort them."""
+def sort_matches(
+    matches: MatchedPairs, search_result: SearchResult, weights: ProbabilityWeights | None, steps: ShuffleSteps, limits: MiningLimits
+) -> Pipeline[SortedPairs]:
+    """Join the pairs with their texts and, by `weights`, their probabilities, and sort them."""
     targets, sources = (SideTexts.of(side, getattr(search_result, side)) for side in ("target", "source"))
     target_ranges, source_ranges = shuffle.names(matches.target_ranges), shuffle.names(len(search_result.source.shards))
     pairs = yield from steps.apply("targets", target_ranges, _add_target_texts, matches, targets, len(source_ranges), limits.margin_samples)
     ranges = choose_ranges(pairs.uris, matches.rows, limits)
-    pairs = yield from steps.apply("sources", source_ranges, _add_source_texts, pairs, sources, ranges)
+    pairs = yield from steps.apply("sources", source_ranges, _add_source_texts, pairs, sources, ranges, weights)
     return (yield from _sort_ranges("pairs", pairs, ranges, steps))
 
 
@@ -147,9 +151,13 @@ def _add_target_texts(index: int, uri: str, matches: MatchedPairs, targets: Side
     return len(table), {}
 
 
-def _add_source_texts(index: int, uri: str, pairs: StepOutput, sources: SideTexts, ranges: MarginRanges) -> Written:
+def _add_source_texts(
+    index: int, uri: str, pairs: StepOutput, sources: SideTexts, ranges: MarginRanges, weights: ProbabilityWeights | None
+) -> Written:
     """Join the pairs of one range of sources with the sources' texts, and send them to the ranges of margins."""
     table = sources.add_to(pairs.gather(index)).select(BITEXT.names)
+    if weights is not None:
+        table = table.append_column(PROBABILITY, pa.array(probabilities_of(table, weights)))
     shuffle.scatter(uri, table, ranges.of(table), ranges.count)
     return len(table), {}
 

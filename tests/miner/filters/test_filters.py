@@ -5,6 +5,7 @@ import string
 import numpy as np
 import pytest
 
+from miner.config.probability import ProbabilityWeights
 from miner.filters import BLOCK_ROWS, Filter, apply_filters
 from miner.filters.characters import CharacterTable, letter_share, script_share
 from miner.filters.hubs import count_occurrences
@@ -311,7 +312,7 @@ class TestDecision:
         assert list(decisions.counts()) == [row_filter.reason for row_filter in SENTENCE_FILTERS.values()]
 
     def test_every_pair_filter_drops_its_target(self) -> None:
-        bounds = {"copies": 0.7, "junk": 0.6, "languages": 0.05, "numbers": 0, "length_ratio": 2, "hubs": 3}
+        bounds = {"copies": 0.7, "junk": 0.6, "languages": 0.05, "numbers": 0, "length_ratio": 2, "hubs": 3, "probability": 0.5}
         rows = [
             ("The same line twice.", "The same line twice!", 1, "near_copy"),
             ("mail@example.org", "besuch@beispiel.de", 1, "junk"),
@@ -319,10 +320,14 @@ class TestDecision:
             ("The old bridge is 20 metres long.", "Die alte Brücke ist 30 Meter lang.", 1, "numbers_disagree"),
             ("It is a good day.", "Es ist ein guter Tag, und morgen wird es hoffentlich noch einmal so schön sein.", 1, "length_ratio"),
             ("That is a good idea.", "Das ist eine gute Idee.", 4, "hub"),
+            ("That is a good idea.", "Das ist eine gute Idee.", 2, "improbable"),
             ("That is a good idea.", "Das ist eine gute Idee.", 3, None),
         ]
         sources, targets, hub_counts, reasons = zip(*rows, strict=True)
-        pairs = PairTexts(sources, targets, ("eng_Latn", "deu_Latn"), np.array(hub_counts, dtype=float))
+        margins = np.where(np.array(reasons) == "improbable", 1.0, 1.3)
+        weights = ProbabilityWeights(intercept=-20, margin=18, length_ratio=-7, numbers=-5)
+        langs, counts = ("eng_Latn", "deu_Latn"), np.array(hub_counts, dtype=float)
+        pairs = PairTexts(sources, targets, langs, counts, margins=margins, weights=weights)
         decisions = apply_pair_filters(pairs, bounds)
         assert decisions.drop_reasons()[0] == [reason for reason in reasons if reason]
         assert list(decisions.counts()) == [row_filter.reason for row_filter in PAIR_FILTERS.values()]

@@ -1,6 +1,7 @@
 """Runs without `--threshold`: what the encoder recommends, what is calibrated, `--top`, quantiles, and warnings of languages."""
 
 import json
+import math
 import re
 import shutil
 from pathlib import Path
@@ -51,14 +52,27 @@ def figures_of(tmp_path: Path, *arguments: object) -> dict:
     return json.loads((tmp_path / "figures.json").read_text())
 
 
-def test_the_built_in_encoder_recommends_a_threshold_for_every_margin(texts: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_built_in_encoder_knows_probable_pairs_by_every_margin(texts: tuple[Path, Path], tmp_path: Path) -> None:
     profile = json.loads((load_encoder("builtin").folder / "mining.json").read_text())
     for margin in ("ratio", "distance", "absolute"):
         figures = figures_of(tmp_path, *texts, "--output", tmp_path / "out", "--margin", margin)
-        assert figures["threshold"] == profile["thresholds"][margin]["rescored"]
-        assert figures["default_threshold"] == {"value": figures["threshold"], "by": "recommended"}
-    figures = figures_of(tmp_path, *texts, "--output", tmp_path / "plain", "--rescore", "none")
-    assert figures["threshold"] == profile["thresholds"]["ratio"]["embedding"]
+        weights = profile["probabilities"][margin]["rescored"]
+        assert figures["threshold"] == pytest.approx(-weights["intercept"] / weights["margin"])
+        assert figures["default_threshold"] == {"value": figures["threshold"], "by": "probability", "min_probability": 0.5}
+    strict = ("--output", tmp_path / "strict", "--rescore", "none", "--min-probability", "0.9")
+    figures, weights = figures_of(tmp_path, *texts, *strict), profile["probabilities"]["ratio"]["embedding"]
+    assert figures["threshold"] == pytest.approx((math.log(9) - weights["intercept"]) / weights["margin"])
+
+
+def test_an_encoder_without_probabilities_takes_no_bound_of_them(texts: tuple[Path, Path], unknown_encoder: Path, tmp_path: Path) -> None:
+    options = ("--encoder", unknown_encoder, "--min-probability", "0.5", "--output", tmp_path / "out")
+    message = error_of("mine", *texts, *options)
+    assert "--min-probability: the encoder has no probabilities with --margin ratio, rescored; give --threshold instead" in message
+    assert not (tmp_path / "out" / "bitext.parquet").exists()
+
+
+def test_what_the_built_in_encoder_states_is_valid() -> None:
+    profile = json.loads((load_encoder("builtin").folder / "mining.json").read_text())
     assert [canonical(code) for code in profile["languages"]] == profile["languages"]
 
 
