@@ -135,7 +135,7 @@ class EncoderIdentity:
 
 def identify(settings: EncoderSettings) -> EncoderIdentity:
     """Return the identity of the encoder that `load_encoder` loads, without its weights and its device; raise what that raises."""
-    from miner.encoders import transformer, transformer_parts
+    from miner.encoders import transformer_parts
 
     folder = find_folder(settings.encoder)
     kind = _kind_of(folder)
@@ -144,6 +144,8 @@ def identify(settings: EncoderSettings) -> EncoderIdentity:
     if kind != TRANSFORMER:
         encoder = load_encoder(str(folder), settings.model_copy(update={"side": None}))
         return EncoderIdentity(encoder.fingerprint, encoder.dim, kind)
+    from miner.encoders import transformer
+
     with convert_damage(settings.encoder):
         return EncoderIdentity(*transformer.identify(str(folder), settings), kind)
 

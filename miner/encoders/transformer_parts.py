@@ -40,10 +40,10 @@ def choose_device(name: str) -> torch.device:
 
 def parse_device(name: str) -> torch.device | None:
     """Return the device of a name, None for `auto`; raise ConfigError for an unknown name. This machine may lack the device."""
-    import torch
-
     if name == "auto":
         return None
+    import torch  # not for commands that only select
+
     try:
         device = torch.device(name)
     except RuntimeError:

@@ -20,7 +20,7 @@ from miner.choices import CALIBRATED, FALLBACK
 from miner.errors import StorageError
 from miner.mining import writers
 from miner.stages import Manifest, Stage
-from miner.tables import BITEXT, DELTA, together
+from miner.tables import BITEXT, DELTA, PROBABILITY, together
 from pipelines.beam import shuffle
 from pipelines.beam.runner import Pipeline
 from pipelines.beam.shuffle import ShuffleSteps, StepOutput
@@ -126,15 +126,21 @@ def write(before: str, output: str, deltas: Stage, limits: MiningLimits = DEFAUL
     sorted_changes = yield from sort_pairs.sort_rows(changes.uris, changes.rows, steps, limits)
     stem = before.rpartition("/")[2].removesuffix(BEFORE)
     tsv, parquet = f"{stem}.tsv.gz", f"{stem}.parquet"
-    with storage.parquet_writer(deltas.path(parquet), DELTA) as writer, writers.text_writer(deltas.path(tsv)) as text:
+    schema = _delta_schema(after)
+    with storage.parquet_writer(deltas.path(parquet), schema) as writer, writers.text_writer(deltas.path(tsv)) as text:
         for table in sorted_changes.row_groups():
-            writer.write_table(writers.rebuild_dictionaries(table, DELTA))
+            writer.write_table(writers.rebuild_dictionaries(table, schema))
             rows = zip(*(table[name].to_pylist() for name in ("change", "margin", *TEXTS)), strict=True)
             text.writelines(f"{change}\t{margin:.8f}\t{source}\t{target}\n" for change, margin, source, target in rows)
     for name in (tsv, parquet):
         deltas.mark_done(name, changes.rows, deltas.key())
     steps.remove()
     return BitextDelta(deltas.path(tsv), {name: changes.counts[name] for name in CHANGES})
+
+
+def _delta_schema(bitext: str) -> pa.Schema:
+    with storage.open_parquet(bitext) as file:
+        return pa.schema([*DELTA, PROBABILITY]) if PROBABILITY.name in file.schema_arrow.names else DELTA
 
 
 @dataclass(frozen=True)
@@ -153,7 +159,7 @@ def _scatter_row_groups(index: int, uri: str, bitext: str, groups_per_file: int,
     start = index * groups_per_file
     with storage.open_parquet(bitext) as file:
         groups = range(start, min(start + groups_per_file, file.num_row_groups))
-        table = together([BITEXT.empty_table(), *(file.read_row_group(group, BITEXT.names) for group in groups)])
+        table = together([file.schema_arrow.empty_table(), *(file.read_row_group(group) for group in groups)])
     shuffle.scatter_by_id(uri, table, "source_id", source_ranges)
     return len(table), {}
 
@@ -166,7 +172,7 @@ def _compare_range(index: int, uri: str, before: StepOutput, after: StepOutput, 
 
 
 def compare(before: pa.Table, after: pa.Table) -> pa.Table:
-    """Compare two tables of the schema BITEXT, in which a pair occurs once. Return the changed pairs with the schema DELTA."""
+    """Compare two tables of bitexts, in which a pair occurs once. Return the changed pairs with the column `change`."""
     both = together([before, after])
     sources, targets = both["source_id"].to_numpy(), both["target_id"].to_numpy()
     order = np.lexsort((np.arange(len(both)), targets, sources))

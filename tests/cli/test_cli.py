@@ -215,7 +215,7 @@ def test_a_progress_bar_is_drawn_in_a_terminal(text: Path, tmp_path: Path, toy_e
         assert process.stdout is not None
         printed = process.stdout.read()
     assert process.returncode == 0
-    for bar in ("sentences: +0%.* 0/1 .*shard/s", "embeddings: +0%.* 0/2 .*sentence/s, out"):
+    for bar in ("sentences: +0%.* 0/1 .*shard/s", "embeddings: +0%.* 0/2 sentences .*, out"):
         assert re.search(bar, screen.decode())
     assert printed.startswith("3 lines: 3 kept")
 

@@ -129,6 +129,7 @@ def test_odd_json_is_an_error(text: str, tmp_path: Path) -> None:
         records.read(str(tmp_path / "manifest.json"), Manifest)
 
 
+@pytest.mark.slow
 def test_a_repaired_shard_is_mined_again(tmp_path: Path, toy_encoder: Path) -> None:
     """Damaged vectors are never mined, so a repair leaves no pairs of them."""
     (tmp_path / "en.txt").write_text("one two\nthree four five\nseven nine\nten one one\n")

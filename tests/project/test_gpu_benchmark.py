@@ -65,6 +65,7 @@ def bare_machine(tmp_path: Path) -> Path:
     return tmp_path / "bare"
 
 
+@pytest.mark.slow
 def test_search_needs_torch_numpy_and_pyarrow_only(bare_machine: Path, tmp_path: Path) -> None:
     done, results = run_benchmark(tmp_path / "gpu.json", "--device", "cpu", "--steps", "exact", "train", path=bare_machine)
     assert done.returncode == 0, done.stdout

@@ -82,6 +82,7 @@ def shrink_recipe(folder: Path) -> dict[str, Any]:
     return values
 
 
+@pytest.mark.slow
 def test_two_rounds_mine_by_a_calibrated_threshold_and_mix_mined_pairs_with_nli(tmp_path: Path) -> None:
     (tmp_path / "loop.yaml").write_text(yaml.safe_dump(shrink_recipe(tmp_path)))
     result = miner("loop", tmp_path / "loop.yaml", "--output", tmp_path / "out")

@@ -1,5 +1,6 @@
 """Files of the user that are in or near an output are never deleted or overwritten."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ def test_inputs_inside_the_output_are_refused(tmp_path: Path, toy_encoder: Path)
     (folder / "part-a.txt").write_text(TEXT, encoding="utf-8")
     before = contents(tmp_path)
     message = error_of("embed", folder / "*.txt", "--lang", "en", "--encoder", toy_encoder, "--output", tmp_path / "corpus")
-    assert "part-a.txt: this input is inside --output" in message
+    assert re.search("part-a.txt.*choose another --output", message)
     assert contents(tmp_path) == before
 
 

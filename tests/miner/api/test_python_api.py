@@ -48,6 +48,7 @@ def test_importing_the_package_imports_nothing_else() -> None:
     assert float(done.stdout) < 0.1
 
 
+@pytest.mark.slow
 def test_the_functions_run_without_beam() -> None:
     code = "import sys, miner; miner.mine(['Hello.'], ['Hallo.']); miner.score(['a'], ['b']); miner.train, miner.evaluate\n"
     code += "assert 'apache_beam' not in sys.modules and not any(name.startswith('pipelines') for name in sys.modules)"
@@ -89,6 +90,7 @@ def test_mining_equals_the_command(tmp_path: Path, options: dict[str, Any]) -> N
     assert mined.dropped_pairs.sort_by(keys).to_pydict() == dropped.sort_by(keys).to_pydict()
 
 
+@pytest.mark.slow
 def test_a_transformer_gives_the_vectors_and_pairs_of_the_command(folder: Path) -> None:
     sides = [[tiny.sentence(lang, row) for row in tiny.numbers(300, seed)] for lang, seed in (("eng_Latn", 3), ("deu_Latn", 4))]
     model = str(folder / "model")
@@ -140,6 +142,7 @@ def test_scoring_equals_the_command(tmp_path: Path, backgrounds: tuple[str, ...]
     assert scores.to_arrow()["target_text"].to_pylist() == target
 
 
+@pytest.mark.slow
 def test_filtering_a_bitext_equals_the_command(tmp_path: Path) -> None:
     source, target = [*EN[:200], "", "No.", EN[0]], [*DE[:198], EN[198], "In 1873.", DE[0], "Nein.", DE[1]]
     files = [write(tmp_path / name, lines) for name, lines in (("s", source), ("t", target))]
@@ -157,6 +160,7 @@ def test_filtering_a_bitext_equals_the_command(tmp_path: Path) -> None:
     assert len(scores) + sum(scores.dropped.values()) == len(source)
 
 
+@pytest.mark.slow
 def test_results_convert_to_pandas_and_datasets() -> None:
     mined = miner.mine(EN[:300], DE[:300], threshold=1.1)
     frame, dataset = mined.to_pandas(), mined.to_dataset()

@@ -39,6 +39,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_both_libraries_load_a_static_encoder_with_the_same_vectors(saved: Path, texts: list[str]) -> None:
     expected = load_encoder("builtin").encode(texts)
     by_model2vec = StaticModel.from_pretrained(str(saved))

@@ -55,6 +55,7 @@ def accuracies(figures: dict[str, Any]) -> list[float]:
     return [figures["languages"][lang]["accuracy"] for lang in (ENGLISH, SCOTS, RUSSIAN)]
 
 
+@pytest.mark.slow
 def test_fine_tuning_transfers_to_shared_words_and_translate_train_to_all_languages(model: Path, tmp_path: Path) -> None:
     train = tiny.write_tsv(tmp_path / "train.tsv", HEAD, rows([ENGLISH, RUSSIAN], 160, 1))
     test = tiny.write_tsv(tmp_path / "test.tsv", HEAD, rows([ENGLISH, SCOTS, RUSSIAN], 80, 2))
@@ -140,6 +141,7 @@ def test_impossible_classification_is_an_error(model: Path, tmp_path: Path, toy_
         assert not (tmp_path / "f.json").exists()
 
 
+@pytest.mark.slow
 def test_fine_tuning_has_a_limit_of_its_own(model: Path, tmp_path: Path) -> None:
     """The word that decides the label is the eighth of the first text; the encoder itself reads 8 tokens."""
     train, test = (

@@ -58,6 +58,7 @@ def pairs() -> list[tuple[str, str]]:
     return [(english[int(source) - 1], german[int(target) - 1]) for source, target in lines]
 
 
+@pytest.mark.slow
 def test_f1_of_bitext_mining_equals_mteb(pairs: list[tuple[str, str]], tmp_path: Path) -> None:
     source, target = ([pair[side] for pair in pairs] for side in (0, 1))
     theirs = run(LocalBitext(), {"sentence1": source, "sentence2": target})

@@ -162,6 +162,7 @@ def test_gold_chooses_the_threshold_of_the_bitext(mined: Path, tmp_path: Path) -
         assert (tmp_path / "auto" / name).read_bytes() == (tmp_path / "given" / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_planted_pairs_choose_and_are_not_in_the_bitext(mined: Path, tmp_path: Path) -> None:
     figures = select(mined, tmp_path / "auto", "--planted", mined / "planted.tsv", "--precision", "0.9", "--gold", mined / "gold.tsv")
     choice = figures["choice"]

@@ -55,6 +55,7 @@ def test_page_refers_only_to_itself(tmp_path: Path) -> None:
     assert "@import" not in page.texts["style"][0]
 
 
+@pytest.mark.slow
 def test_report_is_reproducible_across_processes(tmp_path: Path) -> None:
     folder = write_hostile_mined(tmp_path)
     rows = {f"l{number:02d}": {"n": 100, "mean": number / 100} for number in range(20)}  # bars with intervals

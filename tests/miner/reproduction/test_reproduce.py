@@ -96,6 +96,7 @@ def evaluate(paper: Path, encoder: Path, *options: str) -> float:
     return 100 * float(json.loads((paper / "figures.json").read_text())["accuracy"]["cosine"]["mean"])
 
 
+@pytest.mark.slow
 def test_measured_figures_are_those_of_train_and_eval(paper: Path) -> None:
     printed = output_of(*words(paper, "small", "--json", paper / "small.json"))
     model = paper / "models" / "tiny-model"
@@ -197,7 +198,7 @@ def test_missing_models_and_data_are_marked(paper: Path) -> None:
     change_tables(paper, **tables)
     lines = output_of(*words(paper, "small", "--seeds", 1)).splitlines()
     assert f"first, not run: no data: {paper / 'data' / 'more-*.tsv'}" in lines
-    fault = "./nowhere: no such encoder folder; give `builtin`, a folder or a hub id such as sentence-transformers/LaBSE"
+    fault = "./nowhere: no such encoder folder; give `builtin`, a folder, a URI or a hub id such as sentence-transformers/LaBSE"
     assert f"second, not run: no model: {fault}" in lines
     assert lines[5].split()[2] != "not"  # the model that is evaluated as it is
 

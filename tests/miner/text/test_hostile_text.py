@@ -70,6 +70,7 @@ def test_utf16_is_an_error(encoding: str, text: str, tmp_path: Path) -> None:
 OPENERS = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extension", OPENERS)
 def test_a_compression_bomb_is_an_error(extension: str, tmp_path: Path) -> None:
     path, text = tmp_path / f"bomb.txt{extension}", b"one two three\n" * (8 * MEGABYTE // 14)

@@ -139,6 +139,7 @@ def forms(tmp_path: Path) -> dict[str, list[object]]:
     }
 
 
+@pytest.mark.slow
 def test_score_and_mine_read_every_form_of_a_bitext(forms: dict[str, list[object]], toy_encoder: Path, tmp_path: Path) -> None:
     common = ["--source-lang", "en", "--target-lang", "fr", "--encoder", toy_encoder]
     scored, mined = {}, {}

@@ -136,6 +136,7 @@ class KilledError(Exception):
     """Stands for a killed process."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed_step", [3, 9])
 def test_resumed_run_equals_an_uninterrupted_run(folder: Path, killed_step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     values = config(folder, checkpoint_every=5, accumulation=2)

@@ -67,6 +67,7 @@ def succeed(*arguments: object) -> str:
     return result.output
 
 
+@pytest.mark.slow
 def test_one_folder_holds_both_sides_with_their_tokenizers(trained: Path) -> None:
     assert sorted(path.name for path in trained.iterdir()) == ["checksums.json", "miner.json", "source", "target"]
     assert not (trained.parent / "encoder-positive").exists()
@@ -120,6 +121,7 @@ def gunzip(path: Path) -> list[str]:
     return gzip.decompress(path.read_bytes()).decode().splitlines()
 
 
+@pytest.mark.slow
 def test_texts_are_mined_and_scored_by_the_side_of_their_role(copy: Path, trained: Path, tmp_path: Path) -> None:
     """Without recorded languages, SOURCE is encoded by the source side and TARGET by the target side."""
     edit(copy / "miner.json", sides={"source": {"folder": "source"}, "target": {"folder": "target"}})
@@ -206,6 +208,7 @@ def test_bucc_is_mined_by_the_side_of_each_language(copy: Path, trained: Path, t
     assert "no side for de (source: no languages; target: no languages)" in error_of("eval", "bucc", *options, "--encoder", copy)
 
 
+@pytest.mark.slow
 def test_a_run_embeds_each_corpus_with_the_side_of_its_language(trained: Path, tmp_path: Path) -> None:
     texts = trained.parents[1]
     corpora = {lang: str(texts / f"{lang}.txt") for lang in ("de", "en")}

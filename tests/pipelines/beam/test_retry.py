@@ -194,6 +194,7 @@ class TestRun:
         assert f"{texts}/en/1.txt.gz" in result.stderr
         assert len(read_pairs(texts / "mined")) == 6
 
+    @pytest.mark.slow
     def test_a_shard_on_which_the_encoder_fails_is_skipped(self, texts: Path, toy_encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         from miner.encoders.static import StaticEncoder
 

@@ -43,6 +43,7 @@ def test_partition_options_of_the_user_are_kept(cluster: str, tmp_path: Path) ->
     assert len(read_processes(tmp_path)) == 1
 
 
+@pytest.mark.slow
 def test_errors_of_cluster_workers_arrive(cluster: str, tmp_path: Path) -> None:
     stage, keys = square_stage(tmp_path)
     failing_shard = list(keys)[5]

@@ -199,6 +199,7 @@ class TestOtherChanges:
         dropped = [{text for path in side.glob("dropped/*.parquet") for text in pq.read_table(path)["text"].to_pylist()} for side in sides]
         assert dropped[0] == dropped[1] != set()
 
+    @pytest.mark.slow
     def test_removed_file_removes_its_pairs(self, folder: Path, toy_encoder: Path) -> None:
         """First the files of the last increment, then one of the first."""
         options = ("--encoder", toy_encoder)
@@ -233,6 +234,7 @@ class TestOtherChanges:
         mine(folder, folder / "out", "--encoder", toy_encoder)
         assert (folder / "out/bitext.tsv.gz").read_bytes() == (folder / "exact/bitext.tsv.gz").read_bytes()
 
+    @pytest.mark.slow
     def test_runs_of_many_corpora(self, folder: Path, toy_encoder: Path) -> None:
         corpora = {language: [f"{folder}/{language}/*.txt"] for language in ("en", "de")}
         config = {"output": str(folder / "run"), "encoder": str(toy_encoder), "corpora": corpora, "threshold": 1.05, "engine": "exact"}
@@ -324,6 +326,7 @@ def plant(folder: Path) -> tuple[object, ...]:
     return "--threshold", "auto", "--planted", folder / "planted.tsv", "--precision"
 
 
+@pytest.mark.slow
 def test_outputs_with_planted_text_inside_their_embeddings_are_kept(tmp_path: Path) -> None:
     """The first version wrote the planted sentences to planted/source/planted.txt, which is now planted/source.txt."""
     auto = plant(tmp_path)
@@ -341,6 +344,7 @@ def test_outputs_with_planted_text_inside_their_embeddings_are_kept(tmp_path: Pa
         assert ((tmp_path / "out/bitext.parquet").read_bytes() == bitext) == is_same
 
 
+@pytest.mark.slow
 def test_other_precision_removes_the_deltas(tmp_path: Path) -> None:
     """The same text mined with another precision gives other pairs, to which the existing deltas do not lead."""
     auto = plant(tmp_path)

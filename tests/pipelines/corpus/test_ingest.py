@@ -163,6 +163,7 @@ def test_one_range_per_32_megabytes(tmp_path: Path) -> None:
         sharding.num_ranges_for([str(tmp_path / "missing")], TEXT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2", ".zst"])
 def test_ranges_of_compressed_text_follow_its_uncompressed_size(tmp_path: Path, suffix: str) -> None:
     sizes = IngestSizes(range_bytes=1 << 18, head_bytes=1 << 17)

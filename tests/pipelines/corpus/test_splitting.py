@@ -137,6 +137,7 @@ def test_gold_lines_cannot_be_compared_with_sentences(news: Path, toy_encoder: P
     )
 
 
+@pytest.mark.slow
 def test_documents_are_mined_by_sentence(tmp_path: Path) -> None:
     """Each sentence finds its translation, in another order and other paragraphs."""
     (tmp_path / "en.txt").write_text("The cat sleeps on the sofa. Dr. Brown bought three apples. It rains in London.\nI like old books.\n")

@@ -190,6 +190,7 @@ def test_an_existing_loop_is_not_overwritten(finished_loop: Path, tmp_path: Path
     assert (finished_loop / "config.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_worse_round_is_rolled_back(data: Path, tmp_path: Path) -> None:
     values = loop_config(data, training=train_config(str(data / "seed.parquet"), "{round}/groups.parquet", steps=1), pairs=ONE_PAIR)
     values["start"]["train"]["training"]["steps"] = 40
@@ -246,6 +247,7 @@ def weights(output: Path) -> bytes:
 INTERRUPTIONS = {"seed": (torch.optim.AdamW, "step", 7), "mine": (mine, "run", 0), "evaluate": (loop_round, "drift", 0)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", INTERRUPTIONS)
 def test_an_interrupted_loop_resumes_to_the_same_encoder(
     stage: str, one_round: tuple[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -298,6 +300,7 @@ def test_text_added_between_rounds_is_mined(data: Path, tmp_path: Path) -> None:
     assert len(added & set(training_texts(tmp_path / "out" / "round-01", "source_text"))) > 100
 
 
+@pytest.mark.slow
 def test_a_transformer_continues_from_the_last_round(data: Path, tmp_path: Path) -> None:
     encoder = {"kind": "transformer", "model": str(save_transformer(tmp_path / "model", dropout=0.0)), "pooling": "mean"}
     steps = {"batch_size": 64, "lr": 2e-3}

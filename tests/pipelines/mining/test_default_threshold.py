@@ -76,6 +76,7 @@ def test_what_the_built_in_encoder_states_is_valid() -> None:
     assert [canonical(code) for code in profile["languages"]] == profile["languages"]
 
 
+@pytest.mark.slow
 def test_another_encoder_is_calibrated_to_the_precision(texts: tuple[Path, Path], unknown_encoder: Path, tmp_path: Path) -> None:
     options = ("--output", tmp_path / "out", "--encoder", unknown_encoder, "--json", tmp_path / "figures.json")
     result = miner("mine", *texts, *options)
@@ -95,6 +96,7 @@ def test_another_encoder_is_calibrated_to_the_precision(texts: tuple[Path, Path]
     assert lower["pairs"] > figures["pairs"]
 
 
+@pytest.mark.slow
 def test_python_calibrates_as_the_command_does(texts: tuple[Path, Path], unknown_encoder: Path, tmp_path: Path) -> None:
     figures = figures_of(tmp_path, *texts, "--output", tmp_path / "out", "--encoder", unknown_encoder)
     sides = [path.read_text().splitlines() for path in texts]
@@ -104,6 +106,7 @@ def test_python_calibrates_as_the_command_does(texts: tuple[Path, Path], unknown
     assert len(package.mine(*sides, load_encoder(str(unknown_encoder)), top=7)) == 7
 
 
+@pytest.mark.slow
 def test_a_profile_in_the_folder_is_used(texts: tuple[Path, Path], unknown_encoder: Path, tmp_path: Path) -> None:
     encoder = shutil.copytree(unknown_encoder, tmp_path / "encoder")
     content = {"languages": ["de", "fr"], "thresholds": {"ratio": {"rescored": 1.31}}}
@@ -120,6 +123,7 @@ def test_a_profile_in_the_folder_is_used(texts: tuple[Path, Path], unknown_encod
         assert "mining.json" in error_of("mine", *texts, "--output", tmp_path / "damaged", "--encoder", encoder)
 
 
+@pytest.mark.slow
 def test_top_keeps_the_best_pairs_whatever_their_margin(texts: tuple[Path, Path], tmp_path: Path) -> None:
     output_of("mine", *texts, "--output", tmp_path / "all", "--threshold", "-5")
     output_of("mine", "--from-candidates", tmp_path / "all", "--output", tmp_path / "top", "--top", 800)
@@ -149,6 +153,7 @@ def test_few_pairs_show_quantiles_of_the_best_margins(texts: tuple[Path, Path], 
     assert text in (tmp_path / "none" / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_languages_that_the_built_in_encoder_does_not_know_are_a_warning(texts: tuple[Path, Path], tmp_path: Path) -> None:
     options = ("--source-lang", "en", "--target-lang", "quc", "--output", tmp_path / "out")
     assert "was not trained on quc_Latn;" in miner("mine", *texts, *options).stderr
@@ -177,6 +182,7 @@ def test_embed_and_score_warn_of_languages_too(
     assert "was not trained on quc_Latn;" in caplog.text
 
 
+@pytest.mark.slow
 def test_filters_that_cannot_judge_a_language_are_a_warning(texts: tuple[Path, Path], tmp_path: Path) -> None:
     filters = ("--filter", "script", "--filter", "languages", "--filter", "numbers")
     result = miner("mine", *texts, "--output", tmp_path / "out", "--target-lang", "de", *filters)

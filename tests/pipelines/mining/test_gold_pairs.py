@@ -64,6 +64,7 @@ def test_repeated_line_of_a_moved_text_is_an_error(french: Path, toy_encoder: Pa
     assert "en.txt cannot be looked up: the file moved or changed; embed it again" in result.stderr
 
 
+@pytest.mark.slow
 def test_collapsed_line_is_an_error(toy_encoder: Path, tmp_path: Path) -> None:
     """English line 2 differs from line 1 only in case: the gold pair 2-1 would count as missed, and the correct pair as wrong."""
     (tmp_path / "en.txt").write_text("One two!\none two\nthree four\n")

@@ -287,6 +287,7 @@ class TestRerun:
 WARNING = "default threshold"
 
 
+@pytest.mark.slow
 def test_the_default_threshold_of_an_encoder_that_recommends_none_is_a_warning(tmp_path: Path) -> None:
     model = tiny.save_transformer(tmp_path / "model")
     (tmp_path / "a.txt").write_text("one two\nthree four\n")

@@ -52,6 +52,7 @@ def read_candidates(output: Path) -> dict[str, np.ndarray]:
     return {name: np.concatenate([table[name].to_numpy() for table in tables]) for name in tables[0].column_names}
 
 
+@pytest.mark.slow
 def test_candidates_have_late_interaction_and_its_means(mined: Path) -> None:
     candidates, encoder = read_candidates(mined), load_encoder("builtin")
     assert list(candidates) == RESCORED_CANDIDATES.names
@@ -91,6 +92,7 @@ def test_the_margin_of_the_embeddings_does_not_change(texts: tuple[Path, Path], 
         assert by_pair[pair] == tuple(plain[name][number] for name in columns)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device_rows", [0, 1 << 30])
 def test_shards_and_pipelines_give_the_same_bytes(device_rows: int, texts: tuple[Path, Path], mined: Path, tmp_path: Path) -> None:
     config = MineConfig(source=str(texts[0]), target=str(texts[1]), output=str(tmp_path / "out"), threshold=0.9, shards=3)
@@ -119,6 +121,7 @@ def test_selecting_again_needs_no_text_and_gives_the_same_bytes(texts: tuple[Pat
     assert json.loads((tmp_path / "again/manifest.json").read_text())["config"]["rescore"] == "late"
 
 
+@pytest.mark.slow
 def test_an_output_that_was_mined_without_rescoring_stays_so(
     texts: tuple[Path, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -140,6 +143,7 @@ def test_an_output_that_was_rescored_is_not_mined_without(texts: tuple[Path, Pat
     assert contents(mined) == before
 
 
+@pytest.mark.slow
 def test_corpora_lead_to_their_encoder(
     texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -162,6 +166,7 @@ def test_corpora_lead_to_their_encoder(
     assert "give the --encoder of that folder" in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_process_rows", [0, 1 << 30])
 def test_of_corpora_that_grew_only_new_pairs_are_rescored(
     in_process_rows: int, texts: tuple[Path, Path], mined: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -247,6 +252,7 @@ def test_a_transformer_rescores_if_asked(number_texts: tuple[Path, Path], tmp_pa
     assert "a token layer needs rescore late" in error_of("mine", *number_texts, "--output", tmp_path / "x", "--token-layer", 1)
 
 
+@pytest.mark.slow
 def test_shards_and_scores_of_a_transformer(number_texts: tuple[Path, Path], tmp_path: Path) -> None:
     tiny.save_transformer(tmp_path / "model")
     options = ("--encoder", tmp_path / "model", "--pooling", "mean", "--rescore", "late", "--token-layer", 1)

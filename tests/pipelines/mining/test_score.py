@@ -67,6 +67,7 @@ def test_small_blocks_give_the_same_bytes(texts: tuple[Path, Path], toy_encoder:
     assert (tmp_path / "two-pairs").read_bytes() == (tmp_path / "default").read_bytes()
 
 
+@pytest.mark.slow
 def test_background_is_searched_for_neighbours(texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
     """A background is text or a folder, and may contain sentences of the bitext. The margins are those of mining both together."""
     more = {"en": ["three four five", "one ten ten", "five six"], "fr": ["un dix dix", "deux trois", "cinq cinq six", "huit"]}
@@ -168,6 +169,7 @@ class TestFiltering:
         assert [row[0] for row in rows] == [expected[row[1], row[2]] for row in rows]
         assert dropped == {"no_sentence": 2, "few_words": 2}
 
+    @pytest.mark.slow
     def test_blocks_and_a_killed_run_give_the_same_bytes(
         self, bitext: tuple[Path, Path], toy_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

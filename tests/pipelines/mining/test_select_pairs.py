@@ -79,6 +79,7 @@ class TestRanges:
     def test_small_ranges_give_the_same_bytes(self, settings: dict[str, str], sides: tuple[Path, Path], tmp_path: Path) -> None:
         self.assert_limits_change_nothing(tmp_path, sides, SMALL_LIMITS, k=3, threshold=0.1, **settings)
 
+    @pytest.mark.slow
     def test_every_step_runs_as_a_pipeline(self, sides: tuple[Path, Path], tmp_path: Path) -> None:
         self.assert_limits_change_nothing(tmp_path, sides, PIPELINES, k=3, threshold=0.1, pair_filters=PairFilters(hubs=1.5))
 

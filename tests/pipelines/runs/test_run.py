@@ -126,6 +126,7 @@ class TestRerun:
         assert output_of("run", output / "run.yaml").count("kept") == len(LANGUAGES) + 2
         assert path.read_bytes() == content
 
+    @pytest.mark.slow
     def test_only_pairs_of_a_grown_corpus_are_mined_again(self, output: Path, texts: Path, tmp_path: Path) -> None:
         (tmp_path / "hi.txt").write_text((texts / "hi.txt").read_text(encoding="utf-8"), encoding="utf-8")
         corpora = {lang: str(output / "out/corpora" / lang) for lang in ("de", "en")} | {"hi": str(tmp_path / "hi*.txt")}
@@ -236,6 +237,7 @@ def test_an_unknown_setting_is_named(tmp_path: Path) -> None:
         load_yaml(RunConfig, str(config))
 
 
+@pytest.mark.slow
 def test_the_default_threshold_of_another_encoder_is_one_warning_for_all_pairs(texts: Path, toy_encoder: Path, tmp_path: Path) -> None:
     corpora = {lang: str(texts / f"{lang}.txt") for lang in LANGUAGES}
     config = write_config(tmp_path, output=str(tmp_path / "out"), corpora=corpora, encoder=str(toy_encoder))

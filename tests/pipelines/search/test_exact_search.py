@@ -92,6 +92,7 @@ class TestPasses:
         monkeypatch.setattr(SearchGroupPair, "write_shard", record)
         return searched
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("shards_per_pass", [1, 2, 4, 5])
     def test_output_is_independent_of_the_shards_per_pass(
         self, shards_per_pass: int, sides: tuple[Corpus, Corpus], tmp_path: Path, searched_pairs: list[tuple[str, str]]
@@ -108,6 +109,7 @@ class TestPasses:
         run_search(request(*sides, shards_per_pass), str(tmp_path / "passes"))
         assert len(searched_pairs) == 2 * len(expected_pairs), "a rerun searches nothing"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("failing_pair", range(1, 16))
     def test_resume_gives_the_same_bytes(
         self, failing_pair: int, sides: tuple[Corpus, Corpus], tmp_path: Path, searched_pairs: list[tuple[str, str]]

@@ -140,6 +140,7 @@ def test_an_unreachable_target_is_reported(sides: tuple[Path, Path], tmp_path: P
     assert "the target of 1 is not surely reached" in result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factory", [None, "IVF8,PQ8x4", "HNSW8"])
 def test_faiss_finds_what_exact_search_finds(
     factory: str | None, sides: tuple[Path, Path], built: Build, exact: Path, tmp_path: Path
@@ -162,6 +163,7 @@ def test_manifest_records_the_engine_and_the_reason(sides: tuple[Path, Path], ex
     assert stages.read_manifest(str(exact / "candidates")).details["engine"] == {"name": "exact", "why": "asked for"}
 
 
+@pytest.mark.slow
 def test_resume_keeps_the_engine(sides: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The estimate depends on a measured speed, which changes with the load of the machine."""
     assert miner("mine", *sides, "--output", tmp_path / "out").exit_code == 0
@@ -174,6 +176,7 @@ def test_resume_keeps_the_engine(sides: tuple[Path, Path], tmp_path: Path, monke
     assert stages.read_manifest(str(tmp_path / "other/candidates")).details["engine"]["name"] == "faiss"
 
 
+@pytest.mark.slow
 def test_rerun_keeps_neighbours_and_gives_the_same_bytes(sides: tuple[Path, Path], tmp_path: Path) -> None:
     command = ("mine", *sides, "--output", tmp_path / "out", "--engine", "faiss", "--threshold", "0")
     assert miner(*command).exit_code == 0
