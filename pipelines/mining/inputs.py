@@ -1,7 +1,6 @@
 """The two sides of `miner mine`: text, an embeddings directory, or an index directory, opened as corpora."""
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,7 +23,7 @@ class CorpusPair:
 
     source: Corpus
     target: Corpus
-    seconds: Counter[str]  # of embedding, by stage; empty if nothing had to be embedded
+    seconds: Mapping[str, float]  # of embedding, by stage; empty if nothing had to be embedded
 
 
 def open_sides(config: MineConfig, options: Sequence[str] = ()) -> Pipeline[CorpusPair]:
@@ -45,7 +44,6 @@ def open_sides(config: MineConfig, options: Sequence[str] = ()) -> Pipeline[Corp
     if texts:
         for corpus in corpora.values():
             check_encoder(corpus, config, options)
-    seconds: Counter[str] = Counter()
     configs: dict[Side, EmbedConfig] = {side: _embed_config(config, side) for side in texts}
     # Standard input comes first, alone: whether it has a sentence is known only when it is read.
     order = sorted(texts, key=lambda side: texts[side] != readers.STDIN)
@@ -53,7 +51,9 @@ def open_sides(config: MineConfig, options: Sequence[str] = ()) -> Pipeline[Corp
     embedded, _ = yield from together({side: embed.pipeline(configs[side], options) for side in order}, at_once)
     for side in order:
         corpora[side] = open_corpus(embedded[side].output)
-        seconds.update(embedded[side].seconds)
+    parts = [embedded[side].seconds for side in order]
+    combine = sum if at_once == 1 else max  # sides that share jobs both count the seconds of these
+    seconds = {stage: combine(part[stage] for part in parts) for stage in (parts[0] if parts else ())}
     check_pair(corpora["source"], corpora["target"])
     return CorpusPair(corpora["source"], corpora["target"], seconds)
 
