@@ -25,9 +25,7 @@ class ProbabilityWeights(Settings):
     numbers: float = pydantic.Field(le=0)  # of the share of numbers that disagree, see `miner.filters.numbers`
 
     def lowest_margin(self, min_probability: float) -> float:
-        """Return the margin of a pair of this probability, below 1, whose texts speak for it: no other has a lower one."""
-        if min_probability <= 0:
-            return -math.inf
+        """Return the margin of a pair of this probability, between 0 and 1, whose texts speak for it: no other has a lower one."""
         return (math.log(min_probability) - math.log1p(-min_probability) - self.intercept) / self.margin
 
 

@@ -116,8 +116,9 @@ def find(settings: EncoderSettings, fingerprint: str) -> MiningProfile:
 
 
 def uses_default(settings: MatchSettings, threshold: float | str | None, top: int | None = None) -> bool:
-    """Return whether pairs are selected by a default threshold: neither a threshold nor a number of pairs is given."""
-    return threshold is None and top is None and RETRIEVALS[settings.retrieval].uses_default_threshold
+    """Return whether pairs are selected by a default threshold: there is no other bound, and not any probability will do."""
+    is_open = threshold is None and top is None and settings.min_probability != 0
+    return is_open and RETRIEVALS[settings.retrieval].uses_default_threshold
 
 
 def describe(threshold: DefaultThreshold, fingerprint: str) -> str:

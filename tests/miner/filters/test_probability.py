@@ -1,5 +1,6 @@
 """The probability that a pair is right, against plain formulas, and as a bound of mining, scoring and exporting."""
 
+import json
 import math
 from pathlib import Path
 
@@ -45,7 +46,6 @@ def test_no_probable_pair_is_below_the_lowest_margin(margin: float, length_ratio
     assert probabilities(WEIGHTS, np.array([lowest]), np.ones(1), np.zeros(1))[0] == pytest.approx(minimum)
     if probabilities(WEIGHTS, np.array([margin]), np.array([length_ratio]), np.array([disagreement]))[0] > minimum + 1e-9:
         assert margin > lowest
-    assert WEIGHTS.lowest_margin(0) == -math.inf
 
 
 def test_scored_lines_below_the_bound_are_improbable() -> None:
@@ -105,6 +105,15 @@ def test_python_mines_and_scores_the_same(mined: Path) -> None:
     lines = (mined / "scored.tsv").read_text(encoding="utf-8").splitlines()
     assert [line.split("\t")[1] for line in lines] == kept.to_arrow()["source_text"].to_pylist()
     assert 0 < len(lines) < len(sides[0])
+
+
+def test_any_probability_will_do(mined: Path) -> None:
+    output_of("mine", "--from-candidates", mined / "out", "--output", mined / "all", "--min-probability", "0", "--json", mined / "all.json")
+    figures = json.loads((mined / "all.json").read_text())
+    table = pq.read_table(mined / "all" / "bitext.parquet")
+    assert (figures["threshold"], figures["pairs"]) == (None, len(table))
+    assert min(table["probability"].to_pylist()) < 0.5
+    assert "default_threshold" not in figures
 
 
 def test_exports_take_a_bound(mined: Path) -> None:
