@@ -16,19 +16,19 @@ from square_stage import EXPECTED_SQUARES, PYTHONPATH, SquareTask, read_squares,
 from miner import storage
 from miner.errors import StorageError
 from pipelines.beam import job_service
-from pipelines.beam.runner import claim_output, run_stage
+from pipelines.beam.runner import claim_output, run_pipeline, run_stage
 
 SECONDS = 60
 DRIVER = """
 import logging, sys
 from pathlib import Path
 from square_stage import SquareTask, square_stage
-from pipelines.beam.runner import claim_output, run_stage
+from pipelines.beam.runner import claim_output, run_pipeline, run_stage
 logging.basicConfig(level=logging.INFO)
 folder = Path(sys.argv[1])
 stage, keys = square_stage(folder / "squares")
 with claim_output(str(folder)):
-    run_stage(stage, keys, SquareTask(folder / "squares", failure="logged"), sys.argv[2:])
+    run_pipeline(run_stage(stage, keys, SquareTask(folder / "squares", failure="logged")), sys.argv[2:])
 """
 
 
@@ -90,7 +90,7 @@ def finish(folder: Path, options: list[str]) -> list[str]:
     """Run the command again to its end, and return the lines of the log of shards, of which no two with one name overlap."""
     stage, keys = square_stage(folder / "squares")
     with claim_output(str(folder)):
-        run_stage(stage, keys, SquareTask(folder / "squares", failure="logged"), options)
+        run_pipeline(run_stage(stage, keys, SquareTask(folder / "squares", failure="logged")), options)
     assert read_squares(folder / "squares") == EXPECTED_SQUARES
     assert not (folder / "_jobs").exists()
     lines = (folder / "squares.log").read_text().splitlines()
