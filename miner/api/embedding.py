@@ -1,6 +1,6 @@
 """`miner.load_encoder` and `miner.embed`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
@@ -83,7 +83,7 @@ def embed(
     sentences = clean_texts(texts, TextSettings.check(max_chars=max_chars))
     settings = EncoderSettings.check(**named(encoder), **options)
     resolved = resolve_encoder(encoder, settings, lang)
-    mining_profile.warn_of_languages(profile_of(encoder, resolved.fingerprint, settings), [languages.canonical(lang)])
+    find_profile(encoder, resolved.fingerprint, settings, [languages.canonical(lang)])
     vectors = encode_sentences(sentences, np.ones(len(sentences.ids), dtype=bool), resolved, encoder_name(encoder))
     vectors, ids = np.concatenate([vectors, np.zeros((1, resolved.dim), np.float16)]), np.append(sentences.ids, sentence_id(""))
     rows, cleaned = sentences.sentence_of, [*sentences.texts, ""]  # row -1 is that of dropped texts
@@ -124,8 +124,8 @@ def encode_sentences(sentences: UniqueSentences, kept: npt.NDArray[np.bool_], en
     return vectors
 
 
-def profile_of(encoder: str | Encoder, fingerprint: str, settings: EncoderSettings) -> MiningProfile:
-    """Return the profile of an encoder, an empty one if its vectors have another fingerprint."""
-    if isinstance(encoder, str):
-        return mining_profile.find(settings, fingerprint)
-    return mining_profile.of_encoder(encoder, fingerprint)
+def find_profile(encoder: str | Encoder, fingerprint: str, settings: EncoderSettings, codes: Iterable[str]) -> MiningProfile:
+    """Return the profile of an encoder, an empty one if its vectors have another fingerprint; warn of languages that it does not know."""
+    profile = mining_profile.find(settings, fingerprint) if isinstance(encoder, str) else mining_profile.of_encoder(encoder, fingerprint)
+    mining_profile.warn_of_languages(profile, codes)
+    return profile

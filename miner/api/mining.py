@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from miner import encoders
-from miner.api.embedding import named, profile_of
+from miner.api.embedding import find_profile, named
 from miner.api.rescoring import InMemoryRescoring, choose_rescoring, num_neighbours
 from miner.api.results import TableResult
 from miner.api.settings import InMemoryMining, MiningOptions
@@ -92,7 +92,7 @@ def mine(source: Side, target: Side, encoder: str | Encoder = encoders.BUILTIN, 
     warn_of_filters(sides, settings.pair_filters.bounds(), settings.lang_id_model)
     rescoring = choose_rescoring(sides, encoder, settings)
     candidates = search(sides, settings, rescoring)
-    profile = find_profile(sides, encoder, settings)
+    profile = find_profile(encoder, sides[0].fingerprint, settings, [side.lang for side in sides])
     probability = profile.probability_bound(settings.margin, rescoring is not None, settings.min_probability)
     default = find_threshold(candidates, sides, profile, settings)
     if default is not None:
@@ -100,13 +100,6 @@ def mine(source: Side, target: Side, encoder: str | Encoder = encoders.BUILTIN, 
     threshold = settings.threshold if default is None else default.value
     lowest, per_sentence = -np.inf if threshold is None else float(threshold), num_neighbours(rescoring, settings)
     return _CandidateSelection(sides, settings, lowest, per_sentence, probability).bitext(candidates, default)
-
-
-def find_profile(sides: tuple[OpenSide, OpenSide], encoder: str | Encoder, settings: InMemoryMining) -> MiningProfile:
-    """Return the profile of the encoder of both sides, and warn of languages that it was not trained on."""
-    profile = profile_of(encoder, sides[0].fingerprint, settings)
-    mining_profile.warn_of_languages(profile, [side.lang for side in sides])
-    return profile
 
 
 def find_threshold(

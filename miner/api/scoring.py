@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from miner import encoders
-from miner.api.embedding import named, profile_of
+from miner.api.embedding import find_profile, named
 from miner.api.rescoring import ROLES, InMemoryRescoring, choose_rescoring, num_neighbours
 from miner.api.results import TableResult
 from miner.api.settings import InMemoryScoring, ScoringOptions, SearchSettings
@@ -16,8 +16,7 @@ from miner.api.sides import OpenSide, Side, SideOpener, check_encoders, warn_of_
 from miner.config.commands import PairTextFilters, SentenceFilters
 from miner.config.filters import choose
 from miner.config.probability import ProbabilityBound
-from miner.encoders import Encoder, mining_profile
-from miner.encoders.mining_profile import MiningProfile
+from miner.encoders import Encoder
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError, DataError
 from miner.filters import language
@@ -82,7 +81,7 @@ def score(
     opener = SideOpener(encoder, settings, settings.sentence_filters.bounds(), settings.lang_id_model)
     sides = opener.open(source, "source"), opener.open(target, "target")
     _check_sides(sides, settings)
-    profile = _find_profile(encoder, sides, settings)
+    profile = find_profile(encoder, sides[0].fingerprint, settings, [side.lang for side in sides])
     backgrounds = zip(sides, (background_source, background_target), ROLES, strict=True)
     searched = [_merge(side, None if background is None else opener.open(background, role)) for side, background, role in backgrounds]
     rescoring = choose_rescoring(sides, encoder, settings)
@@ -105,7 +104,7 @@ def _check_options(encoder: str | Encoder, options: ScoringOptions) -> InMemoryS
 
 
 def _check_sides(sides: tuple[OpenSide, OpenSide], settings: InMemoryScoring) -> None:
-    """Raise DataError or ConfigError if the sides are no pairs, are of two encoders, or have no texts for a filter."""
+    """Raise DataError or ConfigError if the sides are no pairs, are of two encoders, or have no texts for a filter; warn of filters."""
     if len(sides[0].sentence_of) != len(sides[1].sentence_of):
         raise DataError(
             f"{len(sides[0].sentence_of)} sources and {len(sides[1].sentence_of)} targets; row i of one must be the translation of row i"
@@ -114,14 +113,7 @@ def _check_sides(sides: tuple[OpenSide, OpenSide], settings: InMemoryScoring) ->
     has_bounds = settings.sentence_filters.bounds() or settings.pair_filters.bounds() or settings.min_probability is not None
     if has_bounds and any(side.texts is None for side in sides):
         raise ConfigError("filters read texts; give sentences or the result of `miner.embed`, or leave the filters out")
-
-
-def _find_profile(encoder: str | Encoder, sides: tuple[OpenSide, OpenSide], settings: InMemoryScoring) -> MiningProfile:
-    """Return the profile of the encoder, and warn of languages that it, or a filter, does not know."""
-    profile = profile_of(encoder, sides[0].fingerprint, settings)
-    mining_profile.warn_of_languages(profile, [side.lang for side in sides])
     warn_of_filters(sides, settings.pair_filters.bounds(), settings.lang_id_model)
-    return profile
 
 
 @dataclass(frozen=True, eq=False)

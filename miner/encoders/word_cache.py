@@ -55,7 +55,7 @@ class _WordTable:
         return _WordTable(self.words.take(rows), self.pieces.take(rows.to_numpy()))
 
 
-EMPTY_TABLE = _WordTable(pa.array([], pa.large_string()), PieceIds.from_lists([]))
+EMPTY_TABLE = _WordTable(pa.nulls(0, pa.large_string()), PieceIds.from_lists([]))  # `pa.array([])` would import pandas
 
 
 class WordCache:

@@ -12,7 +12,6 @@ from miner import stages, storage
 from miner.choices import DefaultThreshold
 from miner.config.commands import EncoderSettings, EngineSettings, FromCandidatesConfig, MineConfig
 from miner.encoders import mining_profile
-from miner.encoders.mining_profile import MiningProfile
 from miner.evaluation.marks import ReviewMarks
 from miner.filters import language
 from miner.mining import writers
@@ -96,8 +95,6 @@ def pipeline(
     start = time.perf_counter()
     search_result = yield from _search(config, sides, options, limits)
     search_seconds = time.perf_counter() - start
-    if warns:
-        mining_profile.warn_of_languages(_profile(config, search_result), [sides.source.lang, sides.target.lang])
     selection = _selection(search_result, config, options, limits, warns)
     return (yield from _select(selection, chooser, config.output, {**sides.seconds, "search": search_seconds}))
 
@@ -126,16 +123,15 @@ def _check(config: PlantConfig) -> GoldFile | ReviewMarks | None:
     return gold_file
 
 
-def _profile(config: PlantConfig, search_result: SearchResult) -> MiningProfile:
-    return mining_profile.find(config.part(EncoderSettings), search_result.source.fingerprint)
-
-
 def _selection(
     search_result: SearchResult, config: PlantConfig, options: Sequence[str], limits: MiningLimits, warns: bool = True
 ) -> PairSelection:
-    for corpus in (search_result.source, search_result.target):
-        language.warn_if_unrated(config.pair_filters.bounds(), corpus.lang, config.lang_id_model)
-    profile = _profile(config, search_result)
+    langs = search_result.source.lang, search_result.target.lang
+    for lang in langs:
+        language.warn_if_unrated(config.pair_filters.bounds(), lang, config.lang_id_model)
+    profile = mining_profile.find(config.part(EncoderSettings), search_result.source.fingerprint)
+    if warns:
+        mining_profile.warn_of_languages(profile, langs)
     bound = profile.probability_bound(config.margin, search_result.rescoring is not None, config.min_probability)
     default = default_threshold.find(search_result, config, profile, warns)
     if default is not None:

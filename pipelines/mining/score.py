@@ -18,8 +18,10 @@ import numpy as np
 
 from miner import languages, lock, storage
 from miner.config.commands import EmbedConfig, EncoderSettings, ScoreConfig, TextSettings
+from miner.config.probability import ProbabilityBound
 from miner.corpus import Corpus, open_corpus
-from miner.encoders import choose_side, find_folder, mining_profile
+from miner.encoders import choose_side, mining_profile
+from miner.encoders.mining_profile import MiningProfile
 from miner.errors import ConfigError
 from miner.filters import language
 from miner.filters.line_pair_filter import KEPT, NO_MARGIN, NO_SENTENCE, LinePairFilter, count_reasons
@@ -106,12 +108,14 @@ def run(config: ScoreConfig, options: Sequence[str] = (), block_bytes: int = BLO
                 backgrounds[side] = embedding.corpus(f"background-{side}", path, config.part(TextSettings))
         for background in backgrounds.values():
             inputs.check_pair(source, background)
-        _warn_of_languages(config, (source, target))
+        profile = mining_profile.find(config.part(EncoderSettings), source.fingerprint)
+        _warn_of_languages(config, profile, (source.lang, target.lang))
         start = time.perf_counter()
         sides = _Search(source, target, backgrounds, config, work).run(options)
         seconds["search"] = time.perf_counter() - start
         start = time.perf_counter()
-        line_filter = _line_filter(config, source, target, is_rescored=sides[0].rescored is not None)
+        probability = profile.probability_bound(config.margin, sides[0].rescored is not None, config.min_probability)
+        line_filter = _line_filter(config, (source.lang, target.lang), probability)
         writer = ScoreWriter(bitext, partial(_margins, config.margin, sides), line_filter, max(1, block_bytes // (4 * source.dim)))
         scored = writer.write(config.output, work, num_lines)
         seconds["score"] = time.perf_counter() - start
@@ -119,11 +123,10 @@ def run(config: ScoreConfig, options: Sequence[str] = (), block_bytes: int = BLO
     return _result(config, scored, line_filter.drops_pairs, (source, target), seconds)
 
 
-def _warn_of_languages(config: ScoreConfig, corpora: tuple[Corpus, Corpus]) -> None:
-    profile = mining_profile.read(find_folder(config.encoder))
-    mining_profile.warn_of_languages(profile, [corpus.lang for corpus in corpora])
-    for corpus in corpora:
-        language.warn_if_unrated(config.pair_filters.bounds(), corpus.lang, config.lang_id_model)
+def _warn_of_languages(config: ScoreConfig, profile: MiningProfile, langs: tuple[str, str]) -> None:
+    mining_profile.warn_of_languages(profile, langs)
+    for lang in langs:
+        language.warn_if_unrated(config.pair_filters.bounds(), lang, config.lang_id_model)
 
 
 def _check_paths(config: ScoreConfig, bitext: LinePairs, work: str) -> None:
@@ -278,11 +281,8 @@ def _margins(margin: str, sides: tuple[_SearchedSide, _SearchedSide], source_tex
     return blend(scores, margins(margin, late, source.late_means.of(source_ids), target.late_means.of(target_ids)))
 
 
-def _line_filter(config: ScoreConfig, source: Corpus, target: Corpus, is_rescored: bool) -> LinePairFilter:
+def _line_filter(config: ScoreConfig, langs: tuple[str, str], probability: ProbabilityBound) -> LinePairFilter:
     bounds = config.sentence_filters.bounds(), config.pair_filters.bounds()
-    profile = mining_profile.find(config.part(EncoderSettings), source.fingerprint)
-    probability = profile.probability_bound(config.margin, is_rescored, config.min_probability)
-    langs = source.lang, target.lang
     return LinePairFilter(langs, *bounds, config.threshold, config.top, config.lang_id_model, probability)
 
 
