@@ -68,7 +68,9 @@ class VectorSums(ABC):
         def weight_slice(rows: slice, pieces: PieceIds) -> TokenVectors:  # noqa: ARG001
             return TokenVectors.of(table, pieces.ids, pieces.bounds)
 
-        return TokenVectors.concat(table, self._map_slices(weight_slice, list(texts)))
+        tokens = TokenVectors.concat(table, self._map_slices(weight_slice, list(texts)))
+        add_work(len(texts))
+        return tokens
 
     def _map_slices(self, function: Callable[[slice, PieceIds], Result], texts: list[str]) -> list[Result]:
         """Call a function with the rows and pieces of slices of n texts, in one thread per core."""

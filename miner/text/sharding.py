@@ -63,17 +63,10 @@ def num_ranges_for(inputs: Sequence[str], settings: TextSettings, sizes: IngestS
         extension, compression = streams.split_extensions(uri)
         by_format[compression or extension].append(uri)
     text_bytes = sum(
-        sum(_file_bytes(uri, sizes.range_bytes) for uri in uris) * _expansion_ratio(extension, uris, sizes.head_bytes)
+        sum(streams.file_bytes(uri, sizes.range_bytes) for uri in uris) * _expansion_ratio(extension, uris, sizes.head_bytes)
         for extension, uris in by_format.items()
     )
     return min(max(1, math.ceil(text_bytes / sizes.range_bytes)), MAX_RANGES)
-
-
-def _file_bytes(uri: str, unknown_bytes: int) -> int:
-    fs, path = storage.filesystem(uri)
-    with streams.convert_read_errors(uri, ""):
-        size = fs.size(path)
-    return unknown_bytes if size is None else int(size)  # a web server may not report sizes
 
 
 def _expansion_ratio(extension: str, uris: Sequence[str], head_bytes: int) -> float:

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from miner import storage
 from miner.errors import DataError
+from miner.progress import add_work
 
 BLOCK_BYTES = 1 << 20  # read at a time
 MAX_LINE_BYTES = 1 << 20  # a longer line is skipped; at least BLOCK_BYTES, see `read_line_blocks`
@@ -56,19 +57,35 @@ def open_bytes(
     So does a compressed file of more than `min_bomb_bytes` of text that expands by more than `max_expansion`.
     """
     fs, path = storage.filesystem(uri)
-    with convert_read_errors(uri, compression), fs.open(path, "rb") as handle:
+    with convert_read_errors(uri, compression), fs.open(path, "rb") as opened:
+        handle = cast(BinaryIO, _CountedFile(opened))
         if not compression:
             yield handle
             return
-        if not handle.read(1):
+        if not opened.read(1):
             raise EOFError  # decompressors accept an empty file as an empty text
-        handle.seek(0)
+        opened.seek(0)
         with COMPRESSIONS[compression](handle) as decompressed:
             if max_expansion is None or fs.size(path) is None:
                 yield cast(BinaryIO, decompressed)
             else:
                 limit = max(min_bomb_bytes, int(max_expansion * fs.size(path)))
                 yield io.BufferedReader(_LimitedReader(uri, decompressed, limit), BLOCK_BYTES)
+
+
+class _CountedFile:
+    """A file of an input; the bytes that are read are reported as work."""
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+    def read(self, size: int = -1) -> bytes:
+        data: bytes = self.file.read(size)
+        add_work(len(data))
+        return data
 
 
 class _LimitedReader(io.RawIOBase):
@@ -111,7 +128,8 @@ def open_parquet(uri: str, name: str | None = None) -> Iterator[pq.ParquetFile]:
     Strings are read as dictionaries: a file of a kilobyte can repeat a cell of a megabyte thousands of times.
     """
     fs, path = storage.filesystem(uri)
-    with convert_read_errors(name or uri, "Parquet"), fs.open(path, "rb") as handle:
+    with convert_read_errors(name or uri, "Parquet"), fs.open(path, "rb") as opened:
+        handle = _CountedFile(opened)
         with pq.ParquetFile(handle) as file:
             strings = [field.name for field in file.schema_arrow if pa.types.is_string(field.type) or pa.types.is_binary(field.type)]
         with pq.ParquetFile(handle, pre_buffer=False, page_checksum_verification=True, read_dictionary=strings) as file:
@@ -157,6 +175,14 @@ def _cell_bytes(column: pa.Array) -> npt.NDArray[np.int64]:
 def _corrupt(uri: str, compression: str, error: BaseException) -> DataError:
     reason = (str(error).splitlines() or ["unexpected end of file"])[0]
     return DataError(f"{uri}: truncated or not {compression or 'readable'} ({reason}); copy or download it again")
+
+
+def file_bytes(uri: str, unknown_bytes: int) -> int:
+    """Return the size of an input; `unknown_bytes` if a web server does not report it."""
+    fs, path = storage.filesystem(uri)
+    with convert_read_errors(uri, ""):
+        size = fs.size(path)
+    return unknown_bytes if size is None else int(size)
 
 
 def read_head(uri: str, compression: str, head_bytes: int = HEAD_BYTES, step_bytes: int = HEAD_STEP_BYTES) -> tuple[int, bytes]:

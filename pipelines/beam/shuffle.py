@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from miner import stages, storage
+from miner import progress, stages, storage
 from miner.corpus import id_span
 from miner.errors import MinerError
 from miner.stages import Manifest, Shard, Stage
 from miner.tables import together
 from miner.text.sharding import range_of
-from pipelines.beam.runner import Pipeline, ShardTask, run_stage
+from pipelines.beam.runner import Pipeline, ShardTask, StageRun, run_stage
+from pipelines.beam.watch import watch_progress
 
 SUFFIX = ".arrow"
 IN_PROCESS_ROWS = 1 << 23  # input rows up to which running the steps in this process takes less time than starting pipelines
@@ -44,11 +45,15 @@ class ShuffleSteps:
         self, name: str, shards: Sequence[str], function: ShardFunction[Parameters], *args: Parameters.args, **kwargs: Parameters.kwargs
     ) -> Pipeline["StepOutput"]:
         """Write FOLDER/name: `function(index, uri, ...)` writes a shard and returns its rows and counts."""
-        manifest = yield from self._run(name, shards, ShuffleTask(self.place(name), function, *args, **kwargs))
+        return (yield from self.run(name, shards, ShuffleTask(self.place(name), function, *args, **kwargs)))
+
+    def run(self, name: str, shards: Sequence[str], task: "ShuffleTask[Parameters]") -> Pipeline["StepOutput"]:
+        """Write FOLDER/name by a task whose folder it is."""
+        manifest = yield from self._write(name, shards, task)
         counts = sum((Counter(shard.counts) for shard in manifest.shards), Counter[str]())
         return StepOutput(self.place(name), shards, manifest.rows, counts)
 
-    def _run(self, name: str, shards: Sequence[str], task: ShardTask) -> Pipeline[Manifest]:
+    def _write(self, name: str, shards: Sequence[str], task: ShardTask) -> Pipeline[Manifest]:
         stage = Stage(self.place(name), self.kind, {}, {"made from": self.key})
         shard_keys = dict.fromkeys(shards, stage.key())
         if self.rows > self.in_process_rows:
@@ -104,9 +109,12 @@ def _run_in_process(stage: Stage, shard_keys: Mapping[str, str], task: ShardTask
     pending = stage.reopen(shard_keys)
     if pending:
         task.setup()
-    for name in pending:
-        rows, counts = task.write_shard(name)
-        stage.mark_done(name, rows, shard_keys[name], counts)
+    watched = [StageRun(stage, shard_keys, task)] if pending and task.work_unit is not None else []
+    with watch_progress(watched):
+        for name in pending:
+            with progress.count_work(stage.folder, name):
+                rows, counts = task.write_shard(name)
+            stage.mark_done(name, rows, shard_keys[name], counts)
     return stage.finish(shard_keys)
 
 

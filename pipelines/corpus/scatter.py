@@ -1,5 +1,6 @@
 """Scatter: read each input into one file of sentences grouped by id range, under `OUTPUT/.ranges`."""
 
+import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from miner import stages, storage
 from miner.config.commands import TextSettings
 from miner.errors import DataError
 from miner.stages import Stage
-from miner.text import readers, sharding
+from miner.text import readers, sharding, streams
 from miner.text.sharding import IngestSizes, InputFile
 from pipelines.beam.retry import read_skipped
 from pipelines.beam.runner import Pipeline, ShardTask, run_stage
@@ -48,6 +49,7 @@ class ScatterTask(ShardTask):
     """Read one input into one scattered file."""
 
     processed_counts = frozenset({"lines", "split", "kept"})
+    work_unit = "byte"
 
     def __init__(
         self, scattered: ScatteredFiles, files: Sequence[InputFile], settings: TextSettings, split_lang: str | None = None
@@ -56,6 +58,14 @@ class ScatterTask(ShardTask):
         self.settings = settings
         self.split_lang = split_lang  # language of lines that are split into sentences; None: each line is one
         self.files = {sharding.scattered_name(file.source): file for file in files}
+
+    def work(self, names: Sequence[str]) -> Mapping[str, int]:
+        """Return the bytes of each input, 0 where they are not known."""
+        sizes = dict.fromkeys(names, 0)
+        for name in names:
+            with contextlib.suppress(DataError):  # raised when the input is read
+                sizes[name] = streams.file_bytes(self.files[name].uri, unknown_bytes=0)
+        return sizes
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         folder, num_ranges = self.scattered.folder, self.scattered.num_ranges

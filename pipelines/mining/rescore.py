@@ -28,7 +28,7 @@ from miner.tables import Ids, together
 from miner.text.sharding import range_of
 from pipelines.beam import shuffle
 from pipelines.beam.runner import Pipeline
-from pipelines.beam.shuffle import ShuffleSteps, StepOutput, TextsById
+from pipelines.beam.shuffle import ShuffleSteps, ShuffleTask, StepOutput, TextsById
 from pipelines.corpus import embed
 from pipelines.mining.rescore_choice import Rescoring, find_encoder
 
@@ -123,6 +123,20 @@ class RescoredEdges:
         return _join_previous(_read_file(self.edges, index, source_ranges), previous)
 
 
+class RescoreTask(ShuffleTask[[RescoredEdges, StepOutput, Sequence[RescoredSide], int]]):
+    """Rescore the ranges of targets. Its work is to encode sentences."""
+
+    work_unit = "sentence"
+
+    def __init__(self, folder: str, edges: RescoredEdges, texts: StepOutput, sides: Sequence[RescoredSide], k: int) -> None:
+        super().__init__(folder, _rescore_target_range, edges, texts, sides, k)
+        self.num_sentences = texts.rows + sides[1].corpus.rows
+
+    def work(self, names: Sequence[str]) -> Mapping[str, int]:
+        """Estimate the sentences of each range: ids are hashes, so ranges are alike."""
+        return dict.fromkeys(names, max(1, self.num_sentences // len(names)))
+
+
 def rescore(
     edges: StepOutput,
     sides: Sequence[RescoredSide],
@@ -141,7 +155,8 @@ def rescore(
         pairs = yield from steps.apply("previous", sources, _write_previous, edges, previous, source_ranges)
     rescored = RescoredEdges(edges, pairs)
     texts = yield from steps.apply("texts", sources, _write_source_texts, rescored, sides[0])
-    output = yield from steps.apply("rescored", edges.shards, _rescore_target_range, rescored, texts, sides, k)
+    task = RescoreTask(steps.place("rescored"), rescored, texts, sides, k)
+    output = yield from steps.run("rescored", edges.shards, task)
     if pairs is not None:
         logger.info("rescore: %d of %d candidates; the others were rescored before", output.rows - pairs.rows, output.rows)
     return output

@@ -29,7 +29,7 @@ ROOMS = {
     "lock": {"credentials", "errors", "progress", "records", "storage"},
     "languages": {"errors"},
     "corpus": {"errors", "tables", "storage", "stages"},
-    "text": {"credentials", "errors", "extras", "background", "tables", "config", "storage", "languages", "filters"},
+    "text": {"credentials", "errors", "extras", "background", "tables", "config", "storage", "languages", "filters", "progress"},
     "datasets": {"errors", "config", "storage", "languages", "text"},
     "encoders": {
         "checksums",

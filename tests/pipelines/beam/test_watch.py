@@ -1,5 +1,6 @@
 """Progress counts the work within unfinished shards, with a rate and the time that is left."""
 
+import gzip
 import logging
 import re
 import time
@@ -9,10 +10,12 @@ from pathlib import Path
 import pytest
 from square_stage import SquareTask, square_stage
 
-from miner.config.commands import EmbedConfig
+from miner.config.commands import EmbedConfig, MineConfig, TextSettings
 from miner.progress import Progress, add_work, count_work, format_seconds, progress_of, running_work
+from miner.text import readers
 from pipelines.beam.runner import run_pipeline, run_stage
 from pipelines.corpus import embed
+from pipelines.mining import mine
 
 STEPS, UNITS = 5, 10
 
@@ -65,6 +68,29 @@ def test_embedding_reports_sentences_and_the_side(tmp_path: Path, toy_encoder: P
     last = progress_in(caplog.records, "embeddings")[-1]
     assert (last.done, last.total, last.unit) == (50, 50, "sentence")
     assert last.note.startswith("source, ")
+
+
+def test_reading_reports_the_bytes_of_the_input(tmp_path: Path, toy_encoder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with gzip.open(tmp_path / "text.gz", "wt") as file:
+        file.writelines(f"one two {number}\n" for number in range(20_000))
+    size = (tmp_path / "text.gz").stat().st_size
+    with count_work("stage", "a"):
+        list(readers.read_sentences(str(tmp_path / "text.gz"), TextSettings()))
+        assert running_work("stage") == {"a": size}
+    with caplog.at_level(logging.INFO):
+        embed.run(EmbedConfig(inputs=(str(tmp_path / "text.gz"),), output=str(tmp_path / "source"), encoder=str(toy_encoder)))
+    last = progress_in(caplog.records, "ranges")[-1]
+    assert (last.done, last.total, last.unit) == (size, size, "byte")
+
+
+def test_rescoring_reports_sentences(tmp_path: Path, toy_encoder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("source", "target"):
+        (tmp_path / name).write_text("".join(f"one two {number}\n" for number in range(50)))
+    config = MineConfig(source=str(tmp_path / "source"), target=str(tmp_path / "target"), output=str(tmp_path / "mined"))
+    with caplog.at_level(logging.INFO):
+        mine.run(config.model_copy(update={"encoder": str(toy_encoder), "rescore": "late"}))
+    last = progress_in(caplog.records, "joining")[-1]
+    assert (last.done, last.total, last.unit) == (100, 100, "sentence")
 
 
 def test_work_is_counted_for_the_shard_of_the_thread() -> None:
