@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=100_000, help="to embed, and on the source side to mine")
     parser.add_argument("--targets", type=int, default=100_000, help="on the target side")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--commands", nargs="+", choices=["embed", "mine"], default=["embed", "mine"])
     parser.add_argument("--timed", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)  # FIGURES ARGUMENTS: a run in its process
     given = parser.parse_args()
     if given.timed:
@@ -51,8 +52,8 @@ def compare(given: argparse.Namespace) -> None:
         sides = [str(folder / f"{side}.txt") for side in ("source", "target")]
         langs = ["--source-lang", "en", "--no-report", "--engine", "exact"]
         commands = {"embed": ["embed", sides[0], "--lang", "en"], "mine": ["mine", *sides, *langs]}
-        for command, arguments in commands.items():
-            runs = [run([*arguments, "--output", str(folder / f"{command}{number}")], folder) for number in range(given.runs)]
+        for command in given.commands:
+            runs = [run([*commands[command], "--output", str(folder / f"{command}{number}")], folder) for number in range(given.runs)]
             print_costs(command, runs)
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import io
 import json
 import logging
 import os
@@ -9,7 +10,7 @@ import posixpath
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import fsspec
 import pyarrow as pa
@@ -23,6 +24,9 @@ TEMPORARY = ".tmp"
 MANIFEST = "manifest.json"  # of a directory of shards, with the checksum of each
 LOCK_PREFIX = "_lock-"  # of the names of locks
 READ_AHEAD_BYTES = 1 << 20  # of tables on object storage, of which often a range is read; fsspec's 50 MB would fetch 50 times as much
+HASHED_BYTES = (
+    1 << 16
+)  # of a written file whose checksum is remembered; asking for the version of a smaller one takes longer than reading it
 MAX_SMALL_BYTES = 1 << 28  # of a JSON file; a manifest of a million shards has fewer
 
 logger = logging.getLogger(__name__)
@@ -172,26 +176,55 @@ def _first_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def atomic(uri: str) -> Iterator[BinaryIO]:
-    """Open `uri` for writing bytes. The file appears complete when the block ends, and not at all if the block raises."""
+    """Open `uri` for writing bytes in order. The file appears complete when the block ends, and not at all if the block raises.
+
+    `checksum` then knows that of a larger file without reading it.
+    """
     fs, path = filesystem(uri)
-    if _puts_whole_objects(fs):
-        with _storage_errors(uri), _put(fs, path) as handle:
-            yield handle
-        return
+    with _storage_errors(uri):
+        with (_put if _puts_whole_objects(fs) else _write_and_rename)(fs, path) as handle:
+            hashed = _HashedFile(handle)
+            yield cast(BinaryIO, hashed)
+        if hashed.num_bytes >= HASHED_BYTES:
+            _checksums[str(fs.ukey(path))] = hashed.digest.hexdigest()
+
+
+class _HashedFile:
+    """A file that is hashed while it is written, from start to end."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.digest, self.num_bytes = file, xxhash.xxh3_128(), 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+    def write(self, data: Any) -> int:
+        self.digest.update(data)
+        self.num_bytes += memoryview(data).nbytes
+        return self.file.write(data)
+
+    def seekable(self) -> bool:
+        return False
+
+    def seek(self, *_: int) -> int:
+        raise io.UnsupportedOperation("files are written in order")
+
+
+@contextlib.contextmanager
+def _write_and_rename(fs: fsspec.AbstractFileSystem, path: str) -> Iterator[BinaryIO]:
     parent, name = posixpath.split(path)
     # A unique temporary name: two workers with the same shard must not write to one file.
     temporary = posixpath.join(parent, f".{name}.{uuid.uuid4().hex}{TEMPORARY}")
-    with _storage_errors(uri):
-        try:
-            fs.makedirs(parent, exist_ok=True)
-            with fs.open(temporary, "wb") as handle:
-                yield handle
-            _rename(fs, temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                if fs.exists(temporary):
-                    fs.rm(temporary)
-            raise
+    try:
+        fs.makedirs(parent, exist_ok=True)
+        with fs.open(temporary, "wb") as handle:
+            yield handle
+        _rename(fs, temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            if fs.exists(temporary):
+                fs.rm(temporary)
+        raise
 
 
 OBJECT_STORES = ("s3", "s3a", "gs", "gcs")  # an object appears when its upload is complete, so it needs no temporary name

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,6 +44,17 @@ def test_tables_round_trip(tmp_path: Path) -> None:
     storage.write_table(str(tmp_path / "deep" / "t.parquet"), table)
     assert storage.read_table(str(tmp_path / "deep" / "t.parquet")).equals(table)
     assert storage.read_table(str(tmp_path / "deep" / "t.parquet"), ["text"]).column_names == ["text"]
+
+
+def test_the_checksum_of_a_written_file_is_that_of_its_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    for rows in (1, 30_000, 20_000):  # the same name again: another version
+        storage.write_table(str(path), pa.table({"id": pa.array(range(rows)), "text": [f"text {number * 7919}" for number in range(rows)]}))
+        assert storage.checksum(str(path)) == xxhash.xxh3_128_hexdigest(path.read_bytes())
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    assert storage.checksum(str(path)) == xxhash.xxh3_128_hexdigest(path.read_bytes())
+    with pytest.raises(StorageError, match="in order"), storage.atomic(str(path)) as handle:
+        handle.seek(0)
 
 
 def limit_file_size() -> None:
