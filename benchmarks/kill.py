@@ -58,7 +58,7 @@ def write_inputs(folder: Path, rows: int, shards: int, languages: list[str]) -> 
     loop = {
         "corpora": {"eng_Latn": [corpora["en"]], "deu_Latn": [corpora["de"]]},
         "training": {
-            "encoder": {**training["encoder"], "vocabulary": {"size": 200}},  # the letters of two languages need more than 40
+            "encoder": {**training["encoder"], "vocabulary": {"size": 150}},  # the letters of two languages need more than 40
             "data": [source, mined],
             "objective": training["objective"],
             "training": {"steps": 40, "batch_size": 32, "checkpoint_every": 10},
