@@ -7,6 +7,7 @@ is a str that is not cleaned yet, or the Fault of a line without a valid value.
 import json
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pyarrow as pa
 
 from miner.config.commands import TextSettings
@@ -51,7 +52,7 @@ def read_values(uri: str, settings: TextSettings, name: str, block_bytes: int = 
     if extension == ".parquet":
         if compression:
             raise ConfigError(f"{name}: compressed Parquet is not read; decompress the file first")
-        return read_parquet(uri, require_column(name, column))
+        return read_parquet(uri, require_column(name, column), settings.max_expansion)
     check_supported(name, extension)
     if extension in RECORD_FORMATS:
         return records.read_records(uri, extension, compression, settings, name)
@@ -135,17 +136,33 @@ def parse_jsonl(lines: Iterator[NumberedValues], key: str) -> Iterator[NumberedV
         yield first, _parse_values(values, parse_line)
 
 
-def read_parquet(uri: str, column: str) -> Iterator[NumberedValues]:
-    """Yield one column of a Parquet file, given by its name or its number from 1. A null is an empty value."""
+def read_parquet(uri: str, column: str, max_expansion: float | None = None) -> Iterator[NumberedValues]:
+    """Yield one column of a Parquet file, given by its name or its number from 1. A null is an empty value.
+
+    Raises DataError for a file that repeats its cells to more than `max_expansion` times its size, see `streams.read_batches`.
+    """
     first = 1
     with streams.open_parquet(uri) as file:
         name = _find_in_schema(uri, file.schema_arrow, column)
-        for batch in streams.read_batches(uri, file, [name], PARQUET_BATCH_ROWS):
-            cells = batch.column(0).dictionary_decode() if pa.types.is_dictionary(batch.column(0).type) else batch.column(0)
-            # As bytes, because Arrow does not check that the strings of a file are UTF-8.
-            values = [_decode(value) for value in cells.cast(pa.large_binary()).to_pylist()]
+        for batch in streams.read_batches(uri, file, [name], PARQUET_BATCH_ROWS, max_expansion):
+            values = _parse_cells(batch.column(0))
             yield first, values
             first += len(values)
+
+
+def _parse_cells(cells: pa.Array) -> list[Value]:
+    """Return the values of cells (n,). Repeated cells of a dictionary are one value, as a small file can repeat a long cell."""
+    if not pa.types.is_dictionary(cells.type):
+        return _decode_cells(cells)
+    used, positions = np.unique(cells.indices.fill_null(len(cells.dictionary)).to_numpy(zero_copy_only=False), return_inverse=True)
+    is_null = used == len(cells.dictionary)
+    values = _decode_cells(cells.dictionary.take(pa.array(used, mask=is_null)))
+    return [values[position] for position in positions.tolist()]
+
+
+def _decode_cells(cells: pa.Array) -> list[Value]:
+    # As bytes, because Arrow does not check that the strings of a file are UTF-8.
+    return [_decode(value) for value in cells.cast(pa.large_binary()).to_pylist()]
 
 
 def _find_in_schema(uri: str, schema: pa.Schema, column: str) -> str:

@@ -66,10 +66,10 @@ def open_bytes(
             raise EOFError  # decompressors accept an empty file as an empty text
         opened.seek(0)
         with COMPRESSIONS[compression](handle) as decompressed:
-            if max_expansion is None or fs.size(path) is None:
+            limit = None if max_expansion is None else max_text_bytes(uri, max_expansion, min_bomb_bytes)
+            if limit is None:
                 yield cast(BinaryIO, decompressed)
             else:
-                limit = max(min_bomb_bytes, int(max_expansion * fs.size(path)))
                 yield io.BufferedReader(_LimitedReader(uri, decompressed, limit), BLOCK_BYTES)
 
 
@@ -101,9 +101,19 @@ class _LimitedReader(io.RawIOBase):
         data = self.decompressed.read(len(buffer))
         self.num_bytes += len(data)
         if self.num_bytes > self.max_bytes:
-            raise DataError(f"{self.uri}: expands to more than {self.max_bytes:,} bytes; decompress it, or raise --max-expansion")
+            raise _expands(self.uri, self.max_bytes)
         buffer[: len(data)] = data
         return len(data)
+
+
+def max_text_bytes(uri: str, max_expansion: float, min_bomb_bytes: int = MIN_BOMB_BYTES) -> int | None:
+    """Return the most bytes of text that a file may expand to; None where its size is not known."""
+    size = file_bytes(uri, unknown_bytes=-1)
+    return None if size < 0 else max(min_bomb_bytes, int(max_expansion * size))
+
+
+def _expands(uri: str, max_bytes: int) -> DataError:
+    return DataError(f"{uri}: expands to more than {max_bytes:,} bytes; decompress it, or raise --max-expansion")
 
 
 @contextlib.contextmanager
@@ -136,16 +146,24 @@ def open_parquet(uri: str, name: str | None = None) -> Iterator[pq.ParquetFile]:
             yield file
 
 
-def read_batches(uri: str, file: pq.ParquetFile, columns: Sequence[str], num_rows: int) -> Iterator[pa.RecordBatch]:
+def read_batches(
+    uri: str, file: pq.ParquetFile, columns: Sequence[str], num_rows: int, max_expansion: float | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield batches of `num_rows` rows, or fewer where their cells take more than BATCH_BYTES.
 
-    Raises DataError for a row group that expands so much that it was made to fill the memory: Arrow decompresses a page as a whole.
+    Raises DataError for a row group that expands so much that it was made to fill the memory, as Arrow decompresses a page as a whole, and
+    for a file of more than MIN_BOMB_BYTES of cells that repeats them to more than `max_expansion` times its size.
     """
+    limit = None if max_expansion is None else max_text_bytes(uri, max_expansion)
+    num_bytes = 0
     for group in range(file.num_row_groups):
         size, rows = _chunk_bytes(uri, file.metadata.row_group(group), columns), file.metadata.row_group(group).num_rows
         fitting_rows = max(1, min(num_rows, BATCH_BYTES * rows // max(1, size)))
         for batch in file.iter_batches(batch_size=fitting_rows, row_groups=[group], columns=list(columns)):
             sizes = sum((_cell_bytes(column) for column in batch.columns), np.zeros(len(batch), np.int64))
+            num_bytes += int(sizes.sum())
+            if limit is not None and num_bytes > limit:
+                raise _expands(uri, limit)
             parts = np.cumsum(sizes) // BATCH_BYTES
             bounds = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(batch)]
             for start, end in pairwise(bounds):

@@ -24,7 +24,7 @@ NOT_UTF8 = Fault("invalid", "not UTF-8; convert the file")
 def require_column(name: str, column: str | None) -> str:
     """Return the column. Raises ConfigError if the settings name none."""
     if column is None:
-        raise ConfigError(f"{name}: has several columns; name the one with the text by --text-column")
+        raise ConfigError(f"{name}: is a table; name the column with the text by --text-column")
     return column
 
 

@@ -24,7 +24,8 @@ COUNT_BYTES = (
     "import sys\n"
     "from miner.config.commands import TextSettings\n"
     "from miner.text.formats import read_values\n"
-    "print(sum(len(value) for _, values in read_values(sys.argv[1], TextSettings(text_column='text'), 'x') for value in values))\n"
+    "settings = TextSettings(text_column='text', max_expansion=1e9)\n"
+    "print(sum(len(value) for _, values in read_values(sys.argv[1], settings, 'x') for value in values))\n"
     "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))\n"
 )
 
@@ -40,6 +41,8 @@ def test_a_small_file_of_large_cells_takes_little_memory(tmp_path: Path) -> None
     num_bytes, max_kilobytes = map(int, done.stdout.split())
     assert num_bytes == rows * MEGABYTE
     assert max_kilobytes < 900_000, "all cells together take 1.5 GB"
+    message = error_of("embed", path, "--text-column", "text", "--lang", "en", "--output", tmp_path / "out")
+    assert "bomb.parquet: expands to more than 67,108,864 bytes; decompress it, or raise --max-expansion" in message
 
 
 def test_a_page_that_expands_without_bounds_is_an_error(tmp_path: Path) -> None:

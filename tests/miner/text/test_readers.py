@@ -157,14 +157,14 @@ def test_corrupt_parquet_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "column", "message"),
     [
-        ("a.tsv", None, "a.tsv: has several columns; name the one with the text by --text-column"),
-        ("a.jsonl", None, "a.jsonl: has several columns; name the one"),
-        ("a.parquet", None, "a.parquet: has several columns; name the one"),
+        ("a.tsv", None, "a.tsv: is a table; name the column with the text by --text-column"),
+        ("a.jsonl", None, "a.jsonl: is a table; name the column"),
+        ("a.parquet", None, "a.parquet: is a table; name the column"),
         ("a.tsv", "texts", "a.tsv:1: no column 'texts' in the header (id, text)"),
         ("a.tsv", "0", "--text-column 0: columns count from 1"),
         ("a.parquet", "texts", "a.parquet: no column 'texts' (id, text)"),
         ("a.parquet", "id", "a.parquet: column 'id' holds int64, not text"),
-        ("a.csv", None, "a.csv: has several columns; name the one"),
+        ("a.csv", None, "a.csv: is a table; name the column"),
         ("a.parquet.gz", "text", "a.parquet.gz: compressed Parquet is not read"),
     ],
 )

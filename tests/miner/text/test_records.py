@@ -65,7 +65,7 @@ def test_json_is_read_by_its_content(tmp_path: Path, shape: str, indent: int | N
     assert values(tmp_path / "a.json", None if shape == "strings" else "text") == texts
     if shape != "strings":
         assert [type(value) for value in values(tmp_path / "a.json", "none")] == [Fault] * len(texts)
-        with pytest.raises(ConfigError, match="name the one with the text by --text-column"):
+        with pytest.raises(ConfigError, match="name the column with the text by --text-column"):
             values(tmp_path / "a.json")
 
 
@@ -101,7 +101,7 @@ def test_inline_codes_and_missing_variants_of_tmx() -> None:
         ("a.tmx", "<tmx><body><tu></tu>", "en", "a.tmx: not TMX after 1 units"),
         ("a.tmx", "<tmx/>", None, "a.tmx: has several languages; name one"),
         ("a.csv", "a,b\n1,2\n", "c", r"a.csv:1: no column 'c' in the header \(a, b\)"),
-        ("a.csv", "a,b\n", None, "a.csv: has several columns"),
+        ("a.csv", "a,b\n", None, "a.csv: is a table"),
         ("a.csv", "a,b\n", "0", "columns count from 1"),
         ("a.csv", "a,b\nx," + "y" * 2_000_000 + "\n", "b", "a.csv:2: not CSV .field larger than field limit"),
     ],
