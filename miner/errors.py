@@ -30,3 +30,19 @@ class ModelError(MinerError):
 
 class StorageError(MinerError):
     """A directory, file or disk that cannot be read, written or reused."""
+
+
+MAX_REASON = 300  # characters of an error of another library
+REMOTE_PACKAGES = ("adlfs", "aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google")
+REMOTE_REMEDY = "check the address and the credentials, and run the same command again"
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of the message of an error, cut where it is long."""
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return line if len(line) <= MAX_REASON else f"{line[:MAX_REASON]}…"
+
+
+def is_remote_error(error: BaseException) -> bool:
+    """Whether an error is of a library for object stores or web servers; not all of them are OSErrors."""
+    return any(base.__module__.partition(".")[0] in REMOTE_PACKAGES for base in type(error).__mro__)

@@ -11,6 +11,8 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
+from urllib.parse import urlsplit
+from zipfile import BadZipFile
 
 import fsspec
 import pyarrow as pa
@@ -18,7 +20,7 @@ import pyarrow.parquet as pq
 import xxhash
 from fsspec.implementations.local import LocalFileSystem
 
-from miner.errors import StorageError
+from miner.errors import REMOTE_REMEDY, StorageError, first_line, is_remote_error
 
 TEMPORARY = ".tmp"
 MANIFEST = "manifest.json"  # of a directory of shards, with the checksum of each
@@ -35,9 +37,11 @@ logger = logging.getLogger(__name__)
 def filesystem(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
     """Return the file system of a path or fsspec URI, and the path in it. Raises StorageError for an unknown protocol."""
     try:
+        if "://" in str(uri) and not urlsplit(str(uri)).netloc + urlsplit(str(uri)).path:
+            raise ValueError("names no file or folder")
         fs, path = fsspec.core.url_to_fs(str(uri))
-    except (ValueError, ImportError) as error:
-        raise StorageError(f"{uri}: {error}") from error
+    except (ValueError, ImportError, OSError, BadZipFile) as error:
+        raise StorageError(f"{uri}: {first_line(error)}; check the address") from error
     return fs, path
 
 
@@ -147,8 +151,12 @@ def _storage_errors(uri: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise StorageError(f"{uri}: no such file or folder") from error
     except OSError as error:
-        reason = error.strerror or _first_line(error)
+        reason = error.strerror or first_line(error)
         raise StorageError(f"{uri}: {reason}; {_REMEDIES.get(error.errno or 0, _REMEDY)}, then run the same command again") from error
+    except Exception as error:
+        if is_remote_error(error):
+            raise StorageError(f"{uri}: {first_line(error)}; {REMOTE_REMEDY}") from error
+        raise
 
 
 _WRITE_AGAIN = "run the command that made it again"
@@ -168,10 +176,6 @@ _REMEDIES = {
 def is_permanent(error: OSError) -> bool:
     """Whether a retry cannot succeed until the user fixes the cause."""
     return error.errno in _REMEDIES or isinstance(error, FileNotFoundError)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 @contextlib.contextmanager
@@ -421,7 +425,7 @@ def open_parquet(uri: str, is_whole: bool = True) -> Iterator[pq.ParquetFile]:
         except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
-            raise StorageError(f"{uri}: not a complete Parquet file ({_first_line(error)}); {_WRITE_AGAIN}") from error
+            raise StorageError(f"{uri}: not a complete Parquet file ({first_line(error)}); {_WRITE_AGAIN}") from error
 
 
 def read_table(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -442,7 +446,7 @@ def open_arrow(uri: str) -> Iterator[pa.RecordBatchFileReader]:
         ):
             yield reader
     except pa.ArrowException as error:
-        raise StorageError(f"{uri}: not a complete Arrow file ({_first_line(error)}); {_WRITE_AGAIN}") from error
+        raise StorageError(f"{uri}: not a complete Arrow file ({first_line(error)}); {_WRITE_AGAIN}") from error
 
 
 def available_cores() -> int:

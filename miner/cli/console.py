@@ -18,7 +18,7 @@ from typing import Any, TextIO
 import click
 
 from miner.credentials import hide
-from miner.errors import MinerError, StorageError, Terminated
+from miner.errors import REMOTE_REMEDY, MinerError, StorageError, Terminated, first_line, is_remote_error
 from miner.progress import Progress, progress_of
 
 PACKAGES = ("miner", "pipelines")
@@ -29,7 +29,6 @@ SKIPPED_STATUS = 3  # exit status of a command that finished but skipped broken 
 PROGRESS_LINE_SECONDS = 10.0  # between two lines of progress where stderr is not a terminal
 INTERNAL_ERROR = "internal error"
 OUT_OF_MEMORY = ("can't allocate memory", "can't start new thread", "out of memory")  # in a RuntimeError of torch or Python
-MAX_REASON = 300  # characters of an unforeseen error
 # Escape sequences of terminals and marks of writing direction, which names of files and settings of others may contain.
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 RECORD_FIELDS = ("stage", "shard", "figures")  # attributes of a log record that the JSON log includes
@@ -109,9 +108,11 @@ def _describe(error: Exception) -> str:
         return str(error)
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(text in str(error) for text in OUT_OF_MEMORY)):
         return "out of memory; see `miner plan` for what a run needs, or choose more --shards"
+    if is_remote_error(error):
+        return f"{first_line(error)}; {REMOTE_REMEDY} (--debug prints where it happened)"
     if isinstance(error, OSError):
-        return f"{error}; fix this and run the same command again (--debug prints where it happened)"
-    return f"{INTERNAL_ERROR}: {type(error).__name__}: {str(error)[:MAX_REASON]}; run with --debug for the traceback, and report it"
+        return f"{first_line(error)}; fix this and run the same command again (--debug prints where it happened)"
+    return f"{INTERNAL_ERROR}: {type(error).__name__}: {first_line(error)}; run with --debug for the traceback, and report it"
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from miner import storage
 from miner.config.commands import EncoderSettings
 from miner.encoders import remote
 from miner.encoders.base import Encoder
-from miner.errors import ConfigError, ModelError
+from miner.errors import ConfigError, ModelError, first_line
 
 __all__ = [
     "ENCODERS",
@@ -90,7 +90,7 @@ def convert_damage(name: str) -> Iterator[None]:
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        reason = f"{type(error).__name__}: {first_line(error)}"
         raise ModelError(f"{name}: damaged or not supported ({reason}); download or train the encoder again, or choose another") from error
 
 

@@ -4,7 +4,7 @@ import logging
 import re
 from pathlib import Path
 
-from miner.errors import ModelError
+from miner.errors import ModelError, first_line
 
 # The files of a transformer folder; pickled weights are downloaded only where there are no others.
 SETTINGS_FILES = ["*.json", "*.txt", "*.model", "*.tiktoken"]
@@ -49,5 +49,4 @@ def _explain(error: Exception) -> str:
         return "no folder of this name, and no such model on the hub; check the name, or run `hf auth login` if it is private"
     if isinstance(error, errors.LocalEntryNotFoundError):
         return "no folder of this name, and the model hub cannot be reached; give a folder, or download the model while online"
-    first_line = (str(error).splitlines() or [type(error).__name__])[0]
-    return f"download from the model hub failed ({first_line}); run again, or give a folder"
+    return f"download from the model hub failed ({first_line(error)}); run again, or give a folder"

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from miner import checksums, storage
 from miner.credentials import hide
-from miner.errors import MinerError, ModelError, StorageError
+from miner.errors import MinerError, ModelError, StorageError, first_line
 
 CACHE = "MINER_CACHE"  # environment variable: the directory of the copies
 ATTEMPTS, WAIT_SECONDS = 4, 0.2  # doubled after each attempt
@@ -86,8 +86,7 @@ def _retry(uri: str, function: Callable[[], T]) -> T:
 def _describe(uri: str, error: Exception) -> str:
     if isinstance(error, MinerError):
         return str(error)
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return f"{hide(uri)}: the encoder cannot be copied ({type(error).__name__}: {reason}); check the address and the credentials"
+    return f"{hide(uri)}: the encoder cannot be copied ({type(error).__name__}: {first_line(error)}); check the address and the credentials"
 
 
 def _list_versions(uri: str) -> Mapping[str, str]:

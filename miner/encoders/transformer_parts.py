@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from miner.devices import WORKER, worker_device
 from miner.encoders.model_folder import CONFIG, TANH, DenseLayer, ModelRecipe, read_json, weight_files
-from miner.errors import ConfigError, MinerError, ModelError
+from miner.errors import ConfigError, MinerError, ModelError, first_line
 
 if TYPE_CHECKING:
     import torch
@@ -88,9 +88,8 @@ def model_errors(folder: Path) -> Iterator[None]:
     except BaseException as error:  # a damaged folder fails in any of its libraries; a panic of the tokenizer is no Exception
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ModelError(
-            f"{folder}: transformers cannot load it ({first_line}); download the model again, or choose another encoder"
+            f"{folder}: transformers cannot load it ({first_line(error)}); download the model again, or choose another encoder"
         ) from error
     finally:
         transformers_logging.set_verbosity(verbosity)

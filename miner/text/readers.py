@@ -90,7 +90,7 @@ def expand(inputs: Sequence[str]) -> list[str]:
         raise DataError("no input; name text files, or `-` for standard input")
     spellings: dict[str, str] = {}  # path -> the least spelling of it
     for name in inputs:
-        for uri in [STDIN] if name == STDIN else _match_files(str(name)):
+        for uri in _match_files(str(name)):
             if not uri.isprintable():  # includes names that are not UTF-8, which a manifest cannot record
                 raise DataError(f"{uri!r}: a file name that cannot be printed; rename the file")
             path = uri if uri == STDIN else storage.filesystem(uri)[1]
@@ -99,6 +99,13 @@ def expand(inputs: Sequence[str]) -> list[str]:
 
 
 def _match_files(name: str) -> list[str]:
+    if name == STDIN:
+        return [STDIN]
+    with convert_read_errors(name, ""):
+        return _find_files(name)
+
+
+def _find_files(name: str) -> list[str]:
     fs, path = storage.filesystem(name)
     if fs.isfile(path):
         return [name]

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from miner import storage
-from miner.errors import DataError
+from miner.errors import REMOTE_REMEDY, DataError, first_line, is_remote_error
 from miner.progress import add_work
 
 BLOCK_BYTES = 1 << 20  # read at a time
@@ -128,7 +128,13 @@ def convert_read_errors(uri: str, compression: str) -> Iterator[None]:
     except OSError as error:
         if compression and error.errno is None:  # gzip, bz2 and Arrow raise it for invalid data
             raise _corrupt(uri, compression, error) from error
+        if "://" in uri:
+            raise DataError(f"{uri}: cannot be read ({error.strerror or error}); {REMOTE_REMEDY}") from error
         raise DataError(f"{uri}: cannot be read ({error.strerror or error}); check the file and its permissions") from error
+    except Exception as error:
+        if is_remote_error(error):
+            raise DataError(f"{uri}: cannot be read ({first_line(error)}); {REMOTE_REMEDY}") from error
+        raise
 
 
 @contextlib.contextmanager

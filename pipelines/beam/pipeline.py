@@ -18,7 +18,7 @@ from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions,
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
 from miner import progress, storage
-from miner.errors import ConfigError, MinerError
+from miner.errors import ConfigError, MinerError, first_line
 from miner.plan.hardware import find_hardware
 from miner.stages import Stage
 from pipelines.beam import dask, job_service, metrics, retry, started_jobs
@@ -198,9 +198,8 @@ def _name_runner(options: PipelineOptions) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, MinerError) or runner is None or runner.rpartition(".")[2] in LOCAL_RUNNERS:
             raise
-        reason = (str(error).splitlines() or ["no reason given"])[0]
         raise ConfigError(
-            f"--runner={runner}: did not start ({type(error).__name__}: {reason}); check that its cluster runs and its address"
+            f"--runner={runner}: did not start ({type(error).__name__}: {first_line(error)}); check that its cluster runs and its address"
         ) from error
 
 

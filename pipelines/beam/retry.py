@@ -55,7 +55,9 @@ def _may_be_transient(error: Exception) -> bool:
     if not isinstance(error, MinerError):
         return True
     cause = error.__cause__
-    return isinstance(cause, OSError) and cause.errno is not None and not storage.is_permanent(cause)
+    if isinstance(cause, OSError):
+        return cause.errno is not None and not storage.is_permanent(cause)
+    return cause is not None and errors.is_remote_error(cause)
 
 
 class FailureRecord(TypedDict):
@@ -95,7 +97,7 @@ def _message(error: Exception, path: str) -> str:
 def _one_line(error: Exception) -> str:
     if isinstance(error, MinerError):
         return str(error)
-    return f"{type(error).__name__}: {(str(error).splitlines() or ['no reason given'])[0]}"
+    return f"{type(error).__name__}: {errors.first_line(error)}"
 
 
 def _skips_too_many(stage: Stage) -> bool:

@@ -1,6 +1,7 @@
 """What a process meets besides its input: closed and full streams, signals, odd names, hostile names, and bugs."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from command import output_of
+from command import error_of, output_of
+from s3fs import S3FileSystem
 
 from miner.cli import console
 from miner.cli.main import main
@@ -133,3 +135,30 @@ def test_a_stopped_run_says_so_leaves_no_workers_and_resumes(
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
     output_of(*command)
+
+
+@pytest.mark.parametrize(
+    ("uri", "reason"),
+    [
+        ("http://127.0.0.1:1/text.txt", r"Connect call failed \('127.0.0.1', 1\)"),
+        ("http://[bad", "Invalid IPv6 URL; check the address"),
+        ("s3://", "names no file or folder; check the address"),
+        ("zip://a::TEXT", "File is not a zip file; check the address"),
+        ("s3://no-bucket/text.txt", "Unable to locate credentials"),
+    ],
+)
+def test_an_address_that_cannot_be_reached_is_an_error_that_names_it(
+    uri: str, reason: str, tmp_path: Path, toy_encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    text = tmp_path / "text.txt"
+    text.write_text("one two\n")
+    uri = uri.replace("TEXT", str(text))
+    S3FileSystem.clear_instance_cache()
+    for arguments in ((uri, "--output", tmp_path / "out"), (text, "--output", uri)):
+        message = error_of("embed", *arguments, "--lang", "en", "--encoder", toy_encoder)
+        assert re.search(rf"{re.escape(uri)}: .*{reason}", message), message
+        assert "check the address" in message or "choose another place" in message
