@@ -2,10 +2,10 @@
 
     python benchmarks/checks.py --data DATA [--sentences 100000] [--targets 100000] [--runs 3]
 
-Each run is a process of its own whose checks are timed, in processor seconds of their threads: hashing files for manifests and against
-them, the checksums of the encoder, and comparing ids with the hashes of their texts. The CRCs of Parquet pages are computed within pyarrow,
-so they are timed afterwards: each Parquet file is read with and without them, in turns, and the difference counts for every time the run
-opened the file and once for writing it. Medians of the runs are printed.
+Each run is a process of its own whose checks are timed, in processor seconds of their threads: hashing files that are read, the checksums
+of the encoder, and comparing ids with the hashes of their texts. The rest is timed afterwards: hashing the files that were written, and the
+CRCs of Parquet pages, for which each file is read with and without them, in turns; the difference counts for every time the run opened the
+file and once for writing it. Medians of the runs are printed.
 """
 
 import argparse
@@ -97,7 +97,9 @@ def timed(figures: Path, arguments: list[str]) -> None:
     total = sum(os.times()[:4])
     seconds["file hashes"] -= seconds.get("encoder", 0)  # its files are hashed by the same function
     output = arguments[arguments.index("--output") + 1]
-    opened.update(str(path) for path in Path(output).rglob("*.parquet"))  # written once
+    written = [path for path in Path(output).rglob("*") if path.is_file()]
+    seconds["hashes of written files"] = sum(map(hash_seconds, written))
+    opened.update(str(path) for path in written if path.suffix == ".parquet")  # written once
     seconds["page CRCs"] = sum(times * crc_seconds(uri) for uri, times in opened.items() if Path(uri).exists())
     figures.write_text(json.dumps({"total": total, **seconds}))
 
@@ -121,6 +123,16 @@ def timer(function: Callable[..., Any], name: str, seconds: dict[str, float]) ->
             seconds[name] += time.thread_time() - start
 
     return call
+
+
+def hash_seconds(path: Path) -> float:
+    """Return the processor seconds of hashing the bytes of a file in memory, as it is hashed while it is written."""
+    import xxhash
+
+    data = path.read_bytes()
+    start = time.process_time()
+    xxhash.xxh3_128_hexdigest(data)
+    return time.process_time() - start
 
 
 def crc_seconds(path: str) -> float:
