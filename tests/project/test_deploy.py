@@ -185,6 +185,17 @@ def test_compose_files_hold_together() -> None:
     assert flink["taskmanager"]["image"] == flink["jobmanager"]["image"]
 
 
+def test_no_cluster_is_open_to_the_network() -> None:
+    published = [port for name in ("flink", "dask") for service in compose(name).values() for port in service.get("ports", [])]
+    assert published
+    assert all(port.startswith("127.0.0.1:") for port in published)
+    scheduler, workers = (compose("dask")[name] for name in ("scheduler", "workers"))
+    assert scheduler["entrypoint"][2:4] == ["--protocol", "tls"]
+    assert workers["entrypoint"][2].startswith("tls://")
+    for service in (scheduler, workers):
+        assert service["environment"]["DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION"] == "True"
+
+
 def test_flink_has_one_version_and_a_stated_parallelism_everywhere() -> None:
     version = compose("flink")["jobmanager"]["image"].partition(":")[2]
     documents = [DEPLOY / "README.md", *(ROOT / "docs").glob("*.md")]
