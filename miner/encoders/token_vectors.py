@@ -14,6 +14,7 @@ from miner.errors import StorageError
 SCALE = 127  # of a component of a unit vector, which becomes an 8-bit integer
 WEIGHT_SCALE = 4096  # weight of the heaviest token of a text
 DIM_MULTIPLE = 8  # to which vectors in a file are padded, as late interaction needs them
+BLOCK_ROWS = 512  # rounded at a time: 1 MB at dimension 256, which fits the cache
 MIN_WEIGHT = 0.15  # lighter tokens, relative to the heaviest one, are dropped: a fifth of them, without a loss of accuracy
 
 Floats = npt.NDArray[np.float64]
@@ -29,10 +30,14 @@ class TokenTable:
     @classmethod
     def of(cls, vectors: npt.NDArray[np.floating]) -> TokenTable:
         """Round vectors (t, dim)."""
-        exact = vectors.astype(np.float64)
-        norms = np.sqrt((exact * exact).sum(axis=1))
-        exact *= (SCALE / np.where(norms > 0, norms, 1))[:, None]
-        return cls(np.rint(exact).astype(np.int8), norms)
+        table = cls(np.empty(vectors.shape, np.int8), np.empty(len(vectors)))
+        for start in range(0, len(vectors), BLOCK_ROWS):
+            rows = slice(start, start + BLOCK_ROWS)
+            exact = vectors[rows].astype(np.float64)
+            norms = np.sqrt((exact * exact).sum(axis=1))
+            exact *= (SCALE / np.where(norms > 0, norms, 1))[:, None]
+            table.vectors[rows], table.norms[rows] = np.rint(exact, out=exact), norms
+        return table
 
 
 class TokenFile:
