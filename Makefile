@@ -7,6 +7,7 @@ DEMO   := build/demo
 TOOLS  := build/tools
 PIP_AUDIT := 2.10.1
 PIP_TOOLS := 7.6.0
+CYCLONEDX := 7.5.0
 DATA   ?= ../shared/data
 
 .PHONY: venv demo loop-news docs test test-slow flink-test spark-test lint format audit hashes sbom clean
@@ -65,16 +66,18 @@ format: $(STAMP)
 # Tools of their own environment, because they pin packages of their own.
 $(TOOLS)/.installed:
 	@$(PYTHON) -m venv --clear $(TOOLS)
-	@$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check pip-audit==$(PIP_AUDIT) pip-tools==$(PIP_TOOLS)
+	@$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check pip-audit==$(PIP_AUDIT) pip-tools==$(PIP_TOOLS) cyclonedx-bom==$(CYCLONEDX)
 	@touch $@
 
 # Compare the pinned packages with the database of known vulnerabilities; skipped where it, or the package index, cannot be reached.
 audit:
 	@$(MAKE) --silent $(TOOLS)/.installed || { echo "audit skipped: pip-audit cannot be installed"; exit 0; }; \
 	[ -e $(TOOLS)/.installed ] || exit 0; \
-	$(TOOLS)/bin/python -c 'import json, urllib.request as r; json.load(r.urlopen("https://pypi.org/pypi/pip/json", timeout=10))["vulnerabilities"]' 2> /dev/null || \
+	$(TOOLS)/bin/python -c "import json, re, urllib.request as r; \
+	  pin = re.search(r'^(click)==(.*)$$', open('constraints.txt').read(), re.M); \
+	  json.load(r.urlopen(f'https://pypi.org/pypi/{pin[1]}/{pin[2]}/json', timeout=10))['vulnerabilities']" 2> /dev/null || \
 	  { echo "audit skipped: the database of vulnerabilities cannot be reached"; exit 0; }; \
-	$(TOOLS)/bin/pip-audit --no-deps --disable-pip --requirement constraints.txt
+	$(TOOLS)/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 # Write the pinned packages with their hashes, for `pip install --require-hashes --requirement build/requirements.txt`.
 hashes: $(TOOLS)/.installed
@@ -83,7 +86,7 @@ hashes: $(TOOLS)/.installed
 
 # Write the pinned packages as a software bill of materials.
 sbom: $(TOOLS)/.installed
-	@$(TOOLS)/bin/pip-audit --no-deps --disable-pip --requirement constraints.txt --format cyclonedx-json --output build/sbom.json
+	@PYTHONWARNINGS=ignore $(TOOLS)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --of JSON --output-file build/sbom.json constraints.txt
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
