@@ -5,19 +5,21 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TextIO
+from typing import Protocol, TextIO
 from xml.sax.saxutils import escape, quoteattr
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from miner import __version__, storage
+from miner.config.probability import PROBABILITY
 from miner.mining.writers import text_writer
 
 # Line breaks of str.splitlines and of other readers: a sentence with one would be two lines of a Moses file.
 LINE_BREAKS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 # What a spreadsheet takes for the start of a formula, also in quotes, after spaces, and in the full-width forms of East Asian input.
 FORMULA = re.compile(r"[\s\"']*[=+\-@＝＋－＠]")
+SCORES = ("margin", PROBABILITY)
 NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -89,7 +91,7 @@ class TsvWriter:
 
 
 class JsonlWriter:
-    """SPLIT.jsonl: an object per line with `translation` and `margin`."""
+    """SPLIT.jsonl: an object per line with `translation`, `margin` and, if the bitext has it, `probability`."""
 
     def __init__(self, target: SplitTarget) -> None:
         self.files: tuple[str, ...] = (f"{target.split}.jsonl",)
@@ -97,8 +99,9 @@ class JsonlWriter:
         self._handle = target.open_text(self.files[0])
 
     def write(self, batch: pa.Table) -> None:
-        for margin, texts in zip(batch["margin"].to_pylist(), _texts(batch), strict=True):
-            value = {"translation": dict(zip(self._langs, texts, strict=True)), "margin": margin}
+        scores = batch.select([name for name in SCORES if name in batch.column_names]).to_pylist()
+        for pair_scores, texts in zip(scores, _texts(batch), strict=True):
+            value = {"translation": dict(zip(self._langs, texts, strict=True)), **pair_scores}
             self._handle.write(json.dumps(value, ensure_ascii=False) + "\n")
 
 
@@ -143,8 +146,6 @@ class ParquetWriter:
 class HuggingFaceWriter:
     """data/SPLIT.parquet for `datasets.load_dataset`: `translation`, a struct of both texts by language, and the scores."""
 
-    COLUMNS: ClassVar[tuple[str, ...]] = ("margin", "similarity", "source_file", "source_line", "target_file", "target_line")
-
     def __init__(self, target: SplitTarget) -> None:
         self.files: tuple[str, ...] = (f"data/{target.split}.parquet",)
         storage.make_folder(storage.join(target.folder, "data"))
@@ -154,6 +155,7 @@ class HuggingFaceWriter:
                 pa.field("translation", pa.struct([pa.field(lang, pa.string()) for lang in target.langs])),
                 pa.field("margin", pa.float64()),
                 pa.field("similarity", pa.float32()),
+                *([pa.field(PROBABILITY, pa.float64())] if PROBABILITY in target.schema.names else []),
                 *(pa.field(name, kind) for name, kind in sides),
             ]
         )
@@ -162,7 +164,7 @@ class HuggingFaceWriter:
     def write(self, batch: pa.Table) -> None:
         texts = [batch[f"{side}_text"].combine_chunks() for side in ("source", "target")]
         translation = pa.StructArray.from_arrays(texts, fields=list(self._schema.field("translation").type))
-        columns = [batch[name].cast(self._schema.field(name).type) for name in self.COLUMNS]
+        columns = [batch[field.name].cast(field.type) for field in list(self._schema)[1:]]
         self._writer.write_table(pa.table([translation, *columns], schema=self._schema))
 
 

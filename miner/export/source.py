@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from miner import languages, stages, storage
+from miner.config.probability import PROBABILITY
 from miner.errors import ConfigError, DataError, StorageError
 from miner.export.settings import ExportConfig
 from miner.mining.writers import PARQUET
 from miner.tables import BITEXT
 
 BATCH_ROWS = 1 << 14
-PROBABILITY = "probability"
 
 
 @dataclass(frozen=True)

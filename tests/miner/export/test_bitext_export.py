@@ -86,6 +86,16 @@ def test_jsonl_and_tsv_hold_margin_and_texts(mined: Path) -> None:
     assert len(rows) == 1 + len(PAIRS)
 
 
+def test_probabilities_are_exported_and_bounded(mined: Path) -> None:
+    probabilities = [0.99, 0.9, 0.8, 0.7, 0.6, 0.4]
+    table = pq.read_table(mined / "bitext.parquet").append_column("probability", pa.array(probabilities))
+    pq.write_table(table, mined / "bitext.parquet")
+    rows = map(json.loads, (export(mined, "jsonl", "--min-probability", 0.8) / "train.jsonl").read_text(encoding="utf-8").split("\n")[:-1])
+    assert [(row["margin"], row["probability"]) for row in rows] == [(1.5, 0.99), (1.4, 0.9), (1.3, 0.8)]
+    exported = pq.read_table(export(mined, "huggingface") / "data" / "train.parquet")
+    assert exported["probability"].to_pylist() == probabilities
+
+
 @pytest.mark.parametrize(
     ("text", "cell"),
     [
