@@ -91,10 +91,12 @@ def _json_values(handle: BinaryIO, key: str | None, name: str) -> Iterator[tuple
 
 
 def record_value(record: Any, key: str) -> Value:
-    """Return the text of a JSON object under a key; null is an empty text."""
-    if not isinstance(record, dict) or key not in record:
-        return Fault("invalid", f"no key {key!r}; choose another --text-column")
-    value = record[key]
+    """Return the text of a JSON object under a key, such as `text`, or `translation.en` of an object within it; null is an empty text."""
+    value = record
+    for name in [key] if isinstance(record, dict) and key in record else key.split("."):
+        if not isinstance(value, dict) or name not in value:
+            return Fault("invalid", f"no key {key!r}; choose another --text-column")
+        value = value[name]
     if value is None:
         return ""
     return _checked(value) if isinstance(value, str) else Fault("invalid", f"{key!r} is not text")

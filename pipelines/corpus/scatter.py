@@ -95,6 +95,7 @@ def scatter_inputs(task: ScatterTask, signatures: Signatures) -> Pipeline[Scatte
     if not counts["kept"] and not task.scattered.increment:
         storage.remove(folder)
         reasons = ", ".join(f"{counts[name]} {name.replace('_', ' ')}" for name in readers.LINE_COUNTS if name not in ("lines", "kept"))
-        raise DataError(f"{', '.join(signatures)}: no sentence in {counts['lines']} lines ({reasons}); give a text with sentences")
+        remedy = "give a text with sentences; --strict names the first problem"
+        raise DataError(f"{', '.join(signatures)}: no sentence in {counts['lines']} lines ({reasons}); {remedy}")
     errors = read_skipped(manifest)
     return ScatterResult(dict(counts), {file.source: errors[name] for name, file in task.files.items() if name in errors})

@@ -128,6 +128,18 @@ def test_jsonl(tmp_path: Path) -> None:
     assert read(write(tmp_path / "a.ndjson.zst", PACK[".zst"](data)), text_column="text") == expected
 
 
+def test_a_key_within_an_object_of_json(tmp_path: Path) -> None:
+    records = [
+        {"translation": {"en": "one", "de": "eins"}},
+        {"translation": {"de": "zwei"}},
+        {"translation": "three"},
+        {"translation.en": "four"},  # a key with a dot comes first
+        {"translation": {"en": None}},
+    ]
+    path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, records)).encode())
+    assert read(path, text_column="translation.en") == ([(1, "one"), (4, "four")], {"lines": 5, "kept": 2, "empty": 1, "invalid": 2})
+
+
 def parquet(path: Path, column: pa.Array) -> Path:
     pq.write_table(pa.table({"id": pa.array(range(len(column))), "text": column}), path, row_group_size=2)
     return path
