@@ -26,9 +26,7 @@ TEMPORARY = ".tmp"
 MANIFEST = "manifest.json"  # of a directory of shards, with the checksum of each
 LOCK_PREFIX = "_lock-"  # of the names of locks
 READ_AHEAD_BYTES = 1 << 20  # of tables on object storage, of which often a range is read; fsspec's 50 MB would fetch 50 times as much
-HASHED_BYTES = (
-    1 << 16
-)  # of a written file whose checksum is remembered; asking for the version of a smaller one takes longer than reading it
+HASHED_BYTES = 1 << 16  # from which the checksum of a written file is remembered; reading a smaller one takes less time than asking for it
 MAX_SMALL_BYTES = 1 << 28  # of a JSON file; a manifest of a million shards has fewer
 
 logger = logging.getLogger(__name__)

@@ -87,6 +87,8 @@ class _CountedFile:
         add_work(len(data))
         return data
 
+    read1 = read  # of text wrappers
+
 
 class _LimitedReader(io.RawIOBase):
     """The decompressed bytes of a file. Raises DataError when there are more than a limit."""

@@ -73,10 +73,12 @@ def test_embedding_reports_sentences_and_the_side(tmp_path: Path, toy_encoder: P
 def test_reading_reports_the_bytes_of_the_input(tmp_path: Path, toy_encoder: Path, caplog: pytest.LogCaptureFixture) -> None:
     with gzip.open(tmp_path / "text.gz", "wt") as file:
         file.writelines(f"one two {number}\n" for number in range(20_000))
-    size = (tmp_path / "text.gz").stat().st_size
-    with count_work("stage", "a"):
-        list(readers.read_sentences(str(tmp_path / "text.gz"), TextSettings()))
-        assert running_work("stage") == {"a": size}
+    (tmp_path / "table.csv").write_text("text\n" + "".join(f"one two {number}\n" for number in range(20_000)))
+    for name, column in (("table.csv", "text"), ("text.gz", None)):
+        size = (tmp_path / name).stat().st_size
+        with count_work("stage", "a"):
+            list(readers.read_sentences(str(tmp_path / name), TextSettings(text_column=column)))
+            assert running_work("stage") == {"a": size}
     with caplog.at_level(logging.INFO):
         embed.run(EmbedConfig(inputs=(str(tmp_path / "text.gz"),), output=str(tmp_path / "source"), encoder=str(toy_encoder)))
     last = progress_in(caplog.records, "ranges")[-1]
