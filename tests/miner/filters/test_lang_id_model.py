@@ -77,6 +77,7 @@ def test_mine_drops_pairs_in_other_languages(model: Path, toy_encoder: Path, tmp
     assert bitext.dropped["other_language"] == dropped
 
 
+@pytest.mark.slow
 def test_score_keeps_pairs_in_both_languages(model: Path, tmp_path: Path) -> None:
     english, others = ["one two three", "four five six", "seven eight"], ["jun keb oxib", "four five six", "wuqub wajxaqib"]
     for name, lines in (("en", english), ("quc", others)):

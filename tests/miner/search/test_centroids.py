@@ -64,7 +64,7 @@ def test_centroids_are_as_near_as_those_of_faiss() -> None:
     assert (train_centroids(sample, 64, 0) != train_centroids(sample, 64, 1)).any()
 
 
-@pytest.mark.parametrize("factory", ["IVF16,Flat", "IVF16,PQ8x4", "IVF16,PQ8", "IVF16,SQ8"])
+@pytest.mark.parametrize("factory", ["IVF16,Flat", "IVF16,PQ8x4", pytest.param("IVF16,PQ8", marks=pytest.mark.slow), "IVF16,SQ8"])
 def test_an_index_returns_what_faiss_returns_by_itself(factory: str, tmp_path: Path) -> None:
     """FAISS assigns vectors and queries to lists itself here; only vectors between two lists may differ."""
     pytest.importorskip("faiss")

@@ -52,6 +52,7 @@ def figures_of(tmp_path: Path, *arguments: object) -> dict:
     return json.loads((tmp_path / "figures.json").read_text())
 
 
+@pytest.mark.slow
 def test_the_built_in_encoder_knows_probable_pairs_by_every_margin(texts: tuple[Path, Path], tmp_path: Path) -> None:
     profile = json.loads((load_encoder("builtin").folder / "mining.json").read_text())
     for margin in ("ratio", "distance", "absolute"):
@@ -135,6 +136,7 @@ def test_top_keeps_the_best_pairs_whatever_their_margin(texts: tuple[Path, Path]
     assert "best_margins" not in limited
 
 
+@pytest.mark.slow
 def test_few_pairs_show_quantiles_of_the_best_margins(texts: tuple[Path, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     output_of("mine", *texts, "--output", tmp_path / "all", "--threshold", "-5", "--retrieval", "forward")
     best = pq.read_table(tmp_path / "all" / "bitext.parquet")["margin"].to_numpy()  # of nearly every source: backward may be better
