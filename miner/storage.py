@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 def filesystem(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
     """Return the file system of a path or fsspec URI, and the path in it. Raises StorageError for an unknown protocol."""
     try:
-        if "://" in str(uri) and not urlsplit(str(uri)).netloc + urlsplit(str(uri)).path:
+        if "://" in str(uri) and not any(urlsplit(str(uri))[1:3]):  # neither a host or bucket, nor a path
             raise ValueError("names no file or folder")
         fs, path = fsspec.core.url_to_fs(str(uri))
     except (ValueError, ImportError, OSError, BadZipFile) as error:

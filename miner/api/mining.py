@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Unpack
 
 import numpy as np
@@ -95,11 +95,9 @@ def mine(source: Side, target: Side, encoder: str | Encoder = encoders.BUILTIN, 
     profile = find_profile(encoder, sides[0].fingerprint, settings, [side.lang for side in sides])
     probability = profile.probability_bound(settings.margin, rescoring is not None, settings.min_probability)
     default = find_threshold(candidates, sides, profile, settings)
-    if default is not None:
-        probability = replace(probability, minimum=default.min_probability)
     threshold = settings.threshold if default is None else default.value
     lowest, per_sentence = -np.inf if threshold is None else float(threshold), num_neighbours(rescoring, settings)
-    return _CandidateSelection(sides, settings, lowest, per_sentence, probability).bitext(candidates, default)
+    return _CandidateSelection(sides, settings, lowest, per_sentence, probability.with_default(default)).bitext(candidates, default)
 
 
 def find_threshold(

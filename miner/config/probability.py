@@ -1,10 +1,11 @@
 """The weights that turn the margin and the texts of a pair into the probability that it is right."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pydantic
 
+from miner.choices import DefaultThreshold
 from miner.config.base import Settings
 
 PROBABILITY = "probability"  # column of a bitext, and filter
@@ -39,6 +40,10 @@ class ProbabilityBound:
     def bounds(self) -> dict[str, float]:
         """Return the bound of the filter, empty if it is off."""
         return {} if self.minimum is None else {PROBABILITY: self.minimum}
+
+    def with_default(self, default: DefaultThreshold | None) -> "ProbabilityBound":
+        """Return the bound of pairs that a default threshold selects, if there is one."""
+        return self if default is None else replace(self, minimum=default.min_probability)
 
 
 NO_BOUND = ProbabilityBound()

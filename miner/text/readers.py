@@ -90,7 +90,7 @@ def expand(inputs: Sequence[str]) -> list[str]:
         raise DataError("no input; name text files, or `-` for standard input")
     spellings: dict[str, str] = {}  # path -> the least spelling of it
     for name in inputs:
-        for uri in _match_files(str(name)):
+        for uri in [STDIN] if name == STDIN else _match_files(str(name)):
             if not uri.isprintable():  # includes names that are not UTF-8, which a manifest cannot record
                 raise DataError(f"{uri!r}: a file name that cannot be printed; rename the file")
             path = uri if uri == STDIN else storage.filesystem(uri)[1]
@@ -99,23 +99,17 @@ def expand(inputs: Sequence[str]) -> list[str]:
 
 
 def _match_files(name: str) -> list[str]:
-    if name == STDIN:
-        return [STDIN]
-    with convert_read_errors(name, ""):
-        return _find_files(name)
-
-
-def _find_files(name: str) -> list[str]:
     fs, path = storage.filesystem(name)
-    if fs.isfile(path):
-        return [name]
-    if fs.isdir(path):
-        raise DataError(f"{name}: a directory; name its files, as in `{name.rstrip('/')}/*.txt`")
-    if fs.exists(path):
-        raise DataError(f"{name}: not a regular file; send it to standard input and give `-`")
-    if not glob.has_magic(name):
-        raise DataError(f"{name}: no such file; check the name")
-    matches = [uri for uri in _glob(name) if storage.filesystem(uri)[0].isfile(storage.filesystem(uri)[1])]
+    with convert_read_errors(name, ""):
+        if fs.isfile(path):
+            return [name]
+        if fs.isdir(path):
+            raise DataError(f"{name}: a directory; name its files, as in `{name.rstrip('/')}/*.txt`")
+        if fs.exists(path):
+            raise DataError(f"{name}: not a regular file; send it to standard input and give `-`")
+        if not glob.has_magic(name):
+            raise DataError(f"{name}: no such file; check the name")
+        matches = [uri for uri in _glob(name) if storage.filesystem(uri)[0].isfile(storage.filesystem(uri)[1])]
     if not matches:
         raise DataError(f"{name}: no file matches this pattern; check it, and quote it so that the shell does not expand it")
     return matches

@@ -130,9 +130,8 @@ def convert_read_errors(uri: str, compression: str) -> Iterator[None]:
     except OSError as error:
         if compression and error.errno is None:  # gzip, bz2 and Arrow raise it for invalid data
             raise _corrupt(uri, compression, error) from error
-        if "://" in uri:
-            raise DataError(f"{uri}: cannot be read ({error.strerror or error}); {REMOTE_REMEDY}") from error
-        raise DataError(f"{uri}: cannot be read ({error.strerror or error}); check the file and its permissions") from error
+        remedy = REMOTE_REMEDY if "://" in uri else "check the file and its permissions"
+        raise DataError(f"{uri}: cannot be read ({error.strerror or error}); {remedy}") from error
     except Exception as error:
         if is_remote_error(error):
             raise DataError(f"{uri}: cannot be read ({first_line(error)}); {REMOTE_REMEDY}") from error

@@ -4,6 +4,7 @@ A step that joins or groups by the ids of the other side then holds only one ran
 task, with one record batch per range.
 """
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -109,8 +110,8 @@ def _run_in_process(stage: Stage, shard_keys: Mapping[str, str], task: ShardTask
     pending = stage.reopen(shard_keys)
     if pending:
         task.setup()
-    watched = [StageRun(stage, shard_keys, task)] if pending and task.work_unit is not None else []
-    with watch_progress(watched):
+    is_watched = pending and task.work_unit is not None
+    with watch_progress([StageRun(stage, shard_keys, task)]) if is_watched else contextlib.nullcontext():
         for name in pending:
             with progress.count_work(stage.folder, name):
                 rows, counts = task.write_shard(name)

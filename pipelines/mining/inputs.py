@@ -97,9 +97,9 @@ def check_text(path: str, config: TextSettings, split_lang: str | None = None) -
                 return
         except DataError as error:
             errors.append(error)
-    raise (
-        errors[0] if errors else DataError(f"{path}: no sentence in the text; give a text with sentences; --strict names the first problem")
-    )
+    if errors:
+        raise errors[0]
+    raise DataError(f"{path}: no sentence in the text; give a text with sentences; --strict names the first problem")
 
 
 def check_encoder(embedded: Corpus, config: EncoderSettings, options: Sequence[str] = ()) -> None:

@@ -134,9 +134,7 @@ def _selection(
         mining_profile.warn_of_languages(profile, langs)
     bound = profile.probability_bound(config.margin, search_result.rescoring is not None, config.min_probability)
     default = default_threshold.find(search_result, config, profile, warns)
-    if default is not None:
-        bound = replace(bound, minimum=default.min_probability)
-    return PairSelection(search_result, config, config.output, bound, options, limits, default, config.top)
+    return PairSelection(search_result, config, config.output, bound.with_default(default), options, limits, default, config.top)
 
 
 def _search(config: MineConfig, sides: CorpusPair, options: Sequence[str], limits: MiningLimits) -> Pipeline[SearchResult]:

@@ -52,7 +52,7 @@ def test_importing_the_package_imports_nothing_else() -> None:
 def test_the_functions_run_without_beam() -> None:
     code = "import sys, miner; miner.mine(['Hello.'], ['Hallo.']); miner.score(['a'], ['b']); miner.train, miner.evaluate\n"
     code += "assert 'apache_beam' not in sys.modules and not any(name.startswith('pipelines') for name in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
 def test_every_option_is_a_setting() -> None:

@@ -157,4 +157,4 @@ def test_killed_drivers_never_make_a_shard_twice_at_once(options: list[str], tmp
         time.sleep(moments.uniform(1, 7))
         driver.kill()
         driver.wait()
-        finish(folder, options)
+        assert finish(folder, options)  # no two lines with one name overlap
