@@ -26,6 +26,7 @@ from miner.choices import MARGINS
 from miner.config.probability import DEFAULT_MIN_PROBABILITY, ProbabilityWeights
 from miner.encoders import Encoder, load_encoder, mining_profile
 from miner.encoders.base import TokenEncoder
+from miner.evaluation.calibration import calibrate
 from miner.filters.pairs import PairTexts, probabilities_of
 from miner.mining.candidates import Candidates, score
 from miner.mining.in_memory import find_candidates
@@ -36,7 +37,6 @@ from miner.text.normalise import clean_all
 MAX_PAIRS = 1400  # of a language
 MIN_ENGLISH_CHARS = 20
 K, CANDIDATES = 4, 8
-BINS = 10
 MIN_PROBABILITY = 0.9
 PARTS = (2, 7, 28)  # one pair in so many has both sides
 FITTED = {"nusax": ("id", "su"), "tico19": ("bn", "fr", "ru"), "ud_pud": ("de", "ko", "pl", "sv")}
@@ -146,9 +146,7 @@ def fit(sets: Sequence[MinedPairs]) -> ProbabilityWeights:
 def figures(mined: MinedPairs, weights: ProbabilityWeights, threshold: float) -> list[float]:
     """Return the figures of one language of a test set, in the order of COLUMNS."""
     probabilities = probabilities_of(mined.table, weights)
-    bins = np.minimum((probabilities * BINS).astype(int), BINS - 1)
-    in_bins = [bins == number for number in set(bins.tolist())]
-    error = sum(abs(probabilities[rows].mean() - mined.is_true[rows].mean()) * rows.mean() for rows in in_bins)
+    error = calibrate(probabilities, mined.is_true).error
     likely = probabilities >= MIN_PROBABILITY
     precision, recall = mined.is_true[likely].mean() if likely.any() else np.nan, mined.is_true[likely].sum() / mined.num_true
     defaults = mined.f1(mined.margins > threshold), mined.f1(probabilities >= DEFAULT_MIN_PROBABILITY)

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from miner import stages, storage
 from miner.config.commands import PairFilters
+from miner.config.probability import PROBABILITY
 from miner.errors import ConfigError, DataError
 from miner.evaluation.bitext_precision import GoldReport, KnownPairs, ReviewReport, measure_precision
 from miner.evaluation.scores import Floats, percent
@@ -52,6 +53,7 @@ class BitextPart:
     ids: Mapping[str, Ids]  # by side: (n,)
     skeletons: Mapping[str, Ids]  # by side: (n,), equal for sentences that differ only in case, punctuation and spaces
     margins: Floats  # (n,)
+    probabilities: Floats | None  # (n,), None if the encoder has none
     filter_scores: Mapping[str, Floats]  # by pair filter: (n,), NaN where the filter gives no score or was not run
     languages: tuple[str, str]
 
@@ -134,7 +136,8 @@ def evaluate(
     if not parts:
         raise DataError(f"{folder}: no pairs; mine with a lower --threshold")
     bitext = _concatenate(parts, _language_scores(uri, parts, max_language_pairs, batch_rows))
-    precision = measure_precision(known_pairs, (bitext.ids["source"], bitext.ids["target"]), bitext.margins) if known_pairs else None
+    ids = bitext.ids["source"], bitext.ids["target"]
+    precision = measure_precision(known_pairs, ids, bitext.margins, bitext.probabilities) if known_pairs else None
     return BitextResult(bitext, _top_hubs(uri, bitext, hub_counts) if hub_counts else None, precision)
 
 
@@ -169,7 +172,9 @@ def _describe(batch: pa.Table, languages: tuple[str, str], hub_counts: HubCounts
         candidates_by_k = np.maximum(*(hub_counts.sides[side].of(ids[side]) for side in SIDES)) / hub_counts.k
     bounds = {name: bound for name, bound in PairFilters.USUAL.items() if name != "languages"}
     verdicts = apply_pair_filters(PairTexts(texts["source"], texts["target"], languages, candidates_by_k), bounds)
-    return BitextPart(ids, {side: skeleton_keys(texts[side]) for side in SIDES}, batch["margin"].to_numpy(), verdicts.scores, languages)
+    skeletons = {side: skeleton_keys(texts[side]) for side in SIDES}
+    probabilities = batch[PROBABILITY].to_numpy() if PROBABILITY in batch.column_names else None
+    return BitextPart(ids, skeletons, batch["margin"].to_numpy(), probabilities, verdicts.scores, languages)
 
 
 def _concatenate(parts: list[BitextPart], language_scores: Mapping[str, Floats]) -> BitextPart:
@@ -177,8 +182,10 @@ def _concatenate(parts: list[BitextPart], language_scores: Mapping[str, Floats])
         return {name: np.concatenate([getattr(part, field)[name] for part in parts]) for name in getattr(parts[0], field)}
 
     margins = np.concatenate([part.margins for part in parts])
+    by_part = [part.probabilities for part in parts if part.probabilities is not None]
+    probabilities = np.concatenate(by_part) if by_part else None
     filter_scores = {**concatenate("filter_scores"), **language_scores}
-    return BitextPart(concatenate("ids"), concatenate("skeletons"), margins, filter_scores, parts[0].languages)
+    return BitextPart(concatenate("ids"), concatenate("skeletons"), margins, probabilities, filter_scores, parts[0].languages)
 
 
 def _language_scores(uri: str, parts: list[BitextPart], max_pairs: int, batch_rows: int) -> dict[str, Floats]:

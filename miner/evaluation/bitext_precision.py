@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.errors import DataError
+from miner.evaluation.calibration import Calibration, calibrate
 from miner.evaluation.marks import Agreement, ReviewMarks
 from miner.evaluation.scores import Floats, percent, table
 from miner.mining.precision_recall import Bools, Curve, curve
@@ -42,15 +43,18 @@ class GoldReport:
 
     curve: Curve
     num_gold: int
+    calibration: Calibration | None  # of pairs with a probability
 
     def figures(self) -> dict[str, Any]:
         best = self.curve.best()
+        calibration = {} if self.calibration is None else {"calibration": self.calibration.figures()}
         return {
             "gold": {
                 "pairs": self.num_gold,
                 "mined": self.curve.point(len(self.curve.pairs) - 1),
                 "best": None if best is None else self.curve.point(best),
                 "curve": self.curve.figures(),
+                **calibration,
             }
         }
 
@@ -61,7 +65,10 @@ class GoldReport:
         best = self.curve.best()
         if best is not None:
             rows[f"best F1: {self.curve.thresholds[best]:.4f}"] = _cells(self.curve.point(best))
-        return f"{self.num_gold:,} gold pairs\n{table(['pairs', 'precision', 'recall', 'F1'], rows)}"
+        lines = [f"{self.num_gold:,} gold pairs", table(["pairs", "precision", "recall", "F1"], rows)]
+        if self.calibration is not None:
+            lines.append(f"expected calibration error of the probability: {self.calibration.error:.3f}")
+        return "\n".join(lines)
 
 
 def _cells(point: dict[str, float]) -> list[str]:
@@ -118,12 +125,19 @@ class ReviewReport:
 KnownPairs = GoldPairs | ReviewMarks
 
 
-def measure_precision(known_pairs: KnownPairs, ids: tuple[Ids, Ids], margins: Floats) -> GoldReport | ReviewReport:
-    """Measure the precision of pairs (n,), in any order. Raise DataError if none of them is marked."""
+def measure_precision(
+    known_pairs: KnownPairs, ids: tuple[Ids, Ids], margins: Floats, probabilities: Floats | None
+) -> GoldReport | ReviewReport:
+    """Measure the precision of pairs (n,), in any order, and the calibration of their probabilities (n,), if they have any.
+
+    Raise DataError if none of them is marked.
+    """
     order = np.argsort(-margins, kind="stable")
     source_ids, target_ids = (side[order] for side in ids)
     if isinstance(known_pairs, GoldPairs):
-        return GoldReport(curve(margins[order], known_pairs.is_gold(source_ids, target_ids), known_pairs.num_gold), known_pairs.num_gold)
+        is_right = known_pairs.is_gold(source_ids, target_ids)
+        calibration = None if probabilities is None else calibrate(probabilities[order], is_right)
+        return GoldReport(curve(margins[order], is_right, known_pairs.num_gold), known_pairs.num_gold, calibration)
     marked = find_marked(known_pairs.right, zip(source_ids.tolist(), target_ids.tolist(), strict=True))
     if not len(marked.rows):
         raise DataError(f"{known_pairs.name}: none of its pairs is in the bitext; give the marks of this bitext")

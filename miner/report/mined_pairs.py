@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from miner import stages, storage
+from miner.config.probability import PROBABILITY
 from miner.evaluation.bitext import CANDIDATES, SIDES, num_neighbours
 from miner.filters import hubs
 from miner.mining.histogram import Histogram
@@ -54,7 +55,17 @@ class MinedBitext:
     @cached_property
     def margins(self) -> Floats:
         """(n,) of all pairs, best first."""
-        batches = [batch["margin"].to_numpy() for batch in self.row_groups(["margin"])]
+        return self._floats("margin")
+
+    @cached_property
+    def probabilities(self) -> Floats | None:
+        """(n,) of all pairs, None if the encoder has none."""
+        with storage.open_parquet(self.uri) as file:
+            has_probabilities = PROBABILITY in file.schema_arrow.names
+        return self._floats(PROBABILITY) if has_probabilities else None
+
+    def _floats(self, column: str) -> Floats:
+        batches = [batch[column].to_numpy() for batch in self.row_groups([column])]
         return np.concatenate(batches) if batches else np.zeros(0)
 
     def row_groups(self, columns: list[str]) -> Iterator[pa.Table]:

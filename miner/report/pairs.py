@@ -9,6 +9,7 @@ import numpy as np
 from miner.errors import ConfigError
 from miner.evaluation.bitext import SIDES
 from miner.evaluation.bitext_precision import GoldPairs, GoldReport, KnownPairs, ReviewReport, measure_precision
+from miner.evaluation.calibration import Calibration
 from miner.evaluation.marks import Agreement, ReviewMarks
 from miner.filters import language
 from miner.mining.histogram import BIN_WIDTH, Histogram
@@ -34,7 +35,7 @@ def sections(mined: MinedBitext, known_pairs: KnownPairs | None, identify: bool,
     )
     if not len(mined.margins):
         return [margins, *hubs]
-    precision = [_precision(measure_precision(known_pairs, mined.ids(), mined.margins))] if known_pairs is not None else []
+    precision = _precision(mined, known_pairs) if known_pairs is not None else []
     languages = _languages(mined) if identify else []
     form = marking.section(mined, known_pairs if isinstance(known_pairs, ReviewMarks) else None, sample_pairs)
     return [margins, *precision, _yield(mined.margins), _lengths(mined, is_right), *hubs, *languages, form]
@@ -82,8 +83,28 @@ def _fill_bins(ax: charts.Axes, margins: Floats, is_right: Bools | None, edges: 
     return {"right": "one", "wrong": "two"}
 
 
-def _precision(report: GoldReport | ReviewReport) -> Section:
-    return _marks_section(report) if isinstance(report, ReviewReport) else _gold_section(report)
+def _precision(mined: MinedBitext, known_pairs: KnownPairs) -> list[Section]:
+    report = measure_precision(known_pairs, mined.ids(), mined.margins, mined.probabilities)
+    if isinstance(report, ReviewReport):
+        return [_marks_section(report)]
+    return [_gold_section(report), *([_calibration_section(report.calibration)] if report.calibration is not None else [])]
+
+
+def _calibration_section(calibration: Calibration) -> Section:
+    """Draw the reliability diagram."""
+    ax = charts.axes("probability", "share right")
+    ax.plot([0, 1], [0, 1], color=charts.colour("muted"), linewidth=0.8)
+    ax.plot(calibration.probabilities, calibration.precision, color=charts.colour("one"), marker="o", markersize=4)
+    ax.set_xlim(0, 1.02)
+    ax.set_ylim(0, 1.02)
+    caption = f"The expected calibration error is {calibration.error:.3f}. On the line, the probability is the share of right pairs."
+    rows: list[list[str | Element]] = [
+        [f"{mean:.2f}", f"{precision:.2f}", f"{pairs:,}"]
+        for mean, precision, pairs in zip(calibration.probabilities, calibration.precision, calibration.pairs.tolist(), strict=True)
+    ]
+    note = "Pairs in ten intervals of their probability, against gold. Above the line, more of them are right than it says."
+    figure = charts.figure("calibration", ax, caption)
+    return Section("Calibration", note, [figure, table(["mean probability", "share right", "pairs"], rows)])
 
 
 def _gold_section(report: GoldReport) -> Section:

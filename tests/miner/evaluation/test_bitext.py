@@ -11,6 +11,7 @@ from command import miner
 from miner import storage
 from miner.evaluation import bitext
 from miner.evaluation.bitext_precision import GoldPairs
+from miner.evaluation.calibration import calibrate
 from miner.evaluation.marks import read_marks
 from miner.mining.thresholds import wilson
 from miner.mining.writers import PARQUET
@@ -62,6 +63,18 @@ def test_languages_are_identified_in_an_evenly_spaced_sample(tmp_path: Path) -> 
     figures = bitext.evaluate(str(bitexts.write(tmp_path, pairs)), max_language_pairs=10, batch_rows=7).figures()
     assert figures["suspects"]["other_language"] == {"judged": 10, "share": 1.0}  # every sixth pair, from the first
     assert figures["suspects"]["length_ratio"]["judged"] == 60
+
+
+def test_calibration_by_hand() -> None:
+    """Of the pairs of 0.62 and 0.68 half are right, 0.65 on average; the pair of 1.0 belongs to the last interval."""
+    probabilities, is_right = np.array([1.0, 0.95, 0.62, 0.68, 0.31]), np.array([True, False, True, False, False])
+    figures = calibrate(probabilities, is_right).figures()
+    assert [(each["pairs"], pytest.approx(each["probability"]), each["precision"]) for each in figures["bins"]] == [
+        (1, 0.31, 0.0),
+        (2, 0.65, 0.5),
+        (2, 0.975, 0.5),
+    ]
+    assert figures["error"] == pytest.approx((0.31 + 2 * 0.15 + 2 * 0.475) / 5)
 
 
 def test_precision_and_recall_by_hand(tmp_path: Path) -> None:

@@ -10,16 +10,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from command import error_of, miner, output_of
 from report_pages import HOSTILE_TEXTS, Page, write_figures, write_hostile_mined, write_mined, write_report
 
 from miner import stages, storage
 from miner.choices import MARGINS
+from miner.config.probability import PROBABILITY
 from miner.evaluation.bitext_precision import GoldPairs
 from miner.evaluation.marks import read_marks
 from miner.mining.histogram import BIN_WIDTH, Histogram
 from miner.mining.review import count_levels, find_marked
+from miner.mining.writers import PARQUET
 from miner.report.marking import draw_sample
 from miner.report.mined_pairs import MinedBitext
 from miner.text.normalise import clean, sentence_ids
@@ -79,6 +82,19 @@ def test_gold_separates_right_and_wrong_pairs(tmp_path: Path) -> None:
     assert any("Against 4 gold pairs" in text for text in page.texts["p"])
     # F1 of the best 1 to 4 pairs: 2/5, 2/6, 4/7, 4/8. The best is that of three pairs, above a threshold midway between 1.5 and 1.2.
     assert any("The best F1 is 0.5714, above 1.3500" in text for text in page.texts["span"])
+
+
+def test_gold_and_probabilities_give_a_reliability_diagram(tmp_path: Path) -> None:
+    pairs = [(1.9, "a", "A"), (1.8, "b", "B"), (1.5, "c", "C"), (1.2, "d", "D")]
+    gold_ids = {tuple(sentence_ids([source, target]).tolist()) for _, source, target in pairs[:2]}
+    folder = write_mined(tmp_path, pairs)
+    table = storage.read_table(str(folder / PARQUET))
+    probabilities = pa.array([0.98, 0.92, 0.7, 0.3])
+    storage.write_table(str(folder / PARQUET), table.append_column(PROBABILITY, probabilities))
+    page = Page(write_report(folder, GoldPairs(frozenset(gold_ids))))
+    # |0.95 - 1| of two pairs, |0.7 - 0| and |0.3 - 0| of one each.
+    assert any("The expected calibration error is 0.275" in text for text in page.texts["span"])
+    assert [cell for texts in page.texts.values() for cell in texts if cell in ("0.95", "0.70", "0.30")] == ["0.30", "0.70", "0.95"]
 
 
 def test_histogram_counts_every_margin_once() -> None:

@@ -1,0 +1,40 @@
+"""Calibration of the probability that a pair is right: the reliability diagram and the expected calibration error."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from miner.evaluation.scores import Floats
+from miner.mining.precision_recall import Bools
+
+BINS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Pairs by probability, in BINS intervals of the same width, without those that have no pair."""
+
+    pairs: npt.NDArray[np.int64]  # (b,)
+    probabilities: Floats  # (b,): means
+    precision: Floats  # (b,)
+
+    @property
+    def error(self) -> float:
+        """The expected calibration error (Guo et al., ICML 2017, equation 3): the mean difference over the pairs."""
+        return float(np.average(np.abs(self.probabilities - self.precision), weights=self.pairs))
+
+    def figures(self) -> dict[str, Any]:
+        columns = (self.pairs.tolist(), self.probabilities.tolist(), self.precision.tolist())
+        bins = [{"pairs": pairs, "probability": mean, "precision": share} for pairs, mean, share in zip(*columns, strict=True)]
+        return {"error": self.error, "bins": bins}
+
+
+def calibrate(probabilities: Floats, is_right: Bools) -> Calibration:
+    """Compare the probabilities (n,) of pairs, at least one, with which of them are right (n,)."""
+    bins = np.minimum((probabilities * BINS).astype(np.int64), BINS - 1)
+    counts = np.bincount(bins, minlength=BINS)
+    has_pairs = counts > 0
+    means = (np.bincount(bins, weights=values, minlength=BINS)[has_pairs] / counts[has_pairs] for values in (probabilities, is_right))
+    return Calibration(counts[has_pairs], *means)
