@@ -1,7 +1,8 @@
 """The static encoder: SentencePiece pieces -> mean of their vectors -> length 1. It ignores context, and so is very fast.
 
-A folder has three files: `miner.json` (kind, format, dim), `vectors.safetensors` (tensor `vectors`, one float16 row per piece)
-and `sentencepiece.model`. Nothing is pickled.
+A folder has three files: `miner.json` (kind, format, dim, token_dim), `vectors.safetensors` (tensor `vectors`, one float16 row per
+piece) and `sentencepiece.model`. Nothing is pickled. `token_dim` is the number of leading dimensions that late interaction compares; all
+where it is missing.
 """
 
 from functools import cached_property
@@ -38,9 +39,11 @@ class StaticEncoder(VectorSums):
             raise ModelError(
                 f"{self.folder / SETTINGS}: not a static encoder of format {FORMAT}; update the program or choose another encoder"
             )
-        if not isinstance(settings.get("dim"), int) or settings["dim"] < 1:
-            raise ModelError(f"{self.folder / SETTINGS}: no valid dimension `dim`; download or train the encoder again")
-        self.dim: int = settings["dim"]
+        self.dim: int = settings.get("dim")
+        self.token_dim: int = settings.get("token_dim", self.dim)
+        for name, value in ("dim", self.dim), ("token_dim", self.token_dim):
+            if not isinstance(value, int) or not 1 <= value <= self.dim:
+                raise ModelError(f"{self.folder / SETTINGS}: no valid dimension `{name}`; download or train the encoder again")
         self.words = WordCache(self._split, max_cached_words)
 
     @cached_property
@@ -48,6 +51,8 @@ class StaticEncoder(VectorSums):
         """Hash the weights and the SentencePiece model, which includes the preprocessing."""
         digest = xxhash.xxh3_64()
         digest.update(f"{KIND} {FORMAT} {self.dim}".encode())
+        if self.token_dim != self.dim:
+            digest.update(f" {self.token_dim}".encode())
         for name in (VECTORS, PIECES):
             digest.update(self._read_bytes(name))
         return f"{KIND}-{digest.hexdigest()}"
@@ -116,8 +121,11 @@ class StaticEncoder(VectorSums):
         return ids
 
 
-def save(folder: str | Path, vectors: npt.NDArray[np.floating[Any]], pieces: bytes) -> None:
-    """Write a static encoder: vectors (pieces, dim), stored as float16, and a serialized SentencePiece model."""
+def save(folder: str | Path, vectors: npt.NDArray[np.floating[Any]], pieces: bytes, token_dim: int | None = None) -> None:
+    """Write a static encoder: vectors (pieces, dim), stored as float16, and a serialized SentencePiece model.
+
+    Late interaction compares the first `token_dim` dimensions, None for all.
+    """
     from safetensors.numpy import save as to_bytes
 
     folder = str(folder)
@@ -126,5 +134,6 @@ def save(folder: str | Path, vectors: npt.NDArray[np.floating[Any]], pieces: byt
         handle.write(pieces)
     with storage.atomic(storage.join(folder, VECTORS)) as handle:
         handle.write(to_bytes({"vectors": np.ascontiguousarray(vectors, dtype=np.float16)}))
-    storage.write_json(storage.join(folder, SETTINGS), {"kind": KIND, "format": FORMAT, "dim": int(vectors.shape[1])})
+    dims = {"dim": int(vectors.shape[1])} | ({} if token_dim is None else {"token_dim": token_dim})
+    storage.write_json(storage.join(folder, SETTINGS), {"kind": KIND, "format": FORMAT, **dims})
     checksums.write(Path(folder))

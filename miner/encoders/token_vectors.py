@@ -25,18 +25,21 @@ class TokenTable:
     """Vectors to which tokens refer: all pieces of a static encoder, or all tokens of some texts."""
 
     vectors: npt.NDArray[np.int8]  # (t, dim), of length SCALE; zero if the norm is
-    norms: Floats  # (t,) before that
+    norms: Floats  # (t,) before that, of all dimensions
 
     @classmethod
-    def of(cls, vectors: npt.NDArray[np.floating]) -> TokenTable:
-        """Round vectors (t, dim)."""
-        table = cls(np.empty(vectors.shape, np.int8), np.empty(len(vectors)))
+    def of(cls, vectors: npt.NDArray[np.floating], dim: int | None = None) -> TokenTable:
+        """Round vectors (t, all dimensions), of which the first `dim` are kept, None for all."""
+        dim = dim or vectors.shape[1]
+        table = cls(np.empty((len(vectors), dim), np.int8), np.empty(len(vectors)))
         for start in range(0, len(vectors), BLOCK_ROWS):
             rows = slice(start, start + BLOCK_ROWS)
             exact = vectors[rows].astype(np.float64)
-            norms = np.sqrt((exact * exact).sum(axis=1))
-            exact *= (SCALE / np.where(norms > 0, norms, 1))[:, None]
-            table.vectors[rows], table.norms[rows] = np.rint(exact, out=exact), norms
+            table.norms[rows] = np.sqrt((exact * exact).sum(axis=1))
+            kept = exact[:, :dim]
+            norms = table.norms[rows] if dim == vectors.shape[1] else np.sqrt((kept * kept).sum(axis=1))
+            kept *= (SCALE / np.where(norms > 0, norms, 1))[:, None]
+            table.vectors[rows] = np.rint(kept, out=kept)
         return table
 
 

@@ -29,6 +29,7 @@ class VectorSums(ABC):
 
     rescores_by_default = True
     dim: int
+    token_dim: int | None = None  # leading dimensions that late interaction compares; None: all
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -59,7 +60,7 @@ class VectorSums(ABC):
     @cached_property
     def token_table(self) -> TokenTable:
         """The vectors of all pieces, as integers."""
-        return TokenTable.of(self.vectors)
+        return TokenTable.of(self.vectors, self.token_dim)
 
     def token_vectors(self, texts: Sequence[str]) -> TokenVectors:
         """Return the vectors of the pieces of n texts; those of unknown pieces are left out."""

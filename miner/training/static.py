@@ -19,13 +19,14 @@ from miner import checksums, storage
 from miner.encoders import load_encoder, static, static_export
 from miner.encoders.base import PieceEncoder
 from miner.errors import ModelError
-from miner.training.batches import Ints, MixedView, View
+from miner.training.batches import Floats, Ints, MixedView, View
 from miner.training.datasets import Dataset
 from miner.training.piece_bags import PieceBags
 from miner.training.settings import StaticSettings
 from miner.training.spelling import SparseProduct, build_spelling_matrix
 from miner.training.vocabulary import train_pieces
 
+TOKEN_DIM = 128  # compared by late interaction, which loses 0.1 points of accuracy and takes half of the time of 256
 NEW_DIMENSIONS_NORM = 0.3  # of initial vectors, relative to the dimensions that come from another encoder
 
 logger = logging.getLogger(__name__)
@@ -78,6 +79,15 @@ def _start_from(base: PieceEncoder, pieces: Sequence[str], vectors: PieceVectors
     with torch.no_grad():
         # own + shared = sums
         vectors.own[is_known] += (torch.cat([sums, noise], dim=1) - vectors())[is_known]
+
+
+def rotate_to_principal_axes(vectors: Floats) -> Floats:
+    """Rotate piece vectors (pieces, dim), so that the first dimensions tell most about their cosines. No cosine changes."""
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    units = vectors / np.where(norms > 0, norms, 1)
+    axes = np.linalg.eigh(units.T.astype(np.float64) @ units)[1][:, ::-1]
+    rotated: Floats = (vectors @ axes).astype(np.float32)
+    return rotated
 
 
 def _load_base(name: str) -> PieceEncoder:
@@ -205,9 +215,9 @@ class StaticModel(nn.Module):
         return twin
 
     def save(self, folder: Path) -> None:
-        """Write the encoder in the format that `load_encoder` reads."""
+        """Write the encoder in the format that `load_encoder` reads, its vectors rotated to their principal axes."""
         with torch.no_grad():
             table = self.vectors().cpu().numpy()
         table[self.processor.unk_id()] = 0  # the unknown piece carries no meaning
-        static.save(folder, table, self.pieces_model)
+        static.save(folder, rotate_to_principal_axes(table), self.pieces_model, min(TOKEN_DIM, self.dim))
         static_export.write(folder)

@@ -93,6 +93,22 @@ def test_fingerprint_depends_on_content_only(toy_encoder: Path, tmp_path: Path) 
     assert load_encoder(str(copy)).fingerprint != original.fingerprint
 
 
+def test_tokens_have_the_first_dimensions_and_the_weights_of_all(toy_encoder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(toy_encoder, tmp_path / "copy")
+    whole = load_encoder(str(toy_encoder))
+    static.save(folder, whole.vectors, (toy_encoder / "sentencepiece.model").read_bytes(), token_dim=8)
+    encoder = load_encoder(str(folder))
+    texts = ["one two three", "deux", "", "unknownword ten"]
+    tokens, all_tokens = encoder.token_vectors(texts), whole.token_vectors(texts)
+    np.testing.assert_array_equal(tokens.weights, all_tokens.weights)
+    np.testing.assert_array_equal(tokens.rows, all_tokens.rows)
+    vectors = encoder.vectors[tokens.rows, :8].astype(np.float64)
+    expected = vectors / np.linalg.norm(vectors, axis=1, keepdims=True) * 127
+    np.testing.assert_allclose(tokens.table[tokens.rows], expected, atol=0.5 + 1e-9)
+    np.testing.assert_array_equal(encoder.encode(texts), whole.encode(texts))
+    assert encoder.fingerprint != whole.fingerprint  # late interaction differs
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -101,7 +117,8 @@ def test_fingerprint_depends_on_content_only(toy_encoder: Path, tmp_path: Path) 
         (lambda folder: (folder / "sentencepiece.model").write_bytes(b"no model"), "not a SentencePiece model"),
         (lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 1, "dim": 7}'), "imply"),
         (lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 99, "dim": 32}'), "format 1"),
-        (lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 1}'), "no valid dimension"),
+        (lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 1}'), "no valid dimension `dim`"),
+        (lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 1, "dim": 32, "token_dim": 33}'), "`token_dim`"),
         (lambda folder: (folder / "miner.json").write_text('{"kind": "magic"}'), "one of static, transformer"),
         (lambda folder: (folder / "miner.json").write_text("[1]"), "one of static, transformer"),
         (lambda folder: static.save(folder, np.full((20, 32), np.nan), (folder / "sentencepiece.model").read_bytes()), "NaN"),
