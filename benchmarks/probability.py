@@ -26,7 +26,7 @@ from miner.choices import MARGINS
 from miner.config.probability import DEFAULT_MIN_PROBABILITY, ProbabilityWeights
 from miner.encoders import Encoder, load_encoder, mining_profile
 from miner.encoders.base import TokenEncoder
-from miner.evaluation.calibration import calibrate
+from miner.evaluation.reliability import measure_reliability
 from miner.filters.pairs import PairTexts, probabilities_of
 from miner.mining.candidates import Candidates, score
 from miner.mining.in_memory import find_candidates
@@ -146,7 +146,7 @@ def fit(sets: Sequence[MinedPairs]) -> ProbabilityWeights:
 def figures(mined: MinedPairs, weights: ProbabilityWeights, threshold: float) -> list[float]:
     """Return the figures of one language of a test set, in the order of COLUMNS."""
     probabilities = probabilities_of(mined.table, weights)
-    error = calibrate(probabilities, mined.is_true).error
+    error = measure_reliability(probabilities, mined.is_true).error
     likely = probabilities >= MIN_PROBABILITY
     precision, recall = mined.is_true[likely].mean() if likely.any() else np.nan, mined.is_true[likely].sum() / mined.num_true
     defaults = mined.f1(mined.margins > threshold), mined.f1(probabilities >= DEFAULT_MIN_PROBABILITY)

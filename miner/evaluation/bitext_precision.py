@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.errors import DataError
-from miner.evaluation.calibration import Calibration, calibrate
 from miner.evaluation.marks import Agreement, ReviewMarks
+from miner.evaluation.reliability import Reliability, measure_reliability
 from miner.evaluation.scores import Floats, percent, table
 from miner.mining.precision_recall import Bools, Curve, curve
 from miner.mining.review import NUM_LEVELS, LevelCounts, count_levels, find_marked, level_bounds
@@ -43,7 +43,7 @@ class GoldReport:
 
     curve: Curve
     num_gold: int
-    calibration: Calibration | None  # of pairs with a probability
+    calibration: Reliability | None  # of pairs with a probability
 
     def figures(self) -> dict[str, Any]:
         best = self.curve.best()
@@ -136,7 +136,7 @@ def measure_precision(
     source_ids, target_ids = (side[order] for side in ids)
     if isinstance(known_pairs, GoldPairs):
         is_right = known_pairs.is_gold(source_ids, target_ids)
-        calibration = None if probabilities is None else calibrate(probabilities[order], is_right)
+        calibration = None if probabilities is None else measure_reliability(probabilities[order], is_right)
         return GoldReport(curve(margins[order], is_right, known_pairs.num_gold), known_pairs.num_gold, calibration)
     marked = find_marked(known_pairs.right, zip(source_ids.tolist(), target_ids.tolist(), strict=True))
     if not len(marked.rows):

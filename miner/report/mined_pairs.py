@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from miner import stages, storage
-from miner.config.probability import PROBABILITY
 from miner.evaluation.bitext import CANDIDATES, SIDES, num_neighbours
 from miner.filters import hubs
 from miner.mining.histogram import Histogram
@@ -61,8 +60,8 @@ class MinedBitext:
     def probabilities(self) -> Floats | None:
         """(n,) of all pairs, None if the encoder has none."""
         with storage.open_parquet(self.uri) as file:
-            has_probabilities = PROBABILITY in file.schema_arrow.names
-        return self._floats(PROBABILITY) if has_probabilities else None
+            has_probabilities = "probability" in file.schema_arrow.names
+        return self._floats("probability") if has_probabilities else None
 
     def _floats(self, column: str) -> Floats:
         batches = [batch[column].to_numpy() for batch in self.row_groups([column])]

@@ -9,8 +9,8 @@ import numpy as np
 from miner.errors import ConfigError
 from miner.evaluation.bitext import SIDES
 from miner.evaluation.bitext_precision import GoldPairs, GoldReport, KnownPairs, ReviewReport, measure_precision
-from miner.evaluation.calibration import Calibration
 from miner.evaluation.marks import Agreement, ReviewMarks
+from miner.evaluation.reliability import Reliability
 from miner.filters import language
 from miner.mining.histogram import BIN_WIDTH, Histogram
 from miner.mining.precision_recall import Bools
@@ -90,7 +90,7 @@ def _precision(mined: MinedBitext, known_pairs: KnownPairs) -> list[Section]:
     return [_gold_section(report), *([_calibration_section(report.calibration)] if report.calibration is not None else [])]
 
 
-def _calibration_section(calibration: Calibration) -> Section:
+def _calibration_section(calibration: Reliability) -> Section:
     """Draw the reliability diagram."""
     ax = charts.axes("probability", "share right")
     ax.plot([0, 1], [0, 1], color=charts.colour("muted"), linewidth=0.8)

@@ -11,8 +11,8 @@ from command import miner
 from miner import storage
 from miner.evaluation import bitext
 from miner.evaluation.bitext_precision import GoldPairs
-from miner.evaluation.calibration import calibrate
 from miner.evaluation.marks import read_marks
+from miner.evaluation.reliability import measure_reliability
 from miner.mining.thresholds import wilson
 from miner.mining.writers import PARQUET
 from miner.text.normalise import sentence_ids
@@ -68,7 +68,7 @@ def test_languages_are_identified_in_an_evenly_spaced_sample(tmp_path: Path) -> 
 def test_calibration_by_hand() -> None:
     """Of the pairs of 0.62 and 0.68 half are right, 0.65 on average; the pair of 1.0 belongs to the last interval."""
     probabilities, is_right = np.array([1.0, 0.95, 0.62, 0.68, 0.31]), np.array([True, False, True, False, False])
-    figures = calibrate(probabilities, is_right).figures()
+    figures = measure_reliability(probabilities, is_right).figures()
     assert [(each["pairs"], pytest.approx(each["probability"]), each["precision"]) for each in figures["bins"]] == [
         (1, 0.31, 0.0),
         (2, 0.65, 0.5),

@@ -1,4 +1,4 @@
-"""Calibration of the probability that a pair is right: the reliability diagram and the expected calibration error."""
+"""How reliable the probability of a pair is: the reliability diagram and the expected calibration error."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ BINS = 10
 
 
 @dataclass(frozen=True, eq=False)
-class Calibration:
+class Reliability:
     """Pairs by probability, in BINS intervals of the same width, without those that have no pair."""
 
     pairs: npt.NDArray[np.int64]  # (b,)
@@ -31,10 +31,10 @@ class Calibration:
         return {"error": self.error, "bins": bins}
 
 
-def calibrate(probabilities: Floats, is_right: Bools) -> Calibration:
+def measure_reliability(probabilities: Floats, is_right: Bools) -> Reliability:
     """Compare the probabilities (n,) of pairs, at least one, with which of them are right (n,)."""
     bins = np.minimum((probabilities * BINS).astype(np.int64), BINS - 1)
     counts = np.bincount(bins, minlength=BINS)
     has_pairs = counts > 0
     means = (np.bincount(bins, weights=values, minlength=BINS)[has_pairs] / counts[has_pairs] for values in (probabilities, is_right))
-    return Calibration(counts[has_pairs], *means)
+    return Reliability(counts[has_pairs], *means)
