@@ -297,8 +297,9 @@ def indexed_corpus(folder: str) -> Corpus:
     """
     manifest = stages.read_manifest(folder, STAGE)
     path = str(manifest.details["embeddings"])
-    if "://" not in path:
-        path = posixpath.normpath(storage.join(folder, path))
+    if "://" not in path and not posixpath.isabs(path):
+        protocol, separator, parent = folder.rpartition("://")
+        path = protocol + separator + posixpath.normpath(storage.join(parent, path))
     corpus = open_corpus(path)
     if manifest.inputs.get("embeddings") != corpus.key:
         raise DataError(f"{folder}: made from other embeddings than {path} now holds; run `miner index` again")

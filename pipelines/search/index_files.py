@@ -57,7 +57,7 @@ def local_folder(side: IndexedSide) -> str:
 
     Raises StorageError if a file has changed: a truncated file that is mapped into memory would kill the process.
     """
-    if _is_local(side.folder):
+    if is_local(side.folder):
         check_in_place(side)
         return str(storage.filesystem(side.folder)[1])
     files = side.files()
@@ -67,13 +67,14 @@ def local_folder(side: IndexedSide) -> str:
 
 def check_in_place(side: IndexedSide) -> None:
     """Raise StorageError if a file of a local index is missing or has changed. Those of a remote one are checked when they are copied."""
-    for name, checksum in side.files().items() if _is_local(side.folder) else ():
+    for name, checksum in side.files().items() if is_local(side.folder) else ():
         uri = storage.join(side.folder, name)
         if not storage.exists(uri) or storage.checksum(uri) != checksum:
             raise StorageError(f"{uri}: missing, or not as it was written; {REMEDY}")
 
 
-def _is_local(folder: str) -> bool:
+def is_local(folder: str) -> bool:
+    """Whether the files of a directory can be mapped in place."""
     return isinstance(storage.filesystem(folder)[0], LocalFileSystem)
 
 
