@@ -127,7 +127,7 @@ class _UntunedIndex(Stage):
         details: Callable[[Sequence[Shard]], Mapping[str, Any]] | None = None,  # noqa: ARG002 - they follow from tuning
     ) -> Manifest:
         """Return the manifest without writing it."""
-        shards = [shard for name, key in shard_keys.items() if (shard := self.find_shard(name, key)) is not None]
+        shards = [shard for name, key in shard_keys.items() if (shard := self._read_marker(name, key)) is not None]
         if len(shards) < len(shard_keys):
             raise StorageError(f"{self.path(FILE)}: this shard was not written; run the same command again to resume")
         return Manifest(self.stage, self.config, self.inputs, shards)

@@ -96,10 +96,10 @@ def _copy_file(uri: str, target: Path, checksum: str) -> None:
 
 def read_ids(side: IndexedSide, folder: str) -> Ids:
     """Return the ids (n,) of the vectors of an index, in their order; `folder` is its local directory."""
-    if (Path(folder) / IDS).exists():
-        ids: Ids = _map_array(f"{folder}/{IDS}")
-        return ids
-    return _read_ids(side.corpus)
+    if is_local(side.folder):
+        return _read_ids(side.corpus)
+    ids: Ids = _map_array(f"{folder}/{IDS}")
+    return ids
 
 
 def _read_ids(corpus: Corpus) -> Ids:
