@@ -33,6 +33,7 @@ from miner.storage import available_cores
 from miner.tables import embeddings_schema, vectors_to_arrow
 from pipelines.beam.runner import run_pipeline
 from pipelines.search import build_index
+from pipelines.search.index_files import IndexedSide
 from pipelines.search.open_index import OpenIndex, draw_sample
 
 K = 4
@@ -81,7 +82,7 @@ def measure(keys: Corpus, queries: np.ndarray, target_recall: float, folder: str
     start = core_seconds()
     manifest = run_pipeline(build_index.build(keys, folder, IndexSettings(target_recall=target_recall), K))
     build_seconds = core_seconds() - start
-    index = OpenIndex(folder, build_index.FILE, keys)
+    index = OpenIndex(IndexedSide.describe(folder, manifest, keys))
     own = SearchParameters(**manifest.details["setting"])
     parameters = index.tune(queries[-TUNING_QUERIES:], K, target_recall)
     queries = queries[:-TUNING_QUERIES]  # those that tuned are neither timed nor checked

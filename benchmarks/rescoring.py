@@ -14,9 +14,11 @@ import time
 import numpy as np
 import torch
 
+from miner import stages
 from miner.search.parallel import parallel_for
 from miner.search.rescoring import CPU, score_candidates
-from pipelines.search.build_index import FILE, indexed_corpus
+from pipelines.search.build_index import indexed_corpus
+from pipelines.search.index_files import IndexedSide
 from pipelines.search.open_index import OpenIndex, draw_sample
 
 CHUNK_QUERIES = 64  # in plain numpy
@@ -50,7 +52,8 @@ def main() -> None:
     parser.add_argument("--candidates", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
-    index = OpenIndex(arguments.index, FILE, indexed_corpus(arguments.index))
+    manifest, corpus = stages.read_manifest(arguments.index), indexed_corpus(arguments.index)
+    index = OpenIndex(IndexedSide.describe(arguments.index, manifest, corpus))
     queries = draw_sample(index.corpus, arguments.queries, 0)[1]
     candidate_ids = np.random.default_rng(1).choice(index.ids, (len(queries), arguments.candidates))
     implementations = {

@@ -97,9 +97,10 @@ def _totals(plan: "RunPlan") -> str:
     workers = plan.pool.workers
     machines = "this machine" if (plan.machine, workers) == ("here", 1) else f"{workers} x {plan.machine}"
     money = "" if plan.money is None else f"; {plan.money:,.2f} at {plan.price:g} per machine and hour"
+    copies = f"; {format_bytes(plan.worker_disk)} on the disk of each machine for copies of indexes" if plan.worker_disk else ""
     return (
         f"{format_seconds(plan.seconds)} on {machines}, {format_bytes(plan.memory)} of memory per worker, {format_bytes(plan.disk)} on disk"
-        f" and {format_bytes(plan.most_disk)} at most{money}"
+        f" and {format_bytes(plan.most_disk)} at most{copies}{money}"
     )
 
 

@@ -5,29 +5,17 @@ for the one that copies. The files are compared with `checksums.json` before the
 """
 
 import functools
-import logging
-import os
 import posixpath
-import shutil
-import time
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
 
-from miner import checksums, storage
+from miner import checksums, host_copies, storage
 from miner.credentials import hide
-from miner.errors import MinerError, ModelError, StorageError, first_line
+from miner.errors import ModelError, StorageError
 
-CACHE = "MINER_CACHE"  # environment variable: the directory of the copies
-ATTEMPTS, WAIT_SECONDS = 4, 0.2  # doubled after each attempt
 REMEDY = "copy the encoder there again"
 WRITE_IT = "`miner fetch ENCODER --output DIR` writes it"
 UNLISTED = ("http", "https")  # protocols without listings
-
-T = TypeVar("T")
-
-logger = logging.getLogger(__name__)
 
 
 def is_uri(name: str) -> bool:
@@ -37,27 +25,14 @@ def is_uri(name: str) -> bool:
 
 def fetch(uri: str) -> Path:
     """Return the folder of this host with a copy of the encoder at a URI. Raises ModelError if it is missing or damaged."""
-    from filelock import FileLock
-
     uri = uri.rstrip("/")
     _check_protocol(uri)
-    versions = _retry(uri, functools.partial(_list_versions, uri))
-    folder = cache_folder() / storage.key(dict(versions))
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{folder}.lock"):
-            if not _is_intact(folder):
-                logger.info("copying the encoder %s to %s", hide(uri), folder)
-                _retry(uri, functools.partial(_copy, uri, versions, folder))
-    except OSError as error:
-        raise ModelError(f"{folder}: {error.strerror or error}; free some space, or set {CACHE} to another directory") from error
-    return folder
-
-
-def cache_folder() -> Path:
-    """Return the directory of the copies: $MINER_CACHE, else `miner` in the user's cache directory."""
-    default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "miner"
-    return Path(os.environ.get(CACHE, default)) / "encoders"
+        versions = host_copies.retry(uri, functools.partial(_list_versions, uri))
+        folder = host_copies.cache_folder("encoders") / storage.key(dict(versions))
+        return host_copies.provide(folder, lambda new: host_copies.retry(uri, functools.partial(_copy, uri, versions, new)))
+    except StorageError as error:
+        raise ModelError(str(error)) from (error.__cause__ or error)
 
 
 def _check_protocol(uri: str) -> None:
@@ -65,28 +40,6 @@ def _check_protocol(uri: str) -> None:
         storage.filesystem(uri)
     except StorageError as error:
         raise ModelError(f"{error}; check the address, or install the package of this file system") from error
-
-
-def _retry(uri: str, function: Callable[[], T]) -> T:
-    """Call a function, again after an error that may be transient. Raises ModelError after the last one."""
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            return function()
-        except ModelError:
-            raise
-        except Exception as error:  # the classes differ between file systems
-            is_permanent = isinstance(error, (FileNotFoundError, PermissionError)) or isinstance(error.__cause__, FileNotFoundError)
-            if attempt == ATTEMPTS or is_permanent:
-                raise ModelError(_describe(uri, error)) from error
-            logger.warning("%s: %s; attempt %d of %d", hide(uri), error, attempt + 1, ATTEMPTS)
-            time.sleep(WAIT_SECONDS * 2 ** (attempt - 1))
-    raise AssertionError
-
-
-def _describe(uri: str, error: Exception) -> str:
-    if isinstance(error, MinerError):
-        return str(error)
-    return f"{hide(uri)}: the encoder cannot be copied ({type(error).__name__}: {first_line(error)}); check the address and the credentials"
 
 
 def _list_versions(uri: str) -> Mapping[str, str]:
@@ -109,34 +62,15 @@ def _list_versions(uri: str) -> Mapping[str, str]:
     return {**files, **{name: storage.key(fs.cat_file(file).decode()) for name, file in edited.items()}, checksums.FILE: ""}
 
 
-def _is_intact(folder: Path) -> bool:
-    if not folder.is_dir():
-        return False
-    try:
-        checksums.check(folder, REMEDY)
-    except MinerError as error:
-        logger.warning("%s; copying the encoder again", error)
-        shutil.rmtree(folder)
-        return False
-    return True
-
-
 def _copy(uri: str, versions: Mapping[str, str], folder: Path) -> None:
-    """Copy the files of an encoder into a new folder, which appears when it is complete."""
-    fs, path = storage.filesystem(uri)
-    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}{storage.TEMPORARY}")
-    try:
-        for name in versions:
-            target = temporary / name
-            if not target.resolve().is_relative_to(temporary.resolve()):
-                raise ModelError(f"{hide(uri)}: {name!r} is outside the folder of the encoder; do not trust it")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            fs.get_file(storage.join(path, name), str(target))
-        if checksums.FILE not in versions:
-            checksums.write(temporary, checksums.USER_FILES)
-        damaged = checksums.find_damaged(temporary, checksums.read(str(temporary), REMEDY))
-        if damaged is not None:
-            raise StorageError(f"{hide(uri)}/{damaged}: is not what {checksums.FILE} lists; {REMEDY}")
-        temporary.replace(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    """Copy the files of an encoder into a folder."""
+    for name in versions:
+        target = folder / name
+        if not target.resolve().is_relative_to(folder.resolve()):
+            raise ModelError(f"{hide(uri)}: {name!r} is outside the folder of the encoder; do not trust it")
+        host_copies.copy_file(storage.join(uri, name), target)
+    if checksums.FILE not in versions:
+        checksums.write(folder, checksums.USER_FILES)
+    damaged = checksums.find_damaged(folder, checksums.read(str(folder), REMEDY))
+    if damaged is not None:
+        raise StorageError(f"{hide(uri)}/{damaged}: is not what {checksums.FILE} lists; {REMEDY}")

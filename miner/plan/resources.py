@@ -92,6 +92,11 @@ def indexing_need(corpus: CorpusSize, factory: str) -> ResourceNeed:
     return ResourceNeed(_process(max(training_bytes, 3 * index_bytes)), index_bytes + corpus.sentences * 2 * corpus.dim, index_bytes)
 
 
+def index_copy_bytes(corpus: CorpusSize, factory: str) -> float:
+    """Return the bytes of the copy of a remote index that each machine has: the index, the vectors and their ids."""
+    return cost_model.index_bytes(factory, corpus.sentences, corpus.dim) + corpus.sentences * (2 * corpus.dim + cost_model.ID_BYTES)
+
+
 def exact_search_need(source: CorpusSize, target: CorpusSize, k: int, batches: BatchSizes) -> ResourceNeed:
     """Exact search: each pair of groups of shards writes the neighbours of both, which are merged with those of the passes before.
 

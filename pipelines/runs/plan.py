@@ -18,7 +18,7 @@ from miner.config.runs import RunConfig
 from miner.corpus import Corpus
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError, DataError
-from miner.plan import corpus_size, stage_costs
+from miner.plan import corpus_size, resources, stage_costs
 from miner.plan.hardware import find_hardware
 from miner.plan.resources import BatchSizes, CorpusSize
 from miner.plan.speeds import Speeds, scale_speeds
@@ -33,7 +33,7 @@ from pipelines.mining import rescore_choice
 from pipelines.mining.candidates import DEFAULT_LIMITS
 from pipelines.runs import measure_speed, run
 from pipelines.runs.measure_speed import DEFAULT_PROBE, Calibration, ProbeSettings
-from pipelines.search import build_index, engine, exact
+from pipelines.search import build_index, engine, exact, index_files
 
 MAX_DISK_RATIO = 5  # peak disk to final disk, above which fewer shards are advised
 MAX_LOAD_PER_CORE = 1.5  # above, a plan warns that the machine is busy
@@ -90,10 +90,11 @@ class RunPlan:
     machine_memory: float  # bytes
     load_per_core: float  # of this machine when the plan began
     at_once: int | None  # corpora or pairs that share jobs; None: all
+    worker_disk: float  # bytes in the cache of each machine, for copies of remote indexes
 
     def figures(self) -> dict[str, Any]:
         """Return the plan for --json: bytes, seconds and hours."""
-        names = ("price", "seconds", "money", "memory", "disk", "most_disk", "done", "advice")
+        names = ("price", "seconds", "money", "memory", "disk", "most_disk", "worker_disk", "done", "advice")
         return {
             "machine": self.machine,
             "workers": self.pool.workers,
@@ -190,6 +191,24 @@ def make_plan(config: RunConfig, probe: ProbeSettings = DEFAULT_PROBE) -> RunPla
         machine_memory=psutil.virtual_memory().total if machine is None else machine.memory * 1e9,
         load_per_core=load_per_core,
         at_once=config.at_once,
+        worker_disk=_copied_bytes(config, samples, corpora, pairs),
+    )
+
+
+def _copied_bytes(
+    config: RunConfig, samples: Mapping[str, CorpusSample], corpora: Mapping[str, PlannedCorpus], pairs: Mapping[str, EngineChoice]
+) -> float:
+    """Return the bytes of the remote indexes that FAISS searches, each once. Those of a local or shared disk are mapped in place."""
+    factories = {
+        name: factory
+        for pair, choice in pairs.items()
+        for name, factory in zip(config.named_pairs()[pair], choice.factories or (), strict=False)
+    }
+    folders = {name: config.corpora[name].files[0] if samples[name].is_indexed else config.output for name in factories}
+    return sum(
+        resources.index_copy_bytes(corpora[name].size, factory)
+        for name, factory in factories.items()
+        if not index_files.is_local(folders[name])
     )
 
 

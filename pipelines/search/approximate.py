@@ -9,34 +9,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from miner import records, stages, storage
+from miner import stages, storage
 from miner.corpus import Corpus
 from miner.encoders.transformer_parts import choose_device
-from miner.search import faiss_index
 from miner.search.tuning import SearchParameters
-from miner.stages import Manifest, Shard
+from miner.stages import Manifest, Shard, Stage
 from miner.tables import neighbours_schema
-from pipelines.beam import workers
 from pipelines.beam.runner import Pipeline, ShardTask, StageRun, run_stages
-from pipelines.beam.workers import CPU
+from pipelines.search import tune
 from pipelines.search.exact import BACKWARD, FORWARD, SearchRequest, to_arrow
-from pipelines.search.open_index import SAMPLE_ROWS, OpenIndex, draw_sample
+from pipelines.search.index_files import IndexedSide
+from pipelines.search.open_index import OpenIndex
+from pipelines.search.tune import TuningRequest
 
 SAMPLE_SEED = 2
-
-
-@dataclass(frozen=True)
-class IndexedSide:
-    """The index of one side, and the corpus that it indexes."""
-
-    folder: str
-    file: str
-    checksum: str
-    factory: str
-    corpus: Corpus
-
-    def open(self, device: str) -> OpenIndex:
-        return OpenIndex(self.folder, self.file, self.corpus, device)
 
 
 @dataclass(frozen=True)
@@ -50,7 +36,7 @@ class _Direction:
 
 
 def run(
-    search: SearchRequest, indexes: tuple[IndexedSide, IndexedSide], target_recall: float, folder: str, options: Sequence[str] = ()
+    search: SearchRequest, indexes: tuple[IndexedSide, IndexedSide], target_recall: float, folder: str
 ) -> Pipeline[tuple[Manifest, Manifest]]:
     """Write FOLDER/forward and FOLDER/backward with the indexes of the sources and of the targets.
 
@@ -58,39 +44,50 @@ def run(
     """
     forward = _Direction(FORWARD, search.source, indexes[1], target_recall)
     backward = _Direction(BACKWARD, search.target, indexes[0], target_recall)
-    runs = [_plan_search(search, direction, folder, options) for direction in (forward, backward)]
-    yield from run_stages([run for run in runs if run is not None])
+    incomplete = [direction for direction in (forward, backward) if not _is_complete(search, direction, folder)]
+    yield from run_stages([_plan_tuning(search, direction, folder) for direction in incomplete])
+    yield from run_stages([_plan_search(search, direction, folder) for direction in incomplete])
     return stages.read_manifest(search.stage(folder, FORWARD).folder), stages.read_manifest(search.stage(folder, BACKWARD).folder)
 
 
-def _plan_search(search: SearchRequest, direction: _Direction, folder: str, options: Sequence[str]) -> StageRun | None:
-    """Return the stage that searches one direction; None if it is complete."""
+def _is_complete(search: SearchRequest, direction: _Direction, folder: str) -> bool:
+    """Claim the directory of a direction, and return whether all its shards are up to date."""
     stage = search.stage(folder, direction.name)
+    stage.start()
+    return stage.is_complete(_shard_keys(stage, direction))
+
+
+def _shard_keys(stage: Stage, direction: _Direction) -> dict[str, str]:
     # The parameters are tuned on a sample of all queries, so a change of the queries invalidates every shard.
     shared = {"engine": "faiss", "index": direction.index.checksum}
     shared |= {"target_recall": str(direction.target_recall), "queries": direction.queries.key}
-    inputs = {shard.name: stage.key({**shared, "shard": shard.checksum}) for shard in direction.queries.shards}
-    stage.start()
-    if stage.is_complete(inputs):
-        return None
-    parameters = _tune(search, direction, storage.join(folder, f"{direction.name}.json"), options)
+    return {shard.name: stage.key({**shared, "shard": shard.checksum}) for shard in direction.queries.shards}
+
+
+def _plan_tuning(search: SearchRequest, direction: _Direction, folder: str) -> StageRun:
+    """Return the stage that tunes one direction. Its result is kept, so that a resumed search continues with the same parameters."""
+    request = TuningRequest(
+        side=direction.index,
+        queries=direction.queries,
+        has_own_queries=False,
+        seed=SAMPLE_SEED,
+        k=search.k,
+        target_recall=direction.target_recall,
+        device=search.device,
+    )
+    return tune.plan_tuning(request, _tuning_folder(direction, folder))
+
+
+def _tuning_folder(direction: _Direction, folder: str) -> str:
+    return storage.join(folder, f"{tune.STAGE}-{direction.name}")
+
+
+def _plan_search(search: SearchRequest, direction: _Direction, folder: str) -> StageRun:
+    """Return the stage that searches one direction with the tuned parameters."""
+    stage = search.stage(folder, direction.name)
+    parameters = tune.read(_tuning_folder(direction, folder)).setting
     task = SearchIndex(search, direction, parameters, stage.folder)
-    return StageRun(stage, inputs, task, lambda shards: _details(direction, parameters, shards))
-
-
-def _tune(search: SearchRequest, direction: _Direction, uri: str, options: Sequence[str]) -> SearchParameters:
-    """Return the search parameters, tuned once and recorded in `uri`, so that a resumed run continues with the same ones."""
-    fingerprint = storage.key([search.k, direction.target_recall, direction.queries.key, direction.index.checksum])
-    if storage.exists(uri):
-        recorded = records.read(uri, dict[str, Any])
-        if recorded.get("asked") == fingerprint:
-            parameters: SearchParameters = records.parse(recorded.get("setting"), SearchParameters, uri)
-            return parameters
-    sample = draw_sample(direction.queries, SAMPLE_ROWS, SAMPLE_SEED)[1]
-    index = direction.index.open(str(workers.describe(options).local_device(search.device)))
-    parameters = index.tune(sample, search.k, direction.target_recall)
-    records.write(uri, {"asked": fingerprint, "setting": asdict(parameters)})
-    return parameters
+    return StageRun(stage, _shard_keys(stage, direction), task, lambda shards: _details(direction, parameters, shards))
 
 
 def _details(direction: _Direction, parameters: SearchParameters, shards: Sequence[Shard]) -> dict[str, Any]:
@@ -109,10 +106,10 @@ class SearchIndex(ShardTask):
         self.k = search.k
         self.device = search.device
         self.folder = folder
-        self.uses_accelerator = search.device != CPU and faiss_index.has_gpu_search(self.side.factory)
+        self.uses_accelerator = tune.uses_accelerator(search.device, self.side.factory)
 
     def setup(self) -> None:
-        self.index = self.side.open(str(choose_device(self.device)))  # the worker may have a device that the driver lacks
+        self.index = OpenIndex(self.side, str(choose_device(self.device)))  # the worker may have a device that the driver lacks
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         num_rows = num_searched_again = 0

@@ -2,12 +2,12 @@
 
 The index is trained once, on a sample of all shards. Then each shard is added to an index of its own, and these are merged; an index that
 cannot be merged, such as a graph, is filled in one process. The vectors are stored as float16 arrays, which are mapped into memory to
-rescore the candidates of the index. Each step is a stage with markers, so a stopped run resumes. At the end the search parameters are tuned
-and written to the manifest with the measured recall.
+rescore the candidates of the index. At the end the search parameters are tuned, and written to the manifest with the measured recall. Each
+step is a stage with markers that runs on workers, so a stopped run resumes.
 """
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,14 +19,17 @@ from miner.corpus import Corpus, open_corpus
 from miner.errors import DataError, StorageError
 from miner.search import cost_model, faiss_index
 from miner.search.tuning import SearchParameters
-from miner.stages import MANIFEST, Manifest, Stage
+from miner.stages import MANIFEST, Manifest, Shard, Stage
 from pipelines.beam import workers
 from pipelines.beam.runner import Pipeline, ShardTask, StageRun, claim_output, run_pipeline, run_stage, run_stages
 from pipelines.beam.workers import CPU
-from pipelines.search.open_index import SAMPLE_ROWS, VECTORS, OpenIndex, draw_sample, vectors_name
+from pipelines.search import tune
+from pipelines.search.index_files import VECTORS, IndexedSide, vectors_name
+from pipelines.search.open_index import draw_sample
+from pipelines.search.tune import TunedSearch, TuningRequest
 
 STAGE = "index"
-TRAINED, PARTS = "trained", "parts"  # folders of intermediate indexes, removed at the end
+TRAINED, PARTS, TUNING = "trained", "parts", "tuning"  # folders of intermediate results, removed at the end
 FILE = stages.shard_name(0, 1, ".faiss")
 
 
@@ -98,30 +101,65 @@ def build(corpus: Corpus, output: str, settings: IndexSettings, k: int, options:
         factory = cost_model.choose_factory(corpus.rows, corpus.dim, settings.memory_bytes, has_gpu)
     plan = _BuildPlan(corpus, output, factory, settings.seed, faiss_index.num_training_rows(factory, corpus.dim))
     config = {"factory": settings.factory, "dim": corpus.dim, "fingerprint": corpus.fingerprint}
-    stage = Stage(output, STAGE, config, {"embeddings": corpus.key, "factory": factory, "seed": str(settings.seed)})
+    inputs = {"embeddings": corpus.key, "factory": factory, "seed": str(settings.seed)}
+    stage = _UntunedIndex(output, STAGE, config, inputs)
     stage.start()
-    inputs = {FILE: stage.key()}
-    previous = stages.read_manifest(output, STAGE).details if stage.is_complete(inputs) else {}
+    shard_keys = {FILE: stage.key()}
+    previous = stages.read_manifest(output, STAGE).details if stage.is_complete(shard_keys) else {}
+    merged = yield from _fill(plan, stage, shard_keys)
+    tuned_for = {"k": k, "target_recall": settings.target_recall}
+    details = {**previous, "embeddings": _relative_path(corpus.folder, output), "factory": factory, "asked": tuned_for}
+    if previous.get("asked") != tuned_for:
+        side = IndexedSide(output, FILE, merged.shards[0].checksum, factory, corpus)
+        details |= asdict((yield from _tune(side, k, settings)))
+    manifest = Stage(output, STAGE, config, inputs).finish(shard_keys, lambda _: details)
+    for name in (TRAINED, PARTS, TUNING):
+        storage.remove(stage.path(name))
+    return manifest
+
+
+class _UntunedIndex(Stage):
+    """The index until its search is tuned: the file and its marker, without the manifest that says that the directory is complete."""
+
+    def finish(
+        self,
+        shard_keys: Mapping[str, str],
+        details: Callable[[Sequence[Shard]], Mapping[str, Any]] | None = None,  # noqa: ARG002 - they follow from tuning
+    ) -> Manifest:
+        """Return the manifest without writing it."""
+        shards = [shard for name, key in shard_keys.items() if (shard := self._read_marker(name, key)) is not None]
+        if len(shards) < len(shard_keys):
+            raise StorageError(f"{self.path(FILE)}: this shard was not written; run the same command again to resume")
+        return Manifest(self.stage, self.config, self.inputs, shards)
+
+
+def _fill(plan: "_BuildPlan", stage: Stage, shard_keys: Mapping[str, str]) -> Pipeline[Manifest]:
+    """Write the vectors, and the index if it is missing."""
     vectors = plan.stage(VECTORS)
-    vector_inputs = {vectors_name(shard.name): vectors.key({"shard": shard.checksum}) for shard in corpus.shards}
-    runs = [StageRun(vectors, vector_inputs, WriteVectors(plan))]
-    if stage.find_shard(FILE, inputs[FILE]) is None:
+    vector_keys = {vectors_name(shard.name): vectors.key({"shard": shard.checksum}) for shard in plan.corpus.shards}
+    runs = [StageRun(vectors, vector_keys, WriteVectors(plan))]
+    if stage.find_shard(FILE, shard_keys[FILE]) is None:
         yield from run_stages([_training(plan)])
         if faiss_index.is_mergeable(plan.read_trained()):
             runs.append(_parts(plan))
     yield from run_stages(runs)
-    tuned_for = {"k": k, "target_recall": settings.target_recall}
+    return (yield from run_stage(stage, shard_keys, MergeIndex(plan)))
 
-    def details(_: object) -> Mapping[str, Any]:
-        common = {"embeddings": _relative_path(corpus.folder, output), "factory": factory, "asked": tuned_for}
-        if previous.get("asked") == tuned_for:
-            return {**previous, **common}
-        return {**common, **_tune(plan, str(machine.local_device(settings.device)), k, settings)}
 
-    manifest = yield from run_stage(stage, inputs, MergeIndex(plan), details)
-    for name in (TRAINED, PARTS):
-        storage.remove(stage.path(name))
-    return manifest
+def _tune(side: IndexedSide, k: int, settings: IndexSettings) -> Pipeline[TunedSearch]:
+    """Tune the search with a sample of the index's own vectors."""
+    request = TuningRequest(
+        side=side,
+        queries=side.corpus,
+        has_own_queries=True,
+        seed=settings.seed + 1,  # not the training sample
+        k=k,
+        target_recall=settings.target_recall,
+        device=settings.device,
+    )
+    folder = storage.join(side.folder, TUNING)
+    yield from run_stages([tune.plan_tuning(request, folder)])
+    return tune.read(folder)
 
 
 @dataclass(frozen=True)
@@ -225,14 +263,6 @@ class MergeIndex(_BuildTask):
         return int(index.ntotal), {}
 
 
-def _tune(plan: _BuildPlan, device: str, k: int, settings: IndexSettings) -> Mapping[str, Any]:
-    """Return the search parameters, tuned on a sample of the index's own vectors, and their recall."""
-    index = OpenIndex(plan.output, FILE, plan.corpus, device)
-    own_ids, queries = draw_sample(plan.corpus, SAMPLE_ROWS, settings.seed + 1)  # not the training sample
-    parameters = index.tune(queries, k, settings.target_recall, own_ids)
-    return {"effort": index.index.effort_name, "setting": asdict(parameters)}
-
-
 def _write_index(index: Any, uri: str) -> None:
     with storage.atomic(uri) as handle:
         handle.write(faiss_index.dump(index).data)
@@ -267,23 +297,10 @@ def indexed_corpus(folder: str) -> Corpus:
     """
     manifest = stages.read_manifest(folder, STAGE)
     path = str(manifest.details["embeddings"])
-    if "://" not in path:
-        path = posixpath.normpath(storage.join(folder, path))
+    if "://" not in path and not posixpath.isabs(path):
+        protocol, separator, parent = folder.rpartition("://")
+        path = protocol + separator + posixpath.normpath(storage.join(parent, path))
     corpus = open_corpus(path)
     if manifest.inputs.get("embeddings") != corpus.key:
         raise DataError(f"{folder}: made from other embeddings than {path} now holds; run `miner index` again")
     return corpus
-
-
-def checked_manifest(folder: str) -> Manifest:
-    """Return the manifest of an index whose files match it.
-
-    Raises StorageError where one does not: a truncated file that is mapped into memory would kill the process.
-    """
-    manifest = stages.read_manifest(folder, STAGE)
-    arrays = stages.read_manifest(storage.join(folder, VECTORS)).shards
-    for shard, subfolder in [*((shard, ()) for shard in manifest.shards), *((shard, (VECTORS,)) for shard in arrays)]:
-        uri = storage.join(folder, *subfolder, shard.name)
-        if not storage.exists(uri) or storage.checksum(uri) != shard.checksum:
-            raise StorageError(f"{uri}: missing, or not as it was written; run the same `miner index` again")
-    return manifest

@@ -12,13 +12,12 @@ from miner.config.commands import EngineSettings, IndexSettings
 from miner.corpus import Corpus
 from miner.search import cost_model, faiss_index
 from miner.search.cost_model import SearchWorkload
-from miner.stages import Manifest
 from pipelines.beam import workers
 from pipelines.beam.runner import Pipeline, together
 from pipelines.beam.workers import CPU
-from pipelines.search import approximate, build_index, exact, previous_neighbours
-from pipelines.search.approximate import IndexedSide
+from pipelines.search import approximate, build_index, exact, index_files, previous_neighbours
 from pipelines.search.exact import SearchRequest
+from pipelines.search.index_files import IndexedSide
 
 NEIGHBOURS, INDEXES = "neighbours", "indexes"  # folders
 CHOICE_FILE = "engine.json"
@@ -54,7 +53,7 @@ def find_neighbours(
     builds = {side: _build_index(corpus, side, search, settings, output, options) for side, corpus in missing.items()}
     built, _ = yield from together(builds)
     source, target = (built[side] if index is None else index for side, index in zip(corpora, indexes, strict=True))
-    forward, backward = yield from approximate.run(search, (source, target), settings.target_recall, folder, options)
+    forward, backward = yield from approximate.run(search, (source, target), settings.target_recall, folder)
     return {"name": engine, "why": reason, exact.FORWARD: forward.details, exact.BACKWARD: backward.details}
 
 
@@ -121,9 +120,11 @@ def _existing_indexes(search: SearchRequest, paths: tuple[str, str]) -> list[Ind
     """Return the indexes that the user gave; None for a side that is no index, or whose index does not cover the whole corpus."""
     indexes: list[IndexedSide | None] = []
     for path, corpus in zip(paths, (search.source, search.target), strict=True):
-        is_index = storage.is_folder(path) and build_index.is_index(path)
-        is_whole = is_index and stages.read_manifest(path).inputs["embeddings"] == corpus.key
-        indexes.append(_indexed_side(path, build_index.checked_manifest(path), corpus) if is_whole else None)
+        manifest = stages.read_manifest(path) if storage.is_folder(path) and build_index.is_index(path) else None
+        is_whole = manifest is not None and manifest.inputs["embeddings"] == corpus.key
+        indexes.append(IndexedSide.describe(path, manifest, corpus) if manifest is not None and is_whole else None)
+        if (index := indexes[-1]) is not None:
+            index_files.check_in_place(index)
     return indexes
 
 
@@ -133,9 +134,4 @@ def _build_index(
     """Return the index of a side, built in OUTPUT/indexes."""
     folder = storage.join(output, INDEXES, name)
     index_settings = IndexSettings(memory=settings.memory, target_recall=settings.target_recall, device=search.device)
-    return _indexed_side(folder, (yield from build_index.build(corpus, folder, index_settings, search.k, options)), corpus)
-
-
-def _indexed_side(folder: str, manifest: Manifest, corpus: Corpus) -> IndexedSide:
-    (file,) = manifest.shards
-    return IndexedSide(folder, file.name, file.checksum, manifest.details["factory"], corpus)
+    return IndexedSide.describe(folder, (yield from build_index.build(corpus, folder, index_settings, search.k, options)), corpus)

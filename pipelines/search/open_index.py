@@ -1,26 +1,21 @@
 """An index directory opened for search: the FAISS file, and the stored vectors from which its candidates are rescored."""
 
-import contextlib
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
-from fsspec.implementations.local import LocalFileSystem
 
-from miner import storage
-from miner.corpus import EMBEDDINGS, Corpus
-from miner.errors import StorageError
+from miner.corpus import Corpus
 from miner.search import cost_model, faiss_index
 from miner.search.faiss_index import FaissIndex
 from miner.search.neighbours import Ids, Neighbours, Similarities, VectorBlock, empty_neighbours, select_nearest, stack_neighbours
 from miner.search.rescoring import score_candidates
 from miner.search.tuning import SearchParameters, tune_search
 from miner.tables import Vectors
+from pipelines.search import index_files
+from pipelines.search.index_files import IndexedSide
 
-VECTORS = "vectors"  # folder
 BLOCK_ROWS = 1 << 15  # stored vectors in memory at a time where a query is compared with all of them
 SAMPLE_ROWS = cost_model.TUNING_QUERIES  # vectors that tune an index
 MIN_SAMPLE_ROWS = 200  # for a k so large that the candidates of SAMPLE_ROWS take too much memory
@@ -30,23 +25,28 @@ MAX_PROBES = 1 << 20  # lists, or steps in a graph, that FAISS keeps for a batch
 
 @dataclass(frozen=True)
 class OpenIndex:
-    """An index and its corpus. Each worker opens it; files are mapped into memory, which workers share."""
+    """An index and its corpus. Each worker opens it; files are mapped into memory, which the processes of a host share."""
 
-    folder: str
-    name: str  # of the FAISS file
-    corpus: Corpus
+    side: IndexedSide
     device: str = "cpu"
+
+    @property
+    def corpus(self) -> Corpus:
+        return self.side.corpus
+
+    @cached_property
+    def folder(self) -> str:
+        """The local directory of the files."""
+        return index_files.local_folder(self.side)
 
     @cached_property
     def index(self) -> FaissIndex:
-        with _local_copy(storage.join(self.folder, self.name)) as path:
-            return faiss_index.open_file(path, self.device)
+        return faiss_index.open_file(f"{self.folder}/{self.side.file}", self.device)
 
     @cached_property
     def stored_ids(self) -> Ids:
         """(n,) ids in the order of the vectors: ascending within each increment of the corpus."""
-        tables = (storage.read_table(storage.join(self.corpus.folder, EMBEDDINGS, shard.name), ["id"]) for shard in self.corpus.shards)
-        return np.concatenate([table["id"].to_numpy() for table in tables])
+        return index_files.read_ids(self.side, self.folder)
 
     @cached_property
     def id_order(self) -> Ids | None:
@@ -62,11 +62,7 @@ class OpenIndex:
     @cached_property
     def stored_vectors(self) -> Sequence[Vectors]:
         """The vectors of each shard, in the order of `stored_ids`."""
-        arrays = []
-        for shard in self.corpus.shards:
-            with _local_copy(storage.join(self.folder, VECTORS, vectors_name(shard.name))) as path:
-                arrays.append(_map_array(path))
-        return arrays
+        return [index_files.map_vectors(self.folder, shard.name) for shard in self.corpus.shards]
 
     def gather(self, positions: Ids) -> Vectors:
         """Return the vectors (n, dim) at positions (n,) in `ids`."""
@@ -135,11 +131,6 @@ class OpenIndex:
             start += len(array)
 
 
-def vectors_name(shard: str) -> str:
-    """Return the name of the array with the vectors of a shard."""
-    return shard.removesuffix(".parquet") + ".npy"
-
-
 def draw_sample(corpus: Corpus, count: int, seed: int) -> tuple[Ids, Vectors]:
     """Return ids and vectors of `count` random sentences, or of all if there are fewer; independent of the sharding."""
     rows = np.sort(np.random.default_rng(seed).choice(corpus.rows, min(count, corpus.rows), replace=False))
@@ -151,24 +142,3 @@ def draw_sample(corpus: Corpus, count: int, seed: int) -> tuple[Ids, Vectors]:
             sampled_vectors.append(vectors[group_rows])
             start += len(ids)
     return np.concatenate(sampled_ids), np.concatenate(sampled_vectors)
-
-
-def _map_array(path: str) -> npt.NDArray[np.float16]:
-    try:
-        array: npt.NDArray[np.float16] = np.load(path, mmap_mode="r")
-        return array
-    except (OSError, ValueError) as error:
-        raise StorageError(f"{path}: not a complete file of vectors ({str(error).splitlines()[0]}); run `miner index` again") from error
-
-
-@contextlib.contextmanager
-def _local_copy(uri: str) -> Iterator[str]:
-    """Yield a local path to map into memory. A remote file is downloaded, and deleted once it is mapped."""
-    storage.check_file(uri)
-    fs, path = storage.filesystem(uri)
-    if isinstance(fs, LocalFileSystem):
-        yield str(path)
-        return
-    with tempfile.TemporaryDirectory(prefix="miner-") as folder:
-        fs.get_file(path, f"{folder}/file")
-        yield f"{folder}/file"

@@ -296,6 +296,16 @@ def test_plan_for_more_sentences_than_the_files_hold(config: Path, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("_short_probe")
+def test_machines_need_disk_for_copies_of_remote_indexes(config: Path, tmp_path: Path) -> None:
+    """Flat indexes of 4 bytes per dimension and an id; vectors of 2 bytes per dimension and an id. Each corpus has one index."""
+    for output, expected in ((tmp_path / "out", 0), ("memory://bucket/run", 3300 * (4 * 32 + 8 + 2 * 32 + 8))):
+        arguments = ["--set", "engine=faiss", "--set", f"output={output}", "--json", tmp_path / "plan.json"]
+        printed = output_of("plan", config, *arguments)
+        assert json.loads((tmp_path / "plan.json").read_text())["worker_disk"] == expected
+        assert ("686 kB on the disk of each machine for copies of indexes" in printed) == (expected > 0)
+
+
+@pytest.mark.usefixtures("_short_probe")
 def test_embedded_corpora_need_no_encoder(config: Path, tmp_path: Path, toy_encoder: Path) -> None:
     for name, text in (("en", "en.txt"), ("fr", "fr.txt.gz")):
         output_of("embed", tmp_path / text, "--lang", name, "--encoder", toy_encoder, "--output", tmp_path / name)
