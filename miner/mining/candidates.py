@@ -142,6 +142,8 @@ def look_up(pairs: tuple[Ids, Ids], scored_pairs: tuple[Ids, Ids], scores: Float
     No pair occurs twice on either side.
     """
     num_scored = len(scores)
+    if not num_scored:
+        return np.full(len(pairs[0]), np.nan)
     sources, targets = (np.concatenate(sides) for sides in zip(scored_pairs, pairs, strict=True))
     order = np.lexsort((np.arange(len(sources)), targets, sources))  # a scored pair precedes the same one without a score
     is_repeat = (sources[order][1:] == sources[order][:-1]) & (targets[order][1:] == targets[order][:-1])
