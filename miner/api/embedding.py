@@ -27,7 +27,7 @@ class EncoderOptions(TypedDict, total=False):
     pooling: str | None
     device: str
     dtype: str
-    batch_tokens: int
+    batch_tokens: int | None
     max_tokens: int | None
     side: str | None
 

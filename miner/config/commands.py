@@ -19,7 +19,7 @@ class EncoderSettings(Settings):
     pooling: str | None = None  # cls, mean, max, first_last_avg, layer:N; None: as the model directory says
     device: str = "auto"  # auto, cpu, cuda, cuda:N
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # of the computations of a transformer
-    batch_tokens: int = pydantic.Field(16384, ge=16)  # maximum tokens per transformer batch, padding included
+    batch_tokens: int | None = pydantic.Field(None, ge=16)  # maximum of a transformer's batch, padding included; None: by its device
     max_tokens: int | None = pydantic.Field(None, ge=2)  # longer sentences are truncated; None: the limit of the model
     side: Literal["source", "target"] | None = None  # of an encoder with two sides; None: by the language, or by the role of the text
 

@@ -218,7 +218,9 @@ def test_token_batches(budget: int) -> None:
     assert all(len(batch) == 1 or len(batch) * max(lengths[index] for index in batch) <= budget for batch in batches)
     batched_lengths = [lengths[index] for batch in batches for index in batch]
     assert batched_lengths == sorted(lengths, reverse=True)
-    assert list(token_batches([3, 5, 4, 1], 10)) == [[1, 2], [0, 3]]
+    assert list(token_batches([3, 5, 4, 1], 10)) == [[1], [2], [0], [3]]  # from 2.5 tokens on, a batch has texts of one length
+    assert list(token_batches([3, 5, 4, 1, 1, 5], 40)) == [[1, 5], [2, 0, 3], [4]]  # 2 x 5 and 3 x 4 are a quarter of 40
+    assert list(token_batches([5] * 7, 10)) == [[0, 1], [2, 3], [4, 5], [6]]
     assert list(token_batches([0, 2, 0], 10)) == [[1]]
     assert list(token_batches([], 10)) == []
 
