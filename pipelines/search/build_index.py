@@ -105,7 +105,7 @@ def build(corpus: Corpus, output: str, settings: IndexSettings, k: int, options:
     vectors = plan.stage(VECTORS)
     vector_inputs = {vectors_name(shard.name): vectors.key({"shard": shard.checksum}) for shard in corpus.shards}
     runs = [StageRun(vectors, vector_inputs, WriteVectors(plan))]
-    if stage.find_shard(FILE, inputs[FILE]) is None:
+    if not stage.find_shards(inputs):
         yield from run_stages([_training(plan)])
         if faiss_index.is_mergeable(plan.read_trained()):
             runs.append(_parts(plan))
