@@ -570,10 +570,13 @@ def read_table(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
 
 
 @contextlib.contextmanager
-def open_arrow(uri: str) -> Iterator[pa.RecordBatchFileReader]:
-    """Open an Arrow file for reading by batch. Raises StorageError if it is missing, damaged, or differs from the manifest beside it."""
+def open_arrow(uri: str, expected: str | None = None) -> Iterator[pa.RecordBatchFileReader]:
+    """Open an Arrow file for reading by batch.
+
+    Raises StorageError if it is missing, damaged, or differs from the checksum `expected`, by default that of the manifest beside it.
+    """
     try:
-        with _storage_errors(uri), _open_checked(uri, None) as handle, pa.ipc.open_file(handle) as reader:
+        with _storage_errors(uri), _open_checked(uri, expected) as handle, pa.ipc.open_file(handle) as reader:
             yield reader
     except pa.ArrowException as error:
         raise StorageError(f"{uri}: not a complete Arrow file ({first_line(error)}); {_WRITE_AGAIN}") from error
