@@ -5,25 +5,18 @@ An object appears when its upload is complete, so it needs no temporary name, an
 
 import contextlib
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
 
 import fsspec
 
 PROTOCOLS = ("s3", "s3a", "gs", "gcs")
 MAX_DELETED = 1000  # objects that a request deletes
-VERSION_KEYS = ("ETag", "etag", "md5Hash", "generation", "content_settings", "mtime", "LastModified", "last_modified", "created")
 
 
 def is_object_store(fs: fsspec.AbstractFileSystem) -> bool:
     protocols = (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
     return any(protocol in PROTOCOLS for protocol in protocols)
-
-
-def version_of(info: Mapping[str, Any]) -> str:
-    """Return what identifies the content of a file, from its entry in a listing: its size, and its hash or time of change."""
-    version = next((info[key] for key in VERSION_KEYS if info.get(key) is not None), None)
-    return f"{info.get('size')} {version}"
 
 
 def read_start(fs: fsspec.AbstractFileSystem, path: str, num_bytes: int) -> bytes:

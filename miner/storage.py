@@ -7,8 +7,7 @@ import json
 import logging
 import os
 import posixpath
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -21,11 +20,12 @@ import pyarrow.parquet as pq
 import xxhash
 from fsspec.implementations.local import LocalFileSystem
 
-from miner import object_stores
+from miner import object_stores, whole_files
 from miner.errors import REMOTE_REMEDY, StorageError, first_line, is_remote_error
-from miner.object_stores import is_object_store, version_of
+from miner.object_stores import is_object_store
+from miner.whole_files import HashedFile, open_whole, rename
 
-TEMPORARY = ".tmp"
+TEMPORARY = whole_files.TEMPORARY
 MANIFEST = "manifest.json"  # of a directory of shards, with the checksum of each
 LOCK_PREFIX = "_lock-"  # of the names of locks
 READ_AHEAD_BYTES = 1 << 20  # of tables on object storage, of which often a range is read; fsspec's 50 MB would fetch 50 times as much
@@ -115,6 +115,15 @@ def sizes(uri: str) -> dict[str, int]:
         return {
             posixpath.basename(str(info["name"])): int(info["size"] or 0) for info in fs.ls(path, detail=True) if info["type"] == "file"
         }
+
+
+VERSION_KEYS = ("ETag", "etag", "md5Hash", "generation", "content_settings", "mtime", "LastModified", "last_modified", "created")
+
+
+def version_of(info: Mapping[str, Any]) -> str:
+    """Return what identifies the content of a file, from its entry in a listing: its size, and its hash or time of change."""
+    version = next((info[key] for key in VERSION_KEYS if info.get(key) is not None), None)
+    return f"{info.get('size')} {version}"
 
 
 def versions(uri: str) -> dict[str, str]:
@@ -221,8 +230,8 @@ def atomic(uri: str) -> Iterator[BinaryIO]:
     """
     fs, path = filesystem(uri)
     with _storage_errors(uri):
-        with _written_whole(fs, path) as handle:
-            hashed = _HashedFile(handle)
+        with open_whole(fs, path) as handle:
+            hashed = HashedFile(handle)
             yield cast(BinaryIO, hashed)
         if is_object_store(fs):
             version = _object_version(fs, path)
@@ -246,48 +255,6 @@ def describe(uri: str) -> FileState:
     return FileState(checksum(uri), size(uri), version)
 
 
-def _written_whole(fs: fsspec.AbstractFileSystem, path: str) -> contextlib.AbstractContextManager[BinaryIO]:
-    return object_stores.put(fs, path) if is_object_store(fs) else _write_and_rename(fs, path)
-
-
-class _HashedFile:
-    """A file that is hashed while it is written, from start to end."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file, self.digest, self.num_bytes = file, xxhash.xxh3_128(), 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.file, name)
-
-    def write(self, data: Any) -> int:
-        self.digest.update(data)
-        self.num_bytes += memoryview(data).nbytes
-        return self.file.write(data)
-
-    def seekable(self) -> bool:
-        return False
-
-    def seek(self, *_: int) -> int:
-        raise io.UnsupportedOperation("files are written in order")
-
-
-@contextlib.contextmanager
-def _write_and_rename(fs: fsspec.AbstractFileSystem, path: str) -> Iterator[BinaryIO]:
-    parent, name = posixpath.split(path)
-    # A unique temporary name: two workers with the same shard must not write to one file.
-    temporary = posixpath.join(parent, f".{name}.{uuid.uuid4().hex}{TEMPORARY}")
-    try:
-        fs.makedirs(parent, exist_ok=True)
-        with fs.open(temporary, "wb") as handle:
-            yield handle
-        _rename(fs, temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            if fs.exists(temporary):
-                fs.rm(temporary)
-        raise
-
-
 def move(uri: str, destination: str) -> None:
     """Move a file within a file system, if it exists."""
     fs, path = filesystem(uri)
@@ -295,19 +262,12 @@ def move(uri: str, destination: str) -> None:
     with _storage_errors(uri):
         if fs.exists(path):
             fs.makedirs(posixpath.dirname(target), exist_ok=True)
-            _rename(fs, path, target)
-
-
-def _rename(fs: fsspec.AbstractFileSystem, source: str, target: str) -> None:
-    if isinstance(fs, LocalFileSystem):
-        Path(source).replace(target)  # `mv` is not atomic across file systems, and moves a file *into* a directory of that name
-    else:
-        fs.mv(source, target)
+            rename(fs, path, target)
 
 
 def write_json(uri: str, value: Any) -> None:
     fs, path = filesystem(uri)
-    with _storage_errors(uri), _written_whole(fs, path) as handle:
+    with _storage_errors(uri), open_whole(fs, path) as handle:
         handle.write(json_text(value).encode())
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from miner import checksums, object_stores, storage
+from miner import checksums, storage
 from miner.credentials import hide
 from miner.errors import MinerError, ModelError, StorageError, first_line
 
@@ -95,7 +95,7 @@ def _list_versions(uri: str) -> Mapping[str, str]:
     if uri.partition(":")[0] not in UNLISTED:
         fs.invalidate_cache()
         infos = fs.find(path, detail=True)
-        versions = {posixpath.relpath(str(name), path): object_stores.version_of(info) for name, info in infos.items()}
+        versions = {posixpath.relpath(str(name), path): storage.version_of(info) for name, info in infos.items()}
         if not versions:
             raise ModelError(f"{hide(uri)}: no such encoder folder; check the address")
         return versions
