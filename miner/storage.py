@@ -454,16 +454,17 @@ def _listed_checksum(uri: str) -> str | None:
     folder, name = posixpath.split(str(uri))
     manifest = join(folder, MANIFEST)
     fs, path = filesystem(manifest)
-    try:
-        with _storage_errors(manifest):
-            version = _version(fs, path)
-    except StorageError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            return None
-        raise
-    if version not in _manifests:
+    with _storage_errors(manifest):
         try:
-            _manifests[version] = {shard["name"]: shard["checksum"] for shard in read_json(manifest)["shards"]}
+            version = _version(fs, path) if is_object_store(fs) or exists(manifest) else None
+        except FileNotFoundError:
+            version = None
+    if version is None:
+        return None
+    if version not in _manifests:
+        data = read_bytes(manifest)
+        try:
+            _manifests[version] = {shard["name"]: shard["checksum"] for shard in parse_json(data, manifest)["shards"]}
         except (StorageError, KeyError, TypeError):  # not one of ours
             _manifests[version] = {}
     return _manifests[version].get(name)

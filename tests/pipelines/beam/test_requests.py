@@ -125,6 +125,18 @@ def test_a_shard_that_changes_on_s3_is_found_and_written_again(server: CountingS
     assert miner("verify", output).exit_code == 0
 
 
+def test_a_stopped_stage_resumes_without_reading_what_is_finished(server: CountingServer, tmp_path: Path) -> None:
+    output = embed_shards(tmp_path, 3)
+    name = stages.shard_name(2, 3)
+    for lost in (stages.MANIFEST, f"{stages.MARKERS}/{name}.json", name):
+        storage.remove(f"{output}/embeddings/{lost}")
+    server.requests.clear()
+    embed_into(tmp_path, output, 3)
+    shards = {(method, path.rpartition("/")[2]) for _, method, path in server.requests if path.endswith(".parquet")}
+    assert shards == {("GET", name), ("PUT", name), ("HEAD", name)}, "the sentences are read, the embeddings written"
+    assert miner("verify", output).exit_code == 0
+
+
 def test_a_copied_shard_is_read_and_kept(server: CountingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy on another store has another etag, but the same checksum."""
     output = embed_shards(tmp_path, 2)
