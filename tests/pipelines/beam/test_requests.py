@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import numpy as np
+import pyarrow as pa
 import pytest
 from command import miner
 from moto.server import DomainDispatcherApplication, create_backend_app
@@ -15,6 +17,8 @@ from werkzeug.serving import make_server
 
 from miner import stages, storage
 from miner.config.commands import EmbedConfig
+from miner.errors import StorageError
+from miner.stages import Stage
 from pipelines.beam import job, pipeline, watch
 from pipelines.corpus import embed
 
@@ -151,3 +155,26 @@ def test_a_copied_shard_is_read_and_kept(server: CountingServer, tmp_path: Path,
     assert server.count("worker") == 0
     read = {path for _, method, path in server.requests if method == "GET" and path.endswith(".parquet")}
     assert read == {f"/{folder}/{stages.shard_name(index, 2)}" for index in range(2)}
+
+
+@pytest.mark.parametrize("num_rows", [1000, 2_500_000], ids=["read at once", "read by blocks"])
+@pytest.mark.usefixtures("server")
+def test_a_flipped_byte_of_an_object_is_found_when_it_is_read(num_rows: int) -> None:
+    bucket = f"bucket-{uuid.uuid4().hex}"
+    fsspec.filesystem("s3").mkdir(bucket)
+    stage, name = Stage(f"s3://{bucket}/stage", "numbers", {}, {}), "part-00000-of-00001.parquet"
+    table = pa.table({"id": np.random.default_rng(0).integers(1 << 62, size=num_rows)})
+    stage.start()
+    storage.write_table(stage.path(name), table)
+    stage.mark_done(name, num_rows, stage.key())
+    stage.finish({name: stage.key()})
+    for _ in range(2):
+        assert storage.read_table(stage.path(name)).equals(table)
+    fs, path = storage.filesystem(stage.path(name))
+    data = bytearray(fs.cat_file(path))
+    data[len(data) // 2] ^= 1
+    fs.pipe_file(path, bytes(data))
+    for _ in range(2):
+        with pytest.raises(StorageError, match="changed since it was written"):
+            storage.read_table(stage.path(name))
+    assert stage.find_shards({name: stage.key()}) == {}
