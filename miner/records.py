@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -26,7 +26,42 @@ def read(uri: str, schema: type[Schema], remedy: str = RUN_AGAIN) -> Schema:
 
     Raises StorageError if it is missing, has changed since it was written, or does not fit the schema.
     """
-    values = storage.read_json(uri)
+    return _parse_record(storage.read_json(uri), schema, uri, remedy)
+
+
+class RecordFolder(Generic[Schema]):
+    """The records in a directory, of which each version is read once. Of object stores they are read side by side."""
+
+    def __init__(self, folder: str, schema: type[Schema]) -> None:
+        self.folder = folder
+        self.schema = schema
+        self._records: dict[str, tuple[str, Schema | None]] = {}  # file name -> its version, and the record if it is valid
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.folder, self.schema)  # without what was read
+
+    def names(self) -> set[str]:
+        """Return the names of the files, valid or not."""
+        return {name for name in storage.names_in(self.folder) if not name.startswith(".")}
+
+    def read(self) -> dict[str, Schema]:
+        """Return the valid records by file name."""
+        versions = {name: version for name, version in storage.versions(self.folder).items() if not name.startswith(".")}
+        new = [name for name, version in versions.items() if name not in self._records or self._records[name][0] != version]
+        contents = storage.read_files(self.folder, new)
+        read = {name: (versions[name], self._parse(name, contents.get(name))) for name in new}
+        self._records = {name: read.get(name) or self._records[name] for name in versions}
+        return {name: record for name, (_, record) in self._records.items() if record is not None}
+
+    def _parse(self, name: str, data: bytes | None) -> Schema | None:
+        uri = storage.join(self.folder, name)
+        try:
+            return None if data is None else _parse_record(storage.parse_json(data, uri), self.schema, uri, RUN_AGAIN)
+        except StorageError:
+            return None
+
+
+def _parse_record(values: Any, schema: type[Schema], uri: str, remedy: str) -> Schema:
     if isinstance(values, dict):
         expected = values.pop(CHECKSUM, None)
         if expected is not None and expected != _hash(values):

@@ -49,6 +49,7 @@ class ShardMarker(Shard):
     """A finished shard, as its marker describes it."""
 
     key: str  # of its inputs
+    version: str | None = None  # of its file as its worker left it on an object store
 
     @property
     def shard(self) -> Shard:
@@ -226,6 +227,7 @@ class Stage:
         self.stage = stage
         self.config = dict(config)
         self.inputs = dict(inputs)
+        self._markers = records.RecordFolder(self.path(MARKERS), ShardMarker)
 
     def start(self) -> None:
         """Claim the directory. Raises StorageError if it contains another stage or the same stage with another configuration."""
@@ -269,75 +271,88 @@ class Stage:
         """Return the key of a shard's inputs: it changes when the stage, its configuration or the inputs change."""
         return storage.key([self.stage, self.config, dict(self.inputs if shard_inputs is None else shard_inputs)])
 
-    def mark_done(self, name: str, rows: int, key: str, counts: Mapping[str, int] | None = None, checksum: str | None = None) -> None:
-        """Write the marker of a shard with the given input key. The file must exist unless its `checksum` is given."""
-        shard = Shard(name, rows, checksum or storage.checksum(self.path(name)), dict(counts or {}))
-        records.write(self._marker(name), asdict(ShardMarker(**asdict(shard), key=key)))
+    def mark_done(self, name: str, rows: int, key: str, counts: Mapping[str, int] | None = None, checksum: str | None = None) -> int:
+        """Write the marker of a shard with the given input key, and return the size of its file, 0 if its `checksum` is given.
 
-    def find_shard(self, name: str, key: str) -> Shard | None:
-        """Return the shard if its file exists, is intact, and was written from inputs with this key; otherwise None."""
-        shard = self._read_marker(name, key)
-        if shard is None or not storage.exists(self.path(name)) or storage.checksum(self.path(name)) != shard.checksum:
-            return None
-        return shard
+        The file must exist unless its checksum is given.
+        """
+        state = storage.describe(self.path(name)) if checksum is None else storage.FileState(checksum)
+        shard = Shard(name, rows, state.checksum, dict(counts or {}))
+        records.write(self._marker(name), asdict(ShardMarker(**asdict(shard), key=key, version=state.version)))
+        return state.size
+
+    def find_shards(self, shard_keys: Mapping[str, str]) -> dict[str, Shard]:
+        """Return those of the shards {name: key} whose files are intact, and were written from inputs with these keys.
+
+        On object stores, a file that a listing shows as its worker left it is intact; every other file is read for its checksum.
+        """
+        valid = self._read_markers()
+        markers = {name: valid[name] for name, key in shard_keys.items() if name in valid and valid[name].key == key}
+        versions = storage.versions(self.folder) if markers else {}
+        return {
+            name: marker.shard
+            for name, marker in markers.items()
+            if name in versions and (marker.version == versions[name] or storage.checksum(self.path(name)) == marker.checksum)
+        }
+
+    def _read_markers(self) -> dict[str, ShardMarker]:
+        """Return the markers that are valid, by the name of the shard."""
+        return {file.removesuffix(".json"): marker for file, marker in self._markers.read().items()}
 
     def has_marker(self, name: str, key: str) -> bool:
         """Whether a shard was written from inputs with this key since `reopen`, which removes the markers of missing shards."""
-        return self._read_marker(name, key) is not None
-
-    def _read_marker(self, name: str, key: str) -> Shard | None:
-        """Return the shard that a marker describes; None if it is missing, unreadable or has another key."""
-        marker = self._marker(name)
-        if not storage.exists(marker):
-            return None
         try:
-            value = read_marker(marker)
+            return read_marker(self._marker(name)).key == key
         except StorageError:
-            return None
-        return value.shard if value.key == key else None
+            return False
 
     def marked_shards(self) -> set[str]:
         """Return the names of the shards that have a marker, for progress reports."""
-        return {name.removesuffix(".json") for name in storage.names_in(self.path(MARKERS)) if not name.startswith(".")}
+        return {file.removesuffix(".json") for file in self._markers.names()}
 
-    def read_rows(self, name: str) -> int:
-        """Read the number of rows of a shard from its marker."""
-        return read_marker(self._marker(name)).rows
+    def read_rows(self) -> dict[str, int]:
+        """Return the number of rows of the shards that have a marker, for progress reports."""
+        return {name: marker.rows for name, marker in self._read_markers().items()}
 
     def is_complete(self, shard_keys: Mapping[str, str]) -> bool:
         """Whether the manifest and every shard {name: key} are present and intact."""
-        return storage.exists(self.path(MANIFEST)) and all(self.find_shard(name, key) is not None for name, key in shard_keys.items())
+        return storage.exists(self.path(MANIFEST)) and self.find_shards(shard_keys).keys() == shard_keys.keys()
 
     def reopen(self, shard_keys: Mapping[str, str]) -> list[str]:
         """Return which of the shards {name: key} must be written. If there are any, remove the manifest and their markers."""
-        pending = [name for name, key in shard_keys.items() if self.find_shard(name, key) is None]
+        intact = self.find_shards(shard_keys)
+        pending = [name for name in shard_keys if name not in intact]
         if pending:
             self._write_started()
             storage.remove(self.path(MANIFEST))
-            for name in pending:
-                storage.remove(self._marker(name))
+            self._remove_markers(self.marked_shards().intersection(pending))
         return pending
+
+    def _remove_markers(self, names: Set[str]) -> None:
+        storage.remove_files([self._marker(name) for name in sorted(names)])
 
     def finish(self, shard_keys: Mapping[str, str], details: Callable[[Sequence[Shard]], Mapping[str, Any]] | None = None) -> Manifest:
         """Write the manifest of the shards {name: key} and remove files that it does not list. Raises StorageError if one is missing."""
-        shards = []
-        for name, key in shard_keys.items():
-            shard = self._read_marker(name, key)
-            if shard is None:
-                raise StorageError(f"{self.path(name)}: this shard was not written; run the same command again to resume")
-            shards.append(shard)
+        shards = self.written_shards(shard_keys)
         manifest = Manifest(self.stage, self.config, self.inputs, shards, dict(details(shards)) if details else {})
         write_manifest(self.folder, manifest)
         self._remove_stale_files(self.marked_shards() - {shard.name for shard in shards})
         return manifest
 
+    def written_shards(self, shard_keys: Mapping[str, str]) -> list[Shard]:
+        """Return the shards {name: key} by their markers. Raises StorageError if one is missing."""
+        markers, shards = self._read_markers(), []
+        for name, key in shard_keys.items():
+            if name not in markers or markers[name].key != key:
+                raise StorageError(f"{self.path(name)}: this shard was not written; run the same command again to resume")
+            shards.append(markers[name].shard)
+        return shards
+
     def _remove_stale_files(self, stale_shards: Set[str]) -> None:
         """Remove the temporary files of killed workers, and the shards of an earlier partition, which their markers name."""
         storage.remove(self.path(STARTED))
-        for name in stale_shards:
-            if SHARD_NAME.fullmatch(name):
-                storage.remove(self.path(name))
-            storage.remove(self._marker(name))
+        storage.remove_files([self.path(name) for name in sorted(stale_shards) if SHARD_NAME.fullmatch(name)])
+        self._remove_markers(stale_shards)
         for folder in (self.folder, self.path(MARKERS)):
             storage.remove_temporary(folder)
 

@@ -7,8 +7,8 @@ import json
 import logging
 import os
 import posixpath
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
@@ -20,13 +20,17 @@ import pyarrow.parquet as pq
 import xxhash
 from fsspec.implementations.local import LocalFileSystem
 
+from miner import object_stores, whole_files
 from miner.errors import REMOTE_REMEDY, StorageError, first_line, is_remote_error
+from miner.object_stores import is_object_store
+from miner.whole_files import HashedFile, open_whole, rename
 
-TEMPORARY = ".tmp"
+TEMPORARY = whole_files.TEMPORARY
 MANIFEST = "manifest.json"  # of a directory of shards, with the checksum of each
 LOCK_PREFIX = "_lock-"  # of the names of locks
 READ_AHEAD_BYTES = 1 << 20  # of tables on object storage, of which often a range is read; fsspec's 50 MB would fetch 50 times as much
 HASHED_BYTES = 1 << 16  # from which the checksum of a written file is remembered; reading a smaller one takes less time than asking for it
+WHOLE_BYTES = 1 << 24  # up to which the first read of an object keeps it in memory, instead of fetching it for its checksum and again
 MAX_SMALL_BYTES = 1 << 28  # of a JSON file; a manifest of a million shards has fewer
 
 logger = logging.getLogger(__name__)
@@ -46,6 +50,11 @@ def filesystem(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
 def join(folder: str, *names: str) -> str:
     """Append names to a directory."""
     return posixpath.join(str(folder), *names)
+
+
+def is_on_object_store(uri: str) -> bool:
+    """Whether a URI is of S3 or GCS, where every look at a file is a request."""
+    return is_object_store(filesystem(uri)[0])
 
 
 def is_inside(uri: str, folder: str) -> bool:
@@ -117,6 +126,21 @@ def version_of(info: Mapping[str, Any]) -> str:
     return f"{info.get('size')} {version}"
 
 
+def versions(uri: str) -> dict[str, str]:
+    """Return what identifies the content of each entry of a directory, by name, from one listing. A missing directory has none."""
+    fs, path = filesystem(uri)
+    fs.invalidate_cache(path)
+    try:
+        with _storage_errors(uri):
+            entries = fs.ls(path, detail=True) if is_object_store(fs) or fs.isdir(path) else []
+    except StorageError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return {}
+        raise
+    fs.invalidate_cache(path)
+    return {posixpath.basename(str(info["name"]).rstrip("/")): version_of(info) for info in entries}
+
+
 def make_folder(uri: str) -> None:
     fs, path = filesystem(uri)
     with _storage_errors(uri):
@@ -132,6 +156,19 @@ def remove(uri: str) -> None:
     with _storage_errors(uri), contextlib.suppress(FileNotFoundError):
         if fs.exists(path):
             fs.rm(path, recursive=True)
+
+
+def remove_files(uris: Sequence[str]) -> None:
+    """Remove files of one directory that exist."""
+    if not uris:
+        return
+    fs, _ = filesystem(uris[0])
+    if is_object_store(fs):
+        with _storage_errors(posixpath.dirname(uris[0])):
+            object_stores.delete(fs, [filesystem(uri)[1] for uri in uris])
+        return
+    for uri in uris:
+        remove(uri)
 
 
 def remove_temporary(folder: str) -> None:
@@ -176,80 +213,46 @@ def is_permanent(error: OSError) -> bool:
     return error.errno in _REMEDIES or isinstance(error, FileNotFoundError)
 
 
+@dataclass(frozen=True)
+class FileState:
+    """A file at one moment."""
+
+    checksum: str
+    size: int = 0  # 0 if it is not known
+    version: str | None = None  # of an object, as a listing shows it; None where only reading a file shows that it has changed
+
+
 @contextlib.contextmanager
 def atomic(uri: str) -> Iterator[BinaryIO]:
     """Open `uri` for writing bytes in order. The file appears complete when the block ends, and not at all if the block raises.
 
-    `checksum` then knows that of a larger file without reading it.
+    `checksum` and `describe` then know that of a larger file, and of an object, without reading it.
     """
     fs, path = filesystem(uri)
     with _storage_errors(uri):
-        with (_put if _puts_whole_objects(fs) else _write_and_rename)(fs, path) as handle:
-            hashed = _HashedFile(handle)
+        with open_whole(fs, path) as handle:
+            hashed = HashedFile(handle)
             yield cast(BinaryIO, hashed)
-        if hashed.num_bytes >= HASHED_BYTES:
-            _checksums[str(fs.ukey(path))] = hashed.digest.hexdigest()
+        if is_object_store(fs):
+            version = _object_version(fs, path)
+            _written[path] = FileState(hashed.digest.hexdigest(), hashed.num_bytes, version)
+            _checksums[_memo_key(path, version)] = hashed.digest.hexdigest()
+        elif hashed.num_bytes >= HASHED_BYTES:
+            _checksums[_version(fs, path)] = hashed.digest.hexdigest()
 
 
-class _HashedFile:
-    """A file that is hashed while it is written, from start to end."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file, self.digest, self.num_bytes = file, xxhash.xxh3_128(), 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.file, name)
-
-    def write(self, data: Any) -> int:
-        self.digest.update(data)
-        self.num_bytes += memoryview(data).nbytes
-        return self.file.write(data)
-
-    def seekable(self) -> bool:
-        return False
-
-    def seek(self, *_: int) -> int:
-        raise io.UnsupportedOperation("files are written in order")
+_written: dict[str, FileState] = {}  # path of an object that this process wrote last -> what it wrote
 
 
-@contextlib.contextmanager
-def _write_and_rename(fs: fsspec.AbstractFileSystem, path: str) -> Iterator[BinaryIO]:
-    parent, name = posixpath.split(path)
-    # A unique temporary name: two workers with the same shard must not write to one file.
-    temporary = posixpath.join(parent, f".{name}.{uuid.uuid4().hex}{TEMPORARY}")
-    try:
-        fs.makedirs(parent, exist_ok=True)
-        with fs.open(temporary, "wb") as handle:
-            yield handle
-        _rename(fs, temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            if fs.exists(temporary):
-                fs.rm(temporary)
-        raise
-
-
-OBJECT_STORES = ("s3", "s3a", "gs", "gcs")  # an object appears when its upload is complete, so it needs no temporary name
-
-
-def _puts_whole_objects(fs: fsspec.AbstractFileSystem) -> bool:
-    protocols = (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
-    return any(protocol in OBJECT_STORES for protocol in protocols)
-
-
-@contextlib.contextmanager
-def _put(fs: fsspec.AbstractFileSystem, path: str) -> Iterator[BinaryIO]:
-    """Upload an object, which appears when the block ends, and not at all if the block raises."""
-    handle = fs.open(path, "wb")
-    try:
-        yield handle
-        handle.close()
-    except BaseException:
-        with contextlib.suppress(Exception):
-            handle.discard()
-        handle.closed = True  # closing it would upload the rest
-        raise
-    fs.invalidate_cache(posixpath.dirname(path))
+def describe(uri: str) -> FileState:
+    """Return the state of a file. That of an object that this process has just written takes no request."""
+    fs, path = filesystem(uri)
+    state = _written.pop(path, None)
+    if state is not None:
+        return state
+    with _storage_errors(uri):
+        version = _object_version(fs, path) if is_object_store(fs) else None
+    return FileState(checksum(uri), size(uri), version)
 
 
 def move(uri: str, destination: str) -> None:
@@ -259,18 +262,12 @@ def move(uri: str, destination: str) -> None:
     with _storage_errors(uri):
         if fs.exists(path):
             fs.makedirs(posixpath.dirname(target), exist_ok=True)
-            _rename(fs, path, target)
-
-
-def _rename(fs: fsspec.AbstractFileSystem, source: str, target: str) -> None:
-    if isinstance(fs, LocalFileSystem):
-        Path(source).replace(target)  # `mv` is not atomic across file systems, and moves a file *into* a directory of that name
-    else:
-        fs.mv(source, target)
+            rename(fs, path, target)
 
 
 def write_json(uri: str, value: Any) -> None:
-    with atomic(uri) as handle:
+    fs, path = filesystem(uri)
+    with _storage_errors(uri), open_whole(fs, path) as handle:
         handle.write(json_text(value).encode())
 
 
@@ -305,13 +302,48 @@ def _write_or_remove(handle: BinaryIO, data: bytes) -> None:
 
 def read_bytes(uri: str, max_bytes: int = MAX_SMALL_BYTES) -> bytes:
     """Read a small file. Raises StorageError for one of more bytes, and for a device or pipe, whose reading may not end."""
+    data = find_bytes(uri, max_bytes)
+    if data is None:
+        raise StorageError(f"{uri}: no such file or folder")
+    return data
+
+
+def find_bytes(uri: str, max_bytes: int = MAX_SMALL_BYTES) -> bytes | None:
+    """Read a small file as `read_bytes` does; None if it does not exist. An object takes one request."""
     fs, path = filesystem(uri)
     check_regular(uri)
-    with _storage_errors(uri), fs.open(path, "rb") as handle:
-        data: bytes = handle.read(max_bytes + 1)
+    with _storage_errors(uri):
+        try:
+            if is_object_store(fs):
+                data = object_stores.read_start(fs, path, max_bytes + 1)
+            else:
+                with fs.open(path, "rb") as handle:
+                    data = handle.read(max_bytes + 1)
+        except FileNotFoundError:
+            return None
+    return _check_small(uri, data, max_bytes)
+
+
+def _check_small(uri: str, data: bytes, max_bytes: int = MAX_SMALL_BYTES) -> bytes:
     if len(data) > max_bytes:
         raise StorageError(f"{uri}: more than {max_bytes:,} bytes, so not written by this program; delete it")
     return data
+
+
+def read_files(folder: str, names: Sequence[str]) -> dict[str, bytes]:
+    """Read small files of a directory, of object stores side by side. Those that are missing or are no small files are left out."""
+    fs, path = filesystem(folder)
+    contents: list[bytes | None] = []
+    if is_object_store(fs):
+        with _storage_errors(folder):
+            contents = object_stores.read_starts(fs, [join(path, name) for name in names], MAX_SMALL_BYTES)
+    else:
+        for name in names:
+            try:
+                contents.append(find_bytes(join(folder, name)))
+            except StorageError:
+                contents.append(None)
+    return {name: content for name, content in zip(names, contents, strict=True) if content is not None}
 
 
 def check_regular(uri: str) -> None:
@@ -322,21 +354,25 @@ def check_regular(uri: str) -> None:
 
 
 def read_json(uri: str) -> Any:
-    data = read_bytes(uri)
+    return parse_json(read_bytes(uri), uri)
+
+
+def parse_json(data: bytes, uri: str) -> Any:
+    """Return the value of a JSON file. Raises StorageError if it is not valid."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise StorageError(f"{uri}: not JSON ({error}); delete it and run its stage again") from error
 
 
-_checksums: dict[str, str] = {}  # name, size and time of a file -> its checksum
+_checksums: dict[str, str] = {}  # name and version of a file -> its checksum
 
 
 def checksum(uri: str) -> str:
     """Return the xxh3-128 hash of a file in hexadecimal. A process reads each version of a file once."""
     fs, path = filesystem(uri)
     with _storage_errors(uri):
-        version = str(fs.ukey(path))
+        version = _version(fs, path)
         if version not in _checksums:
             digest = xxhash.xxh3_128()
             check_regular(uri)
@@ -347,28 +383,94 @@ def checksum(uri: str) -> str:
     return _checksums[version]
 
 
+def _version(fs: fsspec.AbstractFileSystem, path: str) -> str:
+    """Return the key of the current version of a file in the memory of this process."""
+    return _memo_key(path, _object_version(fs, path)) if is_object_store(fs) else str(fs.ukey(path))
+
+
+def _memo_key(path: str, version: str) -> str:
+    return f"{path} {version}"
+
+
+def _object_version(fs: fsspec.AbstractFileSystem, path: str) -> str:
+    fs.invalidate_cache(posixpath.dirname(path))
+    return version_of(fs.info(path))
+
+
 def check_file(uri: str) -> None:
     """Compare a file with the checksum in the manifest beside it, if that lists the file. Raises StorageError if it has changed."""
-    folder, name = posixpath.split(str(uri))
-    expected = _listed_checksums(join(folder, MANIFEST)).get(name)
-    if expected is not None and checksum(uri) != expected:
+    expected = _listed_checksum(uri)
+    if expected is not None:
+        _compare(uri, checksum(uri), expected)
+
+
+def _compare(uri: str, current: str, expected: str) -> None:
+    if current != expected:
         raise StorageError(f"{uri}: changed since it was written: its checksum is not that of {MANIFEST}; {_WRITE_AGAIN}")
 
 
-def _listed_checksums(manifest: str) -> dict[str, str]:
-    """Read the checksums in a manifest once per version of it; none where there is no manifest of ours."""
-    if not exists(manifest):
-        return {}
-    version = checksum(manifest)
-    if version not in _manifests:
+_sizes_read: dict[str, int] = {}  # path of an object that this process has read -> its size then
+
+
+def _read_checked(uri: str, expected: str | None) -> bytes | None:
+    """Compare a file with its checksum, which is that of the manifest if `expected` is None.
+
+    Returns the content of a small object whose first read in this process this is, so that it is fetched once, and always that of an
+    object of a few blocks, which takes one request instead of several.
+    """
+    expected = expected or _listed_checksum(uri)
+    if expected is None:
+        return None
+    fs, path = filesystem(uri)
+    if is_object_store(fs) and _sizes_read.get(path, 0) <= READ_AHEAD_BYTES:
+        with _storage_errors(uri):
+            data = object_stores.read_start(fs, path, WHOLE_BYTES + 1)
+        _sizes_read[path] = len(data)
+        if len(data) <= WHOLE_BYTES:
+            _compare(uri, xxhash.xxh3_128_hexdigest(data), expected)
+            return data
+    _compare(uri, checksum(uri), expected)
+    return None
+
+
+@contextlib.contextmanager
+def _open_checked(uri: str, expected: str | None) -> Iterator[BinaryIO]:
+    """Open a table for reading, after `_read_checked`."""
+    data = _read_checked(uri, expected)
+    if data is not None:
+        yield io.BytesIO(data)
+        return
+    with _open_unchecked(uri) as handle:
+        yield handle
+
+
+def _open_unchecked(uri: str) -> contextlib.AbstractContextManager[BinaryIO]:
+    fs, path = filesystem(uri)
+    return cast(contextlib.AbstractContextManager[BinaryIO], fs.open(path, "rb", block_size=READ_AHEAD_BYTES))
+
+
+def _listed_checksum(uri: str) -> str | None:
+    """Return the checksum of a file in the manifest beside it. A process reads each version of a manifest once."""
+    folder, name = posixpath.split(str(uri))
+    manifest = join(folder, MANIFEST)
+    fs, path = filesystem(manifest)
+    with _storage_errors(manifest):
         try:
-            _manifests[version] = {shard["name"]: shard["checksum"] for shard in read_json(manifest)["shards"]}
-        except (StorageError, KeyError, TypeError):
+            version = _version(fs, path) if is_object_store(fs) or exists(manifest) else None
+        except FileNotFoundError:
+            version = None
+    if version is None:
+        return None
+    if version not in _manifests:
+        data = read_bytes(manifest)
+        try:
+            _manifests[version] = {shard["name"]: shard["checksum"] for shard in parse_json(data, manifest)["shards"]}
+        except (StorageError, KeyError, TypeError):  # not one of ours
             _manifests[version] = {}
-    return _manifests[version]
+    return _manifests[version].get(name)
 
 
-_manifests: dict[str, dict[str, str]] = {}  # checksum of a manifest -> name of a file -> its checksum
+_manifests: dict[str, dict[str, str]] = {}  # version of a manifest -> name of a file -> its checksum
 
 
 def key(value: Any) -> str:
@@ -406,17 +508,14 @@ def write_table(uri: str, table: pa.Table) -> None:
 
 
 @contextlib.contextmanager
-def open_parquet(uri: str, is_whole: bool = True) -> Iterator[pq.ParquetFile]:
+def open_parquet(uri: str, is_whole: bool = True, expected: str | None = None) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file for reading by row group. Raises StorageError if it is missing or damaged.
 
-    Pages are compared with their CRC when they are read, and the file with its manifest; without `is_whole`, for callers that read
-    only the footer, not with the manifest.
+    Pages are compared with their CRC when they are read, and the file with the checksum `expected`, by default that of its manifest;
+    without `is_whole`, for callers that read only the footer, not with the manifest.
     """
     check_regular(uri)
-    if is_whole:
-        check_file(uri)
-    fs, path = filesystem(uri)
-    with _storage_errors(uri), fs.open(path, "rb", block_size=READ_AHEAD_BYTES) as handle:
+    with _storage_errors(uri), _open_checked(uri, expected) if is_whole else _open_unchecked(uri) as handle:
         try:
             with pq.ParquetFile(handle, pre_buffer=False, page_checksum_verification=True) as file:
                 yield file
@@ -432,16 +531,13 @@ def read_table(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
 
 
 @contextlib.contextmanager
-def open_arrow(uri: str) -> Iterator[pa.RecordBatchFileReader]:
-    """Open an Arrow file for reading by batch. Raises StorageError if it is missing, damaged, or differs from the manifest beside it."""
-    check_file(uri)
-    fs, path = filesystem(uri)
+def open_arrow(uri: str, expected: str | None = None) -> Iterator[pa.RecordBatchFileReader]:
+    """Open an Arrow file for reading by batch.
+
+    Raises StorageError if it is missing, damaged, or differs from the checksum `expected`, by default that of the manifest beside it.
+    """
     try:
-        with (
-            _storage_errors(uri),
-            fs.open(path, "rb", block_size=READ_AHEAD_BYTES) as handle,
-            pa.ipc.open_file(handle) as reader,
-        ):
+        with _storage_errors(uri), _open_checked(uri, expected) as handle, pa.ipc.open_file(handle) as reader:
             yield reader
     except pa.ArrowException as error:
         raise StorageError(f"{uri}: not a complete Arrow file ({first_line(error)}); {_WRITE_AGAIN}") from error

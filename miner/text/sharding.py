@@ -7,8 +7,9 @@ The result does not depend on the order of inputs, the workers or the runner.
 
 import contextlib
 import math
+import posixpath
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
@@ -205,13 +206,17 @@ def _describe(row: dict[str, Any]) -> str:
     return f"{row['text'][:60]!r} ({row['source']}:{row['line']})" if "source" in row else f"{row['text'][:60]!r} (line {row['line']})"
 
 
-def gather_range(folder: str, index: int, num_ranges: int, sizes: IngestSizes = DEFAULT_SIZES) -> pa.Table:
-    """Return the unique sentences of range `index` in all scattered files of `folder`, sorted by id.
+def gather_range(
+    folder: str, index: int, num_ranges: int, sizes: IngestSizes = DEFAULT_SIZES, checksums: Mapping[str, str] | None = None
+) -> pa.Table:
+    """Return the unique sentences of range `index` in the scattered files of `folder`, sorted by id.
 
+    `checksums` are those of the files, by name; without them, all scattered files in the folder are read, and compared with its manifest.
     `count` is the number of occurrences of a sentence; `source` and `line` are those of the first in the order of (source, line).
     Raises ConfigError for a range with more text than an Arrow column can hold.
     """
-    parts = dict(_read_range(folder, name, index, num_ranges) for name in _list_scattered(folder))
+    files = dict.fromkeys(_list_scattered(folder)) if checksums is None else checksums
+    parts = dict(_read_range(storage.join(folder, name), expected, index, num_ranges) for name, expected in files.items())
     sources = sorted(source for source, part in parts.items() if len(part))
     if not sources:
         return SENTENCES.empty_table()
@@ -227,12 +232,12 @@ def _list_scattered(folder: str) -> list[str]:
     return [name for name in storage.names_in(folder) if name.endswith(ARROW_SUFFIX)]
 
 
-def _read_range(folder: str, name: str, index: int, num_ranges: int) -> tuple[str, pa.Table]:
+def _read_range(uri: str, checksum: str | None, index: int, num_ranges: int) -> tuple[str, pa.Table]:
     """Return the source of a scattered file, and its sentences of one range."""
-    uri = storage.join(folder, name)
-    with storage.open_arrow(uri) as reader:
+    with storage.open_arrow(uri, checksum) as reader:
         metadata = reader.schema.metadata
         if int(metadata[b"ranges"]) != num_ranges:
-            raise StorageError(f"{uri}: written for {int(metadata[b'ranges'])} shards, not {num_ranges}; delete {folder} and run again")
+            remedy = f"delete {posixpath.dirname(uri)} and run again"
+            raise StorageError(f"{uri}: written for {int(metadata[b'ranges'])} shards, not {num_ranges}; {remedy}")
         batches = [reader.get_batch(number) for number in range(index, reader.num_record_batches, num_ranges)]
     return metadata[b"source"].decode(), pa.Table.from_batches(batches, SCATTERED_SCHEMA)

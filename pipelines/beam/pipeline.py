@@ -17,7 +17,7 @@ from apache_beam.metrics import Metrics
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, PortableOptions, StandardOptions
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
-from miner import progress, storage
+from miner import progress
 from miner.errors import ConfigError, MinerError, first_line
 from miner.plan.hardware import find_hardware
 from miner.stages import Stage
@@ -101,7 +101,7 @@ class WriteShard(beam.DoFn):  # type: ignore[misc]
         stage, key = shards.stage, shards.shard_keys[name]
         # After an error that ends the stage, the other shards would fail too, or be written for nothing.
         # A bundle that is retried has finished shards.
-        if storage.exists(stage.path(retry.FAILURE)) or stage.has_marker(name, key):
+        if retry.has_failed(stage) or stage.has_marker(name, key):
             return
         task = None
         with retry.record_failure(stage):
@@ -114,8 +114,8 @@ class WriteShard(beam.DoFn):  # type: ignore[misc]
 def _write_shard(stage: Stage, name: str, key: str, task: "ShardTask") -> None:
     with progress.count_work(stage.folder, name):
         rows, counts = retry.call_with_retries(lambda: task.write_shard(name), task.retry_policy, stage.stage, name)
-    stage.mark_done(name, rows, key, counts)
-    _add_to_beam(stage.stage, metrics.count_shard(task, rows, counts, storage.size(stage.path(name))))
+    size = stage.mark_done(name, rows, key, counts)
+    _add_to_beam(stage.stage, metrics.count_shard(task, rows, counts, size))
 
 
 def build_pipeline(missing: Sequence[PendingShards], options: PipelineOptions) -> beam.Pipeline:
@@ -152,7 +152,7 @@ def run_pipeline(missing: Sequence[PendingShards], options: PipelineOptions) -> 
             _run_once(missing, options)
             return
         except WorkerDiedError as error:
-            if attempt == attempts or any(storage.exists(shards.stage.path(retry.FAILURE)) for shards in missing):
+            if attempt == attempts or any(retry.has_failed(shards.stage) for shards in missing):
                 raise
             missing = [shards for shards in map(_without_written, missing) if shards.shard_keys]
             if not missing:
@@ -161,8 +161,8 @@ def run_pipeline(missing: Sequence[PendingShards], options: PipelineOptions) -> 
 
 
 def _without_written(shards: PendingShards) -> PendingShards:
-    stage = shards.stage
-    return replace(shards, shard_keys={name: key for name, key in shards.shard_keys.items() if stage.find_shard(name, key) is None})
+    written = shards.stage.find_shards(shards.shard_keys)
+    return replace(shards, shard_keys={name: key for name, key in shards.shard_keys.items() if name not in written})
 
 
 def _run_once(missing: Sequence[PendingShards], options: PipelineOptions) -> None:

@@ -139,6 +139,11 @@ def parse_failures(stages: Sequence[Stage]) -> Iterator[None]:
         raise failure from error
 
 
+def has_failed(stage: Stage) -> bool:
+    """Whether a worker has recorded an error that ends a stage."""
+    return storage.find_bytes(stage.path(FAILURE)) is not None
+
+
 def raise_failure(stage: Stage, cause: Exception | None = None) -> None:
     """Raise the MinerError that a worker recorded for a stage, if any, and remove the record."""
     uri = stage.path(FAILURE)

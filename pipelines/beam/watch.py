@@ -7,13 +7,14 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from miner import progress
+from miner import progress, storage
 from miner.errors import MinerError
 from miner.progress import Progress, report_progress
 from pipelines.beam import metrics
 from pipelines.beam.runner import StageRun
 
 POLL_SECONDS = 0.25  # between two looks at the markers of a running job
+OBJECT_POLL_SECONDS = 2.0  # the same on object stores, where a look takes a request per stage
 MAX_POLL_SHARE = 0.1  # of the time, for these looks
 REPORT_SECONDS = 1.0  # between two reports, also without progress: the clock moves
 
@@ -43,7 +44,8 @@ def watch_progress(runs: Sequence[StageRun]) -> Iterator[None]:
 
 def _poll(watches: Sequence["_KindWatch"], stop: threading.Event) -> None:
     seconds = 0.0
-    while not stop.wait(max(POLL_SECONDS, seconds / MAX_POLL_SHARE)):
+    poll_seconds = max(watch.poll_seconds for watch in watches)
+    while not stop.wait(max(poll_seconds, seconds / MAX_POLL_SHARE)):
         start = time.perf_counter()
         for watch in watches:
             with contextlib.suppress(MinerError, OSError):
@@ -62,9 +64,10 @@ class _StageWatch:
 
     def report_new(self) -> None:
         """Log the shards that are new."""
-        new = self.stage.marked_shards() - self.reported
+        rows = self.stage.read_rows()
+        new = rows.keys() - self.reported
         for name in sorted(new):
-            self.rows += self.stage.read_rows(name)
+            self.rows += rows[name]
             logger.info("%s: %s is written", self.stage.stage, name, extra={"stage": self.stage.stage, "shard": name})
         self.reported |= new
 
@@ -86,6 +89,10 @@ class _KindWatch:
         )
         self.work_before = self.work_reported = self._work_done()
         self.start = self.last_report = time.perf_counter()
+
+    @property
+    def poll_seconds(self) -> float:
+        return OBJECT_POLL_SECONDS if storage.is_on_object_store(self.stages[0].stage.folder) else POLL_SECONDS
 
     def update(self) -> None:
         """Report if a shard is new, or if the last report was a while ago."""

@@ -160,6 +160,7 @@ class EmbedTask(ShardTask):
         self.output = output
         self.label = posixpath.basename(output.rstrip("/"))
         self.rows = {shard.name: shard.rows for shard in shards}
+        self.checksums = {shard.name: shard.checksum for shard in shards}
         self.settings = settings
         self.fingerprint = fingerprint
         self.uses_accelerator = settings.device != CPU and find_kind(settings.encoder) != STATIC
@@ -173,7 +174,7 @@ class EmbedTask(ShardTask):
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         schema = tables.embeddings_schema(self.encoder.dim, self.fingerprint)
         uri = storage.join(self.output, corpus.SENTENCES, name)
-        sentences = storage.open_parquet(uri)
+        sentences = storage.open_parquet(uri, expected=self.checksums[name])
         embeddings = storage.parquet_writer(storage.join(self.output, corpus.EMBEDDINGS, name), schema)
         counts_before = self._read_counts()
         with sentences as file, embeddings as writer, background_thread() as submit:

@@ -169,7 +169,8 @@ class _Ingestion:
         increment, scattered = self.increments[number], self._scattered(number)
         stage = self._stage(SENTENCES, merge_inputs(self.increments))
         keys = self._shard_keys(stage)
-        is_finished = all(stage.find_shard(name, keys[name]) for name in scattered.shard_names())
+        own_keys = {name: keys[name] for name in scattered.shard_names()}
+        is_finished = stage.find_shards(own_keys).keys() == own_keys.keys()
         if is_finished and increment.counts is not None and not self.config.collapse:
             return None
         result = yield from self._scatter(scattered, increment)
@@ -196,9 +197,10 @@ class _Ingestion:
         """Deduplicate and filter the scattered sentences of one increment, and collapse near-duplicates if configured."""
         stage = self._stage(SENTENCES, merge_inputs(self.increments))
         keys = self._shard_keys(stage)
-        for name in self._shard_names(range(scattered.increment + 1, len(self.increments))):
-            if stage.find_shard(name, keys[name]) is None:
-                del keys[name]  # of a later increment, which has not been scattered yet
+        later = self._shard_names(range(scattered.increment + 1, len(self.increments)))
+        scattered_later = stage.find_shards({name: keys[name] for name in later}) if later else {}
+        for name in set(later) - scattered_later.keys():
+            del keys[name]
         sentence_filter = SentenceFilter(
             languages.canonical(self.config.lang), self.config.sentence_filters.bounds(), self.config.lang_id_model
         )

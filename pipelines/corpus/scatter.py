@@ -4,6 +4,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -34,7 +35,12 @@ class ScatteredFiles:
 
     def gather(self, shard: str) -> pa.Table:
         """Return the unique sentences of the id range of a shard, sorted by id."""
-        return sharding.gather_range(self.folder, stages.shard_index(shard), self.num_ranges, self.sizes)
+        return sharding.gather_range(self.folder, stages.shard_index(shard), self.num_ranges, self.sizes, self.checksums)
+
+    @cached_property
+    def checksums(self) -> dict[str, str]:
+        """The checksums of the scattered files, which a worker reads once, when all are written."""
+        return {shard.name: shard.checksum for shard in stages.read_manifest(self.folder).shards}
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def begin(output: str, deltas: Stage, inputs: Mapping[str, str]) -> str | None:
         storage.remove(deltas.folder)
     if not is_finished:  # a run that was stopped has moved the pairs
         moved = [name for name in deltas.marked_shards() if name.endswith(BEFORE)]
-        whole = [name for name in moved if deltas.find_shard(name, deltas.key()) is not None]
+        whole = list(deltas.find_shards(dict.fromkeys(moved, deltas.key())))
         return deltas.path(whole[0]) if whole else None
     manifest = stages.read_manifest(output)
     config = stable_config(manifest.config, manifest.details)

@@ -16,7 +16,7 @@ import numpy as np
 from miner import stages, storage
 from miner.config.commands import IndexConfig, IndexSettings
 from miner.corpus import Corpus, open_corpus
-from miner.errors import DataError, StorageError
+from miner.errors import DataError
 from miner.search import cost_model, faiss_index
 from miner.search.tuning import SearchParameters
 from miner.stages import MANIFEST, Manifest, Shard, Stage
@@ -127,10 +127,7 @@ class _UntunedIndex(Stage):
         details: Callable[[Sequence[Shard]], Mapping[str, Any]] | None = None,  # noqa: ARG002 - they follow from tuning
     ) -> Manifest:
         """Return the manifest without writing it."""
-        shards = [shard for name, key in shard_keys.items() if (shard := self._read_marker(name, key)) is not None]
-        if len(shards) < len(shard_keys):
-            raise StorageError(f"{self.path(FILE)}: this shard was not written; run the same command again to resume")
-        return Manifest(self.stage, self.config, self.inputs, shards)
+        return Manifest(self.stage, self.config, self.inputs, self.written_shards(shard_keys))
 
 
 def _fill(plan: "_BuildPlan", stage: Stage, shard_keys: Mapping[str, str]) -> Pipeline[Manifest]:
@@ -138,7 +135,7 @@ def _fill(plan: "_BuildPlan", stage: Stage, shard_keys: Mapping[str, str]) -> Pi
     vectors = plan.stage(VECTORS)
     vector_keys = {vectors_name(shard.name): vectors.key({"shard": shard.checksum}) for shard in plan.corpus.shards}
     runs = [StageRun(vectors, vector_keys, WriteVectors(plan))]
-    if stage.find_shard(FILE, shard_keys[FILE]) is None:
+    if not stage.find_shards(shard_keys):
         yield from run_stages([_training(plan)])
         if faiss_index.is_mergeable(plan.read_trained()):
             runs.append(_parts(plan))

@@ -1,6 +1,7 @@
 """Writes are atomic, and a stage that was stopped resumes with exactly the missing shards."""
 
 import json
+import pickle
 import resource
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miner import stages, storage
+from miner import records, stages, storage
 from miner.errors import StorageError
 from miner.stages import Manifest, Shard, Stage
 
@@ -239,3 +240,23 @@ def test_keys_are_equal_for_equal_values_only() -> None:
     assert storage.key({"a": 1, "b": [2]}) == storage.key({"b": [2], "a": 1})
     assert storage.key({"a": 1}) != storage.key({"a": "1"})
     assert Shard("x", 1, "y") == Shard("x", 1, "y", {})
+
+
+@pytest.mark.parametrize("place", ["disk", "memory"])
+def test_the_records_of_a_directory_are_read_once_per_version(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = str(tmp_path / "records") if place == "disk" else f"memory://{tmp_path.name}"
+    records_of = records.RecordFolder(folder, dict[str, int])
+    assert records_of.read() == {}
+    records.write(f"{folder}/a.json", {"n": 1})
+    records.write(f"{folder}/b.json", {"n": 2})
+    storage.write_json(f"{folder}/damaged.json", {"n": 3, records.CHECKSUM: "of something else"})
+    assert records_of.read() == {"a.json": {"n": 1}, "b.json": {"n": 2}}
+    names: list[str] = []
+    read_files = storage.read_files
+    monkeypatch.setattr(storage, "read_files", lambda folder, new: names.extend(new) or read_files(folder, new))
+    records.write(f"{folder}/b.json", {"n": 22})
+    storage.remove_files([f"{folder}/a.json", f"{folder}/damaged.json", f"{folder}/never-there.json"])
+    assert records_of.read() == {"b.json": {"n": 22}}
+    assert names == ["b.json"]
+    assert records_of.names() == {"b.json"}
+    assert pickle.loads(pickle.dumps(records_of)).read() == {"b.json": {"n": 22}}

@@ -12,7 +12,7 @@ from command import error_of, miner, output_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miner import storage
+from miner import whole_files
 from miner.errors import ConfigError
 from miner.export.splits import assign_splits
 from miner.languages import bcp47
@@ -272,7 +272,7 @@ def test_splits_of_unrelated_pairs_have_the_sizes_asked_for() -> None:
 @pytest.mark.parametrize("name", ["train.jsonl", "README.md"])
 def test_a_killed_export_runs_again(name: str, mined: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill between the rename of a file and the next step leaves the file, the record and a temporary file."""
-    rename = storage._rename
+    rename = whole_files.rename
 
     def die_after(fs: object, source: str, target: str) -> None:
         rename(fs, source, target)  # type: ignore[arg-type]
@@ -280,7 +280,7 @@ def test_a_killed_export_runs_again(name: str, mined: Path, tmp_path: Path, monk
             raise SystemExit(9)
 
     command = ("export", mined, "--format", "jsonl", "--output", tmp_path / "out")
-    monkeypatch.setattr(storage, "_rename", die_after)
+    monkeypatch.setattr(whole_files, "rename", die_after)
     assert miner(*command).exit_code == 9
     (tmp_path / "out" / ".train.jsonl.0.tmp").write_text("half")
     monkeypatch.undo()
