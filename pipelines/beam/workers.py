@@ -5,14 +5,10 @@ On a cluster the driver does not see the workers, so the options describe them: 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from miner.config.planning import Hardware
 from miner.encoders.transformer_parts import choose_device, parse_device
 from miner.storage import available_cores
-
-if TYPE_CHECKING:
-    import torch
 
 CPU, CUDA = "cpu", "cuda"
 
@@ -39,15 +35,6 @@ class Workers:
             return stated.type
         has_accelerator = self.requests_accelerator or (self.hardware is not None and self.hardware.flops is not None)
         return CUDA if has_accelerator else CPU
-
-    def local_device(self, device: str) -> "torch.device":
-        """Return the device for the driver's own part of the work: that of the setting, else the CPU where only workers have it."""
-        import torch
-
-        if self.is_here:
-            return choose_device(device)
-        parse_device(device)
-        return torch.device(CUDA if device != CPU and torch.cuda.is_available() else CPU)
 
 
 HERE = Workers(True)
