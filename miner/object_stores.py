@@ -35,9 +35,10 @@ def read_starts(fs: fsspec.AbstractFileSystem, paths: Sequence[str], num_bytes: 
 
 
 def delete(fs: fsspec.AbstractFileSystem, paths: Sequence[str]) -> None:
-    """Delete objects, many with one request."""
+    """Delete objects that exist, many with one request."""
     for start in range(0, len(paths), MAX_DELETED):
-        fs.rm(list(paths[start : start + MAX_DELETED]))
+        with contextlib.suppress(FileNotFoundError):  # gcsfs raises it if none of them exists
+            fs.rm(list(paths[start : start + MAX_DELETED]))
 
 
 @contextlib.contextmanager
