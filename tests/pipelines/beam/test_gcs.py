@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import io
 import logging
 import re
 import threading
@@ -42,10 +43,15 @@ class Emulator:
 
         class Handler(RequestHandler):  # type: ignore[misc]
             def parse_request(self) -> bool:
-                is_valid = bool(super().parse_request())
-                if is_valid and "_lock-" not in self.path:
-                    requests.append(f"{self.command} {unquote(self.path)}")
-                return is_valid
+                if not super().parse_request():
+                    return False
+                body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+                self.rfile = io.BytesIO(body)
+                name = re.search(rb'"name": "(.*?)"', body[:1000])  # of an object that is uploaded by one request
+                request = f"{self.command} {unquote(self.path)} {name[1].decode() if name else ''}"
+                if "_lock-" not in request:
+                    requests.append(request)
+                return True
 
         self.requests, self.bucket = requests, f"bucket-{uuid.uuid4().hex}"
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, Storage(use_memory_fs=True)))
@@ -138,13 +144,16 @@ def test_a_shard_that_changes_on_gcs_is_found_and_written_again(emulator: Emulat
     assert tables(output) == expected
 
 
-def test_the_version_of_an_upload_is_that_of_a_listing_without_a_request(emulator: Emulator, bucket: str) -> None:
+@pytest.mark.parametrize(("num_blocks", "num_requests"), [(1, 1), (6, 3)], ids=["one request", "blocks"])
+def test_an_upload_needs_no_request_for_its_version(emulator: Emulator, bucket: str, num_blocks: int, num_requests: int) -> None:
+    block = bytes(range(256)) * 40960  # 10 MB
     emulator.requests.clear()
     with storage.atomic(f"{bucket}/whole") as handle:
-        handle.write(b"some bytes")
+        for _ in range(num_blocks):
+            handle.write(block)
     state = storage.describe(f"{bucket}/whole")
-    assert state.size == 10
-    assert all(request.startswith(WRITE) for request in emulator.requests)
+    assert [request[: len(WRITE)] for request in emulator.requests] == [WRITE] * num_requests
+    assert storage.read_bytes(f"{bucket}/whole") == block * num_blocks
     assert storage.versions(bucket) == {"whole": state.version}
 
 
