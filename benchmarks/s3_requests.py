@@ -59,7 +59,7 @@ def connect(counts: Counts) -> None:
     fsspec.filesystem("s3").mkdir("bucket")
 
 
-def count(folder: Path, shards: int, counts: Counts) -> StageCounts:
+def count(folder: Path, shards: int, counts: Counts, protocol: str = "s3") -> StageCounts:
     """Embed a text into so many shards, and run the same command again. Return the counts of each stage of both runs."""
     from miner.config.commands import EmbedConfig
     from pipelines.beam import job, watch
@@ -67,7 +67,7 @@ def count(folder: Path, shards: int, counts: Counts) -> StageCounts:
 
     text = folder / f"{shards}.txt"
     text.write_text("".join(f"sentence {number} of this text\n" for number in range(shards * SENTENCES_PER_SHARD)))
-    config = EmbedConfig(inputs=[str(text)], output=f"s3://bucket/{shards}", lang="en", shards=shards)
+    config = EmbedConfig(inputs=[str(text)], output=f"{protocol}://bucket/{shards}", lang="en", shards=shards)
     counted: StageCounts = {}
     run_job = job.run_job
     watch.POLL_SECONDS = watch.OBJECT_POLL_SECONDS = 3600.0

@@ -117,7 +117,7 @@ def sizes(uri: str) -> dict[str, int]:
         }
 
 
-VERSION_KEYS = ("ETag", "etag", "md5Hash", "generation", "content_settings", "mtime", "LastModified", "last_modified", "created")
+VERSION_KEYS = ("generation", "ETag", "etag", "md5Hash", "content_settings", "mtime", "LastModified", "last_modified", "created")
 
 
 def version_of(info: Mapping[str, Any]) -> str:
@@ -234,7 +234,7 @@ def atomic(uri: str) -> Iterator[BinaryIO]:
             hashed = HashedFile(handle)
             yield cast(BinaryIO, hashed)
         if is_object_store(fs):
-            version = _object_version(fs, path)
+            version = _uploaded_version(fs, path, hashed)
             _written[path] = FileState(hashed.digest.hexdigest(), hashed.num_bytes, version)
             _checksums[_memo_key(path, version)] = hashed.digest.hexdigest()
         elif hashed.num_bytes >= HASHED_BYTES:
@@ -395,6 +395,12 @@ def _memo_key(path: str, version: str) -> str:
 def _object_version(fs: fsspec.AbstractFileSystem, path: str) -> str:
     fs.invalidate_cache(posixpath.dirname(path))
     return version_of(fs.info(path))
+
+
+def _uploaded_version(fs: fsspec.AbstractFileSystem, path: str, file: HashedFile) -> str:
+    """Return the version of an object that this process has just uploaded. GCS returns it with the upload, S3 takes a request."""
+    generation = getattr(file, "generation", None)
+    return _object_version(fs, path) if generation is None else version_of({"size": file.num_bytes, "generation": generation})
 
 
 def check_file(uri: str) -> None:
