@@ -8,7 +8,7 @@ import torch
 
 SearchResult = tuple[np.ndarray, np.ndarray]  # similarities (n, k) and positions (n, k)
 
-FAISS_BLOCKS = ((4096, 1024), (1024, 4096), (4096, 4096), (512, 16384))  # queries and keys of a product; the first ones are FAISS's own
+FAISS_BLOCKS = ((4096, 1024), (1024, 1024), (1024, 4096), (512, 16384))  # queries and keys of a product; the first ones are its own
 TRIAL_QUERIES = 4096  # by which blocks are chosen
 PRODUCT_ROWS = 4096
 ROUNDS = 5
