@@ -36,6 +36,7 @@ def main() -> None:
         prepare(Path(name), "small")
         encoder = load_encoder(f"{name}/model", EncoderSettings(pooling="mean", device="cpu", dtype="float32"))
         other = SentenceTransformer(f"{name}/model", device="cpu")
+    other.max_seq_length = encoder.max_tokens
     runs: dict[str, Callable[[], np.ndarray]] = {"miner": lambda: encoder.encode(lines)}
     for batch in BATCHES:
         runs[f"sentence-transformers, batches of {batch}"] = lambda batch=batch: other.encode(
