@@ -304,7 +304,7 @@ def read_bytes(uri: str, max_bytes: int = MAX_SMALL_BYTES) -> bytes:
     """Read a small file. Raises StorageError for one of more bytes, and for a device or pipe, whose reading may not end."""
     data = find_bytes(uri, max_bytes)
     if data is None:
-        raise StorageError(f"{uri}: no such file or folder")
+        raise StorageError(f"{uri}: no such file or folder") from FileNotFoundError(uri)  # the cause tells callers not to try again
     return data
 
 
