@@ -26,7 +26,7 @@ from miner.training.settings import StaticSettings
 from miner.training.spelling import SparseProduct, build_spelling_matrix
 from miner.training.vocabulary import train_pieces
 
-TOKEN_DIM = 128  # compared by late interaction, which loses 0.1 points of accuracy and takes half of the time of 256
+TOKEN_DIM = 128  # that late interaction compares: 0.7 of the time of 256, for 0.1 points of accuracy
 NEW_DIMENSIONS_NORM = 0.3  # of initial vectors, relative to the dimensions that come from another encoder
 
 logger = logging.getLogger(__name__)
