@@ -302,29 +302,28 @@ def _write_or_remove(handle: BinaryIO, data: bytes) -> None:
 
 def read_bytes(uri: str, max_bytes: int = MAX_SMALL_BYTES) -> bytes:
     """Read a small file. Raises StorageError for one of more bytes, and for a device or pipe, whose reading may not end."""
-    data = find_bytes(uri, max_bytes)
-    if data is None:
-        raise StorageError(f"{uri}: no such file or folder") from FileNotFoundError(uri)  # the cause tells callers not to try again
-    return data
-
-
-def find_bytes(uri: str, max_bytes: int = MAX_SMALL_BYTES) -> bytes | None:
-    """Read a small file as `read_bytes` does; None if it does not exist. An object takes one request."""
     fs, path = filesystem(uri)
     check_regular(uri)
     with _storage_errors(uri):
-        try:
-            if is_object_store(fs):
-                data = object_stores.read_start(fs, path, max_bytes + 1)
-            else:
-                with fs.open(path, "rb") as handle:
-                    data = handle.read(max_bytes + 1)
-        except FileNotFoundError:
-            return None
+        if is_object_store(fs):
+            data = object_stores.read_start(fs, path, max_bytes + 1)
+        else:
+            with fs.open(path, "rb") as handle:
+                data = handle.read(max_bytes + 1)
     return _check_small(uri, data, max_bytes)
 
 
-def _check_small(uri: str, data: bytes, max_bytes: int = MAX_SMALL_BYTES) -> bytes:
+def find_bytes(uri: str) -> bytes | None:
+    """Read a small file as `read_bytes` does; None if it does not exist. An object takes one request."""
+    try:
+        return read_bytes(uri)
+    except StorageError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise
+
+
+def _check_small(uri: str, data: bytes, max_bytes: int) -> bytes:
     if len(data) > max_bytes:
         raise StorageError(f"{uri}: more than {max_bytes:,} bytes, so not written by this program; delete it")
     return data
