@@ -120,11 +120,13 @@ def _existing_indexes(search: SearchRequest, paths: tuple[str, str]) -> list[Ind
     """Return the indexes that the user gave; None for a side that is no index, or whose index does not cover the whole corpus."""
     indexes: list[IndexedSide | None] = []
     for path, corpus in zip(paths, (search.source, search.target), strict=True):
-        manifest = stages.read_manifest(path) if storage.is_folder(path) and build_index.is_index(path) else None
-        is_whole = manifest is not None and manifest.inputs["embeddings"] == corpus.key
-        indexes.append(IndexedSide.describe(path, manifest, corpus) if manifest is not None and is_whole else None)
-        if (index := indexes[-1]) is not None:
-            index_files.check_in_place(index)
+        index = None
+        if storage.is_folder(path) and build_index.is_index(path):
+            manifest = stages.read_manifest(path)
+            if manifest.inputs["embeddings"] == corpus.key:
+                index = IndexedSide.describe(path, manifest, corpus)
+                index_files.check_in_place(index)
+        indexes.append(index)
     return indexes
 
 
