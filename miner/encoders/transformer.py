@@ -98,7 +98,7 @@ class TransformerEncoder:
         """`recipe` decides the pooling, not `settings`."""
         self.folder, self.recipe = folder, recipe
         self.device = parts.choose_device(settings.device)
-        self.batch_tokens = settings.batch_tokens or BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cuda"])
+        self.batch_tokens = settings.batch_tokens or BATCH_TOKENS[self.device.type]
         self.window_texts = window_texts
         self.precision = parts.choose_precision(settings.dtype, self.device)
         self._model = parts.load_model(recipe.folder)
