@@ -45,8 +45,8 @@ def two_searches(x: np.ndarray, y: np.ndarray, k: int, device: str) -> Callable[
     return lambda: tuple(faiss.knn_gpu(memory, one, other, k, metric=faiss.METRIC_INNER_PRODUCT) for one, other in ((x, y), (y, x)))
 
 
-def choose_faiss_blocks(x: np.ndarray, y: np.ndarray, k: int) -> tuple[int, int]:
-    """Set FAISS to the fastest of FAISS_BLOCKS on this machine, and return it."""
+def choose_faiss_blocks(x: np.ndarray, y: np.ndarray, k: int) -> None:
+    """Set FAISS to the fastest of FAISS_BLOCKS on this machine."""
     import faiss
 
     def search(blocks: tuple[int, int]) -> float:
@@ -54,8 +54,7 @@ def choose_faiss_blocks(x: np.ndarray, y: np.ndarray, k: int) -> tuple[int, int]
         return seconds(lambda: faiss.knn(x[:TRIAL_QUERIES], y, k, metric=faiss.METRIC_INNER_PRODUCT))
 
     best = min(FAISS_BLOCKS, key=search)
-    search(best)
-    return best
+    faiss.cvar.distance_compute_blas_query_bs, faiss.cvar.distance_compute_blas_database_bs = best
 
 
 def by_torch(x: np.ndarray, y: np.ndarray, k: int, device: str, tile: int = 8192) -> SearchResult:
