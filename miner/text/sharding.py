@@ -206,17 +206,14 @@ def _describe(row: dict[str, Any]) -> str:
     return f"{row['text'][:60]!r} ({row['source']}:{row['line']})" if "source" in row else f"{row['text'][:60]!r} (line {row['line']})"
 
 
-def gather_range(
-    folder: str, index: int, num_ranges: int, sizes: IngestSizes = DEFAULT_SIZES, checksums: Mapping[str, str] | None = None
-) -> pa.Table:
+def gather_range(folder: str, checksums: Mapping[str, str], index: int, num_ranges: int, sizes: IngestSizes = DEFAULT_SIZES) -> pa.Table:
     """Return the unique sentences of range `index` in the scattered files of `folder`, sorted by id.
 
-    `checksums` are those of the files, by name; without them, all scattered files in the folder are read, and compared with its manifest.
+    `checksums` are those of the files, by name.
     `count` is the number of occurrences of a sentence; `source` and `line` are those of the first in the order of (source, line).
     Raises ConfigError for a range with more text than an Arrow column can hold.
     """
-    files = dict.fromkeys(_list_scattered(folder)) if checksums is None else checksums
-    parts = dict(_read_range(storage.join(folder, name), expected, index, num_ranges) for name, expected in files.items())
+    parts = dict(_read_range(storage.join(folder, name), checksum, index, num_ranges) for name, checksum in checksums.items())
     sources = sorted(source for source, part in parts.items() if len(part))
     if not sources:
         return SENTENCES.empty_table()
@@ -228,11 +225,7 @@ def gather_range(
     return deduplicate(table.combine_chunks()).select(SENTENCES.names).cast(SENTENCES)
 
 
-def _list_scattered(folder: str) -> list[str]:
-    return [name for name in storage.names_in(folder) if name.endswith(ARROW_SUFFIX)]
-
-
-def _read_range(uri: str, checksum: str | None, index: int, num_ranges: int) -> tuple[str, pa.Table]:
+def _read_range(uri: str, checksum: str, index: int, num_ranges: int) -> tuple[str, pa.Table]:
     """Return the source of a scattered file, and its sentences of one range."""
     with storage.open_arrow(uri, checksum) as reader:
         metadata = reader.schema.metadata

@@ -35,7 +35,7 @@ class ScatteredFiles:
 
     def gather(self, shard: str) -> pa.Table:
         """Return the unique sentences of the id range of a shard, sorted by id."""
-        return sharding.gather_range(self.folder, stages.shard_index(shard), self.num_ranges, self.sizes, self.checksums)
+        return sharding.gather_range(self.folder, self.checksums, stages.shard_index(shard), self.num_ranges, self.sizes)
 
     @cached_property
     def checksums(self) -> dict[str, str]:

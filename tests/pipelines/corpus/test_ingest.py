@@ -16,6 +16,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from miner import storage
 from miner.config.commands import TextSettings
 from miner.errors import ConfigError, DataError, MinerError, StorageError
 from miner.tables import SENTENCES
@@ -50,7 +51,8 @@ def shard(
     for name in order:
         (folder / name).write_bytes("\n".join(files[name]).encode())
         counts.update(sharding.scatter_input(InputFile(name, str(folder / name)), str(scattered), num_ranges, TEXT, sizes))
-    tables = [sharding.gather_range(str(scattered), index, num_ranges, sizes) for index in range(num_ranges)]
+    checksums = {path.name: storage.checksum(str(path)) for path in scattered.glob("*.arrow")}
+    tables = [sharding.gather_range(str(scattered), checksums, index, num_ranges, sizes) for index in range(num_ranges)]
     assert all(table.schema.equals(SENTENCES) for table in tables)
     return tables, dict(counts)
 
@@ -132,17 +134,18 @@ def test_text_without_sentences_gives_empty_shards(tmp_path: Path) -> None:
     tables, counts = shard({"a": ["", " "], "b": []}, tmp_path, ["a", "b"], 2)
     assert [len(table) for table in tables] == [0, 0]
     assert counts == {"lines": 2, "kept": 0, "empty": 2, "invalid": 0, "too_long": 0}
-    assert sharding.gather_range(str(tmp_path / "missing"), 0, 1).schema.equals(SENTENCES)
+    assert sharding.gather_range(str(tmp_path / "missing"), {}, 0, 1).schema.equals(SENTENCES)
 
 
 def test_scattered_files_of_another_run_are_refused(tmp_path: Path) -> None:
     shard({"a": ["x"]}, tmp_path, ["a"], 2)
-    with pytest.raises(StorageError, match=r"written for 2 shards, not 3; delete .* and run again"):
-        sharding.gather_range(str(tmp_path / "scattered"), 0, 3)
     path = next((tmp_path / "scattered").iterdir())
+    checksums = {path.name: storage.checksum(str(path))}
+    with pytest.raises(StorageError, match=r"written for 2 shards, not 3; delete .* and run again"):
+        sharding.gather_range(str(tmp_path / "scattered"), checksums, 0, 3)
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(StorageError, match=r"changed since it was written|not a complete Arrow file"):
-        sharding.gather_range(str(tmp_path / "scattered"), 0, 2)
+        sharding.gather_range(str(tmp_path / "scattered"), checksums, 0, 2)
 
 
 def test_range_with_more_text_than_a_column_can_hold_is_an_error(tmp_path: Path) -> None:
