@@ -9,11 +9,12 @@ XNLI by ratio margin with k = 4, by cosine, and rescored by late interaction of 
 """
 
 import argparse
-import gzip
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean
+
+from news_data import SMALL, Lines, news, rows
 
 from miner.encoders import load_encoder
 from miner.encoders.base import TokenEncoder
@@ -23,35 +24,11 @@ from miner.evaluation.retrieval import accuracy, hits, retrieve
 from miner.evaluation.tasks import TatoebaTask
 from miner.mining.late_scores import TokenSides
 
-MULTI = ("cs", "de", "es", "fr", "hu", "it", "ru")
-PAIRS = ("fi", "hi", "ja", "pl", "ro", "tr", "uk", "zh")
-SMALL = ("et", "ha", "hr", "is", "km", "lv", "ps", "ta")  # languages with less training text
 XNLI = ("ar", "bg", "de", "el", "ko", "sw", "th", "ur", "vi", "zh")
-NEWS_LINES, XNLI_LINES, MIN_XNLI_CHARACTERS = 2000, 1200, 40
+XNLI_LINES, MIN_XNLI_CHARACTERS = 1200, 40
 CANDIDATES = 8  # rescored
 # The target languages of the built-in encoder.
 TATOEBA_26 = "deu fra spa ita por nld rus ukr pol ces hun fin swe dan tur ell bul ron heb ara hin cmn jpn kor vie ind"
-
-Lines = tuple[list[str], list[str]]  # English, other
-
-
-def rows(path: Path) -> Iterator[list[str]]:
-    with gzip.open(path, "rt", encoding="utf-8", newline="\n") as lines:
-        for line in lines:
-            yield line.rstrip("\n").split("\t")
-
-
-def news(data: Path) -> dict[str, Lines]:
-    """Language -> aligned lines."""
-    texts = {lang: dict(rows(data / f"train/newstest_multi/{lang}.tsv.gz")) for lang in ("en", *MULTI)}
-    aligned: dict[str, list[tuple[str, str]]] = {
-        lang: [(texts["en"][name], texts[lang][name]) for name in texts["en"] if name in texts[lang]] for lang in MULTI
-    }
-    pairs = defaultdict(list)
-    for first, second, _, english, other in rows(data / "train/newstest_pairs.tsv.gz"):
-        if first == "en" and second in PAIRS + SMALL:
-            pairs[second].append((english, other))
-    return {lang: unzip(lines[-NEWS_LINES:]) for lang, lines in {**aligned, **pairs}.items()}
 
 
 def xnli(data: Path) -> dict[str, Lines]:
@@ -61,10 +38,6 @@ def xnli(data: Path) -> dict[str, Lines]:
     first = {text: row for row, text in reversed(list(enumerate(premises["en"]))) if len(text) > MIN_XNLI_CHARACTERS}
     kept = sorted(first.values())[:XNLI_LINES]
     return {lang: ([premises["en"][row] for row in kept], [premises[lang][row] for row in kept]) for lang in XNLI}
-
-
-def unzip(lines: list[tuple[str, str]]) -> Lines:
-    return [english for english, _ in lines], [other for _, other in lines]
 
 
 def report(name: str, encoder: TokenEncoder, sets: Mapping[str, Lines]) -> None:
