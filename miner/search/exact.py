@@ -6,8 +6,8 @@ therefore tie exactly, on any machine and however the corpora are sharded.
 
 Fast arithmetic only proposes candidates, each with an upper bound of its similarity (`miner.search.prefilter`). The candidates that can
 matter are scored exactly. A row is certain when its k-th similarity is above the bound of everything that was dropped. The few uncertain
-rows are searched again in float32, and rows with many tied neighbours in float64. So the result depends neither on the precision, which
-is chosen by what is fastest here, nor on the tiles.
+rows are searched again for what reaches that similarity, with more candidates and in float32, and rows with many tied neighbours in
+float64. So the result depends neither on the precision, which is chosen by what is fastest here, nor on the tiles.
 
 Memory, beyond the two blocks of n vectors: one byte per dimension where int8 is the fastest, 8 bytes for each of the 2k + 16 candidates
 of a vector, more while they are collected, and temporary arrays that do not depend on n.
@@ -109,8 +109,8 @@ def search_sides(source: SearchSide, target: SearchSide, options: SearchOptions 
         rows = _new_candidates(tiled.x, tiled.y, source.neighbours, tiled.precision)
         columns = _new_candidates(tiled.y, tiled.x, target.neighbours, tiled.precision)
         scan_both(rows, columns, tiled.precision)
-        forward = _ExactScorer(x, target.block, options).resolve(rows, source.neighbours, tiled.name)
-        return forward, _ExactScorer(y, source.block, options).resolve(columns, target.neighbours, tiled.name)
+        forward = _ExactScorer(x, target.block, tiled.y, options).resolve(rows, source.neighbours, tiled.later_precisions)
+        return forward, _ExactScorer(y, source.block, tiled.x, options).resolve(columns, target.neighbours, tiled.later_precisions)
 
     (source.neighbours, target.neighbours), options = _retry_with_smaller_tiles(search, source.block.vectors.device, options)
     return options
@@ -127,7 +127,7 @@ def search_forward(source: VectorBlock, target: VectorBlock, previous: Neighbour
         tiled = _choose_precision(side.block.vectors, keys.vectors, previous.k, options)
         rows = _new_candidates(tiled.x, tiled.y, side.neighbours, tiled.precision)
         scan_rows(rows, tiled.y, tiled.precision)
-        return _ExactScorer(side.block.vectors, keys, options).resolve(rows, side.neighbours, tiled.name)
+        return _ExactScorer(side.block.vectors, keys, tiled.y, options).resolve(rows, side.neighbours, tiled.later_precisions)
 
     return _retry_with_smaller_tiles(search, device, options)[0].download()
 
@@ -178,6 +178,11 @@ class _TiledSides:
     def precision(self) -> Precision:
         return PRECISIONS[self.name]
 
+    @property
+    def later_precisions(self) -> tuple[str, ...]:
+        """The precisions in which uncertain rows are searched again before float64."""
+        return (self.name, "float32") if self.precision.is_in_levels else ("float32",)
+
 
 def _tile_sides(x: Tensor, y: Tensor, name: str, options: SearchOptions) -> _TiledSides:
     tile_rows = options.tile_rows(x.device)
@@ -217,12 +222,12 @@ def _uncertain_share(x: Tensor, y: Tensor, y_tiles: Sequence[Tile], k: int, prec
 
 
 def _new_candidates(
-    tiles: Sequence[Tile], others: Sequence[Tile], previous: DeviceNeighbours, precision: Precision, factor: int = 1
+    tiles: Sequence[Tile], others: Sequence[Tile], nearest: DeviceNeighbours, precision: Precision, factor: int = 1
 ) -> list[TileCandidates]:
-    """Return empty candidates of these tiles among `others` that accept what is nearer than the previous k-th neighbour."""
-    settings = PrefilterSettings(previous.k, factor * (2 * previous.k + EXTRA_CANDIDATES), precision)
-    # Ties go to the smaller id, so a candidate that ties with the previous k-th neighbour must be kept.
-    last = previous.similarities[:, -1]
+    """Return empty candidates of these tiles among `others` that accept what is not farther than the k-th neighbour so far."""
+    settings = PrefilterSettings(nearest.k, factor * (2 * nearest.k + EXTRA_CANDIDATES), precision)
+    # Ties go to the smaller id, so a candidate that ties with the k-th neighbour so far must be kept.
+    last = nearest.similarities[:, -1]
     min_similarities = (last - SLACK).masked_fill_(last.isnan(), -torch.inf).float()
     return [TileCandidates(tile, others, settings, min_similarities[tile.positions]) for tile in tiles]
 
@@ -233,37 +238,44 @@ class _ExactScorer:
 
     x: Tensor
     keys: DeviceBlock
+    tiles: Sequence[Tile]  # of the keys, in the first precision
     options: SearchOptions
 
-    def resolve(self, tiles: Sequence[TileCandidates], previous: DeviceNeighbours, precision_name: str) -> DeviceNeighbours:
-        """Return the exact neighbours, merged with `previous`; uncertain rows are searched again in a higher precision."""
+    def resolve(
+        self, candidates: Sequence[TileCandidates], previous: DeviceNeighbours, later_precisions: Sequence[str]
+    ) -> DeviceNeighbours:
+        """Return the exact neighbours, merged with `previous`; uncertain rows are searched again in these precisions, then in float64."""
         resolved = DeviceNeighbours.empty(len(self.x), previous.k, self.x.device)
         uncertain: list[Tensor] = []
 
         def resolve_tile(number: int) -> None:
-            candidates = tiles[number]
-            rows = candidates.tile.positions
-            positions, similarities = _score_candidates(self.x, self.keys.vectors, candidates)
+            collected = candidates[number]
+            rows = collected.tile.positions
+            positions, similarities = _score_candidates(self.x, self.keys.vectors, collected)
             merged = previous.take(rows).merge(self.keys.ids[positions], similarities)
             resolved.put(rows, merged)
-            dropped = candidates.dropped_bounds[: len(rows)]
+            dropped = collected.dropped_bounds[: len(rows)]
             uncertain.append(rows[~(merged.similarities[:, -1] > dropped) & (dropped > -torch.inf)])
 
-        parallel_for(len(tiles), resolve_tile, self.x.device)
+        parallel_for(len(candidates), resolve_tile, self.x.device)
         rows = torch.cat(uncertain)
         if len(rows):
-            again = _ExactScorer(self.x[rows], self.keys, self.options)
-            resolved.put(rows, again.search_again(previous.take(rows), precision_name))
+            again = _ExactScorer(self.x[rows], self.keys, self.tiles, self.options)
+            resolved.put(rows, again.search_again(previous.take(rows), resolved.take(rows), later_precisions))
         return resolved
 
-    def search_again(self, previous: DeviceNeighbours, precision_name: str) -> DeviceNeighbours:
-        """Search again in float32 with more candidates; what is uncertain then, in float64."""
-        if precision_name == "float64":
+    def search_again(self, previous: DeviceNeighbours, nearest: DeviceNeighbours, precisions: Sequence[str]) -> DeviceNeighbours:
+        """Search again in the first of these precisions with more candidates; what is uncertain then, in the others.
+
+        `nearest` are the neighbours so far. They include `previous`, and nothing farther than their last one is a candidate.
+        """
+        if not precisions:
             return _search_float64(self.x, self.keys, previous)
-        tiled = _tile_sides(self.x, self.keys.vectors, "float32", self.options)
-        rows = _new_candidates(tiled.x, tiled.y, previous, tiled.precision, WIDE_FACTOR)
-        scan_rows(rows, tiled.y, tiled.precision)
-        return self.resolve(rows, previous, "float64")
+        precision, tile_rows = PRECISIONS[precisions[0]], self.options.tile_rows(self.x.device)
+        tiles = self.tiles if precision.is_integer else build_tiles(self.keys.vectors, precision, tile_rows)
+        rows = _new_candidates(build_tiles(self.x, precision, tile_rows), tiles, nearest, precision, WIDE_FACTOR)
+        scan_rows(rows, tiles, precision)
+        return self.resolve(rows, previous, precisions[1:])
 
 
 def _score_candidates(x: Tensor, y: Tensor, candidates: TileCandidates) -> tuple[Tensor, Tensor]:
@@ -272,7 +284,7 @@ def _score_candidates(x: Tensor, y: Tensor, candidates: TileCandidates) -> tuple
     The k candidates with the largest bounds are scored first. Of the others only those whose bound reaches the k-th score can matter.
     """
     rows, k = candidates.tile.positions, candidates.k
-    upper_bounds, positions = candidates.upper_bounds[: len(rows)], candidates.positions[: len(rows)].long()
+    upper_bounds, positions = candidates.upper_bounds[: len(rows)], candidates.positions[: len(rows)]
     scores = torch.full(upper_bounds.shape, -torch.inf, dtype=torch.float64, device=x.device)
 
     def score_cells(is_scored: Tensor) -> None:

@@ -5,7 +5,8 @@ A precision multiplies rounded vectors. With X = X' + R, where R is the rounding
     |x y - x' y'| <= |r_x| |y| + |x'| |r_y|
 
 Norms and residuals are those of the actual vectors, not worst cases of the format. The arithmetic adds an error of its own:
-none for integers, and for floats the bound of Higham (Accuracy and Stability of Numerical Algorithms, section 3.1).
+none for integers, and for floats the bound of Higham (Accuracy and Stability of Numerical Algorithms, section 3.1). The products of
+int8-levels are those of int8, rounded to 8 bits before they are stored: a quarter of the bytes to scan, at the cost of half a level.
 """
 
 import contextlib
@@ -22,6 +23,9 @@ from miner.search.parallel import parallel_for
 ROW_MULTIPLE = 64  # tiles are padded to a multiple of this: groups divide evenly, and tensor cores need it
 SUM_ERROR_PER_TERM = 2 * 2.0**-24  # of a float32 sum; doubled for units that truncate instead of rounding
 SLACK = 2.0**-20  # of thresholds and bounds, which are float32
+LEVELS = 254  # of a product in 8 bits: 255 is never reached, so nothing saturates
+LEVEL_ERROR = 0.5 + 2.0**-8  # of a product in levels: the rounding to a level, and those of the float32 scales before it
+LEVEL_ERROR_PER_DIM = 2.0**-15  # of it, where the sum is rounded to float32: 2^-24 of 255 x 127 per dimension, and a level is 63 at least
 SHORT_PROBE, PROBE = (16, 128), (256, 512)  # rows and columns of the products that measure a precision
 PROBE_REPEATS = 4  # the fastest counts: the first includes the set-up of a format
 SLOW_FACTOR = 20  # times float32's seconds, above which a format is not measured further
@@ -40,9 +44,51 @@ class Precision:
         """Whether operands are integers with a scale."""
         return not self.operands.is_floating_point
 
+    @property
+    def is_in_levels(self) -> bool:
+        """Whether products are rounded to levels of 8 bits, 0 for all below the first."""
+        return self.products == torch.uint8
+
+    def product_scale(self, left: "Tile", right: "Tile") -> float:
+        """Return the similarity that a stored product of 1 stands for. No product of the rounded vectors exceeds their largest norms."""
+        if self.is_in_levels:
+            return max(left.max_rounded_norm * right.max_rounded_norm, 2.0**-24) / LEVELS
+        return left.scale * right.scale
+
+    def multiplier(self, columns: "Tile", max_rows: int) -> Callable[["Tile"], Tensor]:
+        """Return a function of a tile of at most `max_rows` to its products (p, q) with `columns`, which the next ones may overwrite."""
+        if self.is_in_levels:
+            return self._level_multiplier(columns)
+        right = columns.operand.T.to(self.operands).contiguous()
+        memory = right.new_empty(max_rows * right.shape[1], dtype=self.products)  # allocating memory for each product would be slow
+
+        def multiply(rows: "Tile") -> Tensor:
+            shape = (len(rows.operand), right.shape[1])
+            return self.multiply(rows.operand, right, memory[: shape[0] * shape[1]].view(shape))
+
+        return multiply
+
+    def _level_multiplier(self, columns: "Tile") -> Callable[["Tile"], Tensor]:
+        packed = torch.ops.onednn.qlinear_prepack(columns.operand, None)
+        scales, zeros = torch.full((len(columns.operand),), columns.scale), torch.zeros(len(columns.operand), dtype=torch.int32)
+
+        def multiply(rows: "Tile") -> Tensor:
+            level = self.product_scale(rows, columns)
+            unsigned = rows.operand.view(torch.uint8) ^ 128  # adds 128, which the zero point takes back; signed operands are slow
+            products: Tensor = torch.ops.onednn.qlinear_pointwise(
+                unsigned, rows.scale, 128, packed, scales, zeros, None, level, 0, torch.uint8, "none", [], ""
+            )
+            return products
+
+        return multiply
+
     def arithmetic_error(self, dim: int) -> float:
         """Return the error bound of the arithmetic for a product of unit vectors."""
         return SLACK + (0 if self.is_integer else SUM_ERROR_PER_TERM * dim + self.rounding)
+
+    def level_error(self, dim: int) -> float:
+        """Return the error bound of a product, in levels: 0 where it is not rounded to them."""
+        return LEVEL_ERROR + dim * LEVEL_ERROR_PER_DIM if self.is_in_levels else 0.0
 
     def multiply(self, left: Tensor, right: Tensor, out: Tensor) -> Tensor:
         """Write the product (m, n) of (m, dim) and (dim, n) to `out`."""
@@ -54,6 +100,7 @@ class Precision:
 
 PRECISIONS: Mapping[str, Precision] = {
     "int8": Precision(torch.int8, torch.int32, 0),
+    "int8-levels": Precision(torch.int8, torch.uint8, 0),
     "float16": Precision(torch.float16, torch.float16, 2 * 2.0**-11),
     "bfloat16": Precision(torch.bfloat16, torch.bfloat16, 2 * 2.0**-8),
     "float32": Precision(torch.float32, torch.float32, 2 * 2.0**-24),
@@ -145,7 +192,12 @@ def rank_precisions(device: torch.device, dim: int) -> Mapping[str, float]:
     if device.type != "cpu":
         return {"float16": 1.0, "float32": 8.0}
     with _single_thread():
-        return rank_by_probes(PRECISIONS, lambda name, shape: _probe_seconds(PRECISIONS[name], shape, dim))
+        ranked = rank_by_probes(PRECISIONS, lambda name, shape: _probe_seconds(PRECISIONS[name], shape, dim))
+    if "int8-levels" in ranked and "int8" in ranked:
+        # The products take about as long, and there is a quarter of the bytes to scan, so noise must not decide between them.
+        ranked["int8-levels"] = min(ranked["int8-levels"], ranked["int8"])
+        ranked = dict(sorted(ranked.items(), key=lambda item: (item[1], item[0] != "int8-levels")))
+    return ranked
 
 
 def rank_by_probes(names: Iterable[str], probe: Callable[[str, tuple[int, int]], float]) -> dict[str, float]:
@@ -184,15 +236,22 @@ def _single_thread() -> Iterator[None]:
 def _probe_seconds(precision: Precision, shape: tuple[int, int], dim: int) -> float:
     """Return the seconds of one product of `shape`; infinity where this processor or this torch does not support the precision.
 
-    Without VNNI, torch's product of int8 saturates pairs of products at 16 bits, so the result for the largest operands is checked.
+    Without VNNI, torch's products of int8 saturate pairs of products at 16 bits, so the result for the largest operands is checked.
     """
     largest = 127 if precision.is_integer else 1
-    left, right = (torch.full(size, largest, dtype=precision.operands) for size in ((shape[0], dim), (dim, shape[1])))
-    out = torch.empty(shape, dtype=precision.products)
-    start = time.perf_counter()
+    rows, columns = (_probe_tile(torch.full((size, dim), largest, dtype=precision.operands)) for size in shape)
     try:
-        precision.multiply(left, right, out)
+        multiply = precision.multiplier(columns, shape[0])
+        start = time.perf_counter()
+        products = multiply(rows)
     except (RuntimeError, AttributeError):
         return float("inf")
     seconds = time.perf_counter() - start
-    return float("inf") if precision.is_integer and bool((out != largest**2 * dim).any()) else seconds
+    expected = LEVELS if precision.is_in_levels else largest**2 * dim
+    return float("inf") if precision.is_integer and bool((products != expected).any()) else seconds
+
+
+def _probe_tile(operand: Tensor) -> Tile:
+    norm = float(operand[0].float().norm())
+    nothing = operand.new_zeros(0)
+    return Tile(nothing, operand, 1.0, nothing, nothing, norm, norm, 0.0)

@@ -5,22 +5,28 @@ the largest bounds, and the largest bound that it may have dropped. The exact si
 show whether they include all nearest neighbours.
 
 Most tiles hold nothing new for most rows. So the maxima of small groups of products are taken, by rows and by columns, while the tile
-is in the cache, and only groups whose maximum exceeds the dropped bound of a row are read.
+is in the cache, and only groups whose maximum exceeds the dropped bound of a row are read. Products in levels of 8 bits are compared
+directly (`miner.search.levels`).
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from miner.search.levels import WORD, Cells, cells_above, strided_maxima, words_above
 from miner.search.parallel import parallel_for
 from miner.search.precision import Precision, Tile
 
 ROW_GROUP = 32  # adjacent products of a row that share a maximum
 COLUMN_GROUP = 16  # of a column: fewer, because they are not contiguous in memory
 DENSE_SHARE = 1 / 4  # of the groups of a tile: where more pass, it pays to raise the dropped bound by the maxima first
+NO_CANDIDATE = -2139095041 << 32  # the key of a bound of -inf
+POSITION_MASK = (1 << 32) - 1  # of a key
+GROUPS_PER_CANDIDATE = 8  # where thresholds are raised by maxima: with fewer, the best products share groups
 MAX_PENDING_PER_ROW = 8  # candidates collected before the best are selected
 
 
@@ -34,54 +40,92 @@ class PrefilterSettings:
 
 
 class TileCandidates:
-    """The candidates of the vectors of one tile. `upper_bounds` descend; a bound of -inf is padding."""
+    """The candidates of the vectors of one tile, as keys: one integer for upper bound and position, so that sorting is one fast pass."""
 
     def __init__(self, tile: Tile, others: Sequence[Tile], settings: PrefilterSettings, min_similarities: Tensor) -> None:
         """Collect candidates from the vectors of `others` with a similarity above `min_similarities` (m,), -inf for any."""
         rows, device = len(tile.operand), tile.operand.device
         self.tile = tile
         self.k = settings.k
+        self.precision = settings.precision
         self.arithmetic_error = settings.precision.arithmetic_error(tile.operand.shape[1])
+        self.level_error = settings.precision.level_error(tile.operand.shape[1])
         self.dtype = settings.precision.products
-        self.upper_bounds = torch.full((rows, settings.num_candidates), -torch.inf, device=device)
-        self.positions = torch.zeros((rows, settings.num_candidates), dtype=torch.int32, device=device)
+        self.keys = torch.full((rows, settings.num_candidates), NO_CANDIDATE, device=device)  # descending
         self.dropped_bounds = torch.full((rows,), -torch.inf, device=device)  # no dropped candidate has a larger upper bound
         self.dropped_bounds[: len(min_similarities)] = min_similarities
-        self.bound_widths = 2 * torch.stack([self._error_bounds(other) for other in others]).amax(0)
-        self.pending: list[tuple[Tensor, Tensor, Tensor]] = []  # rows ascending, upper bounds, positions
+        errors = torch.stack([self._error_bounds(other) for other in others]).amax(0)
+        self.bound_widths = 2 * errors
+        if self.precision.is_in_levels:  # level 0 is never a candidate
+            self.dropped_bounds = torch.maximum(self.dropped_bounds, errors)
+        self.pending: list[tuple[Tensor, Tensor]] = []  # rows ascending, keys
         self.num_pending = 0
         self.lock = Lock()  # several threads add products
+
+    @property
+    def upper_bounds(self) -> Tensor:
+        """Upper bounds (p, c) of the candidates, descending; -inf is padding."""
+        return unpack_bounds(self.keys)
+
+    @property
+    def positions(self) -> Tensor:
+        """Positions (p, c) int64 of the candidates."""
+        return self.keys & POSITION_MASK
 
     def _error_bounds(self, other: Tile) -> Tensor:
         """Return the error bound (p,) of a product with any vector of `other` (see `miner.search.precision`)."""
         tile = self.tile
-        return tile.residual_norms * other.max_norm + tile.rounded_norms * (
+        errors = tile.residual_norms * other.max_norm + tile.rounded_norms * (
             other.max_residual_norm + self.arithmetic_error * other.max_rounded_norm
         )
+        return errors + self.level_error * self.precision.product_scale(tile, other)
 
     def add_products(self, products: Tensor, other: Tile, dim: int) -> None:
         """Add products (p, q) with the vectors of `other`; vectors of this tile are the rows (dim 1) or the columns (dim 0)."""
         maxima = _group_maxima(products, dim)
-        scale, errors = self.tile.scale * other.scale, self._error_bounds(other)
+        scale, errors = self.precision.product_scale(self.tile, other), self._error_bounds(other)
         with self.lock:
-            groups, thresholds = self._select_groups(maxima, scale, errors)
+            groups, thresholds = self._select_groups(maxima, other)
             rows, offsets, values = _read_groups(products, groups, thresholds, dim)
-            self.pending.append((rows, self._to_upper_bounds(values, scale, errors[rows]), _block_positions(other, offsets)))
-            self.num_pending += len(rows)
-            if self.num_pending > MAX_PENDING_PER_ROW * len(self.dropped_bounds):
-                self.select_pending()
+            self._add_pending(rows, self._to_upper_bounds(values, scale, errors[rows]), _block_positions(other, offsets))
 
-    def _select_groups(self, maxima: Tensor, scale: float, errors: Tensor) -> tuple[Tensor, Tensor]:
+    def add_levels(self, cells: Cells, other: Tile) -> None:
+        """Add products in levels with the vectors of `other`."""
+        rows, offsets, levels = cells
+        scale, errors = self.precision.product_scale(self.tile, other), self._error_bounds(other)
+        with self.lock:
+            self._add_pending(rows, levels.float() * scale + errors.index_select(0, rows), _block_positions(other, offsets))
+
+    def _add_pending(self, rows: Tensor, bounds: Tensor, positions: Tensor) -> None:
+        self.pending.append((rows, pack_keys(bounds, positions)))
+        self.num_pending += len(rows)
+        if self.num_pending > MAX_PENDING_PER_ROW * len(self.dropped_bounds):
+            self.select_pending()
+
+    def thresholds(self, other: Tile) -> Tensor:
+        """Return the product (p,) that a candidate among the vectors of `other` has to exceed."""
+        return self._to_products((self.dropped_bounds - self._error_bounds(other)) / self.precision.product_scale(self.tile, other))
+
+    def _select_groups(self, maxima: Tensor, other: Tile) -> tuple[Tensor, Tensor]:
         """Return the flat numbers of the groups (p, groups) to read, and the product (p,) that a candidate has to exceed."""
-        thresholds = self._to_products((self.dropped_bounds - errors) / scale)
+        thresholds = self.thresholds(other)
         groups = _groups_above(maxima, thresholds)
-        num_candidates = self.upper_bounds.shape[1]
-        if len(groups) > DENSE_SHARE * maxima.numel() and maxima.shape[1] > num_candidates:
-            # The best candidates are in the groups with the largest maxima, so anything below the least of these can be dropped.
-            self._raise_dropped_bounds(self._to_upper_bounds(maxima, scale, errors[:, None]).topk(num_candidates, dim=1).values)
-            thresholds = self._to_products((self.dropped_bounds - errors) / scale)
+        if len(groups) > DENSE_SHARE * maxima.numel() and maxima.shape[1] > self.keys.shape[1]:
+            self._raise_by_maxima(maxima, other)
+            thresholds = self.thresholds(other)
             groups = _groups_above(maxima, thresholds)
         return groups, thresholds
+
+    def raise_dropped_bounds(self, maxima: Tensor, other: Tile) -> None:
+        """Raise the dropped bounds by the maxima (p, groups) of groups of products with the vectors of `other`."""
+        if maxima.shape[1] > self.keys.shape[1]:
+            with self.lock:
+                self._raise_by_maxima(maxima, other)
+
+    def _raise_by_maxima(self, maxima: Tensor, other: Tile) -> None:
+        """The best candidates are in the groups with the largest maxima, so anything below the least of these can be dropped."""
+        scale, errors = self.precision.product_scale(self.tile, other), self._error_bounds(other)
+        self._raise_dropped_bounds(_largest(self._to_upper_bounds(maxima, scale, errors[:, None]), self.keys.shape[1]))
 
     def _raise_dropped_bounds(self, best: Tensor) -> None:
         """Raise the dropped bounds by the best upper bounds (p, c), descending.
@@ -94,6 +138,8 @@ class TileCandidates:
         """Convert bounds to the dtype of products, rounding down."""
         if self.dtype.is_floating_point:
             return bounds.to(self.dtype)
+        if self.precision.is_in_levels:
+            return bounds.floor().clamp(min=0, max=255).to(self.dtype)
         lowest = torch.iinfo(self.dtype).min
         return bounds.floor().clamp(min=lowest, max=-(lowest + 128)).to(self.dtype)  # float32 represents 2^31 - 128, not 2^31 - 1
 
@@ -102,31 +148,46 @@ class TileCandidates:
         return (products.float() * scale + errors).masked_fill_(is_padding, -torch.inf)
 
     def select_pending(self) -> None:
-        """Select the best among the kept and the pending candidates."""
-        if not self.pending:
+        """Select the best among the kept and the pending candidates; no dropped one is better than the last that is kept."""
+        if not self.num_pending:
             return
-        num_taken = torch.zeros(len(self.dropped_bounds), dtype=torch.int64, device=self.dropped_bounds.device)
+        num_rows, num_candidates = self.keys.shape
+        numbers = torch.arange(num_rows + 1, device=self.keys.device)
+        num_taken = torch.full((num_rows,), num_candidates, device=self.keys.device)  # of the row: after the candidates so far
         columns = []
-        numbers = torch.arange(len(num_taken), device=num_taken.device)
-        for rows, _, _ in self.pending:
+        for rows, _ in self.pending:
             starts = torch.searchsorted(rows, numbers)  # unlike bincount, it does not make the CPU wait for a GPU
-            columns.append(torch.arange(len(rows), device=rows.device) + (num_taken - starts)[rows])
-            num_taken += torch.searchsorted(rows, numbers, right=True) - starts
-        rows, bounds, positions = (torch.cat(parts) for parts in zip(*self.pending, strict=True))
+            columns.append(torch.arange(len(rows), device=rows.device) + (num_taken - starts[:-1]).index_select(0, rows))
+            num_taken += starts.diff()
+        rows, keys = (torch.cat(parts) for parts in zip(*self.pending, strict=True))
         self.pending, self.num_pending = [], 0
-        cells, shape = (rows, torch.cat(columns)), (len(num_taken), int(num_taken.max()))
-        dense_bounds = torch.full(shape, -torch.inf, device=bounds.device).index_put_(cells, bounds)
-        dense_positions = torch.zeros(shape, dtype=torch.int32, device=bounds.device).index_put_(cells, positions)
-        self._keep_best(dense_bounds, dense_positions)
-
-    def _keep_best(self, bounds: Tensor, positions: Tensor) -> None:
-        """Keep the best of the candidates so far and of (p, w) more; no dropped one is better than the last that is kept."""
-        if not bounds.shape[1]:
-            return
-        num_candidates = self.upper_bounds.shape[1]
-        self.upper_bounds, order = torch.cat([self.upper_bounds, bounds], dim=1).topk(num_candidates, dim=1)
-        self.positions = torch.cat([self.positions, positions], dim=1).gather(1, order)
+        merged = self.keys.new_full((num_rows, int(num_taken.max())), NO_CANDIDATE)
+        merged[:, :num_candidates] = self.keys
+        merged.view(-1).index_copy_(0, rows * merged.shape[1] + torch.cat(columns), keys)
+        self.keys = _largest(merged, num_candidates)
         self._raise_dropped_bounds(self.upper_bounds)
+
+
+def _largest(values: Tensor, count: int) -> Tensor:
+    """Return the `count` largest of each row (p, w), descending. numpy sorts short rows several times as fast as torch selects."""
+    if values.device.type != "cpu":
+        return values.topk(count, dim=1).values
+    return torch.from_numpy(np.sort(values.numpy(), axis=1)[:, : -count - 1 : -1].copy())
+
+
+def pack_keys(bounds: Tensor, positions: Tensor) -> Tensor:
+    """Return keys (n,) int64 that sort like upper bounds (n,) float32, then positions (n,)."""
+    return (_flip_negatives(bounds.view(torch.int32)).long() << 32) | positions
+
+
+def unpack_bounds(keys: Tensor) -> Tensor:
+    """Return the upper bounds (n,) float32 of keys (n,)."""
+    return _flip_negatives((keys >> 32).int()).view(torch.float32)
+
+
+def _flip_negatives(bits: Tensor) -> Tensor:
+    """Make the bits of float32 numbers sort like the numbers, and back: those of negative ones descend."""
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
 def padding_value(dtype: torch.dtype) -> float:
@@ -136,7 +197,7 @@ def padding_value(dtype: torch.dtype) -> float:
 
 def _block_positions(tile: Tile, offsets: Tensor) -> Tensor:
     """Return the positions in the block of rows of a tile. Padding rows are clamped; their bounds of -inf exclude them."""
-    return tile.positions[offsets.clamp(max=len(tile.positions) - 1)].int()
+    return tile.positions.index_select(0, offsets.clamp(max=len(tile.positions) - 1))
 
 
 def _group_maxima(products: Tensor, dim: int) -> Tensor:
@@ -173,12 +234,37 @@ def _read_groups(products: Tensor, groups: Tensor, thresholds: Tensor, dim: int)
     return rows[group], numbers[group] * size + hits % size, values.view(-1)[hits]
 
 
+def _add_products(products: Tensor, rows: TileCandidates, other: Tile, columns: TileCandidates | None) -> None:
+    """Add the products (p, q) with the vectors of `other` to the candidates of the rows, and to those of the columns where given."""
+    sides = [(rows, other, 1)]
+    if columns is not None:
+        sides.append((columns, rows.tile, 0))
+    if rows.precision.is_in_levels:
+        _add_levels(products, sides)
+        return
+    for candidates, others, dim in sides:
+        candidates.add_products(products, others, dim)
+
+
+def _add_levels(products: Tensor, sides: Sequence[tuple[TileCandidates, Tile, int]]) -> None:
+    """Add products in levels. Where many are above the thresholds, as in the first tile, these are raised by maxima of groups first."""
+    thresholds = [candidates.thresholds(other) for candidates, other, _ in sides]
+    words = words_above(products, thresholds)
+    if len(words) > DENSE_SHARE * products.numel() // WORD:
+        for candidates, other, dim in sides:
+            candidates.raise_dropped_bounds(strided_maxima(products, dim, GROUPS_PER_CANDIDATE * candidates.keys.shape[1]), other)
+        thresholds = [candidates.thresholds(other) for candidates, other, _ in sides]
+        words = words_above(products, thresholds)
+    for (candidates, other, dim), limits in zip(sides, thresholds, strict=True):
+        candidates.add_levels(cells_above(products, words, limits, dim), other)
+
+
 def scan_rows(rows: Sequence[TileCandidates], y: Sequence[Tile], precision: Precision) -> None:
     """Collect the candidates of `rows` among the vectors of y: one direction."""
 
     def scan_column(j: int) -> None:
         for i, products in _tile_products([candidates.tile for candidates in rows], y[j], j, precision):
-            rows[i].add_products(products, y[j], 1)
+            _add_products(products, rows[i], y[j], None)
 
     parallel_for(len(y), scan_column, y[0].operand.device)
     _select_pending(rows)
@@ -189,28 +275,22 @@ def scan_both(rows: Sequence[TileCandidates], columns: Sequence[TileCandidates],
 
     def scan_column(j: int) -> None:
         for i, products in _tile_products([candidates.tile for candidates in rows], columns[j].tile, j, precision):
-            rows[i].add_products(products, columns[j].tile, 1)
-            columns[j].add_products(products, rows[i].tile, 0)
+            _add_products(products, rows[i], columns[j].tile, columns[j])
 
     parallel_for(len(columns), scan_column, columns[0].tile.operand.device)
     _select_pending([*rows, *columns])
 
 
 def _select_pending(tiles: Sequence[TileCandidates]) -> None:
-    parallel_for(len(tiles), lambda number: tiles[number].select_pending(), tiles[0].upper_bounds.device)
+    parallel_for(len(tiles), lambda number: tiles[number].select_pending(), tiles[0].keys.device)
 
 
 def _tile_products(rows: Sequence[Tile], columns: Tile, first: int, precision: Precision) -> Iterator[tuple[int, Tensor]]:
-    """Yield i and the products of rows[i] with `columns`; i starts at `first` and wraps, so that threads work on different rows.
-
-    The next products overwrite them: allocating memory for each would be slow.
-    """
-    right = columns.operand.T.to(precision.operands).contiguous()
-    memory = right.new_empty(max(len(tile.operand) for tile in rows) * right.shape[1], dtype=precision.products)
+    """Yield i and the products of rows[i] with `columns`; i starts at `first` and wraps, so that threads work on different rows."""
+    multiply = precision.multiplier(columns, max(len(tile.operand) for tile in rows))
     padding = padding_value(precision.products)
     for i in (*range(first % len(rows), len(rows)), *range(first % len(rows))):
-        shape = (len(rows[i].operand), right.shape[1])
-        products = precision.multiply(rows[i].operand, right, memory[: shape[0] * shape[1]].view(shape))
+        products = multiply(rows[i])
         products[len(rows[i].positions) :] = padding
         products[:, len(columns.positions) :] = padding
         yield i, products

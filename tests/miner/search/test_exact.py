@@ -17,8 +17,17 @@ from miner.search import precision as precision_module
 from miner.search.exact import SearchOptions, search_block, search_forward
 from miner.search.neighbours import Neighbours, VectorBlock, empty_neighbours, select_nearest
 from miner.search.parallel import parallel_for
-from miner.search.precision import PRECISIONS, Precision, build_tiles, rank_by_probes, rank_precisions
-from miner.search.prefilter import PrefilterSettings, TileCandidates, scan_rows
+from miner.search.precision import LEVELS, PRECISIONS, Precision, Tile, build_tiles, rank_by_probes, rank_precisions
+from miner.search.prefilter import (
+    NO_CANDIDATE,
+    POSITION_MASK,
+    PrefilterSettings,
+    TileCandidates,
+    pack_keys,
+    scan_both,
+    scan_rows,
+    unpack_bounds,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -109,6 +118,71 @@ def test_integer_products_that_saturate_are_never_used() -> None:
     wrong, right = Saturating(torch.int8, torch.int32, 0), Precision(torch.float32, torch.float32, 0)
     assert precision_module._probe_seconds(wrong, (16, 128), 64) == float("inf")
     assert precision_module._probe_seconds(right, (16, 128), 64) < float("inf")
+
+
+def test_products_in_levels_that_saturate_are_never_used() -> None:
+    class Saturating(Precision):
+        def multiplier(self, columns: Tile, max_rows: int) -> Callable[[Tile], torch.Tensor]:
+            del max_rows
+            return lambda rows: torch.full((len(rows.operand), len(columns.operand)), 200, dtype=torch.uint8)
+
+    assert precision_module._probe_seconds(Saturating(torch.int8, torch.uint8, 0), (16, 128), 64) == float("inf")
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 5, 64, 257])
+def test_levels_are_products_within_their_error_and_negative_ones_are_zero(dim: int) -> None:
+    precision = PRECISIONS["int8-levels"]
+    vectors = [dense.unit(70, dim, seed) for seed in (20, 21)]
+    for side in vectors:
+        side[:3] = [np.full(dim, 1 / np.sqrt(dim)), np.full(dim, -1 / np.sqrt(dim)), np.zeros(dim)]  # the largest and smallest product
+    (x,), (y,) = (build_tiles(torch.from_numpy(side), precision, 128) for side in vectors)
+    levels = precision.multiplier(y, 128)(x).double()
+    products = x.scale * x.operand.double() @ y.operand.double().T * y.scale / precision.product_scale(x, y)
+    assert ((levels - products.clamp(min=0)).abs() <= precision.level_error(dim)).all()
+    assert (levels[products < 0] == 0).all()
+    assert levels.max() <= LEVELS
+
+
+@pytest.mark.parametrize("make_sides", [many_ties, mixed_scales, no_ties])
+def test_levels_of_both_directions_are_in_bounds(make_sides: MakeSides) -> None:
+    """A tile of the first pass is dense, so that thresholds are raised by maxima; the later ones are sparse."""
+    precision, (x, y) = PRECISIONS["int8-levels"], make_sides()
+    tiles = [build_tiles(torch.from_numpy(side), precision, 192) for side in (x, y)]
+    prefilter = PrefilterSettings(2, 6, precision)
+    rows, columns = (
+        [TileCandidates(tile, other, prefilter, torch.full((len(tile.positions),), -torch.inf)) for tile in own]
+        for own, other in (tiles, tiles[::-1])
+    )
+    scan_both(rows, columns, precision)
+    similarities = torch.from_numpy(x.astype(np.float64) @ y.astype(np.float64).T)
+    for side, matrix in ((rows, similarities), (columns, similarities.T)):
+        for candidates in side:
+            count = len(candidates.tile.positions)
+            exact = matrix[candidates.tile.positions].clone()
+            is_candidate = ~candidates.upper_bounds[:count].isinf()
+            row, column = is_candidate.nonzero()[:, 0], candidates.positions[:count][is_candidate]
+            assert len(torch.stack([row, column]).unique(dim=1).T) == len(row)
+            assert (exact[row, column] <= candidates.upper_bounds[:count][is_candidate]).all()
+            exact[row, column] = -torch.inf
+            assert (exact <= candidates.dropped_bounds[:count, None]).all()
+
+
+@given(st.lists(st.tuples(st.floats(width=32, allow_nan=False), st.integers(0, 2**31 - 1)), min_size=1))
+def test_keys_of_candidates_sort_like_their_bounds(candidates: list[tuple[float, int]]) -> None:
+    bounds, positions = torch.tensor([bound for bound, _ in candidates]), torch.tensor([position for _, position in candidates])
+    keys = pack_keys(bounds, positions).sort().values
+    assert (unpack_bounds(keys) == bounds.sort().values).all()
+    assert sorted((keys & POSITION_MASK).tolist()) == sorted(positions.tolist())
+    assert int(pack_keys(torch.tensor([-torch.inf]), torch.tensor([0]))) == NO_CANDIDATE
+
+
+def test_rows_with_more_ties_than_candidates_are_searched_again_until_they_are_certain() -> None:
+    """Pairs differ by less than the rounding of int8, and more of them than are kept in the first search or in the second."""
+    x, y = dense.unit(40, 32, 30), dense.unit(900, 32, 31)
+    y[:800] = x[0]
+    y[:800, :8] += np.random.default_rng(32).integers(0, 4, size=(800, 8)).astype(np.float16) * np.float16(2**-12)
+    for k in (1, 4):
+        assert_exact(x, y, k=k, precision="int8-levels", cpu_tile_rows=256)
 
 
 def test_a_single_interrupted_probe_does_not_hide_a_fast_format() -> None:
