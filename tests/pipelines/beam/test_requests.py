@@ -1,7 +1,5 @@
 """The number of requests to S3, counted by its server: few per shard, and none for the content of a shard that has not changed."""
 
-import contextlib
-import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,11 +7,11 @@ from typing import Any
 
 import fsspec
 import numpy as np
+import object_servers
 import pyarrow as pa
 import pytest
 from command import miner
-from moto.server import DomainDispatcherApplication, create_backend_app
-from werkzeug.serving import make_server
+from object_servers import ObjectServer, RequestLog
 
 from miner import stages, storage
 from miner.config.commands import EmbedConfig
@@ -25,52 +23,27 @@ from pipelines.corpus import embed
 EMBEDDINGS, RERUN = "embeddings", "rerun"
 
 
-class CountingServer:
-    """A server of S3 that records its requests while a role is set."""
-
-    def __init__(self) -> None:
-        self.app = DomainDispatcherApplication(create_backend_app)
-        self.server = make_server("127.0.0.1", 0, self.answer, threaded=True)
-        self.role = ""
-        self.requests: list[tuple[str, str, str]] = []  # role, method and path
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server.port}"
-
-    def answer(self, environ: dict[str, Any], start_response: Any) -> Any:
-        if self.role and "_lock-" not in environ["PATH_INFO"]:  # heartbeats take requests per second, not per shard
-            self.requests.append((self.role, environ["REQUEST_METHOD"], environ["PATH_INFO"]))
-        return self.app(environ, start_response)
-
-    @contextlib.contextmanager
-    def as_role(self, role: str) -> Iterator[None]:
-        previous, self.role = self.role, role
-        try:
-            yield
-        finally:
-            self.role = previous
-
-    def count(self, role: str) -> int:
-        return sum(request[0] == role for request in self.requests)
+@pytest.fixture(scope="module")
+def recording() -> Iterator[tuple[ObjectServer, RequestLog]]:
+    log = RequestLog()
+    started = object_servers.serve("s3", log)
+    yield started, log
+    started.stop()
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[CountingServer]:
-    """A server that splits the requests of the stage of embeddings into those of the driver and those of the worker."""
-    counting = CountingServer()
-    names = {"ENDPOINT_URL": counting.url, "ACCESS_KEY_ID": "key", "SECRET_ACCESS_KEY": "secret", "DEFAULT_REGION": "us-east-1"}
-    for name, value in names.items():
-        monkeypatch.setenv(f"AWS_{name}", value)
+def log(recording: tuple[ObjectServer, RequestLog], monkeypatch: pytest.MonkeyPatch) -> Iterator[RequestLog]:
+    """The requests of the stage of embeddings, those of the driver and those of the worker."""
+    server, requests = recording
+    monkeypatch.setitem(fsspec.config.conf, "s3", server.options)
     run_job, run_beam = job.run_job, pipeline.run_pipeline
 
     def run_counted(runs: Sequence[Any], options: Sequence[str]) -> Any:
-        with counting.as_role("driver" if runs[0].stage.stage == EMBEDDINGS else ""):
+        with requests.as_role("driver" if runs[0].stage.stage == EMBEDDINGS else ""):
             return run_job(runs, options)
 
     def run_beam_counted(*args: Any) -> None:
-        with counting.as_role("worker" if counting.role else ""):
+        with requests.as_role("worker" if requests.role else ""):
             run_beam(*args)
 
     monkeypatch.setattr(job, "run_job", run_counted)
@@ -78,8 +51,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[CountingServer]:
     for name in ("POLL_SECONDS", "OBJECT_POLL_SECONDS"):
         monkeypatch.setattr(watch, name, 3600.0)
     fsspec.filesystem("s3").clear_instance_cache()
-    yield counting
-    counting.server.shutdown()
+    requests.requests.clear()
+    yield requests
     fsspec.filesystem("s3").clear_instance_cache()
 
 
@@ -96,23 +69,22 @@ def embed_into(folder: Path, output: str, num_shards: int) -> None:
     embed.run(EmbedConfig(inputs=[str(folder / "text.txt")], output=output, lang="en", shards=num_shards))
 
 
-def test_a_shard_takes_one_request_of_the_driver_and_six_of_the_worker(server: CountingServer, tmp_path: Path) -> None:
+def test_a_shard_takes_one_request_of_the_driver_and_six_of_the_worker(log: RequestLog, tmp_path: Path) -> None:
     counts: dict[int, dict[str, int]] = {}
     for num_shards in (4, 14):
-        server.requests.clear()
+        log.requests.clear()
         output = embed_shards(tmp_path, num_shards)
-        counts[num_shards] = {role: server.count(role) for role in ("driver", "worker")}
-        server.requests.clear()
+        counts[num_shards] = {role: log.count(role) for role in ("driver", "worker")}
+        log.requests.clear()
         embed_into(tmp_path, output, num_shards)
-        assert server.count("worker") == 0
-        counts[num_shards][RERUN] = server.count("driver")
-        read = [path for _, method, path in server.requests if method == "GET" and path.endswith(".parquet")]
-        assert read == [], "no shard is read to see that it has not changed"
+        assert log.count("worker") == 0
+        counts[num_shards][RERUN] = log.count("driver")
+        assert [path for path in log.paths("GET") if path.endswith(".parquet")] == [], "no shard is read to see that it has not changed"
     added = {role: (counts[14][role] - counts[4][role]) / 10 for role in counts[4]}
     assert added == {"driver": 1, "worker": 6, RERUN: 1}
 
 
-def test_a_shard_that_changes_on_s3_is_found_and_written_again(server: CountingServer, tmp_path: Path) -> None:
+def test_a_shard_that_changes_on_s3_is_found_and_written_again(log: RequestLog, tmp_path: Path) -> None:
     output = embed_shards(tmp_path, 3)
     fs, folder = storage.filesystem(f"{output}/embeddings")
     path = f"{folder}/{stages.shard_name(1, 3)}"
@@ -122,26 +94,26 @@ def test_a_shard_that_changes_on_s3_is_found_and_written_again(server: CountingS
     result = miner("verify", output)
     assert result.exit_code == 1
     assert f"{path}: " in result.output
-    server.requests.clear()
+    log.requests.clear()
     embed_into(tmp_path, output, 3)
-    written = {path for role, method, path in server.requests if role == "worker" and method == "PUT" and path.endswith(".parquet")}
-    assert written == {f"/{path}"}
+    written = {request.path for request in log.requests if request.role == "worker" and request.operation == "PUT"}
+    assert {name for name in written if name.endswith(".parquet")} == {path}
     assert miner("verify", output).exit_code == 0
 
 
-def test_a_stopped_stage_resumes_without_reading_what_is_finished(server: CountingServer, tmp_path: Path) -> None:
+def test_a_stopped_stage_resumes_without_reading_what_is_finished(log: RequestLog, tmp_path: Path) -> None:
     output = embed_shards(tmp_path, 3)
     name = stages.shard_name(2, 3)
     for lost in (stages.MANIFEST, f"{stages.MARKERS}/{name}.json", name):
         storage.remove(f"{output}/embeddings/{lost}")
-    server.requests.clear()
+    log.requests.clear()
     embed_into(tmp_path, output, 3)
-    shards = {(method, path.rpartition("/")[2]) for _, method, path in server.requests if path.endswith(".parquet")}
+    shards = {(method, path.rpartition("/")[2]) for _, method, path in log.requests if path.endswith(".parquet")}
     assert shards == {("GET", name), ("PUT", name), ("HEAD", name)}, "the sentences are read, the embeddings written"
     assert miner("verify", output).exit_code == 0
 
 
-def test_a_copied_shard_is_read_and_kept(server: CountingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copied_shard_is_read_and_kept(log: RequestLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy on another store has another etag, but the same checksum."""
     output = embed_shards(tmp_path, 2)
     fs, folder = storage.filesystem(f"{output}/embeddings")
@@ -149,16 +121,16 @@ def test_a_copied_shard_is_read_and_kept(server: CountingServer, tmp_path: Path,
         values = {**storage.read_json(f"s3://{name}"), "version": "1 other"}
         del values["xxh3"]
         storage.write_json(f"s3://{name}", values)
-    server.requests.clear()
+    log.requests.clear()
     monkeypatch.setattr(storage, "_checksums", {})  # as in another process
     embed_into(tmp_path, output, 2)
-    assert server.count("worker") == 0
-    read = {path for _, method, path in server.requests if method == "GET" and path.endswith(".parquet")}
-    assert read == {f"/{folder}/{stages.shard_name(index, 2)}" for index in range(2)}
+    assert log.count("worker") == 0
+    read = {path for path in log.paths("GET") if path.endswith(".parquet")}
+    assert read == {f"{folder}/{stages.shard_name(index, 2)}" for index in range(2)}
 
 
 @pytest.mark.parametrize("num_rows", [1000, 2_500_000], ids=["read at once", "read by blocks"])
-@pytest.mark.usefixtures("server")
+@pytest.mark.usefixtures("log")
 def test_a_flipped_byte_of_an_object_is_found_when_it_is_read(num_rows: int) -> None:
     bucket = f"bucket-{uuid.uuid4().hex}"
     fsspec.filesystem("s3").mkdir(bucket)
