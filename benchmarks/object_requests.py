@@ -107,9 +107,6 @@ def stage_name(runs: Sequence[Any]) -> str:
 
 
 def add(counted: StageCounts, key: tuple[str, str], requests: Sequence[Request]) -> None:
-    if os.environ.get("REQUESTS_LOG"):
-        with Path(os.environ["REQUESTS_LOG"]).open("a") as file:
-            file.writelines(f"{key} {request}\n" for request in requests)
     counted[key] = counted.get(key, Counter()) + Counter((request.role, request.operation) for request in requests)
 
 

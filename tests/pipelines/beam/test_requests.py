@@ -1,6 +1,9 @@
 """The number of requests to S3, counted by its server: few per shard, and none for the content of a shard that has not changed."""
 
+import posixpath
+import re
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,33 +16,37 @@ import pytest
 from command import miner
 from object_servers import ObjectServer, RequestLog
 
-from miner import stages, storage
-from miner.config.commands import EmbedConfig
+from miner import stages, storage, table_files
+from miner.config.commands import EmbedConfig, MineConfig
 from miner.errors import StorageError
 from miner.stages import Stage
 from pipelines.beam import job, pipeline, watch
 from pipelines.corpus import embed
+from pipelines.mining import mine
+from pipelines.mining.candidates import MiningLimits
 
-EMBEDDINGS, RERUN = "embeddings", "rerun"
+RERUN = "rerun"
+SHARD = re.compile(r"/(part|block)-[\d-]+(of-\d+)?\.\w+$")
+EVERY_STEP_A_JOB = MiningLimits(in_process_rows=0)
 
 
-@pytest.fixture(scope="module")
-def recording() -> Iterator[tuple[ObjectServer, RequestLog]]:
+@pytest.fixture(scope="module", params=["s3"])
+def recording(request: pytest.FixtureRequest) -> Iterator[tuple[ObjectServer, RequestLog]]:
     log = RequestLog()
-    started = object_servers.serve("s3", log)
+    started = object_servers.serve(request.param, log)
     yield started, log
     started.stop()
 
 
 @pytest.fixture
 def log(recording: tuple[ObjectServer, RequestLog], monkeypatch: pytest.MonkeyPatch) -> Iterator[RequestLog]:
-    """The requests of the stage of embeddings, those of the driver and those of the worker."""
+    """The requests of the stages after the sentences, those of the driver and those of the worker."""
     server, requests = recording
-    monkeypatch.setitem(fsspec.config.conf, "s3", server.options)
+    monkeypatch.setitem(fsspec.config.conf, server.protocol, server.options)
     run_job, run_beam = job.run_job, pipeline.run_pipeline
 
     def run_counted(runs: Sequence[Any], options: Sequence[str]) -> Any:
-        with requests.as_role("driver" if runs[0].stage.stage == EMBEDDINGS else ""):
+        with requests.as_role("" if runs[0].stage.stage in ("ranges", "sentences") else "driver"):
             return run_job(runs, options)
 
     def run_beam_counted(*args: Any) -> None:
@@ -50,26 +57,26 @@ def log(recording: tuple[ObjectServer, RequestLog], monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(pipeline, "run_pipeline", run_beam_counted)
     for name in ("POLL_SECONDS", "OBJECT_POLL_SECONDS"):
         monkeypatch.setattr(watch, name, 3600.0)
-    fsspec.filesystem("s3").clear_instance_cache()
+    fsspec.filesystem(server.protocol).clear_instance_cache()
     requests.requests.clear()
     yield requests
-    fsspec.filesystem("s3").clear_instance_cache()
+    fsspec.filesystem(server.protocol).clear_instance_cache()
 
 
-def embed_shards(folder: Path, num_shards: int) -> str:
+def embed_shards(folder: Path, num_shards: int, protocol: str = "s3") -> str:
     """Embed a text into so many shards, and return the output."""
     text, bucket = folder / "text.txt", f"bucket-{uuid.uuid4().hex}"
     text.write_text("".join(f"sentence {number} of this text\n" for number in range(300)))
-    fsspec.filesystem("s3").mkdir(bucket)
-    embed_into(folder, f"s3://{bucket}/out", num_shards)
-    return f"s3://{bucket}/out"
+    fsspec.filesystem(protocol).mkdir(bucket)
+    embed_into(folder, f"{protocol}://{bucket}/out", num_shards)
+    return f"{protocol}://{bucket}/out"
 
 
 def embed_into(folder: Path, output: str, num_shards: int) -> None:
     embed.run(EmbedConfig(inputs=[str(folder / "text.txt")], output=output, lang="en", shards=num_shards))
 
 
-def test_a_shard_takes_one_request_of_the_driver_and_six_of_the_worker(log: RequestLog, tmp_path: Path) -> None:
+def test_a_shard_takes_one_request_of_the_driver_and_five_of_the_worker(log: RequestLog, tmp_path: Path) -> None:
     counts: dict[int, dict[str, int]] = {}
     for num_shards in (4, 14):
         log.requests.clear()
@@ -81,7 +88,47 @@ def test_a_shard_takes_one_request_of_the_driver_and_six_of_the_worker(log: Requ
         counts[num_shards][RERUN] = log.count("driver")
         assert [path for path in log.paths("GET") if path.endswith(".parquet")] == [], "no shard is read to see that it has not changed"
     added = {role: (counts[14][role] - counts[4][role]) / 10 for role in counts[4]}
-    assert added == {"driver": 1, "worker": 6, RERUN: 1}
+    assert added == {"driver": 1, "worker": 5, RERUN: 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recording", ["s3", "gs"], indirect=True)
+def test_a_step_of_mining_takes_one_request_for_each_file_that_a_shard_needs(
+    recording: tuple[ObjectServer, RequestLog], log: RequestLog, tmp_path: Path
+) -> None:
+    num_shards = 3
+    sides = [embed_shards(tmp_path, num_shards, recording[0].protocol) for _ in range(2)]
+    output = f"{sides[0].rpartition('/')[0]}/mined"
+    log.requests.clear()
+    with log.as_role("driver"):
+        mine.run(MineConfig(source=sides[0], target=sides[1], output=output, engine="exact", threshold=1.0), limits=EVERY_STEP_A_JOB)
+    worker, driver = ([request for request in log.requests if request.role == role] for role in ("worker", "driver"))
+    shards = Counter(posixpath.dirname(request.path) for request in worker if request.operation == "PUT" and SHARD.search(request.path))
+    assert {request.operation for request in worker} == {"GET", "PUT"}
+    own = [request for request in worker if "/_" in request.path or request.operation == "PUT"]
+    jobs = sum(request.path.endswith("_pending.pickle") for request in own)
+    assert len(own) - jobs == 4 * shards.total(), "a look for a failure and for the marker, the shard, and its marker"
+    reads = Counter(request.path for request in worker if request.operation == "GET" and SHARD.search(request.path))
+    folders = {posixpath.basename(posixpath.dirname(path)): count for path, count in reads.items()}
+    assert folders == {
+        "embeddings": num_shards,
+        "blocks": 2,  # by the merge of its sources and of its targets
+        "forward": 3,  # its footer for the range of its ids, and its rows twice
+        "backward": 1,
+        "offers": num_shards,
+        "meetings": 2 * num_shards,  # by the texts and by the rescored pairs
+        "texts": num_shards,
+        "sentences": 2,
+        "rescored": num_shards,
+        "candidates": 1,
+        "scored": num_shards,
+        "contenders": num_shards,
+        "rest": num_shards,
+        "targets": num_shards,
+        "sources": 1,
+    }
+    read = [request.path for request in driver if request.operation == "GET" and SHARD.search(request.path)]
+    assert len(read) == len(set(read)) > 0
 
 
 def test_a_shard_that_changes_on_s3_is_found_and_written_again(log: RequestLog, tmp_path: Path) -> None:
@@ -109,7 +156,7 @@ def test_a_stopped_stage_resumes_without_reading_what_is_finished(log: RequestLo
     log.requests.clear()
     embed_into(tmp_path, output, 3)
     shards = {(method, path.rpartition("/")[2]) for _, method, path in log.requests if path.endswith(".parquet")}
-    assert shards == {("GET", name), ("PUT", name), ("HEAD", name)}, "the sentences are read, the embeddings written"
+    assert shards == {("GET", name), ("PUT", name)}, "the sentences are read, the embeddings written"
     assert miner("verify", output).exit_code == 0
 
 
@@ -150,3 +197,43 @@ def test_a_flipped_byte_of_an_object_is_found_when_it_is_read(num_rows: int) -> 
         with pytest.raises(StorageError, match="changed since it was written"):
             storage.read_table(stage.path(name))
     assert stage.find_shards({name: stage.key()}) == {}
+
+
+def write_row_groups(uri: str, num_groups: int, num_rows: int) -> list[pa.Table]:
+    rows = np.random.default_rng(0).integers(1 << 62, size=(num_groups, num_rows))
+    tables = [pa.table({"id": group, "other": group[::-1]}) for group in rows]
+    with storage.parquet_writer(uri, tables[0].schema) as writer:
+        for table in tables:
+            writer.write_table(table)
+    return tables
+
+
+@pytest.mark.parametrize(("num_rows", "num_requests"), [(100, 1), (50_000, 2)], ids=["small file", "large file"])
+def test_a_row_group_takes_few_requests_and_its_pages_are_checked(log: RequestLog, num_rows: int, num_requests: int) -> None:
+    bucket = f"bucket-{uuid.uuid4().hex}"
+    fsspec.filesystem("s3").mkdir(bucket)
+    uri = f"s3://{bucket}/t.parquet"
+    tables = write_row_groups(uri, 3, num_rows)
+    with log.as_role("worker"):
+        assert table_files.read_row_group(uri, 1).equals(tables[1])
+    assert [request.operation for request in log.requests] == ["GET"] * num_requests
+    fs, path = storage.filesystem(uri)
+    data = bytearray(fs.cat_file(path))
+    data[len(data) // 2] ^= 1
+    fs.pipe_file(path, bytes(data))
+    with pytest.raises(StorageError, match=r"t\.parquet: not a complete Parquet file"):
+        table_files.read_row_group(uri, 1)
+
+
+def test_footers_take_a_request_each_unless_they_are_long(log: RequestLog) -> None:
+    bucket = f"bucket-{uuid.uuid4().hex}"
+    fsspec.filesystem("s3").mkdir(bucket)
+    uris = [f"s3://{bucket}/{num_groups}.parquet" for num_groups in (1, 2, 600)]
+    for uri, num_groups in zip(uris, (1, 2, 600), strict=True):
+        write_row_groups(uri, num_groups, 3)
+    with log.as_role("driver"):
+        assert [footer.num_row_groups for footer in table_files.read_footers(uris[:2])] == [1, 2]
+    assert [request.operation for request in log.requests] == ["GET", "GET"]
+    assert [footer.num_row_groups for footer in table_files.read_footers(uris)] == [1, 2, 600]
+    with pytest.raises(StorageError, match="no such file"):
+        table_files.read_footers([f"s3://{bucket}/missing.parquet"])
