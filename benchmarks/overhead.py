@@ -3,7 +3,7 @@
     python benchmarks/overhead.py pipeline --data DATA [--sources 980000] [--targets 20000] [--runs 3]
     python benchmarks/overhead.py workers --data DATA [--sentences 4000000] [--searched 200000] [--runs 3]
     python benchmarks/overhead.py jobs [--pairs 1 10 100] [--large] [--set shards=2 ...]
-    python benchmarks/overhead.py requests [--store gs] [--shards 20 60]
+    python benchmarks/overhead.py requests [embed|mine] [--store gs] [--engine faiss] [--shards 20 60]
 
 `pipeline` times `miner embed` and `miner mine`, from text files to pairs, beside a process that does the same with the functions of
 `miner` alone, in memory: nothing is written but the pairs, and no vector is read again. Both are timed from start to end, in turns, on
@@ -15,8 +15,8 @@ all cores. The targets are few so that the time is not that of exact search alon
 the bytes of the graphs that a cluster receives; and the bytes that Dask sends, where each element carries its DoFn. With `--large`, the
 steps that join neighbours and pairs run as jobs too, as they do with more than 8 million neighbours.
 
-`requests` counts the requests of `miner embed` to S3 or GCS per shard, those of the driver and of a worker apart
-(`benchmarks/s3_requests.py`, `benchmarks/gcs_requests.py`).
+`requests` counts the requests of `miner embed` or `miner mine` to S3 or GCS per shard, those of the driver and of a worker apart
+(`benchmarks/object_requests.py`).
 """
 
 import argparse
@@ -32,8 +32,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import gcs_requests
-import s3_requests
+import object_requests
 import scale
 
 MINER = [sys.executable, "-m", "miner.cli.main"]
@@ -63,7 +62,9 @@ def main() -> None:
     jobs_.add_argument("--set", nargs="*", default=[], help="of the config, KEY=VALUE", dest="changes")
     jobs_.set_defaults(act=jobs)
     requests_ = commands.add_parser("requests")
-    requests_.add_argument("--shards", type=int, nargs=2, default=[20, 60], metavar=("FEW", "MANY"))
+    requests_.add_argument("command", choices=["embed", "mine"], default="embed", nargs="?")
+    requests_.add_argument("--shards", type=int, nargs="+", help="numbers of shards: one more than the degree of the polynomial")
+    requests_.add_argument("--engine", choices=["exact", "faiss"], default="exact", help="of `miner mine`")
     requests_.add_argument("--store", choices=["s3", "gs"], default="s3", help="by moto, or by an emulator of GCS")
     requests_.set_defaults(act=requests)
     bare_ = commands.add_parser("bare")
@@ -271,11 +272,15 @@ def counted_run(folder: Path, pairs: int, changes: list[str], is_large: bool) ->
 
 def requests(given: argparse.Namespace) -> None:
     """Print a table of the requests to an object store per shard."""
-    counts = s3_requests.Counts()
-    (gcs_requests if given.store == "gs" else s3_requests).connect(counts)
+    log = object_requests.connect(given.store)
+    counted = {}
     with tempfile.TemporaryDirectory() as folder:
-        few, many = ((shards, s3_requests.count(Path(folder), shards, counts, given.store)) for shards in given.shards)
-    s3_requests.print_table(few, many)
+        for shards in given.shards or ([20, 60] if given.command == "embed" else [4, 8, 12]):
+            if given.command == "embed":
+                counted[shards] = object_requests.count_embed(Path(folder), shards, log, given.store)
+            else:
+                counted[shards] = object_requests.count_mine(Path(folder), shards, log, given.store, given.engine)
+    object_requests.print_table(counted)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,14 @@ shard of sentences; both are sorted by id. Readers stream row groups, so they ne
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from miner import stages, storage
+from miner import stages, storage, table_files
 from miner.errors import DataError, StorageError
 from miner.stages import Manifest, Shard
 from miner.tables import SENTENCES as SENTENCES_TABLE
@@ -94,10 +95,14 @@ class Corpus:
         """Return the URI of a shard's sentences."""
         return storage.join(self.folder, SENTENCES, name)
 
-    def spans(self) -> dict[str, Span]:
-        """Read the id range of every shard that is not empty, from the footers of the files."""
-        ranges = {shard.name: id_span(self.sentences_uri(shard.name)) for shard in self.shards if shard.rows}
-        return {name: id_range for name, id_range in ranges.items() if id_range is not None}
+    def spans(self) -> Mapping[str, Span]:
+        """Return the id range of every shard that is not empty, from the footers of the files, which are read once."""
+        return self._spans
+
+    @cached_property
+    def _spans(self) -> dict[str, Span]:
+        names = {self.sentences_uri(shard.name): shard.name for shard in self.shards if shard.rows}
+        return {names[uri]: span for uri, span in id_spans(list(names)).items()}
 
     def find(self, ids: Ids, spans: Mapping[str, Span] | None = None) -> "SentenceLookup":
         """Load the sentences with these ids, each once. Raises DataError if an id is missing.
@@ -155,12 +160,15 @@ def row_groups(uri: str, columns: Sequence[str] | None = None) -> Iterator[pa.Ta
             yield file.read_row_group(group, columns=list(columns) if columns else None)
 
 
-def id_span(uri: str) -> Span | None:
-    """Read the first and the last id of a Parquet file, whose first column is the id, from its footer; None if it has no rows."""
-    with storage.open_parquet(uri, is_whole=False) as file:
-        groups = (file.metadata.row_group(index) for index in range(file.num_row_groups))
+def id_spans(uris: Sequence[str]) -> dict[str, Span]:
+    """Return the first and the last id of Parquet files whose first column is the id, from their footers; not of files without rows."""
+    spans = {}
+    for uri, footer in zip(uris, table_files.read_footers(uris), strict=True):
+        groups = (footer.row_group(index) for index in range(footer.num_row_groups))
         statistics = [group.column(0).statistics for group in groups if group.num_rows]
-        return (min(group.min for group in statistics), max(group.max for group in statistics)) if statistics else None
+        if statistics:
+            spans[uri] = min(group.min for group in statistics), max(group.max for group in statistics)
+    return spans
 
 
 def is_corpus(folder: str) -> bool:
@@ -181,10 +189,8 @@ def open_corpus(folder: str) -> Corpus:
     config = _read_config(folder, embeddings)
     if dict(embeddings.inputs) != {shard.name: shard.checksum for shard in sentences.shards}:
         raise DataError(f"{folder}: the sentences are not those that were embedded; run `miner embed` again")
-    for shard in sentences.shards:
-        _check_rows(storage.join(folder, SENTENCES, shard.name), shard.rows)
-    for shard in embeddings.shards:
-        _check_rows(storage.join(folder, EMBEDDINGS, shard.name), shard.rows, config["dim"])
+    _check_shards(storage.join(folder, SENTENCES), sentences.shards)
+    _check_shards(storage.join(folder, EMBEDDINGS), embeddings.shards, config["dim"])
     skipped_shards = embeddings.details.get("set_aside", {})
     num_sentences = sum(shard.rows for shard in sentences.shards if shard.name not in skipped_shards)
     if embeddings.rows != num_sentences:
@@ -203,10 +209,22 @@ def _read_config(folder: str, embeddings: Manifest) -> dict[str, Any]:
     return config
 
 
-def _check_rows(uri: str, rows: int, dim: int | None = None) -> None:
-    """Raise an error unless a shard has the expected number of rows and, if given, dimensions."""
-    if not storage.exists(uri):
-        raise StorageError(f"{uri}: this shard is missing; run the same `miner embed` again, which writes only missing shards")
+def _check_shards(folder: str, shards: Sequence[Shard], dim: int | None = None) -> None:
+    """Raise an error unless every shard is there and has the expected number of rows and, if given, dimensions.
+
+    Of an object store, only the names are compared: objects are complete, and their checksums are compared when they are read.
+    """
+    is_remote = storage.is_on_object_store(folder)
+    names = storage.versions(folder).keys()
+    for shard in shards:
+        uri = storage.join(folder, shard.name)
+        if shard.name not in names:
+            raise StorageError(f"{uri}: this shard is missing; run the same `miner embed` again, which writes only missing shards")
+        if not is_remote:
+            _check_rows(uri, shard.rows, dim)
+
+
+def _check_rows(uri: str, rows: int, dim: int | None) -> None:
     with storage.open_parquet(uri, is_whole=False) as file:
         schema = file.schema_arrow
         if file.metadata.num_rows != rows:

@@ -2,8 +2,9 @@
 
 A run creates FOLDER/_lock-00001.json, which succeeds for one process only, and updates a heartbeat in it. A run that finds the lock of
 a dead run creates the lock with the next number, which again succeeds for one process only, and removes the old one, so taking over is
-atomic. On file systems without exclusive creation (local disks, S3 and GCS have it), two runs that start at the same moment may both
-acquire the lock; the run whose lock was overwritten stops at its next heartbeat.
+atomic. A run that sees the next lock stops at its next heartbeat. On file systems without exclusive creation (local disks, S3
+and GCS have it), two runs that start at the same moment may both acquire the lock; the run whose lock was overwritten stops at its next
+heartbeat.
 """
 
 import contextlib
@@ -138,9 +139,8 @@ class _Lock:
         previous = _read_lock(storage.join(folder, locks[-1])) if locks else None
         if previous is not None and _is_running(previous, storage.join(folder, locks[-1]), heartbeat_seconds):
             raise _held_by(folder, previous)
-        number = 1 + (int(locks[-1].removeprefix(PREFIX).removesuffix(".json")) if locks else 0)
         owner = _this_process()
-        uri = storage.join(folder, f"{PREFIX}{number:05d}.json")
+        uri = _next_lock(storage.join(folder, locks[-1] if locks else f"{PREFIX}0.json"))
         if not storage.create_json(uri, asdict(owner)):
             winner = _read_lock(uri)
             raise _held_by(folder, winner) if winner else StorageError(f"{folder}: another run starts there; try again in a moment")
@@ -163,8 +163,7 @@ class _Lock:
         """Write heartbeats until the lock is released. If another run has taken it over, interrupt this one."""
         while not self.released.wait(self.heartbeat_seconds):
             try:
-                current = _read_lock(self.uri)
-                if current is None or current.run != self.owner.run:
+                if self._has_lost():
                     self.is_lost = True
                     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
                     return
@@ -173,6 +172,15 @@ class _Lock:
             except (StorageError, OSError) as error:
                 logger.warning("the heartbeat could not be written: %s", error)
 
+    def _has_lost(self) -> bool:
+        """Whether another run has taken over the lock.
+
+        A run that stands still between this look and its next write recreates a lock that another run has removed, so the lock of that run
+        counts too.
+        """
+        current = _read_lock(self.uri)
+        return current is None or current.run != self.owner.run or storage.find_bytes(_next_lock(self.uri)) is not None
+
     def release(self, thread: threading.Thread) -> None:
         """Stop the heartbeat thread and remove the lock file, unless it belongs to another run by now."""
         self.released.set()
@@ -180,6 +188,13 @@ class _Lock:
         if not self.is_lost:
             with contextlib.suppress(StorageError):
                 storage.remove(self.uri)
+
+
+def _next_lock(uri: str) -> str:
+    """Return the lock of the run that takes over a lock."""
+    folder, name = posixpath.split(uri)
+    number = int(name.removeprefix(PREFIX).removesuffix(".json"))
+    return storage.join(folder, f"{PREFIX}{number + 1:05d}.json")
 
 
 def _held_by(folder: str, owner: LockOwner) -> StorageError:

@@ -11,19 +11,15 @@ from typing import Any, BinaryIO
 
 import fsspec
 
-GCS_PROTOCOLS = ("gs", "gcs")
-PROTOCOLS = ("s3", "s3a", *GCS_PROTOCOLS)
-UPLOAD_BYTES = 50 << 20  # of a request to GCS, that of s3fs: a smaller object is uploaded by one, a larger one by blocks
+PROTOCOLS = ("s3", "s3a", "gs", "gcs")
+UPLOAD_BYTES = 50 << 20  # of a request: a smaller object is uploaded by one, a larger one by blocks
 MAX_DELETED = 1000  # objects that a request deletes
+IDENTIFIERS = ("generation", "ETag")  # of the content of an object, in a listing and in the answer to an upload
 
 
 def is_object_store(fs: fsspec.AbstractFileSystem) -> bool:
-    return _has_protocol(fs, PROTOCOLS)
-
-
-def _has_protocol(fs: fsspec.AbstractFileSystem, names: Sequence[str]) -> bool:
     protocols = (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
-    return any(protocol in names for protocol in protocols)
+    return any(protocol in PROTOCOLS for protocol in protocols)
 
 
 def read_start(fs: fsspec.AbstractFileSystem, path: str, num_bytes: int) -> bytes:
@@ -34,7 +30,16 @@ def read_start(fs: fsspec.AbstractFileSystem, path: str, num_bytes: int) -> byte
 
 def read_starts(fs: fsspec.AbstractFileSystem, paths: Sequence[str], num_bytes: int) -> list[bytes | None]:
     """Return the start of several objects, read side by side; None for one that is missing."""
-    contents = fs.cat_ranges(list(paths), 0, num_bytes, on_error="return") if paths else []
+    return _read_parts(fs, paths, 0, num_bytes)
+
+
+def read_ends(fs: fsspec.AbstractFileSystem, paths: Sequence[str], num_bytes: int) -> list[bytes | None]:
+    """Return the last `num_bytes` of several objects, or all of smaller ones, by one request each; None for one that is missing."""
+    return _read_parts(fs, paths, -num_bytes, None)
+
+
+def _read_parts(fs: fsspec.AbstractFileSystem, paths: Sequence[str], start: int, end: int | None) -> list[bytes | None]:
+    contents = fs.cat_ranges(list(paths), start, end, on_error="return") if paths else []
     for content in contents:
         if isinstance(content, Exception) and not isinstance(content, FileNotFoundError):
             raise content
@@ -51,25 +56,23 @@ def delete(fs: fsspec.AbstractFileSystem, paths: Sequence[str]) -> None:
 @contextlib.contextmanager
 def put(fs: fsspec.AbstractFileSystem, path: str) -> Iterator[BinaryIO]:
     """Upload an object, which appears when the block ends, and not at all if the block raises."""
-    handle: Any = GcsUpload(fs, path) if _has_protocol(fs, GCS_PROTOCOLS) else fs.open(path, "wb")
+    upload: Any = ObjectUpload(fs, path)
     try:
-        yield handle
-        handle.close()
+        yield upload
+        upload.close()
     except BaseException:
-        with contextlib.suppress(Exception):
-            handle.discard()
-        handle.closed = True  # closing it would upload the rest
+        upload.discard()
         raise
     fs.invalidate_cache(posixpath.dirname(path))
 
 
-class GcsUpload:
-    """A file on GCS that is uploaded by one request if it is small; gcsfs takes two or more for a file of any size."""
+class ObjectUpload:
+    """A file that is uploaded by one request if it is small, whose answer has its version."""
 
     def __init__(self, fs: fsspec.AbstractFileSystem, path: str) -> None:
         self.fs, self.path, self.is_small = fs, path, True
         self.file: Any = io.BytesIO()
-        self.generation: str | None = None  # of the uploaded object; None if it is not known
+        self.info: dict[str, Any] = {}  # of the uploaded object, as far as the answers to the requests show it
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.file, name)
@@ -81,17 +84,19 @@ class GcsUpload:
         return int(self.file.write(data))
 
     def close(self) -> None:
-        if self.is_small and not self.file.closed:
-            uploaded = self.fs.pipe_file(self.path, self.file.getvalue())
-            self.generation = uploaded.get("generation") if isinstance(uploaded, dict) else None
-            self.file.close()
-        elif not self.file.closed:
-            self.file.close()
-            self.generation = self.file.generation
+        if self.file.closed:
+            return
+        answer: Any = self.fs.pipe_file(self.path, self.file.getvalue()) if self.is_small else None
+        self.file.close()
+        if not self.is_small:
+            answer = {"generation": getattr(self.file, "generation", None)}  # of gcsfs; s3fs drops the answer
+        self.info = {name: answer[name] for name in IDENTIFIERS if answer.get(name)} if isinstance(answer, dict) else {}
 
     def discard(self) -> None:
-        """Upload nothing."""
-        if not self.is_small:
-            with contextlib.suppress(Exception):
-                self.file.discard()
-            self.file.closed = True  # closing it would upload the rest
+        """Upload nothing, or not the rest."""
+        if self.is_small:
+            self.file.close()
+            return
+        with contextlib.suppress(Exception):
+            self.file.discard()
+        self.file.closed = True  # closing it would upload the rest

@@ -29,6 +29,12 @@ def read(uri: str, schema: type[Schema], remedy: str = RUN_AGAIN) -> Schema:
     return _parse_record(storage.read_json(uri), schema, uri, remedy)
 
 
+def find(uri: str, schema: type[Schema], remedy: str = RUN_AGAIN) -> Schema | None:
+    """Read a record as `read` does; None if it is missing. On an object store it takes one request."""
+    data = storage.find_bytes(uri)
+    return None if data is None else _parse_record(storage.parse_json(data, uri), schema, uri, remedy)
+
+
 class RecordFolder(Generic[Schema]):
     """The records in a directory, of which each version is read once. Of object stores they are read side by side."""
 

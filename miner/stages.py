@@ -215,6 +215,9 @@ def recorded_config(folder: str) -> Mapping[str, Any] | None:
     return None
 
 
+DetailsFunction = Callable[[Sequence[Shard]], Mapping[str, Any]]  # shards -> details of the manifest
+
+
 class Stage:
     """A directory of shards that is being written. The driver calls `reopen` and `finish`, workers call `mark_done`.
 
@@ -231,20 +234,23 @@ class Stage:
 
     def start(self) -> None:
         """Claim the directory. Raises StorageError if it contains another stage or the same stage with another configuration."""
-        for name in (MANIFEST, STARTED):
-            uri = self.path(name)
-            if storage.exists(uri):
-                self._check_config(records.read(uri, StartedStage, DELETE_FOLDER), uri)
-        if not storage.exists(self.path(MANIFEST)):
-            self._check_files()
-            storage.make_folder(self.folder)
+        recorded = {name: records.find(self.path(name), StartedStage, DELETE_FOLDER) for name in (MANIFEST, STARTED)}
+        for name, started in recorded.items():
+            if started is not None:
+                self._check_config(started, self.path(name))
+        if recorded[MANIFEST] is None:
+            if recorded[STARTED] is None:
+                self._check_files()
+            if not storage.is_on_object_store(self.folder):
+                storage.make_folder(self.folder)
             self._write_started()
 
     def _check_files(self) -> None:
-        """Raise StorageError if the directory holds files, but nothing that says that they are of a stage."""
-        if storage.exists(self.path(STARTED)) or storage.exists(self.path(MARKERS)):
-            return
-        foreign = [name for name in storage.sizes(self.folder) if not name.startswith((".", "_"))] if storage.exists(self.folder) else []
+        """Raise StorageError if the directory holds files, but no markers of shards."""
+        names = storage.names_in(self.folder)
+        unmarked = [name for name in names if not name.startswith((".", "_"))] if MARKERS not in names else []
+        sizes = storage.sizes(self.folder) if unmarked else {}  # of files, not of directories
+        foreign = [name for name in unmarked if name in sizes]
         if foreign:
             raise StorageError(f"{self.folder}: contains {foreign[0]}, which is not of this program; choose another --output")
 
@@ -324,20 +330,24 @@ class Stage:
         pending = [name for name in shard_keys if name not in intact]
         if pending:
             self._write_started()
-            storage.remove(self.path(MANIFEST))
+            storage.remove_files([self.path(MANIFEST)])
             self._remove_markers(self.marked_shards().intersection(pending))
         return pending
 
     def _remove_markers(self, names: Set[str]) -> None:
         storage.remove_files([self._marker(name) for name in sorted(names)])
 
-    def finish(self, shard_keys: Mapping[str, str], details: Callable[[Sequence[Shard]], Mapping[str, Any]] | None = None) -> Manifest:
+    def finish(self, shard_keys: Mapping[str, str], details: DetailsFunction | None = None) -> Manifest:
         """Write the manifest of the shards {name: key} and remove files that it does not list. Raises StorageError if one is missing."""
-        shards = self.written_shards(shard_keys)
-        manifest = Manifest(self.stage, self.config, self.inputs, shards, dict(details(shards)) if details else {})
+        manifest = self.draft_manifest(shard_keys, details)
         write_manifest(self.folder, manifest)
-        self._remove_stale_files(self.marked_shards() - {shard.name for shard in shards})
+        self._remove_stale_files(self.marked_shards() - {shard.name for shard in manifest.shards})
         return manifest
+
+    def draft_manifest(self, shard_keys: Mapping[str, str], details: DetailsFunction | None = None) -> Manifest:
+        """Return the manifest of the shards {name: key}, which is not written. Raises StorageError if a shard is missing."""
+        shards = self.written_shards(shard_keys)
+        return Manifest(self.stage, self.config, self.inputs, shards, dict(details(shards)) if details else {})
 
     def written_shards(self, shard_keys: Mapping[str, str]) -> list[Shard]:
         """Return the shards {name: key} by their markers. Raises StorageError if one is missing."""
@@ -350,7 +360,7 @@ class Stage:
 
     def _remove_stale_files(self, stale_shards: Set[str]) -> None:
         """Remove the temporary files of killed workers, and the shards of an earlier partition, which their markers name."""
-        storage.remove(self.path(STARTED))
+        storage.remove_files([self.path(STARTED)])
         storage.remove_files([self.path(name) for name in sorted(stale_shards) if SHARD_NAME.fullmatch(name)])
         self._remove_markers(stale_shards)
         for folder in (self.folder, self.path(MARKERS)):

@@ -88,8 +88,15 @@ def names_in(uri: str) -> list[str]:
     """List the names in a directory, sorted. A missing directory has none."""
     fs, path = filesystem(uri)
     fs.invalidate_cache(path)
-    with _storage_errors(uri):
-        return sorted(posixpath.basename(str(name).rstrip("/")) for name in fs.ls(path, detail=False)) if fs.isdir(path) else []
+    try:
+        with _storage_errors(uri):
+            names = fs.ls(path, detail=False) if is_object_store(fs) or fs.isdir(path) else []
+    except StorageError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return []
+        raise
+    paths = [str(name).rstrip("/") for name in names]
+    return sorted(posixpath.basename(name) for name in paths if name != path.rstrip("/"))  # object stores list a file as itself
 
 
 def files_below(uri: str, max_depth: int | None = None) -> list[str]:
@@ -124,6 +131,13 @@ def version_of(info: Mapping[str, Any]) -> str:
     """Return what identifies the content of a file, from its entry in a listing: its size, and its hash or time of change."""
     version = next((info[key] for key in VERSION_KEYS if info.get(key) is not None), None)
     return f"{info.get('size')} {version}"
+
+
+def remote_checksum(fs: fsspec.AbstractFileSystem, path: str, info: Mapping[str, Any]) -> str:
+    """Return `fs.checksum` of a file. That of an object on S3 follows from its entry in a listing, for which it would ask again."""
+    if is_object_store(fs) and "ETag" in info:
+        return str(int(info["ETag"].strip('"').partition("-")[0], 16))
+    return str(fs.checksum(path))
 
 
 def versions(uri: str) -> dict[str, str]:
@@ -172,7 +186,9 @@ def remove_files(uris: Sequence[str]) -> None:
 
 
 def remove_temporary(folder: str) -> None:
-    """Remove the temporary files that killed processes left in a directory."""
+    """Remove the temporary files that killed processes left in a directory. On object stores there are none."""
+    if is_on_object_store(folder):
+        return
     for name in names_in(folder):
         if name.startswith(".") and name.endswith(TEMPORARY):
             remove(join(folder, name))
@@ -329,13 +345,33 @@ def _check_small(uri: str, data: bytes, max_bytes: int) -> bytes:
     return data
 
 
+def read_starts(uris: Sequence[str], num_bytes: int) -> list[bytes | None]:
+    """Return the first `num_bytes` of objects, or all of smaller ones, read side by side; None for one that is missing."""
+    fs, _ = filesystem(uris[0])
+    with _storage_errors(posixpath.dirname(uris[0])):
+        return object_stores.read_starts(fs, [filesystem(uri)[1] for uri in uris], num_bytes)
+
+
+def read_ends(uris: Sequence[str], num_bytes: int) -> list[bytes | None]:
+    """Return the last `num_bytes` of objects, or all of smaller ones, read side by side; None for one that is missing."""
+    fs, _ = filesystem(uris[0])
+    with _storage_errors(posixpath.dirname(uris[0]) if len(uris) > 1 else uris[0]):
+        return object_stores.read_ends(fs, [filesystem(uri)[1] for uri in uris], num_bytes)
+
+
+def read_range(uri: str, start: int, stop: int) -> bytes:
+    """Return the bytes of an object from `start` up to `stop`."""
+    fs, path = filesystem(uri)
+    with _storage_errors(uri):
+        return bytes(fs.cat_file(path, start=start, end=stop))
+
+
 def read_files(folder: str, names: Sequence[str]) -> dict[str, bytes]:
     """Read small files of a directory, of object stores side by side. Those that are missing or are no small files are left out."""
-    fs, path = filesystem(folder)
+    fs, _ = filesystem(folder)
     contents: list[bytes | None] = []
-    if is_object_store(fs):
-        with _storage_errors(folder):
-            contents = object_stores.read_starts(fs, [join(path, name) for name in names], MAX_SMALL_BYTES)
+    if names and is_object_store(fs):
+        contents = read_starts([join(folder, name) for name in names], MAX_SMALL_BYTES)
     else:
         for name in names:
             try:
@@ -397,20 +433,21 @@ def _object_version(fs: fsspec.AbstractFileSystem, path: str) -> str:
 
 
 def _uploaded_version(fs: fsspec.AbstractFileSystem, path: str, file: HashedFile) -> str:
-    """Return the version of an object that this process has just uploaded. GCS returns it with the upload, S3 takes a request."""
-    generation = getattr(file, "generation", None)
-    return _object_version(fs, path) if generation is None else version_of({"size": file.num_bytes, "generation": generation})
+    """Return the version of an object that this process has just uploaded. That of one in parts on S3 takes a request."""
+    info = file.info
+    return version_of({**info, "size": file.num_bytes}) if info else _object_version(fs, path)
 
 
 def check_file(uri: str) -> None:
     """Compare a file with the checksum in the manifest beside it, if that lists the file. Raises StorageError if it has changed."""
     expected = _listed_checksum(uri)
     if expected is not None:
-        _compare(uri, checksum(uri), expected)
+        _compare(uri, checksum(uri), expected, is_listed=True)
 
 
-def _compare(uri: str, current: str, expected: str) -> None:
-    if current != expected:
+def _compare(uri: str, current: str, expected: str, is_listed: bool) -> None:
+    """Raise StorageError if a checksum is not the expected one, which `is_listed` in the manifest, as this process has read it."""
+    if current != expected and not (is_listed and current == _listed_checksum(uri, is_current=True)):
         raise StorageError(f"{uri}: changed since it was written: its checksum is not that of {MANIFEST}; {_WRITE_AGAIN}")
 
 
@@ -423,6 +460,7 @@ def _read_checked(uri: str, expected: str | None) -> bytes | None:
     Returns the content of a small object whose first read in this process this is, so that it is fetched once, and always that of an
     object of a few blocks, which takes one request instead of several.
     """
+    is_listed = expected is None
     expected = expected or _listed_checksum(uri)
     if expected is None:
         return None
@@ -432,9 +470,9 @@ def _read_checked(uri: str, expected: str | None) -> bytes | None:
             data = object_stores.read_start(fs, path, WHOLE_BYTES + 1)
         _sizes_read[path] = len(data)
         if len(data) <= WHOLE_BYTES:
-            _compare(uri, xxhash.xxh3_128_hexdigest(data), expected)
+            _compare(uri, xxhash.xxh3_128_hexdigest(data), expected, is_listed)
             return data
-    _compare(uri, checksum(uri), expected)
+    _compare(uri, checksum(uri), expected, is_listed)
     return None
 
 
@@ -454,28 +492,34 @@ def _open_unchecked(uri: str) -> contextlib.AbstractContextManager[BinaryIO]:
     return cast(contextlib.AbstractContextManager[BinaryIO], fs.open(path, "rb", block_size=READ_AHEAD_BYTES))
 
 
-def _listed_checksum(uri: str) -> str | None:
-    """Return the checksum of a file in the manifest beside it. A process reads each version of a manifest once."""
+def _listed_checksum(uri: str, is_current: bool = False) -> str | None:
+    """Return the checksum of a file in the manifest beside it.
+
+    A process reads each version of a manifest once; on object stores, where asking for the version takes a request, only another time
+    if it does not list the file, or if `is_current`.
+    """
     folder, name = posixpath.split(str(uri))
     manifest = join(folder, MANIFEST)
     fs, path = filesystem(manifest)
-    with _storage_errors(manifest):
-        try:
-            version = _version(fs, path) if is_object_store(fs) or exists(manifest) else None
-        except FileNotFoundError:
-            version = None
+    is_object = is_object_store(fs)
+    version = path if is_object else str(fs.ukey(path)) if exists(manifest) else None
     if version is None:
         return None
-    if version not in _manifests:
-        data = read_bytes(manifest)
-        try:
-            _manifests[version] = {shard["name"]: shard["checksum"] for shard in parse_json(data, manifest)["shards"]}
-        except (StorageError, KeyError, TypeError):  # not one of ours
-            _manifests[version] = {}
+    if is_current or name not in _manifests.get(version, {}):
+        _manifests[version] = _read_checksums(manifest)
     return _manifests[version].get(name)
 
 
-_manifests: dict[str, dict[str, str]] = {}  # version of a manifest -> name of a file -> its checksum
+def _read_checksums(manifest: str) -> dict[str, str]:
+    """Return the checksums in a manifest; none if it is missing or not one of ours."""
+    data = find_bytes(manifest)
+    try:
+        return {} if data is None else {shard["name"]: shard["checksum"] for shard in parse_json(data, manifest)["shards"]}
+    except (StorageError, KeyError, TypeError):
+        return {}
+
+
+_manifests: dict[str, dict[str, str]] = {}  # version of a manifest, or path of an object -> name of a file -> its checksum
 
 
 def key(value: Any) -> str:
@@ -520,14 +564,24 @@ def open_parquet(uri: str, is_whole: bool = True, expected: str | None = None) -
     without `is_whole`, for callers that read only the footer, not with the manifest.
     """
     check_regular(uri)
-    with _storage_errors(uri), _open_checked(uri, expected) if is_whole else _open_unchecked(uri) as handle:
-        try:
-            with pq.ParquetFile(handle, pre_buffer=False, page_checksum_verification=True) as file:
-                yield file
-        except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
-            raise StorageError(f"{uri}: not a complete Parquet file ({first_line(error)}); {_WRITE_AGAIN}") from error
+    with (
+        _storage_errors(uri),
+        _open_checked(uri, expected) if is_whole else _open_unchecked(uri) as handle,
+        parquet_errors(uri),
+        pq.ParquetFile(handle, pre_buffer=False, page_checksum_verification=True) as file,
+    ):
+        yield file
+
+
+@contextlib.contextmanager
+def parquet_errors(uri: str) -> Iterator[None]:
+    """Raise StorageError for a damaged Parquet file."""
+    try:
+        yield
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise StorageError(f"{uri}: not a complete Parquet file ({first_line(error)}); {_WRITE_AGAIN}") from error
 
 
 def read_table(uri: str, columns: Sequence[str] | None = None) -> pa.Table:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 # The tests run side by side, a process for each core: threads within them would only wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"  # gcsfs reads it when it is imported; see object_servers.WITHOUT_GRPC
 
 import numpy as np
 import pytest

@@ -122,12 +122,26 @@ def _glob(pattern: str) -> list[str]:
     return [pattern.replace(path, str(match), 1) if path in pattern else str(fs.unstrip_protocol(match)) for match in fs.glob(path)]
 
 
-def input_signature(uri: str) -> str:
-    """Return a string that changes when an input does: size and mtime of a local file, elsewhere the file system's own checksum."""
+@dataclass(frozen=True)
+class InputState:
+    """An input at one moment."""
+
+    signature: str  # changes when the input does
+    num_bytes: int | None  # None where it is not known
+
+
+def input_state(uri: str) -> InputState:
+    """Return the state of an input: by size and mtime of a local file, elsewhere by the file system's own checksum."""
     fs, path = storage.filesystem(uri)
     with convert_read_errors(uri, ""):
         info = fs.info(path)
-        return f"{info['size']}-{info['mtime']}" if "mtime" in info else str(fs.checksum(path))
+        signature = f"{info['size']}-{info['mtime']}" if "mtime" in info else storage.remote_checksum(fs, path, info)
+    return InputState(signature, None if info.get("size") is None else int(info["size"]))
+
+
+def input_signature(uri: str) -> str:
+    """Return a string that changes when an input does."""
+    return input_state(uri).signature
 
 
 def spool_stdin(path: str) -> str:

@@ -55,17 +55,30 @@ class IngestSizes:
 DEFAULT_SIZES = IngestSizes()
 
 
-def num_ranges_for(inputs: Sequence[str], settings: TextSettings, sizes: IngestSizes = DEFAULT_SIZES) -> int:
+@dataclass(frozen=True)
+class InputFile:
+    """An input: the name that its sentences record, and where it is read, which differs for standard input."""
+
+    source: str
+    uri: str
+    num_bytes: int | None = None  # None if they were not asked for yet, or are not known
+
+    def size(self, unknown_bytes: int) -> int:
+        """Return the number of bytes; `unknown_bytes` if a web server does not report it."""
+        return streams.file_bytes(self.uri, unknown_bytes) if self.num_bytes is None else self.num_bytes
+
+
+def num_ranges_for(inputs: Sequence[InputFile], settings: TextSettings, sizes: IngestSizes = DEFAULT_SIZES) -> int:
     """Return the number of id ranges for the text of these inputs: `settings.shards`, or one per 32 MB of text."""
     if settings.shards is not None:
         return settings.shards
-    by_format: dict[str, list[str]] = defaultdict(list)  # compression, else extension -> inputs
-    for uri in inputs:
-        extension, compression = streams.split_extensions(uri)
-        by_format[compression or extension].append(uri)
+    by_format: dict[str, list[InputFile]] = defaultdict(list)  # compression, else extension -> inputs
+    for file in inputs:
+        extension, compression = streams.split_extensions(file.uri)
+        by_format[compression or extension].append(file)
     text_bytes = sum(
-        sum(streams.file_bytes(uri, sizes.range_bytes) for uri in uris) * _expansion_ratio(extension, uris, sizes.head_bytes)
-        for extension, uris in by_format.items()
+        sum(file.size(sizes.range_bytes) for file in files) * _expansion_ratio(extension, [file.uri for file in files], sizes.head_bytes)
+        for extension, files in by_format.items()
     )
     return min(max(1, math.ceil(text_bytes / sizes.range_bytes)), MAX_RANGES)
 
@@ -86,14 +99,6 @@ def _expansion_ratio(extension: str, uris: Sequence[str], head_bytes: int) -> fl
 def scattered_name(source: str) -> str:
     """Return the name of the file that `scatter_input` writes for the input `source`."""
     return storage.key(source) + ARROW_SUFFIX
-
-
-@dataclass(frozen=True)
-class InputFile:
-    """An input: the name that its sentences record, and where it is read, which differs for standard input."""
-
-    source: str
-    uri: str
 
 
 def scatter_input(

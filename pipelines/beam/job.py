@@ -90,9 +90,9 @@ def _write_shards(runs: Sequence[StageRun], missing: Sequence[PendingShards], op
         with watch_progress(runs), retry.parse_failures([shards.stage for shards in missing]):
             pipeline.run_pipeline(missing, beam_options)
     except Exception:  # not Ctrl-C: a detached job reads the file
-        storage.remove(missing[0].stage.path(pending.FILE))
+        storage.remove_files([missing[0].stage.path(pending.FILE)])
         raise
-    storage.remove(missing[0].stage.path(pending.FILE))
+    storage.remove_files([missing[0].stage.path(pending.FILE)])
 
 
 def _release_memory() -> None:

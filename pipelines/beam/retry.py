@@ -107,15 +107,22 @@ def _skips_too_many(stage: Stage) -> bool:
 
 def remove_records(stage: Stage) -> None:
     """Remove the failures that an earlier run recorded."""
-    for name in (FAILURE, SKIPPED):
-        storage.remove(stage.path(name))
+    storage.remove_files([stage.path(FAILURE)])
+    _remove_folder(stage.path(SKIPPED))
+
+
+def _remove_folder(folder: str) -> None:
+    """Remove a directory if it has files; on object stores there is no other one."""
+    if storage.names_in(folder):
+        storage.remove(folder)
 
 
 def pop_skipped(stage: Stage) -> dict[str, str]:
     """Return the skipped shards with the reasons, and remove their records."""
     folder = stage.path(SKIPPED)
     failures = {name.removesuffix(".json"): records.read(storage.join(folder, name), FailureRecord) for name in storage.names_in(folder)}
-    storage.remove(folder)
+    if failures:
+        storage.remove(folder)
     return {shard: failure["message"] for shard, failure in failures.items()}
 
 
@@ -147,8 +154,8 @@ def has_failed(stage: Stage) -> bool:
 def raise_failure(stage: Stage, cause: Exception | None = None) -> None:
     """Raise the MinerError that a worker recorded for a stage, if any, and remove the record."""
     uri = stage.path(FAILURE)
-    if storage.exists(uri):
-        value = records.read(uri, FailureRecord)
+    value = records.find(uri, FailureRecord)
+    if value is not None:
         storage.remove(uri)
         raise _build_error(value["kind"], value["message"]) from cause
 

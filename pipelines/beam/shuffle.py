@@ -5,6 +5,7 @@ task, with one record batch per range.
 """
 
 import contextlib
+import io
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from miner import progress, stages, storage
-from miner.corpus import id_span
+from miner.corpus import id_spans
 from miner.errors import MinerError
 from miner.stages import Manifest, Shard, Stage
 from miner.tables import together
@@ -25,6 +26,8 @@ from pipelines.beam.runner import Pipeline, ShardTask, StageRun, run_stage
 from pipelines.beam.watch import watch_progress
 
 SUFFIX = ".arrow"
+ARROW_MAGIC = b"ARROW1\0\0"  # with which an Arrow file starts; then comes the schema, with the metadata
+METADATA_BYTES = 1 << 16  # that hold the schema and some hundred samples
 IN_PROCESS_ROWS = 1 << 23  # input rows up to which running the steps in this process takes less time than starting pipelines
 
 Numbers = npt.NDArray[np.int64]
@@ -157,10 +160,27 @@ def read(uri: str, index: int) -> pa.Table:
         return pa.Table.from_batches([reader.get_batch(index)])
 
 
-def metadata_of(uri: str) -> dict[str, str]:
-    """Read the metadata that `scatter` stored with the rows."""
+def metadata_of(uris: Sequence[str]) -> list[dict[str, str]]:
+    """Read the metadata that `scatter` stored with the rows of several files; of object stores side by side, without the rows."""
+    starts = storage.read_starts(uris, METADATA_BYTES) if uris and storage.is_on_object_store(uris[0]) else [b""] * len(uris)
+    return [_parse_metadata(start) or _read_metadata(uri) for uri, start in zip(uris, starts, strict=True)]
+
+
+def _parse_metadata(start: bytes | None) -> dict[str, str]:
+    """Return the metadata in the first message of an Arrow file; none if it is not all in the start of the file."""
+    try:
+        return _decode_metadata(pa.ipc.read_schema(io.BytesIO((start or b"")[len(ARROW_MAGIC) :])))
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
+        return {}
+
+
+def _read_metadata(uri: str) -> dict[str, str]:
     with storage.open_arrow(uri) as reader:
-        return {name.decode(): value.decode() for name, value in (reader.schema.metadata or {}).items()}
+        return _decode_metadata(reader.schema)
+
+
+def _decode_metadata(schema: pa.Schema) -> dict[str, str]:
+    return {name.decode(): value.decode() for name, value in (schema.metadata or {}).items()}
 
 
 class TextsById:
@@ -171,8 +191,7 @@ class TextsById:
 
     def __init__(self, folder: str, shards: Sequence[Shard], column: str = "id") -> None:
         self.column = column
-        spans = {uri: id_span(uri) for uri in (storage.join(folder, shard.name) for shard in shards if shard.rows)}
-        self.spans = {uri: span for uri, span in spans.items() if span is not None}
+        self.spans = id_spans([storage.join(folder, shard.name) for shard in shards if shard.rows])
 
     def read(self, index: int, ranges: int) -> list[pa.Table]:
         """Read the rows of an id range from every shard that overlaps it, one table per shard."""

@@ -53,7 +53,7 @@ class PreviousSentences:
 
     def id_spans(self) -> dict[str, Span]:
         """Return the first and the last id of every shard that is not empty."""
-        return {uri: span for uri in self.uris if (span := corpus.id_span(uri)) is not None}
+        return corpus.id_spans(self.uris)
 
     @staticmethod
     def exclude_from(table: pa.Table, spans: Mapping[str, Span]) -> pa.Table:

@@ -23,6 +23,7 @@ from miner.errors import DataError
 from miner.filters import language
 from miner.stages import Manifest, Shard, Stage
 from miner.text import readers, splitting
+from miner.text.readers import InputState
 from miner.text.sharding import DEFAULT_SIZES, IngestSizes, InputFile, num_ranges_for
 from pipelines.beam.retry import read_skipped
 from pipelines.beam.runner import Pipeline, run_stage
@@ -59,8 +60,9 @@ def run(config: EmbedConfig, inputs: Sequence[str], sizes: IngestSizes = DEFAULT
         names = {uri: hide(uri) for uri in inputs}  # recorded in the sentences and the manifest
         if len(set(names.values())) < len(names):
             raise DataError("two inputs differ only in credentials or queries, which are not recorded; name one, or save them as files")
-        signatures = {names[uri]: readers.spool_stdin(spool) if uri == readers.STDIN else readers.input_signature(uri) for uri in inputs}
-        files = {name: InputFile(name, spool if uri == readers.STDIN else uri) for uri, name in names.items()}
+        states = {uri: InputState(readers.spool_stdin(spool), None) if uri == readers.STDIN else readers.input_state(uri) for uri in inputs}
+        signatures = {names[uri]: state.signature for uri, state in states.items()}
+        files = {names[uri]: InputFile(names[uri], spool if uri == readers.STDIN else uri, states[uri].num_bytes) for uri in inputs}
         manifest = yield from _Ingestion(config, files, sizes).run(signatures)
     finally:
         storage.remove(spool)
@@ -119,10 +121,10 @@ class _Ingestion:
         settings = self.config.part(TextSettings)
         for number, increment in enumerate(plan_increments(uri, signatures, single=self.config.collapse)):
             if increment.ranges is None:
-                uris = [self.files[name].uri for name in increment.inputs]
+                files = [self.files[name] for name in increment.inputs]
                 # `shards` is for the first increment; with small increments, every run would otherwise add as many shards.
                 increment_settings = settings.model_copy(update={"shards": None}) if number else settings
-                increment = replace(increment, ranges=num_ranges_for(uris, increment_settings, self.sizes))
+                increment = replace(increment, ranges=num_ranges_for(files, increment_settings, self.sizes))
             self.increments.append(increment)
 
     def _redo_shards_without_dropped(self) -> None:

@@ -12,7 +12,7 @@ from miner import stages, storage
 from miner.config.commands import TextSettings
 from miner.errors import DataError
 from miner.stages import Stage
-from miner.text import readers, sharding, streams
+from miner.text import readers, sharding
 from miner.text.sharding import IngestSizes, InputFile
 from pipelines.beam.retry import read_skipped
 from pipelines.beam.runner import Pipeline, ShardTask, run_stage
@@ -70,7 +70,7 @@ class ScatterTask(ShardTask):
         sizes = dict.fromkeys(names, 0)
         for name in names:
             with contextlib.suppress(DataError):  # raised when the input is read
-                sizes[name] = streams.file_bytes(self.files[name].uri, unknown_bytes=0)
+                sizes[name] = self.files[name].size(unknown_bytes=0)
         return sizes
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
@@ -91,7 +91,7 @@ def scatter_inputs(task: ScatterTask, signatures: Signatures) -> Pipeline[Scatte
         config_key["split"] = task.split_lang
     file_keys = {name: stage.key({file.source: signatures[file.source], **config_key}) for name, file in task.files.items()}
     for name in set(storage.names_in(folder)) - set(file_keys):
-        if name.endswith(sharding.ARROW_SUFFIX):  # of an input that is no longer given; gather reads every scattered file
+        if name.endswith(sharding.ARROW_SUFFIX):  # of an input that is no longer given: no shard is read from it
             storage.remove(stage.path(name))
             storage.remove(stage.path(f"{stages.MARKERS}/{name}.json"))
     manifest = yield from run_stage(stage, file_keys, task, skip_failed=not settings.strict)

@@ -130,7 +130,7 @@ class MarginRanges:
 
 def choose_ranges(uris: Sequence[str], num_rows: int, limits: MiningLimits) -> MarginRanges:
     """Choose ranges of about `margin_range_rows` rows, by the samples in the files that hold the rows."""
-    samples = [json.loads(shuffle.metadata_of(uri)[SAMPLE]) for uri in uris]
+    samples = [json.loads(metadata[SAMPLE]) for metadata in shuffle.metadata_of(uris)]
     margins, sources, targets = (
         np.array([value for sample in samples for value in sample[column]], dtype)
         for column, dtype in enumerate((np.float64, np.int64, np.int64))

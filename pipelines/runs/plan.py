@@ -27,7 +27,7 @@ from miner.search import blocks
 from miner.search.precision import fastest_precision
 from miner.storage import available_cores
 from miner.text import readers
-from miner.text.sharding import DEFAULT_SIZES, MAX_RANGES, RANGE_BYTES, num_ranges_for
+from miner.text.sharding import DEFAULT_SIZES, MAX_RANGES, RANGE_BYTES, InputFile, num_ranges_for
 from pipelines.mining import inputs as inputs_module
 from pipelines.mining import rescore_choice
 from pipelines.mining.candidates import DEFAULT_LIMITS
@@ -251,7 +251,7 @@ def _sample_corpus(config: RunConfig, name: str, embeddings: str | None) -> Corp
         sentence_share=len(texts) / num_lines,
         text_bytes=_mean_bytes(texts),
         texts=texts,
-        shards=num_ranges_for(files, text_settings),
+        shards=num_ranges_for([InputFile(uri, uri) for uri in files], text_settings),
         files=len(files),
     )
 

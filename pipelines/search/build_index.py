@@ -7,7 +7,7 @@ step is a stage with markers that runs on workers, so a stopped run resumes.
 """
 
 import posixpath
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from miner.corpus import Corpus, open_corpus
 from miner.errors import DataError
 from miner.search import cost_model, faiss_index
 from miner.search.tuning import SearchParameters
-from miner.stages import MANIFEST, Manifest, Shard, Stage
+from miner.stages import MANIFEST, Manifest, Stage
 from pipelines.beam import workers
 from pipelines.beam.runner import Pipeline, ShardTask, StageRun, claim_output, run_pipeline, run_stage, run_stages
 from pipelines.beam.workers import CPU
@@ -121,13 +121,7 @@ def build(corpus: Corpus, output: str, settings: IndexSettings, k: int, options:
 class _UntunedIndex(Stage):
     """The index until its search is tuned: the file and its marker, without the manifest that says that the directory is complete."""
 
-    def finish(
-        self,
-        shard_keys: Mapping[str, str],
-        details: Callable[[Sequence[Shard]], Mapping[str, Any]] | None = None,  # noqa: ARG002 - they follow from tuning
-    ) -> Manifest:
-        """Return the manifest without writing it."""
-        return Manifest(self.stage, self.config, self.inputs, self.written_shards(shard_keys))
+    finish = Stage.draft_manifest
 
 
 def _fill(plan: "_BuildPlan", stage: Stage, shard_keys: Mapping[str, str]) -> Pipeline[Manifest]:

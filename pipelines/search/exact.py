@@ -15,9 +15,10 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
-from miner import storage
+from miner import storage, table_files
 from miner.corpus import EMBEDDINGS, Corpus
 from miner.encoders.transformer_parts import choose_device
 from miner.progress import add_work
@@ -87,6 +88,7 @@ class GroupPair:
         return {shard: first + number for number, shard in enumerate(shards)}
 
 
+ShardOfSide = tuple[str, str]  # source or target, and the name of the shard
 GroupPairs = Mapping[str, GroupPair]  # by the file of their partial neighbours
 
 
@@ -204,29 +206,38 @@ class SearchGroupPair(ShardTask):
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         from miner.search.blocks import search_shards
 
-        pair, read_bytes = self.pairs[name], Counter[str]()
-        sources = [self._reader(self.search.source, "source", shard, read_bytes) for shard in pair.sources]
-        targets = [self._reader(self.search.target, "target", shard, read_bytes) for shard in pair.targets]
-        forward, backward = search_shards(sources, targets, self.search.k, self.cache, add_work)
+        pair, read_bytes, ids = self.pairs[name], Counter[str](), dict[ShardOfSide, Ids]()
+        shards: dict[str, list[ShardOfSide]] = {side: [(side, shard) for shard in names] for side, names in pair.sides().items()}
+        sources, targets = ([self._reader(shard, read_bytes, ids) for shard in side] for side in shards.values())
+        neighbours = dict(zip(shards, search_shards(sources, targets, self.search.k, self.cache, add_work), strict=True))
         num_rows = 0
         with storage.parquet_writer(storage.join(self.folder, name), neighbours_schema(self.search.k)) as writer:
-            for corpus, shards, parts in ((self.search.source, pair.sources, forward), (self.search.target, pair.targets, backward)):
-                for shard, neighbours in zip(shards, parts, strict=True):
-                    table = to_arrow(_read_ids(corpus, shard), neighbours)
+            for side, parts in neighbours.items():
+                for shard, part in zip(shards[side], parts, strict=True):
+                    is_read = shard in ids  # not if its vectors were still on the device
+                    table = to_arrow(ids[shard] if is_read else _read_ids(self._corpus(shard), shard[1]), part)
                     writer.write_table(table, row_group_size=max(1, len(table)))
                     num_rows += len(table)
         return num_rows, read_bytes
 
-    def _reader(self, corpus: Corpus, side: str, shard: str, read_bytes: Counter[str]) -> "ShardReader":
-        """Return the reader of a shard, which counts the bytes of the vectors that it reads."""
+    def _corpus(self, shard: ShardOfSide) -> Corpus:
+        return self.search.source if shard[0] == "source" else self.search.target
+
+    def _reader(self, shard: ShardOfSide, read_bytes: Counter[str], ids: dict[ShardOfSide, Ids]) -> "ShardReader":
+        """Return the reader of a shard, which counts the bytes of the vectors that it reads, and records their ids."""
         from miner.search.blocks import ShardReader
 
-        def read() -> Iterator[tuple[Ids, Vectors]]:
-            for ids, vectors in corpus.vectors(shard):
-                read_bytes[READ_BYTES] += vectors.nbytes
-                yield ids, vectors
+        corpus = self._corpus(shard)
 
-        return ShardReader((side, shard), corpus.dim, read)
+        def read() -> Iterator[tuple[Ids, Vectors]]:
+            parts = [np.zeros(0, dtype=np.int64)]
+            for group_ids, vectors in corpus.vectors(shard[1]):
+                read_bytes[READ_BYTES] += vectors.nbytes
+                parts.append(group_ids)
+                yield group_ids, vectors
+            ids[shard] = np.concatenate(parts)
+
+        return ShardReader(shard, corpus.dim, read)
 
 
 class MergePartialNeighbours(ShardTask):
@@ -258,8 +269,7 @@ class MergePartialNeighbours(ShardTask):
             yield from_arrow(storage.read_table(path))
         for file, row_group in self.parts[shard]:
             # A pass reads each row group once: its pages have checksums, and those of the other shards are not read.
-            with storage.open_parquet(storage.join(self.folder, PARTIAL, file), is_whole=False) as parquet:
-                yield from_arrow(parquet.read_row_group(row_group))
+            yield from_arrow(table_files.read_row_group(storage.join(self.folder, PARTIAL, file), row_group))
 
 
 def _read_ids(corpus: Corpus, shard: str) -> Ids:

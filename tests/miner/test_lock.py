@@ -235,6 +235,19 @@ class TestRemoteRuns:
         assert read_owner(folder).run == "another"
 
 
+def test_a_run_that_recreated_its_lock_after_another_run_removed_it_stops(folder: str) -> None:
+    """As a run does that stood still between reading its lock and writing it."""
+
+    def run() -> None:
+        with lock.hold(folder, heartbeat_seconds=0.1):
+            write_lock(storage.join(folder, f"{lock.PREFIX}00002.json"), replace(read_owner(folder), run="another"))
+            time.sleep(30)
+
+    with pytest.raises(StorageError, match="another run took over"):
+        run()
+    assert read_owner(folder).run == "another"
+
+
 def test_heartbeats_include_the_progress_of_stages(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     logger = logging.getLogger("pipelines.test")
     monkeypatch.setattr(logger, "level", logging.INFO)

@@ -1,118 +1,137 @@
 """The number of requests to S3, counted by its server: few per shard, and none for the content of a shard that has not changed."""
 
-import contextlib
-import threading
+import posixpath
+import re
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import numpy as np
+import object_servers
 import pyarrow as pa
 import pytest
 from command import miner
-from moto.server import DomainDispatcherApplication, create_backend_app
-from werkzeug.serving import make_server
+from object_servers import ObjectServer, RequestLog
 
-from miner import stages, storage
-from miner.config.commands import EmbedConfig
+from miner import stages, storage, table_files
+from miner.config.commands import EmbedConfig, MineConfig
 from miner.errors import StorageError
 from miner.stages import Stage
 from pipelines.beam import job, pipeline, watch
 from pipelines.corpus import embed
+from pipelines.mining import mine
+from pipelines.mining.candidates import MiningLimits
 
-EMBEDDINGS, RERUN = "embeddings", "rerun"
+RERUN = "rerun"
+SHARD = re.compile(r"/(part|block)-[\d-]+(of-\d+)?\.\w+$")
+EVERY_STEP_A_JOB = MiningLimits(in_process_rows=0)
 
 
-class CountingServer:
-    """A server of S3 that records its requests while a role is set."""
-
-    def __init__(self) -> None:
-        self.app = DomainDispatcherApplication(create_backend_app)
-        self.server = make_server("127.0.0.1", 0, self.answer, threaded=True)
-        self.role = ""
-        self.requests: list[tuple[str, str, str]] = []  # role, method and path
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server.port}"
-
-    def answer(self, environ: dict[str, Any], start_response: Any) -> Any:
-        if self.role and "_lock-" not in environ["PATH_INFO"]:  # heartbeats take requests per second, not per shard
-            self.requests.append((self.role, environ["REQUEST_METHOD"], environ["PATH_INFO"]))
-        return self.app(environ, start_response)
-
-    @contextlib.contextmanager
-    def as_role(self, role: str) -> Iterator[None]:
-        previous, self.role = self.role, role
-        try:
-            yield
-        finally:
-            self.role = previous
-
-    def count(self, role: str) -> int:
-        return sum(request[0] == role for request in self.requests)
+@pytest.fixture(scope="module", params=["s3"])
+def recording(request: pytest.FixtureRequest) -> Iterator[tuple[ObjectServer, RequestLog]]:
+    log = RequestLog()
+    started = object_servers.serve(request.param, log)
+    yield started, log
+    started.stop()
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[CountingServer]:
-    """A server that splits the requests of the stage of embeddings into those of the driver and those of the worker."""
-    counting = CountingServer()
-    names = {"ENDPOINT_URL": counting.url, "ACCESS_KEY_ID": "key", "SECRET_ACCESS_KEY": "secret", "DEFAULT_REGION": "us-east-1"}
-    for name, value in names.items():
-        monkeypatch.setenv(f"AWS_{name}", value)
+def log(recording: tuple[ObjectServer, RequestLog], monkeypatch: pytest.MonkeyPatch) -> Iterator[RequestLog]:
+    """The requests of the stages after the sentences, those of the driver and those of the worker."""
+    server, requests = recording
+    monkeypatch.setitem(fsspec.config.conf, server.protocol, server.options)
     run_job, run_beam = job.run_job, pipeline.run_pipeline
 
     def run_counted(runs: Sequence[Any], options: Sequence[str]) -> Any:
-        with counting.as_role("driver" if runs[0].stage.stage == EMBEDDINGS else ""):
+        with requests.as_role("" if runs[0].stage.stage in ("ranges", "sentences") else "driver"):
             return run_job(runs, options)
 
     def run_beam_counted(*args: Any) -> None:
-        with counting.as_role("worker" if counting.role else ""):
+        with requests.as_role("worker" if requests.role else ""):
             run_beam(*args)
 
     monkeypatch.setattr(job, "run_job", run_counted)
     monkeypatch.setattr(pipeline, "run_pipeline", run_beam_counted)
     for name in ("POLL_SECONDS", "OBJECT_POLL_SECONDS"):
         monkeypatch.setattr(watch, name, 3600.0)
-    fsspec.filesystem("s3").clear_instance_cache()
-    yield counting
-    counting.server.shutdown()
-    fsspec.filesystem("s3").clear_instance_cache()
+    fsspec.filesystem(server.protocol).clear_instance_cache()
+    requests.requests.clear()
+    yield requests
+    fsspec.filesystem(server.protocol).clear_instance_cache()
 
 
-def embed_shards(folder: Path, num_shards: int) -> str:
+def embed_shards(folder: Path, num_shards: int, protocol: str = "s3") -> str:
     """Embed a text into so many shards, and return the output."""
     text, bucket = folder / "text.txt", f"bucket-{uuid.uuid4().hex}"
     text.write_text("".join(f"sentence {number} of this text\n" for number in range(300)))
-    fsspec.filesystem("s3").mkdir(bucket)
-    embed_into(folder, f"s3://{bucket}/out", num_shards)
-    return f"s3://{bucket}/out"
+    fsspec.filesystem(protocol).mkdir(bucket)
+    embed_into(folder, f"{protocol}://{bucket}/out", num_shards)
+    return f"{protocol}://{bucket}/out"
 
 
 def embed_into(folder: Path, output: str, num_shards: int) -> None:
     embed.run(EmbedConfig(inputs=[str(folder / "text.txt")], output=output, lang="en", shards=num_shards))
 
 
-def test_a_shard_takes_one_request_of_the_driver_and_six_of_the_worker(server: CountingServer, tmp_path: Path) -> None:
+def test_a_shard_takes_one_request_of_the_driver_and_five_of_the_worker(log: RequestLog, tmp_path: Path) -> None:
     counts: dict[int, dict[str, int]] = {}
     for num_shards in (4, 14):
-        server.requests.clear()
+        log.requests.clear()
         output = embed_shards(tmp_path, num_shards)
-        counts[num_shards] = {role: server.count(role) for role in ("driver", "worker")}
-        server.requests.clear()
+        counts[num_shards] = {role: log.count(role) for role in ("driver", "worker")}
+        log.requests.clear()
         embed_into(tmp_path, output, num_shards)
-        assert server.count("worker") == 0
-        counts[num_shards][RERUN] = server.count("driver")
-        read = [path for _, method, path in server.requests if method == "GET" and path.endswith(".parquet")]
-        assert read == [], "no shard is read to see that it has not changed"
+        assert log.count("worker") == 0
+        counts[num_shards][RERUN] = log.count("driver")
+        assert [path for path in log.paths("GET") if path.endswith(".parquet")] == [], "no shard is read to see that it has not changed"
     added = {role: (counts[14][role] - counts[4][role]) / 10 for role in counts[4]}
-    assert added == {"driver": 1, "worker": 6, RERUN: 1}
+    assert added == {"driver": 1, "worker": 5, RERUN: 1}
 
 
-def test_a_shard_that_changes_on_s3_is_found_and_written_again(server: CountingServer, tmp_path: Path) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("recording", ["s3", "gs"], indirect=True)
+def test_a_step_of_mining_takes_one_request_for_each_file_that_a_shard_needs(
+    recording: tuple[ObjectServer, RequestLog], log: RequestLog, tmp_path: Path
+) -> None:
+    num_shards = 3
+    sides = [embed_shards(tmp_path, num_shards, recording[0].protocol) for _ in range(2)]
+    output = f"{sides[0].rpartition('/')[0]}/mined"
+    log.requests.clear()
+    with log.as_role("driver"):
+        mine.run(MineConfig(source=sides[0], target=sides[1], output=output, engine="exact", threshold=1.0), limits=EVERY_STEP_A_JOB)
+    worker, driver = ([request for request in log.requests if request.role == role] for role in ("worker", "driver"))
+    shards = Counter(posixpath.dirname(request.path) for request in worker if request.operation == "PUT" and SHARD.search(request.path))
+    assert {request.operation for request in worker} == {"GET", "PUT"}
+    own = [request for request in worker if "/_" in request.path or request.operation == "PUT"]
+    jobs = sum(request.path.endswith("_pending.pickle") for request in own)
+    assert len(own) - jobs == 4 * shards.total(), "a look for a failure and for the marker, the shard, and its marker"
+    reads = Counter(request.path for request in worker if request.operation == "GET" and SHARD.search(request.path))
+    folders = {posixpath.basename(posixpath.dirname(path)): count for path, count in reads.items()}
+    assert folders == {
+        "embeddings": num_shards,
+        "blocks": 2,  # by the merge of its sources and of its targets
+        "forward": 3,  # its footer for the range of its ids, and its rows twice
+        "backward": 1,
+        "offers": num_shards,
+        "meetings": 2 * num_shards,  # by the texts and by the rescored pairs
+        "texts": num_shards,
+        "sentences": 2,
+        "rescored": num_shards,
+        "candidates": 1,
+        "scored": num_shards,
+        "contenders": num_shards,
+        "rest": num_shards,
+        "targets": num_shards,
+        "sources": 1,
+    }
+    read = [request.path for request in driver if request.operation == "GET" and SHARD.search(request.path)]
+    assert len(read) == len(set(read)) > 0
+
+
+def test_a_shard_that_changes_on_s3_is_found_and_written_again(log: RequestLog, tmp_path: Path) -> None:
     output = embed_shards(tmp_path, 3)
     fs, folder = storage.filesystem(f"{output}/embeddings")
     path = f"{folder}/{stages.shard_name(1, 3)}"
@@ -122,26 +141,26 @@ def test_a_shard_that_changes_on_s3_is_found_and_written_again(server: CountingS
     result = miner("verify", output)
     assert result.exit_code == 1
     assert f"{path}: " in result.output
-    server.requests.clear()
+    log.requests.clear()
     embed_into(tmp_path, output, 3)
-    written = {path for role, method, path in server.requests if role == "worker" and method == "PUT" and path.endswith(".parquet")}
-    assert written == {f"/{path}"}
+    written = {request.path for request in log.requests if request.role == "worker" and request.operation == "PUT"}
+    assert {name for name in written if name.endswith(".parquet")} == {path}
     assert miner("verify", output).exit_code == 0
 
 
-def test_a_stopped_stage_resumes_without_reading_what_is_finished(server: CountingServer, tmp_path: Path) -> None:
+def test_a_stopped_stage_resumes_without_reading_what_is_finished(log: RequestLog, tmp_path: Path) -> None:
     output = embed_shards(tmp_path, 3)
     name = stages.shard_name(2, 3)
     for lost in (stages.MANIFEST, f"{stages.MARKERS}/{name}.json", name):
         storage.remove(f"{output}/embeddings/{lost}")
-    server.requests.clear()
+    log.requests.clear()
     embed_into(tmp_path, output, 3)
-    shards = {(method, path.rpartition("/")[2]) for _, method, path in server.requests if path.endswith(".parquet")}
-    assert shards == {("GET", name), ("PUT", name), ("HEAD", name)}, "the sentences are read, the embeddings written"
+    shards = {(method, path.rpartition("/")[2]) for _, method, path in log.requests if path.endswith(".parquet")}
+    assert shards == {("GET", name), ("PUT", name)}, "the sentences are read, the embeddings written"
     assert miner("verify", output).exit_code == 0
 
 
-def test_a_copied_shard_is_read_and_kept(server: CountingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copied_shard_is_read_and_kept(log: RequestLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy on another store has another etag, but the same checksum."""
     output = embed_shards(tmp_path, 2)
     fs, folder = storage.filesystem(f"{output}/embeddings")
@@ -149,16 +168,16 @@ def test_a_copied_shard_is_read_and_kept(server: CountingServer, tmp_path: Path,
         values = {**storage.read_json(f"s3://{name}"), "version": "1 other"}
         del values["xxh3"]
         storage.write_json(f"s3://{name}", values)
-    server.requests.clear()
+    log.requests.clear()
     monkeypatch.setattr(storage, "_checksums", {})  # as in another process
     embed_into(tmp_path, output, 2)
-    assert server.count("worker") == 0
-    read = {path for _, method, path in server.requests if method == "GET" and path.endswith(".parquet")}
-    assert read == {f"/{folder}/{stages.shard_name(index, 2)}" for index in range(2)}
+    assert log.count("worker") == 0
+    read = {path for path in log.paths("GET") if path.endswith(".parquet")}
+    assert read == {f"{folder}/{stages.shard_name(index, 2)}" for index in range(2)}
 
 
 @pytest.mark.parametrize("num_rows", [1000, 2_500_000], ids=["read at once", "read by blocks"])
-@pytest.mark.usefixtures("server")
+@pytest.mark.usefixtures("log")
 def test_a_flipped_byte_of_an_object_is_found_when_it_is_read(num_rows: int) -> None:
     bucket = f"bucket-{uuid.uuid4().hex}"
     fsspec.filesystem("s3").mkdir(bucket)
@@ -178,3 +197,43 @@ def test_a_flipped_byte_of_an_object_is_found_when_it_is_read(num_rows: int) -> 
         with pytest.raises(StorageError, match="changed since it was written"):
             storage.read_table(stage.path(name))
     assert stage.find_shards({name: stage.key()}) == {}
+
+
+def write_row_groups(uri: str, num_groups: int, num_rows: int) -> list[pa.Table]:
+    rows = np.random.default_rng(0).integers(1 << 62, size=(num_groups, num_rows))
+    tables = [pa.table({"id": group, "other": group[::-1]}) for group in rows]
+    with storage.parquet_writer(uri, tables[0].schema) as writer:
+        for table in tables:
+            writer.write_table(table)
+    return tables
+
+
+@pytest.mark.parametrize(("num_rows", "num_requests"), [(100, 1), (50_000, 2)], ids=["small file", "large file"])
+def test_a_row_group_takes_few_requests_and_its_pages_are_checked(log: RequestLog, num_rows: int, num_requests: int) -> None:
+    bucket = f"bucket-{uuid.uuid4().hex}"
+    fsspec.filesystem("s3").mkdir(bucket)
+    uri = f"s3://{bucket}/t.parquet"
+    tables = write_row_groups(uri, 3, num_rows)
+    with log.as_role("worker"):
+        assert table_files.read_row_group(uri, 1).equals(tables[1])
+    assert [request.operation for request in log.requests] == ["GET"] * num_requests
+    fs, path = storage.filesystem(uri)
+    data = bytearray(fs.cat_file(path))
+    data[len(data) // 2] ^= 1
+    fs.pipe_file(path, bytes(data))
+    with pytest.raises(StorageError, match=r"t\.parquet: not a complete Parquet file"):
+        table_files.read_row_group(uri, 1)
+
+
+def test_footers_take_a_request_each_unless_they_are_long(log: RequestLog) -> None:
+    bucket = f"bucket-{uuid.uuid4().hex}"
+    fsspec.filesystem("s3").mkdir(bucket)
+    uris = [f"s3://{bucket}/{num_groups}.parquet" for num_groups in (1, 2, 600)]
+    for uri, num_groups in zip(uris, (1, 2, 600), strict=True):
+        write_row_groups(uri, num_groups, 3)
+    with log.as_role("driver"):
+        assert [footer.num_row_groups for footer in table_files.read_footers(uris[:2])] == [1, 2]
+    assert [request.operation for request in log.requests] == ["GET", "GET"]
+    assert [footer.num_row_groups for footer in table_files.read_footers(uris)] == [1, 2, 600]
+    with pytest.raises(StorageError, match="no such file"):
+        table_files.read_footers([f"s3://{bucket}/missing.parquet"])

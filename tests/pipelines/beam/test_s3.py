@@ -14,6 +14,8 @@ from moto.server import ThreadedMotoServer
 
 from miner import lock, storage
 from miner.errors import StorageError
+from miner.text import readers
+from miner.text.readers import InputState
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -151,6 +153,12 @@ def test_a_text_that_is_not_there_is_one_line(place: str, bucket: tuple[str, Pro
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
     assert result.stderr.startswith(f"miner: error: {uri}: no such file")
     assert not (tmp_path / "out").exists()
+
+
+def test_the_signature_of_a_text_is_the_checksum_of_its_file_system(bucket: tuple[str, Proxy]) -> None:
+    (uri, _) = put_texts(bucket[0])
+    fs, path = storage.filesystem(uri)
+    assert readers.input_state(uri) == InputState(str(fs.checksum(path)), fs.size(path))
 
 
 @pytest.mark.parametrize("num_bytes", [10, 60 << 20], ids=["one request", "parts"])

@@ -153,17 +153,21 @@ def test_range_with_more_text_than_a_column_can_hold_is_an_error(tmp_path: Path)
         shard({"a": ["twelve bytes"]}, tmp_path, ["a"], 1, IngestSizes(column_bytes=10))
 
 
+def input_files(*paths: Path) -> list[InputFile]:
+    return [InputFile(str(path), str(path)) for path in paths]
+
+
 def test_one_range_per_32_megabytes(tmp_path: Path) -> None:
     plain, compressed, empty = tmp_path / "a.txt", tmp_path / "b.txt.gz", tmp_path / "c.txt"
     for path, size in ((plain, 40 << 20), (compressed, 20 << 20), (empty, 0)):
         with path.open("wb") as handle:
             handle.truncate(size)
-    inputs = [str(plain), str(compressed)]
+    inputs = input_files(plain, compressed)
     assert sharding.num_ranges_for(inputs, TEXT) == math.ceil((40 + 3 * 20) / 32)
-    assert sharding.num_ranges_for([str(empty)], TEXT) == 1
+    assert sharding.num_ranges_for(input_files(empty), TEXT) == 1
     assert sharding.num_ranges_for(inputs, TextSettings(shards=7)) == 7
     with pytest.raises(MinerError, match="no such file"):
-        sharding.num_ranges_for([str(tmp_path / "missing")], TEXT)
+        sharding.num_ranges_for(input_files(tmp_path / "missing"), TEXT)
 
 
 @pytest.mark.slow
@@ -174,7 +178,7 @@ def test_ranges_of_compressed_text_follow_its_uncompressed_size(tmp_path: Path, 
     compress = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress, ".zst": zstandard.ZstdCompressor().compress}[suffix]
     for number in range(3):
         (tmp_path / f"{number}.txt{suffix}").write_bytes(compress(text))
-    num_ranges = sharding.num_ranges_for([str(path) for path in sorted(tmp_path.iterdir())], TEXT, sizes)
+    num_ranges = sharding.num_ranges_for(input_files(*sorted(tmp_path.iterdir())), TEXT, sizes)
     compressed_bytes = sum(path.stat().st_size for path in tmp_path.iterdir())
     exact = 3 * len(text) / sizes.range_bytes
     assert num_ranges == pytest.approx(exact, rel=0.3)  # the head of a file is a sample
