@@ -1,7 +1,7 @@
 """What an encoder's folder says about mining with it, in `mining.json`: its languages, its thresholds, and the weights of probabilities.
 
 {"languages": ["eng_Latn", "deu_Latn"], "thresholds": {"ratio": {"embedding": 1.17, "rescored": 1.15}},
- "probabilities": {"ratio": {"rescored": {"intercept": -20.5, "margin": 18.6, "length_ratio": -6.9, "numbers": -5.1}}}}
+ "probabilities": {"ratio": {"rescored": {"intercept": -23.4, "margin": 21.7, "length_ratio": -6.5, "numbers": -4.5}}}}
 
 All are optional, and any encoder may have the file. It changes no vector, so it is not part of the fingerprint.
 """
