@@ -1,4 +1,4 @@
-"""A job: the shards of one or several stages, written by one Beam pipeline.
+"""A job: the shards of one or several stages, written by one Beam pipeline or, if they are few, in this process.
 
 Only names pass between Beam steps. Workers read and write the shards themselves and leave a marker for each, so the driver needs no results
 from the runner: it reads the directories. Errors (`pipelines/beam/retry.py`) and counters (`pipelines/beam/metrics.py`) also go through
@@ -19,7 +19,10 @@ from miner.stages import Manifest, Shard
 from pipelines.beam import metrics, pending, retry
 from pipelines.beam.pending import PendingShards
 from pipelines.beam.runner import StageRun
+from pipelines.beam.shard_writer import ShardWriter, elements_of
 from pipelines.beam.watch import watch_progress
+
+MAX_SHARDS_WITHOUT_BEAM = 16  # of a job that runs in this process: more, and the start of Beam is a small share of the time
 
 logger = logging.getLogger(__name__)
 
@@ -76,19 +79,35 @@ def check_options(options: Sequence[str]) -> None:
 
 
 def _write_shards(runs: Sequence[StageRun], missing: Sequence[PendingShards], options: Sequence[str]) -> None:
-    """Write the missing shards by a Beam pipeline. Beam, which takes a second to import, is imported only here."""
-    from pipelines.beam import pipeline
-
-    beam_options = pipeline.parse_beam_options(options)
+    """Write the missing shards: by a Beam pipeline or, if there are few and no options, here, because Beam takes longer to start."""
     _release_memory()
     num_shards = {run.stage.folder: len(run.shard_keys) for run in runs}
     for shards in missing:
         stage = shards.stage
         text = "%s: %d of %d shards to write"
         logger.info(text, stage.stage, len(shards.shard_keys), num_shards[stage.folder], extra={"stage": stage.stage})
+    elements = elements_of(missing)
+    with watch_progress(runs), retry.parse_failures([shards.stage for shards in missing]):
+        if needs_beam(len(elements), options):
+            _run_beam(missing, options)
+        else:
+            writer = ShardWriter(missing)
+            for element in elements:
+                writer.write(element)
+
+
+def needs_beam(num_shards: int, options: Sequence[str]) -> bool:
+    """Return whether Beam writes the shards of a job: many of them, or where options describe how."""
+    return bool(options) or num_shards > MAX_SHARDS_WITHOUT_BEAM
+
+
+def _run_beam(missing: Sequence[PendingShards], options: Sequence[str]) -> None:
+    """Write shards by a Beam pipeline. Beam, which takes a second to import, is imported only here."""
+    from pipelines.beam import pipeline
+
+    beam_options = pipeline.parse_beam_options(options)
     try:
-        with watch_progress(runs), retry.parse_failures([shards.stage for shards in missing]):
-            pipeline.run_pipeline(missing, beam_options)
+        pipeline.run_pipeline(missing, beam_options)
     except Exception:  # not Ctrl-C: a detached job reads the file
         storage.remove_files([missing[0].stage.path(pending.FILE)])
         raise

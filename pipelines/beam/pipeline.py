@@ -3,82 +3,45 @@
 import contextlib
 import copy
 import difflib
-import gc
 import io
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, PortableOptions, StandardOptions
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
-from miner import progress
 from miner.errors import ConfigError, MinerError, first_line
 from miner.plan.hardware import find_hardware
 from miner.stages import Stage
-from pipelines.beam import dask, job_service, metrics, retry, started_jobs
+from pipelines.beam import dask, job_service, retry, started_jobs
 from pipelines.beam.local_runner import WorkerDiedError, create_local_runner, raise_interruptions
 from pipelines.beam.pending import PendingFile, PendingShards
+from pipelines.beam.shard_writer import Element, ShardWriter, elements_of
 from pipelines.beam.started_jobs import JobRecord
 from pipelines.beam.workers import HERE, Workers
 
-if TYPE_CHECKING:
-    from pipelines.beam.runner import ShardTask
-
 IN_PROCESS_RUNNERS = ("DirectRunner", "FnApiRunner", "BundleBasedDirectRunner", "SwitchingDirectRunner")
 LOCAL_RUNNERS = (*IN_PROCESS_RUNNERS, "DaskRunner")  # run() does the work
-GC_THRESHOLD = 100_000  # new objects between two garbage collections in a worker
 
 logger = logging.getLogger(__name__)
 
 
-MAX_LOADED_TASKS = 8  # tasks that a worker thread keeps set up, of those without an accelerator
-
-Element = tuple[int, str]  # number of a stage in the job, name of a shard
-
-_thread = threading.local()  # the tasks that the DoFns of a worker thread have set up, and their run
+_thread = threading.local()  # the writer that the DoFns of a worker thread share, and its file
 
 
-class LoadedTasks:
-    """The tasks that were set up last. Of those that use an accelerator there is one at a time, because each takes what memory is free."""
-
-    def __init__(self, file: PendingFile) -> None:
-        self.missing = file.read()
-        self.tasks = OrderedDict[int, "ShardTask"]()
-
-    def task(self, number: int) -> "ShardTask":
-        """Return the task of a stage, which is set up first if it is not."""
-        if number not in self.tasks:
-            task = copy.copy(self.missing[number].task)  # the original keeps nothing alive
-            self._make_room(task.uses_accelerator)
-            retry.call_with_retries(task.setup, task.retry_policy, self.missing[number].stage.stage, "setup")
-            self.tasks[number] = task
-            # Shards are lists of millions of strings without cycles: collecting rarely, and never the loaded objects, saves time.
-            gc.freeze()
-            gc.set_threshold(GC_THRESHOLD)
-        self.tasks.move_to_end(number)
-        return self.tasks[number]
-
-    def _make_room(self, uses_accelerator: bool) -> None:
-        for number in [number for number, task in self.tasks.items() if uses_accelerator and task.uses_accelerator]:
-            del self.tasks[number]
-        while len(self.tasks) >= MAX_LOADED_TASKS:
-            self.tasks.popitem(last=False)
-
-
-def _loaded_tasks(file: PendingFile, is_shared: bool) -> LoadedTasks:
-    """Return new tasks or, where DoFns share them, those of this thread and job."""
+def _shard_writer(file: PendingFile, is_shared: bool) -> ShardWriter:
+    """Return a new writer or, where DoFns share it, that of this thread and job."""
     if not is_shared:
-        return LoadedTasks(file)
+        return ShardWriter(file.read())
     if getattr(_thread, "file", None) != file:
-        _thread.file, _thread.loaded = file, LoadedTasks(file)
-    loaded: LoadedTasks = _thread.loaded
-    return loaded
+        _thread.file, _thread.writer = file, ShardWriter(file.read())
+    writer: ShardWriter = _thread.writer
+    return writer
 
 
 class WriteShard(beam.DoFn):  # type: ignore[misc]
@@ -89,33 +52,14 @@ class WriteShard(beam.DoFn):  # type: ignore[misc]
         self.is_shared = is_shared  # DoFns with the same file share the tasks that a thread has set up: Dask creates one per partition
 
     def setup(self) -> None:
-        self.loaded = _loaded_tasks(self.file, self.is_shared)
+        self.writer = _shard_writer(self.file, self.is_shared)
 
     def teardown(self) -> None:
         # Beam's objects are in reference cycles, and frozen objects are never collected: release the tasks explicitly.
-        self.__dict__.pop("loaded", None)
+        self.__dict__.pop("writer", None)
 
     def process(self, element: Element) -> None:
-        number, name = element
-        shards = self.loaded.missing[number]
-        stage, key = shards.stage, shards.shard_keys[name]
-        # After an error that ends the stage, the other shards would fail too, or be written for nothing.
-        # A bundle that is retried has finished shards.
-        if retry.has_failed(stage) or stage.has_marker(name, key):
-            return
-        task = None
-        with retry.record_failure(stage):
-            task = self.loaded.task(number)
-        if task is not None:
-            with retry.record_failure(stage, name if shards.skip_failed else None):
-                _write_shard(stage, name, key, task)
-
-
-def _write_shard(stage: Stage, name: str, key: str, task: "ShardTask") -> None:
-    with progress.count_work(stage.folder, name):
-        rows, counts = retry.call_with_retries(lambda: task.write_shard(name), task.retry_policy, stage.stage, name)
-    size = stage.mark_done(name, rows, key, counts)
-    _add_to_beam(stage.stage, metrics.count_shard(task, rows, counts, size))
+        self.writer.write(element, _add_to_beam)
 
 
 def build_pipeline(missing: Sequence[PendingShards], options: PipelineOptions) -> beam.Pipeline:
@@ -132,10 +76,9 @@ def build_pipeline(missing: Sequence[PendingShards], options: PipelineOptions) -
     pipeline = beam.Pipeline(runner=_create_runner(options), options=options)
     for is_accelerated, label in ((False, ""), (True, " on accelerators")):
         elements = [
-            (number, name)
-            for number, shards in enumerate(missing)
-            for name in shards.shard_keys
-            if (bool(accelerators) and shards.task.uses_accelerator) == is_accelerated
+            element
+            for element in elements_of(missing)
+            if (bool(accelerators) and missing[element[0]].task.uses_accelerator) == is_accelerated
         ]
         if elements:
             shards = pipeline | f"Shards{label}" >> beam.Create(elements, reshuffle=has_workers).with_output_types(tuple[int, str])

@@ -1,4 +1,4 @@
-"""Commands that only read or select load neither torch nor Beam, so they start fast."""
+"""Commands that only read or select load neither torch nor Beam, and small runs no Beam, so they start fast."""
 
 import os
 import subprocess
@@ -20,9 +20,8 @@ def mined(toy_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-@pytest.mark.parametrize("words", [["status"], ["verify"], ["mine", "--threshold", "1.1", "--no-report", "--from-candidates"]])
-def test_reading_and_selecting_load_neither_torch_nor_beam(words: list[str], mined: Path, tmp_path: Path) -> None:
-    output = ["--output", str(tmp_path / "again")] if words[0] == "mine" else []
+def run_and_print_loaded(*words: str | Path) -> str:
+    """Run a command. Return the last line of its output: which of the large packages it has loaded."""
     code = (
         "import atexit, sys\n"
         "atexit.register(lambda: print(*sorted({'torch', 'apache_beam', 'scipy', 'transformers'} & set(sys.modules)), 'loaded'))\n"
@@ -30,7 +29,22 @@ def test_reading_and_selecting_load_neither_torch_nor_beam(words: list[str], min
         "main()"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code, *words, mined, *output], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "loaded"
+    done = subprocess.run([sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize("words", [["status"], ["verify"], ["mine", "--threshold", "1.1", "--no-report", "--from-candidates"]])
+def test_reading_and_selecting_load_neither_torch_nor_beam(words: list[str], mined: Path, tmp_path: Path) -> None:
+    output = ["--output", str(tmp_path / "again")] if words[0] == "mine" else []
+    assert run_and_print_loaded(*words, mined, *output) == "loaded"
     if output:
         assert (tmp_path / "again" / "bitext.parquet").read_bytes() == (mined / "bitext.parquet").read_bytes()
+
+
+def test_a_small_run_loads_no_beam(mined: Path, toy_encoder: Path, tmp_path: Path) -> None:
+    sides = mined.parent / "en", mined.parent / "fr"
+    loaded = run_and_print_loaded("mine", *sides, "--encoder", toy_encoder, "--no-report", "--output", tmp_path / "again")
+    assert "torch" in loaded
+    assert "apache_beam" not in loaded
+    for name in ("bitext.parquet", "bitext.tsv.gz", "manifest.json"):
+        assert (tmp_path / "again" / name).read_bytes() == (mined / name).read_bytes()

@@ -17,6 +17,7 @@ from square_stage import EXPECTED_SQUARES, PYTHONPATH, SquareTask, TwoAttemptsTa
 
 from miner import stages
 from miner.errors import ConfigError, DataError, MinerError, StorageError
+from pipelines.beam import job
 from pipelines.beam.runner import run_pipeline, run_stage
 
 PROCESSES = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
@@ -29,6 +30,11 @@ if name := os.environ.get("WORKER_ID"):
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(4)
 """
+
+
+@pytest.fixture(params=[True, False], ids=["by Beam", "without Beam"])
+def with_and_without_beam(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "needs_beam", lambda _, options: bool(options) or request.param)
 
 
 @pytest.fixture
@@ -48,6 +54,7 @@ class LargeTask(SquareTask):
         self.loaded.append(weakref.ref(self.array))
 
 
+@pytest.mark.usefixtures("with_and_without_beam")
 @pytest.mark.parametrize("options", [(), ("--runner=DirectRunner",), ("--direct_running_mode=multi_threading", "--direct_num_workers=2")])
 def test_every_shard_is_written(tmp_path: Path, options: tuple[str, ...]) -> None:
     stage, keys = square_stage(tmp_path)
@@ -57,12 +64,14 @@ def test_every_shard_is_written(tmp_path: Path, options: tuple[str, ...]) -> Non
     assert stages.read_manifest(str(tmp_path)) == manifest
 
 
+@pytest.mark.usefixtures("with_and_without_beam")
 def test_loaded_objects_are_released_after_the_stage(tmp_path: Path) -> None:
     stage, keys = square_stage(tmp_path)
     run_pipeline(run_stage(stage, keys, LargeTask(tmp_path)))
-    assert [reference() for reference in LargeTask.loaded] == [None]
+    assert LargeTask.loaded.pop()() is None
 
 
+@pytest.mark.usefixtures("with_and_without_beam")
 def test_errors_arrive_unchanged_and_the_next_run_resumes(tmp_path: Path) -> None:
     stage, keys = square_stage(tmp_path)
     failing_shard = list(keys)[2]
@@ -77,6 +86,7 @@ def test_errors_arrive_unchanged_and_the_next_run_resumes(tmp_path: Path) -> Non
     assert times == {path: path.stat().st_mtime_ns for path in times}
 
 
+@pytest.mark.usefixtures("with_and_without_beam")
 def test_errors_arrive_when_they_cannot_be_recorded(tmp_path: Path) -> None:
     stage, keys = square_stage(tmp_path)
     failing_shard = list(keys)[2]
@@ -88,6 +98,7 @@ def test_errors_arrive_when_they_cannot_be_recorded(tmp_path: Path) -> None:
     assert str(caught.value) == f"{failing_shard}: No space left on device; free some space"
 
 
+@pytest.mark.usefixtures("with_and_without_beam")
 def test_errors_of_setup_arrive(tmp_path: Path) -> None:
     stage, keys = square_stage(tmp_path)
     with pytest.raises(DataError, match=r"^setup: cannot be done; do something else$"):
@@ -95,6 +106,7 @@ def test_errors_of_setup_arrive(tmp_path: Path) -> None:
     assert read_squares(tmp_path) == {}
 
 
+@pytest.mark.usefixtures("with_and_without_beam")
 def test_bugs_are_not_miner_errors(tmp_path: Path) -> None:
     stage, keys = square_stage(tmp_path)
     with pytest.raises(Exception, match="a bug") as caught:
@@ -161,8 +173,23 @@ except KeyboardInterrupt:
 """
 
 
+def test_few_shards_without_options_are_written_without_beam(tmp_path: Path) -> None:
+    code = INTERRUPTED_RUN.replace('failure="slow"', "") + "print('apache_beam' in sys.modules)"
+    outputs = []
+    for options in ((), ("--direct_running_mode=in_memory",)):
+        command = [sys.executable, "-c", code, tmp_path / str(len(options)), *options]
+        outputs.append(
+            subprocess.run(command, env={**os.environ, "PYTHONPATH": PYTHONPATH}, capture_output=True, text=True, check=True).stdout
+        )
+    assert outputs == ["False\n", "True\n"]
+
+
 @pytest.mark.usefixtures("importable")
-@pytest.mark.parametrize("options", [(), pytest.param(PROCESSES, marks=pytest.mark.slow)], ids=["in one process", "in worker processes"])
+@pytest.mark.parametrize(
+    "options",
+    [(), ("--direct_running_mode=in_memory",), pytest.param(PROCESSES, marks=pytest.mark.slow)],
+    ids=["without Beam", "in one process", "in worker processes"],
+)
 def test_ctrl_c_stops_at_once(tmp_path: Path, options: tuple[str, ...]) -> None:
     command = [sys.executable, "-c", INTERRUPTED_RUN, tmp_path, *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
