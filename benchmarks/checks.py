@@ -75,18 +75,18 @@ def print_costs(command: str, runs: list[dict[str, float]]) -> None:
 
 def timed(figures: Path, arguments: list[str]) -> None:
     """Run a command in this process with its checks timed, and write the seconds."""
-    from miner import checksums, storage, tables
+    from miner import checksums, storage, table_files, tables
     from miner.cli.main import main as miner
 
     seconds: dict[str, float] = collections.defaultdict(float)
     opened: collections.Counter[str] = collections.Counter()
-    open_parquet = storage.open_parquet
+    open_parquet = table_files.open_parquet
 
     def count_opened(uri: str, *options: Any, **named: Any) -> Any:
         opened[uri] += 1
         return open_parquet(uri, *options, **named)
 
-    replace(storage.open_parquet, count_opened)
+    replace(table_files.open_parquet, count_opened)
     for name, function in (("file hashes", storage.checksum), ("encoder", checksums.check), ("ids", tables.check_ids)):
         replace(function, timer(function, name, seconds))
     try:

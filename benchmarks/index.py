@@ -19,9 +19,10 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from miner import stages, storage
+from miner import stages, storage, table_files
 from miner.config.commands import IndexSettings
 from miner.corpus import EMBEDDINGS, Corpus, open_corpus
+from miner.devices import available_cores
 from miner.search import cost_model
 from miner.search.cost_model import SearchWorkload
 from miner.search.exact import SearchOptions, search_block
@@ -29,7 +30,6 @@ from miner.search.neighbours import VectorBlock
 from miner.search.precision import fastest_precision
 from miner.search.tuning import SearchParameters
 from miner.stages import Shard
-from miner.storage import available_cores
 from miner.tables import embeddings_schema, vectors_to_arrow
 from pipelines.beam.runner import run_pipeline
 from pipelines.search import build_index
@@ -48,7 +48,7 @@ def write_subset(corpus: Corpus, rows: int, folder: str) -> Corpus:
     name = stages.shard_name(0, 1)
     uri = storage.join(folder, EMBEDDINGS, name)
     schema = embeddings_schema(corpus.dim, corpus.fingerprint)
-    with storage.parquet_writer(uri, schema) as writer:
+    with table_files.parquet_writer(uri, schema) as writer:
         writer.write_table(pa.table([pa.array(ids), vectors_to_arrow(vectors)], schema=schema), row_group_size=32768)
     return replace(corpus, folder=folder, shards=(Shard(name, len(ids), storage.checksum(uri)),))
 

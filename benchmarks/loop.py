@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from miner import storage
+from miner import storage, table_files
 from miner.corpus import open_corpus
 from pipelines.loop.select import pair_ids
 from pipelines.mining import gold_pairs as golds
@@ -40,7 +40,7 @@ def threshold_rows(round_folder: Path, gold_folder: Path) -> Iterator[Sequence[A
     for folder in sorted((round_folder / "mined").iterdir()):
         sides = (open_corpus(str(round_folder / "corpora" / lang)) for lang in folder.name.split("-"))
         gold = golds.resolve_lines(golds.read_lines(str(gold_folder / f"{folder.name}.tsv")), *sides)[0]
-        bitext = storage.read_table(str(folder / "bitext.parquet"))
+        bitext = table_files.read_table(str(folder / "bitext.parquet"))
         is_correct = np.array([pair in gold for pair in pair_ids(bitext)])
         mined.append((bitext["margin"].to_numpy(), is_correct, len(gold)))
     for threshold in THRESHOLDS:

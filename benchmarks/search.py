@@ -29,7 +29,7 @@ import pyarrow as pa
 import torch
 from search_baselines import SearchResult, product_rates, two_searches
 
-from miner import corpus, stages, storage
+from miner import corpus, stages, table_files
 from miner.search.exact import SearchOptions, search_block
 from miner.search.neighbours import Neighbours, VectorBlock
 from miner.stages import Stage
@@ -194,7 +194,7 @@ def write_corpus(folder: Path, rows: int, dim: int, seed: int) -> None:
     for name, part, part_lines in zip(names, parts, lines_of_parts, strict=True):
         lines = [line_of(seed, number) for number in part_lines.tolist()]
         columns = [part, lines, np.ones(len(part), np.int32), ["made"] * len(part), np.arange(1, len(part) + 1)]
-        storage.write_table(texts.path(name), pa.table(columns, names=SENTENCES.names).cast(SENTENCES))
+        table_files.write_table(texts.path(name), pa.table(columns, names=SENTENCES.names).cast(SENTENCES))
         texts.mark_done(name, len(part), "made")
     counts = {"lines": rows, "kept": rows, "empty": 0, "invalid": 0, "too_long": 0, "duplicate": 0}
     manifest = texts.finish(dict.fromkeys(names, "made"), lambda _: {"counts": counts})
@@ -202,7 +202,7 @@ def write_corpus(folder: Path, rows: int, dim: int, seed: int) -> None:
     stage = Stage(str(folder / corpus.EMBEDDINGS), corpus.EMBEDDINGS, made_with, {each.name: each.checksum for each in manifest.shards})
     schema = embeddings_schema(dim, "made")
     for name, part in zip(names, parts, strict=True):
-        with storage.parquet_writer(stage.path(name), schema) as writer:
+        with table_files.parquet_writer(stage.path(name), schema) as writer:
             for some in np.array_split(part, -(-len(part) // corpus.ROW_GROUP)):
                 vectors = unit(centres[numbers.integers(0, len(centres), len(some))], 0.8, numbers)
                 writer.write_table(pa.table([pa.array(some), vectors_to_arrow(vectors)], schema=schema))

@@ -52,7 +52,7 @@ class Corpus:
     def vectors(self, name: str) -> Iterator[tuple[Ids, Vectors]]:
         """Yield the row groups of a shard: ids (n,), ascending, and vectors (n, dim). Raises DataError if a value is not finite."""
         uri = storage.join(self.folder, EMBEDDINGS, name)
-        with storage.open_parquet(uri) as file:
+        with table_files.open_parquet(uri) as file:
             for ids, vectors in read_vectors(file):
                 if not all_finite(vectors):
                     raise DataError(f"{uri}: contains vectors that are not finite; delete it and run `miner embed` again")
@@ -155,7 +155,7 @@ def _contains(sorted_ids: Ids, ids: Ids) -> npt.NDArray[np.bool_]:
 
 def row_groups(uri: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
     """Yield the row groups of a Parquet file."""
-    with storage.open_parquet(uri) as file:
+    with table_files.open_parquet(uri) as file:
         for group in range(file.num_row_groups):
             yield file.read_row_group(group, columns=list(columns) if columns else None)
 
@@ -225,7 +225,7 @@ def _check_shards(folder: str, shards: Sequence[Shard], dim: int | None = None) 
 
 
 def _check_rows(uri: str, rows: int, dim: int | None) -> None:
-    with storage.open_parquet(uri, is_whole=False) as file:
+    with table_files.open_parquet(uri, is_whole=False) as file:
         schema = file.schema_arrow
         if file.metadata.num_rows != rows:
             raise DataError(f"{uri}: {file.metadata.num_rows} rows, but its manifest says {rows}; run `miner embed` again")

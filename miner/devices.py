@@ -1,4 +1,4 @@
-"""The device of a computation, and the memory that is free there."""
+"""The device of a computation, the memory that is free there, and the cores of this process."""
 
 import os
 from typing import TYPE_CHECKING
@@ -26,3 +26,10 @@ def free_memory(device: "torch.device") -> int:
         return int(psutil.virtual_memory().available // (os.cpu_count() or 1))
 
     return int(torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
+
+
+def available_cores() -> int:
+    """Count the cores that this process may use; containers often allow fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -3,6 +3,10 @@
 The command line prints them in one line and exits with status 1. Any other exception is a bug, whose traceback `--debug` prints.
 """
 
+import contextlib
+import errno
+from collections.abc import Iterator
+
 
 class MinerError(Exception):
     """Base class of all errors that the library raises on purpose."""
@@ -35,6 +39,17 @@ class StorageError(MinerError):
 MAX_REASON = 300  # characters of an error of another library
 REMOTE_PACKAGES = ("adlfs", "aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google")
 REMOTE_REMEDY = "check the address and the credentials, and run the same command again"
+_REMEDY = "fix this or choose another place"
+_REMEDIES = {
+    errno.ENOSPC: "free some space or choose another place",
+    errno.EDQUOT: "free some space or choose another place",
+    errno.EFBIG: "allow larger files or choose another place",
+    errno.EACCES: "allow access or choose another place",
+    errno.EROFS: "choose another place",
+    errno.EEXIST: "choose another place",
+    errno.ENOTDIR: "choose another place",
+    errno.EISDIR: "choose another place",
+}
 
 
 def first_line(error: BaseException) -> str:
@@ -46,3 +61,24 @@ def first_line(error: BaseException) -> str:
 def is_remote_error(error: BaseException) -> bool:
     """Whether an error is of a library for object stores or web servers; not all of them are OSErrors."""
     return any(base.__module__.partition(".")[0] in REMOTE_PACKAGES for base in type(error).__mro__)
+
+
+@contextlib.contextmanager
+def storage_errors(uri: str) -> Iterator[None]:
+    """Raise an OSError as a StorageError that names the file and a remedy."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise StorageError(f"{uri}: no such file or folder") from error
+    except OSError as error:
+        reason = error.strerror or first_line(error)
+        raise StorageError(f"{uri}: {reason}; {_REMEDIES.get(error.errno or 0, _REMEDY)}, then run the same command again") from error
+    except Exception as error:
+        if is_remote_error(error):
+            raise StorageError(f"{uri}: {first_line(error)}; {REMOTE_REMEDY}") from error
+        raise
+
+
+def is_permanent(error: OSError) -> bool:
+    """Whether a retry cannot succeed until the user fixes the cause."""
+    return error.errno in _REMEDIES or isinstance(error, FileNotFoundError)

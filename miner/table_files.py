@@ -1,15 +1,93 @@
-"""Parts of Parquet files by few requests to object stores: their footers, and single row groups."""
+"""Parquet and Arrow files: atomic writes, checked reads, and footers and single row groups by few requests to object stores."""
 
+import contextlib
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from miner import storage
+from miner.checked_reads import WRITE_AGAIN, open_checked, open_unchecked
+from miner.errors import StorageError, first_line, storage_errors
 
 FOOTER_BYTES = 1 << 16  # fetched from the end of a file: the footer of some 100 row groups
 SOURCE_BYTES = 1 << 62  # of a file whose size is not known: where a part of it is read, its size does not matter
+
+
+@contextlib.contextmanager
+def parquet_writer(uri: str, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
+    """Open a Parquet file for writing row groups, atomically.
+
+    Embeddings do not compress, so they are stored uncompressed. Only dictionary columns are dictionary-encoded: for ids and sentences,
+    which hardly repeat, encoding doubles the time to write and takes seven times as long to read.
+    """
+    has_embeddings = "embedding" in schema.names
+    dictionaries = [field.name for field in schema if pa.types.is_dictionary(field.type)]
+    compression = "none" if has_embeddings else "zstd"
+    with (
+        storage.atomic(uri) as handle,
+        pq.ParquetWriter(
+            handle,
+            schema,
+            compression=compression,
+            use_dictionary=dictionaries,
+            write_statistics=not has_embeddings,
+            write_page_checksum=True,
+        ) as writer,
+    ):
+        yield writer
+
+
+def write_table(uri: str, table: pa.Table) -> None:
+    with parquet_writer(uri, table.schema) as writer:
+        writer.write_table(table)
+
+
+@contextlib.contextmanager
+def open_parquet(uri: str, is_whole: bool = True, expected: str | None = None) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file for reading by row group. Raises StorageError if it is missing or damaged.
+
+    Pages are compared with their CRC when they are read, and the file with the checksum `expected`, by default that of its manifest;
+    without `is_whole`, for callers that read only the footer, not with the manifest.
+    """
+    storage.check_regular(uri)
+    with (
+        storage_errors(uri),
+        open_checked(uri, expected) if is_whole else open_unchecked(uri) as handle,
+        _parquet_errors(uri),
+        pq.ParquetFile(handle, pre_buffer=False, page_checksum_verification=True) as file,
+    ):
+        yield file
+
+
+@contextlib.contextmanager
+def _parquet_errors(uri: str) -> Iterator[None]:
+    """Raise StorageError for a damaged Parquet file."""
+    try:
+        yield
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise StorageError(f"{uri}: not a complete Parquet file ({first_line(error)}); {WRITE_AGAIN}") from error
+
+
+def read_table(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
+    with open_parquet(uri) as file:
+        return file.read(columns=list(columns) if columns else None)
+
+
+@contextlib.contextmanager
+def open_arrow(uri: str, expected: str | None = None) -> Iterator[pa.RecordBatchFileReader]:
+    """Open an Arrow file for reading by batch.
+
+    Raises StorageError if it is missing, damaged, or differs from the checksum `expected`, by default that of the manifest beside it.
+    """
+    try:
+        with storage_errors(uri), open_checked(uri, expected) as handle, pa.ipc.open_file(handle) as reader:
+            yield reader
+    except pa.ArrowException as error:
+        raise StorageError(f"{uri}: not a complete Arrow file ({first_line(error)}); {WRITE_AGAIN}") from error
 
 
 def read_footers(uris: Sequence[str]) -> list[pq.FileMetaData]:
@@ -21,7 +99,7 @@ def read_footers(uris: Sequence[str]) -> list[pq.FileMetaData]:
 
 
 def _open_footer(uri: str) -> pq.FileMetaData:
-    with storage.open_parquet(uri, is_whole=False) as file:
+    with open_parquet(uri, is_whole=False) as file:
         return file.metadata
 
 
@@ -41,9 +119,9 @@ def read_row_group(uri: str, number: int) -> pa.Table:
         if end is not None and metadata is not None:
             start, stop = (0, len(end)) if len(end) < FOOTER_BYTES else _byte_range(metadata.row_group(number))
             part = _FilePart(end if len(end) < FOOTER_BYTES else storage.read_range(uri, start, stop), start)
-            with storage.parquet_errors(uri), pq.ParquetFile(part, metadata=metadata, page_checksum_verification=True) as file:
+            with _parquet_errors(uri), pq.ParquetFile(part, metadata=metadata, page_checksum_verification=True) as file:
                 return file.read_row_group(number)
-    with storage.open_parquet(uri, is_whole=False) as file:
+    with open_parquet(uri, is_whole=False) as file:
         return file.read_row_group(number)
 
 

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from miner import storage
+from miner import storage, table_files
 from miner.datasets.layout import DatasetLayout
 from miner.datasets.reading import RowBatch
 from miner.errors import ConfigError
@@ -144,7 +144,7 @@ def _write_jsonl(output: str, columns: list[str]) -> Iterator[WriteRows]:
 @contextlib.contextmanager
 def _write_parquet(output: str, columns: list[str]) -> Iterator[WriteRows]:
     schema = pa.schema([(name, pa.float64() if name == "score" else pa.string()) for name in columns])
-    with storage.parquet_writer(output, schema) as writer:
+    with table_files.parquet_writer(output, schema) as writer:
 
         def write(cells: dict[str, list[str]]) -> None:
             arrays = [[_value(name, cell) for cell in cells[name]] for name in columns]

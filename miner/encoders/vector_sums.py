@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from miner import storage
+from miner import devices
 from miner.encoders.base import EncodeCounts, check_texts
 from miner.encoders.token_vectors import TokenTable, TokenVectors
 from miner.encoders.word_cache import PieceIds
@@ -75,7 +75,7 @@ class VectorSums(ABC):
 
     def _map_slices(self, function: Callable[[slice, PieceIds], Result], texts: list[str]) -> list[Result]:
         """Call a function with the rows and pieces of slices of n texts, in one thread per core."""
-        cores = storage.available_cores()
+        cores = devices.available_cores()
         size = max(1, min(MAX_SLICE_TEXTS, ceil(len(texts) / cores)))
         slices = [slice(start, start + size) for start in range(0, len(texts), size)]
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from miner import stages, storage
+from miner import stages, storage, table_files
 from miner.config.commands import PairFilters
 from miner.config.probability import PROBABILITY
 from miner.errors import ConfigError, DataError
@@ -147,7 +147,7 @@ def read_hub_counts(folder: str) -> HubCounts | None:
     if not storage.exists(storage.join(candidates, stages.MANIFEST)):
         return None
     manifest = stages.read_manifest(candidates, CANDIDATES)
-    tables = [storage.read_table(storage.join(candidates, shard.name), [f"{side}_id" for side in SIDES]) for shard in manifest.shards]
+    tables = [table_files.read_table(storage.join(candidates, shard.name), [f"{side}_id" for side in SIDES]) for shard in manifest.shards]
     ids = {side: np.concatenate([table[f"{side}_id"].to_numpy() for table in tables]) for side in SIDES}
     return HubCounts({side: hubs.count_occurrences(ids[side]) for side in SIDES}, num_neighbours(manifest))
 
@@ -158,7 +158,7 @@ def num_neighbours(candidates: Manifest) -> int:
 
 
 def _batches(uri: str, batch_rows: int = BLOCK_ROWS) -> Iterator[pa.Table]:
-    with storage.open_parquet(uri) as file:
+    with table_files.open_parquet(uri) as file:
         for batch in file.iter_batches(batch_rows):
             if len(batch):
                 yield pa.Table.from_batches([batch])

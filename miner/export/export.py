@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from typing_extensions import TypedDict
 
-from miner import lock, records, stages, storage
+from miner import lock, records, stages, storage, table_files
 from miner.errors import DataError
 from miner.export.card import dataset_card
 from miner.export.formats import WRITERS, SplitTarget
@@ -89,7 +89,7 @@ def _write(config: ExportConfig, pairs: MinedPairsFile, previous_files: Sequence
     names = [name for name in SPLITS if name == "train" or getattr(config, name)]
     counts = dict.fromkeys(names, 0)
     examples: list[tuple[str, str]] = []
-    with contextlib.ExitStack() as stack, storage.open_parquet(pairs.uri) as file:
+    with contextlib.ExitStack() as stack, table_files.open_parquet(pairs.uri) as file:
         targets = {
             name: SplitTarget(config.output, name, (pairs.source_lang, pairs.target_lang), file.schema_arrow, config.escape_formulas, stack)
             for name in names

@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape, quoteattr
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from miner import __version__, storage
+from miner import __version__, storage, table_files
 from miner.config.probability import PROBABILITY
 from miner.mining.writers import text_writer
 
@@ -38,7 +38,7 @@ class SplitTarget:
         return self.stack.enter_context(text_writer(storage.join(self.folder, name)))
 
     def open_parquet(self, name: str, schema: pa.Schema) -> pq.ParquetWriter:
-        return self.stack.enter_context(storage.parquet_writer(storage.join(self.folder, name), schema))
+        return self.stack.enter_context(table_files.parquet_writer(storage.join(self.folder, name), schema))
 
 
 class SplitWriter(Protocol):

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from miner import languages, stages, storage
+from miner import languages, stages, storage, table_files
 from miner.config.probability import PROBABILITY
 from miner.errors import ConfigError, DataError, StorageError
 from miner.export.settings import ExportConfig
@@ -29,7 +29,7 @@ class MinedPairsFile:
     def batches(self, config: ExportConfig) -> Iterator[pa.Table]:
         """Yield the pairs that pass the bounds, best first, BATCH_ROWS at a time. DataError if the file is damaged."""
         remaining = config.top
-        with storage.open_parquet(self.uri) as file:
+        with table_files.open_parquet(self.uri) as file:
             self._check_columns(file.schema_arrow, config)
             try:
                 for batch in file.iter_batches(BATCH_ROWS):

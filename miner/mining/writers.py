@@ -10,7 +10,7 @@ from typing import BinaryIO, TextIO
 import numpy as np
 import pyarrow as pa
 
-from miner import storage
+from miner import storage, table_files
 from miner.mining.candidates import Bools, Candidates, LateScores, ScoredPairs
 from miner.tables import BITEXT, CANDIDATES, PROBABILITY, RESCORED_CANDIDATES
 
@@ -82,7 +82,7 @@ def write_bitext(folder: str, row_groups: Iterable[pa.Table], has_probabilities:
     The row groups have the schema BITEXT, with PROBABILITY if `has_probabilities`, and at most ROW_GROUP_PAIRS rows.
     """
     schema = pa.schema([*BITEXT, PROBABILITY]) if has_probabilities else BITEXT
-    with storage.parquet_writer(storage.join(folder, PARQUET), schema) as writer, text_writer(storage.join(folder, TSV)) as text:
+    with table_files.parquet_writer(storage.join(folder, PARQUET), schema) as writer, text_writer(storage.join(folder, TSV)) as text:
         for table in row_groups:
             writer.write_table(rebuild_dictionaries(table, schema))
             pairs = zip(*(table[name].to_pylist() for name in ("margin", "source_text", "target_text")), strict=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from miner import storage
+from miner import storage, table_files
 from miner.config.commands import TextSettings
 from miner.errors import DataError
 from miner.text import readers, streams
@@ -93,7 +93,7 @@ def _spread(uris: list[str], count: int) -> list[str]:
 
 
 def _read_table_size(uri: str, size: int) -> FileSample:
-    with storage.open_parquet(uri, is_whole=False) as file:
+    with table_files.open_parquet(uri, is_whole=False) as file:
         return FileSample(uri, size, size, file.metadata.num_rows, b"")
 
 

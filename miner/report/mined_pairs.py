@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from miner import stages, storage
+from miner import stages, storage, table_files
 from miner.evaluation.bitext import CANDIDATES, SIDES, num_neighbours
 from miner.filters import hubs
 from miner.mining.histogram import Histogram
@@ -59,7 +59,7 @@ class MinedBitext:
     @cached_property
     def probabilities(self) -> Floats | None:
         """(n,) of all pairs, None if the encoder has none."""
-        with storage.open_parquet(self.uri) as file:
+        with table_files.open_parquet(self.uri) as file:
             has_probabilities = "probability" in file.schema_arrow.names
         return self._floats("probability") if has_probabilities else None
 
@@ -68,13 +68,13 @@ class MinedBitext:
         return np.concatenate(batches) if batches else np.zeros(0)
 
     def row_groups(self, columns: list[str]) -> Iterator[pa.Table]:
-        with storage.open_parquet(self.uri) as file:
+        with table_files.open_parquet(self.uri) as file:
             for group in range(file.num_row_groups):
                 yield file.read_row_group(group, columns=columns)
 
     def ids(self) -> tuple[Ids, Ids]:
         """Return the ids of the sources and the targets, (n,) each."""
-        table = storage.read_table(self.uri, [f"{side}_id" for side in SIDES])
+        table = table_files.read_table(self.uri, [f"{side}_id" for side in SIDES])
         return table["source_id"].to_numpy(), table["target_id"].to_numpy()
 
     def texts(self, rows: Rows) -> tuple[list[str], list[str]]:
@@ -101,7 +101,7 @@ class MinedBitext:
         folder, manifest = stage
         histogram = Histogram()
         for shard in manifest.shards:
-            candidates = candidates_from_arrow(storage.read_table(storage.join(folder, shard.name)))
+            candidates = candidates_from_arrow(table_files.read_table(storage.join(folder, shard.name)))
             histogram.add_best(candidates, self.manifest.config.get("margin", "ratio"))
         return histogram if histogram.bins else None
 
@@ -113,7 +113,7 @@ class MinedBitext:
         step = max(1, -(-manifest.rows // MAX_HUB_CANDIDATES))
         by_side = {}
         for side in SIDES:
-            columns = (storage.read_table(storage.join(folder, shard.name), [f"{side}_id"])[f"{side}_id"] for shard in manifest.shards)
+            columns = (table_files.read_table(storage.join(folder, shard.name), [f"{side}_id"])[f"{side}_id"] for shard in manifest.shards)
             samples = [ids[ids % step == 0] for ids in (column.to_numpy() for column in columns)]  # ids are hashes: a random sample
             by_side[side] = hubs.count_occurrences(np.concatenate([np.zeros(0, np.int64), *samples]))
         return NeighbourCounts(by_side, num_neighbours(manifest), 1 / step)

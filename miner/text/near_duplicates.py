@@ -14,7 +14,7 @@ import pyarrow as pa
 import regex
 import xxhash
 
-from miner import storage
+from miner import storage, table_files
 from miner.tables import SENTENCES
 from miner.text.normalise import compose
 from miner.text.sharding import range_of, write_range_batches
@@ -94,6 +94,6 @@ def _write_grouped(uri: str, table: pa.Table, range_numbers: Numbers, num_ranges
 
 
 def _read_batches(uri: str, batches: Sequence[int], columns: Sequence[str]) -> pa.Table:
-    with storage.open_arrow(uri) as reader:
+    with table_files.open_arrow(uri) as reader:
         schema = pa.schema([reader.schema.field(name) for name in columns])
         return pa.Table.from_batches([reader.get_batch(number).select(columns) for number in batches], schema)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from miner import storage
+from miner import storage, table_files
 from miner.background import background_thread
 from miner.config.commands import TextSettings
 from miner.errors import ConfigError, DataError, StorageError
@@ -232,7 +232,7 @@ def gather_range(folder: str, checksums: Mapping[str, str], index: int, num_rang
 
 def _read_range(uri: str, checksum: str, index: int, num_ranges: int) -> tuple[str, pa.Table]:
     """Return the source of a scattered file, and its sentences of one range."""
-    with storage.open_arrow(uri, checksum) as reader:
+    with table_files.open_arrow(uri, checksum) as reader:
         metadata = reader.schema.metadata
         if int(metadata[b"ranges"]) != num_ranges:
             remedy = f"delete {posixpath.dirname(uri)} and run again"

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from miner import checksums, storage
+from miner import checksums, devices, storage
 from miner.encoders import load_encoder, static, static_export
 from miner.encoders.base import PieceEncoder
 from miner.errors import ModelError
@@ -110,7 +110,7 @@ def _train_or_load_pieces(datasets: Sequence[Dataset], settings: StaticSettings,
     if not path.exists():
         logger.info("training %d pieces", settings.vocabulary.size)
         with storage.atomic(str(path)) as handle:
-            handle.write(train_pieces(datasets, settings.vocabulary, seed, storage.available_cores()))
+            handle.write(train_pieces(datasets, settings.vocabulary, seed, devices.available_cores()))
         checksums.write(path.parent)
     checksums.check(path.parent, f"delete {path.parent} and train again")
     return path.read_bytes()
@@ -157,7 +157,7 @@ class StaticModel(nn.Module):
         return self._tokenize(texts, None)
 
     def _tokenize(self, texts: Sequence[str], max_pieces: int | None) -> PieceBags:
-        pieces = self.processor.encode(list(texts), num_threads=storage.available_cores())
+        pieces = self.processor.encode(list(texts), num_threads=devices.available_cores())
         return PieceBags.from_lists(pieces, max_pieces)
 
     def tokenize_views(self, views: Sequence[View | MixedView], random: np.random.Generator) -> PieceBags:

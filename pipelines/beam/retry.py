@@ -56,7 +56,7 @@ def _may_be_transient(error: Exception) -> bool:
         return True
     cause = error.__cause__
     if isinstance(cause, OSError):
-        return cause.errno is not None and not storage.is_permanent(cause)
+        return cause.errno is not None and not errors.is_permanent(cause)
     return cause is not None and errors.is_remote_error(cause)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from miner import progress, stages, storage
+from miner import progress, stages, storage, table_files
 from miner.corpus import id_spans
 from miner.errors import MinerError
 from miner.stages import Manifest, Shard, Stage
@@ -156,7 +156,7 @@ def gather(folder: str, shards: Sequence[str], index: int) -> pa.Table:
 
 def read(uri: str, index: int) -> pa.Table:
     """Read range `index` of one file."""
-    with storage.open_arrow(uri) as reader:
+    with table_files.open_arrow(uri) as reader:
         return pa.Table.from_batches([reader.get_batch(index)])
 
 
@@ -175,7 +175,7 @@ def _parse_metadata(start: bytes | None) -> dict[str, str]:
 
 
 def _read_metadata(uri: str) -> dict[str, str]:
-    with storage.open_arrow(uri) as reader:
+    with table_files.open_arrow(uri) as reader:
         return _decode_metadata(reader.schema)
 
 
@@ -199,6 +199,6 @@ class TextsById:
         for uri, span in self.spans.items():
             low, high = range_of(np.array(span), ranges)
             if low <= index <= high:
-                table = storage.read_table(uri)
+                table = table_files.read_table(uri)
                 tables.append(table if low == high else table.filter(pa.array(range_of(table[self.column].to_numpy(), ranges) == index)))
         return tables

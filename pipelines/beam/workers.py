@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from miner.config.planning import Hardware
+from miner.devices import available_cores
 from miner.encoders.transformer_parts import choose_device, parse_device
-from miner.storage import available_cores
 
 CPU, CUDA = "cpu", "cuda"
 

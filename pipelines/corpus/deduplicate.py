@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from miner import corpus, storage
+from miner import corpus, storage, table_files
 from miner.corpus import Span
 from miner.errors import DataError
 from miner.filters.sentences import apply_sentence_filters
@@ -119,7 +119,7 @@ class DroppedShards:
 
     def write(self, name: str, dropped: pa.Table) -> None:
         """Write a shard of dropped sentences and its marker."""
-        storage.write_table(self.stage.path(name), dropped)
+        table_files.write_table(self.stage.path(name), dropped)
         self.stage.mark_done(name, len(dropped), self.key)
 
 
@@ -135,7 +135,7 @@ class SentenceWriter:
         """Write both shards and return the SHARD_COUNTS. Dropped sentences come first: a finished shard has its dropped sentences."""
         if self.dropped is not None:
             self.dropped.write(name, dropped)
-        with storage.parquet_writer(storage.join(self.folder, name), kept.schema) as writer:
+        with table_files.parquet_writer(storage.join(self.folder, name), kept.schema) as writer:
             self._write_row_groups(writer, kept)
         num_lines = int(np.sum(kept["count"].to_numpy(), dtype=np.int64))
         return dict(zip(SHARD_COUNTS, (len(kept), num_lines - len(kept)), strict=True))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from miner import corpus, languages, stages, storage, tables
+from miner import corpus, languages, stages, storage, table_files, tables
 from miner.background import background_thread
 from miner.config.commands import EmbedConfig, EncoderSettings
 from miner.encoders import (
@@ -174,8 +174,8 @@ class EmbedTask(ShardTask):
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         schema = tables.embeddings_schema(self.encoder.dim, self.fingerprint)
         uri = storage.join(self.output, corpus.SENTENCES, name)
-        sentences = storage.open_parquet(uri, expected=self.checksums[name])
-        embeddings = storage.parquet_writer(storage.join(self.output, corpus.EMBEDDINGS, name), schema)
+        sentences = table_files.open_parquet(uri, expected=self.checksums[name])
+        embeddings = table_files.parquet_writer(storage.join(self.output, corpus.EMBEDDINGS, name), schema)
         counts_before = self._read_counts()
         with sentences as file, embeddings as writer, background_thread() as submit:
             for group in range(file.num_row_groups):

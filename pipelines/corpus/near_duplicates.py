@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from miner import stages, storage
+from miner import stages, storage, table_files
 from miner.stages import Shard, Stage
 from miner.tables import DROPPED_SENTENCES
 from miner.text import near_duplicates
@@ -51,7 +51,7 @@ class NearDuplicateCollapse(ShardTask):
         keyed_file = storage.join(self.keyed_folder, _arrow_name(name))
         change_files = [storage.join(self.changes_folder, _arrow_name(shard)) for shard in self.scattered.shard_names()]
         kept, removed = near_duplicates.apply_changes(keyed_file, change_files, stages.shard_index(name), self.scattered.num_ranges)
-        filtered_out = storage.read_table(storage.join(self.keyed_folder, DROPPED, name))
+        filtered_out = table_files.read_table(storage.join(self.keyed_folder, DROPPED, name))
         dropped = pa.concat_tables([filtered_out, _as_dropped(removed)]).unify_dictionaries().combine_chunks()
         return len(kept), {**self.writer.write(name, kept, dropped), NEAR_DUPLICATE: len(removed)}
 
@@ -77,7 +77,7 @@ class _KeyTask(ShardTask):
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         shard = name.removesuffix(ARROW_SUFFIX) + ".parquet"
         filtered = self.sentence_filter.apply(self.scattered.gather(shard))
-        storage.write_table(storage.join(self.folder, DROPPED, shard), filtered.dropped)
+        table_files.write_table(storage.join(self.folder, DROPPED, shard), filtered.dropped)
         near_duplicates.write_keyed(storage.join(self.folder, name), filtered.kept, self.scattered.num_ranges)
         return len(filtered.kept), filtered.counts
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from miner import records, storage
+from miner import records, storage, table_files
 from miner.evaluation.marks import ReviewMarks
 from miner.loop.groups import CONTRADICTED, Ints, draw_validation, link_pairs, share_sentence
 from miner.loop.progress import jaccard
@@ -97,7 +97,7 @@ def pair_ids(bitext: pa.Table) -> list[tuple[int, int]]:
 
 def _select_language_pair(config: LoopConfig, langs: LanguagePair, mined: MinedFolder, evaluation: EvaluationIndex) -> SelectedPairs:
     """Drop pairs with a sentence of the evaluation files, and select from the others."""
-    bitext = storage.read_table(storage.join(mined.folder, writers.PARQUET))
+    bitext = table_files.read_table(storage.join(mined.folder, writers.PARQUET))
     texts = [bitext[f"{side}_text"].to_pylist() for side in ("source", "target")]
     kinds = np.maximum(*(evaluation.classify(side) for side in texts))
     clean_rows = np.flatnonzero(kinds == NONE)
@@ -172,7 +172,7 @@ def _write_groups(folder: str, selections: Sequence[SelectedPairs], groups: Ints
             texts = selection.bitext[column].take(pa.array(kept)).to_pylist()
             rows |= set(zip(groups[part][kept].tolist(), [lang] * len(kept), texts, strict=True))
     table = pa.Table.from_pylist([dict(zip(GROUP_SCHEMA.names, row, strict=True)) for row in sorted(rows)], GROUP_SCHEMA)
-    storage.write_table(storage.join(folder, GROUPS), table)
+    table_files.write_table(storage.join(folder, GROUPS), table)
 
 
 def _count_group_sizes(groups: Ints, sides: tuple[Ints, Ints], is_training: Bools) -> dict[str, int]:
@@ -203,7 +203,7 @@ def _read_pairs(folder: str) -> dict[tuple[str, int, int], dict[str, Any]]:
     """Return (language pair, source id, target id) -> margin and texts."""
     pairs: dict[tuple[str, int, int], dict[str, Any]] = {}
     for name in storage.names_in(storage.join(folder, PAIRS)):
-        bitext = storage.read_table(storage.join(folder, PAIRS, name, writers.PARQUET))
+        bitext = table_files.read_table(storage.join(folder, PAIRS, name, writers.PARQUET))
         rows = bitext.select(["margin", "source_text", "target_text"]).to_pylist()
         pairs |= {(name, *ids): {"languages": name, **row} for ids, row in zip(pair_ids(bitext), rows, strict=True)}
     return pairs

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from miner import stages, storage
+from miner import stages, storage, table_files
 from miner.config.commands import EncoderSettings
 from miner.corpus import Corpus, open_corpus
 from miner.errors import DataError
@@ -176,7 +176,7 @@ class _JoinSourceRange(ShardTask):
         neighbours = [from_arrow(table) for table in self.forward.read(index, len(self.shards.sources))]
         means = self.shards.means(neighbours).of(columns["source_ids"])
         candidates = scoring.Candidates(source_means=means, late=late, **columns)
-        storage.write_table(storage.join(self.folder, name), writers.candidates_to_arrow(candidates))
+        table_files.write_table(storage.join(self.folder, name), writers.candidates_to_arrow(candidates))
         return len(candidates), {}
 
 
@@ -187,7 +187,7 @@ def _to_arrow(edges: Edges | MergedEdges) -> pa.Table:
 def read(folder: str, margin: str, threshold: float) -> ScoredPairs:
     """Return all candidates of a folder whose margin is above the threshold."""
     shards = stages.read_manifest(folder, STAGE).shards
-    tables = (storage.read_table(storage.join(folder, shard.name)) for shard in shards)
+    tables = (table_files.read_table(storage.join(folder, shard.name)) for shard in shards)
     return scoring.concat([scoring.score(writers.candidates_from_arrow(table), margin, threshold) for table in tables])
 
 

@@ -7,7 +7,7 @@ import logging
 
 import pyarrow as pa
 
-from miner import storage
+from miner import table_files
 from miner.choices import DefaultThreshold
 from miner.encoders import mining_profile
 from miner.encoders.mining_profile import MiningProfile
@@ -38,11 +38,11 @@ def _calibrate(search_result: SearchResult, config: PlantConfig) -> DefaultThres
     step, uris = leave_out.sample_step(search_result.source.rows), search_result.candidate_uris()
     sampled = []
     for uri in uris:
-        table = storage.read_table(uri)
+        table = table_files.read_table(uri)
         sampled.append(table.filter(pa.array(table["source_id"].to_numpy() % step == 0)))
     candidates = candidates_from_arrow(pa.concat_tables(sampled))
     best = BestMargins.of_none(candidates.target_ids)
     for uri in uris:
-        best.update(candidates_from_arrow(storage.read_table(uri)), config.margin)
+        best.update(candidates_from_arrow(table_files.read_table(uri)), config.margin)
     sources = SampledSources(search_result.source.rows, search_result.k)
     return leave_out.choose(candidates, config.margin, best, sources, config.precision)

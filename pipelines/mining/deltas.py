@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from miner import stages, storage
+from miner import stages, storage, table_files
 from miner.choices import CALIBRATED, FALLBACK
 from miner.errors import StorageError
 from miner.mining import writers
@@ -127,7 +127,7 @@ def write(before: str, output: str, deltas: Stage, limits: MiningLimits = DEFAUL
     stem = before.rpartition("/")[2].removesuffix(BEFORE)
     tsv, parquet = f"{stem}.tsv.gz", f"{stem}.parquet"
     schema = _delta_schema(after)
-    with storage.parquet_writer(deltas.path(parquet), schema) as writer, writers.text_writer(deltas.path(tsv)) as text:
+    with table_files.parquet_writer(deltas.path(parquet), schema) as writer, writers.text_writer(deltas.path(tsv)) as text:
         for table in sorted_changes.row_groups():
             writer.write_table(writers.rebuild_dictionaries(table, schema))
             rows = zip(*(table[name].to_pylist() for name in ("change", "margin", *TEXTS)), strict=True)
@@ -139,7 +139,7 @@ def write(before: str, output: str, deltas: Stage, limits: MiningLimits = DEFAUL
 
 
 def _delta_schema(bitext: str) -> pa.Schema:
-    with storage.open_parquet(bitext) as file:
+    with table_files.open_parquet(bitext) as file:
         return pa.schema([*DELTA, PROBABILITY]) if PROBABILITY.name in file.schema_arrow.names else DELTA
 
 
@@ -150,14 +150,14 @@ class _ParquetSize:
 
 
 def _size(uri: str) -> _ParquetSize:
-    with storage.open_parquet(uri) as file:
+    with table_files.open_parquet(uri) as file:
         return _ParquetSize(file.metadata.num_rows, file.num_row_groups)
 
 
 def _scatter_row_groups(index: int, uri: str, bitext: str, groups_per_file: int, source_ranges: int) -> Written:
     """Send some row groups of a bitext to the ranges of sources."""
     start = index * groups_per_file
-    with storage.open_parquet(bitext) as file:
+    with table_files.open_parquet(bitext) as file:
         groups = range(start, min(start + groups_per_file, file.num_row_groups))
         table = together([file.schema_arrow.empty_table(), *(file.read_row_group(group) for group in groups)])
     shuffle.scatter_by_id(uri, table, "source_id", source_ranges)

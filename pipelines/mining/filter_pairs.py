@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from miner import storage
+from miner import storage, table_files
 from miner.config.commands import DecideSettings
 from miner.config.probability import ProbabilityBound
 from miner.filters import hubs, language
@@ -63,7 +63,7 @@ class _FilterRun:
         return len(self.candidate_uris)
 
     def read(self, index: int) -> pa.Table:
-        return storage.read_table(self.candidate_uris[index])
+        return table_files.read_table(self.candidate_uris[index])
 
     def filter(self, index: int, side: str, candidates: pa.Table) -> tuple[pa.Table, dict[str, int]]:
         """Filter the candidates of one range of a side, and write the dropped ones. Return the others, and counts by reason."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from miner import storage
+from miner import table_files
 from miner.choices import RETRIEVALS
 from miner.mining import candidates as scoring
 from miner.mining import matching, writers
@@ -67,7 +67,7 @@ def score_candidates(search_result: SearchResult, margin: str, threshold: float,
 
 def _score_range(index: int, uri: str, candidate_uris: Sequence[str], margin: str, threshold: float, target_ranges: int) -> Written:
     """Score the candidates of one range of sources."""
-    candidates = writers.candidates_from_arrow(storage.read_table(candidate_uris[index]))
+    candidates = writers.candidates_from_arrow(table_files.read_table(candidate_uris[index]))
     ranked = matching.rank(scoring.score(candidates, margin, threshold))
     shuffle.scatter_by_id(uri, with_source_best(ranked), "target_id", target_ranges)
     return len(ranked), {}

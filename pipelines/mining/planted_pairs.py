@@ -12,7 +12,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from miner import storage
+from miner import storage, table_files
 from miner.config.commands import EmbedConfig, EncoderSettings, FromCandidatesConfig, MineConfig, TextSettings
 from miner.corpus import Corpus, open_corpus
 from miner.errors import DataError
@@ -163,8 +163,8 @@ class _MergeShard(ShardTask):
         self.folder = folder
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        (ids, neighbours), (_, others) = (exact.from_arrow(storage.read_table(uri)) for uri in self.parts[name])
-        storage.write_table(storage.join(self.folder, name), exact.to_arrow(ids, neighbours.merge(others)))
+        (ids, neighbours), (_, others) = (exact.from_arrow(table_files.read_table(uri)) for uri in self.parts[name])
+        table_files.write_table(storage.join(self.folder, name), exact.to_arrow(ids, neighbours.merge(others)))
         return len(ids), {}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from miner import stages, storage
+from miner import stages, storage, table_files
 from miner.choices import DefaultThreshold
 from miner.config.commands import DecideSettings
 from miner.config.probability import ProbabilityBound
@@ -195,7 +195,7 @@ def _quantiles(selection: PairSelection, num_pairs: int) -> dict[str, float]:
         return {}
     histogram = Histogram()
     for uri in search_result.candidate_uris():
-        histogram.add_best(candidates_from_arrow(storage.read_table(uri)), selection.settings.margin)
+        histogram.add_best(candidates_from_arrow(table_files.read_table(uri)), selection.settings.margin)
     return histogram.quantiles()
 
 
@@ -204,7 +204,7 @@ def _write_dropped(dropped: SortedPairs | None, settings: DecideSettings, output
     if not settings.keep_dropped:
         storage.remove(storage.join(output, DROPPED))
         return
-    with storage.parquet_writer(storage.join(output, DROPPED), DROPPED_PAIRS) as writer:
+    with table_files.parquet_writer(storage.join(output, DROPPED), DROPPED_PAIRS) as writer:
         for table in dropped.row_groups() if dropped else ():
             writer.write_table(writers.rebuild_dictionaries(table, DROPPED_PAIRS))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from miner import stages, storage
+from miner import stages, table_files
 from miner.config.probability import ProbabilityWeights
 from miner.corpus import Corpus, Span
 from miner.filters.pairs import probabilities_of
@@ -39,7 +39,7 @@ class SortedPairs:
         """Yield tables of `writers.ROW_GROUP_PAIRS` rows, the last one smaller: an empty one if there are no rows."""
         pending: list[pa.Table] = []
         for uri in self.table.uris:
-            with storage.open_parquet(uri) as file:
+            with table_files.open_parquet(uri) as file:
                 pending.append(file.schema_arrow.empty_table())
                 for group in range(file.num_row_groups):
                     pending.append(file.read_row_group(group))
@@ -177,6 +177,6 @@ def _sort_ranges(name: str, rows: StepOutput, ranges: MarginRanges, steps: Shuff
 def _sort_range(index: int, uri: str, rows: StepOutput) -> Written:
     """Sort the rows of one range of margins."""
     table = sort_best_first(rows.gather(index))
-    with storage.parquet_writer(uri, table.schema) as writer:
+    with table_files.parquet_writer(uri, table.schema) as writer:
         writer.write_table(table, row_group_size=writers.ROW_GROUP_PAIRS)
     return len(table), {}

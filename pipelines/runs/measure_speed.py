@@ -14,6 +14,7 @@ import torch
 from miner.config.commands import EmbedConfig, EncoderSettings, SentenceFilters, SentenceSettings
 from miner.config.runs import RunConfig
 from miner.corpus import SENTENCES, open_corpus
+from miner.devices import available_cores
 from miner.encoders import Encoder, choose_side, load_encoder
 from miner.encoders.base import EstimatesOperations
 from miner.encoders.transformer_parts import choose_device
@@ -24,7 +25,6 @@ from miner.search.blocks import default_block_bytes
 from miner.search.exact import SearchOptions, search_block
 from miner.search.neighbours import VectorBlock
 from miner.search.precision import fastest_precision
-from miner.storage import available_cores
 from miner.tables import Vectors
 from pipelines.corpus import embed
 from pipelines.corpus.embed import EmbedResult

@@ -16,6 +16,7 @@ from miner.config.commands import EngineSettings, TextSettings
 from miner.config.planning import HERE, Hardware
 from miner.config.runs import RunConfig
 from miner.corpus import Corpus
+from miner.devices import available_cores
 from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError, DataError
 from miner.plan import corpus_size, resources, stage_costs
@@ -25,7 +26,6 @@ from miner.plan.speeds import Speeds, scale_speeds
 from miner.plan.stage_costs import EngineChoice, EngineRequest, StageCost, WorkerPool
 from miner.search import blocks
 from miner.search.precision import fastest_precision
-from miner.storage import available_cores
 from miner.text import readers
 from miner.text.sharding import DEFAULT_SIZES, MAX_RANGES, RANGE_BYTES, InputFile, num_ranges_for
 from pipelines.mining import inputs as inputs_module

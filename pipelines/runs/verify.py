@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from miner import checksums, lock, records, stages, storage
+from miner import checksums, lock, records, stages, storage, table_files
 from miner.corpus import EMBEDDINGS, SENTENCES
 from miner.errors import DataError, MinerError, StorageError
 from miner.progress import Progress, report_progress
@@ -170,7 +170,7 @@ class _StoredStage:
         for name in sorted(self.files) if manifest.stage == EMBEDDINGS else ():
             if name.startswith("part-"):
                 try:
-                    with storage.open_parquet(self.path(name), is_whole=False) as file:
+                    with table_files.open_parquet(self.path(name), is_whole=False) as file:
                         shard_fingerprint = ((file.schema_arrow.metadata or {}).get(b"fingerprint") or b"").decode()
                 except StorageError:
                     continue  # reported with the shard
@@ -195,7 +195,7 @@ class _StoredStage:
 def _describe_damage(uri: str, shard: Shard, checksum: str) -> str:
     if uri.endswith(".parquet"):
         try:
-            with storage.open_parquet(uri, is_whole=False) as file:
+            with table_files.open_parquet(uri, is_whole=False) as file:
                 if file.metadata.num_rows != shard.rows:
                     return f"{file.metadata.num_rows} rows, but the manifest says {shard.rows}"
         except StorageError:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from miner import stages, storage
+from miner import stages, storage, table_files
 from miner.corpus import Corpus
 from miner.encoders.transformer_parts import choose_device
 from miner.search.tuning import SearchParameters
@@ -114,7 +114,7 @@ class SearchIndex(ShardTask):
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         num_rows = num_searched_again = 0
         schema = neighbours_schema(self.k)
-        with storage.parquet_writer(storage.join(self.folder, name), schema) as writer:
+        with table_files.parquet_writer(storage.join(self.folder, name), schema) as writer:
             writer.write_table(schema.empty_table())  # an empty shard has a row group too
             for ids, vectors in self.queries.vectors(name):
                 neighbours, searched_again = self.index.search(vectors, self.k, self.parameters)

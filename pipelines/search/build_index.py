@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from miner import stages, storage
+from miner import checked_reads, stages, storage
 from miner.config.commands import IndexConfig, IndexSettings
 from miner.corpus import Corpus, open_corpus
 from miner.errors import DataError
@@ -260,7 +260,7 @@ def _write_index(index: Any, uri: str) -> None:
 
 
 def _read_index(uri: str) -> Any:
-    storage.check_file(uri)
+    checked_reads.check_file(uri)
     fs, path = storage.filesystem(uri)
     return faiss_index.load(np.frombuffer(fs.cat_file(path), dtype=np.uint8))
 

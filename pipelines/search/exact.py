@@ -211,7 +211,7 @@ class SearchGroupPair(ShardTask):
         sources, targets = ([self._reader(shard, read_bytes, ids) for shard in side] for side in shards.values())
         neighbours = dict(zip(shards, search_shards(sources, targets, self.search.k, self.cache, add_work), strict=True))
         num_rows = 0
-        with storage.parquet_writer(storage.join(self.folder, name), neighbours_schema(self.search.k)) as writer:
+        with table_files.parquet_writer(storage.join(self.folder, name), neighbours_schema(self.search.k)) as writer:
             for side, parts in neighbours.items():
                 for shard, part in zip(shards[side], parts, strict=True):
                     is_read = shard in ids  # not if its vectors were still on the device
@@ -260,20 +260,20 @@ class MergePartialNeighbours(ShardTask):
         ids, merged = next(parts)
         for _, neighbours in parts:
             merged = merged.merge(neighbours)
-        storage.write_table(storage.join(self.folder, self.direction, name), to_arrow(ids, merged))
+        table_files.write_table(storage.join(self.folder, self.direction, name), to_arrow(ids, merged))
         return len(ids), {}
 
     def _read_parts(self, shard: str) -> Iterator[tuple[Ids, Neighbours]]:
         path = self.previous.path(self.direction, shard)
         if path is not None:
-            yield from_arrow(storage.read_table(path))
+            yield from_arrow(table_files.read_table(path))
         for file, row_group in self.parts[shard]:
             # A pass reads each row group once: its pages have checksums, and those of the other shards are not read.
             yield from_arrow(table_files.read_row_group(storage.join(self.folder, PARTIAL, file), row_group))
 
 
 def _read_ids(corpus: Corpus, shard: str) -> Ids:
-    ids: Ids = storage.read_table(storage.join(corpus.folder, EMBEDDINGS, shard), ["id"])["id"].to_numpy()
+    ids: Ids = table_files.read_table(storage.join(corpus.folder, EMBEDDINGS, shard), ["id"])["id"].to_numpy()
     return ids
 
 
@@ -296,4 +296,4 @@ def from_arrow(table: pa.Table) -> tuple[Ids, Neighbours]:
 
 def read_neighbours(folder: str, shard: str) -> tuple[Ids, Neighbours]:
     """Return one shard of FOLDER/forward or FOLDER/backward."""
-    return from_arrow(storage.read_table(storage.join(folder, shard)))
+    return from_arrow(table_files.read_table(storage.join(folder, shard)))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from fsspec.implementations.local import LocalFileSystem
 
-from miner import checksums, host_copies, stages, storage
+from miner import checksums, host_copies, stages, storage, table_files
 from miner.corpus import EMBEDDINGS, Corpus
 from miner.errors import StorageError
 from miner.search.neighbours import Ids
@@ -103,7 +103,7 @@ def read_ids(side: IndexedSide, folder: str) -> Ids:
 
 
 def _read_ids(corpus: Corpus) -> Ids:
-    tables = (storage.read_table(storage.join(corpus.folder, EMBEDDINGS, shard.name), ["id"]) for shard in corpus.shards)
+    tables = (table_files.read_table(storage.join(corpus.folder, EMBEDDINGS, shard.name), ["id"]) for shard in corpus.shards)
     return np.concatenate([table["id"].to_numpy() for table in tables])
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from command import error_of, output_of
 
-from miner import records, stages, storage
+from miner import records, stages, storage, table_files
 from miner.errors import StorageError
 from miner.stages import Manifest, Shard, Stage
 
@@ -41,7 +41,7 @@ def stage(tmp_path: Path) -> Path:
     """A finished stage of one table."""
     stage = Stage(str(tmp_path / "stage"), "numbers", {}, {})
     stage.start()
-    storage.write_table(stage.path("part-0.parquet"), TABLE)
+    table_files.write_table(stage.path("part-0.parquet"), TABLE)
     stage.mark_done("part-0.parquet", len(TABLE), stage.key())
     stage.finish({"part-0.parquet": stage.key()})
     return tmp_path / "stage"
@@ -53,15 +53,15 @@ def test_a_flipped_bit_of_a_listed_file_is_an_error(stage: Path) -> None:
     shuffled = random.Random(0)
     for _ in range(FLIPS):
         path.write_bytes(data)
-        assert storage.read_table(str(path)).equals(TABLE)
+        assert table_files.read_table(str(path)).equals(TABLE)
         flip(path, shuffled.randrange(len(data)), shuffled.randrange(8))
         with pytest.raises(StorageError, match="changed since it was written"):
-            storage.read_table(str(path))
+            table_files.read_table(str(path))
 
 
 def test_a_flipped_bit_of_a_page_is_an_error_without_a_manifest(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
-    storage.write_table(str(path), TABLE)
+    table_files.write_table(str(path), TABLE)
     data = path.read_bytes()
     footer = int.from_bytes(data[-8:-4], "little") + 8
     shuffled = random.Random(1)
@@ -69,7 +69,7 @@ def test_a_flipped_bit_of_a_page_is_an_error_without_a_manifest(tmp_path: Path) 
     for _ in range(FLIPS):
         path.write_bytes(data)
         flip(path, 4 + shuffled.randrange(len(data) - footer - 4), shuffled.randrange(8))
-        outcomes.add(outcome_of(lambda: storage.read_table(str(path)).equals(TABLE)))
+        outcomes.add(outcome_of(lambda: table_files.read_table(str(path)).equals(TABLE)))
     assert outcomes == {True, "not a complete Parquet file"}, "True: a bit of the header of a page that does not change the table"
 
 
@@ -77,10 +77,10 @@ def test_a_file_without_page_checksums_is_compared_with_its_manifest(tmp_path: P
     path = tmp_path / "old.parquet"
     pq.write_table(TABLE, path, compression="none", use_dictionary=False)
     stages.write_manifest(str(tmp_path), Manifest("numbers", {}, {}, [Shard("old.parquet", len(TABLE), storage.checksum(str(path)))]))
-    assert storage.read_table(str(path)).equals(TABLE)
+    assert table_files.read_table(str(path)).equals(TABLE)
     flip(path, path.read_bytes().index(b"sentence 1000"))
     with pytest.raises(StorageError, match="changed since it was written"):
-        storage.read_table(str(path))
+        table_files.read_table(str(path))
 
 
 def test_a_flipped_bit_of_a_manifest_is_an_error(stage: Path) -> None:

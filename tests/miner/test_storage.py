@@ -14,7 +14,7 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miner import records, stages, storage
+from miner import records, stages, storage, table_files
 from miner.errors import StorageError
 from miner.stages import Manifest, Shard, Stage
 
@@ -42,15 +42,16 @@ def test_a_failed_write_keeps_the_previous_file(tmp_path: Path) -> None:
 
 def test_tables_round_trip(tmp_path: Path) -> None:
     table = TABLE.append_column("source", pa.array(["a", "a"]).dictionary_encode())
-    storage.write_table(str(tmp_path / "deep" / "t.parquet"), table)
-    assert storage.read_table(str(tmp_path / "deep" / "t.parquet")).equals(table)
-    assert storage.read_table(str(tmp_path / "deep" / "t.parquet"), ["text"]).column_names == ["text"]
+    table_files.write_table(str(tmp_path / "deep" / "t.parquet"), table)
+    assert table_files.read_table(str(tmp_path / "deep" / "t.parquet")).equals(table)
+    assert table_files.read_table(str(tmp_path / "deep" / "t.parquet"), ["text"]).column_names == ["text"]
 
 
 def test_the_checksum_of_a_written_file_is_that_of_its_bytes(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     for rows in (1, 30_000, 20_000):  # the same name again: another version
-        storage.write_table(str(path), pa.table({"id": pa.array(range(rows)), "text": [f"text {number * 7919}" for number in range(rows)]}))
+        table = pa.table({"id": pa.array(range(rows)), "text": [f"text {number * 7919}" for number in range(rows)]})
+        table_files.write_table(str(path), table)
         assert storage.checksum(str(path)) == xxhash.xxh3_128_hexdigest(path.read_bytes())
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     assert storage.checksum(str(path)) == xxhash.xxh3_128_hexdigest(path.read_bytes())
@@ -65,10 +66,10 @@ def limit_file_size() -> None:
 def test_a_full_disk_is_one_error_and_leaves_no_file(tmp_path: Path) -> None:
     code = (
         "import sys, pyarrow as pa\n"
-        "from miner import storage\n"
+        "from miner import table_files\n"
         "from miner.errors import StorageError\n"
         "try:\n"
-        "    storage.write_table(sys.argv[1], pa.table({'text': [str(n) * 9 for n in range(100_000)]}))\n"
+        "    table_files.write_table(sys.argv[1], pa.table({'text': [str(n) * 9 for n in range(100_000)]}))\n"
         "except StorageError as error:\n"
         "    print(error)\n"
     )
@@ -89,10 +90,10 @@ def test_writing_over_a_directory_fails(tmp_path: Path) -> None:
 @pytest.mark.parametrize("length", [0, 10, -4])
 def test_a_truncated_table_is_an_error_that_names_the_file(tmp_path: Path, length: int) -> None:
     path = tmp_path / "t.parquet"
-    storage.write_table(str(path), TABLE)
+    table_files.write_table(str(path), TABLE)
     path.write_bytes(path.read_bytes()[:length])
     with pytest.raises(StorageError, match=r"t\.parquet: not a complete Parquet file"):
-        storage.read_table(str(path))
+        table_files.read_table(str(path))
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,8 @@ ROOMS = {
     "object_stores": set(),
     "whole_files": {"object_stores"},
     "storage": {"errors", "object_stores", "whole_files"},
-    "table_files": {"storage"},
+    "checked_reads": {"errors", "object_stores", "storage"},
+    "table_files": {"checked_reads", "errors", "storage"},
     "records": {"errors", "storage"},
     "checksums": {"errors", "records", "storage"},
     "host_copies": {"checksums", "credentials", "errors", "storage"},
@@ -33,8 +34,20 @@ ROOMS = {
     "lock": {"credentials", "errors", "progress", "records", "storage"},
     "languages": {"errors"},
     "corpus": {"errors", "tables", "storage", "stages", "table_files"},
-    "text": {"credentials", "errors", "extras", "background", "tables", "config", "storage", "languages", "filters", "progress"},
-    "datasets": {"errors", "config", "storage", "languages", "text"},
+    "text": {
+        "credentials",
+        "errors",
+        "extras",
+        "background",
+        "tables",
+        "config",
+        "storage",
+        "languages",
+        "filters",
+        "progress",
+        "table_files",
+    },
+    "datasets": {"errors", "config", "storage", "languages", "table_files", "text"},
     "encoders": {
         "checksums",
         "choices",
@@ -52,8 +65,8 @@ ROOMS = {
     "search": {"background", "devices", "errors"},
     "filters": {"errors", "choices", "config", "languages", "tables", "mining"},
     "mining": {"errors", "choices", "encoders", "search"},
-    "export": {"errors", "config", "languages", "lock", "mining", "records", "stages", "storage", "tables"},
-    "plan": {"errors", "config", "storage", "text", "search"},
+    "export": {"errors", "config", "languages", "lock", "mining", "records", "stages", "storage", "table_files", "tables"},
+    "plan": {"errors", "config", "storage", "table_files", "text", "search"},
     "training": {
         "checksums",
         "devices",
@@ -81,6 +94,7 @@ ROOMS = {
         "config",
         "storage",
         "stages",
+        "table_files",
         "languages",
         "text",
         "datasets",
@@ -90,7 +104,7 @@ ROOMS = {
         "mining",
         "training",
     },
-    "report": {"errors", "choices", "extras", "records", "storage", "stages", "filters", "mining", "evaluation"},
+    "report": {"errors", "choices", "extras", "records", "storage", "stages", "table_files", "filters", "mining", "evaluation"},
     "reproduction": {"errors", "lock", "progress", "records", "config", "storage", "datasets", "encoders", "training", "evaluation"},
     "loop": {"errors", "config", "storage", "languages", "text", "datasets", "filters", "training", "evaluation"},
 }
@@ -105,7 +119,7 @@ ROOMS["pipelines.runs"] = ROOMS["pipelines.mining"] | {"pipelines.mining"}
 ROOMS["pipelines.loop"] = ROOMS["pipelines.mining"] | {"pipelines.mining"}
 ROOMS["cli"] = set(ROOMS)
 ROOMS["__main__"] = {"cli"}
-EXTRA_DOORS = {"miner.mining.writers": {"tables", "storage"}}  # the one file of `mining` that writes
+EXTRA_DOORS = {"miner.mining.writers": {"table_files", "tables", "storage"}}  # the one file of `mining` that writes
 
 # Package -> the modules that may import it, a trailing dot standing for all modules below.
 FENCES = {

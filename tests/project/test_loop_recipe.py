@@ -10,7 +10,7 @@ import tiny
 import yaml
 from command import miner
 
-from miner import storage
+from miner import storage, table_files
 from miner.training import run as training
 from miner.training.config import TrainConfig
 
@@ -95,7 +95,7 @@ def test_two_rounds_mine_by_a_calibrated_threshold_and_mix_mined_pairs_with_nli(
         manifest = storage.read_json(str(tmp_path / "out" / folder / "mined" / f"{ENGLISH}-{GERMAN}" / "manifest.json"))
         assert selection["threshold"] == manifest["config"]["threshold"] == manifest["details"]["choice"]["threshold"]
         assert manifest["details"]["choice"]["precision"]["value"] >= 0.95
-        num_pairs = storage.read_table(str(tmp_path / "out" / folder / "pairs" / f"{ENGLISH}-{GERMAN}" / "bitext.parquet")).num_rows
+        num_pairs = table_files.read_table(str(tmp_path / "out" / folder / "pairs" / f"{ENGLISH}-{GERMAN}" / "bitext.parquet")).num_rows
         lines = [json.loads(line) for line in (tmp_path / "out" / folder / "log.jsonl").read_text().splitlines()]
         last = [line for line in lines if "loss" in line][-1]
         drawn = {name: last[f"examples/{name}"] for name in ("mined", "nli")}

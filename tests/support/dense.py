@@ -101,7 +101,7 @@ def text_ids(count, seed):
 
 def write_corpus(folder: Path, corpus_ids, vectors, shards=1, fingerprint="test-1", row_group_rows=32768):
     """Write an embeddings directory: sentence i has line i + 1, and the id, of `text_ids`, and the vector at i."""
-    from miner import corpus, stages, storage  # they need packages that search does not
+    from miner import corpus, stages, table_files  # they need packages that search does not
     from miner.stages import Stage
     from miner.tables import SENTENCES, embeddings_schema, vectors_to_arrow
 
@@ -117,7 +117,7 @@ def write_corpus(folder: Path, corpus_ids, vectors, shards=1, fingerprint="test-
             ["test.txt"] * len(part),
             part + 1,
         ]
-        storage.write_table(sentences.path(name), pa.table(columns, names=SENTENCES.names).cast(SENTENCES))
+        table_files.write_table(sentences.path(name), pa.table(columns, names=SENTENCES.names).cast(SENTENCES))
         sentences.mark_done(name, len(part), "test")
     counts = {"lines": len(vectors), "kept": len(vectors), "empty": 0, "invalid": 0, "too_long": 0, "duplicate": 0}
     manifest = sentences.finish(dict.fromkeys(names, "test"), lambda _: {"counts": counts})
@@ -126,7 +126,7 @@ def write_corpus(folder: Path, corpus_ids, vectors, shards=1, fingerprint="test-
     for name, part in zip(names, rows, strict=True):
         columns = [pa.array(corpus_ids[part]), vectors_to_arrow(vectors[part])]
         schema = embeddings_schema(vectors.shape[1], fingerprint)
-        with storage.parquet_writer(embeddings.path(name), schema) as writer:
+        with table_files.parquet_writer(embeddings.path(name), schema) as writer:
             writer.write_table(pa.table(columns, schema=schema), row_group_size=row_group_rows)
         embeddings.mark_done(name, len(part), "test")
     embeddings.finish(dict.fromkeys(names, "test"))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from command import miner
 
-from miner import storage
+from miner import table_files
 from miner.evaluation import bitext
 from miner.evaluation.bitext_precision import GoldPairs
 from miner.evaluation.marks import read_marks
@@ -168,8 +168,8 @@ def test_gold_has_line_numbers_as_for_mine(mined: Path, tmp_path: Path) -> None:
 
 def test_hubs_are_the_sentences_in_most_candidates(mined: Path) -> None:
     figures = bitext.evaluate(str(mined / "out")).figures()
-    candidates = storage.read_table(str(next((mined / "out" / "candidates").glob("*.parquet"))))["target_id"].to_pylist()
-    paired = storage.read_table(str(mined / "out" / PARQUET))["target_text"].to_pylist()
+    candidates = table_files.read_table(str(next((mined / "out" / "candidates").glob("*.parquet"))))["target_id"].to_pylist()
+    paired = table_files.read_table(str(mined / "out" / PARQUET))["target_text"].to_pylist()
     times = {text: candidates.count(int(name)) / 4 for text, name in zip(paired, sentence_ids(paired), strict=True)}
     hubs = {hub["text"]: hub["times_k"] for hub in figures["hubs"]["target"]}
     assert hubs == times

@@ -15,7 +15,7 @@ import pytest
 from command import error_of, miner, output_of
 from report_pages import HOSTILE_TEXTS, Page, write_figures, write_hostile_mined, write_mined, write_report
 
-from miner import stages, storage
+from miner import stages, table_files
 from miner.choices import MARGINS
 from miner.config.probability import PROBABILITY
 from miner.evaluation.bitext_precision import GoldPairs
@@ -88,9 +88,9 @@ def test_gold_and_probabilities_give_a_reliability_diagram(tmp_path: Path) -> No
     pairs = [(1.9, "a", "A"), (1.8, "b", "B"), (1.5, "c", "C"), (1.2, "d", "D")]
     gold_ids = {tuple(sentence_ids([source, target]).tolist()) for _, source, target in pairs[:2]}
     folder = write_mined(tmp_path, pairs)
-    table = storage.read_table(str(folder / PARQUET))
+    table = table_files.read_table(str(folder / PARQUET))
     probabilities = pa.array([0.98, 0.92, 0.7, 0.3])
-    storage.write_table(str(folder / PARQUET), table.append_column(PROBABILITY, probabilities))
+    table_files.write_table(str(folder / PARQUET), table.append_column(PROBABILITY, probabilities))
     page = Page(write_report(folder, GoldPairs(frozenset(gold_ids))))
     # |0.95 - 1| of two pairs, |0.7 - 0| and |0.3 - 0| of one each.
     assert any("The expected calibration error is 0.275" in text for text in page.texts["span"])
@@ -167,7 +167,7 @@ def toy_mined(toy_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 def test_best_margins_are_those_of_every_source(toy_mined: Path) -> None:
-    table = storage.read_table(str(next((toy_mined / "candidates").glob("*.parquet"))))
+    table = table_files.read_table(str(next((toy_mined / "candidates").glob("*.parquet"))))
     best_margins: dict[int, float] = {}
     for row in table.to_pylist():
         ratio = MARGINS["ratio"].score(row["similarity"], (row["source_mean"] + row["target_mean"]) / 2)

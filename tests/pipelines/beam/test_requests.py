@@ -184,25 +184,25 @@ def test_a_flipped_byte_of_an_object_is_found_when_it_is_read(num_rows: int) -> 
     stage, name = Stage(f"s3://{bucket}/stage", "numbers", {}, {}), "part-00000-of-00001.parquet"
     table = pa.table({"id": np.random.default_rng(0).integers(1 << 62, size=num_rows)})
     stage.start()
-    storage.write_table(stage.path(name), table)
+    table_files.write_table(stage.path(name), table)
     stage.mark_done(name, num_rows, stage.key())
     stage.finish({name: stage.key()})
     for _ in range(2):
-        assert storage.read_table(stage.path(name)).equals(table)
+        assert table_files.read_table(stage.path(name)).equals(table)
     fs, path = storage.filesystem(stage.path(name))
     data = bytearray(fs.cat_file(path))
     data[len(data) // 2] ^= 1
     fs.pipe_file(path, bytes(data))
     for _ in range(2):
         with pytest.raises(StorageError, match="changed since it was written"):
-            storage.read_table(stage.path(name))
+            table_files.read_table(stage.path(name))
     assert stage.find_shards({name: stage.key()}) == {}
 
 
 def write_row_groups(uri: str, num_groups: int, num_rows: int) -> list[pa.Table]:
     rows = np.random.default_rng(0).integers(1 << 62, size=(num_groups, num_rows))
     tables = [pa.table({"id": group, "other": group[::-1]}) for group in rows]
-    with storage.parquet_writer(uri, tables[0].schema) as writer:
+    with table_files.parquet_writer(uri, tables[0].schema) as writer:
         for table in tables:
             writer.write_table(table)
     return tables

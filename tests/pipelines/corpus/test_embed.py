@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from miner import corpus, encoders, stages, storage, tables
+from miner import corpus, encoders, stages, storage, table_files, tables
 from miner.config.commands import EmbedConfig
 from miner.corpus import Corpus, open_corpus
 from miner.encoders import load_encoder
@@ -94,7 +94,7 @@ def test_sentences_and_vectors_match_the_text(text: Path, tmp_path: Path, toy_en
 def test_embeddings_record_their_encoder(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
     opened = run(text, tmp_path / "out", toy_encoder)
     uri = storage.join(opened.folder, corpus.EMBEDDINGS, opened.shards[0].name)
-    with storage.open_parquet(uri) as file:
+    with table_files.open_parquet(uri) as file:
         schema = file.schema_arrow
     assert schema.equals(tables.embeddings_schema(opened.dim, opened.fingerprint), check_metadata=True)
 
@@ -240,7 +240,7 @@ def test_credentials_of_inputs_are_not_recorded(tmp_path: Path, toy_encoder: Pat
     embed.run(config)
     manifest = stages.read_manifest(str(tmp_path / "out" / "sentences"))
     assert list(manifest.inputs) == ["memory://host/texts/a.txt"]
-    sources = storage.read_table(str(tmp_path / "out" / "sentences" / manifest.shards[0].name))["source"].to_pylist()
+    sources = table_files.read_table(str(tmp_path / "out" / "sentences" / manifest.shards[0].name))["source"].to_pylist()
     assert set(sources) <= {"memory://host/texts/a.txt"}
     assert [path for path in (tmp_path / "out").rglob("*") if path.is_file() and b"pa55" in path.read_bytes()] == []
 
@@ -286,7 +286,7 @@ def test_invalid_vectors_are_an_error_of_the_encoder(
 
 
 def rewrite(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
-    storage.write_table(str(path), change(storage.read_table(str(path))))
+    table_files.write_table(str(path), change(table_files.read_table(str(path))))
 
 
 def nan(table: pa.Table) -> pa.Table:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from command import error_of, miner, output_of
 
-from miner import records, stages, storage
+from miner import records, stages, storage, table_files
 from miner.errors import DataError
 from miner.tables import check_ids, hash_ids
 
@@ -35,10 +35,10 @@ def folder(texts: Path, toy_encoder: Path, tmp_path: Path) -> Path:
 def change_text(corpus: Path, old: str, new: str) -> None:
     """Change a text, and write every checksum again that depends on it."""
     path = corpus / "sentences" / SHARD
-    table = storage.read_table(str(path))
+    table = table_files.read_table(str(path))
     changed = pa.array([new if text == old else text for text in table["text"].to_pylist()])
     assert changed != table["text"].combine_chunks()
-    storage.write_table(str(path), table.set_column(1, table.schema.field("text"), changed))
+    table_files.write_table(str(path), table.set_column(1, table.schema.field("text"), changed))
     checksum = storage.checksum(str(path))
     for name in ("sentences/manifest.json", f"sentences/_shards/{SHARD}.json", "embeddings/manifest.json"):
         record = records.read(str(corpus / name), dict)
@@ -66,7 +66,7 @@ def test_a_changed_text_is_not_embedded(folder: Path, toy_encoder: Path) -> None
     assert "the id of 'trois chats' is not the hash of the text" in error_of(*embed)
     shutil.rmtree(folder / "fr" / "sentences")
     output_of(*embed)
-    assert "trois quatre" in storage.read_table(str(folder / "fr" / "sentences" / SHARD))["text"].to_pylist()
+    assert "trois quatre" in table_files.read_table(str(folder / "fr" / "sentences" / SHARD))["text"].to_pylist()
 
 
 def test_a_changed_text_does_not_hide_a_new_one(folder: Path, toy_encoder: Path) -> None:

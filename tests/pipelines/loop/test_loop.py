@@ -19,7 +19,7 @@ from click.testing import Result
 from command import error_of, miner
 from tiny import NUMBERS, numbers, save_transformer, sentence, write_pairs, write_tsv
 
-from miner import records, storage
+from miner import records, storage, table_files
 from miner.encoders import load_encoder
 from pipelines.loop import round as loop_round
 from pipelines.mining import mine
@@ -92,7 +92,9 @@ def run_loop(path: str, output: Path, *options: str) -> Result:
 
 def training_texts(round_folder: Path, column: str) -> list[str]:
     return [
-        text for path in sorted(round_folder.glob("pairs/*/bitext.parquet")) for text in storage.read_table(str(path))[column].to_pylist()
+        text
+        for path in sorted(round_folder.glob("pairs/*/bitext.parquet"))
+        for text in table_files.read_table(str(path))[column].to_pylist()
     ]
 
 
@@ -129,7 +131,7 @@ def test_evaluation_sentences_are_excluded_from_training(finished_loop: Path, da
     assert len(evaluation) == DEV_ROWS * 3
     for folder in (finished_loop / "round-00", finished_loop / "round-01"):
         texts = training_texts(folder, "source_text") + training_texts(folder, "target_text")
-        texts += storage.read_table(str(folder / "groups.parquet"))["text"].to_pylist()
+        texts += table_files.read_table(str(folder / "groups.parquet"))["text"].to_pylist()
         texts += [cell for path in folder.glob("validation/*.tsv") for line in path.read_text().splitlines() for cell in line.split("\t")]
         assert len(texts) > 500
         assert not {text.casefold().rstrip("!") for text in texts} & evaluation
@@ -140,13 +142,13 @@ def test_evaluation_sentences_are_excluded_from_training(finished_loop: Path, da
 def test_template_pairs_are_limited(finished_loop: Path) -> None:
     for folder in (finished_loop / "round-00", finished_loop / "round-01"):
         for path in folder.glob("mined/*/bitext.parquet"):
-            assert sum("page" in text for text in storage.read_table(str(path))["source_text"].to_pylist()) > 20  # many are mined
+            assert sum("page" in text for text in table_files.read_table(str(path))["source_text"].to_pylist()) > 20  # many are mined
         for path in folder.glob("pairs/*/bitext.parquet"):
-            assert sum("page" in text for text in storage.read_table(str(path))["source_text"].to_pylist()) <= 3
+            assert sum("page" in text for text in table_files.read_table(str(path))["source_text"].to_pylist()) <= 3
 
 
 def test_groups_span_languages(finished_loop: Path) -> None:
-    groups = storage.read_table(str(finished_loop / "round-00" / "groups.parquet")).to_pylist()
+    groups = table_files.read_table(str(finished_loop / "round-00" / "groups.parquet")).to_pylist()
     members: dict[int, list[str]] = {}
     for row in groups:
         members.setdefault(row["group"], []).append(row["lang"])
@@ -159,10 +161,10 @@ def test_validation_is_random_and_excluded_from_training(finished_loop: Path) ->
     ranks = []
     for path in sorted(folder.glob("validation/*.tsv")):
         validation = [tuple(line.split("\t")) for line in path.read_text().splitlines()[1:]]
-        bitext = storage.read_table(str(folder / "mined" / path.stem / "bitext.parquet"))
+        bitext = table_files.read_table(str(folder / "mined" / path.stem / "bitext.parquet"))
         mined = list(zip(bitext["source_text"].to_pylist(), bitext["target_text"].to_pylist(), strict=True))
         ranks += [mined.index(pair) / len(mined) for pair in validation]
-        training = storage.read_table(str(folder / "pairs" / path.stem / "bitext.parquet"))
+        training = table_files.read_table(str(folder / "pairs" / path.stem / "bitext.parquet"))
         assert not {source for source, _ in validation} & set(training["source_text"].to_pylist())
         assert not {target for _, target in validation} & set(training["target_text"].to_pylist())
     assert len(ranks) > 15
