@@ -10,6 +10,7 @@ import fsspec
 import object_servers
 import pytest
 from command import miner
+from distributed import LocalCluster
 from object_servers import ObjectServer, RequestLog
 
 from miner import lock, stages, storage
@@ -19,6 +20,7 @@ from pipelines.beam import watch
 from pipelines.corpus import embed
 
 SHARDS = 3
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 @pytest.fixture(scope="module")
@@ -134,3 +136,37 @@ def test_a_text_that_is_not_on_gcs_is_one_line(bucket: str, tmp_path: Path) -> N
         result = miner("embed", uri, "--output", tmp_path / "out")
         assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
         assert result.stderr.startswith(f"miner: error: {uri}: no such file")
+
+
+@pytest.fixture
+def cluster(log: RequestLog, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a Dask cluster of two worker processes, whose requests have the role of a worker."""
+    server = object_servers.serve("gs", log, role="worker")
+    for name, value in {**server.environment, "PYTHONPATH": str(EXAMPLES.parent)}.items():
+        monkeypatch.setenv(name, value)
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, protocol="tcp://", dashboard_address=None) as started:
+        yield started.scheduler_address
+    server.stop()
+
+
+def mine_examples(bucket: str, output: str, *beam_options: str) -> dict[str, bytes]:
+    """Mine the texts in a bucket. Return the bitext."""
+    languages = ("--source-lang", "en", "--target-lang", "de")
+    settings = ("--shards", SHARDS, "--engine", "exact", "--threshold", 1.05, *languages)
+    result = miner("mine", f"{bucket}/en.txt", f"{bucket}/de.txt", "--output", output, *settings, "--", *beam_options)
+    assert result.exit_code == 0, result.output
+    return {name: storage.read_bytes(f"{output}/{name}") for name in ("bitext.parquet", "bitext.tsv.gz")}
+
+
+@pytest.mark.slow
+def test_a_cluster_that_writes_to_gcs_gives_the_bitext_of_a_local_run(log: RequestLog, bucket: str, cluster: str, tmp_path: Path) -> None:
+    for lang in ("en", "de"):
+        lines = (EXAMPLES / f"{lang}.txt").read_text(encoding="utf-8").splitlines()[:200]
+        with storage.atomic(f"{bucket}/{lang}.txt") as handle:
+            handle.write("\n".join(lines).encode())
+    expected = mine_examples(bucket, str(tmp_path / "out"))
+    log.requests.clear()
+    assert mine_examples(bucket, f"{bucket}/out", "--runner=DaskRunner", f"--dask_client_address={cluster}") == expected
+    embedded = [request.role for request in log.requests if request.operation == "PUT" and "/embeddings/part-" in request.path]
+    assert embedded == ["worker"] * 2 * SHARDS
+    assert miner("verify", f"{bucket}/out").exit_code == 0
