@@ -14,19 +14,10 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from miner.cli import console
 from miner.encoders import static
 
 WORDS = ("one two three four five six seven eight nine ten", "un deux trois quatre cinq six sept huit neuf dix")
 DIM = 32
-
-
-@pytest.fixture(scope="session", autouse=True)
-def no_progress_lines() -> Iterator[None]:
-    """Print no progress, whose lines would come between those that a test expects if the machine is slow."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(console, "PROGRESS_LINE_SECONDS", float("inf"))
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,7 @@
 """The command line as tests run it: in this process, and without pictures, which have tests of their own."""
 
+import re
+
 from click.testing import CliRunner, Result
 
 from miner.cli import console
@@ -7,6 +9,7 @@ from miner.cli.main import main
 
 # Of other encoders than the built-in one, and of languages that are not known.
 WARNINGS = ("the default threshold", "are not rescored", "cannot rate text", "was not trained on")
+PROGRESS = re.compile(r"miner: [\w-]+: \d+ of \d+ \w+")  # on a slow machine
 PICTURED = {"mine": 1, "run": 1, "loop": 1, "train": 1, "eval": 2}  # what leaves a report, and the words before its options
 
 
@@ -32,7 +35,12 @@ def error_of(*arguments: object, stdin: bytes | None = None) -> str:
     result = miner(*arguments, stdin=stdin)
     assert isinstance(result.exception, SystemExit), result.exception
     assert (result.exit_code, result.stdout) == (1, ""), result.output
-    lines = [line for line in result.stderr.splitlines() if not any(warning in line for warning in WARNINGS)]
+    lines = error_lines(result)
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("miner: error: ")
     return lines[0].removeprefix("miner: error: ").strip()
+
+
+def error_lines(result: Result) -> list[str]:
+    """Return the lines of stderr that are neither warnings nor progress."""
+    return [line for line in result.stderr.splitlines() if not any(warning in line for warning in WARNINGS) and not PROGRESS.match(line)]
