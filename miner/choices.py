@@ -1,4 +1,4 @@
-"""The choices of `miner mine` by name: margins, retrievals, engines. A new one is one entry here; settings and options derive from it.
+"""The choices of `miner mine` by name: margins, retrievals, engines, data types. A new one is one entry here; all else derives from it.
 
 The functions take numbers or NumPy arrays. This module imports nothing heavy, because the command line reads it at start.
 """
@@ -104,14 +104,18 @@ AUTO, EXACT, FAISS = "auto", "exact", "faiss"
 ENGINES = (AUTO, EXACT, FAISS)
 NONE, LATE = "none", "late"
 RESCORINGS = (AUTO, NONE, LATE)
+INT8 = "int8"  # of the linear layers of a transformer
+DTYPES = (AUTO, "float32", "bfloat16", "float16", INT8)
 
 if TYPE_CHECKING:  # a type checker cannot evaluate a computed Literal
     MarginName: TypeAlias = str
     RetrievalName: TypeAlias = str
     EngineName: TypeAlias = str
     RescoreName: TypeAlias = str
+    DtypeName: TypeAlias = str
 else:
     MarginName = Literal[tuple(MARGINS)]
     RetrievalName = Literal[tuple(RETRIEVALS)]
     EngineName = Literal[ENGINES]
     RescoreName = Literal[RESCORINGS]
+    DtypeName = Literal[DTYPES]

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from miner.choices import RESCORINGS
+from miner.choices import DTYPES, RESCORINGS
 from miner.cli import console
 from miner.config import recipes
 from miner.config.base import Settings, dump_yaml
@@ -51,7 +51,7 @@ runtime_options = group(
     setting(EncoderSettings, "encoder", "`builtin`, a folder, a URI, or a model id of the Hugging Face Hub.", metavar="NAME"),
     setting(EncoderSettings, "pooling", "cls, mean, max, first_last_avg or layer:N; by default, the encoder's own.", metavar="NAME"),
     setting(EncoderSettings, "device", "auto, cpu, cuda or cuda:N.", metavar="NAME"),
-    setting(EncoderSettings, "dtype", "Data type of a transformer.", type=click.Choice(["auto", "float32", "bfloat16", "float16"])),
+    setting(EncoderSettings, "dtype", "Data type of a transformer; int8 is for CPUs.", type=click.Choice(DTYPES)),
     setting(EncoderSettings, "batch_tokens", "Tokens per batch of a transformer; by default 4096 on a CPU, 16384 on a GPU.", type=int),
     setting(EncoderSettings, "max_tokens", "Truncate longer sentences; by default, at the transformer's own limit.", type=int),
 )

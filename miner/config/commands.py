@@ -8,7 +8,7 @@ from pydantic import GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
-from miner.choices import LATE, EngineName, MarginName, RescoreName, RetrievalName
+from miner.choices import LATE, DtypeName, EngineName, MarginName, RescoreName, RetrievalName
 from miner.config.base import Settings, Strings
 
 
@@ -18,7 +18,7 @@ class EncoderSettings(Settings):
     encoder: str = "builtin"  # `builtin`, a model directory or its URI, or a Hugging Face Hub id
     pooling: str | None = None  # cls, mean, max, first_last_avg, layer:N; None: as the model directory says
     device: str = "auto"  # auto, cpu, cuda, cuda:N
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # of the computations of a transformer
+    dtype: DtypeName = "auto"  # of the computations of a transformer; int8: of its linear layers, on a CPU
     batch_tokens: int | None = pydantic.Field(None, ge=16)  # maximum of a transformer's batch, padding included; None: by its device
     max_tokens: int | None = pydantic.Field(None, ge=2)  # longer sentences are truncated; None: the limit of the model
     side: Literal["source", "target"] | None = None  # of an encoder with two sides; None: by the language, or by the role of the text

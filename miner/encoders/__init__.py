@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from miner import storage
+from miner.choices import INT8
 from miner.config.commands import EncoderSettings
 from miner.encoders import remote
 from miner.encoders.base import Encoder
@@ -36,6 +37,8 @@ def _load_static(folder: str, settings: EncoderSettings) -> Encoder:
 
     if settings.pooling not in (None, "mean"):
         raise ConfigError(f"--pooling {settings.pooling}: {folder} is a static encoder, whose pooling is always mean; remove the option")
+    if settings.dtype == INT8:
+        raise ConfigError(f"--dtype {INT8}: {folder} is a static encoder, which has no layers to round; remove the option")
     if (Path(folder) / SETTINGS).exists():
         return StaticEncoder(folder)
     module = static_embedding.find_module(Path(folder))

@@ -14,6 +14,7 @@ from typing import Any
 import xxhash
 
 from miner import checksums, storage
+from miner.choices import INT8
 from miner.encoders.pooling import POOLINGS, mixture_layers
 from miner.errors import ModelError
 
@@ -208,11 +209,11 @@ def _weight_path(index: Path, name: str) -> Path:
     return index.parent / name
 
 
-def fingerprint(recipe: ModelRecipe, max_tokens: int | None) -> str:
+def fingerprint(recipe: ModelRecipe, max_tokens: int | None, dtype: str = "float32") -> str:
     """Hash the mapping from text to vector of `recipe`, with texts truncated to `max_tokens`.
 
-    The hash depends on tensors, tokenizer, pooling, layers, lower-casing and prompt; not on the names or number of safetensors
-    files, the device, the batch size, or the precision (which `auto` takes from the device).
+    The hash depends on tensors, tokenizer, pooling, layers, lower-casing and prompt, and on whether weights are rounded to int8; not on
+    the names or number of safetensors files, the device, the batch size, or a floating-point type (which `auto` takes from the device).
     """
     content: dict[str, Any] = {
         "config": _hash_file(recipe.folder / CONFIG),
@@ -225,6 +226,7 @@ def fingerprint(recipe: ModelRecipe, max_tokens: int | None) -> str:
         "max_tokens": max_tokens,
         "lower_case": recipe.lower_case,
         "prompt": recipe.prompt,
+        **({"dtype": dtype} if dtype == INT8 else {}),
     }
     return f"transformer-{xxhash.xxh3_64_hexdigest(json.dumps(content, sort_keys=True).encode())}"
 

@@ -96,7 +96,8 @@ class PairEncoder:
         recipes = {side: model_folder.read_recipe(folder) for side, folder in self.pair.folders.items()}
         if self.settings.pooling is not None:
             recipes = {side: replace(recipe, pooling=(self.settings.pooling,)) for side, recipe in recipes.items()}
-        sides = [model_folder.fingerprint(recipe, self.settings.max_tokens or recipe.max_tokens) for recipe in recipes.values()]
+        settings = self.settings
+        sides = [model_folder.fingerprint(recipe, settings.max_tokens or recipe.max_tokens, settings.dtype) for recipe in recipes.values()]
         return f"{KIND}-{storage.key(sides)[:16]}"
 
     @cached_property

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from miner.choices import INT8
 from miner.devices import WORKER, worker_device
 from miner.encoders.model_folder import CONFIG, TANH, DenseLayer, ModelRecipe, read_json, weight_files
 from miner.errors import ConfigError, MinerError, ModelError, first_line
@@ -54,23 +55,38 @@ def parse_device(name: str) -> torch.device | None:
 
 
 def choose_precision(name: str, device: torch.device) -> str:
-    """Resolve `auto` to bfloat16 on GPUs that support it (Ampere and later), otherwise to float32."""
+    """Resolve `auto` to bfloat16 on GPUs that support it (Ampere and later), otherwise to float32; raise ConfigError for inexact int8."""
     import torch
 
+    if name == INT8:
+        _check_int8(device)
     if name != "auto":
         return name
     return "bfloat16" if device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0) else "float32"
+
+
+def _check_int8(device: torch.device) -> None:
+    from miner.encoders import int8_linear
+
+    if device.type != "cpu":
+        raise ConfigError(f"--dtype {INT8} is for CPUs, but the device is {device}; give --device cpu, or choose another --dtype")
+    if not int8_linear.is_exact():
+        raise ConfigError(f"--dtype {INT8}: this processor or this torch has no exact int8 products (VNNI); choose another --dtype")
 
 
 def move(model: Any, device: torch.device, precision: str) -> None:
     """Move the model to its device in its precision; raise ModelError where it does not fit."""
     import torch
 
-    dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[precision]
+    dtype = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(precision, torch.float32)
     try:
         model.to(device, dtype)
     except torch.cuda.OutOfMemoryError as error:
         raise ModelError(f"{device}: out of memory for the model in {precision}; try --dtype bfloat16, or another --device") from error
+    if precision == INT8:
+        from miner.encoders import int8_linear
+
+        int8_linear.round_linear_layers(model)
 
 
 @contextlib.contextmanager
@@ -176,6 +192,14 @@ def find_truncated(tokens: Any, max_tokens: int | None) -> list[bool]:
     return [
         len(ids) == max_tokens and (encodings is None or bool(encodings[row].overflowing)) for row, ids in enumerate(tokens["input_ids"])
     ]
+
+
+def count_weights(model: Any) -> int:
+    """Return the number of weights that are multiplied for each token: all but those of embeddings."""
+    import torch
+
+    embeddings = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
+    return sum(weight.numel() for weight in model.parameters() if id(weight) not in embeddings)
 
 
 def count_positions(model: Any) -> int | None:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from miner.choices import INT8
 from miner.encoders import Encoder
 from miner.encoders.base import FineTunable, StoredEncoder
 from miner.encoders.model_folder import read_recipe
@@ -65,6 +66,8 @@ def load_saved(encoder: Encoder) -> Classifier:
         return Classifier(labels, lambda first, second: _bi_encoder_logits(encoder, head, first, second))
     if not isinstance(encoder, FineTunable):
         raise ConfigError(f"{paths[0]}: reads two texts as one sequence, which a static encoder cannot; choose another --encoder")
+    if encoder.precision == INT8:
+        raise ConfigError(f"{paths[0]}: classifiers of two texts as one sequence do not run in {INT8}; choose another --dtype")
     return Classifier(labels, _cross_encoder_logits(encoder, head))
 
 

@@ -3,6 +3,7 @@
 import tempfile
 from pathlib import Path
 
+from miner.choices import INT8
 from miner.config.commands import EncoderSettings
 from miner.encoders import Encoder, load_encoder
 from miner.encoders.base import FineTunable
@@ -26,6 +27,8 @@ def predict(encoder: Encoder, task: PairClassificationTask, train_rows: Labelled
     """
     if not isinstance(encoder, FineTunable):
         raise ConfigError("--fine-tune: only transformers can be fine-tuned; leave it out for a probe, or choose another --encoder")
+    if encoder.precision == INT8:
+        raise ConfigError(f"--fine-tune: weights cannot be trained in {INT8}; choose another --dtype")
     with tempfile.TemporaryDirectory(prefix="miner-") as name:
         folder = Path(name)
         _write(folder / "train.tsv", train_rows)

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from miner import corpus, languages, stages, storage, table_files, tables
 from miner.background import background_thread
+from miner.choices import INT8
 from miner.config.commands import EmbedConfig, EncoderSettings
 from miner.encoders import (
     STATIC,
@@ -163,7 +164,7 @@ class EmbedTask(ShardTask):
         self.checksums = {shard.name: shard.checksum for shard in shards}
         self.settings = settings
         self.fingerprint = fingerprint
-        self.uses_accelerator = settings.device != CPU and find_kind(settings.encoder) != STATIC
+        self.uses_accelerator = settings.device != CPU and settings.dtype != INT8 and find_kind(settings.encoder) != STATIC
 
     def work(self, names: Sequence[str]) -> Mapping[str, int]:
         return {name: self.rows[name] for name in names}

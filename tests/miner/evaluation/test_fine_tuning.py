@@ -128,6 +128,7 @@ def test_impossible_classification_is_an_error(model: Path, tmp_path: Path, toy_
     pooled = ("--encoder", model, "--pooling", "cls")
     for arguments, message in (
         (("--train", train, "--test", train, "--fine-tune", "--encoder", toy_encoder), "only transformers can be fine-tuned"),
+        (("--train", train, "--test", train, "--fine-tune", "--dtype", "int8", *pooled), "--fine-tune: weights cannot be trained in int8"),
         (("--test", train, "--fine-tune", *pooled), "fine_tune and train_langs require training rows; give train"),
         (("--test", train, "--train-lang", "eng", "--lang-column", "lang", *pooled), "require training rows; give train"),
         (("--test", train, *pooled), f"{model}: no classifier beside the encoder; give --train"),

@@ -90,8 +90,9 @@ def test_only_steps_that_a_gpu_makes_faster_request_it(engine: str, stages: dict
 def test_tasks_know_whether_a_gpu_makes_them_faster(toy_encoder: Path, tmp_path: Path) -> None:
     tiny.save_transformer(tmp_path / "model")
     transformer = EncoderSettings(encoder=str(tmp_path / "model"), pooling="mean")
-    on_cpu, static = transformer.model_copy(update={"device": "cpu"}), EncoderSettings(encoder=str(toy_encoder))
-    assert [EmbedTask("out", each, "", ()).uses_accelerator for each in (transformer, on_cpu, static)] == [True, False, False]
+    on_cpu, rounded = (transformer.model_copy(update=change) for change in ({"device": "cpu"}, {"dtype": "int8"}))
+    encoders = (transformer, on_cpu, rounded, EncoderSettings(encoder=str(toy_encoder)))
+    assert [EmbedTask("out", each, "", ()).uses_accelerator for each in encoders] == [True, False, False, False]
     factories = {"Flat": True, "IVF64,SQfp16": True, "OPQ64,IVF64,PQ64": True, "HNSW32": False, "OPQ64,IVF64,PQ64x4fs": False}
     assert {factory: faiss_index.has_gpu_search(factory) for factory in factories} == factories
 

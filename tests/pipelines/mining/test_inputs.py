@@ -6,8 +6,10 @@ import command
 import dense
 import numpy as np
 import pytest
+import tiny
 
 from miner.encoders import load_encoder
+from miner.encoders.int8_linear import is_exact
 
 
 def mine_error(*arguments: object, output: Path, stdin: bytes | None = None) -> str:
@@ -43,6 +45,19 @@ def test_text_and_vectors_of_another_encoder(
     message = mine_error(*sides, "--encoder", toy_encoder, output=tmp_path / "out")
     assert f"{corpus} was embedded by test-1" in message
     assert load_encoder(str(toy_encoder)).fingerprint in message
+
+
+@pytest.mark.skipif(not is_exact(), reason="needs exact int8 products")
+def test_text_in_int8_and_vectors_in_float32(texts: tuple[Path, Path], tmp_path: Path) -> None:
+    tiny.save_transformer(tmp_path / "model")
+    encoder = ("--encoder", tmp_path / "model", "--pooling", "mean", "--device", "cpu")
+    for dtype in ("float32", "int8"):
+        command.output_of("embed", texts[0], *encoder, "--dtype", dtype, "--output", tmp_path / dtype)
+    message = mine_error(tmp_path / "float32", texts[1], *encoder, "--dtype", "int8", output=tmp_path / "out")
+    assert f"{tmp_path / 'float32'} was embedded by transformer-" in message
+    message = mine_error(tmp_path / "float32", tmp_path / "int8", output=tmp_path / "out")
+    assert "embed both with one encoder" in message
+    command.output_of("mine", tmp_path / "int8", texts[1], *encoder, "--dtype", "int8", "--output", tmp_path / "out")
 
 
 def test_standard_input_without_a_sentence(texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:

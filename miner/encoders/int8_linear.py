@@ -1,0 +1,74 @@
+"""Linear layers with int8 weights and activations, for transformers on a CPU with VNNI.
+
+Each output has a scale for its weights, each token a scale for its activations. So a token with outliers, such as a separator, makes
+the rounding of no other token coarser, and no batch decides how a text is rounded. Sums of products are exact. With w' = round(w / s)
+and x' = round(x / t),
+
+    y = s t (w' . x') + b
+
+The products are those of oneDNN, which are fast for unsigned activations: 128 is added to them, and the zero point subtracts it again.
+"""
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor, nn
+
+LEVELS = 127  # the largest magnitude of a rounded value
+OFFSET = 128  # of unsigned activations
+MIN_MAGNITUDE = 2.0**-100  # of a row, so that a row of zeros can be divided by it
+PROBE_SHAPE = (32, 512)  # tokens and dimensions of the products that are checked
+
+
+class Int8Linear(nn.Module):
+    """A linear layer whose weights are rounded to int8."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        """Round the weights (outputs, inputs) of a float32 layer."""
+        super().__init__()
+        weights, scales = round_rows(linear.weight.detach())
+        self.weight = torch.ops.onednn.qlinear_prepack(weights, None)  # under its usual name, as T5 asks for its dtype
+        self.bias = None if linear.bias is None else linear.bias.detach()
+        self.scales = scales.flatten()
+        self.zero_points = torch.zeros(len(scales), dtype=torch.int32)
+
+    def forward(self, activations: Tensor) -> Tensor:
+        """Return the outputs (..., outputs) of activations (..., inputs)."""
+        rounded, scales = round_rows(activations.reshape(-1, activations.shape[-1]))
+        unsigned = rounded.view(torch.uint8).bitwise_xor_(OFFSET)
+        outputs: Tensor = torch.ops.onednn.qlinear_pointwise(
+            unsigned, 1.0, OFFSET, self.weight, self.scales, self.zero_points, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+        outputs = outputs.mul_(scales)
+        if self.bias is not None:
+            outputs = outputs.add_(self.bias)
+        return outputs.view(*activations.shape[:-1], -1)
+
+
+def round_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Round rows (n, dim) to integers (n, dim) int8 with a scale (n, 1) each: rows = integers * scales, up to half a scale."""
+    magnitudes = torch.maximum(rows.amax(1, keepdim=True), rows.amin(1, keepdim=True).neg_())  # much faster than a norm
+    scales = magnitudes.clamp_min_(MIN_MAGNITUDE).div_(LEVELS)
+    return torch.mul(rows, scales.reciprocal()).round_().to(torch.int8), scales
+
+
+def round_linear_layers(module: nn.Module) -> None:
+    """Replace the linear layers of a model. Layers of a subclass are kept: their module may read their weights itself."""
+    for name, child in module.named_children():
+        if type(child) is nn.Linear:
+            setattr(module, name, Int8Linear(child))
+        else:
+            round_linear_layers(child)
+
+
+@lru_cache
+def is_exact() -> bool:
+    """Return whether this processor and this torch sum products of int8 exactly: without VNNI, pairs of products saturate at 16 bits."""
+    num_tokens, dim = PROBE_SHAPE
+    largest = nn.Linear(dim, dim, bias=False)
+    nn.init.ones_(largest.weight)
+    try:
+        outputs = Int8Linear(largest)(torch.ones(num_tokens, dim))
+    except (AttributeError, RuntimeError):
+        return False
+    return bool(torch.allclose(outputs, torch.full_like(outputs, dim)))
