@@ -1,8 +1,10 @@
 """The graphs of real stages as Dataflow, Flink and Spark would receive them, built and checked without a cluster."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import apache_beam as beam
+import object_servers
 import pytest
 import tiny
 import torch
@@ -12,6 +14,7 @@ from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.runner import create_runner
 from command import miner
+from object_servers import RequestLog
 
 from miner.config.commands import EncoderSettings
 from miner.errors import ConfigError
@@ -32,6 +35,16 @@ ENGINES = {
     "FlinkRunner": ["--flink_master=localhost:8081", "--environment_type=DOCKER", "--environment_config=registry.example/miner:latest"],
     "SparkRunner": ["--spark_master_url=spark://localhost:7077", "--environment_type=LOOPBACK"],
 }  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def gcs() -> Iterator[None]:
+    """The GCS that Dataflow's options ask about their bucket: without it, they would wait for a network."""
+    server = object_servers.serve("gs", RequestLog())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        yield
+    server.stop()
 
 
 @pytest.fixture(scope="module")
