@@ -8,15 +8,13 @@ others; in a group of their own, languages with less training text), 1,200 premi
 XNLI by ratio margin with k = 4, by cosine, and rescored by late interaction of 8 candidates.
 """
 
-import argparse
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean
 
-from news_data import SMALL, Lines, news, rows
+from news_data import SMALL, Lines, news, parse_arguments, rows
 
-from miner.encoders import load_encoder
 from miner.encoders.base import TokenEncoder
 from miner.evaluation import tatoeba
 from miner.evaluation.inputs import encode
@@ -53,18 +51,12 @@ def report(name: str, encoder: TokenEncoder, sets: Mapping[str, Lines]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--encoder", default="builtin")
-    arguments = parser.parse_args()
-    encoder = load_encoder(arguments.encoder)
-    if not isinstance(encoder, TokenEncoder):
-        parser.error(f"{arguments.encoder} has no token vectors; give a static encoder")
-    texts = news(arguments.data)
+    data, encoder = parse_arguments(__doc__.splitlines()[0] if __doc__ else None)
+    texts = news(data)
     report("WMT news", encoder, {lang: lines for lang, lines in texts.items() if lang not in SMALL})
     report("WMT news, languages with less training text", encoder, {lang: texts[lang] for lang in SMALL})
-    report("XNLI", encoder, xnli(arguments.data))
-    figures = tatoeba.evaluate(encoder, TatoebaTask(task="tatoeba", data=str(arguments.data / "eval" / "tatoeba"))).figures()
+    report("XNLI", encoder, xnli(data))
+    figures = tatoeba.evaluate(encoder, TatoebaTask(task="tatoeba", data=str(data / "eval" / "tatoeba"))).figures()
     languages = figures["languages"]
     print(
         f"Tatoeba, cosine: 26 languages {100 * mean(languages[lang]['mean'] for lang in TATOEBA_26.split()):.2f}, "

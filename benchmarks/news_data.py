@@ -1,11 +1,15 @@
 """WMT news test sets, for the benchmarks of the built-in encoder, which was not trained on them."""
 
+import argparse
 import gzip
 import random
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from miner.encoders import load_encoder
+from miner.encoders.base import TokenEncoder
 
 MULTI = ("cs", "de", "es", "fr", "hu", "it", "ru")
 PAIRS = ("fi", "hi", "ja", "pl", "ro", "tr", "uk", "zh")
@@ -71,3 +75,15 @@ def shuffled_rows(texts: list[str], chance: random.Random) -> dict[str, int]:
 
 def unzip(lines: list[tuple[str, str]]) -> Lines:
     return [english for english, _ in lines], [other for _, other in lines]
+
+
+def parse_arguments(description: str | None) -> tuple[Path, TokenEncoder]:
+    """Return the folder of --data, and the --encoder, which has token vectors."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--encoder", default="builtin")
+    arguments = parser.parse_args()
+    encoder = load_encoder(arguments.encoder)
+    if not isinstance(encoder, TokenEncoder):
+        parser.error(f"{arguments.encoder} has no token vectors; give a static encoder")
+    return arguments.data, encoder

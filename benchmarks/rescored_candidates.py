@@ -6,18 +6,15 @@ Of its n nearest neighbours, the m with the largest ratio margin are rescored. R
 of planted news (`news_data.planted_news`), F1 at the best threshold. DATA is the folder that `configs/builtin_data.py` reads.
 """
 
-import argparse
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from news_data import PlantedNews, news, planted_news
+from news_data import PlantedNews, news, parse_arguments, planted_news
 
-from miner.encoders import load_encoder
 from miner.encoders.base import TokenEncoder
 from miner.evaluation.inputs import encode
 from miner.mining.candidates import Candidates, LateScores, ScoredPairs, join_neighbours, late_means, look_up, score
@@ -97,21 +94,15 @@ def measure(candidates: LateCandidates, figure: Callable[[ScoredPairs], float], 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--encoder", default="builtin")
-    arguments = parser.parse_args()
-    encoder = load_encoder(arguments.encoder)
-    if not isinstance(encoder, TokenEncoder):
-        parser.error(f"{arguments.encoder} has no token vectors; give a static encoder")
+    data, encoder = parse_arguments(__doc__)
     retrieval: Cells = defaultdict(list)
     mining: Cells = defaultdict(list)
-    texts = news(arguments.data)
+    texts = news(data)
     for lang in RETRIEVED:
         num_lines = len(texts[lang][0])
         measure(LateCandidates(encoder, *texts[lang]), partial(retrieval_accuracy, num_lines=num_lines), retrieval)
     for lang in MINED:
-        planted = planted_news(arguments.data, lang)
+        planted = planted_news(data, lang)
         candidates = LateCandidates(encoder, planted.sources, planted.targets)
         measure(candidates, partial(best_f1, planted=planted), mining)
     print("neighbours  rescored  accuracy  pairs per sentence     F1  pairs per sentence")

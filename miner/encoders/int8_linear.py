@@ -5,8 +5,6 @@ the rounding of no other token coarser, and no batch decides how a text is round
 and x' = round(x / t),
 
     y = s t (w' . x') + b
-
-The products are those of oneDNN, which are fast for unsigned activations: 128 is added to them, and the zero point subtracts it again.
 """
 
 from functools import lru_cache
@@ -14,8 +12,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
+from miner.int8_products import PackedInt8
+
 LEVELS = 127  # the largest magnitude of a rounded value
-OFFSET = 128  # of unsigned activations
 MIN_MAGNITUDE = 2.0**-100  # of a row, so that a row of zeros can be divided by it
 PROBE_SHAPE = (32, 512)  # tokens and dimensions of the products that are checked
 
@@ -27,18 +26,14 @@ class Int8Linear(nn.Module):
         """Round the weights (outputs, inputs) of a float32 layer."""
         super().__init__()
         weights, scales = round_rows(linear.weight.detach())
-        self.weight = torch.ops.onednn.qlinear_prepack(weights, None)  # under its usual name, as T5 asks for its dtype
+        self.products = PackedInt8(weights, scales.flatten())
+        self.weight = self.products.packed  # under its usual name, as T5 asks for its dtype
         self.bias = None if linear.bias is None else linear.bias.detach()
-        self.scales = scales.flatten()
-        self.zero_points = torch.zeros(len(scales), dtype=torch.int32)
 
     def forward(self, activations: Tensor) -> Tensor:
         """Return the outputs (..., outputs) of activations (..., inputs)."""
         rounded, scales = round_rows(activations.reshape(-1, activations.shape[-1]))
-        unsigned = rounded.view(torch.uint8).bitwise_xor_(OFFSET)
-        outputs: Tensor = torch.ops.onednn.qlinear_pointwise(
-            unsigned, 1.0, OFFSET, self.weight, self.scales, self.zero_points, None, 1.0, 0, torch.float32, "none", [], ""
-        )
+        outputs = self.products.multiply(rounded, 1.0, 1.0, torch.float32)
         outputs = outputs.mul_(scales)
         if self.bias is not None:
             outputs = outputs.add_(self.bias)

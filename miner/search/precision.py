@@ -18,6 +18,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from miner.int8_products import PackedInt8
 from miner.search.parallel import parallel_for
 
 ROW_MULTIPLE = 64  # tiles are padded to a multiple of this: groups divide evenly, and tensor cores need it
@@ -69,18 +70,8 @@ class Precision:
         return multiply
 
     def _level_multiplier(self, columns: "Tile") -> Callable[["Tile"], Tensor]:
-        packed = torch.ops.onednn.qlinear_prepack(columns.operand, None)
-        scales, zeros = torch.full((len(columns.operand),), columns.scale), torch.zeros(len(columns.operand), dtype=torch.int32)
-
-        def multiply(rows: "Tile") -> Tensor:
-            level = self.product_scale(rows, columns)
-            unsigned = rows.operand.view(torch.uint8) ^ 128  # adds 128, which the zero point takes back; signed operands are slow
-            products: Tensor = torch.ops.onednn.qlinear_pointwise(
-                unsigned, rows.scale, 128, packed, scales, zeros, None, level, 0, torch.uint8, "none", [], ""
-            )
-            return products
-
-        return multiply
+        right = PackedInt8(columns.operand, torch.full((len(columns.operand),), columns.scale))
+        return lambda rows: right.multiply(rows.operand, rows.scale, self.product_scale(rows, columns), self.products)
 
     def arithmetic_error(self, dim: int) -> float:
         """Return the error bound of the arithmetic for a product of unit vectors."""
