@@ -1,9 +1,11 @@
 """Prepare the training data of the built-in encoder: openly licensed parallel text, as groups of translations.
 
+    python configs/builtin_packages.py --packages DIR --output DATA/packages
     python configs/builtin_data.py --data DATA --output build/builtin-data
 
-DATA is a directory of collected corpora with `train/` and `eval/`: gzip files with one row per line. Outputs:
+DATA is a directory of collected corpora with `train/`, `packages/` and `eval/`: gzip files with one row per line. Outputs:
 `groups.parquet` (group, lang, text, source): the texts of a group are translations or paraphrases of each other;
+`words.parquet`: the same for words and phrases, of which none is in two groups;
 `counts.json`: number of rows by source and language, and of dropped rows by reason.
 
 Dropped: sources whose licence forbids commercial use or is not stated (SOURCES lists the others with their licences), languages
@@ -47,7 +49,13 @@ SOURCES = {
     "train/indian_parallel.en-xx.tsv.gz": "CC BY-SA 3.0",
     "train/korean_parallel.en-ko.tsv.gz": "CC BY-SA 3.0",
     "train/sick_train.en-xx.tsv.gz": "CC BY-SA 4.0 (ja), MIT (nl)",
+    "packages/libreoffice.tsv.gz": "MPL-2.0",
+    "packages/wesnoth.tsv.gz": "GPL-2.0+",
     "lexicons/gatitos.en-xx.tsv.gz": "CC BY 4.0",
+}
+WORDS = {
+    "packages/words.tsv.gz": "FreeDict GPL-2.0+, GPL-3.0+ and CC BY-SA 3.0, by dictionary; JMdict CC BY-SA 4.0; CC-CEDICT CC BY-SA 4.0;"
+    " GeoNames CC BY 4.0; CLDR Unicode-3.0; libhangul BSD-3-Clause"
 }
 LEXICONS = "lexicons/"
 UNLICENSED_PROJECTS = ("djangodocs-",)  # prefixes of ids in l10n whose repository has no licence
@@ -97,6 +105,9 @@ def read_texts(source: Path) -> Iterator[tuple[str, str, str]]:
     header = next(rows)
     for number, row in enumerate(rows):
         cells = dict(zip(header, row, strict=True))
+        if "id" in cells:
+            yield cells["id"], cells["lang"], cells["text"]
+            continue
         if "text1" in cells:
             pair = [(cells["lang1"], cells["text1"]), (cells["lang2"], cells["text2"])]
         elif "xx" in cells:
@@ -108,13 +119,13 @@ def read_texts(source: Path) -> Iterator[tuple[str, str, str]]:
             yield (match_key(english[0]) if english else str(number)), lang, text
 
 
-def count_texts(data: Path, sources: Iterable[str]) -> Counter[str]:
-    """Return the number of texts of each language, lexicons not counted."""
+def find_languages(data: Path, sources: Iterable[str], min_texts: int = MIN_TEXTS) -> set[str]:
+    """Return the languages with at least `min_texts` texts, lexicons not counted."""
     codes = Counter(code for source in sources if not source.startswith(LEXICONS) for _, code, _ in read_texts(data / source))
     counts: Counter[str] = Counter()
     for code, count in codes.items():
         counts[language_of(code)] += count
-    return counts
+    return {lang for lang, count in counts.items() if count >= min_texts}
 
 
 @cache
@@ -124,11 +135,8 @@ def language_of(code: str) -> str:
     return MERGED_LANGUAGES.get(lang, lang)
 
 
-def collect_groups(
-    data: Path, excluded_keys: set[str], sources: Iterable[str] = tuple(SOURCES), min_texts: int = MIN_TEXTS
-) -> tuple[pa.Table, Counter[str]]:
+def collect_groups(data: Path, excluded_keys: set[str], sources: Iterable[str], languages: set[str]) -> tuple[pa.Table, Counter[str]]:
     """Return the table of groups, and counts of kept and dropped texts."""
-    languages = {lang for lang, count in count_texts(data, sources).items() if count >= min_texts}
     counts: Counter[str] = Counter()
     columns: dict[str, list[object]] = {"group": [], "lang": [], "text": [], "source": []}
     num_groups = 0
@@ -163,11 +171,15 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
     excluded_keys = evaluation_keys(arguments.data, arguments.examples)
-    table, counts = collect_groups(arguments.data, excluded_keys)
+    languages = find_languages(arguments.data, SOURCES)
     arguments.output.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table, arguments.output / "groups.parquet", compression="zstd")
+    counts: Counter[str] = Counter()
+    for name, sources in (("groups.parquet", SOURCES), ("words.parquet", WORDS)):
+        table, source_counts = collect_groups(arguments.data, excluded_keys, sources, languages)
+        pq.write_table(table, arguments.output / name, compression="zstd")
+        print(f"{table.num_rows} texts; {arguments.output / name}")
+        counts += source_counts
     (arguments.output / "counts.json").write_text(json.dumps(dict(sorted(counts.items())), indent=1, ensure_ascii=False) + "\n")
-    print(f"{table.num_rows} texts; {arguments.output / 'groups.parquet'}")
 
 
 if __name__ == "__main__":

@@ -28,12 +28,21 @@ def test_languages_and_texts_that_are_kept(builtin_data: ModuleType, tmp_path: P
     pairs = [("lang", "en", "xx"), ("de", "A house.", "Ein Haus."), ("de", "A mouse.", "Eine Maus."), ("fr", "A house.", "Une maison.")]
     write_rows(tmp_path / "train/pairs.tsv.gz", [*pairs, ("ps", "A day.", "one"), ("pbt_Arab", "A night.", "two")])
     write_rows(tmp_path / "lexicons/words.tsv.gz", [("lang", "en", "xx"), ("de", "mouse", "Maus"), ("fr", "mouse", "souris")])
-    table, counts = builtin_data.collect_groups(
-        tmp_path, {builtin_data.match_key("eine maus")}, ("train/pairs.tsv.gz", "lexicons/words.tsv.gz"), min_texts=2
-    )
+    sources = ("train/pairs.tsv.gz", "lexicons/words.tsv.gz")
+    languages = builtin_data.find_languages(tmp_path, sources, min_texts=2)
+    table, counts = builtin_data.collect_groups(tmp_path, {builtin_data.match_key("eine maus")}, sources, languages)
     rows = {(row["lang"], row["text"]) for row in table.to_pylist()}
     pashto = {("eng_Latn", "A day."), ("pus_Arab", "one"), ("eng_Latn", "A night."), ("pus_Arab", "two")}  # ps and pbt are one language
     german = {("eng_Latn", "A house."), ("deu_Latn", "Ein Haus."), ("eng_Latn", "mouse"), ("deu_Latn", "Maus")}
     assert rows == german | pashto  # French has one text besides the lexicon
     assert counts["dropped: language"] == 2
     assert counts["dropped: in an evaluation file or the demo"] == 1
+
+
+def test_groups_with_numbers(builtin_data: ModuleType, tmp_path: Path) -> None:
+    rows = [("id", "lang", "text"), ("1", "en", "dog"), ("1", "de", "Hund"), ("1", "fr", "chien"), ("2", "en", "cat")]
+    write_rows(tmp_path / "packages/words.tsv.gz", rows)
+    table, counts = builtin_data.collect_groups(tmp_path, set(), ["packages/words.tsv.gz"], {"eng_Latn", "deu_Latn"})
+    assert [(row["group"], row["lang"], row["text"]) for row in table.to_pylist()] == [(0, "eng_Latn", "dog"), (0, "deu_Latn", "Hund")]
+    assert counts["dropped: language"] == 1
+    assert counts["dropped: no translation left"] == 1
