@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class TokenTable:
-    """Vectors to which tokens refer: all pieces of a static encoder, or all tokens of some texts."""
+    """Vectors to which tokens refer: those pieces of a static encoder that are in some texts, or all tokens of these."""
 
     vectors: npt.NDArray[np.int8]  # (t, dim), of length SCALE; zero if the norm is
     norms: Floats  # (t,) before that, of all dimensions

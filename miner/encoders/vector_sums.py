@@ -57,19 +57,20 @@ class VectorSums(ABC):
         add_work(len(texts))
         return result
 
-    @cached_property
-    def token_table(self) -> TokenTable:
-        """The vectors of all pieces, as integers."""
-        return TokenTable.of(self.vectors, self.token_dim)
-
     def token_vectors(self, texts: Sequence[str]) -> TokenVectors:
         """Return the vectors of the pieces of n texts; those of unknown pieces are left out."""
-        table = self.token_table
+        slices = self._map_slices(lambda rows, pieces: pieces, list(texts))  # noqa: ARG005
+        is_used = np.zeros(len(self.vectors), dtype=bool)
+        for pieces in slices:
+            is_used[pieces.ids] = True
+        table = TokenTable.of(self.vectors[is_used], self.token_dim)  # few texts use a small part of the vocabulary
+        table_rows = np.cumsum(is_used, dtype=np.int32) - 1
 
-        def weight_slice(rows: slice, pieces: PieceIds) -> TokenVectors:  # noqa: ARG001
-            return TokenVectors.of(table, pieces.ids, pieces.bounds)
+        def weight_pieces(pieces: PieceIds) -> TokenVectors:
+            return TokenVectors.of(table, table_rows[pieces.ids], pieces.bounds)
 
-        tokens = TokenVectors.concat(table, self._map_slices(weight_slice, list(texts)))
+        with ThreadPoolExecutor(devices.available_cores()) as pool:
+            tokens = TokenVectors.concat(table, list(pool.map(weight_pieces, slices)))
         add_work(len(texts))
         return tokens
 

@@ -10,6 +10,7 @@ int8-levels are those of int8, rounded to 8 bits before they are stored: a quart
 """
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ LEVELS = 254  # of a product in 8 bits: 255 is never reached, so nothing saturat
 LEVEL_ERROR = 0.5 + 2.0**-8  # of a product in levels: the rounding to a level, and those of the float32 scales before it
 LEVEL_ERROR_PER_DIM = 2.0**-15  # of it, where the sum is rounded to float32: 2^-24 of 255 x 127 per dimension, and a level is 63 at least
 SHORT_PROBE, PROBE = (16, 128), (256, 512)  # rows and columns of the products that measure a precision
-PROBE_REPEATS = 4  # the fastest counts: the first includes the set-up of a format
+PROBE_REPEATS = 4  # the fastest counts
 SLOW_FACTOR = 20  # times float32's seconds, above which a format is not measured further
 
 
@@ -195,17 +196,19 @@ def rank_by_probes(names: Iterable[str], probe: Callable[[str, tuple[int, int]],
     """Return the precisions that are at least as fast as float32, fastest first, with their seconds per product of two vectors.
 
     `probe(name, shape)` times one product of `shape` rows and columns. Without instructions for a format, a product can take a
-    hundred times as long as in float32. So every format gets short products, and the longer ones only if it was not slow there.
+    hundred times as long as in float32. So every format gets short products, the longer ones only if it was not slow there, and only two
+    of these if both are slow: the first may include the set-up of a format, or be interrupted.
     """
 
-    def fastest_seconds(name: str, shape: tuple[int, int]) -> float:
-        return min(probe(name, shape) for _ in range(PROBE_REPEATS))
+    def fastest_seconds(name: str, shape: tuple[int, int], limit: float = math.inf) -> float:
+        seconds = min(probe(name, shape) for _ in range(2))
+        return seconds if seconds > limit else min(seconds, *(probe(name, shape) for _ in range(PROBE_REPEATS - 2)))
 
-    limit = SLOW_FACTOR * fastest_seconds("float32", SHORT_PROBE)
-    candidates = [name for name in names if name == "float32" or fastest_seconds(name, SHORT_PROBE) <= limit]
-    seconds = {name: fastest_seconds(name, PROBE) / (PROBE[0] * PROBE[1]) for name in candidates}
-    ranked = sorted(seconds.items(), key=lambda item: item[1])
-    return {name: per_product for name, per_product in ranked if per_product <= seconds["float32"]}
+    short, long = (fastest_seconds("float32", shape) for shape in (SHORT_PROBE, PROBE))
+    candidates = [name for name in names if name != "float32" and fastest_seconds(name, SHORT_PROBE) <= SLOW_FACTOR * short]
+    seconds = {name: fastest_seconds(name, PROBE, SLOW_FACTOR * long) for name in candidates}
+    ranked = sorted((seconds | {"float32": long}).items(), key=lambda item: item[1])
+    return {name: total / (PROBE[0] * PROBE[1]) for name, total in ranked if total <= long}
 
 
 def fastest_precision(device: torch.device, dim: int) -> str:

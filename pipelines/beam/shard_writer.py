@@ -56,7 +56,7 @@ class ShardWriter:
             self.tasks[number] = task
             # Shards are lists of millions of strings without cycles: collecting rarely, and never the loaded objects, saves time.
             gc.freeze()
-            gc.set_threshold(GC_THRESHOLD)
+            gc.set_threshold(GC_THRESHOLD, 10, 10)  # Python's ratios, whatever those of the driver
         self.tasks.move_to_end(number)
         return self.tasks[number]
 

@@ -1,4 +1,4 @@
-"""Commands that only read or select load neither torch nor Beam, and small runs no Beam, so they start fast."""
+"""Commands that only read or select load neither torch nor Beam, and small runs neither Beam nor FAISS, so they start fast."""
 
 import os
 import subprocess
@@ -22,9 +22,10 @@ def mined(toy_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run_and_print_loaded(*words: str | Path) -> str:
     """Run a command. Return the last line of its output: which of the large packages it has loaded."""
+    large = {"torch", "apache_beam", "scipy", "transformers", "faiss", "matplotlib"}
     code = (
         "import atexit, sys\n"
-        "atexit.register(lambda: print(*sorted({'torch', 'apache_beam', 'scipy', 'transformers'} & set(sys.modules)), 'loaded'))\n"
+        f"atexit.register(lambda: print(*sorted({large} & set(sys.modules)), 'loaded'))\n"
         "from miner.cli.main import main\n"
         "main()"
     )
@@ -41,10 +42,14 @@ def test_reading_and_selecting_load_neither_torch_nor_beam(words: list[str], min
         assert (tmp_path / "again" / "bitext.parquet").read_bytes() == (mined / "bitext.parquet").read_bytes()
 
 
-def test_a_small_run_loads_no_beam(mined: Path, toy_encoder: Path, tmp_path: Path) -> None:
+def test_static_encoders_embed_without_torch(mined: Path, toy_encoder: Path, tmp_path: Path) -> None:
+    loaded = run_and_print_loaded("embed", mined.parent / "en", "--lang", "en", "--encoder", toy_encoder, "--output", tmp_path / "again")
+    assert loaded == "scipy loaded"
+
+
+def test_a_small_run_loads_neither_beam_nor_faiss(mined: Path, toy_encoder: Path, tmp_path: Path) -> None:
     sides = mined.parent / "en", mined.parent / "fr"
     loaded = run_and_print_loaded("mine", *sides, "--encoder", toy_encoder, "--no-report", "--output", tmp_path / "again")
-    assert "torch" in loaded
-    assert "apache_beam" not in loaded
+    assert loaded == "scipy torch loaded"
     for name in ("bitext.parquet", "bitext.tsv.gz", "manifest.json"):
         assert (tmp_path / "again" / name).read_bytes() == (mined / name).read_bytes()

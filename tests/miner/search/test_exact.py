@@ -110,6 +110,19 @@ def test_a_format_without_fast_instructions_gets_short_products_only() -> None:
     assert elements["int8"] == elements["float32"]
 
 
+def test_a_format_that_is_slow_in_longer_products_gets_two_of_them() -> None:
+    probes: list[tuple[str, tuple[int, int]]] = []
+
+    def probe(name: str, shape: tuple[int, int]) -> float:
+        probes.append((name, shape))
+        is_slow = name == "float16" and shape == precision_module.PROBE
+        return (100.0 if is_slow else 1.0 if name == "float32" else 0.5) * shape[0] * shape[1]
+
+    assert rank_by_probes(["int8", "float16", "float32"], probe) == {"int8": 0.5, "float32": 1.0}
+    numbers = [probes.count((name, precision_module.PROBE)) for name in ("int8", "float16", "float32")]
+    assert numbers == [precision_module.PROBE_REPEATS, 2, precision_module.PROBE_REPEATS]
+
+
 def test_integer_products_that_saturate_are_never_used() -> None:
     class Saturating(Precision):
         def multiply(self, left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> torch.Tensor:

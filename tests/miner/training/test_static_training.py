@@ -223,8 +223,8 @@ def test_late_interaction_compares_the_first_dimensions_of_a_trained_encoder(dat
     config = CONFIG.format(data=data).replace("steps: 60", "steps: 2")
     small = train(config, tmp_path / "small")
     large = train(config.replace("dim: 32", "dim: 160"), tmp_path / "large")
-    assert small.token_table.vectors.shape[1] == 32
-    assert large.token_table.vectors.shape[1] == training_static.TOKEN_DIM == 128
+    assert small.token_vectors(["one two"]).table.shape[1] == 32
+    assert large.token_vectors(["one two"]).table.shape[1] == training_static.TOKEN_DIM == 128
 
 
 def test_a_new_vocabulary_starts_from_the_vectors_of_an_encoder(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
