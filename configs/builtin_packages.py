@@ -8,8 +8,8 @@
     python configs/builtin_packages.py --packages DIR --output DATA/packages
 
 DIR holds these files. Outputs are gzip files with the columns id, lang and text; texts with the same id are translations of each other:
-`libreoffice.tsv.gz` and `wesnoth.tsv.gz`, sentences of a program with its help and of a game; `words.tsv.gz`, words and phrases. No word has
-two ids, so that those of a batch can be negatives of each other: a translation belongs to the first English text that it was read with.
+`libreoffice.tsv.gz` and `wesnoth.tsv.gz`, sentences of a program with its help and of a game; `words.tsv.gz`, words and phrases. No word
+has two ids, so that those of a batch can be negatives of each other: a translation belongs to the first English text that it was read with.
 """
 
 import argparse
