@@ -49,10 +49,12 @@ def count_embed(folder: Path, shards: int, log: RequestLog, protocol: str) -> St
 
 def count_mine(folder: Path, shards: int, log: RequestLog, protocol: str, engine: str = "exact") -> StageCounts:
     """Mine two embedded corpora of so many shards each, every step as a job, and run the same command again."""
+    from miner import host_copies
     from miner.config.commands import MineConfig
     from pipelines.mining import mine
     from pipelines.mining.candidates import MiningLimits
 
+    os.environ[host_copies.CACHE] = str(folder / f"cache-{shards}")  # empty, so that the copies of indexes are counted
     output = f"{protocol}://bucket/mine-{shards}"
     sides = [f"{output}-{side}" for side in ("source", "target")]
     for side in sides:

@@ -77,7 +77,7 @@ def run_stages(runs: Sequence[StageRun]) -> Pipeline[list[Manifest]]:
 
     Raises the MinerError of a failed shard, and DataError if every shard of a stage is skipped.
     """
-    outcomes = yield runs
+    outcomes = (yield runs) if runs else []
     manifests = []
     for outcome in outcomes:
         if isinstance(outcome, MinerError):

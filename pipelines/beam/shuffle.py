@@ -17,9 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from miner import progress, stages, storage, table_files
-from miner.corpus import id_spans
+from miner.corpus import Span
 from miner.errors import MinerError
-from miner.stages import Manifest, Shard, Stage
+from miner.stages import Manifest, Stage
 from miner.tables import together
 from miner.text.sharding import range_of
 from pipelines.beam.runner import Pipeline, ShardTask, StageRun, run_stage
@@ -183,15 +183,12 @@ def _decode_metadata(schema: pa.Schema) -> dict[str, str]:
     return {name.decode(): value.decode() for name, value in (schema.metadata or {}).items()}
 
 
+@dataclass(frozen=True)
 class TextsById:
-    """Shards of tables that are sorted by their first column, an id, and read by ranges of it.
+    """Tables that are sorted by their first column, an id, and read by ranges of it. Picklable."""
 
-    Create it in the worker, because it reads the footers of the files.
-    """
-
-    def __init__(self, folder: str, shards: Sequence[Shard], column: str = "id") -> None:
-        self.column = column
-        self.spans = id_spans([storage.join(folder, shard.name) for shard in shards if shard.rows])
+    spans: Mapping[str, Span]  # file -> its first and last id
+    column: str = "id"
 
     def read(self, index: int, ranges: int) -> list[pa.Table]:
         """Read the rows of an id range from every shard that overlaps it, one table per shard."""

@@ -151,6 +151,11 @@ def _stage(
     return Stage(storage.join(output, corpus.EMBEDDINGS), corpus.EMBEDDINGS, config, inputs or {})
 
 
+def uses_accelerator(settings: EncoderSettings) -> bool:
+    """Whether a GPU makes an encoder faster."""
+    return settings.device != CPU and settings.dtype != INT8 and find_kind(settings.encoder) != STATIC
+
+
 class EmbedTask(ShardTask):
     """Embed one shard of sentences."""
 
@@ -164,7 +169,7 @@ class EmbedTask(ShardTask):
         self.checksums = {shard.name: shard.checksum for shard in shards}
         self.settings = settings
         self.fingerprint = fingerprint
-        self.uses_accelerator = settings.device != CPU and settings.dtype != INT8 and find_kind(settings.encoder) != STATIC
+        self.uses_accelerator = uses_accelerator(settings)
 
     def work(self, names: Sequence[str]) -> Mapping[str, int]:
         return {name: self.rows[name] for name in names}

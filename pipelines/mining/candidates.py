@@ -104,16 +104,19 @@ def run(
     num_edges = sum(manifest.rows * manifest.config.get("k", 1) for manifest in manifests.values())
     steps = ShuffleSteps("joining", f"{stage.folder}.steps", stage.key(), num_edges, limits.in_process_rows)
     merged = StepOutput(steps.place("meetings"), shuffle.names(len(shards.targets)), 0, Counter())
+    forward_neighbours = TextsById({})
     if not stage.is_complete(made_from):
         stage.start()
         forward = yield from steps.apply("offers", shuffle.names(len(shards.sources)), _write_forward_edges, shards)
-        backward = TextsById(storage.join(neighbours, BACKWARD), shards.targets)
-        merged = yield from steps.apply("meetings", merged.shards, _merge_target_range, shards, forward, backward)
+        forward_neighbours = shards.by_id(FORWARD, search_result.source)
+        backward_neighbours = shards.by_id(BACKWARD, search_result.target)
+        merged = yield from steps.apply("meetings", merged.shards, _merge_target_range, shards, forward, backward_neighbours)
         if search_result.rescoring is not None:
             sides = rescore.rescored_sides((search_result.source, search_result.target), encoder, search_result.rescoring)
             previous = PreviousCandidates.find(stage, search_result.source.fingerprint)
             merged = yield from rescore.rescore(merged, sides, search_result.k, len(shards.sources), previous, steps)
-    manifest = yield from run_stage(stage, made_from, _JoinSourceRange(shards, merged, stage.folder), lambda _: details or {})
+    task = _JoinSourceRange(shards, merged, forward_neighbours, stage.folder)
+    manifest = yield from run_stage(stage, made_from, task, lambda _: details or {})
     steps.remove()
     return manifest
 
@@ -126,6 +129,10 @@ class _NeighbourShards:
     k: int  # neighbours of the means
     sources: Sequence[Shard]
     targets: Sequence[Shard]
+
+    def by_id(self, direction: str, queries: Corpus) -> TextsById:
+        """Return the neighbours of a direction by id: a shard has the ids of the shard of this name in the corpus."""
+        return TextsById({storage.join(self.folder, direction, name): span for name, span in queries.spans().items()})
 
     def means(self, neighbours: Sequence[tuple[Ids, Neighbours]]) -> scoring.NeighbourMeans:
         """Return the means of the sentences of several tables of neighbours."""
@@ -159,13 +166,11 @@ class _JoinSourceRange(ShardTask):
 
     row_unit = "pairs"
 
-    def __init__(self, shards: _NeighbourShards, merged: StepOutput, folder: str) -> None:
+    def __init__(self, shards: _NeighbourShards, merged: StepOutput, forward: TextsById, folder: str) -> None:
         self.shards = shards
         self.merged = merged
+        self.forward = forward
         self.folder = folder
-
-    def setup(self) -> None:
-        self.forward = TextsById(storage.join(self.shards.folder, FORWARD), self.shards.sources)
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         index = stages.shard_index(name)

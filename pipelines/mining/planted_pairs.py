@@ -6,7 +6,7 @@ bitext itself is mined without them, so they neither appear in it nor change it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import chain
 
 import numpy as np
@@ -97,7 +97,8 @@ class MixedCorpus(Corpus):
     @classmethod
     def of(cls, corpus: Corpus, planted: Corpus) -> "MixedCorpus":
         shards = tuple(replace(shard, name=PREFIX + shard.name) for shard in planted.shards)
-        return cls(**{**vars(corpus), "shards": corpus.shards + shards}, planted=planted)
+        values = {field.name: getattr(corpus, field.name) for field in fields(Corpus)}
+        return cls(**{**values, "shards": corpus.shards + shards}, planted=planted)
 
     def sentences_uri(self, name: str) -> str:
         if name.startswith(PREFIX):

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from miner import stages, storage
 from miner.config.commands import EncoderSettings
-from miner.corpus import Corpus, SentenceLookup, Span
+from miner.corpus import Corpus, SentenceLookup, Span, id_spans
 from miner.encoders.layer_tokens import choose_token_encoder
 from miner.encoders.token_vectors import TokenVectors
 from miner.encoders.transformer_parts import choose_device
@@ -79,8 +79,7 @@ def rescored_sides(corpora: Sequence[Corpus], encoder: EncoderSettings, rescorin
 class PreviousCandidates:
     """Candidates that an earlier run rescored, in shards that are sorted by source."""
 
-    folder: str
-    shards: Sequence[Shard]
+    pairs: TextsById
 
     @classmethod
     def find(cls, stage: Stage, fingerprint: str) -> "PreviousCandidates | None":
@@ -91,11 +90,12 @@ class PreviousCandidates:
             return None
         if dict(manifest.config) != stage.config or manifest.details.get("fingerprint") != fingerprint:
             return None
-        return cls(stage.folder, [shard for shard in manifest.shards if _is_intact(storage.join(stage.folder, shard.name), shard)])
+        shards = {storage.join(stage.folder, shard.name): shard for shard in manifest.shards if shard.rows}
+        return cls(TextsById(id_spans([uri for uri, shard in shards.items() if _is_intact(uri, shard)]), "source_id"))
 
     def read(self, index: int, ranges: int) -> pa.Table:
         """Read the pairs of a range of sources and their late interaction."""
-        tables = TextsById(self.folder, self.shards, "source_id").read(index, ranges)
+        tables = self.pairs.read(index, ranges)
         columns = ("source_id", "target_id", "late_similarity")
         pairs = (pa.table([table[name] for name in columns], names=[*PAIR, LATE]) for table in tables)
         return together([_no_pairs(), *pairs])
@@ -131,6 +131,7 @@ class RescoreTask(ShuffleTask[[RescoredEdges, StepOutput, Sequence[RescoredSide]
     def __init__(self, folder: str, edges: RescoredEdges, texts: StepOutput, sides: Sequence[RescoredSide], k: int) -> None:
         super().__init__(folder, _rescore_target_range, edges, texts, sides, k)
         self.num_sentences = texts.rows + sides[1].corpus.rows
+        self.uses_accelerator = embed.uses_accelerator(sides[1].encoder)
 
     def work(self, names: Sequence[str]) -> Mapping[str, int]:
         """Estimate the sentences of each range: ids are hashes, so ranges are alike."""

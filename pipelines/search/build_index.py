@@ -260,9 +260,7 @@ def _write_index(index: Any, uri: str) -> None:
 
 
 def _read_index(uri: str) -> Any:
-    checked_reads.check_file(uri)
-    fs, path = storage.filesystem(uri)
-    return faiss_index.load(np.frombuffer(fs.cat_file(path), dtype=np.uint8))
+    return faiss_index.load(np.frombuffer(checked_reads.read_whole(uri), dtype=np.uint8))
 
 
 def _relative_path(embeddings: str, output: str) -> str:

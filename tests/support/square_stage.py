@@ -45,7 +45,7 @@ class SquareTask(ShardTask):
             time.sleep(60)
         if self.failure == "logged":
             self.log("start", name)
-            time.sleep(0.4)
+            time.sleep(1)  # so that an interrupt comes before the end of the job on a busy machine
         assert self.num_setups == 1
         storage.write_json(storage.join(self.folder, name), {"square": stages.shard_index(name) ** 2, "process": os.getpid()})
         if self.failure == "logged":

@@ -1,4 +1,4 @@
-"""Outputs on GCS, by an emulator on this machine: the bytes of a local run, and few requests."""
+"""Outputs on GCS, by an emulator on this machine: the bytes of a local run, and few requests. Those of clusters are also on S3, by moto."""
 
 import contextlib
 import re
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import fsspec
+import job_servers
 import object_servers
 import pytest
 from command import miner
@@ -29,8 +30,8 @@ def log() -> RequestLog:
 
 
 @pytest.fixture(scope="module")
-def server(log: RequestLog) -> Iterator[ObjectServer]:
-    started = object_servers.serve("gs", log)
+def server(request: pytest.FixtureRequest, log: RequestLog) -> Iterator[ObjectServer]:
+    started = object_servers.serve(getattr(request, "param", "gs"), log)
     yield started
     started.stop()
 
@@ -38,15 +39,15 @@ def server(log: RequestLog) -> Iterator[ObjectServer]:
 @pytest.fixture
 def bucket(server: ObjectServer, log: RequestLog, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A bucket of this test alone."""
-    monkeypatch.setitem(fsspec.config.conf, "gs", server.options)
+    monkeypatch.setitem(fsspec.config.conf, server.protocol, server.options)
     for name in ("POLL_SECONDS", "OBJECT_POLL_SECONDS"):
         monkeypatch.setattr(watch, name, 3600.0)
-    fsspec.filesystem("gs").clear_instance_cache()
+    fsspec.filesystem(server.protocol).clear_instance_cache()
     name = f"bucket-{uuid.uuid4().hex}"
-    fsspec.filesystem("gs").mkdir(name)
+    fsspec.filesystem(server.protocol).mkdir(name)
     log.requests.clear()
-    yield f"gs://{name}"
-    fsspec.filesystem("gs").clear_instance_cache()
+    yield f"{server.protocol}://{name}"
+    fsspec.filesystem(server.protocol).clear_instance_cache()
 
 
 def embeddings(log: RequestLog, operation: str) -> set[str]:
@@ -138,15 +139,22 @@ def test_a_text_that_is_not_on_gcs_is_one_line(bucket: str, tmp_path: Path) -> N
         assert result.stderr.startswith(f"miner: error: {uri}: no such file")
 
 
-@pytest.fixture
-def cluster(log: RequestLog, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The address of a Dask cluster of two worker processes, whose requests have the role of a worker."""
-    server = object_servers.serve("gs", log, role="worker")
-    for name, value in {**server.environment, "PYTHONPATH": str(EXAMPLES.parent)}.items():
-        monkeypatch.setenv(name, value)
+@contextlib.contextmanager
+def start_dask() -> Iterator[list[str]]:
+    """Start a Dask cluster of two worker processes; yield the options that select it."""
     with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, protocol="tcp://", dashboard_address=None) as started:
-        yield started.scheduler_address
-    server.stop()
+        yield ["--runner=DaskRunner", f"--dask_client_address={started.scheduler_address}"]
+
+
+@pytest.fixture(params=[start_dask, job_servers.serve], ids=["Dask", "job service"])
+def cluster(request: pytest.FixtureRequest, server: ObjectServer, log: RequestLog, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The options that select a cluster of worker processes, whose requests have the role of a worker."""
+    server_of_workers = object_servers.serve(server.protocol, log, role="worker")
+    for name, value in {**server_of_workers.environment, "PYTHONPATH": str(EXAMPLES.parent)}.items():
+        monkeypatch.setenv(name, value)
+    with request.param() as options:
+        yield options
+    server_of_workers.stop()
 
 
 def mine_examples(bucket: str, output: str, *beam_options: str) -> dict[str, bytes]:
@@ -159,14 +167,17 @@ def mine_examples(bucket: str, output: str, *beam_options: str) -> dict[str, byt
 
 
 @pytest.mark.slow
-def test_a_cluster_that_writes_to_gcs_gives_the_bitext_of_a_local_run(log: RequestLog, bucket: str, cluster: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("server", ["gs", "s3"], indirect=True)
+def test_a_cluster_that_writes_to_a_bucket_gives_the_bitext_of_a_local_run(
+    log: RequestLog, bucket: str, cluster: list[str], tmp_path: Path
+) -> None:
     for lang in ("en", "de"):
         lines = (EXAMPLES / f"{lang}.txt").read_text(encoding="utf-8").splitlines()[:200]
         with storage.atomic(f"{bucket}/{lang}.txt") as handle:
             handle.write("\n".join(lines).encode())
     expected = mine_examples(bucket, str(tmp_path / "out"))
     log.requests.clear()
-    assert mine_examples(bucket, f"{bucket}/out", "--runner=DaskRunner", f"--dask_client_address={cluster}") == expected
+    assert mine_examples(bucket, f"{bucket}/out", *cluster) == expected
     embedded = [request.role for request in log.requests if request.operation == "PUT" and "/embeddings/part-" in request.path]
     assert embedded == ["worker"] * 2 * SHARDS
     assert miner("verify", f"{bucket}/out").exit_code == 0

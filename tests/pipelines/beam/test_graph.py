@@ -1,5 +1,6 @@
 """The graphs of real stages as Dataflow, Flink and Spark would receive them, built and checked without a cluster."""
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,12 +18,15 @@ from command import miner
 from object_servers import RequestLog
 
 from miner.config.commands import EncoderSettings
+from miner.corpus import Corpus
 from miner.errors import ConfigError
 from miner.search import faiss_index
 from pipelines.beam import pipeline as beam_pipeline
 from pipelines.beam import workers
 from pipelines.beam.pending import PendingShards
+from pipelines.beam.shuffle import StepOutput
 from pipelines.corpus.embed import EmbedTask
+from pipelines.mining.rescore import RescoredEdges, RescoredSide, RescoreTask
 
 PAR_DO = common_urns.primitives.PAR_DO.urn
 ACCELERATOR = "type:nvidia-l4;count:1;install-nvidia-driver"
@@ -106,6 +110,10 @@ def test_tasks_know_whether_a_gpu_makes_them_faster(toy_encoder: Path, tmp_path:
     on_cpu, rounded = (transformer.model_copy(update=change) for change in ({"device": "cpu"}, {"dtype": "int8"}))
     encoders = (transformer, on_cpu, rounded, EncoderSettings(encoder=str(toy_encoder)))
     assert [EmbedTask("out", each, "", ()).uses_accelerator for each in encoders] == [True, False, False, False]
+    no_files, corpus = StepOutput("steps", (), 0, Counter()), Corpus("out", "eng", 8, "", None, None, (), {}, {})
+    sides = ([RescoredSide(corpus, {}, each, None)] * 2 for each in encoders)
+    tasks = [RescoreTask("out", RescoredEdges(no_files, None), no_files, both, 4) for both in sides]
+    assert [task.uses_accelerator for task in tasks] == [True, False, False, False]
     factories = {"Flat": True, "IVF64,SQfp16": True, "OPQ64,IVF64,PQ64": True, "HNSW32": False, "OPQ64,IVF64,PQ64x4fs": False}
     assert {factory: faiss_index.has_gpu_search(factory) for factory in factories} == factories
 

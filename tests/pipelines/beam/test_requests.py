@@ -16,7 +16,7 @@ import pytest
 from command import miner
 from object_servers import ObjectServer, RequestLog
 
-from miner import stages, storage, table_files
+from miner import checked_reads, stages, storage, table_files
 from miner.config.commands import EmbedConfig, MineConfig
 from miner.errors import StorageError
 from miner.stages import Stage
@@ -113,7 +113,7 @@ def test_a_step_of_mining_takes_one_request_for_each_file_that_a_shard_needs(
     assert folders == {
         "embeddings": num_shards,
         "blocks": 2,  # by the merge of its sources and of its targets
-        "forward": 3,  # its footer for the range of its ids, and its rows twice
+        "forward": 2,  # by the offers and by the candidates
         "backward": 1,
         "offers": num_shards,
         "meetings": 2 * num_shards,  # by the texts and by the rescored pairs
@@ -197,6 +197,26 @@ def test_a_flipped_byte_of_an_object_is_found_when_it_is_read(num_rows: int) -> 
         with pytest.raises(StorageError, match="changed since it was written"):
             table_files.read_table(stage.path(name))
     assert stage.find_shards({name: stage.key()}) == {}
+
+
+def test_a_file_that_is_read_whole_takes_one_request_and_is_checked(log: RequestLog) -> None:
+    bucket, data = f"bucket-{uuid.uuid4().hex}", bytes(range(256)) * 1000
+    fsspec.filesystem("s3").mkdir(bucket)
+    stage, name = Stage(f"s3://{bucket}/stage", "index", {}, {}), "part-00000-of-00001.faiss"
+    stage.start()
+    with storage.atomic(stage.path(name)) as handle:
+        handle.write(data)
+    stage.mark_done(name, 1, stage.key())
+    stage.finish({name: stage.key()})
+    log.requests.clear()
+    with log.as_role("worker"):
+        assert [checked_reads.read_whole(stage.path(name)) for _ in range(2)] == [data] * 2
+    files = [posixpath.basename(path) for _, operation, path in log.requests if operation == "GET"]
+    assert (files, len(log.requests)) == ([stages.MANIFEST, name, name], 3)
+    fs, path = storage.filesystem(stage.path(name))
+    fs.pipe_file(path, data[:-1] + b"\0")
+    with pytest.raises(StorageError, match="changed since it was written"):
+        checked_reads.read_whole(stage.path(name))
 
 
 def write_row_groups(uri: str, num_groups: int, num_rows: int) -> list[pa.Table]:

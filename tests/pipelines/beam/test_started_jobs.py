@@ -3,13 +3,13 @@
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import job_servers
 import pytest
 from square_stage import EXPECTED_SQUARES, PYTHONPATH, SquareTask, read_squares, square_stage
 
@@ -32,45 +32,11 @@ with claim_output(str(folder)):
 """
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-def wait_for(port: int) -> None:
-    end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-            return
-        except OSError:
-            time.sleep(0.1)
-    pytest.fail(f"nothing listens on port {port}")
-
-
 @pytest.fixture(scope="module")
 def options() -> Iterator[list[str]]:
-    """Start a job server and a pool of workers, which both outlive a driver; return the options that select them."""
-    job_port, pool_port = free_port(), free_port()
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # where the pool finds `python`
-    environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1", "PATH": path}
-    commands = [
-        ["apache_beam.runners.portability.local_job_service_main", "--port", str(job_port)],
-        ["apache_beam.runners.worker.worker_pool_main", "--service_port", str(pool_port)],
-    ]
-    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
-    servers = [subprocess.Popen([sys.executable, "-m", *command], env=environment, **silent) for command in commands]
-    for port in (job_port, pool_port):
-        wait_for(port)
-    yield [
-        "--runner=PortableRunner",
-        f"--job_endpoint=localhost:{job_port}",
-        "--environment_type=EXTERNAL",
-        f"--environment_config=localhost:{pool_port}",
-    ]
-    for server in servers:
-        os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
+    """The options that select a job server and a pool of workers, which both outlive a driver."""
+    with job_servers.serve() as started:
+        yield started
 
 
 def start_driver(folder: Path, options: list[str]) -> subprocess.Popen[str]:
@@ -133,7 +99,13 @@ def test_interrupts_cancel_the_job_unless_detached(options: list[str], tmp_path:
 
 
 def test_a_job_whose_server_is_gone_is_an_error_that_names_it(tmp_path: Path) -> None:
-    job = {"label": "a1", "name": "miner-search-en-de", "runner": "PortableRunner", "id": "7", "endpoint": f"localhost:{free_port()}"}
+    job = {
+        "label": "a1",
+        "name": "miner-search-en-de",
+        "runner": "PortableRunner",
+        "id": "7",
+        "endpoint": f"localhost:{job_servers.free_port()}",
+    }
     uri = str(tmp_path / "_jobs/a1.json")
     storage.write_json(uri, job)
     with (
