@@ -3,7 +3,7 @@
 The functions take numbers or NumPy arrays. This module imports nothing heavy, because the command line reads it at start.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -28,6 +28,14 @@ MARGINS = {
 # The threshold where an encoder recommends none and there are too few pairs to calibrate one: that of CRISS, a transformer (Tran et al.
 # 2020, section 4). With other margins it is the margin of a pair of this ratio.
 FALLBACK_RATIO = 1.06
+
+SMALL_SIDE = 20_000  # sentences
+
+
+def default_candidates(sizes: Iterable[int]) -> int:
+    """Return how many neighbours of a sentence are rescored: twice as many where both sides are small, and the search is short."""
+    return 16 if max(sizes) <= SMALL_SIDE else 8
+
 
 Origin = Literal["probability", "recommended", "calibrated", "fallback"]
 PROBABILITY: Origin = "probability"

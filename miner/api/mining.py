@@ -139,7 +139,7 @@ def search(sides: tuple[OpenSide, OpenSide], settings: InMemoryMining, rescoring
     if rescoring is None:
         return candidates
     source, target = (rescoring.tokens(role, side.texts or ()) for role, side in zip(SIDES, sides, strict=True))
-    return rescore(candidates, *ids, TokenSides(source, target, settings.rescore_candidates), settings.k, rescoring.options())
+    return rescore(candidates, *ids, TokenSides(source, target, rescoring.candidates), settings.k, rescoring.options())
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from miner import encoders
 from miner.api.embedding import resolve_encoder
 from miner.api.settings import SearchSettings
 from miner.api.sides import OpenSide
-from miner.choices import LATE, NONE
+from miner.choices import LATE, NONE, default_candidates
 from miner.encoders import Encoder
 from miner.encoders.base import TokenEncoder
 from miner.encoders.layer_tokens import choose_token_encoder
@@ -24,6 +24,7 @@ class InMemoryRescoring:
     """The encoders of both sides, which have token vectors."""
 
     encoders: tuple[TokenEncoder, TokenEncoder]
+    candidates: int  # neighbours on each side
     settings: SearchSettings
 
     def tokens(self, role: str, texts: Sequence[str]) -> TokenVectors:
@@ -43,12 +44,13 @@ def choose_rescoring(sides: tuple[OpenSide, OpenSide], encoder: str | Encoder, s
         if settings.rescore == LATE:
             raise ConfigError(f"rescore={LATE!r} needs texts of both sides and an encoder with token vectors; give these, or {NONE!r}")
         return None
-    return InMemoryRescoring((source, target), settings)
+    num_candidates = settings.rescore_candidates or default_candidates(len(side.ids) for side in sides)
+    return InMemoryRescoring((source, target), num_candidates, settings)
 
 
 def num_neighbours(rescoring: InMemoryRescoring | None, settings: SearchSettings) -> int:
     """Return the neighbours of each sentence that are candidates."""
-    return settings.k if rescoring is None else max(settings.k, settings.rescore_candidates)
+    return settings.k if rescoring is None else max(settings.k, rescoring.candidates)
 
 
 def _token_encoder(side: OpenSide, encoder: str | Encoder, settings: SearchSettings, role: str) -> TokenEncoder | None:

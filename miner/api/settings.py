@@ -51,7 +51,7 @@ class MarginOptions(EncoderOptions, total=False):
     k: int
     margin: MarginName
     rescore: RescoreName
-    rescore_candidates: int
+    rescore_candidates: int | None
     token_layer: int | None
     threshold: float | None
     min_probability: float | None

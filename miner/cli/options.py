@@ -100,7 +100,12 @@ rescore_options = group(
         "Rescore candidates by late interaction of tokens; auto: with a static encoder, unless the output was mined without.",
         type=click.Choice(RESCORINGS),
     ),
-    setting(RescoreSettings, "rescore_candidates", "Candidates per sentence if they are rescored, at least --k.", type=int),
+    setting(
+        RescoreSettings,
+        "rescore_candidates",
+        "Candidates per sentence if they are rescored, at least --k; default: 16, with more than 20,000 sentences on a side 8.",
+        type=int,
+    ),
     setting(
         RescoreSettings,
         "token_layer",

@@ -210,7 +210,8 @@ class RescoreSettings(Settings):
     """Whether candidates are rescored by late interaction; see docs/mining.md."""
 
     rescore: RescoreName = "auto"  # auto: where the encoder is static and the output was not mined without it
-    rescore_candidates: int = pydantic.Field(8, ge=1, le=1024)  # neighbours on each side that are candidates, at least k
+    # Neighbours on each side that are candidates, at least k. None: 16, or 8 if a side has more than 20,000 sentences.
+    rescore_candidates: int | None = pydantic.Field(None, ge=1, le=1024)
     token_layer: int | None = pydantic.Field(None, ge=0)  # of a transformer, 0 for its embeddings; None: two thirds of its depth
 
     @pydantic.model_validator(mode="after")

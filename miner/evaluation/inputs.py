@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from miner.choices import LATE, NONE
+from miner.choices import LATE, NONE, default_candidates
 from miner.config.datasets import DatasetFiles
 from miner.encoders import Encoder
 from miner.encoders.layer_tokens import choose_token_encoder
@@ -141,7 +141,8 @@ def encode_tokens(encoder: Encoder, source: TextPart, target: TextPart, task: Re
         if task.rescore != LATE and not token_encoder.rescores_by_default:
             return None
         sides.append(token_encoder.token_vectors(part.texts))
-    return TokenSides(sides[0], sides[1], task.rescore_candidates)
+    num_candidates = task.rescore_candidates or default_candidates([len(source.texts), len(target.texts)])
+    return TokenSides(sides[0], sides[1], num_candidates)
 
 
 def encode(encoder: Encoder, texts: Sequence[str], dtype: type[np.floating[Any]] = np.float16) -> npt.NDArray[Any]:

@@ -121,7 +121,9 @@ class RescoredTask(TaskSettings):
     rescore: RescoreName = pydantic.Field(
         "auto", description="Also rescore candidates by late interaction of tokens; auto: with a static encoder."
     )
-    rescore_candidates: int = pydantic.Field(8, ge=1, le=1024, description="Candidates per sentence that are rescored.")
+    rescore_candidates: int | None = pydantic.Field(
+        None, ge=1, le=1024, description="Candidates per sentence that are rescored; by default, 16, or 8 with more than 20,000 sentences."
+    )
     token_layer: int | None = pydantic.Field(
         None, ge=0, description="Layer of a transformer whose tokens rescore; by default, two thirds of its depth."
     )

@@ -1,12 +1,12 @@
 """Whether candidates are rescored, and by which encoder: the one of the command, or the one that the corpora record."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from miner import encoders, stages
-from miner.choices import AUTO, LATE, NONE
+from miner.choices import AUTO, LATE, NONE, default_candidates
 from miner.config.commands import EncoderSettings, RescoreSettings
 from miner.corpus import Corpus
 from miner.encoders.base import TokenEncoder
@@ -47,7 +47,8 @@ def choose(
     `folders` are those of the neighbours of one direction and of the candidates: what is there already decides for `auto`.
     Raises ConfigError where the encoder has no token vectors, or the folders are of the other choice.
     """
-    previous = _previous_choice(Rescoring(settings.rescore_candidates, None).num_neighbours(k), k, *folders)
+    num_candidates = _num_candidates(settings, k, corpora, folders)
+    previous = _previous_choice(max(k, num_candidates), k, *folders)
     is_late = settings.rescore == LATE or (settings.rescore == AUTO and _rescores_by_default(encoder, corpora))
     choice = LATE if is_late else NONE
     if previous not in (None, choice):
@@ -60,7 +61,7 @@ def choose(
         return None
     recorded = Rescoring.read(stages.recorded_config(folders[1]) or {}) if settings.rescore == AUTO else None
     layer = settings.token_layer if recorded is None else recorded.token_layer
-    return Rescoring(settings.rescore_candidates, _choose_token_layer(layer, encoder, corpora))
+    return Rescoring(num_candidates, _choose_token_layer(layer, encoder, corpora))
 
 
 def is_planned(settings: RescoreSettings, encoder: str) -> bool:
@@ -68,9 +69,9 @@ def is_planned(settings: RescoreSettings, encoder: str) -> bool:
     return settings.rescore == LATE or (settings.rescore == AUTO and _is_static(encoder))
 
 
-def num_neighbours(settings: RescoreSettings, k: int, encoder: str) -> int:
-    """Return the neighbours that will be searched."""
-    return max(k, settings.rescore_candidates) if is_planned(settings, encoder) else k
+def num_neighbours(settings: RescoreSettings, k: int, encoder: str, sizes: Iterable[int]) -> int:
+    """Return the neighbours that will be searched, given the sentences of both sides."""
+    return max(k, settings.rescore_candidates or default_candidates(sizes)) if is_planned(settings, encoder) else k
 
 
 def find_encoder(encoder: EncoderSettings, corpora: Sequence[Corpus], only_static: bool = False) -> EncoderSettings:
@@ -101,6 +102,18 @@ def _is_static(encoder: str) -> bool:
         return encoders.find_kind(encoder) == encoders.STATIC
     except ModelError:
         return False
+
+
+def _num_candidates(settings: RescoreSettings, k: int, corpora: Sequence[Corpus], folders: tuple[str, str]) -> int:
+    """Return the number of candidates: without a setting, that of an earlier run, whatever the corpora have grown to."""
+    if settings.rescore_candidates is not None:
+        return settings.rescore_candidates
+    neighbours, candidates = (stages.recorded_config(folder) or {} for folder in folders)
+    previous = Rescoring.read(candidates)
+    if previous is not None:
+        return previous.candidates
+    searched = neighbours.get("k", k)
+    return int(searched) if searched > k else default_candidates(corpus.rows for corpus in corpora)
 
 
 def _previous_choice(num_neighbours: int, k: int, neighbours: str, candidates: str) -> str | None:

@@ -5,7 +5,7 @@ import os
 import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psutil
@@ -174,11 +174,12 @@ def make_plan(config: RunConfig, probe: ProbeSettings = DEFAULT_PROBE) -> RunPla
     corpora = {name: _plan_corpus(config, name, sample, calibration) for name, sample in samples.items()}
     pool = WorkerPool(config.plan.workers, _machine_speeds(calibration, machine), BATCH_SIZES)
     request = _engine_request(config, machine, calibration.encoding.dim)
-    pairs = {
-        name: stage_costs.plan_engine(corpora[source].size, corpora[target].size, request, pool.speeds)
-        for name, (source, target) in config.named_pairs().items()
-        if f"mine {name}" not in done
-    }
+    pairs = {}
+    for name in config.named_pairs():
+        if f"mine {name}" not in done:
+            source, target = _pair_sizes(config, name, corpora)
+            pair_request = replace(request, k=_num_neighbours(config, (source, target)))
+            pairs[name] = stage_costs.plan_engine(source, target, pair_request, pool.speeds)
     return RunPlan(
         machine=config.plan.machine or HERE,
         pool=pool,
@@ -310,7 +311,7 @@ def _plan_corpus(config: RunConfig, name: str, sample: CorpusSample, calibration
 def _engine_request(config: RunConfig, machine: Hardware | None, dim: int) -> EngineRequest:
     device = choose_device(config.device).type if machine is None else "cpu" if machine.flops is None else "a GPU"
     return EngineRequest(
-        k=rescore_choice.num_neighbours(config, config.k, config.encoder),
+        k=config.k,
         is_rescored=rescore_choice.is_planned(config, config.encoder),
         target_recall=config.target_recall,
         max_index_bytes=config.memory_bytes,
@@ -334,12 +335,19 @@ def _stage_costs(
         if corpus.files:
             costs += stage_costs.corpus_costs(name, corpus.size, corpus.lines, corpus.files, pool)
     for pair, choice in pairs.items():
-        names = config.named_pairs()[pair]
-        for name, factory, build_seconds in zip(names, choice.factories or (), choice.build_seconds, strict=False):
+        for name, factory, build_seconds in zip(config.named_pairs()[pair], choice.factories or (), choice.build_seconds, strict=False):
             if name not in indexed:
                 indexed.add(name)
                 costs.append(stage_costs.index_cost(name, corpora[name].size, factory, build_seconds, pool))
-        costs += stage_costs.pair_costs(
-            pair, [corpora[name].size for name in names], choice, rescore_choice.num_neighbours(config, config.k, config.encoder), pool
-        )
+        sizes = _pair_sizes(config, pair, corpora)
+        costs += stage_costs.pair_costs(pair, sizes, choice, _num_neighbours(config, sizes), pool)
     return costs
+
+
+def _pair_sizes(config: RunConfig, pair: str, corpora: Mapping[str, PlannedCorpus]) -> tuple[CorpusSize, CorpusSize]:
+    source, target = config.named_pairs()[pair]
+    return corpora[source].size, corpora[target].size
+
+
+def _num_neighbours(config: RunConfig, sizes: Sequence[CorpusSize]) -> int:
+    return rescore_choice.num_neighbours(config, config.k, config.encoder, [size.sentences for size in sizes])

@@ -12,6 +12,7 @@ import tiny
 from command import error_of, miner, output_of
 
 from miner import stages
+from miner.choices import default_candidates
 from miner.config.commands import EncoderSettings, MineConfig
 from miner.encoders import load_encoder, transformer
 from miner.encoders import pair as pair_encoder
@@ -139,8 +140,23 @@ def test_an_output_that_was_mined_without_rescoring_stays_so(
 def test_an_output_that_was_rescored_is_not_mined_without(texts: tuple[Path, Path], mined: Path) -> None:
     before = contents(mined)
     assert "computed with --rescore late, now none" in error_of("mine", *texts, "--output", mined, "--rescore", "none")
-    assert "made with k 4, now 8" in error_of("mine", *texts, "--output", mined, "--k", 8, "--rescore-candidates", 6)
+    assert "made with k 4, now 16" in error_of("mine", *texts, "--output", mined, "--k", 16, "--rescore-candidates", 6)
     assert contents(mined) == before
+
+
+def test_more_candidates_of_small_corpora_by_default() -> None:
+    assert [default_candidates(sizes) for sizes in ((20_000, 5), (5, 20_001), (20_001, 20_001))] == [16, 8, 8]
+
+
+def test_an_output_keeps_its_number_of_candidates(texts: tuple[Path, Path], tmp_path: Path) -> None:
+    output_of("mine", *texts, "--output", tmp_path / "out", "--rescore-candidates", 6)
+    before = contents(tmp_path / "out")
+    output_of("mine", *texts, "--output", tmp_path / "out")
+    assert contents(tmp_path / "out") == before
+    (tmp_path / "out/candidates/manifest.json").unlink()  # an interrupted run has searched, and records no candidates yet
+    shutil.rmtree(tmp_path / "out/candidates")
+    output_of("mine", *texts, "--output", tmp_path / "out")
+    assert contents(tmp_path / "out") == before
 
 
 @pytest.mark.slow
