@@ -39,7 +39,7 @@ from miner.text.normalise import clean_all
 
 MAX_PAIRS = 1400  # of a language
 MIN_ENGLISH_CHARS = 20
-K, CANDIDATES = 4, 8
+K, CANDIDATES = 4, 16
 MIN_PROBABILITY = 0.9
 PARTS = (2, 7, 28)  # one pair in so many has both sides
 FITTED_PARTS, OTHER_ENGLISH = (2, 7), 12000

@@ -32,7 +32,7 @@ STSB = ("es", "fr", "it", "ja", "ko", "nl", "pl", "pt", "zh")
 LANGUAGES = ("sw", "id", *STSB)
 MAX_PAIRS = 2500  # of a language
 MIN_ENGLISH_CHARS = 20
-K, CANDIDATES = 4, 8
+K, CANDIDATES = 4, 16
 PARTS = 7
 GRIDS = {"ratio": np.arange(1.0, 1.4, 0.01), "distance": np.arange(0.0, 0.3, 0.005), "absolute": np.arange(0.3, 0.9, 0.01)}
 
