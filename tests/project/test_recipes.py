@@ -151,7 +151,7 @@ def shrink_recipe(recipe: str, folder: Path) -> dict[str, Any]:
             evaluation["files"] = [str(write_source(folder / "dev.tsv", evaluation["columns"], labels))]
         evaluation["every"] = 2
     if values["encoder"]["kind"] == "static":
-        values["encoder"] |= {"dim": 16, "spelling_buckets": 64, "vocabulary": {"size": 50}, "initial": None}
+        values["encoder"] = {"kind": "static", "dim": 16, "spelling_buckets": 64, "vocabulary": {"size": 50}}
     else:
         values["encoder"]["model"] = str(tiny.save_transformer(folder / "model", layers=min_layers(values["encoder"])))
         if "positive_model" in values["encoder"]:

@@ -128,7 +128,7 @@ def test_pairs_equal_those_of_filtering_all_candidates_first(tmp_path: Path) -> 
     table = pq.read_table(tmp_path / "all/bitext.parquet")
     bounds = {"copies": 0.1, "junk": 0.3, "numbers": 0.0, "length_ratio": 1.3, "hubs": 2.5}
     ids = [table[name].to_numpy() for name in ("source_id", "target_id")]
-    hub_counts = np.maximum(*(count_occurrences(side).of(side) for side in ids)) / 8
+    hub_counts = np.maximum(*(count_occurrences(side).of(side) for side in ids)) / 16  # neighbours that are candidates
     texts = (table[name].to_pylist() for name in ("source_text", "target_text"))
     decisions = apply_pair_filters(PairTexts(*texts, ("eng_Latn", "deu_Latn"), hub_counts), bounds)
     assert all(decisions.counts()[pair_filter.reason] for name, pair_filter in PAIR_FILTERS.items() if name in bounds)
