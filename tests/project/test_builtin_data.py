@@ -1,21 +1,16 @@
 """The training data of the built-in encoder: languages with enough texts, lexicons for these only, nothing from evaluations."""
 
 import gzip
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support.scripts import load_script
 
 
 @pytest.fixture
 def builtin_data() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("builtin_data", Path(__file__).parents[2] / "configs" / "builtin_data.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("builtin_data")
 
 
 def write_rows(path: Path, rows: list[tuple[str, ...]]) -> None:

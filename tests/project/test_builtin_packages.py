@@ -1,6 +1,5 @@
 """The words and sentences that the built-in encoder is trained on are read from packages as a person would read them."""
 
-import importlib.util
 import json
 import pickle
 import zipfile
@@ -8,18 +7,14 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support.scripts import load_script
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
 @pytest.fixture(scope="module")
 def packages() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("builtin_packages", Path(__file__).parents[2] / "configs" / "builtin_packages.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("builtin_packages")
 
 
 def dictd(*articles: str) -> tuple[str, bytes]:
