@@ -353,6 +353,6 @@ def test_other_precision_removes_the_deltas(tmp_path: Path) -> None:
     mine(tmp_path, tmp_path / "out", *auto, "0.2")
     assert list((tmp_path / "out/deltas").glob("*.parquet"))
     bitext = (tmp_path / "out/bitext.parquet").read_bytes()
-    mine(tmp_path, tmp_path / "out", *auto, "0.4")
+    mine(tmp_path, tmp_path / "out", *auto, "0.5")
     assert (tmp_path / "out/bitext.parquet").read_bytes() != bitext
     assert not (tmp_path / "out/deltas").exists()

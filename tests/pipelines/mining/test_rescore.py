@@ -76,7 +76,7 @@ def test_candidates_have_late_interaction_and_its_means(mined: Path) -> None:
         own: dict[int, list[float]] = {}
         for number in np.flatnonzero(candidates[flag]):
             own.setdefault(candidates[f"{side}_id"][number], []).append(candidates["late_similarity"][number])
-        assert max(map(len, own.values())) == 8
+        assert max(map(len, own.values())) == 16
         means = [np.mean(sorted(own[sentence])[-4:]) for sentence in candidates[f"{side}_id"].tolist()]
         np.testing.assert_allclose(candidates[f"{side}_late_mean"], means, rtol=1e-12)
 
