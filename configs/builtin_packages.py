@@ -146,7 +146,7 @@ class StringUnpickler(pickle.Unpickler):
 def chinese_and_korean(packages: Path) -> Iterator[tuple[str, Texts]]:
     """Yield (English, Chinese and Korean): Korean words that are written with the characters of one Chinese word."""
     (_, characters), *_ = read_deb(next(packages.glob("libhangul-data_*.deb")), ("hanja.txt",))
-    spellings, by_characters = defaultdict(set), {}
+    spellings = defaultdict(set)
     for line in characters.decode().splitlines():
         hangul, hanja, *_ = [*line.split(":"), "", ""]
         if len(hangul) > 1 and re.fullmatch("[가-힣]+", hangul):
@@ -154,8 +154,7 @@ def chinese_and_korean(packages: Path) -> Iterator[tuple[str, Texts]]:
     entries = list(cedict(packages))
     known = {traditional for _, _, traditional in entries}
     readings = Counter(hangul for hanja, words in spellings.items() if hanja in known for hangul in words)
-    for hanja, words in spellings.items():
-        by_characters[hanja] = [("ko", word) for word in sorted(words) if readings[word] == 1]
+    by_characters = {hanja: [("ko", word) for word in sorted(words) if readings[word] == 1] for hanja, words in spellings.items()}
     for gloss, simplified, traditional in entries:
         yield gloss, [("zh", simplified), *by_characters.get(traditional, [])]
 

@@ -47,8 +47,14 @@ def choose(
     `folders` are those of the neighbours of one direction and of the candidates: what is there already decides for `auto`.
     Raises ConfigError where the encoder has no token vectors, or the folders are of the other choice.
     """
-    num_candidates = _num_candidates(settings, k, corpora, folders)
-    previous = _previous_choice(max(k, num_candidates), k, *folders)
+    neighbours, candidates = (stages.recorded_config(folder) for folder in folders)
+    recorded = Rescoring.read(candidates or {})
+    num_candidates = settings.rescore_candidates
+    if num_candidates is None:  # those of an earlier run, whatever the corpora have grown to
+        searched = (neighbours or {}).get("k", k)
+        default = int(searched) if searched > k else default_candidates(corpus.rows for corpus in corpora)
+        num_candidates = default if recorded is None else recorded.candidates
+    previous = _previous_choice(max(k, num_candidates), k, neighbours, candidates)
     is_late = settings.rescore == LATE or (settings.rescore == AUTO and _rescores_by_default(encoder, corpora))
     choice = LATE if is_late else NONE
     if previous not in (None, choice):
@@ -59,8 +65,7 @@ def choose(
             logger.warning("%s: the candidates there are not rescored; to rescore them, mine into another --output", folders[1])
     if choice == NONE:
         return None
-    recorded = Rescoring.read(stages.recorded_config(folders[1]) or {}) if settings.rescore == AUTO else None
-    layer = settings.token_layer if recorded is None else recorded.token_layer
+    layer = recorded.token_layer if recorded is not None and settings.rescore == AUTO else settings.token_layer
     return Rescoring(num_candidates, _choose_token_layer(layer, encoder, corpora))
 
 
@@ -104,24 +109,11 @@ def _is_static(encoder: str) -> bool:
         return False
 
 
-def _num_candidates(settings: RescoreSettings, k: int, corpora: Sequence[Corpus], folders: tuple[str, str]) -> int:
-    """Return the number of candidates: without a setting, that of an earlier run, whatever the corpora have grown to."""
-    if settings.rescore_candidates is not None:
-        return settings.rescore_candidates
-    neighbours, candidates = (stages.recorded_config(folder) or {} for folder in folders)
-    previous = Rescoring.read(candidates)
-    if previous is not None:
-        return previous.candidates
-    searched = neighbours.get("k", k)
-    return int(searched) if searched > k else default_candidates(corpus.rows for corpus in corpora)
-
-
-def _previous_choice(num_neighbours: int, k: int, neighbours: str, candidates: str) -> str | None:
-    """Return the choice of an earlier run, None if there is none."""
-    config = stages.recorded_config(candidates)
-    if config is not None:
-        return LATE if Rescoring.read(config) else NONE
-    searched = (stages.recorded_config(neighbours) or {}).get("k", 0)
+def _previous_choice(num_neighbours: int, k: int, neighbours: Mapping[str, Any] | None, candidates: Mapping[str, Any] | None) -> str | None:
+    """Return the choice of an earlier run by the configs that it recorded, None if there is none."""
+    if candidates is not None:
+        return LATE if Rescoring.read(candidates) else NONE
+    searched = (neighbours or {}).get("k", 0)
     return None if num_neighbours == k else {num_neighbours: LATE, k: NONE}.get(searched)
 
 
