@@ -51,6 +51,7 @@ SOURCES = {
     "train/sick_train.en-xx.tsv.gz": "CC BY-SA 4.0 (ja), MIT (nl)",
     "packages/libreoffice.tsv.gz": "MPL-2.0",
     "packages/wesnoth.tsv.gz": "GPL-2.0+",
+    "packages/mediawiki.tsv.gz": "GPL-2.0+",
     "lexicons/gatitos.en-xx.tsv.gz": "CC BY 4.0",
 }
 WORDS = {

