@@ -1,10 +1,11 @@
 """The static encoder: SentencePiece pieces -> mean of their vectors -> length 1. It ignores context, and so is very fast.
 
-A folder has three files: `miner.json` (kind, format, dim, token_dim), `vectors.safetensors` (tensor `vectors`, one float16 row per
-piece) and `sentencepiece.model`. Nothing is pickled. `token_dim` is the number of leading dimensions that late interaction compares; all
-where it is missing.
+A folder has three files: `miner.json` (kind, format, dim, token_dim), `vectors.safetensors` (one row per piece: tensors `vectors`, int8,
+and `scales`, float32, of the rows) and `sentencepiece.model`. Nothing is pickled. `token_dim` is the number of leading dimensions that
+late interaction compares; all where it is missing. Folders of format 1 have rows of float16 without scales.
 """
 
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,18 +16,21 @@ import pyarrow as pa
 import xxhash
 
 from miner import checksums, storage
-from miner.encoders.vector_sums import Floats, VectorSums
+from miner.encoders.vector_sums import Floats, Ints, VectorSums
 from miner.encoders.word_cache import MAX_CACHED_WORDS, PieceIds, WordCache
 from miner.errors import ModelError
 
 KIND = "static"
-FORMAT = 1
+FORMATS = FLOAT16_FORMAT, FORMAT = 1, 2  # that are read; the last one is written
 SETTINGS = "miner.json"
 VECTORS = "vectors.safetensors"
 PIECES = "sentencepiece.model"
 DAMAGED = "download or train the encoder again"  # remedy
 
+INT8_MAX = 127
 SPACE = "\u2581"  # SentencePiece's symbol for a space
+
+Layout = dict[str, tuple[tuple[int, ...], str]]  # shape and dtype of each tensor
 
 
 class StaticEncoder(VectorSums):
@@ -36,10 +40,10 @@ class StaticEncoder(VectorSums):
         super().__init__(Path(folder))
         checksums.check(self.folder, DAMAGED)
         settings = storage.read_json(str(self.folder / SETTINGS))
-        if settings.get("kind") != KIND or settings.get("format") != FORMAT:
-            raise ModelError(
-                f"{self.folder / SETTINGS}: not a static encoder of format {FORMAT}; update the program or choose another encoder"
-            )
+        self.format = settings.get("format")
+        if settings.get("kind") != KIND or self.format not in FORMATS:
+            expected = f"a static encoder of format {FLOAT16_FORMAT} or {FORMAT}"
+            raise ModelError(f"{self.folder / SETTINGS}: not {expected}; update the program or choose another encoder")
         self.dim: int = settings.get("dim")
         self.token_dim: int = settings.get("token_dim", self.dim)
         for name, value in ("dim", self.dim), ("token_dim", self.token_dim):
@@ -51,7 +55,7 @@ class StaticEncoder(VectorSums):
     def fingerprint(self) -> str:
         """Hash the weights and the SentencePiece model, which includes the preprocessing."""
         digest = xxhash.xxh3_64()
-        digest.update(f"{KIND} {FORMAT} {self.dim}".encode())
+        digest.update(f"{KIND} {self.format} {self.dim}".encode())
         if self.token_dim != self.dim:
             digest.update(f" {self.token_dim}".encode())
         for name in (VECTORS, PIECES):
@@ -66,29 +70,36 @@ class StaticEncoder(VectorSums):
                 f"{self.folder / name}: {error.strerror}; the folder is incomplete, download or train the encoder again"
             ) from error
 
+    @property
+    def num_tokens(self) -> int:
+        return len(self.stored["vectors"])
+
+    def rows(self, tokens: Ints) -> Floats:
+        rows = self.stored["vectors"][tokens]
+        # Arrow converts float16 faster than numpy.
+        floats: Floats = pa.array(rows.ravel()).cast(pa.float32()).to_numpy().reshape(rows.shape)
+        return floats if self.format == FLOAT16_FORMAT else floats * self.stored["scales"][tokens, None]
+
     @cached_property
-    def vectors(self) -> Floats:
-        """(pieces, dim) float32; the row of the unknown piece is zero."""
+    def stored(self) -> Mapping[str, npt.NDArray[Any]]:
+        """The tensors of the vectors' file: `vectors` (pieces, dim) and, but in format 1, `scales` (pieces,)."""
         from safetensors import SafetensorError
         from safetensors.numpy import load
 
+        path, num_pieces = self.folder / VECTORS, self.pieces.get_piece_size()
+        shape = (num_pieces, self.dim)
+        is_rounded = self.format != FLOAT16_FORMAT
+        expected: Layout = {"vectors": (shape, "int8"), "scales": (shape[:1], "float32")} if is_rounded else {"vectors": (shape, "float16")}
         try:
-            stored = load(self._read_bytes(VECTORS))["vectors"]
+            stored: Mapping[str, npt.NDArray[Any]] = load(self._read_bytes(VECTORS))
+            layout: Layout = {name: (stored[name].shape, stored[name].dtype.name) for name in expected}
         except (SafetensorError, KeyError) as error:
-            raise ModelError(
-                f"{self.folder / VECTORS}: not the vectors of a static encoder ({error}); download or train the encoder again"
-            ) from error
-        expected = (self.pieces.get_piece_size(), self.dim)
-        if stored.shape != expected:
-            raise ModelError(
-                f"{self.folder / VECTORS}: {stored.shape} vectors, but {SETTINGS} and {PIECES} imply {expected};"
-                " download or train the encoder again"
-            )
-        # Arrow converts faster than numpy.
-        table: Floats = pa.array(stored.ravel()).cast(pa.float32()).to_numpy().reshape(expected)
-        if not np.isfinite(table).all():
-            raise ModelError(f"{self.folder / VECTORS}: contains NaN or infinite values; download or train the encoder again")
-        return table
+            raise ModelError(f"{path}: not the vectors of a static encoder ({error}); {DAMAGED}") from error
+        if layout != expected:
+            raise ModelError(f"{path}: has {_describe(layout)}, but {SETTINGS} and {PIECES} imply {_describe(expected)}; {DAMAGED}")
+        if not np.isfinite(stored["scales" if is_rounded else "vectors"]).all():
+            raise ModelError(f"{path}: contains NaN or infinite values; {DAMAGED}")
+        return stored
 
     @cached_property
     def pieces(self) -> Any:
@@ -123,8 +134,12 @@ class StaticEncoder(VectorSums):
         return ids
 
 
+def _describe(layout: Layout) -> str:
+    return ", ".join(f"{name} {shape} of {dtype}" for name, (shape, dtype) in layout.items())
+
+
 def save(folder: str | Path, vectors: npt.NDArray[np.floating[Any]], pieces: bytes, token_dim: int | None = None) -> None:
-    """Write a static encoder: vectors (pieces, dim), stored as float16, and a serialized SentencePiece model.
+    """Write a static encoder: vectors (pieces, dim), rounded to 8 bits, and a serialized SentencePiece model.
 
     Late interaction compares the first `token_dim` dimensions, None for all.
     """
@@ -134,8 +149,21 @@ def save(folder: str | Path, vectors: npt.NDArray[np.floating[Any]], pieces: byt
     storage.make_folder(folder)
     with storage.atomic(storage.join(folder, PIECES)) as handle:
         handle.write(pieces)
+    rows, scales = round_rows(vectors.astype(np.float32))
     with storage.atomic(storage.join(folder, VECTORS)) as handle:
-        handle.write(to_bytes({"vectors": np.ascontiguousarray(vectors, dtype=np.float16)}))
+        handle.write(to_bytes({"vectors": rows, "scales": scales}))
     dims = {"dim": int(vectors.shape[1])} | ({} if token_dim is None else {"token_dim": token_dim})
     storage.write_json(storage.join(folder, SETTINGS), {"kind": KIND, "format": FORMAT, **dims})
     checksums.write(Path(folder))
+
+
+def round_rows(vectors: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
+    """Round rows (n, dim) to integers of 8 bits with a scale (n,) each. Rows that were rounded before do not change.
+
+    For that, a scale has 16 significant bits: 127 times it is exact, and so is the largest component of a rounded row.
+    """
+    largest = np.abs(vectors).max(axis=1) / np.float32(INT8_MAX)
+    scales = ((largest.view(np.uint32) + np.uint32(0xFF)) & ~np.uint32(0xFF)).view(np.float32)
+    with np.errstate(invalid="ignore"):  # NaN stays in the scale, which is checked when it is read
+        rows = np.rint(vectors / np.where(scales > 0, scales, 1)[:, None]).astype(np.int8)
+    return rows, scales

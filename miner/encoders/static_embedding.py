@@ -15,7 +15,7 @@ import xxhash
 
 from miner import checksums
 from miner.encoders.model_folder import CONFIG, MODULES, list_modules, module_path, read_json
-from miner.encoders.vector_sums import Floats, VectorSums
+from miner.encoders.vector_sums import Floats, Ints, VectorSums
 from miner.encoders.word_cache import PieceIds
 from miner.errors import ModelError
 
@@ -49,18 +49,25 @@ class StaticEmbeddingEncoder(VectorSums):
         super().__init__(folder)
         checksums.check(folder, DAMAGED)
         self.module = module
-        self.dim: int = self.vectors.shape[1]
+        self.dim: int = self.table.shape[1]
 
     @cached_property
     def fingerprint(self) -> str:
         """Hash the vectors and the tokenizer."""
-        digest = xxhash.xxh3_64(f"static-embedding {self.vectors.shape}".encode())
-        digest.update(np.ascontiguousarray(self.vectors).data.cast("B"))
+        digest = xxhash.xxh3_64(f"static-embedding {self.table.shape}".encode())
+        digest.update(np.ascontiguousarray(self.table).data.cast("B"))
         digest.update(self.tokenizer.to_str().encode())
         return f"static-{digest.hexdigest()}"
 
+    @property
+    def num_tokens(self) -> int:
+        return len(self.table)
+
+    def rows(self, tokens: Ints) -> Floats:
+        return self.table[tokens]
+
     @cached_property
-    def vectors(self) -> Floats:
+    def table(self) -> Floats:
         """(tokens, dim) float32. The row of the unknown token is zero in folders of model2vec, which leaves it out."""
         tensors = self._read_tensors()
         is_model2vec = "embedding.weight" not in tensors

@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
 from math import ceil
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +17,7 @@ from miner.encoders.word_cache import PieceIds
 from miner.progress import add_work
 
 Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int32]
 Result = TypeVar("Result")
 
 MAX_SLICE_TEXTS = 1 << 15  # per thread and call: larger slices repeat more of their words
@@ -35,10 +35,19 @@ class VectorSums(ABC):
         self.folder = folder
         self.tally = EncodeCounts()
 
-    @cached_property
+    @property
     @abstractmethod
+    def num_tokens(self) -> int:
+        """The size of the vocabulary."""
+
+    @abstractmethod
+    def rows(self, tokens: Ints) -> Floats:
+        """Return the vectors (n, dim) of n tokens; zero for a token without a meaning."""
+
+    @property
     def vectors(self) -> Floats:
-        """(tokens, dim) float32; the row of a token without a meaning is zero."""
+        """(tokens, dim) float32, of all tokens. Texts need few of them, so encoding does without."""
+        return self.rows(np.arange(self.num_tokens, dtype=np.int32))
 
     @abstractmethod
     def split_texts(self, texts: list[str]) -> PieceIds:
@@ -47,10 +56,11 @@ class VectorSums(ABC):
     def encode(self, texts: Sequence[str]) -> Floats:
         """n texts -> (n, dim) float32 unit rows; a zero row for a text without a known piece."""
         check_texts(texts)
-        vectors, result = self.vectors, np.empty((len(texts), self.dim), dtype=np.float32)
+        result = np.empty((len(texts), self.dim), dtype=np.float32)
 
         def encode_slice(rows: slice, pieces: PieceIds) -> int:
-            write_unit_sums(vectors, pieces, result[rows])
+            tokens, numbers = self._number_tokens([pieces])
+            write_unit_sums(self.rows(tokens), PieceIds(pieces.bounds, numbers[pieces.ids]), result[rows])
             return len(pieces.ids)
 
         self.tally.tokens += sum(self._map_slices(encode_slice, list(texts)))
@@ -60,19 +70,23 @@ class VectorSums(ABC):
     def token_vectors(self, texts: Sequence[str]) -> TokenVectors:
         """Return the vectors of the pieces of n texts; those of unknown pieces are left out."""
         slices = self._map_slices(lambda rows, pieces: pieces, list(texts))  # noqa: ARG005
-        is_used = np.zeros(len(self.vectors), dtype=bool)
-        for pieces in slices:
-            is_used[pieces.ids] = True
-        table = TokenTable.of(self.vectors[is_used], self.token_dim)  # few texts use a small part of the vocabulary
-        table_rows = np.cumsum(is_used, dtype=np.int32) - 1
+        used_tokens, numbers = self._number_tokens(slices)
+        table = TokenTable.of(self.rows(used_tokens), self.token_dim)
 
         def weight_pieces(pieces: PieceIds) -> TokenVectors:
-            return TokenVectors.of(table, table_rows[pieces.ids], pieces.bounds)
+            return TokenVectors.of(table, numbers[pieces.ids], pieces.bounds)
 
         with ThreadPoolExecutor(devices.available_cores()) as pool:
             tokens = TokenVectors.concat(table, list(pool.map(weight_pieces, slices)))
         add_work(len(texts))
         return tokens
+
+    def _number_tokens(self, slices: Sequence[PieceIds]) -> tuple[Ints, Ints]:
+        """Return the tokens (t,) of texts, ascending, and the number of each token of the vocabulary among them."""
+        is_used = np.zeros(self.num_tokens, dtype=bool)
+        for pieces in slices:
+            is_used[pieces.ids] = True
+        return np.flatnonzero(is_used).astype(np.int32), np.cumsum(is_used, dtype=np.int32) - 1
 
     def _map_slices(self, function: Callable[[slice, PieceIds], Result], texts: list[str]) -> list[Result]:
         """Call a function with the rows and pieces of slices of n texts, in one thread per core."""

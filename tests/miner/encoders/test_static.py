@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentencepiece
+from safetensors.numpy import save as to_bytes
 
 from miner.config.commands import EncoderSettings
 from miner.encoders import Encoder, load_encoder, static, vector_sums
@@ -20,7 +21,8 @@ def reference(folder: Path, text: str) -> np.ndarray:
     """Return the normalized mean of the piece vectors of one text."""
     from safetensors.numpy import load_file
 
-    vectors = load_file(folder / "vectors.safetensors")["vectors"].astype(np.float64)
+    tensors = load_file(folder / "vectors.safetensors")
+    vectors = tensors["vectors"].astype(np.float64) * tensors["scales"].astype(np.float64)[:, None]
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
     ids = pieces.encode(text)
     mean = vectors[ids].mean(axis=0) if ids else np.zeros(vectors.shape[1])
@@ -77,6 +79,40 @@ def test_pieces_that_cross_spaces(tmp_path: Path) -> None:
     np.testing.assert_allclose(encoder.encode(lines[:3]), [reference(tmp_path, line) for line in lines[:3]], atol=1e-6)
 
 
+def test_vectors_are_rounded_to_8_bits_of_their_largest_component(toy_encoder: Path, tmp_path: Path) -> None:
+    num_pieces = load_encoder(str(toy_encoder)).pieces.get_piece_size()
+    vectors = (
+        np.random.default_rng(0).normal(size=(num_pieces, 32)).astype(np.float32)
+        * 10.0 ** np.arange(-num_pieces // 2, num_pieces // 2)[:, None]
+    )
+    vectors[3] = 0
+    pieces = (toy_encoder / "sentencepiece.model").read_bytes()
+    static.save(tmp_path, vectors, pieces)
+    encoder = load_encoder(str(tmp_path))
+    largest = np.abs(vectors).max(axis=1, keepdims=True).astype(np.float64)
+    assert (np.abs(encoder.vectors - vectors.astype(np.float64)) <= largest / 127 / 2 * (1 + 2**-14)).all()
+    np.testing.assert_array_equal(np.abs(encoder.stored["vectors"]).max(axis=1), np.where(largest[:, 0] > 0, 127, 0))
+    before = (tmp_path / "vectors.safetensors").read_bytes()
+    static.save(tmp_path, encoder.vectors, pieces)  # rounded before: nothing changes
+    assert (tmp_path / "vectors.safetensors").read_bytes() == before
+
+
+def test_format_1_has_rows_of_float16(toy_encoder: Path, tmp_path: Path) -> None:
+    folder, encoder = shutil.copytree(toy_encoder, tmp_path / "old"), load_encoder(str(toy_encoder))
+    rows = np.random.default_rng(0).normal(size=encoder.vectors.shape).astype(np.float16)
+    (folder / "vectors.safetensors").write_bytes(to_bytes({"vectors": rows}))
+    (folder / "miner.json").write_text('{"kind": "static", "format": 1, "dim": 32}')
+    (folder / "checksums.json").unlink()
+    old = load_encoder(str(folder))
+    np.testing.assert_array_equal(old.vectors, rows.astype(np.float32))
+    texts = ["one two", "deux trois deux"]
+    sums = [rows[old.pieces.encode(text)].astype(np.float64).sum(axis=0) for text in texts]
+    np.testing.assert_allclose(old.encode(texts), [row / np.linalg.norm(row) for row in sums], atol=1e-6)
+    (folder / "vectors.safetensors").write_bytes(to_bytes({"vectors": rows.astype(np.float32)}))
+    with pytest.raises(ModelError, match=r"of float32, but miner.json and sentencepiece.model imply .* of float16; download"):
+        load_encoder(str(folder)).encode(texts)
+
+
 def test_static_encoder_is_an_encoder_and_accepts_no_texts(toy_encoder: Path) -> None:
     encoder = load_encoder(str(toy_encoder))
     assert isinstance(encoder, Encoder)
@@ -117,7 +153,7 @@ def test_tokens_have_the_first_dimensions_and_the_weights_of_all(toy_encoder: Pa
         (lambda folder: (folder / "vectors.safetensors").write_bytes(b"\x08\x00\x00"), "not the vectors"),
         (lambda folder: (folder / "sentencepiece.model").write_bytes(b"no model"), "not a SentencePiece model"),
         (lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 1, "dim": 7}'), "imply"),
-        (lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 99, "dim": 32}'), "format 1"),
+        (lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 99, "dim": 32}'), "format 1 or 2"),
         (lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 1}'), "no valid dimension `dim`"),
         (lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 1, "dim": 32, "token_dim": 33}'), "`token_dim`"),
         (lambda folder: (folder / "miner.json").write_text('{"kind": "magic"}'), "one of static, transformer"),

@@ -139,7 +139,7 @@ def test_training_continues_from_a_static_encoder(data: Path, tmp_path: Path) ->
     unseen = list({tuple(sorted(digits)): digits for digits in numbers(400, seed=2)}.values())
     texts = [sentence("deu_Latn", digits) for digits in unseen]
     before, after = (encoders[name].encode(texts) for name in ("first", "unchanged"))
-    np.testing.assert_allclose(after @ after.T, before @ before.T, atol=2e-3)  # saved with another rotation
+    np.testing.assert_allclose(after @ after.T, before @ before.T, atol=5e-3)  # saved with another rotation, and rounded
     assert retrieval_accuracy(encoders["continued"], unseen) > retrieval_accuracy(encoders["first"], unseen) + 0.05
 
 
@@ -204,7 +204,7 @@ def test_pieces_of_a_killed_run_are_not_reused_with_other_settings(data: Path, t
     (tmp_path / "config.yaml").write_text(config.replace("size: 60", "size: 50"))
     assert miner("train", tmp_path / "config.yaml", "--output", tmp_path / "out").exit_code == 0
     vectors = load_file(tmp_path / "out" / "encoder" / "vectors.safetensors")
-    assert [len(table) for table in vectors.values()] == [50]
+    assert vectors["vectors"].shape[0] == 50
 
 
 def test_rotation_keeps_products_and_sorts_dimensions() -> None:
