@@ -32,9 +32,9 @@ def command(inputs: tuple[str, ...], filters: tuple[str, ...], json_file: str | 
     Example:
       miner embed news.de.txt.gz --lang de --output embedded/de
     """
-    from pipelines.corpus import embed
-
     config = EmbedConfig.check(inputs=inputs, **choose(filters, sentence_filters=SentenceFilters), **settings)
+    from pipelines.corpus import embed  # after the checks, which need not wait for torch
+
     result = embed.run(config, console.beam_options(), warns=True)
     console.write_figures(json_file, result.figures())
     console.echo(f"{result.summary()}\n{console.time_line(result.seconds)}")

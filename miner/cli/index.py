@@ -27,8 +27,9 @@ def command(json_file: str | None, **settings: Any) -> None:
     Example:
       miner index embedded/de --output indexed/de
     """
-    from pipelines.search import build_index
+    config = IndexConfig.check(**settings)
+    from pipelines.search import build_index  # after the checks, which need not wait for torch
 
-    result = build_index.run(IndexConfig.check(**settings), console.beam_options())
+    result = build_index.run(config, console.beam_options())
     console.write_figures(json_file, result.figures())
     console.echo(result.summary())

@@ -121,16 +121,18 @@ def command(json_file: str | None, no_report: bool, from_candidates: str | None,
       miner mine --from-candidates mined --retrieval all --output all-candidates
     """
     _check_usage(click.get_current_context(), from_candidates is not None)
-    from pipelines.mining import mine
-
+    config: MineConfig | FromCandidatesConfig
     if from_candidates is None:
         options.resolve_sides(settings)
-        filter_settings = choose(filters, sentence_filters=SentenceFilters, pair_filters=PairFilters)
-        result = mine.run(MineConfig.check(**settings, **filter_settings), console.beam_options())
+        config = MineConfig.check(**settings, **choose(filters, sentence_filters=SentenceFilters, pair_filters=PairFilters))
     else:
-        filter_settings = choose(filters, pair_filters=PairFilters)
         settings = {name: value for name, value in settings.items() if name in FromCandidatesConfig.model_fields}
-        config = FromCandidatesConfig.check(candidates=from_candidates, **settings, **filter_settings)
+        config = FromCandidatesConfig.check(candidates=from_candidates, **settings, **choose(filters, pair_filters=PairFilters))
+    from pipelines.mining import mine  # after the checks, which need not wait for torch
+
+    if isinstance(config, MineConfig):
+        result = mine.run(config, console.beam_options())
+    else:
         result = mine.run_from_candidates(config, console.beam_options())
     console.write_figures(json_file, result.figures())
     files, seconds = result.files, dict(result.seconds)

@@ -45,10 +45,11 @@ def command(json_file: str | None, filters: tuple[str, ...], **settings: Any) ->
       miner score corpus.tmx --source-lang en --target-lang de --threshold 1.15 --filter recommended --output clean.tsv.gz
       miner score pairs.tsv --source-column 1 --target-column 2 --output scored.tsv
     """
-    from pipelines.mining import score
-
     options.resolve_sides(settings)
     filter_settings = choose(filters, sentence_filters=SentenceFilters, pair_filters=PairTextFilters)
-    result = score.run(ScoreConfig.check(**settings, **filter_settings), console.beam_options())
+    config = ScoreConfig.check(**settings, **filter_settings)
+    from pipelines.mining import score  # after the checks, which need not wait for torch
+
+    result = score.run(config, console.beam_options())
     console.write_figures(json_file, result.figures())
     console.echo("\n".join([result.summary(), console.time_line(result.seconds), f"file: {result.output}"]))
