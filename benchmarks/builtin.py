@@ -15,6 +15,7 @@ from statistics import mean
 
 from news_data import SMALL, Lines, news, parse_arguments, rows
 
+from miner.choices import default_candidates
 from miner.encoders.base import TokenEncoder
 from miner.evaluation import tatoeba
 from miner.evaluation.inputs import encode
@@ -24,7 +25,6 @@ from miner.mining.late_scores import TokenSides
 
 XNLI = ("ar", "bg", "de", "el", "ko", "sw", "th", "ur", "vi", "zh")
 XNLI_LINES, MIN_XNLI_CHARACTERS = 1200, 40
-CANDIDATES = 16  # rescored
 # The target languages of the built-in encoder.
 TATOEBA_26 = "deu fra spa ita por nld rus ukr pol ces hun fin swe dan tur ell bul ron heb ara hin cmn jpn kor vie ind"
 
@@ -42,7 +42,7 @@ def report(name: str, encoder: TokenEncoder, sets: Mapping[str, Lines]) -> None:
     scores = {}
     for lang, (english, other) in sets.items():
         vectors = encode(encoder, english + other)
-        tokens = TokenSides(encoder.token_vectors(english), encoder.token_vectors(other), CANDIDATES)
+        tokens = TokenSides(encoder.token_vectors(english), encoder.token_vectors(other), default_candidates(map(len, (english, other))))
         answers = retrieve(vectors[: len(english)], vectors[len(english) :], 4, tokens)
         scores[lang] = {score: 100 * accuracy(hits(answers[score])).mean for score in ("ratio", "cosine", "late")}
     means = {score: mean(row[score] for row in scores.values()) for score in ("ratio", "cosine", "late")}

@@ -25,7 +25,7 @@ import pyarrow as pa
 from news_data import planted_news, rows
 from sklearn.linear_model import LogisticRegression
 
-from miner.choices import MARGINS
+from miner.choices import MARGINS, default_candidates
 from miner.config.probability import DEFAULT_MIN_PROBABILITY, ProbabilityWeights
 from miner.encoders import Encoder, load_encoder, mining_profile
 from miner.encoders.base import TokenEncoder
@@ -39,7 +39,7 @@ from miner.text.normalise import clean_all
 
 MAX_PAIRS = 1400  # of a language
 MIN_ENGLISH_CHARS = 20
-K, CANDIDATES = 4, 16
+K = 4
 MIN_PROBABILITY = 0.9
 PARTS = (2, 7, 28)  # one pair in so many has both sides
 FITTED_PARTS, OTHER_ENGLISH = (2, 7), 12000
@@ -120,7 +120,7 @@ class Mixture:
 
     def search(self, encoder: TokenEncoder) -> Candidates:
         vectors = [encoder.encode(side).astype(np.float16) for side in self.texts]
-        tokens = TokenSides(encoder.token_vectors(self.texts[0]), encoder.token_vectors(self.texts[1]), CANDIDATES)
+        tokens = TokenSides(*map(encoder.token_vectors, self.texts), default_candidates(map(len, self.texts)))
         return find_candidates(vectors[0], vectors[1], K, tokens)
 
     def mine(self, candidates: Candidates, margin: str) -> MinedPairs:

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from miner.choices import MARGINS
+from miner.choices import MARGINS, default_candidates
 from miner.encoders import Encoder, load_encoder
 from miner.encoders.base import TokenEncoder
 from miner.mining.candidates import Candidates, score
@@ -32,7 +32,7 @@ STSB = ("es", "fr", "it", "ja", "ko", "nl", "pl", "pt", "zh")
 LANGUAGES = ("sw", "id", *STSB)
 MAX_PAIRS = 2500  # of a language
 MIN_ENGLISH_CHARS = 20
-K, CANDIDATES = 4, 16
+K = 4
 PARTS = 7
 GRIDS = {"ratio": np.arange(1.0, 1.4, 0.01), "distance": np.arange(0.0, 0.3, 0.005), "absolute": np.arange(0.3, 0.9, 0.01)}
 
@@ -80,7 +80,7 @@ def mine(encoder: Encoder, pairs: Sequence[Pair], turn: int) -> dict[tuple[str, 
     vectors = [encoder.encode(side).astype(np.float16) for side in texts]
     scored: dict[str, Candidates] = {"embedding": find_candidates(vectors[0], vectors[1], K)}
     if isinstance(encoder, TokenEncoder):
-        tokens = TokenSides(encoder.token_vectors(texts[0]), encoder.token_vectors(texts[1]), CANDIDATES)
+        tokens = TokenSides(*map(encoder.token_vectors, texts), default_candidates(map(len, texts)))
         scored["late"] = find_candidates(vectors[0], vectors[1], K, tokens)
     mined = {}
     for name, candidates in scored.items():
