@@ -20,7 +20,11 @@ GPU_CODE_BYTES = (96, 64, 56, 48, 40, 32, 28, 24, 20, 16, 12, 8, 4, 3, 2, 1)
 GPU_SUBVECTOR_DIMS = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28, 32)
 
 # Seconds of one core, per dimension of one vector.
-EXACT_SECONDS = {"int8-levels": 2.5e-11, "int8": 2.5e-11, "float16": 3.5e-11, "bfloat16": 3.5e-11, "float32": 3.5e-11}  # per pair
+INT8_SECONDS, FLOAT_SECONDS = 2.5e-11, 3.5e-11
+EXACT_SECONDS = {  # per pair
+    **dict.fromkeys(("int8-levels", "narrow-levels", "int8"), INT8_SECONDS),
+    **dict.fromkeys(("float16", "bfloat16", "float32"), FLOAT_SECONDS),
+}
 FLAT_SECONDS = 1.5e-10  # per pair of vectors in a flat index
 COARSE_SECONDS = 5e-11  # per centroid that a vector is compared with
 SCAN_SECONDS = 3.5e-11  # per code that a query is compared with

@@ -7,6 +7,7 @@ A precision multiplies rounded vectors. With X = X' + R, where R is the rounding
 Norms and residuals are those of the actual vectors, not worst cases of the format. The arithmetic adds an error of its own:
 none for integers, and for floats the bound of Higham (Accuracy and Stability of Numerical Algorithms, section 3.1). The products of
 int8-levels are those of int8, rounded to 8 bits before they are stored: a quarter of the bytes to scan, at the cost of half a level.
+narrow-levels are the same with operands of 7.5 bits, which do not saturate on processors without VNNI.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from miner.int8_products import PackedInt8
+from miner.int8_products import MAX_INT8, MAX_UNSATURATED, PackedInt8
 from miner.search.parallel import parallel_for
 
 ROW_MULTIPLE = 64  # tiles are padded to a multiple of this: groups divide evenly, and tensor cores need it
@@ -27,7 +28,8 @@ SUM_ERROR_PER_TERM = 2 * 2.0**-24  # of a float32 sum; doubled for units that tr
 SLACK = 2.0**-20  # of thresholds and bounds, which are float32
 LEVELS = 254  # of a product in 8 bits: 255 is never reached, so nothing saturates
 LEVEL_ERROR = 0.5 + 2.0**-8  # of a product in levels: the rounding to a level, and those of the float32 scales before it
-LEVEL_ERROR_PER_DIM = 2.0**-15  # of it, where the sum is rounded to float32: 2^-24 of 255 x 127 per dimension, and a level is 63 at least
+# Of it, where the sum is rounded to float32: 2^-24 of 255 x 127 per dimension where a level is 127^2 / 254 at least; as much with 181 x 90.
+LEVEL_ERROR_PER_DIM = 2.0**-15
 SHORT_PROBE, PROBE = (16, 128), (256, 512)  # rows and columns of the products that measure a precision
 PROBE_REPEATS = 4  # the fastest counts
 SLOW_FACTOR = 20  # times float32's seconds, above which a format is not measured further
@@ -40,6 +42,7 @@ class Precision:
     operands: torch.dtype
     products: torch.dtype
     rounding: float
+    max_operand: int = MAX_INT8  # of integers
 
     @property
     def is_integer(self) -> bool:
@@ -71,7 +74,7 @@ class Precision:
         return multiply
 
     def _level_multiplier(self, columns: "Tile") -> Callable[["Tile"], Tensor]:
-        right = PackedInt8(columns.operand, torch.full((len(columns.operand),), columns.scale))
+        right = PackedInt8(columns.operand, torch.full((len(columns.operand),), columns.scale), self.max_operand)
         return lambda rows: right.multiply(rows.operand, rows.scale, self.product_scale(rows, columns), self.products)
 
     def arithmetic_error(self, dim: int) -> float:
@@ -93,6 +96,7 @@ class Precision:
 PRECISIONS: Mapping[str, Precision] = {
     "int8": Precision(torch.int8, torch.int32, 0),
     "int8-levels": Precision(torch.int8, torch.uint8, 0),
+    "narrow-levels": Precision(torch.int8, torch.uint8, 0, MAX_UNSATURATED),
     "float16": Precision(torch.float16, torch.float16, 2 * 2.0**-11),
     "bfloat16": Precision(torch.bfloat16, torch.bfloat16, 2 * 2.0**-8),
     "float32": Precision(torch.float32, torch.float32, 2 * 2.0**-24),
@@ -136,7 +140,7 @@ def _build_tile(vectors: Tensor, positions: Tensor, precision: Precision) -> Til
     exact = rows.float()
     scale = 1.0
     if precision.is_integer:
-        scale = max(float(exact.abs().amax()), 2.0**-24) / 127
+        scale = max(float(exact.abs().amax()), 2.0**-24) / precision.max_operand
         rounded = (exact / scale).round_()
         operand = rounded.to(precision.operands)
         rounded *= scale
@@ -185,6 +189,8 @@ def rank_precisions(device: torch.device, dim: int) -> Mapping[str, float]:
         return {"float16": 1.0, "float32": 8.0}
     with _single_thread():
         ranked = rank_by_probes(PRECISIONS, lambda name, shape: _probe_seconds(PRECISIONS[name], shape, dim))
+    if "int8-levels" in ranked:
+        ranked.pop("narrow-levels", None)  # as fast, but with larger errors
     if "int8-levels" in ranked and "int8" in ranked:
         # The products take about as long, and there is a quarter of the bytes to scan, so noise must not decide between them.
         ranked["int8-levels"] = min(ranked["int8-levels"], ranked["int8"])
@@ -232,7 +238,7 @@ def _probe_seconds(precision: Precision, shape: tuple[int, int], dim: int) -> fl
 
     Without VNNI, torch's products of int8 saturate pairs of products at 16 bits, so the result for the largest operands is checked.
     """
-    largest = 127 if precision.is_integer else 1
+    largest = precision.max_operand if precision.is_integer else 1
     rows, columns = (_probe_tile(torch.full((size, dim), largest, dtype=precision.operands)) for size in shape)
     try:
         multiply = precision.multiplier(columns, shape[0])

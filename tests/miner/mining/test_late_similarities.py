@@ -90,13 +90,13 @@ def test_nothing_to_score() -> None:
 
 
 def test_tokens_are_integers_and_light_ones_are_dropped() -> None:
-    vectors = np.array([[2.0, 0.0], [0.0, 0.2], [0.0, 0.31], [0.0, 0.0]])
+    vectors = np.array([[2.0, 0.0], [0.0, 0.2], [0.0, 0.51], [0.0, 0.0]])
     tokens = token_vectors(vectors, [[0, 1, 2, 3], [1], [3], []])
     assert tokens.rows.tolist() == [0, 2, 1]  # 0.2 is a tenth of the heaviest token of the first text, and all of the second
-    assert tokens.weights.tolist() == [4096, round(0.155 * 4096), 4096]
+    assert tokens.weights.tolist() == [4096, round(0.255 * 4096), 4096]
     assert tokens.bounds.tolist() == [0, 2, 3, 3, 3]
     assert tokens.table.tolist() == [[SCALE, 0], [0, SCALE], [0, SCALE], [0, 0]]
-    assert tokens.total_weights().tolist() == [4096 + 635, 4096, 0, 0]
+    assert tokens.total_weights().tolist() == [4096 + 1044, 4096, 0, 0]
 
 
 def test_late_means_are_those_of_the_k_largest_of_own_neighbours() -> None:

@@ -40,6 +40,7 @@ def _one_thread() -> Iterator[None]:
 
 
 MakeSides = Callable[[], Sides]
+IN_LEVELS = [name for name, precision in PRECISIONS.items() if precision.is_in_levels]
 
 
 @pytest.mark.parametrize(("rows", "columns", "dim", "k"), SHAPES)
@@ -142,9 +143,10 @@ def test_products_in_levels_that_saturate_are_never_used() -> None:
     assert precision_module._probe_seconds(Saturating(torch.int8, torch.uint8, 0), (16, 128), 64) == float("inf")
 
 
+@pytest.mark.parametrize("name", IN_LEVELS)
 @pytest.mark.parametrize("dim", [1, 2, 3, 5, 64, 257])
-def test_levels_are_products_within_their_error_and_negative_ones_are_zero(dim: int) -> None:
-    precision = PRECISIONS["int8-levels"]
+def test_levels_are_products_within_their_error_and_negative_ones_are_zero(dim: int, name: str) -> None:
+    precision = PRECISIONS[name]
     vectors = [dense.unit(70, dim, seed) for seed in (20, 21)]
     for side in vectors:
         side[:3] = [np.full(dim, 1 / np.sqrt(dim)), np.full(dim, -1 / np.sqrt(dim)), np.zeros(dim)]  # the largest and smallest product
@@ -156,10 +158,11 @@ def test_levels_are_products_within_their_error_and_negative_ones_are_zero(dim: 
     assert levels.max() <= LEVELS
 
 
+@pytest.mark.parametrize("name", IN_LEVELS)
 @pytest.mark.parametrize("make_sides", [many_ties, mixed_scales, no_ties])
-def test_levels_of_both_directions_are_in_bounds(make_sides: MakeSides) -> None:
+def test_levels_of_both_directions_are_in_bounds(make_sides: MakeSides, name: str) -> None:
     """A tile of the first pass is dense, so that thresholds are raised by maxima; the later ones are sparse."""
-    precision, (x, y) = PRECISIONS["int8-levels"], make_sides()
+    precision, (x, y) = PRECISIONS[name], make_sides()
     tiles = [build_tiles(torch.from_numpy(side), precision, 192) for side in (x, y)]
     prefilter = PrefilterSettings(2, 6, precision)
     rows, columns = (
