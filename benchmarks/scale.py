@@ -155,8 +155,10 @@ class Watch:
             text = self.last.removeprefix("miner: ")
             if task := re.fullmatch(r"(embed|mine) (\S+)", text):
                 self.enter(task[2], OTHER)
-            elif found := re.match(r"([\w-]+): (\d+) of (\d+) shards(?! to make)", text):
-                self.enter(self.task, OTHER if found[2] == found[3] else found[1])
+            elif begun := re.match(r"([\w-]+): \d+ of \d+ shards to write", text):
+                self.enter(self.task, begun[1])
+            elif re.match(r"[\w-]+: finished in ", text):
+                self.enter(self.task, OTHER)
 
     def enter(self, task: str, stage: str) -> None:
         """Count what passed to the stage that ends."""
