@@ -69,7 +69,7 @@ def time_model2vec(lines: list[str], encoder: str) -> float:
     builtin = load_encoder(encoder)
     if not isinstance(builtin, StaticEncoder):
         raise SystemExit(f"{encoder}: not a static encoder, so model2vec cannot load it")
-    pieces = [(builtin.pieces.id_to_piece(number), builtin.pieces.get_score(number)) for number in range(len(builtin.vectors))]
+    pieces = [(builtin.pieces.id_to_piece(number), builtin.pieces.get_score(number)) for number in range(builtin.num_tokens)]
     tokenizer = Tokenizer(models.Unigram(pieces, unk_id=builtin.pieces.unk_id(), byte_fallback=False))
     tokenizer.normalizer = normalizers.NFKC()
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()

@@ -164,15 +164,15 @@ def test_gold_chooses_the_threshold_of_the_bitext(mined: Path, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_planted_pairs_choose_and_are_not_in_the_bitext(mined: Path, tmp_path: Path) -> None:
-    figures = select(mined, tmp_path / "auto", "--planted", mined / "planted.tsv", "--precision", "0.9", "--gold", mined / "gold.tsv")
+    figures = select(mined, tmp_path / "auto", "--planted", mined / "planted.tsv", "--precision", "0.92", "--gold", mined / "gold.tsv")
     choice = figures["choice"]
     assert (choice["by"], choice["evidence"]) == ("planted", 200)
-    for name in ("precision", "recall"):  # nearly: it is in one interval in twenty that the truth is outside
-        assert choice[name]["low"] - 0.005 <= figures[name] <= choice[name]["high"] + 0.005
+    assert choice["precision"]["low"] <= figures["precision"] <= choice["precision"]["high"]
+    assert choice["recall"]["low"] <= figures["recall"] <= choice["recall"]["high"]
     planted = set((mined / "planted.tsv").read_text().split("\n"))
     lines = gzip.decompress((tmp_path / "auto" / "bitext.tsv.gz").read_bytes()).decode().splitlines()
     assert not planted & {line.split("\t", 1)[1] for line in lines}
-    again = select(mined, tmp_path / "auto", "--planted", mined / "planted.tsv", "--precision", "0.9", "--gold", mined / "gold.tsv")
+    again = select(mined, tmp_path / "auto", "--planted", mined / "planted.tsv", "--precision", "0.92", "--gold", mined / "gold.tsv")
     assert again["choice"] == choice
 
 

@@ -204,7 +204,7 @@ def test_pieces_of_a_killed_run_are_not_reused_with_other_settings(data: Path, t
     (tmp_path / "config.yaml").write_text(config.replace("size: 60", "size: 50"))
     assert miner("train", tmp_path / "config.yaml", "--output", tmp_path / "out").exit_code == 0
     vectors = load_file(tmp_path / "out" / "encoder" / "vectors.safetensors")
-    assert vectors["vectors"].shape[0] == 50
+    assert [len(table) for table in vectors.values()] == [50, 50]  # rows and their scales
 
 
 def test_rotation_keeps_products_and_sorts_dimensions() -> None:
