@@ -87,7 +87,7 @@ def compare(lines: int, encoder: str, runs: int, alone: bool) -> None:
         miner_runs, script_runs = [], []
         for turn in range(1 if alone else runs):
             sides = [str(folder / side) for side in ("en", "de")]
-            options = ["--k", str(K), "--threshold", str(THRESHOLD), "--json", str(folder / "figures.json")]
+            options = ["--k", str(K), "--threshold", str(THRESHOLD), "--rescore", "none", "--json", str(folder / "figures.json")]
             miner_runs.append(run([*MINER, "mine", *sides, "--output", str(folder / f"out{turn}"), *options]))
             if not alone:
                 for side in ("en", "de"):
