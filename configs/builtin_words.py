@@ -15,7 +15,6 @@ import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache
-from itertools import islice
 from pathlib import Path
 
 from package_files import ENGLISH, Texts, find, read_deb
@@ -122,15 +121,13 @@ def inflections(packages: Path, known: Words) -> Iterator[tuple[str, Texts]]:
                 continue
             lang = canonical("hr" if code == "hbs" else code)
             lemmas = PlainUnpickler(io.BytesIO(lzma.decompress(wheel.read(name)))).load()
-            forms = [form for form, lemma in lemmas.items() if form != lemma and (lang, lemma.decode()) in known]
+            forms = [(form.decode(), lemma.decode()) for form, lemma in lemmas.items() if form != lemma and (lang, lemma.decode()) in known]
             random.Random(0).shuffle(forms)
             counts: Counter[str] = Counter()
-            drawn = (form for form in forms if is_inflection(code, form.decode(), lemmas[form].decode()))
-            for form in islice(drawn, MAX_FORMS_OF_LANGUAGE):
-                lemma = lemmas[form].decode()
+            for form, lemma in [pair for pair in forms if is_inflection(code, *pair)][:MAX_FORMS_OF_LANGUAGE]:
                 counts[lemma] += 1
                 if counts[lemma] <= MAX_FORMS:
-                    yield known[lang, lemma], [(lang, clean_word(form.decode()))]
+                    yield known[lang, lemma], [(lang, clean_word(form))]
 
 
 def is_inflection(code: str, form: str, lemma: str) -> bool:
@@ -225,7 +222,7 @@ def cities(packages: Path) -> Iterator[tuple[str, Texts]]:
 
 def city_language(name: str) -> str | None:
     """Return the language of a name by its letters, None if several have them."""
-    scripts = {unicodedata.name(letter, "?").split()[0] for letter in name if letter.isalpha()}
+    scripts = {script(letter) for letter in name if letter.isalpha()}
     if scripts == {"CYRILLIC"}:
         is_other = re.search("[јљњћђўәөүқң]", name.lower())
         return "uk" if re.search("[іїєґ]", name.lower()) else None if is_other else "ru"
@@ -243,24 +240,23 @@ def split_english(groups: Iterable[Texts]) -> Iterator[tuple[str, Texts]]:
 
 def words(packages: Path) -> Iterator[Texts]:
     """Yield groups of words and phrases. A text belongs to one group; English texts that differ in case or by an article share one."""
-    groups: dict[str, Texts] = defaultdict(list)
+    groups: dict[str, Texts] = {}
     known: Words = {}
 
     def add(entries: Iterable[tuple[str, Texts]], max_texts: int) -> None:
         for english, texts in entries:
             key = english_key(english)
-            group = groups[key] if groups[key] else [(ENGLISH, english)]
+            group = groups.setdefault(key, [(ENGLISH, english)])
             for lang, text in ((canonical(code), text) for code, text in texts):
                 is_full = sum(lang == other for other, _ in group) >= max_texts
                 if key and text and len(text) <= MAX_WORD_CHARS and (lang, text) not in known and not is_full:
                     known[lang, text] = english
                     group.append((lang, text))
-            groups[key] = group
 
     for source in (cities, annotations, freedict, chinese_and_korean, jmdict):
         add(source(packages), MAX_TRANSLATIONS)
     add(freedict_without_english(packages, known), MAX_TRANSLATIONS)
-    add(inflections(packages, dict(known)), MAX_TRANSLATIONS * (1 + MAX_FORMS))
+    add(inflections(packages, known), MAX_TRANSLATIONS * (1 + MAX_FORMS))
     yield from without_shared_texts(list(groups.values()))
 
 
