@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 Ints = npt.NDArray[np.int32]
 Split = Callable[[list[str]], list[list[int]]]  # texts -> the ids of their pieces
 
-MAX_CACHED_WORDS = 1 << 17  # a few MB, and 20 ms per lookup
+MAX_CACHED_WORDS = 1 << 19  # 20 MB, and 80 ms per lookup; rescoring splits the texts of a corpus again
 LOOKUP_RATIO = 8  # below 1/8 as many words as are cached, splitting takes less time than the lookup
 
 
