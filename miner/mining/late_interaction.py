@@ -26,7 +26,7 @@ from miner.search.precision import full_precision_matmul, rank_precisions
 
 Rows = npt.NDArray[np.int64]
 
-QUERY_MULTIPLE = 4  # to which queries are padded
+QUERY_MULTIPLE = 8  # to which queries are padded
 KEY_MULTIPLE = 8  # to which keys are padded: rows of products that are reduced at a time
 MAX_KEYS = 64  # of one product, which bounds its memory for a sentence with very many candidates
 CPU_BLOCK_CELLS = 1 << 21  # products of a block: 8 MB; half or twice as many take a tenth longer
