@@ -63,7 +63,7 @@ def bitext(folder: str, gold: tuple[str, ...], json_file: str | None, no_report:
 
 @command.command()
 @options.suite_option
-@click.option("--data", metavar="DIR", help="Folder of their files, instead of that in the config.")
+@click.option("--data", metavar="DIR", help="Directory of the data files, instead of `data` in the config.")
 @click.option("--against", metavar="NAME", help="A second encoder, to compare with the first.")
 @options.runtime_options
 @eval_options.output

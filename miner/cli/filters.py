@@ -11,7 +11,7 @@ from miner.config.filters import RECOMMENDED
 
 def _help(*models: type[Filters]) -> str:
     names = ", ".join(name for model in models for name in model.model_fields)
-    return f"Turn on a filter, with its usual bound or BOUND; {RECOMMENDED}: a good selection. One of {names}. Repeatable."
+    return f"Turn on a filter, with its usual bound or BOUND; {RECOMMENDED}: those that drop few translations. One of {names}. Repeatable."
 
 
 def filter_option(*models: type[Filters]) -> Callable[[Function], Function]:

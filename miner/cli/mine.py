@@ -58,14 +58,14 @@ decide_options = options.group(
     options.setting(
         DecideSettings,
         "threshold",
-        "Keep pairs with a larger margin; `auto`: chosen by --gold or --planted; default: that of the encoder, or calibrated.",
+        "Keep pairs with a larger margin; `auto`: choose it by --gold or --planted; default: a bound of the encoder, or calibrated.",
         metavar="FLOAT|auto",
         type=NumberOrAuto(),
     ),
     options.setting(
         DecideSettings,
         "min_probability",
-        "Keep pairs with at least this probability to be right; default: 0.5 if neither --threshold nor --top is given, where the encoder"
+        "Keep pairs with at least this probability of being right; default: 0.5 without --threshold and --top, where the encoder"
         " has probabilities.",
         type=float,
     ),
@@ -74,7 +74,7 @@ decide_options = options.group(
     options.setting(
         DecideSettings,
         "gold",
-        "All true pairs, `source line<TAB>target line`, from 1; or marks of `miner report`, and then several files.",
+        "File of all true pairs, `source line<TAB>target line`, counted from 1; or marks of `miner report`, one file or several.",
         metavar="FILE",
         multiple=True,
     ),
@@ -108,7 +108,7 @@ decide_options = options.group(
 def command(json_file: str | None, no_report: bool, from_candidates: str | None, filters: tuple[str, ...], **settings: Any) -> None:
     """Mine pairs of sentences that are translations of each other.
 
-    SOURCE and TARGET are text, as for `miner embed`, or folders of `miner embed` or `miner index`. Without TARGET, SOURCE has both sides: a
+    SOURCE and TARGET are text, as for `miner embed`, or embeddings or index directories. Without TARGET, SOURCE has both sides: a
     table with --source-column and --target-column, TMX, or the stem of Moses files. The pairs are written to bitext.tsv.gz
     (margin, source, target; best first) and, with files and line numbers, to bitext.parquet; report.html shows them.
     A rerun with another margin, retrieval or threshold only selects again; --from-candidates does that into another folder.

@@ -103,7 +103,7 @@ rescore_options = group(
     setting(
         RescoreSettings,
         "rescore_candidates",
-        "Candidates per sentence if they are rescored, at least --k; default: 16, with more than 20,000 sentences on a side 8.",
+        "Candidates per sentence with rescoring, at least --k; default: 16, or 8 if a side has more than 20,000 sentences.",
         type=int,
     ),
     setting(
@@ -123,7 +123,7 @@ def _find_config(ctx: click.Context, parameter: click.Parameter, path: str) -> s
 
 config_argument = click.argument("config", metavar="CONFIG", callback=_find_config)
 suite_option = click.option(
-    "--config", "path", required=True, metavar="FILE", callback=_find_config, help="The tasks, such as configs/eval.yaml."
+    "--config", "path", required=True, metavar="FILE", callback=_find_config, help="Config file with the tasks, such as configs/eval.yaml."
 )
 print_config_option = click.option(
     "--print-config", is_flag=True, help="Print CONFIG with all defaults, as YAML that can be CONFIG, and do nothing else."

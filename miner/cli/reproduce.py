@@ -10,7 +10,7 @@ LISTED_ROWS = 12  # of each table, when all are listed
 @click.command()
 @click.argument("table", required=False, metavar="[TABLE]")
 @click.option("--data", default="data", show_default=True, metavar="DIR", help="Folder of the public datasets as downloaded.")
-@click.option("--models", metavar="DIR", help="Folder of model folders, called as their hub ids; other models come from the hub.")
+@click.option("--models", metavar="DIR", help="Directory of models, each named by its hub id; other models come from the hub.")
 @click.option(
     "--output", default="build/reproduce", show_default=True, metavar="DIR", help="Output directory. Run again, the command resumes there."
 )

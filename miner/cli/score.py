@@ -37,7 +37,7 @@ def command(json_file: str | None, filters: tuple[str, ...], **settings: Any) ->
     Line i of SOURCE and line i of TARGET are a pair; or SOURCE is one file of both: a table with --source-column and --target-column, or
     TMX with --source-lang and --target-lang; or the stem of Moses files, such as `corpus` for corpus.en and corpus.de. The output has a
     line `margin<TAB>source<TAB>target` for each line of the input, in the same order. The margin is nan if a side is empty, invalid or
-    too long. With --threshold, --filter or --top, the output has only the pairs that they keep.
+    too long. With --threshold, --min-probability, --filter or --top, the output has only the pairs that they keep.
 
     \b
     Examples:
