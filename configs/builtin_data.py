@@ -9,8 +9,8 @@ DATA is a directory of collected corpora with `train/`, `packages/` and `eval/`:
 `counts.json`: number of rows by source and language, and of dropped rows by reason.
 
 Dropped: sources whose licence forbids commercial use or is not stated (SOURCES lists the others with their licences), languages
-with fewer than MIN_TEXTS texts besides lexicons and MediaWiki, and texts that are also in an evaluation or calibration file or the demo
-corpora, compared by the letters and digits of their lower-cased NFKC form.
+with fewer than MIN_TEXTS texts besides lexicons, MediaWiki and Mozilla, and texts that are also in an evaluation or calibration file or the
+demo corpora, compared by the letters and digits of their lower-cased NFKC form.
 """
 
 import argparse
@@ -49,15 +49,17 @@ SOURCES = {
     "train/korean_parallel.en-ko.tsv.gz": "CC BY-SA 3.0",
     "train/sick_train.en-xx.tsv.gz": "CC BY-SA 4.0 (ja), MIT (nl)",
     "packages/libreoffice.tsv.gz": "MPL-2.0",
-    "packages/wesnoth.tsv.gz": "GPL-2.0+",
+    "packages/games.tsv.gz": "Wesnoth, Freeciv and Widelands GPL-2.0+; Cataclysm CC BY-SA 3.0",
+    "packages/mozilla.tsv.gz": "MPL-2.0",
     "packages/mediawiki.tsv.gz": "GPL-2.0+",
     "lexicons/gatitos.en-xx.tsv.gz": "CC BY 4.0",
 }
 WORDS = {
     "packages/words.tsv.gz": "FreeDict GPL-2.0+, GPL-3.0+ and CC BY-SA 3.0, by dictionary; JMdict CC BY-SA 4.0; CC-CEDICT CC BY-SA 4.0;"
-    " GeoNames CC BY 4.0; CLDR Unicode-3.0; libhangul BSD-3-Clause; simplemma's word forms ODbL, CC BY-SA 3.0, CC BY 4.0, AGPL-3.0, MIT"
+    " GeoNames CC BY 4.0; CLDR Unicode-3.0; libhangul BSD-3-Clause; iso-codes LGPL-2.1+; KGeography and libgweather GPL-2.0+;"
+    " OpenStreetMap's tagging schema ISC; games as above; simplemma's word forms ODbL, CC BY-SA 3.0, CC BY 4.0, AGPL-3.0, MIT"
 }
-NOT_COUNTED = ("lexicons/", "packages/mediawiki")  # sources that alone do not make a language: words, and messages of hundreds of languages
+NOT_COUNTED = ("lexicons/", "packages/mediawiki", "packages/mozilla")  # which alone do not make a language: words, and messages of programs
 UNLICENSED_PROJECTS = ("djangodocs-",)  # prefixes of ids in l10n whose repository has no licence
 
 MIN_TEXTS = 500  # per language, without those of the sources NOT_COUNTED

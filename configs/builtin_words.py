@@ -1,4 +1,4 @@
-"""Words and phrases of dictionaries, their inflected forms, names of emoji and names of cities."""
+"""Words and phrases of dictionaries, their inflected forms, and names of places, of what maps show, of emoji and of things in games."""
 
 import gzip
 import io
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from package_files import ENGLISH, Texts, find, read_deb
+from package_files import ENGLISH, GAMES, Texts, find, other_language, read_catalogs, read_deb
 
 import miner.languages
 
@@ -27,6 +27,15 @@ MAX_TRANSLATIONS = 2  # of an English text into one language
 MIN_CITY_INHABITANTS = 50_000
 MAX_FORMS = 5  # of a word, drawn at random
 MAX_FORMS_OF_LANGUAGE = 150_000  # before MAX_FORMS
+
+PLACE_CATALOGS = {  # package -> names of its catalogs
+    "iso-codes": ("iso_3166-1.mo", "iso_3166-2.mo", "iso_639-3.mo", "iso_4217.mo"),
+    "kgeography-data": ("kgeography.mo",),
+    "libgweather-4-common": ("libgweather-4.0-locations.mo",),
+}
+LETTER = re.compile(r"\w")
+ITEM = re.compile("[A-Za-z][A-Za-z' -]{2,}")
+GAME_CONTEXT = re.compile(r"^(?:\?[^:]*:|.*\^)")
 
 canonical = cache(miner.languages.canonical)
 
@@ -220,6 +229,48 @@ def cities(packages: Path) -> Iterator[tuple[str, Texts]]:
             yield place["name"], list(names.items())
 
 
+def places(packages: Path) -> Iterator[tuple[str, Texts]]:
+    """Yield (English, translation) of the names of countries, regions, cities, languages and currencies."""
+    for package, catalogs in PLACE_CATALOGS.items():
+        for message in read_catalogs(find(packages, f"{package}_*.deb")[0]):
+            is_name = message.catalog in catalogs and (message.catalog != "kgeography.mo" or message.context.endswith(".kgm"))
+            if is_name and message.text != message.english:
+                yield clean_word(message.english), [(message.lang, clean_word(message.text))]
+
+
+def game_items(packages: Path) -> Iterator[tuple[str, Texts]]:
+    """Yield (English, translation) of the names of things and people in games: their messages of letters only."""
+    for message in (message for pattern in GAMES for package in find(packages, pattern) for message in read_catalogs(package)):
+        english, text = (GAME_CONTEXT.sub("", cell) for cell in (message.english, message.text))
+        if not message.context and ITEM.fullmatch(english) and text != english:
+            yield english, [(message.lang, clean_word(text))]
+
+
+def map_features(packages: Path) -> Iterator[tuple[str, Texts]]:
+    """Yield (English, translation) of the names of what OpenStreetMap shows, and of its properties."""
+    texts: dict[str, dict[str, str]] = {}
+    with tarfile.open(find(packages, "openstreetmap-id-tagging-schema-*.tgz")[0]) as archive:
+        for member in archive:
+            folder, _, file = member.name.rpartition("/")
+            code = file.removesuffix(".json")
+            if folder.endswith("dist/translations") and "." not in code and code != "index" and file.endswith(".json"):
+                texts[code] = dict(read_labels(json.load(archive.extractfile(member))[code]))  # type: ignore[arg-type]
+    english = texts[ENGLISH]
+    for code in sorted(code for code in texts if other_language(code)):
+        for key in sorted(texts[code].keys() & english.keys()):
+            if texts[code][key] != english[key]:
+                yield clean_word(english[key]), [(code, clean_word(texts[code][key]))]
+
+
+def read_labels(node: dict[str, object], path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield (path, text) of the names, labels and options below a node of JSON."""
+    for key, value in node.items():
+        if isinstance(value, dict):
+            yield from read_labels(value, f"{path}/{key}")
+        elif isinstance(value, str) and (key in ("name", "label", "title") or path.endswith(("/options", "/strings", "/title"))):
+            yield f"{path}/{key}", value
+
+
 def city_language(name: str) -> str | None:
     """Return the language of a name by its letters, None if several have them."""
     scripts = {script(letter) for letter in name if letter.isalpha()}
@@ -249,11 +300,11 @@ def words(packages: Path) -> Iterator[Texts]:
             group = groups.setdefault(key, [(ENGLISH, english)])
             for lang, text in ((canonical(code), text) for code, text in texts):
                 is_full = sum(lang == other for other, _ in group) >= max_texts
-                if key and text and len(text) <= MAX_WORD_CHARS and (lang, text) not in known and not is_full:
+                if key and LETTER.search(text) and len(text) <= MAX_WORD_CHARS and (lang, text) not in known and not is_full:
                     known[lang, text] = english
                     group.append((lang, text))
 
-    for source in (cities, annotations, freedict, chinese_and_korean, jmdict):
+    for source in (cities, annotations, freedict, chinese_and_korean, jmdict, places, map_features, game_items):
         add(source(packages), MAX_TRANSLATIONS)
     add(freedict_without_english(packages, known), MAX_TRANSLATIONS)
     add(inflections(packages, known), MAX_TRANSLATIONS * (1 + MAX_FORMS))

@@ -1,15 +1,23 @@
 """Files of packages of Debian, PyPI and npm, and groups of translations."""
 
+import gettext
 import gzip
+import io
 import subprocess
 import sys
 import tarfile
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
+
+import miner.languages
+from miner.errors import ConfigError
 
 Texts = list[tuple[str, str]]  # (language, text)
 
 ENGLISH = "en"
+GAMES = ("wesnoth-1.16-*.deb", "freeciv-data_*.deb", "widelands-data_*.deb", "cataclysm-dda-data_*.deb")
 
 
 def find(packages: Path, pattern: str) -> list[Path]:
@@ -25,6 +33,42 @@ def read_deb(package: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[str, by
         for member in archive:
             if member.isfile() and member.name.endswith(suffixes):
                 yield member.name, archive.extractfile(member).read()  # type: ignore[union-attr]
+
+
+class CatalogMessage(NamedTuple):
+    """A message of a gettext catalog and its translation."""
+
+    catalog: str
+    lang: str
+    context: str
+    english: str
+    text: str
+
+
+def read_catalogs(package: Path) -> Iterator[CatalogMessage]:
+    """Yield the messages of a Debian package's gettext catalogs, of several plural forms the first. Unreadable catalogs are skipped."""
+    for name, content in read_deb(package, (".mo",)):
+        *_, code, _, file = name.split("/")
+        lang = other_language(code)
+        try:
+            catalog = gettext.GNUTranslations(io.BytesIO(content))._catalog if lang else {}  # type: ignore[attr-defined]
+        except ValueError:  # its encoding, or its plural forms
+            continue
+        for key, text in catalog.items():
+            message, form = key if isinstance(key, tuple) else (key, 0)
+            *context, english = message.split("\x04")
+            if form == 0 and english and text:
+                yield CatalogMessage(file, lang or "", "".join(context), english, text)
+
+
+@cache
+def other_language(code: str) -> str | None:
+    """Return the canonical language of a code, None for English and for what is no language."""
+    try:
+        lang = miner.languages.canonical(code)
+    except ConfigError:
+        return None
+    return None if lang == miner.languages.canonical(ENGLISH) else lang
 
 
 def write_groups(path: Path, groups: Iterable[Texts]) -> int:

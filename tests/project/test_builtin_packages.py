@@ -1,10 +1,13 @@
 """The words and sentences that the built-in encoder is trained on are read from packages as a person would read them."""
 
 import gzip
+import io
 import json
 import lzma
 import pickle
+import struct
 import subprocess
+import tarfile
 import zipfile
 from pathlib import Path
 from types import ModuleType
@@ -232,3 +235,127 @@ def test_mediawiki(packages: ModuleType, tmp_path: Path) -> None:
 def test_messages_need_their_package(packages: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"no mediawiki_\*\.deb; download the packages that builtin_packages\.py lists"):
         list(packages.mediawiki(tmp_path))
+
+
+def catalog(messages: dict[str, str], header: str = "Content-Type: text/plain; charset=UTF-8\n") -> bytes:
+    """Return a compiled gettext catalog: its header, the positions of messages and of translations, and both."""
+    rows = sorted((key.encode(), text.encode()) for key, text in {"": header, **messages}.items())
+    texts = [key for key, _ in rows] + [text for _, text in rows]
+    start = 28 + 8 * len(texts)
+    places, content = [], b""
+    for text in texts:
+        places += [len(text), start + len(content)]
+        content += text + b"\0"
+    head = struct.pack("<7I", 0x950412DE, 0, len(rows), 28, 28 + 8 * len(rows), 0, 0)
+    return head + struct.pack(f"<{len(places)}I", *places) + content
+
+
+GAME_PACKAGES = ("wesnoth-1.16-data", "freeciv-data", "widelands-data", "cataclysm-dda-data")
+
+
+def write_games(directory: Path, name: str, catalogs: dict[str, bytes]) -> None:
+    """Write the packages of the games, of which one has these catalogs by language."""
+    for package in GAME_PACKAGES:
+        texts = catalogs if package == name else {}
+        build_deb(directory, package, {f"usr/share/locale/{code}/LC_MESSAGES/game.mo": content for code, content in texts.items()})
+
+
+def test_sentences_of_games(packages: ModuleType, tmp_path: Path) -> None:
+    english = "The %s is <color_red>far</color_red> too heavy."
+    texts = {"de": "Das %s ist viel zu schwer.", "es_AR": "El %s es pesado.", "es_ES": "El %s es muy pesado.", "en_GB": "The %s is heavy."}
+    catalogs = {code: catalog({english: text, "heavy door": "x"}) for code, text in texts.items()}
+    write_games(
+        tmp_path,
+        "cataclysm-dda-data",
+        {**catalogs, "xx@y": catalog({english: "z"}), "fr": catalog({english: "ô"}).replace(b"UTF-8", b"ASCII")},
+    )
+    expected = [("en", "The is far too heavy."), ("deu_Latn", "Das ist viel zu schwer."), ("spa_Latn", "El es pesado.")]
+    assert list(packages.games(tmp_path)) == [expected]
+
+
+def test_names_of_things_in_games(words: ModuleType, tmp_path: Path) -> None:
+    messages = {
+        "heavy door\0heavy doors": "porte\0portes",
+        "?unit:Settlers": "?unit:Colons",
+        "Speed: %d": "Vitesse",
+        "verb\4cook": "cuire",
+        "OK": "OK",
+    }
+    header = "Content-Type: text/plain; charset=UTF-8\nPlural-Forms: nplurals=2; plural=n>1;\n"
+    write_games(tmp_path, "freeciv-data", {"fr": catalog(messages, header)})
+    assert sorted(words.game_items(tmp_path)) == [("Settlers", [("fra_Latn", "Colons")]), ("heavy door", [("fra_Latn", "porte")])]
+
+
+def test_names_of_places(words: ModuleType, tmp_path: Path) -> None:
+    folder = "usr/share/locale/he/LC_MESSAGES"
+    countries = {
+        f"{folder}/iso_3166-1.mo": catalog({"Hungary": "הונגריה", "Peru": "Peru"}),
+        f"{folder}/iso_15924.mo": catalog({"Thai": "תאי"}),
+    }
+    build_deb(tmp_path, "iso-codes", countries)
+    build_deb(tmp_path, "kgeography-data", {f"{folder}/kgeography.mo": catalog({"usa.kgm\4Virginia": "וירג'יניה", "Zoom": "זום"})})
+    build_deb(tmp_path, "libgweather-4-common", {f"{folder}/libgweather-4.0-locations.mo": catalog({"City in Ukraine\4Odesa": "אודסה"})})
+    names = [("Hungary", "הונגריה"), ("Virginia", "וירג'יניה"), ("Odesa", "אודסה")]
+    assert list(words.places(tmp_path)) == [(english, [("heb_Hebr", text)]) for english, text in names]
+
+
+def test_names_of_map_features(words: ModuleType, tmp_path: Path) -> None:
+    english = {
+        "presets": {"court": {"name": "Courthouse", "terms": "law"}, "pub": {"name": "Pub"}},
+        "fields": {"sex": {"options": {"f": "Female"}}},
+    }
+    dutch = {
+        "presets": {"court": {"name": "Rechtbank", "terms": "recht"}, "pub": {"name": "Pub"}},
+        "fields": {"sex": {"options": {"f": "Vrouw"}}},
+    }
+    with tarfile.open(tmp_path / "openstreetmap-id-tagging-schema-7.tgz", "w:gz") as archive:
+        for code, texts in (("en", english), ("nl", dutch), ("nl.min", dutch), ("index", {})):
+            content = json.dumps({code: {"presets": texts}}).encode()
+            member = tarfile.TarInfo(f"package/dist/translations/{code}.json")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    assert sorted(words.map_features(tmp_path)) == [("Courthouse", [("nl", "Rechtbank")]), ("Female", [("nl", "Vrouw")])]
+
+
+def write_language_pack(directory: Path, name: str, code: str, files: dict[str, str]) -> None:
+    """Write Mozilla's package of a language."""
+    pack = io.BytesIO()
+    with zipfile.ZipFile(pack, "w") as archive:
+        for file, content in files.items():
+            archive.writestr(f"localization/{code}/{file}", content)
+    build_deb(directory, f"{name}-{code}", {f"usr/lib/langpack-{code}@mozilla.org.xpi": pack.getvalue()})
+
+
+ENGLISH_FLUENT = """# A comment
+-brand = Firefox
+quit-question = Do you want to quit { -brand }?
+    Tabs will close.
+  .accesskey = Q
+  .label =
+      Close <a data-l10n-name="x">all these { $count }</a> tabs
+tabs = { $count ->
+    [one] One tab will be closed.
+   *[other] Many tabs will be closed.
+  }
+short = Quit
+"""
+
+
+def test_texts_of_mozilla(packages: ModuleType, tmp_path: Path) -> None:
+    german = ENGLISH_FLUENT.replace("Do you want to quit { -brand }?", "Wollen Sie { -brand } beenden?").replace(
+        "Tabs will close.", "Tabs werden zu."
+    )
+    german = german.replace("Close <a", "Schließe <a").replace("all these", "alle").replace("</a> tabs", "</a> Tabs")
+    properties = {"en-gb": "# x = y\nfull=The disk %1$S is almost full.\n", "de": "full = Die Platte %1$S ist fast voll.\n"}
+    for code, fluent in (("en-gb", ENGLISH_FLUENT), ("de", german), ("es-mx", german)):
+        files = {"a.ftl": fluent, "b.properties": properties.get(code, ""), "c.json": "{}"}
+        write_language_pack(tmp_path, "firefox-esr-l10n", code, files)
+        write_language_pack(tmp_path, "thunderbird-l10n", code, {"a.ftl": fluent})
+    expected = {
+        "Do you want to quit Firefox? Tabs will close.": "Wollen Sie Firefox beenden? Tabs werden zu.",
+        "Close all these tabs": "Schließe alle Tabs",
+        "The disk is almost full.": "Die Platte ist fast voll.",
+    }
+    groups = [dict(group) for group in packages.mozilla(tmp_path)]
+    assert {group["en"]: group["deu_Latn"] for group in groups} == expected
+    assert all(len(group) == 2 for group in groups)
