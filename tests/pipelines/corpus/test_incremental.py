@@ -339,7 +339,7 @@ def test_outputs_with_planted_text_inside_their_embeddings_are_kept(tmp_path: Pa
             if isinstance(values, dict):
                 values.pop("xxh3", None)  # as in the first version
             path.write_text(json.dumps(values))
-    for precision, is_same in (("0.2", True), ("0.4", False)):
+    for precision, is_same in (("0.2", True), ("0.01", False)):
         mine(tmp_path, tmp_path / "out", *auto, precision)
         assert ((tmp_path / "out/bitext.parquet").read_bytes() == bitext) == is_same
 
@@ -353,6 +353,6 @@ def test_other_precision_removes_the_deltas(tmp_path: Path) -> None:
     mine(tmp_path, tmp_path / "out", *auto, "0.2")
     assert list((tmp_path / "out/deltas").glob("*.parquet"))
     bitext = (tmp_path / "out/bitext.parquet").read_bytes()
-    mine(tmp_path, tmp_path / "out", *auto, "0.4")
+    mine(tmp_path, tmp_path / "out", *auto, "0.01")
     assert (tmp_path / "out/bitext.parquet").read_bytes() != bitext
     assert not (tmp_path / "out/deltas").exists()
