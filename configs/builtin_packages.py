@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from builtin_words import words
-from package_files import ENGLISH, GAMES, Texts, find, other_language, read_catalogs, read_deb, write_groups
+from package_files import ENGLISH, Texts, find, other_language, read_deb, read_games, write_groups
 
 SENTENCES = 8_000  # of a program per language
 GAME_MARKUP = re.compile(r"<[^<>]*>|\$[\w|]+|[~#*|]|%(?:\d+\$)?[-+.\d]*[a-zA-Z]")
@@ -58,11 +58,10 @@ WIKI_REMAINS = re.compile(r"\{\{|\}\}|\[\[|\]\]|-\{|\{\||__|\$\d|https?:|<|>|!!F
 def games(packages: Path) -> Iterator[Texts]:
     """Yield the texts of games that have the length of a sentence."""
     groups: dict[str, dict[str, str]] = defaultdict(dict)
-    for package in (package for pattern in GAMES for package in find(packages, pattern)):
-        for message in read_catalogs(package):
-            english, text = (" ".join(GAME_MARKUP.sub(" ", cell.split("^")[-1]).split()) for cell in (message.english, message.text))
-            if is_translated_sentence(english, text):
-                groups[english].setdefault(message.lang, text)
+    for message in read_games(packages):
+        english, text = (" ".join(GAME_MARKUP.sub(" ", cell.split("^")[-1]).split()) for cell in (message.english, message.text))
+        if is_translated_sentence(english, text):
+            groups[english].setdefault(message.lang, text)
     yield from ([(ENGLISH, english), *texts.items()] for english, texts in groups.items())
 
 
@@ -140,23 +139,30 @@ def mozilla(packages: Path) -> Iterator[Texts]:
 
 def read_language_pack(package: Path) -> dict[str, str]:
     """Return the texts of a Debian package of Mozilla's by file and identifier, without those of several variants."""
+    readers = {".ftl": read_fluent, ".properties": read_properties}
     texts = {}
     ((_, content),) = read_deb(package, (".xpi",))
     with zipfile.ZipFile(io.BytesIO(content)) as pack:
-        for name in pack.namelist():
-            file = name.rsplit("/", 1)[-1]
-            if file.endswith(".ftl"):
-                for message, value in FLUENT_MESSAGE.findall(pack.read(name).decode()):
-                    main, *attributes = FLUENT_ATTRIBUTE.split("\n" + value)
-                    parts = [("", main), *zip(attributes[::2], attributes[1::2], strict=True)]
-                    texts.update({f"{file} {message} {part}": clean_fluent(text) for part, text in parts})
-            elif file.endswith(".properties"):
-                for key, text in PROPERTY.findall(pack.read(name).decode()):
-                    texts[f"{file} {key}"] = clean_fluent(PROPERTY_PARAMETER.sub(" ", text))
+        for path in (Path(name) for name in pack.namelist() if Path(name).suffix in readers):
+            messages = readers[path.suffix](pack.read(str(path)).decode())
+            texts.update({f"{path.name} {key}": clean_mozilla(text) for key, text in messages})
     return texts
 
 
-def clean_fluent(text: str) -> str:
+def read_fluent(content: str) -> Iterator[tuple[str, str]]:
+    """Yield (identifier, text) of the messages of a Fluent file and of their attributes."""
+    for message, value in FLUENT_MESSAGE.findall(content):
+        main, *attributes = FLUENT_ATTRIBUTE.split("\n" + value)
+        yield message, main
+        yield from ((f"{message}.{name}", text) for name, text in zip(attributes[::2], attributes[1::2], strict=True))
+
+
+def read_properties(content: str) -> Iterator[tuple[str, str]]:
+    """Yield (identifier, text) of a file of properties, without the parameters."""
+    yield from ((key, PROPERTY_PARAMETER.sub(" ", text)) for key, text in PROPERTY.findall(content))
+
+
+def clean_mozilla(text: str) -> str:
     """Return a text without markup and parameters; none if it has variants."""
     text = FLUENT_PARAMETER.sub(" ", FLUENT_BRAND.sub("Firefox", text))
     return "" if re.search("[{}]|;.*;", text) else " ".join(HELP_MARKUP.sub("", html.unescape(text)).split())

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from package_files import ENGLISH, GAMES, Texts, find, other_language, read_catalogs, read_deb
+from package_files import ENGLISH, Texts, find, other_language, read_catalogs, read_deb, read_games
 
 import miner.languages
 
@@ -240,7 +240,7 @@ def places(packages: Path) -> Iterator[tuple[str, Texts]]:
 
 def game_items(packages: Path) -> Iterator[tuple[str, Texts]]:
     """Yield (English, translation) of the names of things and people in games: their messages of letters only."""
-    for message in (message for pattern in GAMES for package in find(packages, pattern) for message in read_catalogs(package)):
+    for message in read_games(packages):
         english, text = (GAME_CONTEXT.sub("", cell) for cell in (message.english, message.text))
         if not message.context and ITEM.fullmatch(english) and text != english:
             yield english, [(message.lang, clean_word(text))]

@@ -50,15 +50,23 @@ def read_catalogs(package: Path) -> Iterator[CatalogMessage]:
     for name, content in read_deb(package, (".mo",)):
         *_, code, _, file = name.split("/")
         lang = other_language(code)
+        if lang is None:
+            continue
         try:
-            catalog = gettext.GNUTranslations(io.BytesIO(content))._catalog if lang else {}  # type: ignore[attr-defined]
+            catalog = gettext.GNUTranslations(io.BytesIO(content))._catalog  # type: ignore[attr-defined]
         except ValueError:  # its encoding, or its plural forms
             continue
         for key, text in catalog.items():
             message, form = key if isinstance(key, tuple) else (key, 0)
             *context, english = message.split("\x04")
             if form == 0 and english and text:
-                yield CatalogMessage(file, lang or "", "".join(context), english, text)
+                yield CatalogMessage(file, lang, "".join(context), english, text)
+
+
+def read_games(packages: Path) -> Iterator[CatalogMessage]:
+    """Yield the messages of the games."""
+    for package in (package for pattern in GAMES for package in find(packages, pattern)):
+        yield from read_catalogs(package)
 
 
 @cache
