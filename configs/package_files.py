@@ -3,6 +3,7 @@
 import gettext
 import gzip
 import io
+import re
 import subprocess
 import sys
 import tarfile
@@ -15,6 +16,7 @@ import miner.languages
 from miner.errors import ConfigError
 
 Texts = list[tuple[str, str]]  # (language, text)
+Message = tuple[str, str, str]  # (language as the package has it, English, translation)
 
 ENGLISH = "en"
 GAMES = ("wesnoth-1.16-*.deb", "freeciv-data_*.deb", "widelands-data_*.deb", "cataclysm-dda-data_*.deb")
@@ -67,6 +69,27 @@ def read_games(packages: Path) -> Iterator[CatalogMessage]:
     """Yield the messages of the games."""
     for package in (package for pattern in GAMES for package in find(packages, pattern)):
         yield from read_catalogs(package)
+
+
+def read_po_files(package: Path, path: re.Pattern[str]) -> Iterator[Message]:
+    """Yield the messages of a source package's files with this path, whose first group is the language."""
+    with tarfile.open(package, "r|xz") as archive:
+        for member in archive:
+            match = path.search(member.name)
+            if member.isfile() and match:
+                content = archive.extractfile(member).read().decode(errors="replace")  # type: ignore[union-attr]
+                yield from ((match[1], *message) for message in read_po(content))
+
+
+def read_po(content: str) -> Iterator[tuple[str, str]]:
+    """Yield (message, translation) of a gettext file, without the fuzzy ones."""
+    for block in re.split(r"\n\s*\n", content):
+        if "#, fuzzy" not in block and not block.startswith("#~"):
+            fields = re.split(r"^(msgid|msgstr) ", block, flags=re.MULTILINE)
+            message, translation = ("".join(re.findall(r'^"(.*)"\s*$', part, re.MULTILINE)) for part in (*fields[2::2], "", "")[:2])
+            if message and translation:
+                unescape = re.compile(r"\\(.)")
+                yield tuple(unescape.sub(lambda m: " " if m[1] in "nt" else m[1], cell) for cell in (message, translation))  # type: ignore[misc]
 
 
 @cache

@@ -24,6 +24,11 @@ def packages() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
+def files() -> ModuleType:
+    return load_script("package_files")
+
+
+@pytest.fixture(scope="module")
 def words() -> ModuleType:
     return load_script("builtin_words")
 
@@ -118,7 +123,7 @@ def test_stress_marks_are_of_cyrillic_only(words: ModuleType) -> None:
     assert words.clean_word("cafe\u0301 [pl.]") == "cafe\u0301"
 
 
-def test_messages(packages: ModuleType) -> None:
+def test_messages(files: ModuleType) -> None:
     content = """msgid ""
 msgstr "header"
 
@@ -135,7 +140,7 @@ msgstr "Zwei "
 msgid "Nothing"
 msgstr ""
 """
-    assert list(packages.read_po(content)) == [("Two lines ", 'Zwei "Zeilen"')]
+    assert list(files.read_po(content)) == [("Two lines ", 'Zwei "Zeilen"')]
 
 
 @pytest.mark.parametrize(
@@ -359,3 +364,57 @@ def test_texts_of_mozilla(packages: ModuleType, tmp_path: Path) -> None:
     groups = [dict(group) for group in packages.mozilla(tmp_path)]
     assert {group["en"]: group["deu_Latn"] for group in groups} == expected
     assert all(len(group) == 2 for group in groups)
+
+
+def write_source(path: Path, catalogs: dict[str, str]) -> None:
+    """Write a source package with these catalogs."""
+    with tarfile.open(path, "w:xz") as archive:
+        for name, content in catalogs.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content.encode())
+            archive.addfile(member, io.BytesIO(content.encode()))
+
+
+def po(english: str, text: str) -> str:
+    return f'msgid ""\nmsgstr "header"\n\nmsgid "{english}"\nmsgstr "{text}"\n'
+
+
+def page(*paragraphs: str) -> bytes:
+    elements = "".join(f"<p>{paragraph}</p>" for paragraph in paragraphs)
+    return f'<page xmlns="http://projectmallard.org/1.0/"><info><credit><name>A B</name></credit></info>{elements}</page>'.encode()
+
+
+def test_texts_of_manuals(packages: ModuleType, tmp_path: Path) -> None:
+    help_pages = {
+        "C/gnome-help/a.page": page("Plug in the <em>power</em>\n    cable first.", "Not translated by anyone yet."),
+        "de/gnome-help/a.page": page("Zuerst das <em>Netzkabel</em> einstecken.", "Not translated by anyone yet."),
+        "C/gnome-help/b.page": page("These paragraphs do not correspond.", "One more."),
+        "de/gnome-help/b.page": page("Diese Absätze entsprechen einander nicht."),
+    }
+    build_deb(tmp_path, "gnome-user-docs", {f"usr/share/help/{name}": content for name, content in help_pages.items()})
+    calibre = "calibre-translations-1"
+    write_source(
+        tmp_path / "calibre_6+repack.orig-translations-git.tar.xz",
+        {
+            f"{calibre}/calibre/he.po": po("&Add %(count)s books to the library", "הוספת %(count)s ספרים לספרייה"),
+            f"{calibre}/manual/uk/faq.po": po("Click *Save* to keep {0} of them", "Клацніть *Зберегти*, щоб зберегти {0}"),
+            f"{calibre}/iso_639/uk.po": po("A language of many old people", "Мова багатьох старих людей"),
+        },
+    )
+    write_source(
+        tmp_path / "installation-guide_1.tar.xz", {"guide-1/po/ko/a.po": po("Insert the &debian; disk now", "&debian; 디스크를 넣으십시오")}
+    )
+    write_source(
+        tmp_path / "kmymoney_5.orig.tar.xz", {"kmymoney-5/po/pt_BR/kmymoney.po": po("Open an account here", "Abra uma conta aqui")}
+    )
+    write_source(tmp_path / "kstars_3.orig.tar.xz", {"kstars-3/po/en_GB/kstars.po": po("The colour of a star", "The color of a star")})
+    write_source(tmp_path / "marble_2.orig.tar.xz", {"marble-2/poqm/fr/a.po": po("Show the whole world", "Afficher le monde entier")})
+    groups = [dict(group) for group in packages.manuals(tmp_path)]
+    assert {group.pop("en"): group for group in groups} == {
+        "Plug in the power cable first.": {"deu_Latn": "Zuerst das Netzkabel einstecken."},
+        "Add books to the library": {"heb_Hebr": "הוספת ספרים לספרייה"},
+        "Click Save to keep of them": {"ukr_Cyrl": "Клацніть Зберегти, щоб зберегти"},
+        "Insert the debian disk now": {"kor_Kore": "debian 디스크를 넣으십시오"},
+        "Open an account here": {"por_Latn": "Abra uma conta aqui"},
+        "Show the whole world": {"fra_Latn": "Afficher le monde entier"},
+    }
