@@ -13,7 +13,7 @@ from miner.errors import DataError
 from miner.text.normalise import clean
 from miner.text.streams import MAX_LINE_BYTES, open_bytes, read_line_blocks, split_extensions
 from miner.training.columns import expand_globs
-from miner.training.settings import SourceSettings
+from miner.training.source_settings import SourceSettings
 
 Lexicon = Mapping[str, Sequence[str]]  # lower-case word -> its distinct translations, in file order
 

@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Annotated, Union
 import pydantic
 
 from miner.config.base import OneOrMore
+from miner.training.loss_settings import ObjectiveSettings
 from miner.training.loss_terms import LOSSES
 from miner.training.settings import (
     CleaningSettings,
-    DataSettings,
     EvaluationSettings,
-    ObjectiveSettings,
     StaticSettings,
     TrainingSettings,
     TrainSettings,
     TransformerSettings,
 )
+from miner.training.source_settings import DataSettings
 
 Field = pydantic.Field
 

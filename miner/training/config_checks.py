@@ -7,7 +7,8 @@ from miner import languages
 from miner.errors import ConfigError
 from miner.training.config import TrainConfig
 from miner.training.loss_terms import LOSSES, Loss
-from miner.training.settings import LabelledPairsSettings, StaticSettings, TransformerSettings
+from miner.training.settings import StaticSettings, TransformerSettings
+from miner.training.source_settings import LabelledPairsSettings
 
 
 def check(config: TrainConfig) -> None:

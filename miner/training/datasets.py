@@ -19,7 +19,7 @@ from miner.errors import DataError
 from miner.text.normalise import sentence_ids
 from miner.training.cleaning import Cleaning, RowFilter
 from miner.training.columns import WHOLE_LINE, expand_files, file_fingerprints, read_columns
-from miner.training.settings import MinedSettings, SourceSettings
+from miner.training.source_settings import MinedSettings, SourceSettings
 
 Ints = npt.NDArray[np.int64]
 

@@ -6,7 +6,7 @@ from miner.errors import DataError
 from miner.training.batches import ANCHOR, POSITIVE, Augmentation, Batch, Ints, View, build_pair_batch, group_source_rows
 from miner.training.datasets import Dataset
 from miner.training.sampling import Sampler
-from miner.training.settings import GroupedPairsSettings, MultiPositiveSettings
+from miner.training.source_settings import GroupedPairsSettings, MultiPositiveSettings
 
 
 class TranslationGroups:

@@ -15,8 +15,7 @@ from miner.training import losses, momentum
 from miner.training.batches import ANCHOR, NEGATIVE, POSITIVE, SECOND
 from miner.training.heads import FirstTokenHead, NliHead
 from miner.training.late_interaction import LateInteractionTerm
-from miner.training.mlm import MlmTerm
-from miner.training.settings import (
+from miner.training.loss_settings import (
     AlignmentSettings,
     ClassificationSettings,
     InfoNceSettings,
@@ -28,6 +27,7 @@ from miner.training.settings import (
     NliHeadSettings,
     ObjectiveSettings,
 )
+from miner.training.mlm import MlmTerm
 from miner.training.steps import ClassifierTerm, LossContext, LossTerm, TrainingStep
 
 

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from miner.encoders.transformer_parts import model_errors
 from miner.errors import ConfigError
 from miner.training.batches import ANCHOR, Ints
-from miner.training.settings import MlmSettings
+from miner.training.loss_settings import MlmSettings
 from miner.training.steps import LossContext, LossTerm, TrainingStep
 
 MASK_SHARE, RANDOM_SHARE = 0.8, 0.1  # of the chosen tokens; the others keep their id

@@ -19,7 +19,7 @@ from miner.training.batches import (
 from miner.training.datasets import Dataset
 from miner.training.nli import NliTriplets
 from miner.training.sampling import Sampler
-from miner.training.settings import CrossLingualNliSettings, LabelledPairsSettings, ViewMixSettings
+from miner.training.source_settings import CrossLingualNliSettings, LabelledPairsSettings, ViewMixSettings
 
 
 def align_languages(dataset: Dataset, pool: tuple[str, ...] = ()) -> Ints:

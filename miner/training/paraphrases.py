@@ -10,7 +10,7 @@ from miner.training.batches import Augmentation, Batch, Ints, View, build_pair_b
 from miner.training.datasets import Dataset
 from miner.training.multilingual import align_languages
 from miner.training.sampling import Sampler
-from miner.training.settings import ParaphrasesSettings
+from miner.training.source_settings import ParaphrasesSettings
 
 LABELS = {"0": False, "1": True}  # whether two sentences are paraphrases
 

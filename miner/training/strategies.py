@@ -26,7 +26,7 @@ from miner.training.multilingual import CrossLingualNliStrategy, LabelledPairsSt
 from miner.training.nli import NliTriplets
 from miner.training.paraphrases import ParaphraseStrategy
 from miner.training.sampling import Sampler
-from miner.training.settings import (
+from miner.training.source_settings import (
     MinedSettings,
     NliSettings,
     ParallelSettings,

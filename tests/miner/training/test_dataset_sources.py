@@ -12,7 +12,7 @@ from miner.config.datasets import DatasetFiles
 from miner.errors import ConfigError, DataError
 from miner.training import datasets
 from miner.training.columns import read_columns
-from miner.training.settings import (
+from miner.training.source_settings import (
     CrossLingualNliSettings,
     MinedSettings,
     MultiPositiveSettings,

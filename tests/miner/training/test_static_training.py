@@ -17,7 +17,7 @@ from miner.training import static as training_static
 from miner.training.datasets import open_dataset, read_source
 from miner.training.groups import GroupedPairsStrategy
 from miner.training.sampling import smooth_shares
-from miner.training.settings import GroupedPairsSettings
+from miner.training.source_settings import GroupedPairsSettings
 from miner.training.spelling import SparseProduct, build_spelling_matrix, spelling_ngrams
 
 pytestmark = pytest.mark.usefixtures("one_thread")  # tiny models train faster without thread synchronisation

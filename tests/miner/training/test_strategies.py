@@ -17,7 +17,7 @@ from miner.training.augment import load_code_switch
 from miner.training.batches import Batch, View, group_connected_rows
 from miner.training.datasets import open_dataset, read_source
 from miner.training.sampling import Sampler
-from miner.training.settings import DataSettings
+from miner.training.source_settings import DataSettings
 from miner.training.strategies import Strategy, build_strategy
 
 PAIRS = {"source": "en", "target": "fr"}
