@@ -60,7 +60,7 @@ def choose_by_gold(margins: np.ndarray, is_correct: np.ndarray, precision: float
     return (
         summary
         if len(precisions) == DRAWS
-        else f"{summary} ({DRAWS - len(precisions)} of {DRAWS} halves reach it nowhere, or are too few to tell)"
+        else f"{summary} ({DRAWS - len(precisions)} of {DRAWS} halves reach it nowhere, or are too few for an estimate)"
     )
 
 

@@ -42,13 +42,13 @@ def connect(protocol: str) -> RequestLog:
 
 
 def count_embed(folder: Path, shards: int, log: RequestLog, protocol: str) -> StageCounts:
-    """Embed a text into so many shards, and run the same command again. Return the counts of each stage of both runs."""
+    """Embed a text into this number of shards, and run the same command again. Return the counts of each stage of both runs."""
     config = embed_config(folder, f"{protocol}://bucket/{shards}", shards)
     return count_runs(lambda: run_embed(config, OPTIONS), log)
 
 
 def count_mine(folder: Path, shards: int, log: RequestLog, protocol: str, engine: str = "exact") -> StageCounts:
-    """Mine two embedded corpora of so many shards each, every step as a job, and run the same command again."""
+    """Mine two embedded corpora of this number of shards each, every step as a job, and run the same command again."""
     from miner import host_copies
     from miner.config.commands import MineConfig
     from pipelines.mining import mine

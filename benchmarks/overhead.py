@@ -198,12 +198,12 @@ def workers(given: argparse.Namespace) -> None:
                     took[number].append(by_workers(number, command, folder / f"{act}-{number}-{turn}"))
             for stage in stages:
                 one, two = (statistics.median(each[stage] for each in took[number]) for number in (1, 2))
-                told = "" if stage == "sentences" else f", {'enough' if one / two >= GAIN else 'LESS than'} {GAIN}"
-                print(f"{stage}: one worker {one:.1f} s, two workers {two:.1f} s: {one / two:.2f} times as fast{told}", flush=True)
+                verdict = "" if stage == "sentences" else f", {'enough' if one / two >= GAIN else 'LESS than'} {GAIN}"
+                print(f"{stage}: one worker {one:.1f} s, two workers {two:.1f} s: {one / two:.2f} times as fast{verdict}", flush=True)
 
 
 def by_workers(number: int, command: list[str], output: Path) -> dict[str, float]:
-    """The seconds of each stage with so many worker processes, and as many cores."""
+    """Return the seconds of each stage with this number of worker processes, and as many cores."""
     cores = sorted(os.sched_getaffinity(0))[:number]
     figures = output.with_suffix(".json")
     options = ["--output", str(output), "--json", str(figures), "--", "--direct_running_mode=multi_processing"]

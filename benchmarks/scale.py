@@ -2,7 +2,7 @@
 
     python benchmarks/scale.py make FOLDER --data DATA --sentences 1000000
     python benchmarks/scale.py plan FOLDER
-    python benchmarks/scale.py run FOLDER              # stopped, or killed, it goes on when it is given again
+    python benchmarks/scale.py run FOLDER              # resumes if it was stopped or killed
     python benchmarks/scale.py report FOLDER
 
 `make` writes N English sentences and N of other languages. A line is two sentences of real bitext put one after the other; in the
@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 import yaml
 
 MULTI = ("bible", "l10n", "newstest_multi", "python_docs", "tico19")  # folders of train/: a file for each language, joined by id
-FILES = 8  # of each side: so many that reading them spreads over workers
+FILES = 8  # of each side: enough to spread reading over the workers
 PARALLEL = 0.2  # of the lines are translations of each other
 LEAST, MOST = 15, 150  # characters of a real sentence that is taken
 POLL, NOTE = 1.0, 10.0  # seconds from one look at the run to the next, and from one note to the next
@@ -230,11 +230,11 @@ def report(given: argparse.Namespace) -> None:
     for name, parts in grouped(measured["stages"]).items():
         seconds, processor = (sum(part[kind] for part in parts) for kind in ("seconds", "processor"))
         peaks = {process: max(part["peaks"].get(process, 0) for part in parts) for part in parts for process in part["peaks"]}
-        told = ", ".join(f"{peak / 1e9:.2f}" for peak in peaks.values())
+        memory_peaks = ", ".join(f"{peak / 1e9:.2f}" for peak in peaks.values())
         plans = [stage for stage in planned["stages"] if stage["name"] == name or (name[:5], stage["name"][:5]) == ("index", "index")]
         expected = f"{sum(stage['seconds'] for stage in plans):.0f}" if plans else ""
         memory = f"{max(stage['memory'] for stage in plans) / 1e9:.2f}" if plans else ""
-        print(f"| {name} | {seconds:.0f} | {processor:.0f} | {expected} | {told} | {memory} |")
+        print(f"| {name} | {seconds:.0f} | {processor:.0f} | {expected} | {memory_peaks} | {memory} |")
     print("\n| below out/ | GB |\n|---|---|")
     for place in sorted({path.parent for path in (given.folder / "out").rglob("manifest.json")}):
         held = sum(path.stat().st_size for path in place.iterdir() if path.is_file())

@@ -186,7 +186,7 @@ def token_limit(recipe: ModelRecipe, max_tokens: int | None, tokenizer: Any, mod
 def find_truncated(tokens: Any, max_tokens: int | None) -> list[bool]:
     """Return for each text whether the tokenizer cut it to `max_tokens`.
 
-    A tokenizer without Rust backend does not tell; of its texts, those of exactly that length count too.
+    A tokenizer without Rust backend does not report truncation; of its texts, those of exactly that length count too.
     """
     encodings = tokens.encodings
     return [

@@ -32,7 +32,7 @@ CANDIDATES = "candidates"
 SIDES = ("source", "target")
 QUANTILES = {"min": 0.0, "5 %": 0.05, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "95 %": 0.95, "max": 1.0}
 HISTOGRAM_BINS = 50
-MAX_LANGUAGE_PAIRS = 20_000  # pairs whose languages are identified, the slowest part by far
+MAX_LANGUAGE_PAIRS = 20_000  # pairs whose languages are identified; this is the slowest part
 NUM_TOP_HUBS = 5
 
 logger = logging.getLogger(__name__)

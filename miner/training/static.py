@@ -82,7 +82,7 @@ def _start_from(base: PieceEncoder, pieces: Sequence[str], vectors: PieceVectors
 
 
 def rotate_to_principal_axes(vectors: Floats) -> Floats:
-    """Rotate piece vectors (pieces, dim), so that the first dimensions tell most about their cosines. No cosine changes."""
+    """Rotate piece vectors (pieces, dim), so that the first dimensions determine most of their cosines. No cosine changes."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     units = vectors / np.where(norms > 0, norms, 1)
     axes = np.linalg.eigh(units.T.astype(np.float64) @ units)[1][:, ::-1]

@@ -143,7 +143,7 @@ class JobRecord:
         if self.job is None or self.uri is None:
             return
         if is_detached:
-            logger.warning("%s goes on; the same command waits for it and resumes", self.job.describe())
+            logger.warning("%s continues; the same command waits for it and resumes", self.job.describe())
             return
         with contextlib.suppress(MinerError):
             submitted = self.job.find()

@@ -64,7 +64,7 @@ def log(recording: tuple[ObjectServer, RequestLog], monkeypatch: pytest.MonkeyPa
 
 
 def embed_shards(folder: Path, num_shards: int, protocol: str = "s3") -> str:
-    """Embed a text into so many shards, and return the output."""
+    """Embed a text into this number of shards, and return the output."""
     text, bucket = folder / "text.txt", f"bucket-{uuid.uuid4().hex}"
     text.write_text("".join(f"sentence {number} of this text\n" for number in range(300)))
     fsspec.filesystem(protocol).mkdir(bucket)

@@ -30,7 +30,7 @@ def server() -> Iterator[tuple[str, int]]:
 
 
 class Proxy:
-    """Passes bytes on to the server; every so many packets of requests, the connection is cut instead."""
+    """Passes bytes on to the server; after a number of packets, the connection is cut instead."""
 
     def __init__(self, server: tuple[str, int], every: int) -> None:
         self.server, self.every, self.count, self.cut = server, every, 0, 0

@@ -92,7 +92,7 @@ def test_interrupts_cancel_the_job_unless_detached(options: list[str], tmp_path:
         job_id = storage.read_json(str(record))["id"]
         driver.send_signal(signal.SIGINT)
         messages = driver.communicate(timeout=SECONDS)[1]
-        assert ("goes on" in messages, "cancelled job" in messages) == (goes_on, not goes_on)
+        assert ("continues" in messages, "cancelled job" in messages) == (goes_on, not goes_on)
         assert record.exists() == goes_on
         assert goes_on or not client.is_running(job_id)
     finish(tmp_path / "detached", options)
