@@ -9,8 +9,8 @@ DATA is a directory of collected corpora with `train/`, `packages/` and `eval/`:
 `counts.json`: number of rows by source and language, and of dropped rows by reason.
 
 Dropped: sources whose licence forbids commercial use or is not stated (SOURCES lists the others with their licences), languages
-with fewer than MIN_TEXTS texts besides lexicons, MediaWiki and Mozilla, and texts that are also in an evaluation or calibration file or the
-demo corpora, compared by the letters and digits of their lower-cased NFKC form.
+with fewer than MIN_TEXTS texts besides lexicons and messages of programs, and texts that are also in an evaluation or calibration file or
+the demo corpora, compared by the letters and digits of their lower-cased NFKC form.
 """
 
 import argparse
@@ -57,7 +57,7 @@ SOURCES = {
     "lexicons/gatitos.en-xx.tsv.gz": "CC BY 4.0",
 }
 WORDS = {
-    "packages/words.tsv.gz": "FreeDict GPL-2.0+, GPL-3.0+ and CC BY-SA 3.0, by dictionary; JMdict CC BY-SA 4.0; CC-CEDICT CC BY-SA 4.0;"
+    "packages/words.tsv.gz": "FreeDict GPL-2.0+, GPL-3.0+ and CC BY-SA 3.0, by dictionary; JMdict, JMnedict and CC-CEDICT CC BY-SA 4.0;"
     " GeoNames CC BY 4.0; CLDR Unicode-3.0; libhangul BSD-3-Clause; iso-codes LGPL-2.1+; KGeography and libgweather GPL-2.0+;"
     " OpenStreetMap's tagging schema ISC; games as above; simplemma's word forms ODbL, CC BY-SA 3.0, CC BY 4.0, AGPL-3.0, MIT"
 }
@@ -87,7 +87,7 @@ def read_rows(path: Path) -> Iterator[list[str]]:
 
 def evaluation_keys(data: Path, examples: Path) -> set[str]:
     """Return the keys of all sentences of the evaluation and calibration files and the demo corpora."""
-    keys = set()
+    keys: set[str] = set()
     for name in (*EVALUATION_SOURCES, *CALIBRATION_SOURCES):
         source = data / name
         for path in [source] if source.is_file() else sorted(source.rglob("*.gz")):

@@ -94,7 +94,9 @@ def mediawiki(packages: Path) -> Iterator[Texts]:
         originals = {key: clean_message(text) for key, text in messages.get(ENGLISH, {}).items() if isinstance(text, str)}
         for code in sorted(messages):
             lang = wiki_language(code)
-            for key, english in originals.items() if lang else ():
+            if lang is None:
+                continue
+            for key, english in originals.items():
                 text = clean_message(messages[code].get(key, ""))
                 if is_translated_sentence(english, text):
                     groups[english].setdefault(lang, text)
@@ -168,7 +170,9 @@ def mozilla(packages: Path) -> Iterator[Texts]:
         for package in find(packages, f"{program}-*.deb"):
             code = package.name.split("_")[0].removeprefix(f"{program}-")
             lang = None if code in SKIPPED_MOZILLA_LANGUAGES else other_language(code)
-            for key, text in read_language_pack(package).items() if lang else ():
+            if lang is None:
+                continue
+            for key, text in read_language_pack(package).items():
                 if key in originals and is_translated_sentence(originals[key], text):
                     groups[originals[key]].setdefault(lang, text)
     yield from most_translated(groups)

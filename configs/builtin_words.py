@@ -1,32 +1,29 @@
 """Words and phrases of dictionaries, their inflected forms, and names of places, of what maps show, of emoji and of things in games."""
 
+import contextlib
 import gzip
 import io
+import itertools
 import json
 import lzma
-import pickle
 import random
 import re
 import sqlite3
 import tarfile
 import tempfile
-import unicodedata
 import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from functools import cache
 from pathlib import Path
 
-from package_files import ENGLISH, Texts, find, other_language, read_catalogs, read_deb, read_games
+from package_files import ENGLISH, PlainUnpickler, Texts, canonical, clean_word, find, other_language, read_catalogs, read_deb, read_games
+from word_forms import MAX_FORMS, Words, clitic_forms, inflections, script
 
-import miner.languages
-
+JAPANESE_NAMES = 120_000  # drawn at random
 DICTIONARY_ENTRIES = 45_000  # of one dictionary, drawn at random
 MAX_WORD_CHARS = 60
 MAX_TRANSLATIONS = 2  # of an English text into one language
 MIN_CITY_INHABITANTS = 50_000
-MAX_FORMS = 5  # of a word, drawn at random
-MAX_FORMS_OF_LANGUAGE = 150_000  # before MAX_FORMS
 
 PLACE_CATALOGS = {  # package -> names of its catalogs
     "iso-codes": ("iso_3166-1.mo", "iso_3166-2.mo", "iso_639-3.mo", "iso_4217.mo"),
@@ -37,18 +34,12 @@ LETTER = re.compile(r"\w")
 ITEM = re.compile("[A-Za-z][A-Za-z' -]{2,}")
 GAME_CONTEXT = re.compile(r"^(?:\?[^:]*:|.*\^)")
 
-canonical = cache(miner.languages.canonical)
-
-Words = dict[tuple[str, str], str]  # (language, word) -> the English text of its group
-
 SKIPPED_DICTIONARIES = {"jpn-eng", "eng-lat", "lat-eng", "epo-eng"}  # Japanese: JMdict, which it repeats
 SKIPPED_LANGUAGES = {"ast", "bre", "ckb", "gla", "kha", "kmr", "kur", "lat", "nno", "oci", "san", "wol"}  # of dictionaries without English
-SKIPPED_INFLECTIONS = {"en", "enm", "la", "ast", "gv"}
 ARTICLE = re.compile("^(?:to|an?|the) ")
-SERBO_CROATIAN = re.compile("[a-zčćđšž]+")  # the words of hbs that are Croatian; others have marks of pitch, or Cyrillic letters
 FREEDICT_CODES = {"rom": "ro", "nor": "nb", "kur": "ku"}
+KATAKANA = re.compile("[ァ-ヺー・]+")
 NO_SENSE = re.compile(r"variant|old variant|see|CL:|surname|also written|Taiwan pr|abbr")
-NOTE = re.compile(r"/+[^/]*/+|\([^()]*\)|\[[^\[\]]*\]|<[^<>]*>|\{[^{}]*\}")
 NUMBER_BEFORE = re.compile(r"^\s*(?:[IVX]+\.\s*)?(?:\d+\.\s*)?(?:[a-z]\)\s*)?")
 NUMBER_AFTER = re.compile(r"\s+\d+\.\s*$")
 HUNGARIAN = str.maketrans("ôûÔÛõÕ", "őűŐŰőŐ")  # FreeDict's Hungarian was in another encoding
@@ -61,13 +52,6 @@ SCRIPTS = {
 }
 
 
-def clean_word(text: str) -> str:
-    """Remove notes, pronunciations and, from Cyrillic, the marks of stress."""
-    if any(unicodedata.name(letter, "").startswith("CYRILLIC") for letter in text):
-        text = text.replace("\u0301", "")
-    return " ".join(NOTE.sub(" ", text).replace("~", "").split()).strip(" ,;.:!?-–")
-
-
 def read_dictd(name: str, index: str, articles: bytes) -> Iterator[tuple[str, list[str]]]:
     """Yield (headword, translations) of a dictionary in dictd's format, in random order.
 
@@ -75,7 +59,8 @@ def read_dictd(name: str, index: str, articles: bytes) -> Iterator[tuple[str, li
     """
     rows = index.splitlines()
     random.Random(0).shuffle(rows)
-    is_wikdict, places = b"WikDict" in articles[:6000], set()
+    is_wikdict = b"WikDict" in articles[:6000]
+    places: set[tuple[str, ...]] = set()
     for row in rows:
         head, *place = row.split("\t")[:3]
         if head.startswith("00database") or tuple(place) in places or len(places) >= DICTIONARY_ENTRIES:
@@ -121,51 +106,45 @@ def read_freedict(packages: Path, has_english: bool) -> Iterator[tuple[str, str,
             yield source, target, read_dictd(name, files["index"].decode(), gzip.decompress(files["dz"]))
 
 
-def inflections(packages: Path, known: Words) -> Iterator[tuple[str, Texts]]:
-    """Yield (English, inflected forms) of the known words, by simplemma's lists of forms and lemmas."""
-    with zipfile.ZipFile(find(packages, "simplemma-1.1.2-*.whl")[0]) as wheel:
-        for name in sorted(name for name in wheel.namelist() if name.endswith(".plzma")):
-            code = Path(name).stem
-            if code in SKIPPED_INFLECTIONS:
-                continue
-            lang = canonical("hr" if code == "hbs" else code)
-            lemmas = PlainUnpickler(io.BytesIO(lzma.decompress(wheel.read(name)))).load()
-            forms = [(form.decode(), lemma.decode()) for form, lemma in lemmas.items() if form != lemma and (lang, lemma.decode()) in known]
-            random.Random(0).shuffle(forms)
-            counts: Counter[str] = Counter()
-            for form, lemma in [pair for pair in forms if is_inflection(code, *pair)][:MAX_FORMS_OF_LANGUAGE]:
-                counts[lemma] += 1
-                if counts[lemma] <= MAX_FORMS:
-                    yield known[lang, lemma], [(lang, clean_word(form))]
-
-
-def is_inflection(code: str, form: str, lemma: str) -> bool:
-    """Return whether a form is in the letters of its lemma: some lists have transcriptions."""
-    return script(form) == script(lemma) and (code != "hbs" or SERBO_CROATIAN.fullmatch(form) is not None)
-
-
-def script(text: str) -> str:
-    """Return the first word of the Unicode name of the first letter."""
-    return unicodedata.name(text[:1] or " ", "?").split()[0]
-
-
 def jmdict(packages: Path) -> Iterator[tuple[str, Texts]]:
     """Yield (English, Japanese) of JMdict."""
+    with open_jamdict(packages) as database:
+        words: dict[int, str] = {}
+        for table in ("Kanji", "Kana"):
+            for entry, text in database.execute(f"SELECT idseq, text FROM {table} ORDER BY ID"):
+                words.setdefault(entry, text)
+        glosses: dict[int, str] = {}
+        query = "SELECT s.idseq, g.text FROM Sense s JOIN SenseGloss g ON g.sid = s.ID WHERE g.lang = 'eng' ORDER BY s.ID"
+        for entry, text in database.execute(query):
+            glosses.setdefault(entry, text)
+    for entry, gloss in glosses.items():
+        yield clean_word(gloss), [("ja", words[entry])]
+
+
+def jmnedict(packages: Path) -> Iterator[tuple[str, Texts]]:
+    """Yield (English, Japanese) of the foreign names in JMnedict, which are in katakana, and of its people, organisations and works."""
+    query = """
+        SELECT n.text, min(g.text) FROM NETranslation t JOIN NETransGloss g ON g.tid = t.ID JOIN NETransType y ON y.tid = t.ID
+        JOIN (SELECT idseq, text, 0 AS foreign_name FROM NEKanji UNION ALL
+              SELECT idseq, text, 1 FROM NEKana WHERE idseq NOT IN (SELECT idseq FROM NEKanji)) n ON n.idseq = t.idseq
+        WHERE n.foreign_name OR y.text IN ('person', 'organization', 'company', 'product', 'work') GROUP BY n.text ORDER BY n.text
+    """
+    with open_jamdict(packages) as database:
+        names = [(clean_word(english), text) for text, english in database.execute(query)]
+    names = [(english, text) for english, text in names if english and (script(text) == "CJK" or KATAKANA.fullmatch(text))]
+    random.Random(0).shuffle(names)
+    yield from ((english, [("ja", text)]) for english, text in names[:JAPANESE_NAMES])
+
+
+@contextlib.contextmanager
+def open_jamdict(packages: Path) -> Iterator[sqlite3.Connection]:
+    """Open the database of JMdict and JMnedict."""
     with tarfile.open(find(packages, "jamdict_data-*.tar.gz")[0]) as archive, tempfile.NamedTemporaryFile() as database:
         member = next(name for name in archive.getnames() if name.endswith(".db.xz"))
         database.write(lzma.decompress(archive.extractfile(member).read()))  # type: ignore[union-attr]
         database.flush()
-        with sqlite3.connect(database.name) as connection:
-            words: dict[int, str] = {}
-            for table in ("Kanji", "Kana"):
-                for entry, text in connection.execute(f"SELECT idseq, text FROM {table} ORDER BY ID"):
-                    words.setdefault(entry, text)
-            glosses: dict[int, str] = {}
-            query = "SELECT s.idseq, g.text FROM Sense s JOIN SenseGloss g ON g.sid = s.ID WHERE g.lang = 'eng' ORDER BY s.ID"
-            for entry, text in connection.execute(query):
-                glosses.setdefault(entry, text)
-    for entry, gloss in glosses.items():
-        yield clean_word(gloss), [("ja", words[entry])]
+        with contextlib.closing(sqlite3.connect(database.name)) as connection:
+            yield connection
 
 
 def cedict(packages: Path) -> Iterator[tuple[str, str, str]]:
@@ -178,13 +157,6 @@ def cedict(packages: Path) -> Iterator[tuple[str, str, str]]:
             glosses = [clean_word(sense) for sense in senses.split("/") if not NO_SENSE.match(sense)]
             if gloss := next((gloss for gloss in glosses if gloss and not re.search("[\u4e00-\u9fff]", gloss)), None):
                 yield gloss, simplified, traditional
-
-
-class PlainUnpickler(pickle.Unpickler):
-    """Unpickles lists and dictionaries of strings and bytes, and nothing that would run code."""
-
-    def find_class(self, module: str, name: str) -> object:
-        raise pickle.UnpicklingError(f"unexpected {module}.{name}")
 
 
 def chinese_and_korean(packages: Path) -> Iterator[tuple[str, Texts]]:
@@ -304,10 +276,10 @@ def words(packages: Path) -> Iterator[Texts]:
                     known[lang, text] = english
                     group.append((lang, text))
 
-    for source in (cities, annotations, freedict, chinese_and_korean, jmdict, places, map_features, game_items):
+    for source in (cities, annotations, freedict, chinese_and_korean, jmdict, jmnedict, places, map_features, game_items):
         add(source(packages), MAX_TRANSLATIONS)
     add(freedict_without_english(packages, known), MAX_TRANSLATIONS)
-    add(inflections(packages, known), MAX_TRANSLATIONS * (1 + MAX_FORMS))
+    add(itertools.chain(inflections(packages, known), clitic_forms(known)), MAX_TRANSLATIONS * (1 + MAX_FORMS))
     yield from without_shared_texts(list(groups.values()))
 
 

@@ -3,10 +3,12 @@
 import gettext
 import gzip
 import io
+import pickle
 import re
 import subprocess
 import sys
 import tarfile
+import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -19,7 +21,10 @@ Texts = list[tuple[str, str]]  # (language, text)
 Message = tuple[str, str, str]  # (language as the package has it, English, translation)
 
 ENGLISH = "en"
+NOTE = re.compile(r"/+[^/]*/+|\([^()]*\)|\[[^\[\]]*\]|<[^<>]*>|\{[^{}]*\}")
 GAMES = ("wesnoth-1.16-*.deb", "freeciv-data_*.deb", "widelands-data_*.deb", "cataclysm-dda-data_*.deb")
+
+canonical = cache(miner.languages.canonical)
 
 
 def find(packages: Path, pattern: str) -> list[Path]:
@@ -92,14 +97,28 @@ def read_po(content: str) -> Iterator[tuple[str, str]]:
                 yield tuple(unescape.sub(lambda m: " " if m[1] in "nt" else m[1], cell) for cell in (message, translation))  # type: ignore[misc]
 
 
+def clean_word(text: str) -> str:
+    """Remove notes, pronunciations and, from Cyrillic, the marks of stress."""
+    if any(unicodedata.name(letter, "").startswith("CYRILLIC") for letter in text):
+        text = text.replace("\u0301", "")
+    return " ".join(NOTE.sub(" ", text).replace("~", "").split()).strip(" ,;.:!?-–")
+
+
+class PlainUnpickler(pickle.Unpickler):
+    """Unpickles lists and dictionaries of strings and bytes, and nothing that would run code."""
+
+    def find_class(self, module: str, name: str) -> object:
+        raise pickle.UnpicklingError(f"unexpected {module}.{name}")
+
+
 @cache
 def other_language(code: str) -> str | None:
     """Return the canonical language of a code, None for English and for what is no language."""
     try:
-        lang = miner.languages.canonical(code)
+        lang = canonical(code)
     except ConfigError:
         return None
-    return None if lang == miner.languages.canonical(ENGLISH) else lang
+    return None if lang == canonical(ENGLISH) else lang
 
 
 def write_groups(path: Path, groups: Iterable[Texts]) -> int:

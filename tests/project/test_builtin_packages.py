@@ -5,6 +5,7 @@ import io
 import json
 import lzma
 import pickle
+import sqlite3
 import struct
 import subprocess
 import tarfile
@@ -26,6 +27,11 @@ def packages() -> ModuleType:
 @pytest.fixture(scope="module")
 def files() -> ModuleType:
     return load_script("package_files")
+
+
+@pytest.fixture(scope="module")
+def forms() -> ModuleType:
+    return load_script("word_forms")
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +90,7 @@ def write_forms(directory: Path, **languages: dict[str, str]) -> None:
             wheel.writestr(f"simplemma/strategies/dictionaries/data/{code}.plzma", lzma.compress(content))
 
 
-def test_inflected_forms_of_known_words(words: ModuleType, tmp_path: Path) -> None:
+def test_inflected_forms_of_known_words(forms: ModuleType, tmp_path: Path) -> None:
     write_forms(
         tmp_path,
         hu={"házban": "ház", "ház": "ház", "kutyák": "kutya", **{f"ház{i}": "ház" for i in range(10)}},
@@ -93,13 +99,68 @@ def test_inflected_forms_of_known_words(words: ModuleType, tmp_path: Path) -> No
         en={"houses": "house"},
     )
     lemmas = {("hun_Latn", "ház"), ("ukr_Cyrl", "будинок"), ("hrv_Latn", "kuća"), ("eng_Latn", "house")}
-    entries = list(words.inflections(tmp_path, dict.fromkeys(lemmas, "house")))
+    entries = list(forms.inflections(tmp_path, dict.fromkeys(lemmas, "house")))
     assert all(english == "house" for english, _ in entries)
-    forms = [text for _, texts in entries for text in texts]
-    assert {("ukr_Cyrl", "будинку"), ("hrv_Latn", "kućama")} == {form for form in forms if form[0] != "hun_Latn"}
-    hungarian = [form for form in forms if form[0] == "hun_Latn"]
-    assert len(set(hungarian)) == len(hungarian) == words.MAX_FORMS
+    inflected = [text for _, texts in entries for text in texts]
+    assert {("ukr_Cyrl", "будинку"), ("hrv_Latn", "kućama")} == {form for form in inflected if form[0] != "hun_Latn"}
+    hungarian = [form for form in inflected if form[0] == "hun_Latn"]
+    assert len(set(hungarian)) == len(hungarian) == forms.MAX_FORMS
     assert all(text.startswith("ház") and text != "ház" for _, text in hungarian)
+
+
+def test_forms_with_clitics(forms: ModuleType) -> None:
+    words = {
+        ("kor_Kore", "학교"): "school",
+        ("kor_Kore", "병원"): "hospital",
+        ("kor_Kore", "먹다"): "eat",
+        ("kor_Kore", "의료 보험"): "health insurance",
+        ("heb_Hebr", "בית"): "house",
+        ("ara_Arab", "بيت"): "house",
+        ("ara_Arab", "البنك"): "bank",
+        ("deu_Latn", "Haus"): "house",
+    }
+    entries = sorted(
+        (english, lang, *(text for _, text in texts)) for english, texts in forms.clitic_forms(words) for lang in [texts[0][0]]
+    )
+    assert entries == [
+        ("hospital", "kor_Kore", "병원은", "병원이", "병원을", "병원의", "병원에"),
+        ("house", "ara_Arab", "البيت", "والبيت", "بالبيت", "للبيت", "وبيت"),
+        ("house", "heb_Hebr", "הבית", "בבית", "לבית", "ובית", "מבית"),
+        ("school", "kor_Kore", "학교는", "학교가", "학교를", "학교의", "학교에"),
+    ]
+
+
+def write_jamdict(directory: Path, statements: str) -> None:
+    """Write the package of JMdict and JMnedict."""
+    with sqlite3.connect(directory / "jamdict.db") as connection:
+        connection.executescript(statements)
+    content = lzma.compress((directory / "jamdict.db").read_bytes())
+    with tarfile.open(directory / "jamdict_data-1.5.tar.gz", "w:gz") as archive:
+        member = tarfile.TarInfo("jamdict_data-1.5/jamdict_data/jamdict.db.xz")
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content))
+
+
+def test_japanese_names(words: ModuleType, tmp_path: Path) -> None:
+    names = [  # English, type, kanji, kana
+        ("Clinton", "surname", None, "クリントン"),
+        ("Hanako", "fem", None, "はなこ"),
+        ("Tanaka", "surname", "田中", "たなか"),
+        ("Kyoto University (national)", "organization", "京都大学", "きょうとだいがく"),
+    ]
+    statements = """
+        CREATE TABLE NEKanji (ID INTEGER PRIMARY KEY, idseq, text); CREATE TABLE NEKana (ID INTEGER PRIMARY KEY, idseq, text);
+        CREATE TABLE NETranslation (ID INTEGER PRIMARY KEY, idseq); CREATE TABLE NETransType (tid, text);
+        CREATE TABLE NETransGloss (tid, lang, gend, text);
+    """
+    for number, (english, kind, kanji, kana) in enumerate(names):
+        statements += f"""INSERT INTO NEKana (idseq, text) VALUES ({number}, '{kana}');
+            INSERT INTO NETranslation VALUES ({number}, {number});
+            INSERT INTO NETransType VALUES ({number}, '{kind}'); INSERT INTO NETransGloss VALUES ({number}, 'eng', '', '{english}');"""
+        if kanji:
+            statements += f"INSERT INTO NEKanji (idseq, text) VALUES ({number}, '{kanji}');"
+    write_jamdict(tmp_path, statements)
+    assert dict(words.jmnedict(tmp_path)) == {"Clinton": [("ja", "クリントン")], "Kyoto University": [("ja", "京都大学")]}
 
 
 @pytest.mark.parametrize(("text", "key"), [("to Go", "go"), ("The Hague", "hague"), ("another", "another"), ("a to", "to")])
