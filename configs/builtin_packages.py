@@ -12,7 +12,7 @@
 
 DIR holds these files. Outputs are gzip files with the columns id, lang and text; texts with the same id are translations of each other:
 `games.tsv.gz`, `libreoffice.tsv.gz`, `manuals.tsv.gz`, `mediawiki.tsv.gz` and `mozilla.tsv.gz`, sentences of games, programs and their
-help; `words.tsv.gz`, words, phrases and names, with up to 5 inflected forms of a word. No word has two ids, so that those of a batch can
+help; `words.tsv.gz`, words, phrases and names, with up to 5 forms of a word. No word has two ids, so that those of a batch can
 be negatives of each other: a translation belongs to the first English text that it was read with.
 """
 

@@ -1,4 +1,4 @@
-"""Words and phrases of dictionaries, their inflected forms, and names of places, of what maps show, of emoji and of things in games."""
+"""Words and phrases of dictionaries, their forms, and names of people, places, emoji, of what maps show, and of things in games."""
 
 import contextlib
 import gzip
