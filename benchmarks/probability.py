@@ -7,9 +7,11 @@ regression is fitted to the mined pairs of NusaX, TICO-19 and PUD, one pair in 2
 NLLB Seed and Wikipedia. The last runs of the built-in encoder left these pairs out. It is tested on WMT news and XNLI, in other languages,
 and on planted news (`news_data.planted_news`).
 
-Printed are the best F1 over all thresholds of the margin and of the probability, the F1 of both defaults, the expected calibration error
-(Guo et al., ICML 2017, equation 3, ten bins), and the precision and recall of the pairs with a probability of 0.9. The last line is the
-entry `probabilities` of `mining.json`.
+Printed are the best F1 over all thresholds of the margin and of the probability; the default F1 by the margin, by the probability with
+these weights (fixed), and with the intercept of the corpora, as `miner mine` has it; the expected calibration error (Guo et al., ICML 2017,
+equation 3, ten bins) of both; by how much the mean probability of the default pairs differs from their precision; and the precision and
+recall of the pairs with a probability of 0.9. The last line is the entry `probabilities` of `mining.json`; before it are the constants of
+`miner.mining.mixture`.
 """
 
 import argparse
@@ -29,18 +31,23 @@ from miner.choices import MARGINS, default_candidates
 from miner.config.probability import DEFAULT_MIN_PROBABILITY, ProbabilityWeights
 from miner.encoders import Encoder, load_encoder, mining_profile
 from miner.encoders.base import TokenEncoder
+from miner.encoders.mining_profile import MiningProfile
 from miner.evaluation.reliability import measure_reliability
 from miner.filters.pairs import PairTexts, probabilities_of
+from miner.filters.probability import fit_to_corpora
 from miner.mining.candidates import Candidates, score
 from miner.mining.in_memory import find_candidates
 from miner.mining.late_scores import TokenSides
+from miner.mining.margin_sample import MarginSample
 from miner.mining.matching import match, rank
+from miner.mining.mixture import gumbel_by_quartiles, gumbel_of_runners_up
 from miner.text.normalise import clean_all
 
 MAX_PAIRS = 1400  # of a language
 MIN_ENGLISH_CHARS = 20
 K = 4
 MIN_PROBABILITY = 0.9
+MIN_WRONG = 100  # pairs, from which their distribution is measured
 PARTS = (2, 7, 28)  # one pair in 2, 7 or 28 has both sides
 FITTED_PARTS, OTHER_ENGLISH = (2, 7), 12000
 FITTED = {"nusax": ("id", "su"), "tico19": ("bn", "fr", "ru"), "ud_pud": ("de", "ko", "pl", "sv")}
@@ -58,6 +65,7 @@ class MinedPairs:
     table: pa.Table  # margin, source_text, target_text
     is_true: npt.NDArray[np.bool_]  # (n,)
     num_true: int  # pairs in the corpora
+    sample: MarginSample
 
     @property
     def margins(self) -> Floats:
@@ -129,7 +137,8 @@ class Mixture:
         texts = [[side[row] for row in rows_of_side] for side, rows_of_side in zip(self.texts, ids, strict=True)]
         table = pa.table([pairs.margins, *map(pa.array, texts)], names=["margin", "source_text", "target_text"])
         is_true = np.array([pair in self.pairs for pair in zip(*ids, strict=True)])
-        return MinedPairs(table, is_true, len(self.pairs))
+        sample = MarginSample.of(candidates, margin, (len(self.texts[0]), len(self.texts[1])))
+        return MinedPairs(table, is_true, len(self.pairs), sample)
 
 
 def fit(sets: Sequence[MinedPairs]) -> ProbabilityWeights:
@@ -142,17 +151,49 @@ def fit(sets: Sequence[MinedPairs]) -> ProbabilityWeights:
     return ProbabilityWeights(intercept=round(float(model.intercept_[0]), 2), margin=margin, length_ratio=length_ratio, numbers=numbers)
 
 
-def figures(mined: MinedPairs, weights: ProbabilityWeights, threshold: float) -> list[float]:
+def figures(mined: MinedPairs, margin: str, weights: ProbabilityWeights, threshold: float) -> list[float]:
     """Return the figures of one language of a test set, in the order of COLUMNS."""
-    probabilities = probabilities_of(mined.table, weights)
-    error = measure_reliability(probabilities, mined.is_true).error
-    likely = probabilities >= MIN_PROBABILITY
+    fixed, fitted = (probabilities_of(mined.table, part) for part in (weights, fit_to_corpora(weights, margin, mined.sample)))
+    errors = [measure_reliability(values, mined.is_true).error for values in (fixed, fitted)]
+    default, likely = fitted >= DEFAULT_MIN_PROBABILITY, fitted >= MIN_PROBABILITY
+    bias = fitted[default].mean() - mined.is_true[default].mean()
     precision, recall = mined.is_true[likely].mean() if likely.any() else np.nan, mined.is_true[likely].sum() / mined.num_true
-    defaults = mined.f1(mined.margins > threshold), mined.f1(probabilities >= DEFAULT_MIN_PROBABILITY)
-    return [mined.best_f1(mined.margins), mined.best_f1(probabilities), *defaults, error, precision, recall]
+    defaults = mined.f1(mined.margins > threshold), mined.f1(fixed >= DEFAULT_MIN_PROBABILITY), mined.f1(default)
+    return [mined.best_f1(mined.margins), mined.best_f1(fitted), *defaults, *errors, bias, precision, recall]
 
 
-COLUMNS = ("best F1: margin", "probability", "default F1: margin", "probability", "ECE", "P>=0.9: precision", "recall")
+COLUMNS = (
+    "best F1: margin",
+    "probability",
+    "default F1: margin",
+    "fixed",
+    "probability",
+    "ECE: fixed",
+    "probability",
+    "mean P - precision",
+    "P>=0.9: precision",
+    "recall",
+)
+
+
+def describe_prior(sets: Sequence[MinedPairs], weights: ProbabilityWeights) -> str:
+    """Return the distributions of wrong and right pairs in log odds, as `miner.mining.mixture` needs them."""
+    right, wrong, runners_up = [], [], []
+    for mined in sets:
+        logits = weights.intercept + weights.margin * mined.margins
+        right.append((logits[mined.is_true].mean(), np.log(logits[mined.is_true].std())))
+        if (~mined.is_true).sum() >= MIN_WRONG:
+            wrong.append(gumbel_by_quartiles(logits[~mined.is_true]))
+            sides = (mined.sample.source_runners_up, mined.sample.target_runners_up)
+            runners_up.append(gumbel_of_runners_up([weights.intercept + weights.margin * side for side in sides]))
+    (locations, scales), (of_runners_up, scales_of_runners_up) = np.transpose(wrong), np.transpose(runners_up)
+    slope, intercept = np.polyfit(of_runners_up, locations, 1)
+    deviations = (locations - intercept - slope * of_runners_up).std(), (scales - scales_of_runners_up).std()
+    return (
+        f"location of wrong pairs {intercept:.2f} + {slope:.2f} x runners-up, deviation {deviations[0]:.2f};"
+        f" log scale {(scales - scales_of_runners_up).mean():.2f} over theirs, deviation {deviations[1]:.2f};"
+        f" right pairs: mean and log deviation {np.mean(right, axis=0).round(2)}, deviations {np.std(right, axis=0).round(2)}"
+    )
 
 
 @dataclass(frozen=True)
@@ -202,23 +243,31 @@ def search_tested(data: Path, encoder: TokenEncoder) -> list[SearchedSet]:
     return sets
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def read_arguments(description: str | None) -> tuple[Path, Encoder, MiningProfile]:
+    """Return the folder of the data, the encoder and its profile."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with train/ and nli/")
     parser.add_argument("--encoder", default="builtin")
     arguments = parser.parse_args()
-    encoder: Encoder = load_encoder(arguments.encoder)
+    encoder = load_encoder(arguments.encoder)
+    return arguments.data, encoder, mining_profile.of_encoder(encoder, encoder.fingerprint)
+
+
+def main() -> None:
+    data, encoder, profile = read_arguments(__doc__)
     assert isinstance(encoder, TokenEncoder), "the encoder has token vectors"
-    thresholds = mining_profile.of_encoder(encoder, encoder.fingerprint).thresholds
-    fitted, tested = search_fitted(arguments.data, encoder), search_tested(arguments.data, encoder)
+    fitted, tested = search_fitted(data, encoder), search_tested(data, encoder)
     entries: dict[str, dict[str, dict[str, float]]] = {margin: {} for margin in MARGINS}
     for margin in MARGINS:
         for scoring in ("embedding", "rescored"):
-            weights = fit([mined for part in fitted for mined in part.mine(margin, scoring)])
+            threshold = getattr(profile.thresholds[margin], scoring)
+            mined_pairs = [mined for part in fitted for mined in part.mine(margin, scoring)]
+            weights = fit(mined_pairs)
             entries[margin][scoring] = weights.model_dump()
-            print(f"\n--margin {margin}, {scoring}: {weights}\n" + " ".join(f"{name:>19}" for name in ("", *COLUMNS)))
+            print(f"\n--margin {margin}, {scoring}: {weights}\n{describe_prior(mined_pairs, weights)}")
+            print(" ".join(f"{name:>19}" for name in ("", *COLUMNS)))
             for part in tested:
-                cells = [figures(mined, weights, getattr(thresholds[margin], scoring)) for mined in part.mine(margin, scoring)]
+                cells = [figures(mined, margin, weights, threshold) for mined in part.mine(margin, scoring)]
                 print(f"{part.name:>19} " + " ".join(f"{value:19.3f}" for value in np.nanmean(cells, axis=0)))
     print(f"\n{json.dumps({'probabilities': entries})}")
 

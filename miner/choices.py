@@ -18,12 +18,13 @@ class Margin:
     """
 
     score: Operands  # (similarity, mean) -> margin
+    is_relative: bool = True  # to the neighbours
 
 
 MARGINS = {
     "ratio": Margin(lambda similarity, mean: similarity / mean),
     "distance": Margin(lambda similarity, mean: similarity - mean),
-    "absolute": Margin(lambda similarity, mean: similarity),  # noqa: ARG005  # all margins have one signature
+    "absolute": Margin(lambda similarity, mean: similarity, is_relative=False),  # noqa: ARG005  # all margins have one signature
 }
 # The threshold where an encoder recommends none and there are too few pairs to calibrate one: that of CRISS, a transformer (Tran et al.
 # 2020, section 4). With other margins it is the margin of a pair of this ratio.

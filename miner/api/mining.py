@@ -25,10 +25,12 @@ from miner.errors import ConfigError
 from miner.filters import hubs, language
 from miner.filters.candidates import PairFilter, no_dropped
 from miner.filters.pairs import probabilities_of
+from miner.filters.probability import fit_to_corpora
 from miner.mining import leave_out
-from miner.mining.candidates import Candidates, ScoredPairs, join_neighbours, score
+from miner.mining.candidates import Candidates, ScoredPairs, join_neighbours, sample_step, score
 from miner.mining.histogram import Histogram, are_few_pairs, describe_quantiles
 from miner.mining.late_scores import TokenSides, rescore
+from miner.mining.margin_sample import MarginSample
 from miner.mining.matching import match, rank
 from miner.mining.writers import pairs_from_arrow, pairs_to_arrow, sort_best_first
 from miner.search import exact
@@ -93,11 +95,22 @@ def mine(source: Side, target: Side, encoder: str | Encoder = encoders.BUILTIN, 
     rescoring = choose_rescoring(sides, encoder, settings)
     candidates = search(sides, settings, rescoring)
     profile = find_profile(encoder, sides[0].fingerprint, settings, [side.lang for side in sides])
+    profile = fit_profile(profile, candidates, sides, settings.margin)
     probability = profile.probability_bound(settings.margin, rescoring is not None, settings.min_probability)
     default = find_threshold(candidates, sides, profile, settings)
     threshold = settings.threshold if default is None else default.value
     lowest, per_sentence = -np.inf if threshold is None else float(threshold), num_neighbours(rescoring, settings)
     return _CandidateSelection(sides, settings, lowest, per_sentence, probability.with_default(default)).bitext(candidates, default)
+
+
+def fit_profile(profile: MiningProfile, candidates: Candidates, sides: tuple[OpenSide, OpenSide], margin: MarginName) -> MiningProfile:
+    """Return a profile with the weights for these candidates; the same where there are no weights."""
+    is_rescored = candidates.late is not None
+    weights = profile.weights(margin, is_rescored)
+    if weights is None:
+        return profile
+    sample = MarginSample.of(candidates, margin, (len(sides[0].ids), len(sides[1].ids)))
+    return profile.with_weights(margin, is_rescored, fit_to_corpora(weights, margin, sample))
 
 
 def find_threshold(
@@ -110,7 +123,7 @@ def find_threshold(
     if recommended is not None:
         return recommended
     sources = leave_out.SampledSources(len(sides[0].ids), settings.k)
-    sampled = candidates.take(candidates.source_ids % leave_out.sample_step(sources.total) == 0)
+    sampled = candidates.take(candidates.source_ids % sample_step(sources.total, leave_out.MAX_SAMPLED_SOURCES) == 0)
     best = leave_out.BestMargins.of_none(sampled.target_ids)
     best.update(candidates, settings.margin)
     chosen = leave_out.choose(sampled, settings.margin, best, sources, settings.precision)

@@ -166,7 +166,8 @@ def summary(result: "MineResult") -> str:
     from miner.mining.histogram import describe_quantiles
 
     lines = [f"{side}: {result.sentences[side]:,} sentences, {result.unique[side]:,} unique" for side in ("source", "target")]
-    lines.append(f"{result.pairs:,} pairs{_bound(result.threshold, result.default)}")
+    estimate = "" if result.estimated_precision is None else f"; by their probabilities, {result.estimated_precision:.0%} are right"
+    lines.append(f"{result.pairs:,} pairs{_bound(result.threshold, result.default)}{estimate}")
     if result.quantiles:
         lines.append(f"few pairs; best margins of the source sentences: {describe_quantiles(result.quantiles)}")
     if result.delta is not None:

@@ -3,7 +3,8 @@
 {"languages": ["eng_Latn", "deu_Latn"], "thresholds": {"ratio": {"embedding": 1.17, "rescored": 1.15}},
  "probabilities": {"ratio": {"rescored": {"intercept": -23.4, "margin": 21.7, "length_ratio": -6.5, "numbers": -4.5}}}}
 
-All are optional, and any encoder may have the file. It changes no vector, so it is not part of the fingerprint.
+`line_pair_probabilities`, for `miner score`, is like `probabilities`. All are optional, and any encoder may have the file. It changes no
+vector, so it is not part of the fingerprint.
 """
 
 import logging
@@ -47,6 +48,7 @@ class MiningProfile(Settings):
     languages: tuple[str, ...] = ()  # canonical codes of those in training; empty: not stated
     thresholds: Mapping[MarginName, ScoringThresholds] = pydantic.Field({})
     probabilities: Mapping[MarginName, ScoringProbabilities] = pydantic.Field({})
+    line_pair_probabilities: Mapping[MarginName, ScoringProbabilities] = pydantic.Field({})
 
     def threshold(self, settings: MatchSettings, is_rescored: bool) -> DefaultThreshold | None:
         """Return the threshold that is recommended for these settings: where there are weights, the lowest margin of a probable pair."""
@@ -62,6 +64,16 @@ class MiningProfile(Settings):
         """Return the weights of the probability of a pair by its margin."""
         weights = self.probabilities.get(margin, ScoringProbabilities())
         return weights.rescored if is_rescored else weights.embedding
+
+    def of_line_pairs(self) -> "MiningProfile":
+        """Return the profile for pairs that were not chosen by their margin. Those of mined pairs are the best of many wrong ones."""
+        return self.model_copy(update={"probabilities": self.line_pair_probabilities or self.probabilities})
+
+    def with_weights(self, margin: MarginName, is_rescored: bool, weights: ProbabilityWeights) -> "MiningProfile":
+        """Return the profile with other weights for one margin and scoring."""
+        scoring = {"rescored" if is_rescored else "embedding": weights}
+        changed = self.probabilities.get(margin, ScoringProbabilities()).model_copy(update=scoring)
+        return self.model_copy(update={"probabilities": {**self.probabilities, margin: changed}})
 
     def probability_bound(self, margin: MarginName, is_rescored: bool, minimum: float | None) -> ProbabilityBound:
         """Return the least probability and its weights. Raises ConfigError where there are no weights for it."""
@@ -87,7 +99,8 @@ def read(folder: Path) -> MiningProfile:
     except ConfigError as error:
         raise ModelError(f"{path}: {error}") from error
     if profile is None:
-        raise ModelError(f"{path}: expected a mapping with `languages`, `thresholds` and `probabilities` ({', '.join(MARGINS)})")
+        entries = "`languages`, `thresholds`, `probabilities` and `line_pair_probabilities`"
+        raise ModelError(f"{path}: expected a mapping with {entries} ({', '.join(MARGINS)})")
     return profile.model_copy(update={"languages": canonical})
 
 

@@ -2,8 +2,11 @@
 
 import numpy as np
 
+from miner.choices import MARGINS
 from miner.config.probability import ProbabilityWeights
 from miner.filters import Floats
+from miner.mining.margin_sample import MarginSample
+from miner.mining.mixture import estimate_shift
 
 
 def probabilities(weights: ProbabilityWeights, margins: Floats, length_ratios: Floats, disagreement: Floats) -> Floats:
@@ -14,3 +17,14 @@ def probabilities(weights: ProbabilityWeights, margins: Floats, length_ratios: F
     logits = weights.intercept + weights.margin * np.nan_to_num(margins, nan=-np.inf)
     logits += weights.length_ratio * np.log(length_ratios) + weights.numbers * np.nan_to_num(disagreement)
     return np.exp(-np.logaddexp(0.0, -logits))
+
+
+def fit_to_corpora(weights: ProbabilityWeights, margin: str, sample: MarginSample) -> ProbabilityWeights:
+    """Return the weights with the intercept of the corpora of a sample of margins (see `miner.mining.mixture`).
+
+    The same weights for a margin that the neighbours do not correct, whose right and wrong pairs have other distributions.
+    """
+    if not MARGINS[margin].is_relative:
+        return weights
+    bests, *runners_up = (weights.intercept + weights.margin * margins for margins in vars(sample).values())
+    return weights.model_copy(update={"intercept": weights.intercept + estimate_shift(bests, runners_up)})

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +11,12 @@ from miner.errors import DataError
 from miner.mining.margin import Floats, blend, margins, mean_similarities
 from miner.search.neighbours import Neighbours
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 Ids = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-Columns = TypeVar("Columns", "ScoredPairs", "Edges", "NeighbourMeans")
+Columns = TypeVar("Columns", bound="DataclassInstance")  # of arrays of equal length
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,11 @@ def late_means(ids: Ids, similarities: Floats, is_neighbour: Bools, k: int) -> F
     positions = np.searchsorted(sentences, ids).clip(max=len(sentences) - 1)
     means: Floats = np.where(sentences[positions] == ids, (sums / num_largest)[positions], 0.0)
     return means
+
+
+def sample_step(num_sentences: int, max_sampled: int) -> int:
+    """Return the step by which the ids of a side are sampled. They are hashes, so every n-th id is a random sample."""
+    return max(1, -(-num_sentences // max_sampled))
 
 
 def look_up(pairs: tuple[Ids, Ids], scored_pairs: tuple[Ids, Ids], scores: Floats) -> Floats:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.choices import CALIBRATED, FALLBACK, FALLBACK_RATIO, MARGINS, DefaultThreshold
-from miner.mining.candidates import Bools, Candidates, Ids, LateScores, late_means, pair_margins
+from miner.mining.candidates import Bools, Candidates, Ids, LateScores, late_means, pair_margins, sample_step
 from miner.mining.margin import Floats, blend
 from miner.mining.thresholds import num_required, num_wrong
 
@@ -148,16 +148,11 @@ def _fallback_margin(means: Candidates | LateScores, margin: str) -> Any:
     return FALLBACK_RATIO if margin == "ratio" else MARGINS[margin].score(FALLBACK_RATIO * mean, mean)
 
 
-def sample_step(num_sources: int) -> int:
-    """Return the step by which the ids of sources are sampled. They are hashes, so every n-th id is a random sample."""
-    return max(1, -(-num_sources // MAX_SAMPLED_SOURCES))
-
-
 def choose(candidates: Candidates, margin: str, best: BestMargins, sources: SampledSources, min_precision: float) -> DefaultThreshold:
     """Return the calibrated threshold, or the fallback where the pairs are too few.
 
     `candidates` (n,) are all of the sampled sources, sorted by source; `best` has all of their targets.
     """
     left_out = leave_out(candidates, margin, best, sources.k)
-    share = 1 / sample_step(sources.total)
+    share = 1 / sample_step(sources.total, MAX_SAMPLED_SOURCES)
     return calibrate(left_out, sources.total, share, min_precision) or fallback(candidates, margin)

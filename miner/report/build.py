@@ -77,6 +77,8 @@ def _mining_facts(manifest: Manifest) -> list[str]:
         facts.append(f"threshold chosen by {choice['by']}: expected {', '.join(shares)}, with 95 % confidence")
     if (default := details.get("default_threshold")) is not None:
         facts.append(_default_fact(default))
+    if (precision := details.get("estimated_precision")) is not None:
+        facts.append(f"by their probabilities, {precision:.0%} of the pairs are right")
     if (quantiles := details.get("best_margins")) is not None:
         facts.append(f"best margins of the source sentences: {describe_quantiles(quantiles)}")
     dropped = details.get("dropped")

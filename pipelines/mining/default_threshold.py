@@ -12,6 +12,7 @@ from miner.choices import DefaultThreshold
 from miner.encoders import mining_profile
 from miner.encoders.mining_profile import MiningProfile
 from miner.mining import leave_out
+from miner.mining.candidates import sample_step
 from miner.mining.leave_out import BestMargins, SampledSources
 from miner.mining.writers import candidates_from_arrow
 from pipelines.mining.candidates import SearchResult
@@ -35,7 +36,8 @@ def find(search_result: SearchResult, config: PlantConfig, profile: MiningProfil
 
 def _calibrate(search_result: SearchResult, config: PlantConfig) -> DefaultThreshold:
     """Calibrate a threshold in two passes over the candidates: those of the sampled sources, then the best margins of their targets."""
-    step, uris = leave_out.sample_step(search_result.source.rows), search_result.candidate_uris()
+    step = sample_step(search_result.source.rows, leave_out.MAX_SAMPLED_SOURCES)
+    uris = search_result.candidate_uris()
     sampled = []
     for uri in uris:
         table = table_files.read_table(uri)

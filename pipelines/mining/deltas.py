@@ -15,8 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from miner import stages, storage, table_files
-from miner.choices import CALIBRATED, FALLBACK
+from miner import choices, stages, storage, table_files
 from miner.errors import StorageError
 from miner.mining import writers
 from miner.stages import Manifest, Stage
@@ -53,11 +52,13 @@ def stage_of(output: str, config: Mapping[str, Any]) -> Stage:
 
 
 def stable_config(config: Mapping[str, Any], details: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of pairs, with how the threshold was chosen in place of one that was chosen by the corpora."""
+    """Return the settings of pairs, without what the corpora determine: instead of a threshold, how it was chosen; no intercept."""
+    if "probability_weights" in config:
+        config = {**config, "probability_weights": {**config["probability_weights"], "intercept": None}}
     if "choice" in details:
         return {**config, "threshold": "auto"}
-    is_calibrated = details.get("default_threshold", {}).get("by") in (CALIBRATED, FALLBACK)
-    return {**config, **({"threshold": "default"} if is_calibrated else {})}
+    depends_on_corpora = details.get("default_threshold", {}).get("by") in (choices.CALIBRATED, choices.FALLBACK, choices.PROBABILITY)
+    return {**config, **({"threshold": "default"} if depends_on_corpora else {})}
 
 
 def begin(output: str, deltas: Stage, inputs: Mapping[str, str]) -> str | None:

@@ -20,7 +20,16 @@ from miner.mining.review import MarkScores
 from miner.mining.thresholds import ThresholdChoice
 from pipelines.beam import workers
 from pipelines.beam.runner import Pipeline, claim_output, run_pipeline
-from pipelines.mining import auto_threshold, candidates, default_threshold, filter_pairs, gold_pairs, rescore_choice, select_pairs
+from pipelines.mining import (
+    auto_threshold,
+    candidates,
+    corpus_probability,
+    default_threshold,
+    filter_pairs,
+    gold_pairs,
+    rescore_choice,
+    select_pairs,
+)
 from pipelines.mining.auto_threshold import ThresholdChooser
 from pipelines.mining.candidates import DEFAULT_LIMITS, MiningLimits, SearchResult
 from pipelines.mining.deltas import BitextDelta
@@ -48,6 +57,7 @@ class MineResult:
     dropped: Mapping[str, int]  # reason of a filter -> candidates above the threshold
     seconds: Mapping[str, float]  # by stage
     scores: GoldScores | MarkScores | None  # with gold or marks
+    estimated_precision: float | None  # by the probabilities of the pairs, if there are at least 100
     engine: Mapping[str, Any]  # of the search, with the reason for it
     set_aside: Mapping[str, str]  # skipped file or shard of a side -> reason
     delta: BitextDelta | None  # if the corpora changed since the previous run
@@ -70,7 +80,8 @@ class MineResult:
         default = {"default_threshold": self.default.figures()} if self.default else {}
         quantiles = {"best_margins": dict(self.quantiles)} if self.quantiles else {}
         delta = {"delta": self.delta.figures()} if self.delta else {}
-        return {**figures, **choice, **default, **quantiles, **delta, **(self.scores.figures() if self.scores else {})}
+        estimate = {} if self.estimated_precision is None else {"estimated_precision": self.estimated_precision}
+        return {**figures, **choice, **default, **quantiles, **delta, **estimate, **(self.scores.figures() if self.scores else {})}
 
 
 def run(config: MineConfig, options: Sequence[str] = (), limits: MiningLimits = DEFAULT_LIMITS, warns: bool = True) -> MineResult:
@@ -95,7 +106,7 @@ def pipeline(
     start = time.perf_counter()
     search_result = yield from _search(config, sides, options, limits)
     search_seconds = time.perf_counter() - start
-    selection = _selection(search_result, config, options, limits, warns)
+    selection = yield from _selection(search_result, config, options, limits, warns)
     return (yield from _select(selection, chooser, config.output, {**sides.seconds, "search": search_seconds}))
 
 
@@ -109,8 +120,14 @@ def run_from_candidates(config: FromCandidatesConfig, options: Sequence[str] = (
     with claim_output(config.output):
         gold = gold_pairs.resolve(gold_file, search_result.source, search_result.target)
         chooser = auto_threshold.prepare(config, search_result.source, search_result.target, gold)
-        selection = _selection(search_result, config, options, limits)
-        return run_pipeline(_select(selection, chooser, config.candidates, {}), options)
+        return run_pipeline(_from_candidates(search_result, config, chooser, options, limits), options)
+
+
+def _from_candidates(
+    search_result: SearchResult, config: FromCandidatesConfig, chooser: ThresholdChooser, options: Sequence[str], limits: MiningLimits
+) -> Pipeline[MineResult]:
+    selection = yield from _selection(search_result, config, options, limits)
+    return (yield from _select(selection, chooser, config.candidates, {}))
 
 
 def _check(config: PlantConfig) -> GoldFile | ReviewMarks | None:
@@ -125,13 +142,14 @@ def _check(config: PlantConfig) -> GoldFile | ReviewMarks | None:
 
 def _selection(
     search_result: SearchResult, config: PlantConfig, options: Sequence[str], limits: MiningLimits, warns: bool = True
-) -> PairSelection:
+) -> Pipeline[PairSelection]:
     langs = search_result.source.lang, search_result.target.lang
     for lang in langs:
         language.warn_if_unrated(config.pair_filters.bounds(), lang, config.lang_id_model)
     profile = mining_profile.find(config.part(EncoderSettings), search_result.source.fingerprint)
     if warns:
         mining_profile.warn_of_languages(profile, langs)
+    profile = yield from corpus_probability.fit_profile(profile, config.margin, search_result, config.output, limits)
     bound = profile.probability_bound(config.margin, search_result.rescoring is not None, config.min_probability)
     default = default_threshold.find(search_result, config, profile, warns)
     return PairSelection(search_result, config, config.output, bound.with_default(default), options, limits, default, config.top)
@@ -174,6 +192,7 @@ def _result(selection: PairSelection, written: WrittenBitext, seconds: Mapping[s
         dropped=written.dropped,
         seconds=seconds,
         scores=written.scores,
+        estimated_precision=written.estimated_precision,
         engine=search_result.engine,
         set_aside={**search_result.source.skipped, **search_result.target.skipped},
         delta=written.delta,

@@ -11,18 +11,19 @@ import numpy as np
 import pyarrow as pa
 
 from miner import stages, storage, table_files
-from miner.choices import DefaultThreshold
+from miner.choices import MARGINS, RETRIEVALS, DefaultThreshold
 from miner.config.commands import DecideSettings
 from miner.config.probability import ProbabilityBound
 from miner.evaluation.marks import ReviewMarks
 from miner.mining import writers
 from miner.mining.gold import GoldScorer, GoldScores, ResolvedGold
 from miner.mining.histogram import Histogram, are_few_pairs
+from miner.mining.mixture import MIN_PAIRS
 from miner.mining.review import MarkScorer, MarkScores
 from miner.mining.thresholds import ThresholdChoice
 from miner.mining.writers import candidates_from_arrow
 from miner.stages import Manifest, Shard
-from miner.tables import DROPPED_PAIRS
+from miner.tables import DROPPED_PAIRS, PROBABILITY
 from pipelines.beam.runner import Pipeline
 from pipelines.beam.shuffle import ShuffleSteps
 from pipelines.mining import deltas, filter_pairs, match, sort_pairs
@@ -50,6 +51,12 @@ class PairSelection:
     limits: MiningLimits = DEFAULT_LIMITS
     default: DefaultThreshold | None = None  # the threshold, if none is given
     top: int | None = None  # maximum number of pairs, best first
+
+    @property
+    def has_fitted_probabilities(self) -> bool:
+        """Whether the mean probability of the pairs estimates their precision: it is measured for one-to-one pairs by these margins."""
+        is_measured = MARGINS[self.settings.margin].is_relative and RETRIEVALS[self.settings.retrieval].one_to_one
+        return self.probability.weights is not None and is_measured
 
     @property
     def corpus_keys(self) -> dict[str, str]:
@@ -128,6 +135,7 @@ class WrittenBitext:
     quantiles: Mapping[str, float]  # of the best margins of the sources, if there are few pairs; otherwise empty
     dropped: Mapping[str, int]  # reason -> candidates
     scores: GoldScores | MarkScores | None  # with gold or marks
+    estimated_precision: float | None  # the mean probability of the pairs, if it estimates their precision
     examples: Sequence[tuple[float, str, str]]  # margin, source, target: from the best pair to the last
     delta: BitextDelta | None  # if the corpora changed since the previous run
 
@@ -161,6 +169,7 @@ def write(
         quantiles=_quantiles(selection, num_pairs),
         dropped=filtered.dropped if filtered else {},
         scores=reader.scorer.scores() if reader.scorer else None,
+        estimated_precision=reader.mean_probability() if selection.has_fitted_probabilities and num_pairs >= MIN_PAIRS else None,
         examples=reader.examples,
         delta=(yield from deltas.write(before, output, delta_stage, limits)) if before else None,
     )
@@ -224,6 +233,7 @@ def _manifest(selection: PairSelection, written: WrittenBitext) -> Manifest:
         "fingerprint": search_result.source.fingerprint,
         **selection.threshold_figures(written.choice),
         **({"best_margins": dict(written.quantiles)} if written.quantiles else {}),
+        **({} if written.estimated_precision is None else {"estimated_precision": written.estimated_precision}),
         **(written.scores.figures() if written.scores else {}),
     }
     return Manifest(STAGE, selection.config(written.threshold), selection.corpus_keys, files, details)
@@ -245,7 +255,11 @@ class _BitextReader:
     def __init__(self, num_pairs: int, scorer: GoldScorer | MarkScorer | None) -> None:
         self.num_pairs, self.scorer = num_pairs, scorer
         self.examples: list[tuple[float, str, str]] = []
+        self._sum_probabilities = 0.0
         self._rows = np.unique(np.linspace(0, num_pairs - 1, NUM_EXAMPLES).round().astype(int)) if num_pairs else np.zeros(0, int)
+
+    def mean_probability(self) -> float:
+        return round(self._sum_probabilities / self.num_pairs, 4)
 
     def read(self, pairs: SortedPairs) -> Iterator[pa.Table]:
         start = 0
@@ -254,6 +268,8 @@ class _BitextReader:
             rows = self._rows[slice(*np.searchsorted(self._rows, [start, start + len(table)]))] - start
             examples = table.select(["margin", "source_text", "target_text"]).take(pa.array(rows))
             self.examples += [tuple(row.values()) for row in examples.to_pylist()]
+            if PROBABILITY.name in table.column_names:
+                self._sum_probabilities += float(table[PROBABILITY.name].to_numpy().astype(np.float64).sum())
             if self.scorer is not None:
                 self.scorer.add(zip(*(table[name].to_pylist() for name in sort_pairs.IDS), strict=True))
             start += len(table)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import miner as package
 from miner.config.probability import ProbabilityBound, ProbabilityWeights
+from miner.encoders import find_folder, mining_profile
 from miner.filters.line_pair_filter import KEPT, REASONS, LinePairFilter
 from miner.filters.pairs import PairTexts, probabilities_of
 from miner.filters.probability import probabilities
@@ -101,6 +102,10 @@ def test_python_mines_and_scores_the_same(mined: Path) -> None:
     assert bitext.to_arrow()["probability"].to_pylist() == table["probability"].to_pylist()
     assert bitext.to_arrow()["source_text"].to_pylist() == table["source_text"].to_pylist()
     kept = package.score(*sides, min_probability=0.9)
+    profile = mining_profile.read(find_folder("builtin"))
+    weights = profile.line_pair_probabilities["ratio"].rescored
+    assert weights not in (None, profile.probabilities["ratio"].rescored)
+    assert kept.rows.tolist() == np.flatnonzero(probabilities_of(package.score(*sides).to_arrow(), weights) >= 0.9).tolist()
     output_of("score", mined / "en.txt", mined / "de.txt", "--min-probability", "0.9", "--output", mined / "scored.tsv")
     lines = (mined / "scored.tsv").read_text(encoding="utf-8").splitlines()
     assert [line.split("\t")[1] for line in lines] == kept.to_arrow()["source_text"].to_pylist()

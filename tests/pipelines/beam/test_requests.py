@@ -120,7 +120,7 @@ def test_a_step_of_mining_takes_one_request_for_each_file_that_a_shard_needs(
         "texts": num_shards,
         "sentences": 2,
         "rescored": num_shards,
-        "candidates": 1,
+        "candidates": 2,  # by the sample and by the scores
         "scored": num_shards,
         "contenders": num_shards,
         "rest": num_shards,

@@ -12,8 +12,11 @@ import pytest
 from command import error_of, miner, output_of
 
 import miner as package
+from miner.config.commands import FromCandidatesConfig
 from miner.encoders import load_encoder
 from miner.languages import canonical
+from pipelines.mining.candidates import MiningLimits
+from pipelines.mining.mine import run_from_candidates
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 NUM_LINES = 500
@@ -57,12 +60,70 @@ def test_the_built_in_encoder_knows_probable_pairs_by_every_margin(texts: tuple[
     profile = json.loads((load_encoder("builtin").folder / "mining.json").read_text())
     for margin in ("ratio", "distance", "absolute"):
         figures = figures_of(tmp_path, *texts, "--output", tmp_path / "out", "--margin", margin)
-        weights = profile["probabilities"][margin]["rescored"]
+        weights = json.loads((tmp_path / "out/manifest.json").read_text())["config"]["probability_weights"]
+        shift = weights["intercept"] - profile["probabilities"][margin]["rescored"]["intercept"]
+        assert shift == pytest.approx(0.25 * round(shift / 0.25))
+        assert (shift == 0) == (margin == "absolute")
         assert figures["threshold"] == pytest.approx(-weights["intercept"] / weights["margin"])
         assert figures["default_threshold"] == {"value": figures["threshold"], "by": "probability", "min_probability": 0.5}
+        assert ("estimated_precision" in figures) == (margin != "absolute")
     strict = ("--output", tmp_path / "strict", "--rescore", "none", "--min-probability", "0.9")
-    figures, weights = figures_of(tmp_path, *texts, *strict), profile["probabilities"]["ratio"]["embedding"]
+    figures = figures_of(tmp_path, *texts, *strict)
+    weights = json.loads((tmp_path / "strict/manifest.json").read_text())["config"]["probability_weights"]
     assert figures["threshold"] == pytest.approx((math.log(9) - weights["intercept"]) / weights["margin"])
+
+
+@pytest.mark.slow
+def test_probabilities_follow_how_common_translations_are(texts: tuple[Path, Path], tmp_path: Path) -> None:
+    english, german = (path.read_text(encoding="utf-8").splitlines() for path in texts)
+    for num_pairs in (60, NUM_LINES):
+        rows = [*range(num_pairs), *range(NUM_LINES, 2 * NUM_LINES)]
+        sides = tuple([lines[row] for row in rows] for lines in (english, german))
+        bitext = package.mine(*sides, source_lang="en", target_lang="de").to_arrow()
+        is_right = bitext["source_row"].to_numpy() == bitext["target_row"].to_numpy()
+        assert bitext["probability"].to_numpy().mean() == pytest.approx(is_right.mean(), abs=0.1)
+        assert is_right.sum() > 0.9 * num_pairs
+        for path, lines in zip((tmp_path / "en.txt", tmp_path / "de.txt"), sides, strict=True):
+            path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        langs = ("--source-lang", "en", "--target-lang", "de")
+        output = tmp_path / str(num_pairs)
+        figures = figures_of(tmp_path, tmp_path / "en.txt", tmp_path / "de.txt", *langs, "--output", output)
+        written = pq.read_table(output / "bitext.parquet")
+        assert written["probability"].to_pylist() == bitext["probability"].to_pylist()
+        is_estimated = len(written) >= 100
+        assert is_estimated == ("estimated_precision" in figures)
+        if is_estimated:
+            assert figures["estimated_precision"] == pytest.approx(bitext["probability"].to_numpy().mean(), abs=1e-4)
+
+
+@pytest.mark.slow
+def test_text_that_changes_the_probabilities_gives_a_delta(texts: tuple[Path, Path], tmp_path: Path) -> None:
+    """The intercept of the corpora is no setting: when new text changes it, the output goes on from the previous pairs.
+
+    It is the same from the shards of two runs, of one, and by Beam jobs.
+    """
+    for path in texts:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        for name, rows in (("old", [*range(60), *range(NUM_LINES, 2 * NUM_LINES)]), ("new", range(60, NUM_LINES))):
+            (tmp_path / f"{name}.{path.name}").write_text("".join(lines[row] for row in rows), encoding="utf-8")
+
+    def mine(names: str, output: str) -> tuple[float, bytes]:
+        sides = (tmp_path / f"{names}.{path.name}" for path in texts)
+        output_of("mine", *sides, "--output", tmp_path / output)
+        manifest = json.loads((tmp_path / output / "manifest.json").read_text())
+        return manifest["config"]["probability_weights"]["intercept"], (tmp_path / output / "bitext.parquet").read_bytes()
+
+    before, _ = mine("old", "out")
+    num_before = len(pq.read_table(tmp_path / "out/bitext.parquet"))
+    after, bitext = mine("*", "out")
+    assert after > before
+    assert (after, bitext) == mine("*", "fresh")
+    as_jobs = FromCandidatesConfig(candidates=str(tmp_path / "out"), output=str(tmp_path / "jobs"))
+    run_from_candidates(as_jobs, limits=MiningLimits(in_process_rows=-1))
+    assert (tmp_path / "jobs/bitext.parquet").read_bytes() == bitext
+    changes = pq.read_table(tmp_path / "out/deltas/00001.parquet")["change"].to_pylist()
+    assert num_before + changes.count("added") - changes.count("removed") == len(pq.read_table(tmp_path / "out/bitext.parquet"))
+    assert changes.count("added") > 300
 
 
 def test_an_encoder_without_probabilities_takes_no_bound_of_them(texts: tuple[Path, Path], unknown_encoder: Path, tmp_path: Path) -> None:
