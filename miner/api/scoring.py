@@ -89,7 +89,7 @@ def score(
         rescoring = None
     neighbours = _search(sides, searched, settings, num_neighbours(rescoring, settings))
     late = None if rescoring is None else (rescoring, _late_means(sides, searched, neighbours, rescoring))
-    probability = profile.probability_bound(settings.margin, rescoring is not None, settings.min_probability)
+    probability = profile.of_line_pairs().probability_bound(settings.margin, rescoring is not None, settings.min_probability)
     return _select(_score(sides, neighbours, settings, late), sides, settings, probability)
 
 

@@ -114,7 +114,7 @@ def run(config: ScoreConfig, options: Sequence[str] = (), block_bytes: int = BLO
         sides = _Search(source, target, backgrounds, config, work).run(options)
         seconds["search"] = time.perf_counter() - start
         start = time.perf_counter()
-        probability = profile.probability_bound(config.margin, sides[0].rescored is not None, config.min_probability)
+        probability = profile.of_line_pairs().probability_bound(config.margin, sides[0].rescored is not None, config.min_probability)
         line_filter = _line_filter(config, (source.lang, target.lang), probability)
         writer = ScoreWriter(bitext, partial(_margins, config.margin, sides), line_filter, max(1, block_bytes // (4 * source.dim)))
         scored = writer.write(config.output, work, num_lines)
