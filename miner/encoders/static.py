@@ -5,10 +5,11 @@ and `scales`, float32, of the rows) and `sentencepiece.model`. Nothing is pickle
 late interaction compares; all where it is missing. Folders of format 1 have rows of float16 without scales.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,7 @@ VECTORS = "vectors.safetensors"
 PIECES = "sentencepiece.model"
 DAMAGED = "download or train the encoder again"  # remedy
 
+HASHED_BYTES = 1 << 20  # at a time: blocks that stay in the cache are hashed several times as fast as a whole file
 INT8_MAX = 127
 SPACE = "\u2581"  # SentencePiece's symbol for a space
 
@@ -59,12 +61,20 @@ class StaticEncoder(VectorSums):
         if self.token_dim != self.dim:
             digest.update(f" {self.token_dim}".encode())
         for name in (VECTORS, PIECES):
-            digest.update(self._read_bytes(name))
+            with self._open(name) as file:
+                while block := file.read(HASHED_BYTES):
+                    digest.update(block)
         return f"{KIND}-{digest.hexdigest()}"
 
     def _read_bytes(self, name: str) -> bytes:
+        with self._open(name) as file:
+            return file.read()
+
+    @contextmanager
+    def _open(self, name: str) -> Iterator[BinaryIO]:
         try:
-            return (self.folder / name).read_bytes()
+            with (self.folder / name).open("rb") as file:
+                yield file
         except OSError as error:
             raise ModelError(
                 f"{self.folder / name}: {error.strerror}; the folder is incomplete, download or train the encoder again"
