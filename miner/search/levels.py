@@ -1,11 +1,13 @@
 """Products in levels of 8 bits: find those above the thresholds of their rows and of their columns.
 
 Few products are above, so words of eight are tested. torch compares bytes slowly, but takes their maxima fast: the larger of a product and
-its threshold, less the threshold, is zero unless the product is above.
+its threshold, less the threshold, is zero unless the product is above. What passes is found by numpy, several times as fast as by torch.
 """
 
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -21,32 +23,54 @@ def words_above(products: Tensor, thresholds: Sequence[Tensor]) -> Tensor:
     `thresholds` are those of the rows (p,) and, if columns count too, those of the columns (q,).
     """
     step = max(1, BLOCK_BYTES // products.shape[1])
-    words = []
+    is_above = np.empty(products.numel() // WORD, dtype=bool)
     for start in range(0, len(products), step):
         lower = thresholds[0][start : start + step, None]
         if len(thresholds) > 1:
             lower = torch.minimum(lower, thresholds[1])
-        excess = torch.maximum(products[start : start + step], lower).sub_(lower)
-        words.append(excess.view(-1).view(torch.int64).nonzero()[:, 0] + start * products.shape[1] // WORD)
-    return torch.cat(words)
+        excess = _words(torch.maximum(products[start : start + step], lower).sub_(lower))
+        first = start * products.shape[1] // WORD
+        np.not_equal(excess, 0, out=is_above[first : first + len(excess)])
+    return torch.from_numpy(_set_flags(is_above))
 
 
-def cells_above(products: Tensor, words: Tensor, thresholds: Tensor, dim: int) -> Cells:
-    """Return the cells of these words above the thresholds of their rows (dim 1) or of their columns (dim 0).
+def cells_above(products: Tensor, words: Tensor, thresholds: Sequence[Tensor]) -> list[Cells]:
+    """Return the cells of these words above the thresholds of their rows and, if columns count too, those above the columns' thresholds.
 
-    With dim 0, the columns of the products are the rows of the cells.
+    The rows of the latter are columns of the products.
     """
     words_per_row = products.shape[1] // WORD
     row, word_in_row = words // words_per_row, words % words_per_row
-    levels = products.view(-1, WORD).index_select(0, words)
-    limits = thresholds.index_select(0, row)[:, None] if dim == 1 else thresholds.view(-1, WORD).index_select(0, word_in_row)
-    hits = (levels > limits).view(-1).nonzero()[:, 0]
-    columns = word_in_row.index_select(0, hits // WORD) * WORD + hits % WORD
-    if dim == 1:
-        return row.index_select(0, hits // WORD), columns, levels.view(-1).index_select(0, hits)
-    sorted_columns, order = columns.int().sort(stable=True)  # sorting fewer bits is faster
-    hits = hits.index_select(0, order)
-    return sorted_columns.long(), row.index_select(0, hits // WORD), levels.view(-1).index_select(0, hits)
+    levels = torch.from_numpy(_words(products)).index_select(0, words).view(torch.uint8)
+    hits = _positions_above(levels, thresholds[0][:, None].expand(-1, WORD), row)
+    cells = [(row.index_select(0, hits >> 3), word_in_row.index_select(0, hits >> 3) * WORD + (hits & 7), levels.index_select(0, hits))]
+    if len(thresholds) > 1:
+        hits = _positions_above(levels, thresholds[1], word_in_row)
+        columns = word_in_row.index_select(0, hits >> 3) * WORD + (hits & 7)
+        # numpy sorts 16 bits by their digits, several times as fast as more
+        order = torch.from_numpy(columns.numpy().astype(np.min_scalar_type(products.shape[1])).argsort(kind="stable"))
+        hits = hits.index_select(0, order)
+        cells.append((columns.index_select(0, order), row.index_select(0, hits >> 3), levels.index_select(0, hits)))
+    return cells
+
+
+def _positions_above(levels: Tensor, thresholds: Tensor, numbers: Tensor) -> Tensor:
+    """Return the positions, ascending, of the levels (8 n,) above their thresholds: for each word, those of its number."""
+    limits = torch.from_numpy(_words(thresholds)).index_select(0, numbers).view(torch.uint8)
+    return torch.from_numpy(np.flatnonzero(levels.numpy() > limits.numpy()))
+
+
+def _words(levels: Tensor) -> npt.NDArray[np.int64]:
+    """Return words of eight levels."""
+    return levels.contiguous().view(-1).numpy().view(np.int64)
+
+
+def _set_flags(flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Return the numbers, ascending, of the flags (8 n,) that are set: faster than numpy and torch alone where few are."""
+    words = np.flatnonzero(flags.view(np.int64) != 0)
+    positions = np.flatnonzero(flags.view(np.int64)[words].view(bool))
+    numbers: npt.NDArray[np.int64] = words[positions >> 3] * WORD + (positions & 7)
+    return numbers
 
 
 def strided_maxima(products: Tensor, dim: int, min_groups: int) -> Tensor:

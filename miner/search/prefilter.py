@@ -24,6 +24,7 @@ from miner.search.precision import Precision, Tile
 ROW_GROUP = 32  # adjacent products of a row that share a maximum
 COLUMN_GROUP = 16  # of a column: fewer, because they are not contiguous in memory
 DENSE_SHARE = 1 / 4  # of the groups of a tile: where more pass, it pays to raise the dropped bound by the maxima first
+DENSE_SAMPLE = 32  # every so many rows of products in levels show how many pass
 NO_CANDIDATE = -2139095041 << 32  # the key of a bound of -inf
 POSITION_MASK = (1 << 32) - 1  # of a key
 GROUPS_PER_CANDIDATE = 8  # where thresholds are raised by maxima: with fewer, the best products share groups
@@ -249,14 +250,14 @@ def _add_products(products: Tensor, rows: TileCandidates, other: Tile, columns: 
 def _add_levels(products: Tensor, sides: Sequence[tuple[TileCandidates, Tile, int]]) -> None:
     """Add products in levels. Where many are above the thresholds, as in the first tile, these are raised by maxima of groups first."""
     thresholds = [candidates.thresholds(other) for candidates, other, _ in sides]
-    words = words_above(products, thresholds)
-    if len(words) > DENSE_SHARE * products.numel() // WORD:
+    sample = words_above(products[::DENSE_SAMPLE], [thresholds[0][::DENSE_SAMPLE], *thresholds[1:]])
+    if len(sample) > DENSE_SHARE * products.numel() // (WORD * DENSE_SAMPLE):
         for candidates, other, dim in sides:
             candidates.raise_dropped_bounds(strided_maxima(products, dim, GROUPS_PER_CANDIDATE * candidates.keys.shape[1]), other)
         thresholds = [candidates.thresholds(other) for candidates, other, _ in sides]
-        words = words_above(products, thresholds)
-    for (candidates, other, dim), limits in zip(sides, thresholds, strict=True):
-        candidates.add_levels(cells_above(products, words, limits, dim), other)
+    words = words_above(products, thresholds)
+    for (candidates, other, _), cells in zip(sides, cells_above(products, words, thresholds), strict=True):
+        candidates.add_levels(cells, other)
 
 
 def scan_rows(rows: Sequence[TileCandidates], y: Sequence[Tile], precision: Precision) -> None:
