@@ -11,11 +11,10 @@ narrow-levels are the same with operands of 7.5 bits, which do not saturate on p
 """
 
 import contextlib
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor
@@ -30,9 +29,11 @@ LEVELS = 254  # of a product in 8 bits: 255 is never reached, so nothing saturat
 LEVEL_ERROR = 0.5 + 2.0**-8  # of a product in levels: the rounding to a level, and those of the float32 scales before it
 # Of it, where the sum is rounded to float32: 2^-24 of 255 x 127 per dimension where a level is 127^2 / 254 at least; as much with 181 x 90.
 LEVEL_ERROR_PER_DIM = 2.0**-15
-SHORT_PROBE, PROBE = (16, 128), (256, 512)  # rows and columns of the products that measure a precision
-PROBE_REPEATS = 4  # the fastest counts
-SLOW_FACTOR = 20  # times float32's seconds, above which a format is not measured further
+# Rows and columns of the products that measure a precision, and the multiple of float32's seconds above which it is not measured further.
+# Small products have a fixed cost, so they rule out only formats that are much slower.
+PROBES = (((16, 128), 5), ((64, 256), 2), ((256, 512), 1))
+PROBE_REPEATS = 4  # of which the fastest counts
+MAX_PROBE_DIM = 512  # with more dimensions, the order of the precisions is the same
 
 
 @dataclass(frozen=True)
@@ -182,13 +183,13 @@ def full_precision_matmul() -> Iterator[None]:
 def rank_precisions(device: torch.device, dim: int) -> Mapping[str, float]:
     """Return seconds per product of two vectors by precision, fastest first, float32 last: a slower one is not worth its error.
 
-    On a CPU they are measured, which takes less than 0.1 s: that an instruction for a format exists says little about its speed. On a
+    On a CPU they are measured, which takes 0.02 to 0.07 s: that an instruction for a format exists says little about its speed. On a
     GPU, tensor cores multiply the stored float16 vectors without rounding and as fast as any other format.
     """
     if device.type != "cpu":
         return {"float16": 1.0, "float32": 8.0}
     with _single_thread():
-        ranked = rank_by_probes(PRECISIONS, lambda name, shape: _probe_seconds(PRECISIONS[name], shape, dim))
+        ranked = rank_by_probes(PRECISIONS, lambda name, shape: _probe_seconds(PRECISIONS[name], shape, min(dim, MAX_PROBE_DIM)))
     if "int8-levels" in ranked:
         ranked.pop("narrow-levels", None)  # as fast, but with larger errors
     if "int8-levels" in ranked and "int8" in ranked:
@@ -202,19 +203,22 @@ def rank_by_probes(names: Iterable[str], probe: Callable[[str, tuple[int, int]],
     """Return the precisions that are at least as fast as float32, fastest first, with their seconds per product of two vectors.
 
     `probe(name, shape)` times one product of `shape` rows and columns. Without instructions for a format, a product can take a
-    hundred times as long as in float32. So every format gets short products, the longer ones only if it was not slow there, and only two
-    of these if both are slow: the first may include the set-up of a format, or be interrupted.
+    hundred times as long as in float32. So the products grow, and a format that is slow in one of them gets no larger ones, and two of
+    this size: the first may include the set-up of a format, or be interrupted.
     """
+    remaining, seconds = [name for name in names if name != "float32"], dict[str, float]()
+    for shape, max_ratio in PROBES:
+        baseline = min(probe("float32", shape) for _ in range(PROBE_REPEATS))
+        seconds = {name: _fastest_seconds(partial(probe, name, shape), max_ratio * baseline) for name in remaining}
+        remaining = [name for name in remaining if seconds[name] <= max_ratio * baseline]
+    ranked = sorted([(seconds[name], name) for name in remaining] + [(baseline, "float32")])
+    return {name: total / (shape[0] * shape[1]) for total, name in ranked}
 
-    def fastest_seconds(name: str, shape: tuple[int, int], limit: float = math.inf) -> float:
-        seconds = min(probe(name, shape) for _ in range(2))
-        return seconds if seconds > limit else min(seconds, *(probe(name, shape) for _ in range(PROBE_REPEATS - 2)))
 
-    short, long = (fastest_seconds("float32", shape) for shape in (SHORT_PROBE, PROBE))
-    candidates = [name for name in names if name != "float32" and fastest_seconds(name, SHORT_PROBE) <= SLOW_FACTOR * short]
-    seconds = {name: fastest_seconds(name, PROBE, SLOW_FACTOR * long) for name in candidates}
-    ranked = sorted((seconds | {"float32": long}).items(), key=lambda item: item[1])
-    return {name: total / (PROBE[0] * PROBE[1]) for name, total in ranked if total <= long}
+def _fastest_seconds(probe: Callable[[], float], limit: float) -> float:
+    """Return the fastest of PROBE_REPEATS probes, or of two if both exceed the limit."""
+    seconds = min(probe(), probe())
+    return seconds if seconds > limit else min(seconds, *(probe() for _ in range(PROBE_REPEATS - 2)))
 
 
 def fastest_precision(device: torch.device, dim: int) -> str:

@@ -3,10 +3,15 @@
 import dense
 import numpy as np
 
+from miner.search import precision as precision_module
 from miner.search.exact import SearchOptions, search_block
 from miner.search.neighbours import Neighbours, VectorBlock
+from miner.search.precision import PRECISIONS
 
 Sides = tuple[np.ndarray, np.ndarray]
+
+# Without VNNI, sums of int8 products saturate, so int8-levels are never used there.
+USABLE_PRECISIONS = [name for name, each in PRECISIONS.items() if precision_module._probe_seconds(each, (16, 128), 64) < np.inf]
 
 SHAPES = [(700, 900, 16, 4), (40, 2100, 48, 16), (1, 1, 8, 4), (3, 500, 8, 5), (9, 2, 8, 40), (130, 700, 1024, 2)]  # rows, columns, dim, k
 

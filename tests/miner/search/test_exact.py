@@ -11,7 +11,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from search_cases import SHAPES, Sides, assert_exact, assert_nearest, many_ties, mixed_scales, near_ties, no_ties, one_dimension
+from search_cases import (
+    SHAPES,
+    USABLE_PRECISIONS,
+    Sides,
+    assert_exact,
+    assert_nearest,
+    many_ties,
+    mixed_scales,
+    near_ties,
+    no_ties,
+    one_dimension,
+)
 
 from miner.search import precision as precision_module
 from miner.search.exact import SearchOptions, search_block, search_forward
@@ -40,7 +51,7 @@ def _one_thread() -> Iterator[None]:
 
 
 MakeSides = Callable[[], Sides]
-IN_LEVELS = [name for name, precision in PRECISIONS.items() if precision.is_in_levels]
+IN_LEVELS = [name for name in USABLE_PRECISIONS if PRECISIONS[name].is_in_levels]
 
 
 @pytest.mark.parametrize(("rows", "columns", "dim", "k"), SHAPES)
@@ -48,7 +59,7 @@ def test_both_directions_equal_the_whole_matrix(rows: int, columns: int, dim: in
     assert_exact(dense.unit(rows, dim, 0), dense.unit(columns, dim, 1), k)
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", USABLE_PRECISIONS)
 @pytest.mark.parametrize("make_sides", [many_ties, near_ties, mixed_scales, one_dimension])
 @pytest.mark.parametrize("tile_rows", [2048, 256])
 def test_result_is_independent_of_precision_and_tiles(make_sides: MakeSides, tile_rows: int, precision: str) -> None:
@@ -66,7 +77,7 @@ def test_near_ties_are_beyond_float32() -> None:
     assert (np.argsort(-rounded, axis=1, kind="stable")[:, :4] != dense.neighbours(x, y, np.arange(len(y)), 4)[0]).any()
 
 
-@pytest.mark.parametrize("name", PRECISIONS)
+@pytest.mark.parametrize("name", USABLE_PRECISIONS)
 @pytest.mark.parametrize("make_sides", [mixed_scales, no_ties])
 def test_bounds_hold_for_kept_and_for_dropped_candidates(make_sides: MakeSides, name: str) -> None:
     """The exactness of search rests on these bounds; they are checked against the true similarities."""
@@ -107,20 +118,21 @@ def test_a_format_without_fast_instructions_gets_short_products_only() -> None:
         return seconds[name] * shape[0] * shape[1]
 
     assert list(rank_by_probes(seconds, probe)) == ["int8", "float32"]
-    assert elements["float16"] == elements["bfloat16"] == elements["float32"] / 64
+    assert elements["float16"] == elements["bfloat16"] == elements["float32"] / 64  # the shortest product instead of the longest
     assert elements["int8"] == elements["float32"]
 
 
 def test_a_format_that_is_slow_in_longer_products_gets_two_of_them() -> None:
     probes: list[tuple[str, tuple[int, int]]] = []
+    longest = precision_module.PROBES[-1][0]
 
     def probe(name: str, shape: tuple[int, int]) -> float:
         probes.append((name, shape))
-        is_slow = name == "float16" and shape == precision_module.PROBE
+        is_slow = name == "float16" and shape == longest
         return (100.0 if is_slow else 1.0 if name == "float32" else 0.5) * shape[0] * shape[1]
 
     assert rank_by_probes(["int8", "float16", "float32"], probe) == {"int8": 0.5, "float32": 1.0}
-    numbers = [probes.count((name, precision_module.PROBE)) for name in ("int8", "float16", "float32")]
+    numbers = [probes.count((name, longest)) for name in ("int8", "float16", "float32")]
     assert numbers == [precision_module.PROBE_REPEATS, 2, precision_module.PROBE_REPEATS]
 
 
@@ -198,7 +210,8 @@ def test_rows_with_more_ties_than_candidates_are_searched_again_until_they_are_c
     y[:800] = x[0]
     y[:800, :8] += np.random.default_rng(32).integers(0, 4, size=(800, 8)).astype(np.float16) * np.float16(2**-12)
     for k in (1, 4):
-        assert_exact(x, y, k=k, precision="int8-levels", cpu_tile_rows=256)
+        for name in IN_LEVELS:
+            assert_exact(x, y, k=k, precision=name, cpu_tile_rows=256)
 
 
 def test_a_single_interrupted_probe_does_not_hide_a_fast_format() -> None:
@@ -293,7 +306,7 @@ def test_result_is_independent_of_the_sharding(data: st.DataObject) -> None:
     shard_pairs = itertools.product(*([slice(*ends) for ends in itertools.pairwise(cut)] for cut in cuts))
     for rows, columns in data.draw(st.permutations(list(shard_pairs))):
         source, target = VectorBlock(x_ids[rows], x[rows]), VectorBlock(y_ids[columns], y[columns])
-        options = SearchOptions(precision=data.draw(st.sampled_from(list(PRECISIONS))))
+        options = SearchOptions(precision=data.draw(st.sampled_from(USABLE_PRECISIONS)))
         parts = search_block(source, target, k, options)
         for whole, part, shard in zip((forward, backward), parts, (rows, columns), strict=True):
             merged = Neighbours(whole.ids[shard], whole.similarities[shard]).merge(part)
