@@ -14,6 +14,7 @@ of a vector, more while they are collected, and temporary arrays that do not dep
 """
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -28,7 +29,7 @@ from miner.errors import MinerError
 from miner.search.device_side import DeviceBlock, DeviceNeighbours, SearchSide, device_blocks
 from miner.search.neighbours import Neighbours, Similarities, VectorBlock, empty_neighbours
 from miner.search.parallel import parallel_for
-from miner.search.precision import PRECISIONS, SLACK, Precision, Tile, build_tiles, full_precision_matmul, rank_precisions
+from miner.search.precision import PRECISIONS, ROW_MULTIPLE, SLACK, Precision, Tile, build_tiles, full_precision_matmul, rank_precisions
 from miner.search.prefilter import PrefilterSettings, TileCandidates, scan_both, scan_rows
 
 T = TypeVar("T")
@@ -185,8 +186,18 @@ class _TiledSides:
 
 
 def _tile_sides(x: Tensor, y: Tensor, name: str, options: SearchOptions) -> _TiledSides:
-    tile_rows = options.tile_rows(x.device)
-    return _TiledSides(name, build_tiles(x, PRECISIONS[name], tile_rows), build_tiles(y, PRECISIONS[name], tile_rows))
+    tiles_of_sides = (build_tiles(side, PRECISIONS[name], balanced_tile_rows(len(side), options, x.device)) for side in (x, y))
+    return _TiledSides(name, *tiles_of_sides)
+
+
+def balanced_tile_rows(num_rows: int, options: SearchOptions, device: torch.device) -> int:
+    """Return the rows of a tile so that each thread gets as many tiles; the largest tile on a GPU, which has one after the other."""
+    max_rows, num_threads = options.tile_rows(device), torch.get_num_threads()
+    if device.type != "cpu" or num_rows <= num_threads * MIN_TILE_ROWS:
+        return max_rows
+    tiles_per_thread = math.ceil(num_rows / (num_threads * max_rows))
+    rows = math.ceil(num_rows / (num_threads * tiles_per_thread))
+    return math.ceil(rows / ROW_MULTIPLE) * ROW_MULTIPLE
 
 
 def _choose_precision(x: Tensor, y: Tensor, k: int, options: SearchOptions) -> _TiledSides:
