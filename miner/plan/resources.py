@@ -100,7 +100,7 @@ def index_copy_bytes(corpus: CorpusSize, factory: str) -> float:
 def exact_search_need(source: CorpusSize, target: CorpusSize, k: int, batches: BatchSizes) -> ResourceNeed:
     """Exact search: each pair of groups of shards writes the neighbours of both, which are merged with those of the passes before.
 
-    A process has the neighbours of a group and the resident vectors of its sources.
+    A process has the neighbours of a group and the resident vectors of its sources, with their tiles in 8 bits.
     """
     row_bytes = _neighbour_row_bytes(k)
     disk, shard_rows = (source.sentences + target.sentences) * row_bytes, source.shard_sentences + target.shard_sentences
@@ -112,7 +112,7 @@ def exact_search_need(source: CorpusSize, target: CorpusSize, k: int, batches: B
     resident = min(batches.resident_bytes, group * source.shard_sentences * 2 * source.dim)
     shards, sentences = (source.shards, target.shards), (source.sentences, target.sentences)
     read = cost_model.exact_read_bytes(shards, sentences, source.dim, group, batches.resident_bytes)
-    memory = _process(SEARCH_BYTES + resident + 3 * group * shard_rows * row_bytes)
+    memory = _process(SEARCH_BYTES + 1.5 * resident + 3 * group * shard_rows * row_bytes)
     return ResourceNeed(memory, disk, partial + previous, read)
 
 

@@ -21,7 +21,7 @@ MAX_GPU_BLOCK_BYTES = 2 << 30
 BLOCK_SHARE = 1 / 16  # of the free memory of a GPU, for one block: both sides, the block that is read meanwhile, and their candidates
 CACHE_SHARE = 1 / 4  # of it, for the blocks of the shards that were read last
 RESIDENT_SHARE = 1 / 8  # of it, for the source blocks that stay there
-CPU_RESIDENT_SHARE = 1 / 4  # of the free memory of a core
+CPU_RESIDENT_SHARE = 1 / 6  # of the free memory of a core; with their tiles in 8 bits, the blocks take half as much again
 MAX_RESIDENT_BYTES = 4 << 30
 
 RowGroup = tuple[Ids, npt.NDArray[np.float16]]  # ids (n,) ascending, vectors (n, dim)
@@ -56,6 +56,7 @@ class BlockCache:
     block_bytes: int
     cache_bytes: int = 0
     resident_bytes: int = 0  # of source vectors; at least one block is resident
+    options: SearchOptions | None = None  # of the last search, with the arithmetic that it chose
     shards: OrderedDict[Hashable, list[DeviceBlock]] = field(default_factory=OrderedDict)
 
     @classmethod
@@ -92,7 +93,7 @@ def search_shards(
     The targets are read once for every `cache.resident_bytes` of the sources. `report` is called with the number of pairs of vectors that a
     pair of blocks adds.
     """
-    options, forward = SearchOptions(str(cache.device)), [list[Neighbours]() for _ in sources]
+    options, forward = cache.options or SearchOptions(str(cache.device)), [list[Neighbours]() for _ in sources]
     backward = [list[DeviceNeighbours]() for _ in targets]
     for residents in _resident_blocks(sources, k, cache):
         for target, target_neighbours in zip(targets, backward, strict=True):
@@ -106,6 +107,7 @@ def search_shards(
                 target_neighbours[number] = keys.neighbours
         for shard, queries in residents:
             forward[shard].append(queries.neighbours.download())
+    cache.options = options
     return [stack_neighbours(parts) for parts in forward], [stack_neighbours(part.download() for part in parts) for parts in backward]
 
 

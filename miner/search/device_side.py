@@ -1,7 +1,7 @@
 """One side of a search on its device: the vectors of a block, and the neighbours of each so far."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -9,16 +9,22 @@ from torch import Tensor
 
 from miner.background import read_ahead
 from miner.search.neighbours import Neighbours, VectorBlock
+from miner.search.precision import Tile
+from miner.search.principal_axes import PrincipalAxes
 
 UPLOAD_BYTES = 64 << 20  # of page-locked memory, through which a block is copied to a GPU
 
 
+TileKey = tuple[str, int, PrincipalAxes | None]  # precision, rows of a tile, axes
+
+
 @dataclass(frozen=True)
 class DeviceBlock:
-    """A `VectorBlock` as tensors of a device: ids (n,) int64 and vectors (n, dim) float16."""
+    """A `VectorBlock` as tensors of a device: ids (n,) int64 and vectors (n, dim) float16. It keeps its tiles for the next search."""
 
     ids: Tensor
     vectors: Tensor
+    tiles: dict[TileKey, list[Tile]] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -15,7 +15,7 @@ of a vector, more while they are collected, and temporary arrays that do not dep
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -31,6 +31,7 @@ from miner.search.neighbours import Neighbours, Similarities, VectorBlock, empty
 from miner.search.parallel import parallel_for
 from miner.search.precision import PRECISIONS, ROW_MULTIPLE, SLACK, Precision, Tile, build_tiles, full_precision_matmul, rank_precisions
 from miner.search.prefilter import PrefilterSettings, TileCandidates, scan_both, scan_rows
+from miner.search.principal_axes import AxesSettings, PrincipalAxes, choose_axes
 
 T = TypeVar("T")
 
@@ -40,6 +41,7 @@ TRIAL_ROWS = 256  # vectors of either side on which a precision is tried
 CHUNK_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}  # of a temporary array of float64: 8 and 512 MB
 SCORING_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 26}  # of one while candidates are scored: on a CPU it has to fit into the cache
 EXTRA_CANDIDATES = 16  # beyond 2k
+AXES_ROUNDING_ERROR = 0.03  # of products in levels, for the choice of axes only
 WIDE_FACTOR = 8  # times as many candidates in the second search
 FLOAT64_TILE_ROWS = 8192
 PRODUCT_ROWS = 4096  # vectors that are float64 at a time
@@ -53,9 +55,11 @@ class SearchOptions:
 
     device: str = "cpu"
     precision: str | None = None  # one of PRECISIONS; None: the fastest here
+    axes: PrincipalAxes | None = None  # along which a precision in levels multiplies; None: all dimensions
     cpu_tile_rows: int = 2048  # rows and columns of a tile, which fits into the cache
     gpu_tile_rows: int = 32768  # at most: larger tiles amortise kernel launches
     min_trial_multiplications: int = 1 << 31  # below, float32 is used without trying other precisions
+    min_axes_multiplications: int = 1 << 36  # below, finding principal axes takes longer than they save
 
     def tile_rows(self, device: torch.device) -> int:
         """Return the rows and columns of a tile on this device."""
@@ -104,17 +108,19 @@ def search_sides(source: SearchSide, target: SearchSide, options: SearchOptions 
     if not len(source.block) or not len(target.block):
         return options
 
-    def search(options: SearchOptions) -> tuple[DeviceNeighbours, DeviceNeighbours]:
-        x, y = source.block.vectors, target.block.vectors
-        tiled = _choose_precision(x, y, source.neighbours.k, options)
-        rows = _new_candidates(tiled.x, tiled.y, source.neighbours, tiled.precision)
-        columns = _new_candidates(tiled.y, tiled.x, target.neighbours, tiled.precision)
-        scan_both(rows, columns, tiled.precision)
-        forward = _ExactScorer(x, target.block, tiled.y, options).resolve(rows, source.neighbours, tiled.later_precisions)
-        return forward, _ExactScorer(y, source.block, tiled.x, options).resolve(columns, target.neighbours, tiled.later_precisions)
+    def search(options: SearchOptions) -> tuple[DeviceNeighbours, DeviceNeighbours, Arithmetic]:
+        arithmetic = _choose_arithmetic(source.block, target.block, source.neighbours.k, options)
+        x, y = (_tiles_of(side.block, arithmetic, options) for side in (source, target))
+        rows, columns = _new_candidates(x, y, source.neighbours, arithmetic), _new_candidates(y, x, target.neighbours, arithmetic)
+        scan_both(rows, columns, arithmetic.precision)
+        forward = _ExactScorer(source.block.vectors, target.block, y, options).resolve(rows, source.neighbours, arithmetic.later)
+        backward = _ExactScorer(target.block.vectors, source.block, x, options).resolve(columns, target.neighbours, arithmetic.later)
+        return forward, backward, arithmetic
 
-    (source.neighbours, target.neighbours), options = _retry_with_smaller_tiles(search, source.block.vectors.device, options)
-    return options
+    (source.neighbours, target.neighbours, chosen), options = _retry_with_smaller_tiles(search, source.block.vectors.device, options)
+    if _num_multiplications(source.block, target.block) < options.min_trial_multiplications:
+        return options
+    return replace(options, precision=chosen.name, axes=chosen.axes)
 
 
 def search_forward(source: VectorBlock, target: VectorBlock, previous: Neighbours, options: SearchOptions = DEFAULT_OPTIONS) -> Neighbours:
@@ -125,10 +131,11 @@ def search_forward(source: VectorBlock, target: VectorBlock, previous: Neighbour
     side, (keys,) = _upload(source, previous, options), device_blocks([target], device)
 
     def search(options: SearchOptions) -> DeviceNeighbours:
-        tiled = _choose_precision(side.block.vectors, keys.vectors, previous.k, options)
-        rows = _new_candidates(tiled.x, tiled.y, side.neighbours, tiled.precision)
-        scan_rows(rows, tiled.y, tiled.precision)
-        return _ExactScorer(side.block.vectors, keys, tiled.y, options).resolve(rows, side.neighbours, tiled.later_precisions)
+        arithmetic = _choose_arithmetic(side.block, keys, previous.k, options)
+        x, y = (_tiles_of(block, arithmetic, options) for block in (side.block, keys))
+        rows = _new_candidates(x, y, side.neighbours, arithmetic)
+        scan_rows(rows, y, arithmetic.precision)
+        return _ExactScorer(side.block.vectors, keys, y, options).resolve(rows, side.neighbours, arithmetic.later)
 
     return _retry_with_smaller_tiles(search, device, options)[0].download()
 
@@ -168,26 +175,31 @@ def pair_similarities(sources: npt.NDArray[np.float16], targets: npt.NDArray[np.
 
 
 @dataclass(frozen=True)
-class _TiledSides:
-    """Both sides in tiles of one precision."""
+class Arithmetic:
+    """How the products of a search are computed: in a precision, and along principal axes or in all dimensions."""
 
     name: str  # of the precision
-    x: Sequence[Tile]
-    y: Sequence[Tile]
+    axes: PrincipalAxes | None = None
 
     @property
     def precision(self) -> Precision:
         return PRECISIONS[self.name]
 
     @property
-    def later_precisions(self) -> tuple[str, ...]:
-        """The precisions in which uncertain rows are searched again before float64."""
-        return (self.name, "float32") if self.precision.is_in_levels else ("float32",)
+    def later(self) -> "tuple[Arithmetic, ...]":
+        """In which uncertain rows are searched again, before float64. Along axes, more candidates would rarely make them certain."""
+        return (self, Arithmetic("float32")) if self.precision.is_in_levels and self.axes is None else (Arithmetic("float32"),)
+
+    def build_tiles(self, vectors: Tensor, tile_rows: int) -> list[Tile]:
+        return build_tiles(vectors, self.precision, tile_rows, self.axes)
 
 
-def _tile_sides(x: Tensor, y: Tensor, name: str, options: SearchOptions) -> _TiledSides:
-    tiles_of_sides = (build_tiles(side, PRECISIONS[name], balanced_tile_rows(len(side), options, x.device)) for side in (x, y))
-    return _TiledSides(name, *tiles_of_sides)
+def _tiles_of(block: DeviceBlock, arithmetic: Arithmetic, options: SearchOptions) -> list[Tile]:
+    """Return the tiles of a block: those of an earlier search, if it had the same arithmetic."""
+    key = (arithmetic.name, balanced_tile_rows(len(block), options, block.vectors.device), arithmetic.axes)
+    if key not in block.tiles:
+        block.tiles[key] = arithmetic.build_tiles(block.vectors, key[1])
+    return block.tiles[key]
 
 
 def balanced_tile_rows(num_rows: int, options: SearchOptions, device: torch.device) -> int:
@@ -200,43 +212,67 @@ def balanced_tile_rows(num_rows: int, options: SearchOptions, device: torch.devi
     return math.ceil(rows / ROW_MULTIPLE) * ROW_MULTIPLE
 
 
-def _choose_precision(x: Tensor, y: Tensor, k: int, options: SearchOptions) -> _TiledSides:
+def _num_multiplications(x: DeviceBlock, y: DeviceBlock) -> int:
+    return len(x) * len(y) * x.vectors.shape[1]
+
+
+def _choose_arithmetic(x: DeviceBlock, y: DeviceBlock, k: int, options: SearchOptions) -> Arithmetic:
     """Choose the fastest precision that costs less than float32, including the uncertain rows that are searched again in float32.
 
     The share of uncertain rows depends on the density of the vectors, so it is measured on TRIAL_ROWS of either side.
     """
-    name = options.precision
-    if name is None and len(x) * len(y) * x.shape[1] < options.min_trial_multiplications:
-        name = "float32"
-    if name is not None:
-        return _tile_sides(x, y, name, options)
-    costs = rank_precisions(x.device, x.shape[1])
-    for name, cost in costs.items():
-        tiled = _tile_sides(x, y, name, options)
+    if options.precision is not None:
+        return Arithmetic(options.precision, options.axes)
+    if _num_multiplications(x, y) < options.min_trial_multiplications:
+        return Arithmetic("float32")
+    costs = rank_precisions(x.vectors.device, x.vectors.shape[1])
+    for arithmetic, cost in _candidate_arithmetics(x, y, k, costs, options):
         uncertain = 0.0
-        if name != "float32":
-            uncertain = _uncertain_share(x, y, tiled.y, k, tiled.precision) + _uncertain_share(y, x, tiled.x, k, tiled.precision)
-        if cost + uncertain * costs["float32"] <= costs["float32"]:
+        if arithmetic.name != "float32":
+            uncertain = sum(_uncertain_share(*sides, k, arithmetic, options) for sides in ((x, y), (y, x)))
+        if cost + uncertain * costs["float32"] <= costs["float32" if arithmetic.axes is None else arithmetic.name]:
             break
-    logger.debug("%d x %d vectors: %s, of which %.1f %% will be searched again", len(x), len(y), name, 50 * uncertain)
-    return tiled
+        for block in (x, y):
+            block.tiles.clear()
+    num_dims = x.vectors.shape[1] if arithmetic.axes is None else arithmetic.axes.matrix.shape[1]
+    message = "%d x %d vectors: %d dimensions in %s, of which %.1f %% will be searched again"
+    logger.debug(message, len(x), len(y), num_dims, arithmetic.name, 50 * uncertain)
+    return arithmetic
 
 
-def _uncertain_share(x: Tensor, y: Tensor, y_tiles: Sequence[Tile], k: int, precision: Precision) -> float:
-    """Return the share of the vectors of x whose neighbours are not certain in this precision, over a sample."""
-    sample = x[:: max(1, len(x) // TRIAL_ROWS)][:TRIAL_ROWS]
-    nothing = DeviceNeighbours.empty(len(sample), k, x.device)
-    (rows,) = _new_candidates(build_tiles(sample, precision, TRIAL_ROWS), y_tiles, nothing, precision)
-    scan_rows([rows], y_tiles, precision)
-    _, similarities = _score_candidates(sample, y, rows)
+def _candidate_arithmetics(
+    x: DeviceBlock, y: DeviceBlock, k: int, costs: Mapping[str, float], options: SearchOptions
+) -> Iterator[tuple[Arithmetic, float]]:
+    """Yield what may be the fastest arithmetic, with the seconds of a product: first the most promising, at last float32."""
+    fastest, dim = next(iter(costs)), x.vectors.shape[1]
+    if PRECISIONS[fastest].is_in_levels and _num_multiplications(x, y) >= options.min_axes_multiplications:
+        settings = AxesSettings(k, _num_candidates(k), AXES_ROUNDING_ERROR, costs["float32"] / costs[fastest])
+        axes = choose_axes(x.vectors, y.vectors, settings)
+        if axes is not None:
+            yield Arithmetic(fastest, axes), costs[fastest] * axes.matrix.shape[1] / dim
+    for name, cost in costs.items():
+        yield Arithmetic(name), cost
+
+
+def _uncertain_share(x: DeviceBlock, y: DeviceBlock, k: int, arithmetic: Arithmetic, options: SearchOptions) -> float:
+    """Return the share of the vectors of x whose neighbours are not certain in this arithmetic, over a sample."""
+    sample, tiles = x.vectors[:: max(1, len(x) // TRIAL_ROWS)][:TRIAL_ROWS], _tiles_of(y, arithmetic, options)
+    nothing = DeviceNeighbours.empty(len(sample), k, sample.device)
+    (rows,) = _new_candidates(arithmetic.build_tiles(sample, TRIAL_ROWS), tiles, nothing, arithmetic)
+    scan_rows([rows], tiles, arithmetic.precision)
+    _, similarities = _score_candidates(sample, y.vectors, rows)
     return float((similarities[:, -1] <= rows.dropped_bounds[: len(sample)]).double().mean())
 
 
+def _num_candidates(k: int) -> int:
+    return 2 * k + EXTRA_CANDIDATES
+
+
 def _new_candidates(
-    tiles: Sequence[Tile], others: Sequence[Tile], nearest: DeviceNeighbours, precision: Precision, factor: int = 1
+    tiles: Sequence[Tile], others: Sequence[Tile], nearest: DeviceNeighbours, arithmetic: Arithmetic, factor: int = 1
 ) -> list[TileCandidates]:
     """Return empty candidates of these tiles among `others` that accept what is not farther than the k-th neighbour so far."""
-    settings = PrefilterSettings(nearest.k, factor * (2 * nearest.k + EXTRA_CANDIDATES), precision)
+    settings = PrefilterSettings(nearest.k, factor * _num_candidates(nearest.k), arithmetic.precision)
     # Ties go to the smaller id, so a candidate that ties with the k-th neighbour so far must be kept.
     last = nearest.similarities[:, -1]
     min_similarities = (last - SLACK).masked_fill_(last.isnan(), -torch.inf).float()
@@ -249,13 +285,11 @@ class _ExactScorer:
 
     x: Tensor
     keys: DeviceBlock
-    tiles: Sequence[Tile]  # of the keys, in the first precision
+    tiles: Sequence[Tile]  # of the keys, in the first arithmetic
     options: SearchOptions
 
-    def resolve(
-        self, candidates: Sequence[TileCandidates], previous: DeviceNeighbours, later_precisions: Sequence[str]
-    ) -> DeviceNeighbours:
-        """Return the exact neighbours, merged with `previous`; uncertain rows are searched again in these precisions, then in float64."""
+    def resolve(self, candidates: Sequence[TileCandidates], previous: DeviceNeighbours, later: Sequence[Arithmetic]) -> DeviceNeighbours:
+        """Return the exact neighbours, merged with `previous`; uncertain rows are searched again in later arithmetic, then in float64."""
         resolved = DeviceNeighbours.empty(len(self.x), previous.k, self.x.device)
         uncertain: list[Tensor] = []
 
@@ -272,21 +306,22 @@ class _ExactScorer:
         rows = torch.cat(uncertain)
         if len(rows):
             again = _ExactScorer(self.x[rows], self.keys, self.tiles, self.options)
-            resolved.put(rows, again.search_again(previous.take(rows), resolved.take(rows), later_precisions))
+            resolved.put(rows, again.search_again(previous.take(rows), resolved.take(rows), later))
         return resolved
 
-    def search_again(self, previous: DeviceNeighbours, nearest: DeviceNeighbours, precisions: Sequence[str]) -> DeviceNeighbours:
-        """Search again in the first of these precisions with more candidates; what is uncertain then, in the others.
+    def search_again(self, previous: DeviceNeighbours, nearest: DeviceNeighbours, later: Sequence[Arithmetic]) -> DeviceNeighbours:
+        """Search again in the first of these with more candidates; what is uncertain then, in the others.
 
         `nearest` are the neighbours so far. They include `previous`, and nothing farther than their last one is a candidate.
         """
-        if not precisions:
+        if not later:
             return _search_float64(self.x, self.keys, previous)
-        precision, tile_rows = PRECISIONS[precisions[0]], self.options.tile_rows(self.x.device)
-        tiles = self.tiles if precision.is_integer else build_tiles(self.keys.vectors, precision, tile_rows)
-        rows = _new_candidates(build_tiles(self.x, precision, tile_rows), tiles, nearest, precision, WIDE_FACTOR)
-        scan_rows(rows, tiles, precision)
-        return self.resolve(rows, previous, precisions[1:])
+        arithmetic, tile_rows = later[0], self.options.tile_rows(self.x.device)
+        is_first = arithmetic.precision.is_integer
+        tiles = self.tiles if is_first else arithmetic.build_tiles(self.keys.vectors, tile_rows)
+        rows = _new_candidates(arithmetic.build_tiles(self.x, tile_rows), tiles, nearest, arithmetic, WIDE_FACTOR)
+        scan_rows(rows, tiles, arithmetic.precision)
+        return self.resolve(rows, previous, later[1:])
 
 
 def _score_candidates(x: Tensor, y: Tensor, candidates: TileCandidates) -> tuple[Tensor, Tensor]:

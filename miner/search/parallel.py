@@ -1,6 +1,7 @@
 """Run independent tasks on the cores of a CPU."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -32,3 +33,16 @@ def parallel_for(count: int, task: Callable[[int], None], device: "torch.device"
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(cores)
+
+
+@contextlib.contextmanager
+def single_thread() -> Iterator[None]:
+    """Run torch in one thread: on a busy machine, the threads of a short operation mostly wait for each other."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -4,7 +4,8 @@ A precision multiplies rounded vectors. With X = X' + R, where R is the rounding
 
     |x y - x' y'| <= |r_x| |y| + |x'| |r_y|
 
-Norms and residuals are those of the actual vectors, not worst cases of the format. The arithmetic adds an error of its own:
+Norms and residuals are those of the actual vectors, not worst cases of the format. Vectors along principal axes have fewer dimensions, and
+tails that add to the error (`miner.search.principal_axes`). The arithmetic adds an error of its own:
 none for integers, and for floats the bound of Higham (Accuracy and Stability of Numerical Algorithms, section 3.1). The products of
 int8-levels are those of int8, rounded to 8 bits before they are stored: a quarter of the bytes to scan, at the cost of half a level.
 narrow-levels are the same with operands of 7.5 bits, which do not saturate on processors without VNNI.
@@ -20,7 +21,8 @@ import torch
 from torch import Tensor
 
 from miner.int8_products import MAX_INT8, MAX_UNSATURATED, PackedInt8
-from miner.search.parallel import parallel_for
+from miner.search.parallel import parallel_for, single_thread
+from miner.search.principal_axes import PrincipalAxes, ProjectedVectors
 
 ROW_MULTIPLE = 64  # tiles are padded to a multiple of this: groups divide evenly, and tensor cores need it
 SUM_ERROR_PER_TERM = 2 * 2.0**-24  # of a float32 sum; doubled for units that truncate instead of rounding
@@ -113,31 +115,42 @@ class Tile:
     scale: float  # rounded vectors = operand * scale
     rounded_norms: Tensor  # (p,) float32
     residual_norms: Tensor  # (p,) float32
+    tail_norms: Tensor  # (p,) float32, of what the principal axes leave; 0 without them
     max_norm: float  # of the vectors before rounding
     max_rounded_norm: float
     max_residual_norm: float
+    max_tail_norm: float
 
 
-def build_tiles(vectors: Tensor, precision: Precision, tile_rows: int) -> list[Tile]:
-    """Cut vectors (n, dim) float16 into tiles of `tile_rows` rows.
+def build_tiles(vectors: Tensor, precision: Precision, tile_rows: int, axes: PrincipalAxes | None = None) -> list[Tile]:
+    """Cut vectors (n, dim) float16 into tiles of `tile_rows` rows: along `axes`, or with all dimensions.
 
     An integer tile has one scale, so that its products are comparable. Rows are sorted by their largest component, so that the
-    few rows that need a large scale share a tile and do not coarsen the others.
+    few rows that need a large scale share a tile and do not coarsen the others; along axes by their tails, whose largest norm counts.
     """
+    projected = axes.project(vectors) if axes is not None else None
     order = torch.arange(len(vectors), device=vectors.device)
-    if precision.is_integer:
+    if projected is not None:
+        order = projected.tails.argsort(stable=True)
+    elif precision.is_integer:
         order = torch.cat([part.float().abs().amax(1) for part in torch.split(vectors, tile_rows)]).argsort(stable=True)
     parts = torch.split(order, tile_rows)
     tiles: dict[int, Tile] = {}
-    parallel_for(len(parts), lambda number: tiles.update({number: _build_tile(vectors, parts[number], precision)}), vectors.device)
+
+    def build(number: int) -> None:
+        tiles[number] = _build_tile(vectors, parts[number], precision, projected)
+
+    parallel_for(len(parts), build, vectors.device)
     return [tiles[number] for number in range(len(parts))]
 
 
-def _build_tile(vectors: Tensor, positions: Tensor, precision: Precision) -> Tile:
+def _build_tile(vectors: Tensor, positions: Tensor, precision: Precision, projected: ProjectedVectors | None) -> Tile:
     first = int(positions[0])
-    rows = vectors[positions] if precision.is_integer else vectors[first : first + len(positions)]  # a view needs no memory
-    if len(rows) % ROW_MULTIPLE:
-        rows = torch.cat([rows, rows.new_zeros(ROW_MULTIPLE - len(rows) % ROW_MULTIPLE, rows.shape[1])])
+    if projected is not None:
+        rows = projected.coordinates[positions]
+    else:
+        rows = vectors[positions] if precision.is_integer else vectors[first : first + len(positions)]  # a view needs no memory
+    rows = _pad(rows)
     exact = rows.float()
     scale = 1.0
     if precision.is_integer:
@@ -148,11 +161,20 @@ def _build_tile(vectors: Tensor, positions: Tensor, precision: Precision) -> Til
     else:
         operand, rounded = rows, rows.to(precision.operands).float()
     margin = 1 + exact.shape[1] * 2.0**-24  # norms are computed in float32 themselves
-    rounded_norms, max_norm = rounded.norm(dim=1) * margin, float(exact.norm(dim=1).amax()) * margin
+    rounded_norms, norms = rounded.norm(dim=1) * margin, exact.norm(dim=1) * margin
     residual_norms = exact.sub_(rounded).norm(dim=1) * margin
-    return Tile(
-        positions, operand, scale, rounded_norms, residual_norms, max_norm, float(rounded_norms.amax()), float(residual_norms.amax())
-    )
+    tail_norms = torch.zeros_like(norms)
+    if projected is not None:
+        norms, tail_norms = _pad(projected.lengths[positions]), _pad(projected.tails[positions])
+        residual_norms += _pad(projected.errors[positions])
+    maxima = (float(each.amax()) for each in (norms, rounded_norms, residual_norms, tail_norms))
+    return Tile(positions, operand, scale, rounded_norms, residual_norms, tail_norms, *maxima)
+
+
+def _pad(rows: Tensor) -> Tensor:
+    """Append zeros to m rows, up to a multiple of ROW_MULTIPLE."""
+    missing = -len(rows) % ROW_MULTIPLE
+    return torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])]) if missing else rows
 
 
 REDUCED_SUMS = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction", "allow_fp16_accumulation")
@@ -188,7 +210,7 @@ def rank_precisions(device: torch.device, dim: int) -> Mapping[str, float]:
     """
     if device.type != "cpu":
         return {"float16": 1.0, "float32": 8.0}
-    with _single_thread():
+    with single_thread():  # threads that wait for each other would distort the measurement
         ranked = rank_by_probes(PRECISIONS, lambda name, shape: _probe_seconds(PRECISIONS[name], shape, min(dim, MAX_PROBE_DIM)))
     if "int8-levels" in ranked:
         ranked.pop("narrow-levels", None)  # as fast, but with larger errors
@@ -226,17 +248,6 @@ def fastest_precision(device: torch.device, dim: int) -> str:
     return next(iter(rank_precisions(device, dim)))
 
 
-@contextlib.contextmanager
-def _single_thread() -> Iterator[None]:
-    """Run torch in one thread: on a busy machine, threads that wait for each other would distort the measurement."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def _probe_seconds(precision: Precision, shape: tuple[int, int], dim: int) -> float:
     """Return the seconds of one product of `shape`; infinity where this processor or this torch does not support the precision.
 
@@ -258,4 +269,4 @@ def _probe_seconds(precision: Precision, shape: tuple[int, int], dim: int) -> fl
 def _probe_tile(operand: Tensor) -> Tile:
     norm = float(operand[0].float().norm())
     nothing = operand.new_zeros(0)
-    return Tile(nothing, operand, 1.0, nothing, nothing, norm, norm, 0.0)
+    return Tile(nothing, operand, 1.0, nothing, nothing, nothing, norm, norm, 0.0, 0.0)

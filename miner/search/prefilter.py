@@ -79,7 +79,7 @@ class TileCandidates:
         errors = tile.residual_norms * other.max_norm + tile.rounded_norms * (
             other.max_residual_norm + self.arithmetic_error * other.max_rounded_norm
         )
-        return errors + self.level_error * self.precision.product_scale(tile, other)
+        return errors + tile.tail_norms * other.max_tail_norm + self.level_error * self.precision.product_scale(tile, other)
 
     def add_products(self, products: Tensor, other: Tile, dim: int) -> None:
         """Add products (p, q) with the vectors of `other`; vectors of this tile are the rows (dim 1) or the columns (dim 0)."""
