@@ -125,7 +125,8 @@ def late_means(ids: Ids, similarities: Floats, is_neighbour: Bools, k: int) -> F
     a sentence without neighbours.
     """
     order = np.argsort(ids)
-    is_first = np.append(True, ids[order][1:] != ids[order][:-1])[: len(ids)]
+    ordered = ids[order]
+    is_first = np.append(True, ordered[1:] != ordered[:-1])[: len(ids)]
     sentences = np.cumsum(is_first) - 1  # of the pairs in this order
     own = is_neighbour[order]
     counts = np.bincount(sentences[own], minlength=int(is_first.sum()))
@@ -222,7 +223,7 @@ def merge_edges(forward: Edges, backward: Edges) -> MergedEdges:
     """
     edges = concat([forward, backward])
     is_backward = np.arange(len(edges.source_ids)) >= len(forward.source_ids)
-    order = np.lexsort((is_backward, edges.target_ids, edges.source_ids))
+    order = np.lexsort((edges.target_ids, edges.source_ids))  # stable: of a pair of both directions, the forward edge comes first
     source_ids, target_ids, is_backward = edges.source_ids[order], edges.target_ids[order], is_backward[order]
     is_repeat = np.zeros(len(order), dtype=bool)
     is_repeat[1:] = (source_ids[1:] == source_ids[:-1]) & (target_ids[1:] == target_ids[:-1])

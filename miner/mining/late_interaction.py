@@ -203,6 +203,6 @@ class _BlockScorer:
 
 def _segment_maxima(cells: Tensor, rows: Rows, bounds: Rows) -> npt.NDArray[np.int64]:
     """Rows (m,) of cells (u, n), and the bounds (p + 1,) of segments of these rows, none of them empty -> the maxima (p, n) of segments."""
-    segments, starts = (torch.from_numpy(numbers).to(cells.device) for numbers in (rows, bounds[:-1]))
-    maxima = torch.nn.functional.embedding_bag(segments, cells, starts, mode="max")
+    order, lengths = (torch.from_numpy(numbers).to(cells.device) for numbers in (rows, np.diff(bounds)))
+    maxima = torch.segment_reduce(cells.index_select(0, order), "max", lengths=lengths)  # half the time of `embedding_bag`
     return maxima.cpu().numpy().astype(np.int64)
