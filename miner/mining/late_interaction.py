@@ -8,8 +8,9 @@ This is MaxSim of ColBERT (Khattab and Zaharia, SIGIR 2020, equation 3), weighte
 (`miner.encoders.token_vectors`), so products and sums are exact in int32 and in float32 and float64: a score depends neither on the
 arithmetic, nor on the order or the batch.
 
-One product gives the similarities of the tokens of a sentence and those of all its candidates. Sentences of similar length share a block,
-whose maxima are computed together. Texts are padded with their first token at weight 0, which changes no maximum.
+One product gives the similarities of the tokens of a sentence and those of all its candidates, which share many tokens: each distinct
+one is multiplied once. Sentences of similar length share a block, whose maxima are computed together. Queries are padded with their first
+token at weight 0, which changes no maximum.
 """
 
 from dataclasses import dataclass
@@ -27,10 +28,9 @@ from miner.search.precision import full_precision_matmul, rank_precisions
 Rows = npt.NDArray[np.int64]
 
 QUERY_MULTIPLE = 8  # to which queries are padded
-KEY_MULTIPLE = 8  # to which keys are padded: rows of products that are reduced at a time
 MAX_KEYS = 64  # of one product, which bounds its memory for a sentence with very many candidates
-CPU_BLOCK_CELLS = 1 << 21  # products of a block: 8 MB; half or twice as many take a tenth longer
-GPU_BLOCK_CELLS = 1 << 24
+CPU_BLOCK_COMPONENTS = 1 << 23  # of the vectors of the keys of a block: 32 MB at most; malloc returns larger arrays to the system each time
+GPU_BLOCK_COMPONENTS = 1 << 26
 MAX_GPU_TABLE_BYTES = 1 << 30  # of the vectors of a side; a larger table is in memory, or in a file, and goes to the GPU by block
 
 
@@ -40,7 +40,7 @@ class LateOptions:
 
     device: str = "cpu"
     precision: str | None = None  # int8 or float32; None: the faster one
-    block_cells: int | None = None
+    block_components: int | None = None  # of the vectors of the keys of a block
 
 
 DEFAULT_OPTIONS = LateOptions()
@@ -59,15 +59,23 @@ def late_similarities(
         return result
     device = torch.device(options.device)
     precision = options.precision or _fastest_precision(device, _padded_dim(keys))
-    sides = _Side.of(queries, QUERY_MULTIPLE, device), _Side.of(keys, KEY_MULTIPLE, device)
-    order = rows[np.lexsort((query_rows[rows], sides[0].padded[query_rows[rows]]))]
-    cells = options.block_cells or (CPU_BLOCK_CELLS if device.type == "cpu" else GPU_BLOCK_CELLS)
-    blocks = _Blocks.of(sides, query_rows[order], key_rows[order], cells)
+    sides = _Side.of(queries, device), _Side.of(keys, device)
+    padded = -(-queries.lengths // QUERY_MULTIPLE) * QUERY_MULTIPLE
+    order = rows[_order_by_query(padded, query_rows[rows])]
+    components = options.block_components or (CPU_BLOCK_COMPONENTS if device.type == "cpu" else GPU_BLOCK_COMPONENTS)
+    blocks = _Blocks.of(padded, keys.lengths, query_rows[order], key_rows[order], components // _padded_dim(keys))
     scorer = _BlockScorer(*sides, blocks, precision)
     with full_precision_matmul():
         parallel_for(len(blocks.starts) - 1, scorer.score, device)
     result[order] = scorer.scores
     return result
+
+
+def _order_by_query(padded: Rows, query_rows: Rows) -> Rows:
+    """Return the order (p,) of pairs by the padded length (n,) of their query, then by query (p,)."""
+    ranks = np.empty(len(padded), dtype=np.int64)
+    ranks[np.argsort(padded, kind="stable")] = np.arange(len(padded))
+    return np.argsort(ranks[query_rows])  # one key, because lexsort takes three times as long
 
 
 def _fastest_precision(device: torch.device, dim: int) -> str:
@@ -85,29 +93,28 @@ class _Side:
     tokens: TokenVectors
     device: torch.device
     table: Tensor  # (t, dim / 8) int64: 8 components each, which torch gathers 8 times as fast
-    padded: Rows  # (n,) padded lengths
     total_weights: npt.NDArray[np.int64]  # (n,)
 
     @classmethod
-    def of(cls, tokens: TokenVectors, multiple: int, device: torch.device) -> "_Side":
+    def of(cls, tokens: TokenVectors, device: torch.device) -> "_Side":
         table = tokens.table
         if table.shape[1] % 8:
             table = np.pad(table, ((0, 0), (0, _padded_dim(tokens) - table.shape[1])))
         packed = torch.from_numpy(np.require(table, requirements=["C", "W"])).view(torch.int64)
         if table.nbytes <= MAX_GPU_TABLE_BYTES:
             packed = packed.to(device)
-        return cls(tokens, device, packed, -(-tokens.lengths // multiple) * multiple, tokens.total_weights())
+        return cls(tokens, device, packed, tokens.total_weights())
 
-    def gather(self, texts: Rows) -> tuple[Tensor, npt.NDArray[np.int64]]:
-        """Return the vectors (m, dim) int8 of the padded tokens of these texts, and their weights (m,)."""
-        padded = self.padded[texts]
-        starts = np.cumsum(padded) - padded
-        offsets = np.arange(int(padded.sum())) - np.repeat(starts, padded)
-        is_token = offsets < np.repeat(self.tokens.lengths[texts], padded)
-        positions = np.repeat(self.tokens.bounds[texts], padded) + np.where(is_token, offsets, 0)
-        rows = torch.from_numpy(self.tokens.rows[positions]).to(self.table.device)
+    def vectors(self, rows: npt.NDArray[np.integer]) -> Tensor:
+        """Return the vectors (m, dim) int8 of these rows (m,) of the table."""
+        return self.table.index_select(0, torch.from_numpy(rows).to(self.table.device)).to(self.device).view(torch.int8)
+
+    def padded_tokens(self, texts: Rows, width: int) -> tuple[Tensor, npt.NDArray[np.int64]]:
+        """Return the vectors (b, width, dim) int8 of the tokens of these texts (b,), none of them empty, and their weights (b, width)."""
+        is_token = np.arange(width) < self.tokens.lengths[texts][:, None]
+        positions = self.tokens.bounds[texts][:, None] + np.where(is_token, np.arange(width), 0)
         weights = np.where(is_token, self.tokens.weights[positions], 0).astype(np.int64)
-        return self.table.index_select(0, rows).to(self.device).view(torch.int8), weights
+        return self.vectors(self.tokens.rows[positions].ravel()).view(len(texts), width, -1), weights
 
 
 @dataclass(frozen=True)
@@ -118,18 +125,41 @@ class _Blocks:
     key_rows: Rows  # (p,)
     product_starts: Rows  # (products + 1,) of the pairs
     starts: Rows  # (blocks + 1,) of the products
+    widths: Rows  # (blocks,): the padded lengths of the queries
 
     @classmethod
-    def of(cls, sides: tuple[_Side, _Side], query_rows: Rows, key_rows: Rows, cells: int) -> "_Blocks":
+    def of(cls, padded: Rows, key_lengths: Rows, query_rows: Rows, key_rows: Rows, block_tokens: int) -> "_Blocks":
+        """Cut pairs (p,), given the padded lengths (n,) of queries and the lengths (m,) of keys, into blocks of so many key tokens."""
         pairs = np.arange(len(query_rows))
         is_new_query = np.append(True, query_rows[1:] != query_rows[:-1])
         rank = pairs - np.maximum.accumulate(np.where(is_new_query, pairs, 0))
         products = np.flatnonzero(rank % MAX_KEYS == 0)
-        widths = sides[0].padded[query_rows]
-        sizes = np.add.reduceat(widths * sides[1].padded[key_rows], products)
-        block = np.cumsum(sizes) // cells
-        is_new_block = np.append(True, (block[1:] != block[:-1]) | (widths[products][1:] != widths[products][:-1]))
-        return cls(query_rows, key_rows, np.append(products, len(pairs)), np.append(np.flatnonzero(is_new_block), len(products)))
+        widths = padded[query_rows[products]]
+        block = np.cumsum(np.add.reduceat(key_lengths[key_rows], products)) // max(1, block_tokens)
+        starts = np.flatnonzero(np.append(True, (block[1:] != block[:-1]) | (widths[1:] != widths[:-1])))
+        return cls(query_rows, key_rows, np.append(products, len(pairs)), np.append(starts, len(products)), widths[starts])
+
+
+@dataclass(frozen=True)
+class _DistinctTokens:
+    """The tokens of the keys of b products, those of one product each once."""
+
+    rows: Rows  # (u,) of the table of the keys
+    bounds: Rows  # (b + 1,): those of each product
+    numbers: Rows  # (m,): which one each token is
+
+    @classmethod
+    def of(cls, rows: npt.NDArray[np.int32], bounds: Rows) -> "_DistinctTokens":
+        """Find the distinct ones of tokens (m,), by their rows, with the bounds (b + 1,) of products."""
+        num_rows = int(rows.max()) + 1
+        tokens = rows + np.repeat(np.arange(len(bounds) - 1) * num_rows, np.diff(bounds))
+        order = np.argsort(tokens)
+        tokens = tokens[order]
+        is_first = np.append(True, tokens[1:] != tokens[:-1])
+        numbers = np.empty(len(rows), dtype=np.int64)
+        numbers[order] = np.cumsum(is_first) - 1
+        tokens = tokens[is_first]
+        return cls(tokens % num_rows, np.searchsorted(tokens, np.arange(len(bounds)) * num_rows), numbers)
 
 
 class _BlockScorer:
@@ -145,40 +175,34 @@ class _BlockScorer:
         products = self.blocks.product_starts[self.blocks.starts[number] : self.blocks.starts[number + 1] + 1]
         pairs = slice(products[0], products[-1])
         queries, keys = self.blocks.query_rows[products[:-1]], self.blocks.key_rows[pairs]
-        query_vectors, query_weights = self.queries.gather(queries)
-        key_vectors, key_weights = self.keys.gather(keys)
-        width = int(self.queries.padded[queries[0]])
-        key_starts = np.append(0, np.cumsum(self.keys.padded[keys]))
-        cells = self._multiply(query_vectors, key_vectors, width, key_starts[products - products[0]])
-        best_queries = cells.amax(1).cpu().numpy().astype(np.int64)  # of each key token
-        key_sums = np.add.reduceat(best_queries * key_weights, key_starts[:-1])
-        best_keys = _segment_maxima(cells.view(-1, KEY_MULTIPLE, width).amax(1), key_starts // KEY_MULTIPLE)
-        weights = np.repeat(query_weights.reshape(-1, width), np.diff(products), axis=0)
-        query_sums = (best_keys.cpu().numpy().astype(np.int64) * weights).sum(axis=1)
-        query_totals = np.repeat(self.queries.total_weights[queries], np.diff(products))
+        query_vectors, query_weights = self.queries.padded_tokens(queries, int(self.blocks.widths[number]))
+        tokens = self.keys.tokens.take(keys)
+        distinct = _DistinctTokens.of(tokens.rows, tokens.bounds[products - products[0]])
+        cells = self._multiply(query_vectors, self.keys.vectors(distinct.rows), distinct.bounds)
+        best_queries = cells.amax(1).cpu().numpy().astype(np.int64)[distinct.numbers]  # of each key token
+        key_sums = np.add.reduceat(best_queries * tokens.weights, tokens.bounds[:-1])
+        best_keys = _segment_maxima(cells, distinct.numbers, tokens.bounds)
+        num_keys = np.diff(products)
+        query_sums = (best_keys * np.repeat(query_weights, num_keys, axis=0)).sum(axis=1)
+        query_totals = np.repeat(self.queries.total_weights[queries], num_keys)
         similarities = query_sums / query_totals + key_sums / self.keys.total_weights[keys]
         self.scores[pairs] = similarities / (2 * SCALE**2)
 
-    def _multiply(self, queries: Tensor, keys: Tensor, width: int, bounds: Rows) -> Tensor:
-        """Tokens of b queries (b * width, dim) and of their keys (m, dim), of which `bounds` (b + 1,) -> products (m, width)."""
-        dtype = torch.int32 if self.is_integer else torch.float32
-        if not self.is_integer:
-            queries, keys = queries.float(), keys.float()
+    def _multiply(self, queries: Tensor, keys: Tensor, bounds: Rows) -> Tensor:
+        """Tokens of b queries (b, width, dim) and of their keys (u, dim), of which `bounds` (b + 1,) -> products (u, width) float32."""
+        dtype = torch.int8 if self.is_integer else torch.float32
         multiply = torch._int_mm if self.is_integer else torch.mm
-        cells = torch.empty((len(keys), width), dtype=dtype, device=keys.device)
-        sizes, transposed = np.diff(bounds).tolist(), queries.view(-1, width, queries.shape[1]).transpose(1, 2).unbind()
+        cells = torch.empty((len(keys), queries.shape[1]), dtype=torch.int32 if self.is_integer else dtype, device=keys.device)
+        if keys.device.type != "cpu":
+            keys = keys.to(dtype)  # all at once; a CPU converts the keys of one product at a time, which then are in its cache
+        sizes, transposed = np.diff(bounds).tolist(), queries.to(dtype).transpose(1, 2).unbind()
         for key, query, product in zip(torch.split(keys, sizes), transposed, torch.split(cells, sizes), strict=True):
-            multiply(key, query, out=product)
-        return cells
+            multiply(key.to(dtype), query, out=product)
+        return cells.float()
 
 
-def _segment_maxima(rows: Tensor, bounds: Rows) -> Tensor:
-    """Rows (m, n) and the bounds (p + 1,) of segments, none of them empty -> (p, n)."""
-    lengths = np.diff(bounds)
-    order = np.argsort(-lengths, kind="stable")
-    starts = torch.from_numpy(bounds[:-1][order]).to(rows.device)
-    maxima = rows.index_select(0, starts)
-    for offset in range(1, int(lengths.max())):
-        count = int((lengths > offset).sum())
-        torch.maximum(maxima[:count], rows.index_select(0, starts[:count] + offset), out=maxima[:count])
-    return maxima.index_select(0, torch.from_numpy(np.argsort(order)).to(rows.device))
+def _segment_maxima(cells: Tensor, rows: Rows, bounds: Rows) -> npt.NDArray[np.int64]:
+    """Rows (m,) of cells (u, n), and the bounds (p + 1,) of segments of these rows, none of them empty -> the maxima (p, n) of segments."""
+    order, lengths = (torch.from_numpy(numbers).to(cells.device) for numbers in (rows, np.diff(bounds)))
+    maxima = torch.segment_reduce(cells.index_select(0, order), "max", lengths=lengths)  # half the time of `embedding_bag`
+    return maxima.cpu().numpy().astype(np.int64)

@@ -175,7 +175,8 @@ class _JoinSourceRange(ShardTask):
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         index = stages.shard_index(name)
         edges = self.merged.gather(index)
-        order = np.lexsort((edges["target_ids"].to_numpy(), edges["source_ids"].to_numpy()))
+        # The edges come by ranges of targets, ascending, and those of each are sorted by (source, target), which takes no time to merge.
+        order = np.argsort(edges["source_ids"].to_numpy(), kind="stable")
         columns = {column: edges[column].to_numpy()[order] for column in edges.column_names}
         late = rescore.late_scores(columns, self.shards.k)
         neighbours = [from_arrow(table) for table in self.forward.read(index, len(self.shards.sources))]

@@ -64,7 +64,11 @@ def test_no_bit_depends_on_precision_blocks_order_or_direction() -> None:
     rows, columns = rng.integers(0, 80, size=(2, 900))
     rows[:200] = 5  # more candidates than one product takes
     expected = late_similarities(x, y, rows, columns, LateOptions(precision="float32"))
-    for options in (LateOptions(precision="int8"), LateOptions(precision="int8", block_cells=1000), LateOptions(block_cells=1 << 22)):
+    for options in (
+        LateOptions(precision="int8"),
+        LateOptions(precision="int8", block_components=1000),
+        LateOptions(block_components=1 << 24),
+    ):
         np.testing.assert_array_equal(late_similarities(x, y, rows, columns, options), expected)
     order = rng.permutation(900)
     np.testing.assert_array_equal(late_similarities(x, y, rows[order], columns[order]), expected[order])
@@ -72,6 +76,37 @@ def test_no_bit_depends_on_precision_blocks_order_or_direction() -> None:
     for number in range(0, 900, 90):  # each pair by itself
         pair = slice(number, number + 1)
         np.testing.assert_array_equal(late_similarities(x, y, rows[pair], columns[pair]), expected[pair])
+
+
+def exact_late_similarity(x: TokenVectors, y: TokenVectors, row: int, column: int) -> float:
+    """Return L by its formula in float64, in which all sums of the integers are exact."""
+    u, v = (tokens.table[tokens.rows[slice(*tokens.bounds[text : text + 2])]] for tokens, text in ((x, row), (y, column)))
+    w, z = (tokens.weights[slice(*tokens.bounds[text : text + 2])] for tokens, text in ((x, row), (y, column)))
+    if not len(u) or not len(v):
+        return 0.0
+    products = [[sum(float(a) * float(b) for a, b in zip(token, other, strict=True)) for other in v] for token in u]
+    forward = sum(weight * max(line) for weight, line in zip(w.tolist(), products, strict=True)) / sum(w.tolist())
+    backward = sum(weight * max(line) for weight, line in zip(z.tolist(), zip(*products, strict=True), strict=True)) / sum(z.tolist())
+    return (forward + backward) / (2 * SCALE**2)
+
+
+@pytest.mark.parametrize("precision", ["int8", "float32"])
+@pytest.mark.parametrize("block_components", [1, 500, None])
+def test_equals_plain_loops_to_the_last_bit(precision: str, block_components: int | None) -> None:
+    """Texts without tokens, of one token, and of one token that repeats; vectors that are equal, and that are rounded to zero."""
+    rng = np.random.default_rng(11)
+    vectors = rng.normal(size=(30, 12)) * rng.uniform(0.5, 1, size=(30, 1))
+    vectors[3], vectors[4] = vectors[2], 0  # 4 is the unknown piece
+    vectors[5, :6] = 0  # of which the dimensions that are compared are zero
+    table = TokenTable.of(vectors, 6)
+    x, y = (
+        TokenVectors.of(table, np.array([row for text in texts for row in text], dtype=np.int32), np.cumsum([0, *map(len, texts)]))
+        for texts in ([[], [4], [1], [5], [2, 3, 2], [7] * 20, *random_texts(14, 30, seed, max_tokens=19)] for seed in (1, 2))
+    )
+    rows, columns = rng.integers(0, 20, size=(2, 600))
+    rows[:150] = 19  # more candidates than one product takes
+    similarities = late_similarities(x, y, rows, columns, LateOptions(precision=precision, block_components=block_components))
+    assert similarities.tolist() == [exact_late_similarity(x, y, *pair) for pair in zip(rows.tolist(), columns.tolist(), strict=True)]
 
 
 def test_equal_texts_tie_exactly() -> None:
@@ -107,6 +142,22 @@ def test_late_means_are_those_of_the_k_largest_of_own_neighbours() -> None:
     expected = [0.625, 0.1, 0.625, 0.625, 0.1, 0.625, 0.0]
     np.testing.assert_array_equal(late_means(ids, similarities, is_neighbour, 2), expected)
     np.testing.assert_array_equal(late_means(ids[:0], similarities[:0], is_neighbour[:0], 2), [])
+
+
+@pytest.mark.parametrize("k", [1, 3, 50])
+def test_late_means_equal_plain_loops_to_the_last_bit(k: int) -> None:
+    """Random sentences, with ties and with very different numbers of neighbours."""
+    rng = np.random.default_rng(k)
+    ids = np.concatenate([rng.choice([-(2**63), -5, 0, 7, 2**63 - 1], size=300), np.arange(100, 120)])
+    similarities = rng.integers(-8, 8, size=len(ids)) / 7
+    is_neighbour = rng.random(len(ids)) < 0.6
+    expected = []
+    for sentence in ids:
+        total, largest = 0.0, sorted(similarities[(ids == sentence) & is_neighbour].tolist(), reverse=True)[:k]
+        for similarity in largest:
+            total += similarity
+        expected.append(total / max(1, len(largest)))
+    assert late_means(ids, similarities, is_neighbour, k).tolist() == expected
 
 
 @pytest.mark.parametrize(
