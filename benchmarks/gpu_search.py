@@ -19,10 +19,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from miner.search.blocks import BlockCache, ShardReader, search_shards
+from miner.search.blocks import BlockCache, search_shards
 from miner.search.exact import SearchOptions, search_block
 from miner.search.neighbours import Neighbours, VectorBlock
 from miner.search.precision import full_precision_matmul
+from miner.search.readers import ShardReader
 from miner.tables import embeddings_schema, read_vectors, vectors_to_arrow
 
 BENCHMARKS = Path(__file__).parent

@@ -4,7 +4,7 @@
 shard of sentences; both are sorted by id. Readers stream row groups, so they need not load a shard.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -43,6 +43,10 @@ class Corpus:
     def rows(self) -> int:
         """Number of unique sentences."""
         return sum(shard.rows for shard in self.shards)
+
+    def count_rows(self, names: Container[str]) -> int:
+        """Return the number of sentences in the shards with these names."""
+        return sum(shard.rows for shard in self.shards if shard.name in names)
 
     @property
     def key(self) -> str:

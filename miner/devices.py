@@ -1,12 +1,63 @@
 """The device of a computation, the memory that is free there, and the cores of this process."""
 
 import os
+import re
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from miner.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
 
+CPU, CUDA = "cpu", "cuda"  # types of devices
 WORKER = "MINER_WORKER"  # environment variable: the number of this local worker process, set by `pipelines.beam.worker`
+DEVICE_FILES = Path("/dev")
+GPU_FILES = ("nvidia*", "nvmap", "nvhost*", "kfd", "dxg")  # of drivers by NVIDIA, for Jetson, by AMD, and in WSL
+
+_DEVICE = re.compile(r"(cpu|cuda)(:\d+)?")
+
+
+def choose_device(name: str) -> str:
+    """Return the device for `auto`, `cpu`, `cuda` or `cuda:N`; raise ConfigError where this machine lacks it.
+
+    Local worker processes take turns at the devices of a machine, unless the name has a number. Torch, which takes a second to import,
+    is only asked where there may be a GPU.
+    """
+    device = parse_device(name)
+    if device is None and not may_have_gpu():
+        device = CPU
+    if device is not None and device_type(device) == CPU:
+        return device
+    import torch
+
+    device = device or (CUDA if torch.cuda.is_available() else CPU)
+    count = torch.cuda.device_count()
+    if device_type(device) == CUDA and int(device.partition(":")[2] or 0) >= count:
+        raise ConfigError(f"device {name}: torch finds {count} CUDA devices; choose another, or use auto")
+    return worker_device(device, os.environ.get(WORKER), count)
+
+
+def parse_device(name: str) -> str | None:
+    """Return the device of a name, None for `auto`; raise ConfigError for an unknown name. This machine may lack the device."""
+    if name == "auto":
+        return None
+    if not _DEVICE.fullmatch(name):
+        raise ConfigError(f"unknown device {name!r}; one of auto, cpu, cuda, cuda:N")
+    return name
+
+
+def device_type(device: str) -> str:
+    """Return the type, cpu or cuda, of a device."""
+    return device.partition(":")[0]
+
+
+def may_have_gpu() -> bool:
+    """Whether torch may find a CUDA device: on Linux a GPU has a device file, and no Mac has one that CUDA supports."""
+    if sys.platform == "linux":
+        return any(next(DEVICE_FILES.glob(pattern), None) is not None for pattern in GPU_FILES)
+    return sys.platform != "darwin"
 
 
 def worker_device(name: str, worker: str | None, num_devices: int) -> str:

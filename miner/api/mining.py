@@ -18,9 +18,9 @@ from miner.choices import DefaultThreshold, MarginName
 from miner.config.commands import PairFilters, SentenceFilters
 from miner.config.filters import choose
 from miner.config.probability import ProbabilityBound
+from miner.devices import choose_device
 from miner.encoders import Encoder, mining_profile
 from miner.encoders.mining_profile import MiningProfile
-from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError
 from miner.filters import hubs, language
 from miner.filters.candidates import PairFilter, no_dropped
@@ -145,7 +145,7 @@ def few_pair_quantiles(candidates: Candidates, num_pairs: int, margin: MarginNam
 
 def search(sides: tuple[OpenSide, OpenSide], settings: InMemoryMining, rescoring: InMemoryRescoring | None) -> Candidates:
     """Return the candidates of both sides."""
-    options = exact.SearchOptions(str(choose_device(settings.device)))
+    options = exact.SearchOptions(choose_device(settings.device))
     ids = sides[0].ids, sides[1].ids
     neighbours = exact.search_block(sides[0].block, sides[1].block, num_neighbours(rescoring, settings), options)
     candidates = join_neighbours(*ids, *neighbours, settings.k)

@@ -8,11 +8,11 @@ from miner.api.embedding import resolve_encoder
 from miner.api.settings import SearchSettings
 from miner.api.sides import OpenSide
 from miner.choices import LATE, NONE, default_candidates
+from miner.devices import choose_device
 from miner.encoders import Encoder
 from miner.encoders.base import TokenEncoder
 from miner.encoders.layer_tokens import choose_token_encoder
 from miner.encoders.token_vectors import TokenVectors
-from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError
 from miner.mining.late_interaction import LateOptions
 
@@ -32,7 +32,7 @@ class InMemoryRescoring:
         return self.encoders[ROLES.index(role)].token_vectors(texts)
 
     def options(self) -> LateOptions:
-        return LateOptions(str(choose_device(self.settings.device)))
+        return LateOptions(choose_device(self.settings.device))
 
 
 def choose_rescoring(sides: tuple[OpenSide, OpenSide], encoder: str | Encoder, settings: SearchSettings) -> InMemoryRescoring | None:

@@ -16,8 +16,8 @@ from miner.api.sides import OpenSide, Side, SideOpener, check_encoders, warn_of_
 from miner.config.commands import PairTextFilters, SentenceFilters
 from miner.config.filters import choose
 from miner.config.probability import ProbabilityBound
+from miner.devices import choose_device
 from miner.encoders import Encoder
-from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError, DataError
 from miner.filters import language
 from miner.filters.line_pair_filter import KEPT, NO_SENTENCE, Codes, LinePairFilter, code_of, count_reasons
@@ -139,7 +139,7 @@ def _search(
     sides: tuple[OpenSide, OpenSide], searched: Sequence[_Searched], settings: SearchSettings, k: int
 ) -> tuple[Neighbours, Neighbours]:
     """Return the k nearest neighbours of each side among the other one and its background."""
-    search = exact.SearchOptions(str(choose_device(settings.device)))
+    search = exact.SearchOptions(choose_device(settings.device))
     source, target = (side.block for side in sides)
     if searched[0].block is source and searched[1].block is target:
         return exact.search_block(source, target, k, search)

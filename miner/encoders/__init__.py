@@ -9,6 +9,7 @@ from pathlib import Path
 from miner import storage
 from miner.choices import INT8
 from miner.config.commands import EncoderSettings
+from miner.devices import parse_device
 from miner.encoders import remote
 from miner.encoders.base import Encoder
 from miner.errors import ConfigError, ModelError, first_line
@@ -138,12 +139,10 @@ class EncoderIdentity:
 
 def identify(settings: EncoderSettings) -> EncoderIdentity:
     """Return the identity of the encoder that `load_encoder` loads, without its weights and its device; raise what that raises."""
-    from miner.encoders import transformer_parts
-
     folder = find_folder(settings.encoder)
     kind = _kind_of(folder)
     _check_side(settings, kind, settings.encoder)
-    transformer_parts.parse_device(settings.device)
+    parse_device(settings.device)
     if kind != TRANSFORMER:
         encoder = load_encoder(str(folder), settings.model_copy(update={"side": None}))
         return EncoderIdentity(encoder.fingerprint, encoder.dim, kind)

@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from miner import checksums, languages, storage
 from miner.config.commands import EncoderSettings
+from miner.devices import choose_device
 from miner.encoders import model_folder, transformer
 from miner.encoders.transformer import TransformerEncoder
-from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
@@ -103,7 +103,9 @@ class PairEncoder:
     @cached_property
     def device(self) -> "torch.device":
         """The device of both sides."""
-        return choose_device(self.settings.device)
+        import torch
+
+        return torch.device(choose_device(self.settings.device))
 
     def side(self, name: str) -> TransformerEncoder:
         """Return the encoder of one side, with the fingerprint of both."""

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.config.commands import EncoderSettings
+from miner.devices import choose_device
 from miner.encoders import transformer_parts as parts
 from miner.encoders.base import EncodeCounts, check_texts
 from miner.encoders.model_folder import ModelRecipe, fingerprint, read_recipe
@@ -96,8 +97,10 @@ class TransformerEncoder:
 
     def __init__(self, folder: Path, recipe: ModelRecipe, settings: EncoderSettings, window_texts: int = WINDOW_TEXTS) -> None:
         """`recipe` decides the pooling, not `settings`."""
+        import torch
+
         self.folder, self.recipe = folder, recipe
-        self.device = parts.choose_device(settings.device)
+        self.device = torch.device(choose_device(settings.device))
         self.batch_tokens = settings.batch_tokens or BATCH_TOKENS[self.device.type]
         self.window_texts = window_texts
         self.precision = parts.choose_precision(settings.dtype, self.device)

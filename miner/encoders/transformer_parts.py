@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from miner.choices import INT8
-from miner.devices import WORKER, worker_device
 from miner.encoders.model_folder import CONFIG, TANH, DenseLayer, ModelRecipe, read_json, weight_files
 from miner.errors import ConfigError, MinerError, ModelError, first_line
 
@@ -23,35 +21,6 @@ MAX_LAYERS = 1000
 MAX_LABELS = 100_000  # transformers makes a name for each
 MIN_LIMIT = 1 << 20  # of the widths that are refused: larger than those of any model whose weights have that many bytes
 ACTIVATIONS = ("Tanh", "Identity", "ReLU", "GELU", "SiLU", "Sigmoid")  # supported in Dense layers; all in torch.nn
-
-
-def choose_device(name: str) -> torch.device:
-    """Return the device for `auto`, `cpu`, `cuda` or `cuda:N`; raise ConfigError where this machine lacks it.
-
-    Local worker processes take turns at the devices of a machine, unless the name has a number.
-    """
-    import torch
-
-    device = parse_device(name) or torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    count = torch.cuda.device_count()
-    if device.type == "cuda" and (device.index or 0) >= count:
-        raise ConfigError(f"device {name}: torch finds {count} CUDA devices; choose another, or use auto")
-    return torch.device(worker_device(str(device), os.environ.get(WORKER), count))
-
-
-def parse_device(name: str) -> torch.device | None:
-    """Return the device of a name, None for `auto`; raise ConfigError for an unknown name. This machine may lack the device."""
-    if name == "auto":
-        return None
-    import torch  # not for commands that only select
-
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        device = None
-    if device is None or device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"unknown device {name!r}; one of auto, cpu, cuda, cuda:N")
-    return device
 
 
 def choose_precision(name: str, device: torch.device) -> str:

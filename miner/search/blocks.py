@@ -4,17 +4,16 @@ As many source blocks as fit stay in memory while all target blocks are read onc
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from miner.devices import free_memory
 from miner.search.device_side import DeviceBlock, DeviceNeighbours, SearchSide, device_blocks
 from miner.search.exact import SearchOptions, search_sides
-from miner.search.neighbours import Ids, Neighbours, VectorBlock, stack_neighbours
+from miner.search.neighbours import Neighbours, stack_neighbours
+from miner.search.readers import ShardReader, collect_blocks
 
 CPU_BLOCK_BYTES = 32 << 20  # of the vectors of one side that are in memory at a time
 MAX_GPU_BLOCK_BYTES = 2 << 30
@@ -23,9 +22,6 @@ CACHE_SHARE = 1 / 4  # of it, for the blocks of the shards that were read last
 RESIDENT_SHARE = 1 / 8  # of it, for the source blocks that stay there
 CPU_RESIDENT_SHARE = 1 / 6  # of the free memory of a core; with their tiles in 8 bits, the blocks take half as much again
 MAX_RESIDENT_BYTES = 4 << 30
-
-RowGroup = tuple[Ids, npt.NDArray[np.float16]]  # ids (n,) ascending, vectors (n, dim)
-ReadGroups = Callable[[], Iterable[RowGroup]]
 
 
 def default_block_bytes(device: torch.device) -> int:
@@ -37,15 +33,6 @@ def default_resident_bytes(device: torch.device) -> int:
     """Return the bytes of source vectors that stay on this device while the targets are read."""
     share = CPU_RESIDENT_SHARE if device.type == "cpu" else RESIDENT_SHARE
     return min(MAX_RESIDENT_BYTES, int(share * free_memory(device)))
-
-
-@dataclass(frozen=True)
-class ShardReader:
-    """A shard of vectors: a name of its own, and how its row groups are read."""
-
-    name: Hashable
-    dim: int
-    read: ReadGroups
 
 
 @dataclass
@@ -123,22 +110,3 @@ def _resident_blocks(sources: Sequence[ShardReader], k: int, cache: BlockCache) 
             residents.append((number, SearchSide(block, DeviceNeighbours.empty(len(block), k, cache.device))))
             num_bytes += block.nbytes
     yield residents
-
-
-def collect_blocks(groups: Iterable[RowGroup], dim: int, block_bytes: int) -> Iterator[VectorBlock]:
-    """Yield row groups in blocks of about `block_bytes` of vectors; one empty block where there are no rows."""
-    pending = list[RowGroup]()
-    is_empty = True
-    for group in groups:
-        pending.append(group)
-        if sum(vectors.nbytes for _, vectors in pending) >= block_bytes:
-            block, pending, is_empty = _concatenate(pending), [], False
-            yield block  # while the caller works on it, nothing else is in memory
-    if pending or is_empty:
-        empty = (np.zeros(0, dtype=np.int64), np.zeros((0, dim), dtype=np.float16))
-        block, pending = _concatenate(pending or [empty]), []
-        yield block
-
-
-def _concatenate(groups: list[RowGroup]) -> VectorBlock:
-    return VectorBlock(np.concatenate([ids for ids, _ in groups]), np.concatenate([vectors for _, vectors in groups]))

@@ -14,8 +14,8 @@ import torch
 from typing_extensions import TypedDict
 
 from miner import checksums, lock, records, storage
+from miner.devices import choose_device
 from miner.encoders import convert_damage, pair, read_fingerprint
-from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError, DataError, MinerError, StorageError
 from miner.training import checkpoints, config_checks, distributed
 from miner.training.augment import load_code_switch
@@ -248,7 +248,7 @@ def _choose_device(config: TrainConfig) -> torch.device:
         if name not in ("auto", "cpu"):
             raise ConfigError(f"training.device {name}: a static encoder is trained on the CPU; remove the setting")
         return torch.device("cpu")
-    device = choose_device(name)
+    device = torch.device(choose_device(name))
     if device.type == "cpu" and config.training.dtype == "float16":
         raise ConfigError("training.dtype float16 needs a GPU, but the device is the CPU; choose bfloat16 or float32")
     return device

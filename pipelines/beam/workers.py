@@ -7,10 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from miner.config.planning import Hardware
-from miner.devices import available_cores
-from miner.encoders.transformer_parts import choose_device, parse_device
-
-CPU, CUDA = "cpu", "cuda"
+from miner.devices import CPU, CUDA, available_cores, choose_device, device_type, parse_device
 
 
 @dataclass(frozen=True)
@@ -29,10 +26,10 @@ class Workers:
     def device_type(self, device: str) -> str:
         """Return the type, cpu or cuda, of the device that a setting means on a worker. Raises ConfigError for an unknown device."""
         if self.is_here:
-            return choose_device(device).type
+            return device_type(choose_device(device))
         stated = parse_device(device)
         if stated is not None:
-            return stated.type
+            return device_type(stated)
         has_accelerator = self.requests_accelerator or (self.hardware is not None and self.hardware.flops is not None)
         return CUDA if has_accelerator else CPU
 

@@ -17,6 +17,7 @@ from miner import corpus, languages, stages, storage, table_files, tables
 from miner.background import background_thread
 from miner.choices import INT8
 from miner.config.commands import EmbedConfig, EncoderSettings
+from miner.devices import CPU
 from miner.encoders import (
     STATIC,
     Encoder,
@@ -38,7 +39,6 @@ from miner.text.sharding import DEFAULT_SIZES, IngestSizes
 from pipelines.beam import workers
 from pipelines.beam.retry import read_skipped
 from pipelines.beam.runner import Pipeline, ShardTask, claim_output, run_pipeline, run_stage
-from pipelines.beam.workers import CPU
 from pipelines.corpus import ingest
 
 logger = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from miner.config.commands import EncoderSettings
 from miner.corpus import Corpus, SentenceLookup, Span, id_spans
 from miner.encoders.layer_tokens import choose_token_encoder
 from miner.encoders.token_vectors import TokenVectors
-from miner.encoders.transformer_parts import choose_device
+from miner.devices import choose_device
 from miner.errors import MinerError
 from miner.mining import candidates as scoring
 from miner.mining.candidates import LateScores, look_up
@@ -56,7 +56,7 @@ class RescoredSide:
     def options(self) -> "LateOptions":
         from miner.mining.late_interaction import LateOptions
 
-        return LateOptions(str(choose_device(self.encoder.device)))  # the worker may have a device that the driver lacks
+        return LateOptions(choose_device(self.encoder.device))  # the worker may have a device that the driver lacks
 
     def tokens_of(self, ids: Ids) -> TokenVectors:
         """Return the tokens of sentences (n,)."""

@@ -14,10 +14,9 @@ import torch
 from miner.config.commands import EmbedConfig, EncoderSettings, SentenceFilters, SentenceSettings
 from miner.config.runs import RunConfig
 from miner.corpus import SENTENCES, open_corpus
-from miner.devices import available_cores
+from miner.devices import CPU, available_cores, choose_device, device_type
 from miner.encoders import Encoder, choose_side, load_encoder
 from miner.encoders.base import EstimatesOperations
-from miner.encoders.transformer_parts import choose_device
 from miner.errors import DataError
 from miner.plan.speeds import EncodingCost, Speeds
 from miner.search import cost_model
@@ -110,7 +109,7 @@ def calibrate_search(vectors: Vectors, config: RunConfig, probe: ProbeSettings =
     pairs_per_second = reference_speed = _measure_search(vectors, config, probe.search_seconds)
     if dim != COST_MODEL_DIM:
         reference_speed = _measure_search(np.zeros((0, COST_MODEL_DIM), dtype=np.float16), config, probe.search_seconds)
-    precision = fastest_precision(choose_device(config.device), COST_MODEL_DIM)
+    precision = fastest_precision(torch.device(choose_device(config.device)), COST_MODEL_DIM)
     speeds = Speeds(
         lines_per_second=None,
         sentences_per_second=None,
@@ -183,7 +182,7 @@ def _embed(texts: Sequence[str], lang: str, config: RunConfig, output: str) -> _
         result = embed.run(EmbedConfig(inputs=(str(path),), output=output, lang=lang, max_chars=config.max_chars, **settings))
     except DataError as error:
         raise DataError(f"the filters leave none of {len(texts)} sampled sentences; relax them") from error
-    return _EmbedRun(result, timer.elapsed().cpu_share if choose_device(config.device).type == "cpu" else 1.0)
+    return _EmbedRun(result, timer.elapsed().cpu_share if device_type(choose_device(config.device)) == CPU else 1.0)
 
 
 def _marginal_speed(small: _EmbedRun, full: _EmbedRun, stage: str) -> tuple[float, float]:
@@ -200,7 +199,7 @@ def _measure_search(vectors: Vectors, config: RunConfig, budget_seconds: float) 
 
     Part of the time is linear in the vectors. The quadratic part is what twice the rows take beyond twice the time.
     """
-    device = choose_device(config.device)
+    device = torch.device(choose_device(config.device))
     block_rows = _block_rows(vectors.shape[1], device)
     random = np.random.default_rng(SEED)
     rows, previous_seconds = MIN_SEARCH_ROWS, math.nan

@@ -16,8 +16,7 @@ from miner.config.commands import EngineSettings, TextSettings
 from miner.config.planning import HERE, Hardware
 from miner.config.runs import RunConfig
 from miner.corpus import Corpus
-from miner.devices import available_cores
-from miner.encoders.transformer_parts import choose_device
+from miner.devices import available_cores, choose_device, device_type
 from miner.errors import ConfigError, DataError
 from miner.plan import corpus_size, resources, stage_costs
 from miner.plan.hardware import find_hardware
@@ -309,7 +308,7 @@ def _plan_corpus(config: RunConfig, name: str, sample: CorpusSample, calibration
 
 
 def _engine_request(config: RunConfig, machine: Hardware | None, dim: int) -> EngineRequest:
-    device = choose_device(config.device).type if machine is None else "cpu" if machine.flops is None else "a GPU"
+    device = device_type(choose_device(config.device)) if machine is None else "cpu" if machine.flops is None else "a GPU"
     return EngineRequest(
         k=config.k,
         is_rescored=rescore_choice.is_planned(config, config.encoder),

@@ -11,7 +11,7 @@ from typing import Any
 
 from miner import stages, storage, table_files
 from miner.corpus import Corpus
-from miner.encoders.transformer_parts import choose_device
+from miner.devices import choose_device
 from miner.search.tuning import SearchParameters
 from miner.stages import Manifest, Shard, Stage
 from miner.tables import neighbours_schema
@@ -109,7 +109,7 @@ class SearchIndex(ShardTask):
         self.uses_accelerator = tune.uses_accelerator(search.device, self.side.factory)
 
     def setup(self) -> None:
-        self.index = OpenIndex(self.side, str(choose_device(self.device)))  # the worker may have a device that the driver lacks
+        self.index = OpenIndex(self.side, choose_device(self.device))  # the worker may have a device that the driver lacks
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         num_rows = num_searched_again = 0

@@ -16,13 +16,13 @@ import numpy as np
 from miner import checked_reads, stages, storage
 from miner.config.commands import IndexConfig, IndexSettings
 from miner.corpus import Corpus, open_corpus
+from miner.devices import CPU
 from miner.errors import DataError
 from miner.search import cost_model, faiss_index
 from miner.search.tuning import SearchParameters
 from miner.stages import MANIFEST, Manifest, Stage
 from pipelines.beam import workers
 from pipelines.beam.runner import Pipeline, ShardTask, StageRun, claim_output, run_pipeline, run_stage, run_stages
-from pipelines.beam.workers import CPU
 from pipelines.search import tune
 from pipelines.search.index_files import VECTORS, IndexedSide, vectors_name
 from pipelines.search.open_index import draw_sample

@@ -10,11 +10,11 @@ from typing_extensions import TypedDict
 from miner import records, stages, storage
 from miner.config.commands import EngineSettings, IndexSettings
 from miner.corpus import Corpus
-from miner.search import cost_model, faiss_index
+from miner.devices import CPU
+from miner.search import cost_model, dense, faiss_index
 from miner.search.cost_model import SearchWorkload
 from pipelines.beam import workers
 from pipelines.beam.runner import Pipeline, together
-from pipelines.beam.workers import CPU
 from pipelines.search import approximate, build_index, exact, index_files, previous_neighbours
 from pipelines.search.exact import SearchRequest
 from pipelines.search.index_files import IndexedSide
@@ -62,13 +62,9 @@ def choose_engine(
 ) -> tuple[str, str]:
     """Return the engine that is faster on the workers, and the reason; `has_index` says which sides are indexed already.
 
-    The choice is recorded in `uri` and reused: it depends on which arithmetic is the fastest, which is measured, and a resumed run must not
-    change its engine because the machine is busier.
+    The choice is recorded in `uri` and reused: it can depend on which arithmetic is the fastest, which is measured, and a resumed run must
+    not change its engine because the machine is busier.
     """
-    import torch
-
-    from miner.search.precision import fastest_precision
-
     machine = workers.describe(options)
     fixed = fixed_engine(settings, machine.device_type(search.device))
     if fixed is not None:
@@ -81,7 +77,7 @@ def choose_engine(
         return recorded["engine"], recorded["why"]
     rows, dim = (search.source.rows, search.target.rows), search.source.dim
     workload = SearchWorkload(rows, dim, search.k, settings.target_recall)
-    seconds = cost_model.estimate_search(workload, fastest_precision(torch.device(CPU), dim), machine.cores, has_index)
+    seconds = cost_model.estimate_search(workload, _choose_arithmetic(workload), machine.cores, has_index)
     seconds = replace(seconds, exact=seconds.exact * (1 - _searched_share(search, recorded)))
     sizes = f"{rows[0]:,} x {rows[1]:,} vectors x {dim} dimensions"
     reason = (
@@ -90,6 +86,17 @@ def choose_engine(
     shards = previous_neighbours.manifest_details(search.source, search.target)
     records.write(uri, {"asked": fingerprint, "engine": seconds.engine, "why": reason, **shards})
     return seconds.engine, reason
+
+
+def _choose_arithmetic(workload: SearchWorkload) -> str:
+    """Return the arithmetic of exact search on a CPU. Which is the fastest takes longer to measure than a small search takes."""
+    if dense.is_small(*workload.rows, workload.dim):
+        return "float32"
+    import torch
+
+    from miner.search.precision import fastest_precision
+
+    return fastest_precision(torch.device(CPU), workload.dim)
 
 
 def _searched_share(search: SearchRequest, recorded: Mapping[str, Any]) -> float:

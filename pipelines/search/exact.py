@@ -13,6 +13,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,20 +21,21 @@ import pyarrow as pa
 
 from miner import storage, table_files
 from miner.corpus import EMBEDDINGS, Corpus
-from miner.encoders.transformer_parts import choose_device
+from miner.devices import CPU, choose_device
 from miner.progress import add_work
+from miner.search import dense
 from miner.search.cost_model import shards_per_group
 from miner.search.neighbours import Ids, Neighbours
+from miner.search.readers import ShardReader
 from miner.stages import Manifest, Stage
 from miner.tables import Vectors, neighbours_schema
 from pipelines.beam.metrics import READ_BYTES
 from pipelines.beam.runner import Pipeline, ShardTask, StageRun, run_stage, run_stages
-from pipelines.beam.workers import CPU
 from pipelines.search import previous_neighbours
 from pipelines.search.previous_neighbours import PreviousNeighbours
 
 if TYPE_CHECKING:
-    from miner.search.blocks import ShardReader
+    from miner.search.blocks import BlockCache
 
 PARTIAL, FORWARD, BACKWARD = "blocks", "forward", "backward"  # folders
 
@@ -198,18 +200,13 @@ class SearchGroupPair(ShardTask):
         }
 
     def setup(self) -> None:
-        from miner.search.blocks import BlockCache
-
-        device = choose_device(self.search.device)  # the worker may have a device that the driver lacks
-        self.cache = BlockCache.of(device, self.search.block_bytes)
+        self.device = choose_device(self.search.device)  # the worker may have a device that the driver lacks
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        from miner.search.blocks import search_shards
-
         pair, read_bytes, ids = self.pairs[name], Counter[str](), dict[ShardOfSide, Ids]()
         shards: dict[str, list[ShardOfSide]] = {side: [(side, shard) for shard in names] for side, names in pair.sides().items()}
         sources, targets = ([self._reader(shard, read_bytes, ids) for shard in side] for side in shards.values())
-        neighbours = dict(zip(shards, search_shards(sources, targets, self.search.k, self.cache, add_work), strict=True))
+        neighbours = dict(zip(shards, self._search_shards(name, sources, targets), strict=True))
         num_rows = 0
         with table_files.parquet_writer(storage.join(self.folder, name), neighbours_schema(self.search.k)) as writer:
             for side, parts in neighbours.items():
@@ -220,13 +217,33 @@ class SearchGroupPair(ShardTask):
                     num_rows += len(table)
         return num_rows, read_bytes
 
+    def _search_shards(
+        self, name: str, sources: Sequence[ShardReader], targets: Sequence[ShardReader]
+    ) -> tuple[list[Neighbours], list[Neighbours]]:
+        """Search the shards of a pair of groups, without torch where they are small."""
+        pair = self.pairs[name]
+        num_sources, num_targets = self.search.source.count_rows(pair.sources), self.search.target.count_rows(pair.targets)
+        is_small = dense.is_small(num_sources, num_targets, self.search.source.dim)
+        if is_small and self.device == CPU and self.search.block_bytes is None:
+            return dense.search_shards(sources, targets, self.search.k, add_work)
+        from miner.search.blocks import search_shards
+
+        return search_shards(sources, targets, self.search.k, self.cache, add_work)
+
+    @cached_property
+    def cache(self) -> "BlockCache":
+        """The blocks on the device of the worker."""
+        import torch
+
+        from miner.search.blocks import BlockCache
+
+        return BlockCache.of(torch.device(self.device), self.search.block_bytes)
+
     def _corpus(self, shard: ShardOfSide) -> Corpus:
         return self.search.source if shard[0] == "source" else self.search.target
 
-    def _reader(self, shard: ShardOfSide, read_bytes: Counter[str], ids: dict[ShardOfSide, Ids]) -> "ShardReader":
+    def _reader(self, shard: ShardOfSide, read_bytes: Counter[str], ids: dict[ShardOfSide, Ids]) -> ShardReader:
         """Return the reader of a shard, which counts the bytes of the vectors that it reads, and records their ids."""
-        from miner.search.blocks import ShardReader
-
         corpus = self._corpus(shard)
 
         def read() -> Iterator[tuple[Ids, Vectors]]:

@@ -8,12 +8,11 @@ from dataclasses import asdict, dataclass
 
 from miner import records, stages, storage
 from miner.corpus import Corpus
-from miner.encoders.transformer_parts import choose_device
+from miner.devices import CPU, choose_device
 from miner.search import faiss_index
 from miner.search.tuning import SearchParameters
 from miner.stages import Stage
 from pipelines.beam.runner import ShardTask, StageRun
-from pipelines.beam.workers import CPU
 from pipelines.search.index_files import IndexedSide
 from pipelines.search.open_index import SAMPLE_ROWS, OpenIndex, draw_sample
 
@@ -72,7 +71,7 @@ class TuneSearch(ShardTask):
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         request = self.request
         ids, vectors = draw_sample(request.queries, SAMPLE_ROWS, request.seed)
-        index = OpenIndex(request.side, str(choose_device(request.device)))
+        index = OpenIndex(request.side, choose_device(request.device))
         parameters = index.tune(vectors, request.k, request.target_recall, ids if request.has_own_queries else None)
         tuned = TunedSearch(index.index.effort_name, parameters)
         records.write(storage.join(self.folder, name), asdict(tuned))

@@ -1,13 +1,14 @@
 """The device of a computation: names, errors, and one device for each local worker process."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from miner.devices import worker_device
+from miner import devices
+from miner.devices import choose_device, worker_device
 from miner.encoders.base import search_device
-from miner.encoders.transformer_parts import choose_device
 from miner.errors import ConfigError
 
 
@@ -29,11 +30,41 @@ def test_worker_processes_take_turns_at_the_devices(name: str, worker: str | Non
 
 
 def test_unknown_and_missing_devices_are_errors() -> None:
-    assert choose_device("cpu") == torch.device("cpu")
+    assert choose_device("cpu") == "cpu"
     with pytest.raises(ConfigError, match="unknown device 'gpu'; one of auto, cpu, cuda, cuda:N"):
         choose_device("gpu")
     with pytest.raises(ConfigError, match="device cuda:99: torch finds"):
         choose_device("cuda:99")
+
+
+@pytest.mark.parametrize(("has_gpu", "may_have_gpu", "device"), [(True, True, "cuda"), (False, True, "cpu"), (True, False, "cpu")])
+def test_auto_asks_torch_only_where_there_may_be_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, has_gpu: bool, may_have_gpu: bool, device: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: int(has_gpu))
+    monkeypatch.setattr(devices, "may_have_gpu", lambda: may_have_gpu)
+    assert choose_device("auto") == device
+
+
+@pytest.mark.parametrize(
+    ("platform", "name", "expected"),
+    [
+        ("linux", "nvidia0", True),
+        ("linux", "kfd", True),
+        ("linux", "dxg", True),
+        ("linux", "null", False),
+        ("darwin", "nvidia0", False),
+        ("win32", "null", True),
+    ],
+)
+def test_a_gpu_has_a_device_file_on_linux(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, platform: str, name: str, expected: bool
+) -> None:
+    (tmp_path / name).touch()
+    monkeypatch.setattr(devices, "DEVICE_FILES", tmp_path)
+    monkeypatch.setattr(devices.sys, "platform", platform)
+    assert devices.may_have_gpu() == expected
 
 
 def test_vectors_are_searched_on_the_device_of_their_encoder() -> None:

@@ -8,8 +8,9 @@ import pytest
 import torch
 from search_cases import assert_nearest, many_ties
 
-from miner.search.blocks import BlockCache, RowGroup, ShardReader, collect_blocks, search_shards
+from miner.search.blocks import BlockCache, search_shards
 from miner.search.neighbours import stack_neighbours
+from miner.search.readers import RowGroup, ShardReader, collect_blocks
 
 CPU = torch.device("cpu")
 ROWS, DIM = 10, 8

@@ -8,9 +8,10 @@ import pytest
 import torch
 from search_cases import SHAPES, Sides, assert_exact, assert_nearest, many_ties, mixed_scales, near_ties
 
-from miner.search.blocks import BlockCache, ShardReader, search_shards
+from miner.search.blocks import BlockCache, search_shards
 from miner.search.exact import SearchOptions, search_forward
 from miner.search.neighbours import VectorBlock, empty_neighbours
+from miner.search.readers import ShardReader
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 

@@ -45,15 +45,18 @@ def read_all(folder: Path) -> tuple[np.ndarray, Neighbours]:
     return np.concatenate([ids for ids, _ in parts]), stack_neighbours(neighbours for _, neighbours in parts)
 
 
+@pytest.mark.parametrize("block_bytes", [1, None])  # in tiles of many blocks, and by one dense product
 @pytest.mark.parametrize(
     ("shards", "target_shards", "target_rows", "per_group"),
     [(1, 1, 100, 1), (3, 2, 100, 1), (2, 9, 7, 1), (3, 5, 100, 2), (2, 9, 7, 4)],  # with 7 rows, some shards are empty
 )
-def test_both_directions_equal_the_whole_matrix(shards: int, target_shards: int, target_rows: int, per_group: int, tmp_path: Path) -> None:
+def test_both_directions_equal_the_whole_matrix(
+    shards: int, target_shards: int, target_rows: int, per_group: int, block_bytes: int | None, tmp_path: Path
+) -> None:
     x, y = x_vectors(), dense.unit(target_rows, 16, 1)
     x_ids, y_ids = dense.text_ids(len(x), 2), dense.text_ids(len(y), 3)
     source, target = write_corpus(tmp_path / "x", x_ids, x, shards), write_corpus(tmp_path / "y", y_ids, y, target_shards)
-    run_search(request(source, target, shards_per_group=per_group), str(tmp_path / "neighbours"))
+    run_search(replace(request(source, target, shards_per_group=per_group), block_bytes=block_bytes), str(tmp_path / "neighbours"))
     for direction, query_ids, queries, keys, key_ids in (("forward", x_ids, x, y, y_ids), ("backward", y_ids, y, x, x_ids)):
         ids, neighbours = read_all(tmp_path / "neighbours" / direction)
         order, similarities = dense.neighbours(queries, keys, key_ids, 5)
