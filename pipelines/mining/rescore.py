@@ -17,12 +17,13 @@ import pyarrow.compute as pc
 from miner import stages, storage
 from miner.config.commands import EncoderSettings
 from miner.corpus import Corpus, SentenceLookup, Span, id_spans
+from miner.devices import choose_device
 from miner.encoders.layer_tokens import choose_token_encoder
 from miner.encoders.token_vectors import TokenVectors
-from miner.devices import choose_device
 from miner.errors import MinerError
 from miner.mining import candidates as scoring
 from miner.mining.candidates import LateScores, look_up
+from miner.mining.late_pairs import late_similarities
 from miner.stages import Shard, Stage
 from miner.tables import Ids, together
 from miner.text.sharding import range_of
@@ -56,7 +57,10 @@ class RescoredSide:
     def options(self) -> "LateOptions":
         from miner.mining.late_interaction import LateOptions
 
-        return LateOptions(choose_device(self.encoder.device))  # the worker may have a device that the driver lacks
+        return LateOptions(self.device())
+
+    def device(self) -> str:
+        return choose_device(self.encoder.device)  # the worker may have a device that the driver lacks
 
     def tokens_of(self, ids: Ids) -> TokenVectors:
         """Return the tokens of sentences (n,)."""
@@ -207,8 +211,6 @@ def _rescore_target_range(
     index: int, uri: str, edges: RescoredEdges, texts: StepOutput, sides: Sequence[RescoredSide], k: int
 ) -> tuple[int, Mapping[str, int]]:
     """Rescore the new edges of one range of targets, and send all to the ranges of sources."""
-    from miner.mining.late_interaction import late_similarities  # torch: not for commands that only select
-
     source, target = sides
     num_ranges = len(texts.shards)
     table = edges.of_targets(index, num_ranges)
@@ -218,7 +220,7 @@ def _rescore_target_range(
     source_rows, source_tokens = _encode_sources(texts.gather(index), source, source_ids[new])
     unique_targets, target_rows = np.unique(target_ids[new], return_inverse=True)
     target_tokens = target.tokens_of(unique_targets)
-    similarities[new] = late_similarities(target_tokens, source_tokens, target_rows, source_rows, target.options())
+    similarities[new] = late_similarities(target_tokens, source_tokens, target_rows, source_rows, target.device())
     table = table.set_column(table.column_names.index(LATE), LATE, pa.array(similarities))
     table = table.append_column(TARGET_MEAN, pa.array(scoring.late_means(target_ids, similarities, backward, k)))
     shuffle.scatter_by_id(uri, table, "source_ids", num_ranges)

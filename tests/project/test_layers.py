@@ -66,7 +66,7 @@ ROOMS = {
     },
     "search": {"background", "devices", "errors", "int8_products"},
     "filters": {"errors", "choices", "config", "languages", "tables", "mining"},
-    "mining": {"errors", "choices", "encoders", "search"},
+    "mining": {"errors", "choices", "devices", "encoders", "search"},
     "export": {"errors", "config", "languages", "lock", "mining", "records", "stages", "storage", "table_files", "tables"},
     "plan": {"errors", "config", "storage", "table_files", "text", "search"},
     "training": {

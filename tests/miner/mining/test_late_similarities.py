@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from miner.encoders.token_vectors import MIN_WEIGHT, SCALE, TokenTable, TokenVectors
+from miner.mining import late_pairs
 from miner.mining.candidates import Candidates, LateScores, late_means, score
 from miner.mining.late_interaction import LateOptions, late_similarities
 from miner.mining.margin import LATE_WEIGHT
@@ -109,6 +110,21 @@ def test_equals_plain_loops_to_the_last_bit(precision: str, block_components: in
     assert similarities.tolist() == [exact_late_similarity(x, y, *pair) for pair in zip(rows.tolist(), columns.tolist(), strict=True)]
 
 
+@pytest.mark.parametrize("product_multiplications", [1, 50_000, late_pairs.PRODUCT_MULTIPLICATIONS])
+@pytest.mark.parametrize("dim", [1, 6, 256])
+def test_few_pairs_have_the_same_bits(monkeypatch: pytest.MonkeyPatch, dim: int, product_multiplications: int) -> None:
+    monkeypatch.setattr(late_pairs, "PRODUCT_MULTIPLICATIONS", product_multiplications)
+    rng = np.random.default_rng(dim)
+    x, y = (token_vectors(rng.normal(size=(30, dim)), [[], *random_texts(60, 30, seed), []]) for seed in (1, 2))
+    rows, columns = rng.integers(0, 62, size=(2, 900))
+    rows[:300] = 5
+    expected = late_similarities(x, y, rows, columns, LateOptions(precision="float32"))
+    np.testing.assert_array_equal(late_pairs.late_similarities(x, y, rows, columns, "cpu"), expected)
+    np.testing.assert_array_equal(late_pairs.late_similarities(y, x, columns, rows, "cpu"), expected)
+    monkeypatch.setattr(late_pairs, "MAX_MULTIPLICATIONS", -1)  # the other implementation
+    np.testing.assert_array_equal(late_pairs.late_similarities(x, y, rows, columns, "cpu"), expected)
+
+
 def test_equal_texts_tie_exactly() -> None:
     vectors = np.random.default_rng(3).normal(size=(20, 16))
     x, y = token_vectors(vectors, [[1, 2, 3]]), token_vectors(vectors, [[4, 5], [6, 7], [5, 4], [4, 5]])
@@ -122,6 +138,8 @@ def test_nothing_to_score() -> None:
     none = np.zeros(0, dtype=np.int64)
     assert late_similarities(empty, text, none, none).tolist() == []
     assert late_similarities(text, text, np.array([0, 0, 1]), np.array([0, 1, 0])).tolist() == [0, 0, 0]
+    assert late_pairs.late_similarities(empty, text, none, none, "cpu").tolist() == []
+    assert late_pairs.late_similarities(text, text, np.array([0, 0, 1]), np.array([0, 1, 0]), "cpu").tolist() == [0, 0, 0]
 
 
 def test_tokens_are_integers_and_light_ones_are_dropped() -> None:

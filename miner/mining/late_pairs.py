@@ -1,0 +1,66 @@
+"""Late interaction of pairs on a device. Few pairs are scored with numpy, in less time than torch, which others need, takes to import.
+
+The score is that of `miner.mining.late_interaction`: products, maxima and sums of integers, which are exact in float32 and float64.
+"""
+
+import numpy as np
+import numpy.typing as npt
+from threadpoolctl import threadpool_limits
+
+from miner.devices import CPU
+from miner.encoders.token_vectors import SCALE, TokenVectors
+from miner.mining.margin import Floats
+
+Rows = npt.NDArray[np.int64]
+
+MAX_MULTIPLICATIONS = 1 << 33  # of few pairs: a second of one core
+PRODUCT_MULTIPLICATIONS = 1 << 22  # of a sentence with some others, which bounds the memory of a product
+
+
+def late_similarities(queries: TokenVectors, keys: TokenVectors, query_rows: Rows, key_rows: Rows, device: str) -> Floats:
+    """Return L (p,) of pairs of a query and a key (p,), by their rows; 0 where a text has no tokens."""
+    if device == CPU and _multiplications(queries, keys, query_rows, key_rows).sum() <= MAX_MULTIPLICATIONS:
+        with threadpool_limits(1, user_api="blas"):  # products are so small that threads would wait longer than they compute
+            return score_few(queries, keys, query_rows, key_rows)
+    from miner.mining import late_interaction
+
+    options = late_interaction.LateOptions(device)
+    return late_interaction.late_similarities(queries, keys, query_rows, key_rows, options)
+
+
+def _multiplications(queries: TokenVectors, keys: TokenVectors, query_rows: Rows, key_rows: Rows) -> Rows:
+    """Return the number of multiplications (p,) of the tokens of each pair."""
+    return queries.lengths[query_rows] * keys.lengths[key_rows] * np.int64(queries.table.shape[1])
+
+
+def score_few(queries: TokenVectors, keys: TokenVectors, query_rows: Rows, key_rows: Rows) -> Floats:
+    """Return L (p,) of pairs (p,) as `late_similarities` does, by one product for a query and some of its keys."""
+    result = np.zeros(len(query_rows))
+    multiplications = _multiplications(queries, keys, query_rows, key_rows)
+    order = np.argsort(query_rows, kind="stable")
+    order = order[multiplications[order] > 0]
+    if not len(order):
+        return result
+    queries_of, keys_of = query_rows[order], keys.take(key_rows[order])
+    query_table, key_table = queries.table.astype(np.float32), keys.table.astype(np.float32)
+    query_weights = queries.weights.astype(np.float64)
+    query_sums, best = np.empty(len(order)), np.empty(len(keys_of.rows), dtype=np.float32)  # best: of each token of a key
+    for start, end in _products(queries_of, multiplications[order]):
+        query = slice(*queries.bounds[queries_of[start] :][:2])
+        tokens = slice(keys_of.bounds[start], keys_of.bounds[end])
+        cells = query_table.take(queries.rows[query], axis=0) @ key_table.take(keys_of.rows[tokens], axis=0).T
+        np.max(cells, axis=0, out=best[tokens])
+        maxima = np.maximum.reduceat(cells, keys_of.bounds[start:end] - tokens.start, axis=1)
+        query_sums[start:end] = query_weights[query] @ maxima
+    key_sums = np.add.reduceat(best.astype(np.int64) * keys_of.weights, keys_of.bounds[:-1])
+    similarities = query_sums / queries.total_weights()[queries_of] + key_sums / keys_of.total_weights()
+    result[order] = similarities / (2 * SCALE**2)
+    return result
+
+
+def _products(queries: Rows, multiplications: Rows) -> list[tuple[int, int]]:
+    """Cut pairs (p,), sorted by query, into products of one query and about PRODUCT_MULTIPLICATIONS. Return the bounds of each."""
+    part = np.cumsum(multiplications) // PRODUCT_MULTIPLICATIONS
+    is_new = np.append(True, (queries[1:] != queries[:-1]) | (part[1:] != part[:-1]))
+    starts = np.flatnonzero(is_new).tolist()
+    return list(zip(starts, [*starts[1:], len(queries)], strict=True))
