@@ -8,6 +8,7 @@ import click
 
 from miner.choices import ENGINES, MARGINS, RECOMMENDED, RETRIEVALS, DefaultThreshold
 from miner.cli import console, gold, options, report
+from miner.cli.arrow import defer_pandas
 from miner.cli.filters import filter_option, keep_dropped_option, lang_id_option
 from miner.config.commands import DecideSettings, EncoderSettings, FromCandidatesConfig, MineConfig, PairFilters, SentenceFilters
 from miner.config.filters import choose
@@ -128,7 +129,8 @@ def command(json_file: str | None, no_report: bool, from_candidates: str | None,
     else:
         settings = {name: value for name, value in settings.items() if name in FromCandidatesConfig.model_fields}
         config = FromCandidatesConfig.check(candidates=from_candidates, **settings, **choose(filters, pair_filters=PairFilters))
-    from pipelines.mining import mine  # after the checks, which need not wait for torch
+    defer_pandas()
+    from pipelines.mining import mine  # after the checks, which need not wait for large packages
 
     if isinstance(config, MineConfig):
         result = mine.run(config, console.beam_options())
