@@ -55,6 +55,15 @@ class EncodeCounts(threading.local):
 
 
 @runtime_checkable
+class Preloads(Protocol):
+    """An encoder that can read its files before they are needed."""
+
+    def preload(self) -> None:
+        """Start to read files in the background."""
+        ...
+
+
+@runtime_checkable
 class CountsTokens(Protocol):
     """An encoder that counts the tokens it encodes."""
 

@@ -5,8 +5,9 @@ and `scales`, float32, of the rows) and `sentencepiece.model`. Nothing is pickle
 late interaction compares; all where it is missing. Folders of format 1 have rows of float16 without scales.
 """
 
+import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -51,6 +52,7 @@ class StaticEncoder(VectorSums):
         for name, value in ("dim", self.dim), ("token_dim", self.token_dim):
             if not isinstance(value, int) or not 1 <= value <= self.dim:
                 raise ModelError(f"{self.folder / SETTINGS}: no valid dimension `{name}`; download or train the encoder again")
+        self._pieces_lock = threading.Lock()
         self.words = WordCache(self._split, max_cached_words)
 
     @cached_property
@@ -111,9 +113,23 @@ class StaticEncoder(VectorSums):
             raise ModelError(f"{path}: contains NaN or infinite values; {DAMAGED}")
         return stored
 
-    @cached_property
+    def preload(self) -> None:
+        """Start to read the SentencePiece model in a background thread, which takes half a second and does not hold Python's lock."""
+
+        def read() -> None:
+            with suppress(ModelError):  # raised again where the model is used
+                _ = self.pieces
+
+        threading.Thread(target=read, name="preload").start()
+
+    @property
     def pieces(self) -> Any:
         """The SentencePiece processor."""
+        with self._pieces_lock:
+            return self._pieces
+
+    @cached_property
+    def _pieces(self) -> Any:
         from sentencepiece import SentencePieceProcessor
 
         try:

@@ -30,7 +30,7 @@ from miner.encoders import (
     load_encoder,
     mining_profile,
 )
-from miner.encoders.base import CountsTokens
+from miner.encoders.base import CountsTokens, Preloads
 from miner.encoders.checked import encode_checked, to_float16
 from miner.errors import ConfigError, ModelError
 from miner.stages import Shard, Stage
@@ -101,6 +101,8 @@ def pipeline(
     encoder = identify_encoder(settings, options)
     if warns:
         mining_profile.warn_of_languages(mining_profile.read(find_folder(config.encoder)), [lang])
+    if isinstance(encoder, Preloads) and not is_done(config, encoder.fingerprint):
+        encoder.preload()  # while the inputs are read
     times.append(time.perf_counter())
     _stage(config.output, lang, settings, encoder).start()  # before any work, because the folder can hold another encoder's embeddings
     sentences = yield from ingest.run(config, inputs, sizes)
