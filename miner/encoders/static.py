@@ -5,6 +5,7 @@ and `scales`, float32, of the rows) and `sentencepiece.model`. Nothing is pickle
 late interaction compares; all where it is missing. Folders of format 1 have rows of float16 without scales.
 """
 
+import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -31,6 +32,8 @@ DAMAGED = "download or train the encoder again"  # remedy
 
 HASHED_BYTES = 1 << 20  # at a time: blocks that stay in the cache are hashed several times as fast as a whole file
 INT8_MAX = 127
+METADATA = "__metadata__"  # in the header of a safetensors file
+DTYPES = {"I8": np.int8, "F16": np.float16, "F32": np.float32}  # by their names there
 SPACE = "\u2581"  # SentencePiece's symbol for a space
 
 Layout = dict[str, tuple[tuple[int, ...], str]]  # shape and dtype of each tensor
@@ -96,14 +99,14 @@ class StaticEncoder(VectorSums):
     def stored(self) -> Mapping[str, npt.NDArray[Any]]:
         """The tensors of the vectors' file: `vectors` (pieces, dim) and, but in format 1, `scales` (pieces,)."""
         from safetensors import SafetensorError
-        from safetensors.numpy import load
 
         path, num_pieces = self.folder / VECTORS, self.pieces.get_piece_size()
         shape = (num_pieces, self.dim)
         is_rounded = self.format != FLOAT16_FORMAT
         expected: Layout = {"vectors": (shape, "int8"), "scales": (shape[:1], "float32")} if is_rounded else {"vectors": (shape, "float16")}
         try:
-            stored: Mapping[str, npt.NDArray[Any]] = load(self._read_bytes(VECTORS))
+            with self._open(VECTORS) as file:
+                stored = _map_tensors(file)
             layout: Layout = {name: (stored[name].shape, stored[name].dtype.name) for name in expected}
         except (SafetensorError, KeyError) as error:
             raise ModelError(f"{path}: not the vectors of a static encoder ({error}); {DAMAGED}") from error
@@ -158,6 +161,21 @@ class StaticEncoder(VectorSums):
     def _split(self, texts: list[str]) -> list[list[int]]:
         ids: list[list[int]] = self.pieces.encode(texts, num_threads=1)
         return ids
+
+
+def _map_tensors(file: BinaryIO) -> dict[str, npt.NDArray[Any]]:
+    """Map the tensors of a safetensors file into memory: texts need few of the rows. Raises SafetensorError for another file."""
+    from safetensors import safe_open
+
+    with safe_open(file.name, framework="numpy"):
+        header_bytes = int.from_bytes(file.read(8), "little")  # the layout of the file, which safetensors has checked
+        header = json.loads(file.read(header_bytes))
+    tensors = dict[str, npt.NDArray[Any]]()
+    for name, tensor in header.items():
+        if name != METADATA:
+            offset = 8 + header_bytes + tensor["data_offsets"][0]
+            tensors[name] = np.memmap(file, DTYPES[tensor["dtype"]], "r", offset, tuple(tensor["shape"]))
+    return tensors
 
 
 def _describe(layout: Layout) -> str:
