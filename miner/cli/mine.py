@@ -1,5 +1,6 @@
 """`miner mine`."""
 
+import contextlib
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from miner.cli.arrow import defer_pandas
 from miner.cli.filters import filter_option, keep_dropped_option, lang_id_option
 from miner.config.commands import DecideSettings, EncoderSettings, FromCandidatesConfig, MineConfig, PairFilters, SentenceFilters
 from miner.config.filters import choose
+from miner.errors import MinerError
 
 if TYPE_CHECKING:
     from miner.mining.thresholds import ThresholdChoice
@@ -129,7 +131,7 @@ def command(json_file: str | None, no_report: bool, from_candidates: str | None,
     else:
         settings = {name: value for name, value in settings.items() if name in FromCandidatesConfig.model_fields}
         config = FromCandidatesConfig.check(candidates=from_candidates, **settings, **choose(filters, pair_filters=PairFilters))
-    defer_pandas()
+    _preload(config, not no_report)
     from pipelines.mining import mine  # after the checks, which need not wait for large packages
 
     if isinstance(config, MineConfig):
@@ -146,6 +148,26 @@ def command(json_file: str | None, no_report: bool, from_candidates: str | None,
         seconds["report"] = time.perf_counter() - start
     console.echo("\n".join([summary(result), console.time_line(seconds), f"files: {', '.join(files)}"]))
     console.exit_if_skipped(result.set_aside)
+
+
+def _preload(config: MineConfig | FromCandidatesConfig, has_report: bool) -> None:
+    """Start to read in the background what the command will need, while it imports its own modules and reads texts."""
+    defer_pandas()
+    if isinstance(config, MineConfig):
+        with contextlib.suppress(MinerError):  # raised again where the command uses the value
+            _preload_encoder(config)
+    if has_report:
+        report.preload_charts()
+
+
+def _preload_encoder(config: MineConfig) -> None:
+    """Start to read the encoder if a side is text and nothing is in the output yet."""
+    from miner import stages, storage
+    from pipelines.corpus import embed
+
+    has_text = not all(storage.is_folder(path) for path in (config.source, config.target))
+    if has_text and not storage.exists(storage.join(config.output, stages.MANIFEST)):
+        embed.preload(config.part(EncoderSettings))
 
 
 def _check_usage(ctx: click.Context, from_candidates: bool) -> None:

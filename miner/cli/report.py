@@ -1,5 +1,8 @@
 """`miner report`, and the report that other commands write."""
 
+import contextlib
+import importlib
+import threading
 from typing import TYPE_CHECKING
 
 import click
@@ -43,6 +46,17 @@ def command(folder: str, gold: tuple[str, ...], sample: int | None) -> None:
             f"{folder}: nothing to show; name a directory of `miner mine`, `run`, `train` or `loop`, or one with figures of `miner eval`"
         )
     console.echo(uri)
+
+
+def preload_charts() -> None:
+    """Start to import matplotlib in a background thread, which takes half a second, while a command computes or waits."""
+    threading.Thread(target=_import_charts, name="preload-charts").start()
+
+
+def _import_charts() -> None:
+    with contextlib.suppress(ImportError):  # reported where charts are drawn
+        importlib.import_module("matplotlib.figure")
+        importlib.import_module("matplotlib.backends.backend_svg")
 
 
 def write_report(folder: str, known_pairs: "KnownPairs | None" = None, identify: bool = False) -> str | None:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from miner.choices import INT8
 from miner.config.commands import EmbedConfig, EncoderSettings
 from miner.devices import CPU
 from miner.encoders import (
+    BUILTIN,
     STATIC,
     Encoder,
     EncoderIdentity,
@@ -222,6 +224,14 @@ def identify_encoder(settings: EncoderSettings, options: Sequence[str]) -> Encod
     `options` are Beam's. Raises ConfigError for a device that no worker on this machine has.
     """
     return load_once(settings) if workers.describe(options).is_here else identify(settings)
+
+
+def preload(settings: EncoderSettings) -> None:
+    """Start to read the encoder of these settings in the background, if it is a static one on this machine."""
+    is_here = settings.encoder == BUILTIN or Path(settings.encoder).is_dir()
+    encoder = load_once(settings) if is_here and find_kind(settings.encoder) == STATIC else None
+    if isinstance(encoder, Preloads):
+        encoder.preload()
 
 
 def has_fingerprint(settings: EncoderSettings, fingerprint: str) -> bool:
