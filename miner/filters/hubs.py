@@ -21,6 +21,14 @@ class OccurrenceCounts:
         return counts
 
 
+def add_counts(ids: Ids, counts: npt.NDArray[np.int64]) -> OccurrenceCounts:
+    """Add up the counts (n,) of equal ids (n,)."""
+    unique, rows = np.unique(ids, return_inverse=True)
+    sums = np.zeros(len(unique), dtype=np.int64)
+    np.add.at(sums, rows, counts)
+    return OccurrenceCounts(unique, sums)
+
+
 def count_occurrences(ids: Ids) -> OccurrenceCounts:
     """Count how often each id occurs in (n,) ids of one side of n pairs."""
     return OccurrenceCounts(*np.unique(ids, return_counts=True))

@@ -8,7 +8,6 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
-from rapidfuzz.distance import Indel
 
 from miner.filters import Floats
 
@@ -21,6 +20,8 @@ def word_overlap(sources: Sequence[str], targets: Sequence[str]) -> Floats:
 
     1 if the words are the same, 0 if none is shared, NaN if there are no words.
     """
+    from rapidfuzz.distance import Indel  # 50 modules, which other filters do not need
+
     pairs = ((_words(source), _words(target)) for source, target in zip(sources, targets, strict=True))
     scores = (Indel.normalized_similarity(source, target) if source or target else np.nan for source, target in pairs)
     return np.fromiter(scores, dtype=np.float64, count=len(sources))

@@ -124,8 +124,8 @@ def _score_source_range(index: int, uri: str, run: _FilterRun, sources: SideText
 
 def _filter_target_range(index: int, uri: str, run: _FilterRun, targets: SideTexts, hub_counts: StepOutput, scored: StepOutput) -> Written:
     """Filter the candidates of one range of targets, joined with the targets' texts, and send the others to the ranges of sources."""
-    counts = hub_counts.gather(index).group_by("target_id").aggregate([("count", "sum")]).sort_by("target_id")
-    times = hubs.OccurrenceCounts(counts["target_id"].to_numpy(), counts["count_sum"].to_numpy())
+    counts = hub_counts.gather(index)
+    times = hubs.add_counts(counts["target_id"].to_numpy(), counts["count"].to_numpy())
     table = writers.sort_best_first(scored.gather(index))
     table = table.append_column("target_hub_count", pa.array(times.of(table["target_id"].to_numpy())))
     kept, num_dropped = run.filter(index, "target", targets.add_to(table))

@@ -8,7 +8,7 @@ import pytest
 from miner.config.probability import ProbabilityWeights
 from miner.filters import BLOCK_ROWS, Filter, apply_filters
 from miner.filters.characters import CharacterTable, letter_share, script_share
-from miner.filters.hubs import count_occurrences
+from miner.filters.hubs import add_counts, count_occurrences
 from miner.filters.junk import junk_share
 from miner.filters.language import language_likelihood
 from miner.filters.length import SMOOTHING_LETTERS, length_ratio, num_characters, num_words
@@ -239,6 +239,12 @@ class TestHubs:
         counts = count_occurrences(np.array([7, -1, 7, 9, 7]))
         assert counts.of(np.array([9, 7, -1, 7])).tolist() == [1, 3, 1, 3]
         assert count_occurrences(np.zeros(0, np.int64)).of(np.zeros(0, np.int64)).tolist() == []
+
+    def test_counts_of_several_ranges_are_added_up(self) -> None:
+        counts = add_counts(np.array([7, -1, 7, 9, -1]), np.array([2, 1, 3, 4, 1]))
+        assert counts.ids.tolist() == [-1, 7, 9]
+        assert counts.counts.tolist() == [2, 5, 4]
+        assert add_counts(np.zeros(0, np.int64), np.zeros(0, np.int64)).ids.tolist() == []
 
 
 class TestNearDuplicates:
