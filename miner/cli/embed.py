@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from miner.cli import console, options
+from miner.cli.arrow import defer_pandas
 from miner.cli.filters import filter_option, keep_dropped_option, lang_id_option
 from miner.config.commands import EmbedConfig, SentenceFilters
 from miner.config.filters import choose
@@ -33,6 +34,7 @@ def command(inputs: tuple[str, ...], filters: tuple[str, ...], json_file: str | 
       miner embed news.de.txt.gz --lang de --output embedded/de
     """
     config = EmbedConfig.check(inputs=inputs, **choose(filters, sentence_filters=SentenceFilters), **settings)
+    defer_pandas()
     from pipelines.corpus import embed  # after the checks, which need not wait for torch
 
     result = embed.run(config, console.beam_options(), warns=True)

@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from miner.cli import console, options
+from miner.cli.arrow import defer_pandas
 from miner.config.commands import IndexConfig
 
 
@@ -28,6 +29,7 @@ def command(json_file: str | None, **settings: Any) -> None:
       miner index embedded/de --output indexed/de
     """
     config = IndexConfig.check(**settings)
+    defer_pandas()
     from pipelines.search import build_index  # after the checks, which need not wait for torch
 
     result = build_index.run(config, console.beam_options())

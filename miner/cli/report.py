@@ -49,14 +49,13 @@ def command(folder: str, gold: tuple[str, ...], sample: int | None) -> None:
 
 
 def preload_charts() -> None:
-    """Start to import matplotlib in a background thread, which takes half a second, while a command computes or waits."""
+    """Start to import what draws charts in a background thread, which takes half a second, while a command computes or waits."""
     threading.Thread(target=_import_charts, name="preload-charts").start()
 
 
 def _import_charts() -> None:
-    with contextlib.suppress(ImportError):  # reported where charts are drawn
-        importlib.import_module("matplotlib.figure")
-        importlib.import_module("matplotlib.backends.backend_svg")
+    with contextlib.suppress(ConfigError):  # a missing package is reported where charts are drawn
+        importlib.import_module("miner.report.charts")
 
 
 def write_report(folder: str, known_pairs: "KnownPairs | None" = None, identify: bool = False) -> str | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from miner.cli import console, options, report
+from miner.cli.arrow import defer_pandas
 
 if TYPE_CHECKING:
     from pipelines.runs.run import RunResult, RunStep
@@ -35,6 +36,8 @@ def command(config: str, changes: tuple[str, ...], profile: str | None, dry_run:
     from miner import storage
     from miner.config.base import load_yaml
     from miner.config.runs import RunConfig
+
+    defer_pandas()
     from pipelines.runs import run
 
     settings = load_yaml(RunConfig, config, (*changes, *(["strict=true"] if flags["strict"] else [])))

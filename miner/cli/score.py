@@ -6,6 +6,7 @@ import click
 
 from miner.choices import MARGINS
 from miner.cli import console, options
+from miner.cli.arrow import defer_pandas
 from miner.cli.filters import filter_option, lang_id_option
 from miner.config.commands import DecideSettings, MineConfig, PairTextFilters, ScoreConfig, SentenceFilters
 from miner.config.filters import choose
@@ -48,6 +49,7 @@ def command(json_file: str | None, filters: tuple[str, ...], **settings: Any) ->
     options.resolve_sides(settings)
     filter_settings = choose(filters, sentence_filters=SentenceFilters, pair_filters=PairTextFilters)
     config = ScoreConfig.check(**settings, **filter_settings)
+    defer_pandas()
     from pipelines.mining import score  # after the checks, which need not wait for torch
 
     result = score.run(config, console.beam_options())

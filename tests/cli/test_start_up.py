@@ -22,7 +22,7 @@ def mined(toy_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run_and_print_loaded(*words: str | Path) -> str:
     """Run a command. Return the last line of its output: which of the large packages it has loaded."""
-    large = {"torch", "apache_beam", "scipy", "transformers", "faiss", "matplotlib"}
+    large = {"torch", "apache_beam", "scipy", "transformers", "faiss", "matplotlib", "pandas"}
     code = (
         "import atexit, sys\n"
         f"atexit.register(lambda: print(*sorted({large} & set(sys.modules)), 'loaded'))\n"
@@ -47,9 +47,24 @@ def test_static_encoders_embed_without_torch(mined: Path, toy_encoder: Path, tmp
     assert loaded == "loaded"
 
 
+def test_pandas_is_imported_when_a_data_frame_is_needed() -> None:
+    pytest.importorskip("pandas")
+    code = (
+        "import sys, numpy as np\n"
+        "from miner.cli.arrow import defer_pandas\n"
+        "defer_pandas()\n"
+        "import pyarrow as pa\n"
+        "table = pa.table({'a': pa.array(np.arange(3)), 'b': pa.array(['x', None, 'y'])})\n"
+        "assert table['a'].to_numpy().tolist() == [0, 1, 2] and 'pandas' not in sys.modules\n"
+        "frame = table.to_pandas()\n"
+        "assert frame['b'].tolist()[::2] == ['x', 'y'] and pa.Table.from_pandas(frame)['a'].to_pylist() == [0, 1, 2]\n"
+    )
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+
+
 def test_a_small_run_loads_neither_torch_nor_beam_nor_faiss(mined: Path, toy_encoder: Path, tmp_path: Path) -> None:
     sides = mined.parent / "en", mined.parent / "fr"
-    loaded = run_and_print_loaded("mine", *sides, "--encoder", toy_encoder, "--no-report", "--output", tmp_path / "again")
-    assert loaded == "loaded"
+    loaded = run_and_print_loaded("mine", *sides, "--encoder", toy_encoder, "--output", tmp_path / "again")
+    assert loaded == "matplotlib loaded"
     for name in ("bitext.parquet", "bitext.tsv.gz", "manifest.json"):
         assert (tmp_path / "again" / name).read_bytes() == (mined / name).read_bytes()
