@@ -103,7 +103,7 @@ def pipeline(
     encoder = identify_encoder(settings, options)
     if warns:
         mining_profile.warn_of_languages(mining_profile.read(find_folder(config.encoder)), [lang])
-    if isinstance(encoder, Preloads) and not is_done(config, encoder.fingerprint):
+    if isinstance(encoder, Preloads) and not storage.exists(storage.join(config.output, corpus.EMBEDDINGS, stages.MANIFEST)):
         encoder.preload()  # while the inputs are read
     times.append(time.perf_counter())
     _stage(config.output, lang, settings, encoder).start()  # before any work, because the folder can hold another encoder's embeddings
