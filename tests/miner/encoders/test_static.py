@@ -45,6 +45,19 @@ def test_vectors_do_not_depend_on_the_batch(toy_encoder: Path) -> None:
     np.testing.assert_array_equal(encoder.encode(texts), np.tile(alone, (len(texts) // 7 + 1, 1))[: len(texts)])
 
 
+def test_preloading_changes_no_vector_and_leaves_errors_to_the_use(toy_encoder: Path, tmp_path: Path) -> None:
+    encoder = static.StaticEncoder(toy_encoder)
+    encoder.preload()
+    np.testing.assert_array_equal(encoder.encode(["one two", "un"]), load_encoder(str(toy_encoder)).encode(["one two", "un"]))
+    folder = shutil.copytree(toy_encoder, tmp_path / "damaged")
+    (folder / "checksums.json").unlink(missing_ok=True)
+    (folder / "sentencepiece.model").write_bytes(b"no model")
+    damaged = static.StaticEncoder(folder)
+    damaged.preload()
+    with pytest.raises(ModelError, match="not a SentencePiece model"):
+        damaged.encode(["one"])
+
+
 def test_splitting_by_word_equals_splitting_by_sentence() -> None:
     """On real sentences in three scripts, on marks that combine with a space or a word, and on all kinds of spaces."""
     encoder = load_encoder("builtin")
