@@ -53,11 +53,11 @@ def device_type(device: str) -> str:
     return device.partition(":")[0]
 
 
-def may_have_gpu() -> bool:
+def may_have_gpu(platform: str = sys.platform, device_files: Path = DEVICE_FILES) -> bool:
     """Whether torch may find a CUDA device: on Linux a GPU has a device file, and no Mac has one that CUDA supports."""
-    if sys.platform == "linux":
-        return any(next(DEVICE_FILES.glob(pattern), None) is not None for pattern in GPU_FILES)
-    return sys.platform != "darwin"
+    if platform == "linux":
+        return any(next(device_files.glob(pattern), None) is not None for pattern in GPU_FILES)
+    return platform != "darwin"
 
 
 def worker_device(name: str, worker: str | None, num_devices: int) -> str:

@@ -17,9 +17,11 @@ MAX_MULTIPLICATIONS = 1 << 33  # of few pairs: a second of one core
 PRODUCT_MULTIPLICATIONS = 1 << 22  # of a sentence with some others, which bounds the memory of a product
 
 
-def late_similarities(queries: TokenVectors, keys: TokenVectors, query_rows: Rows, key_rows: Rows, device: str) -> Floats:
+def late_similarities(
+    queries: TokenVectors, keys: TokenVectors, query_rows: Rows, key_rows: Rows, device: str, max_multiplications: int = MAX_MULTIPLICATIONS
+) -> Floats:
     """Return L (p,) of pairs of a query and a key (p,), by their rows; 0 where a text has no tokens."""
-    if device == CPU and _multiplications(queries, keys, query_rows, key_rows).sum() <= MAX_MULTIPLICATIONS:
+    if device == CPU and _multiplications(queries, keys, query_rows, key_rows).sum() <= max_multiplications:
         with threadpool_limits(1, user_api="blas"):  # products are so small that threads would wait longer than they compute
             return score_few(queries, keys, query_rows, key_rows)
     from miner.mining import late_interaction
@@ -33,7 +35,9 @@ def _multiplications(queries: TokenVectors, keys: TokenVectors, query_rows: Rows
     return queries.lengths[query_rows] * keys.lengths[key_rows] * np.int64(queries.table.shape[1])
 
 
-def score_few(queries: TokenVectors, keys: TokenVectors, query_rows: Rows, key_rows: Rows) -> Floats:
+def score_few(
+    queries: TokenVectors, keys: TokenVectors, query_rows: Rows, key_rows: Rows, product_multiplications: int = PRODUCT_MULTIPLICATIONS
+) -> Floats:
     """Return L (p,) of pairs (p,) as `late_similarities` does, by one product for a query and some of its keys."""
     result = np.zeros(len(query_rows))
     multiplications = _multiplications(queries, keys, query_rows, key_rows)
@@ -45,7 +49,7 @@ def score_few(queries: TokenVectors, keys: TokenVectors, query_rows: Rows, key_r
     query_table, key_table = queries.table.astype(np.float32), keys.table.astype(np.float32)
     query_weights = queries.weights.astype(np.float64)
     query_sums, best = np.empty(len(order)), np.empty(len(keys_of.rows), dtype=np.float32)  # best: of each token of a key
-    for start, end in _products(queries_of, multiplications[order]):
+    for start, end in _products(queries_of, np.cumsum(multiplications[order]) // product_multiplications):
         query = slice(*queries.bounds[queries_of[start] :][:2])
         tokens = slice(keys_of.bounds[start], keys_of.bounds[end])
         cells = query_table.take(queries.rows[query], axis=0) @ key_table.take(keys_of.rows[tokens], axis=0).T
@@ -58,9 +62,8 @@ def score_few(queries: TokenVectors, keys: TokenVectors, query_rows: Rows, key_r
     return result
 
 
-def _products(queries: Rows, multiplications: Rows) -> list[tuple[int, int]]:
-    """Cut pairs (p,), sorted by query, into products of one query and about PRODUCT_MULTIPLICATIONS. Return the bounds of each."""
-    part = np.cumsum(multiplications) // PRODUCT_MULTIPLICATIONS
-    is_new = np.append(True, (queries[1:] != queries[:-1]) | (part[1:] != part[:-1]))
+def _products(queries: Rows, parts: Rows) -> list[tuple[int, int]]:
+    """Cut pairs (p,) into products of one query in one part, by which they are sorted. Return the bounds of each product."""
+    is_new = np.append(True, (queries[1:] != queries[:-1]) | (parts[1:] != parts[:-1]))
     starts = np.flatnonzero(is_new).tolist()
     return list(zip(starts, [*starts[1:], len(queries)], strict=True))

@@ -112,17 +112,17 @@ def test_equals_plain_loops_to_the_last_bit(precision: str, block_components: in
 
 @pytest.mark.parametrize("product_multiplications", [1, 50_000, late_pairs.PRODUCT_MULTIPLICATIONS])
 @pytest.mark.parametrize("dim", [1, 6, 256])
-def test_few_pairs_have_the_same_bits(monkeypatch: pytest.MonkeyPatch, dim: int, product_multiplications: int) -> None:
-    monkeypatch.setattr(late_pairs, "PRODUCT_MULTIPLICATIONS", product_multiplications)
+def test_few_pairs_have_the_same_bits(dim: int, product_multiplications: int) -> None:
     rng = np.random.default_rng(dim)
     x, y = (token_vectors(rng.normal(size=(30, dim)), [[], *random_texts(60, 30, seed), []]) for seed in (1, 2))
     rows, columns = rng.integers(0, 62, size=(2, 900))
     rows[:300] = 5
     expected = late_similarities(x, y, rows, columns, LateOptions(precision="float32"))
-    np.testing.assert_array_equal(late_pairs.late_similarities(x, y, rows, columns, "cpu"), expected)
-    np.testing.assert_array_equal(late_pairs.late_similarities(y, x, columns, rows, "cpu"), expected)
-    monkeypatch.setattr(late_pairs, "MAX_MULTIPLICATIONS", -1)  # the other implementation
-    np.testing.assert_array_equal(late_pairs.late_similarities(x, y, rows, columns, "cpu"), expected)
+    np.testing.assert_array_equal(late_pairs.score_few(x, y, rows, columns, product_multiplications), expected)
+    np.testing.assert_array_equal(late_pairs.score_few(y, x, columns, rows, product_multiplications), expected)
+    for max_multiplications in (0, late_pairs.MAX_MULTIPLICATIONS):  # both implementations
+        similarities = late_pairs.late_similarities(x, y, rows, columns, "cpu", max_multiplications)
+        np.testing.assert_array_equal(similarities, expected)
 
 
 def test_equal_texts_tie_exactly() -> None:
