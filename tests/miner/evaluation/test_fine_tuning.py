@@ -11,6 +11,7 @@ import torch
 from command import error_of, miner, output_of
 from safetensors.torch import save_file
 
+from miner.encoders.int8_linear import is_exact
 from miner.errors import ModelError
 from miner.training import run
 from miner.training.config import TrainConfig
@@ -128,7 +129,6 @@ def test_impossible_classification_is_an_error(model: Path, tmp_path: Path, toy_
     pooled = ("--encoder", model, "--pooling", "cls")
     for arguments, message in (
         (("--train", train, "--test", train, "--fine-tune", "--encoder", toy_encoder), "only transformers can be fine-tuned"),
-        (("--train", train, "--test", train, "--fine-tune", "--dtype", "int8", *pooled), "--fine-tune: weights cannot be trained in int8"),
         (("--test", train, "--fine-tune", *pooled), "fine_tune and train_langs require training rows; give train"),
         (("--test", train, "--train-lang", "eng", "--lang-column", "lang", *pooled), "require training rows; give train"),
         (("--test", train, *pooled), f"{model}: no classifier beside the encoder; give --train"),
@@ -140,6 +140,13 @@ def test_impossible_classification_is_an_error(model: Path, tmp_path: Path, toy_
     ):
         assert message in error_of("eval", "pair-classification", *arguments, "--json", tmp_path / "f.json")
         assert not (tmp_path / "f.json").exists()
+
+
+@pytest.mark.skipif(not is_exact(), reason="needs exact int8 products")
+def test_weights_in_int8_cannot_be_trained(model: Path, tmp_path: Path) -> None:
+    train = tiny.write_tsv(tmp_path / "train.tsv", HEAD, rows([ENGLISH], 40, 1))
+    arguments = ("--train", train, "--test", train, "--encoder", model, "--pooling", "cls", "--fine-tune", "--dtype", "int8")
+    assert "--fine-tune: weights cannot be trained in int8" in error_of("eval", "pair-classification", *arguments)
 
 
 @pytest.mark.slow
