@@ -49,21 +49,22 @@ def score_few(
     query_table, key_table = queries.table.astype(np.float32), keys.table.astype(np.float32)
     query_weights = queries.weights.astype(np.float64)
     query_sums, best = np.empty(len(order)), np.empty(len(keys_of.rows), dtype=np.float32)  # best: of each token of a key
-    for start, end in _products(queries_of, np.cumsum(multiplications[order]) // product_multiplications):
-        query = slice(*queries.bounds[queries_of[start] :][:2])
-        tokens = slice(keys_of.bounds[start], keys_of.bounds[end])
-        cells = query_table.take(queries.rows[query], axis=0) @ key_table.take(keys_of.rows[tokens], axis=0).T
-        np.max(cells, axis=0, out=best[tokens])
-        maxima = np.maximum.reduceat(cells, keys_of.bounds[start:end] - tokens.start, axis=1)
-        query_sums[start:end] = query_weights[query] @ maxima
+    starts, ends = _products(queries_of, np.cumsum(multiplications[order]) // product_multiplications)
+    query_bounds = queries.bounds[queries_of[starts]], queries.bounds[queries_of[starts] + 1]
+    bounds = (starts, ends, *query_bounds, keys_of.bounds[starts], keys_of.bounds[ends])
+    for start, end, *tokens in zip(*(column.tolist() for column in bounds), strict=True):  # numbers of numpy are slow
+        query, key = slice(*tokens[:2]), slice(*tokens[2:])
+        cells = query_table.take(queries.rows[query], axis=0) @ key_table.take(keys_of.rows[key], axis=0).T
+        np.maximum.reduce(cells, axis=0, out=best[key])
+        maxima = np.maximum.reduceat(cells, keys_of.bounds[start:end] - key.start, axis=1)
+        np.matmul(query_weights[query], maxima, out=query_sums[start:end])
     key_sums = np.add.reduceat(best.astype(np.int64) * keys_of.weights, keys_of.bounds[:-1])
     similarities = query_sums / queries.total_weights()[queries_of] + key_sums / keys_of.total_weights()
     result[order] = similarities / (2 * SCALE**2)
     return result
 
 
-def _products(queries: Rows, parts: Rows) -> list[tuple[int, int]]:
-    """Cut pairs (p,) into products of one query in one part, by which they are sorted. Return the bounds of each product."""
-    is_new = np.append(True, (queries[1:] != queries[:-1]) | (parts[1:] != parts[:-1]))
-    starts = np.flatnonzero(is_new).tolist()
-    return list(zip(starts, [*starts[1:], len(queries)], strict=True))
+def _products(queries: Rows, parts: Rows) -> tuple[Rows, Rows]:
+    """Cut pairs (p,) into n products of one query in one part, by which they are sorted. Return the start (n,) and end (n,) of each."""
+    starts = np.flatnonzero(np.append(True, (queries[1:] != queries[:-1]) | (parts[1:] != parts[:-1])))
+    return starts, np.append(starts[1:], len(queries))

@@ -5,6 +5,7 @@ search takes.
 """
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +45,9 @@ def _split(neighbours: Neighbours, parts: Sequence[VectorBlock]) -> list[Neighbo
 def search_block(source: VectorBlock, target: VectorBlock, k: int) -> tuple[Neighbours, Neighbours]:
     """Return the k nearest targets of every source and the k nearest sources of every target; ties by smaller id. Ids may be unsorted."""
     similarities = source.vectors.astype(np.float64) @ target.vectors.astype(np.float64).T
-    return nearest(similarities, target.ids, k), nearest(np.ascontiguousarray(similarities.T), source.ids, k)
+    with ThreadPoolExecutor(1) as pool:  # numpy releases Python's lock while it copies and selects
+        backward = pool.submit(lambda: nearest(np.ascontiguousarray(similarities.T), source.ids, k))
+        return nearest(similarities, target.ids, k), backward.result()
 
 
 def nearest(similarities: Similarities, ids: Ids, k: int) -> Neighbours:

@@ -122,7 +122,7 @@ def _rescores_by_default(settings: EncoderSettings, corpora: Sequence[Corpus]) -
     if not corpora[0].fingerprint.startswith(f"{encoders.STATIC}-"):
         return False
     try:
-        encoder = embed.load_once(find_encoder(settings, corpora, only_static=True))
+        encoder = embed.load_once(find_encoder(settings, corpora, only_static=True), corpora[0].fingerprint)
     except ConfigError as error:
         logger.warning("candidates are not rescored: %s, or --rescore none", error)
         return False
@@ -133,7 +133,8 @@ def _choose_token_layer(layer: int | None, settings: EncoderSettings, corpora: S
     """Return the layer of the tokens of both sides. Raises ConfigError if a side has no token vectors, or no such layer."""
     own_encoder = find_encoder(settings, corpora)
     for corpus in corpora:
-        token_encoder = choose_token_encoder(embed.load_once(own_encoder.model_copy(update={"side": corpus.side})), layer)
+        own_side = embed.load_once(own_encoder.model_copy(update={"side": corpus.side}), corpus.fingerprint)
+        token_encoder = choose_token_encoder(own_side, layer)
         if token_encoder is None:
             raise ConfigError(f"--rescore {LATE}: the encoder {own_encoder.encoder} has no token vectors; give --rescore {NONE}")
         if isinstance(token_encoder, LayerTokens):
