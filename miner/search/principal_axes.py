@@ -19,8 +19,10 @@ UNIT_ROUNDOFF = 2.0**-24  # of float32
 SLACK = 2.0**-20  # of squared norms, for the rounding of the few operations that compute them
 PROJECTED_ROWS = 2048  # vectors that are projected at a time
 SAMPLE_ROWS_PER_DIM = 4  # vectors that determine the axes
-TEST_ROWS, TEST_KEYS = 64, 2048  # vectors of each side that show how many candidates there are
-STEP = 32  # numbers of dimensions are multiples of it
+TEST_ROWS, TEST_KEYS = 64, 8192  # vectors of each side that show how many candidates there are
+MIN_COUNT = 4  # candidates of a row among these keys up to which chance decides whether they stand for many
+MAX_STEPS = 16  # numbers of dimensions that are compared: multiples of one of them, itself a multiple of STEP_MULTIPLE
+STEP_MULTIPLE = 32
 MAX_COST = 0.9  # of that of all dimensions, for which it pays to project
 
 
@@ -91,13 +93,14 @@ def choose_axes(x: Tensor, y: Tensor, settings: AxesSettings) -> PrincipalAxes |
     The cost of a number of dimensions is estimated by the share of rows with more candidates than are kept, which are searched again.
     """
     dim = x.shape[1]
+    step = -(-dim // (MAX_STEPS * STEP_MULTIPLE)) * STEP_MULTIPLE
     matrix = _principal_axes(x, y)
-    shares = torch.zeros(dim // STEP)
+    shares = torch.zeros(dim // step)
     for queries, keys in ((x, y), (y, x)):
-        shares += _uncertain_shares(queries, keys, matrix, settings)
-    costs = torch.arange(1, len(shares) + 1) * STEP / dim + settings.search_again_cost * shares
+        shares += _uncertain_shares(queries, keys, matrix, step, settings)
+    costs = torch.arange(1, len(shares) + 1) * step / dim + settings.search_again_cost * shares
     best = int(costs.argmin())
-    return PrincipalAxes.of(matrix[:, : (best + 1) * STEP].contiguous()) if costs[best] < MAX_COST else None
+    return PrincipalAxes.of(matrix[:, : (best + 1) * step].contiguous()) if costs[best] < MAX_COST else None
 
 
 def _principal_axes(x: Tensor, y: Tensor) -> Tensor:
@@ -108,24 +111,23 @@ def _principal_axes(x: Tensor, y: Tensor) -> Tensor:
     return eigenvectors.flip(1)
 
 
-def _uncertain_shares(queries: Tensor, keys: Tensor, matrix: Tensor, settings: AxesSettings) -> Tensor:
-    """Return for each multiple of STEP dimensions the share of a sample of queries with more candidates among the keys than are kept."""
+def _uncertain_shares(queries: Tensor, keys: Tensor, matrix: Tensor, step: int, settings: AxesSettings) -> Tensor:
+    """Return for each multiple of `step` dimensions the share of a sample of queries with more candidates among the keys than are kept."""
     tested, sample = _sample(queries, TEST_ROWS).float(), _sample(keys, TEST_KEYS).float()
     kth_similarities = _kth_similarities(tested, keys, settings.k)[:, None] - settings.rounding_error
-    factor = len(keys) / max(1, len(sample))
+    max_count = max(MIN_COUNT, settings.num_candidates * len(sample) / len(keys))
     shares = []
-    for bounds in _upper_bounds(tested @ matrix, sample @ matrix):
-        num_above = (bounds >= kth_similarities).sum(1) * factor
-        shares.append((num_above > settings.num_candidates).float().mean())
+    for bounds in _upper_bounds(tested @ matrix, sample @ matrix, step):
+        shares.append(((bounds >= kth_similarities).sum(1) > max_count).float().mean())
     return torch.stack(shares)
 
 
-def _upper_bounds(x: Tensor, y: Tensor) -> Iterator[Tensor]:
-    """Yield the upper bounds (n, m) of the similarities of vectors along all axes, by their first STEP, 2 STEP, ... coordinates."""
+def _upper_bounds(x: Tensor, y: Tensor, step: int) -> Iterator[Tensor]:
+    """Yield the upper bounds (n, m) of the similarities of vectors along all axes, by their first `step`, 2 `step`, ... coordinates."""
     products = x.new_zeros((len(x), len(y)))
     squares = [(side**2).sum(1) for side in (x, y)]
-    for start in range(0, x.shape[1] // STEP * STEP, STEP):
-        x_part, y_part = x[:, start : start + STEP], y[:, start : start + STEP]
+    for start in range(0, x.shape[1] // step * step, step):
+        x_part, y_part = x[:, start : start + step], y[:, start : start + step]
         products += x_part @ y_part.T
         squares = [square - (part**2).sum(1) for square, part in zip(squares, (x_part, y_part), strict=True)]
         tails = [square.clamp(min=0).sqrt() for square in squares]
