@@ -217,7 +217,7 @@ def _num_multiplications(x: DeviceBlock, y: DeviceBlock) -> int:
 
 
 def _choose_arithmetic(x: DeviceBlock, y: DeviceBlock, k: int, options: SearchOptions) -> Arithmetic:
-    """Choose the fastest precision that costs less than float32, including the uncertain rows that are searched again in float32.
+    """Choose the fastest precision that costs less than float32, including the uncertain rows that are searched again.
 
     The share of uncertain rows depends on the density of the vectors, so it is measured on TRIAL_ROWS of either side.
     """
@@ -230,7 +230,7 @@ def _choose_arithmetic(x: DeviceBlock, y: DeviceBlock, k: int, options: SearchOp
         uncertain = 0.0
         if arithmetic.name != "float32":
             uncertain = sum(_uncertain_share(*sides, k, arithmetic, options) for sides in ((x, y), (y, x)))
-        if cost + uncertain * costs["float32"] <= costs["float32" if arithmetic.axes is None else arithmetic.name]:
+        if cost + uncertain * costs[arithmetic.later[0].name] <= costs["float32" if arithmetic.axes is None else arithmetic.name]:
             break
         for block in (x, y):
             block.tiles.clear()
