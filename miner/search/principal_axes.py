@@ -94,6 +94,8 @@ def choose_axes(x: Tensor, y: Tensor, settings: AxesSettings) -> PrincipalAxes |
     """
     dim = x.shape[1]
     step = -(-dim // (MAX_STEPS * STEP_MULTIPLE)) * STEP_MULTIPLE
+    if dim < 2 * step:
+        return None
     matrix = _principal_axes(x, y)
     shares = torch.zeros(dim // step)
     for queries, keys in ((x, y), (y, x)):

@@ -88,6 +88,25 @@ def test_no_axes_are_chosen_where_all_directions_are_alike() -> None:
     assert choose_axes(x, y, SETTINGS) is None
 
 
+@pytest.mark.parametrize("dim", [1, 16, 63])
+def test_few_dimensions_are_kept(dim: int) -> None:
+    x, y = (torch.from_numpy(dense.unit(3000, dim, seed)) for seed in (13, 14))
+    assert choose_axes(x, y, SETTINGS) is None
+
+
+@pytest.mark.parametrize(("dim", "num_axes"), [(100, 32), (300, 32), (545, 64)])
+def test_dimensions_that_are_no_multiple_of_a_step(dim: int, num_axes: int) -> None:
+    x, y = (torch.from_numpy(in_few_dimensions(3000, dim, 0.98, seed)) for seed in (15, 16))
+    axes = choose_axes(x, y, SETTINGS)
+    assert axes is not None
+    assert axes.matrix.shape == (dim, num_axes)
+
+
+def test_vectors_of_zeros_have_axes_too() -> None:
+    zeros = torch.zeros((3000, 128), dtype=torch.float16)
+    assert choose_axes(zeros, zeros, SETTINGS) is None  # every similarity is 0, which any number of dimensions leaves uncertain
+
+
 @pytest.mark.skipif(not IN_LEVELS, reason="no precision in levels is supported here")
 def test_chosen_axes_give_exact_neighbours_in_all_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact, "rank_precisions", lambda *_: {IN_LEVELS[-1]: 1.0, "float32": 2.0})  # not measured on a busy machine
