@@ -17,7 +17,7 @@ MAX_MULTIPLICATIONS = 1 << 33  # of few pairs: a second of one core
 PRODUCT_MULTIPLICATIONS = 1 << 22  # of a sentence with some others, which bounds the memory of a product
 
 
-def late_similarities(
+def score_pairs(
     queries: TokenVectors, keys: TokenVectors, query_rows: Rows, key_rows: Rows, device: str, max_multiplications: int = MAX_MULTIPLICATIONS
 ) -> Floats:
     """Return L (p,) of pairs of a query and a key (p,), by their rows; 0 where a text has no tokens."""
@@ -38,7 +38,7 @@ def _multiplications(queries: TokenVectors, keys: TokenVectors, query_rows: Rows
 def score_few(
     queries: TokenVectors, keys: TokenVectors, query_rows: Rows, key_rows: Rows, product_multiplications: int = PRODUCT_MULTIPLICATIONS
 ) -> Floats:
-    """Return L (p,) of pairs (p,) as `late_similarities` does, by one product for a query and some of its keys."""
+    """Return L (p,) of pairs (p,) as `score_pairs` does, by one product for a query and some of its keys."""
     result = np.zeros(len(query_rows))
     multiplications = _multiplications(queries, keys, query_rows, key_rows)
     order = np.argsort(query_rows, kind="stable")

@@ -42,10 +42,8 @@ class PrincipalAxes:
     def project(self, vectors: Tensor) -> "ProjectedVectors":
         """Return vectors (n, dim) along these axes."""
         dim, num_axes = self.matrix.shape
-        coordinates, norms = (
-            vectors.new_empty((len(vectors), num_axes), dtype=torch.float32),
-            vectors.new_empty(len(vectors), dtype=torch.float32),
-        )
+        coordinates = vectors.new_empty((len(vectors), num_axes), dtype=torch.float32)
+        norms = vectors.new_empty(len(vectors), dtype=torch.float32)
 
         def project_rows(number: int) -> None:
             rows = slice(number * PROJECTED_ROWS, (number + 1) * PROJECTED_ROWS)
@@ -118,10 +116,8 @@ def _uncertain_shares(queries: Tensor, keys: Tensor, matrix: Tensor, step: int, 
     tested, sample = _sample(queries, TEST_ROWS).float(), _sample(keys, TEST_KEYS).float()
     kth_similarities = _kth_similarities(tested, keys, settings.k)[:, None] - settings.rounding_error
     max_count = max(MIN_COUNT, settings.num_candidates * len(sample) / len(keys))
-    shares = []
-    for bounds in _upper_bounds(tested @ matrix, sample @ matrix, step):
-        shares.append(((bounds >= kth_similarities).sum(1) > max_count).float().mean())
-    return torch.stack(shares)
+    all_bounds = _upper_bounds(tested @ matrix, sample @ matrix, step)
+    return torch.stack([((bounds >= kth_similarities).sum(1) > max_count).float().mean() for bounds in all_bounds])
 
 
 def _upper_bounds(x: Tensor, y: Tensor, step: int) -> Iterator[Tensor]:

@@ -22,8 +22,8 @@ from miner.encoders.layer_tokens import choose_token_encoder
 from miner.encoders.token_vectors import TokenVectors
 from miner.errors import MinerError
 from miner.mining import candidates as scoring
+from miner.mining import late_pairs
 from miner.mining.candidates import LateScores, look_up
-from miner.mining.late_pairs import late_similarities
 from miner.stages import Shard, Stage
 from miner.tables import Ids, together
 from miner.text.sharding import range_of
@@ -220,7 +220,7 @@ def _rescore_target_range(
     source_rows, source_tokens = _encode_sources(texts.gather(index), source, source_ids[new])
     unique_targets, target_rows = np.unique(target_ids[new], return_inverse=True)
     target_tokens = target.tokens_of(unique_targets)
-    similarities[new] = late_similarities(target_tokens, source_tokens, target_rows, source_rows, target.device())
+    similarities[new] = late_pairs.score_pairs(target_tokens, source_tokens, target_rows, source_rows, target.device())
     table = table.set_column(table.column_names.index(LATE), LATE, pa.array(similarities))
     table = table.append_column(TARGET_MEAN, pa.array(scoring.late_means(target_ids, similarities, backward, k)))
     shuffle.scatter_by_id(uri, table, "source_ids", num_ranges)

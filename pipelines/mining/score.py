@@ -25,8 +25,8 @@ from miner.encoders.mining_profile import MiningProfile
 from miner.errors import ConfigError
 from miner.filters import language
 from miner.filters.line_pair_filter import KEPT, NO_MARGIN, NO_SENTENCE, LinePairFilter, count_reasons
+from miner.mining import late_pairs
 from miner.mining.candidates import Ids, NeighbourMeans, means_of, merge_means
-from miner.mining.late_pairs import late_similarities
 from miner.mining.late_scores import TokensById, neighbour_means
 from miner.mining.margin import Floats, blend, margins
 from miner.search.exact import pair_similarities
@@ -277,7 +277,7 @@ def _margins(margin: str, sides: tuple[_SearchedSide, _SearchedSide], source_tex
     if source.rescored is None or target.rescored is None:
         return scores
     rows, tokens = np.arange(len(source_ids)), (source.rescored.token_vectors(source_texts), target.rescored.token_vectors(target_texts))
-    late = late_similarities(*tokens, rows, rows, source.rescored.device())
+    late = late_pairs.score_pairs(*tokens, rows, rows, source.rescored.device())
     return blend(scores, margins(margin, late, source.late_means.of(source_ids), target.late_means.of(target_ids)))
 
 

@@ -77,7 +77,7 @@ def choose_engine(
         return recorded["engine"], recorded["why"]
     rows, dim = (search.source.rows, search.target.rows), search.source.dim
     workload = SearchWorkload(rows, dim, search.k, settings.target_recall)
-    seconds = cost_model.estimate_search(workload, _choose_arithmetic(workload), machine.cores, has_index)
+    seconds = cost_model.estimate_search(workload, _precision_on_cpu(workload), machine.cores, has_index)
     seconds = replace(seconds, exact=seconds.exact * (1 - _searched_share(search, recorded)))
     sizes = f"{rows[0]:,} x {rows[1]:,} vectors x {dim} dimensions"
     reason = (
@@ -88,8 +88,8 @@ def choose_engine(
     return seconds.engine, reason
 
 
-def _choose_arithmetic(workload: SearchWorkload) -> str:
-    """Return the arithmetic of exact search on a CPU. Which is the fastest takes longer to measure than a small search takes."""
+def _precision_on_cpu(workload: SearchWorkload) -> str:
+    """Return the precision of exact search on a CPU. Measuring which is the fastest takes longer than a small search."""
     if dense.is_small(*workload.rows, workload.dim):
         return "float32"
     import torch

@@ -121,7 +121,7 @@ def test_few_pairs_have_the_same_bits(dim: int, product_multiplications: int) ->
     np.testing.assert_array_equal(late_pairs.score_few(x, y, rows, columns, product_multiplications), expected)
     np.testing.assert_array_equal(late_pairs.score_few(y, x, columns, rows, product_multiplications), expected)
     for max_multiplications in (0, late_pairs.MAX_MULTIPLICATIONS):  # both implementations
-        similarities = late_pairs.late_similarities(x, y, rows, columns, "cpu", max_multiplications)
+        similarities = late_pairs.score_pairs(x, y, rows, columns, "cpu", max_multiplications)
         np.testing.assert_array_equal(similarities, expected)
 
 
@@ -138,8 +138,8 @@ def test_nothing_to_score() -> None:
     none = np.zeros(0, dtype=np.int64)
     assert late_similarities(empty, text, none, none).tolist() == []
     assert late_similarities(text, text, np.array([0, 0, 1]), np.array([0, 1, 0])).tolist() == [0, 0, 0]
-    assert late_pairs.late_similarities(empty, text, none, none, "cpu").tolist() == []
-    assert late_pairs.late_similarities(text, text, np.array([0, 0, 1]), np.array([0, 1, 0]), "cpu").tolist() == [0, 0, 0]
+    assert late_pairs.score_pairs(empty, text, none, none, "cpu").tolist() == []
+    assert late_pairs.score_pairs(text, text, np.array([0, 0, 1]), np.array([0, 1, 0]), "cpu").tolist() == [0, 0, 0]
 
 
 def test_tokens_are_integers_and_light_ones_are_dropped() -> None:
