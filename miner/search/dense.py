@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import numpy.typing as npt
 
 from miner.search.neighbours import Ids, Neighbours, Similarities, VectorBlock, empty_neighbours
 from miner.search.readers import ShardReader, concatenate_groups
 
 MAX_MULTIPLICATIONS = 1 << 32  # 0.2 s of one core
-MAX_SIMILARITIES = 1 << 24  # 128 MB; a search has them twice
+MAX_SIMILARITIES = 1 << 24  # 128 MB
+QUERIES = 512  # that are compared at a time, which bounds the memory where all similarities tie
+GROUPS_PER_NEIGHBOUR = 8  # of similarities: with fewer, the largest share groups
 
 
 def is_small(num_sources: int, num_targets: int, dim: int) -> bool:
@@ -45,36 +46,42 @@ def _split(neighbours: Neighbours, parts: Sequence[VectorBlock]) -> list[Neighbo
 def search_block(source: VectorBlock, target: VectorBlock, k: int) -> tuple[Neighbours, Neighbours]:
     """Return the k nearest targets of every source and the k nearest sources of every target; ties by smaller id. Ids may be unsorted."""
     similarities = source.vectors.astype(np.float64) @ target.vectors.astype(np.float64).T
-    with ThreadPoolExecutor(1) as pool:  # numpy releases Python's lock while it copies and selects
-        backward = pool.submit(lambda: nearest(np.ascontiguousarray(similarities.T), source.ids, k))
-        return nearest(similarities, target.ids, k), backward.result()
+    with ThreadPoolExecutor(1) as pool:  # numpy releases Python's lock while it compares
+        backward = pool.submit(nearest, similarities, source.ids, k, axis=0)
+        return nearest(similarities, target.ids, k, axis=1), backward.result()
 
 
-def nearest(similarities: Similarities, ids: Ids, k: int) -> Neighbours:
-    """Similarities (n, m) and the ids (m,) of the columns -> the k nearest columns of every row; ties by smaller id."""
-    num_rows, num_columns = similarities.shape
-    count = min(k, num_columns)
-    if not num_rows or not count:
-        return empty_neighbours(num_rows, k)
-    kth = np.partition(similarities, num_columns - count, axis=1)[:, num_columns - count, None]
-    is_kept = similarities >= kth
-    tied = np.flatnonzero(np.count_nonzero(is_kept, axis=1) > count)
-    if len(tied):
-        is_kept[tied] = _keep_smaller_ids(similarities[tied], kth[tied], ids, count)
-    columns = np.nonzero(is_kept)[1].reshape(num_rows, count)
-    values = np.take_along_axis(similarities, columns, axis=1)
-    order = np.lexsort((ids[columns], -values))
-    result = empty_neighbours(num_rows, k)
-    result.ids[:, :count] = np.take_along_axis(ids[columns], order, axis=1)
-    result.similarities[:, :count] = np.take_along_axis(values, order, axis=1)
+def nearest(similarities: Similarities, ids: Ids, k: int, axis: int) -> Neighbours:
+    """Return the k nearest of every row or column of similarities (n, m), along an axis with these ids; ties by smaller id."""
+    num_queries, count = similarities.shape[1 - axis], min(k, similarities.shape[axis])
+    result = empty_neighbours(num_queries, k)
+    for start in range(0, num_queries if count else 0, QUERIES):
+        queries = slice(start, start + QUERIES)
+        part = similarities[queries] if axis == 1 else similarities[:, queries]
+        result.ids[queries, :count], result.similarities[queries, :count] = _nearest_of_part(part, ids, count, axis)
     return result
 
 
-def _keep_smaller_ids(similarities: Similarities, kth: Similarities, ids: Ids, count: int) -> npt.NDArray[np.bool_]:
-    """Return which `count` columns of each row (n, m) are the nearest, where more of them tie with the last one, `kth` (n, 1)."""
-    order = np.argsort(ids)
-    is_kept, is_tied = similarities > kth, (similarities == kth)[:, order]
-    num_kept = np.cumsum(is_tied, axis=1, dtype=np.int32)
-    missing = count - np.count_nonzero(is_kept, axis=1, keepdims=True)
-    is_kept[:, order] |= is_tied & (num_kept <= missing)
-    return is_kept
+def _nearest_of_part(similarities: Similarities, ids: Ids, count: int, axis: int) -> tuple[Ids, Similarities]:
+    """Return the ids (q, count) and similarities (q, count) of the `count` nearest of q queries, as `nearest` does."""
+    cells = np.flatnonzero(similarities >= np.expand_dims(_lower_bounds(similarities, count, axis), axis))
+    positions = np.divmod(cells, similarities.shape[1])  # rows, columns
+    queries, key_ids, values = positions[1 - axis], ids[positions[axis]], similarities[positions]
+    order = np.lexsort((key_ids, -values, queries))
+    starts = np.searchsorted(queries[order], np.arange(similarities.shape[1 - axis]))
+    chosen = order[starts[:, None] + np.arange(count)]
+    return key_ids[chosen], values[chosen]
+
+
+def _lower_bounds(similarities: Similarities, count: int, axis: int) -> Similarities:
+    """Return lower bounds of the count-th largest similarity along an axis: that of the maxima of groups, which few others exceed."""
+    num_keys = similarities.shape[axis]
+    num_groups = min(num_keys, GROUPS_PER_NEIGHBOUR * count)
+    group_size = num_keys // num_groups
+    if axis == 1:
+        groups = similarities[:, : num_groups * group_size].reshape(-1, group_size, num_groups)
+        maxima = groups.max(axis=1)
+    else:
+        groups = similarities[: num_groups * group_size].reshape(group_size, num_groups, -1)
+        maxima = groups.max(axis=0).T
+    return np.partition(maxima, num_groups - count, axis=1)[:, num_groups - count]

@@ -43,9 +43,12 @@ def test_shapes(rows: int, columns: int, dim: int, k: int) -> None:
 
 def test_ties_by_hand() -> None:
     similarities = np.array([[1, 1, 1, 0.5], [0, 0.5, 1, 0.5]])
-    neighbours = dense.nearest(similarities, np.array([7, -3, 5, 1]), 2)
-    assert neighbours.ids.tolist() == [[-3, 5], [5, -3]]
-    assert neighbours.similarities.tolist() == [[1, 1], [1, 0.5]]
+    for neighbours in (
+        dense.nearest(similarities, np.array([7, -3, 5, 1]), 2, axis=1),
+        dense.nearest(similarities.T.copy(), np.array([7, -3, 5, 1]), 2, axis=0),
+    ):
+        assert neighbours.ids.tolist() == [[-3, 5], [5, -3]]
+        assert neighbours.similarities.tolist() == [[1, 1], [1, 0.5]]
 
 
 @pytest.mark.parametrize("rows", [(0, 3), (3, 0), (0, 0)])
