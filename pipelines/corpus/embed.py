@@ -214,8 +214,19 @@ class EmbedTask(ShardTask):
         writer.write_table(pa.table([sentences["id"], tables.vectors_to_arrow(stored)], schema=writer.schema))
 
 
+FileVersions = frozenset[tuple[str, int, int]]  # path, bytes and time of the last change of each file
+
+
+@dataclass(frozen=True)
+class _LoadedEncoder:
+    """An encoder, and the files that it was loaded from."""
+
+    files: FileVersions
+    encoder: Encoder
+
+
 _lock = threading.Lock()
-_encoders: dict[tuple[EncoderSettings, str], Encoder] = {}  # the encoder that this process loaded last
+_loaded: dict[EncoderSettings, _LoadedEncoder] = {}  # the encoder that this process loaded last
 
 
 def identify_encoder(settings: EncoderSettings, options: Sequence[str]) -> Encoder | EncoderIdentity:
@@ -237,25 +248,33 @@ def preload(settings: EncoderSettings) -> None:
 def has_fingerprint(settings: EncoderSettings, fingerprint: str) -> bool:
     """Return whether the encoder of these settings has a fingerprint. If so, `load_once` returns it without loading it again."""
     with _lock:
-        is_loaded = (settings, fingerprint) in _encoders
-    return is_loaded or load_once(settings).fingerprint == fingerprint
+        loaded = _loaded.get(settings)
+    return (loaded is not None and loaded.encoder.fingerprint == fingerprint) or load_once(settings).fingerprint == fingerprint
 
 
 def load_once(settings: EncoderSettings, fingerprint: str | None = None) -> Encoder:
     """Return the encoder of these settings, loaded once per process.
 
-    Without `fingerprint`, its files are read again to see whether they changed. Raises ModelError if it has another fingerprint.
+    Without `fingerprint`, it is loaded again if its files changed. Raises ModelError if it has another fingerprint.
     """
     with _lock:
-        if fingerprint is not None and (settings, fingerprint) in _encoders:
-            return _encoders[settings, fingerprint]
-        encoder = load_encoder(settings.encoder, settings)
+        loaded = _loaded.get(settings)
+        if loaded is not None and loaded.encoder.fingerprint == fingerprint:
+            return loaded.encoder
+        files = _file_versions(find_folder(settings.encoder))
+        encoder = loaded.encoder if loaded is not None and loaded.files == files else load_encoder(settings.encoder, settings)
         if fingerprint not in (None, encoder.fingerprint):
             raise ModelError(
                 f"{settings.encoder}: the fingerprint on a worker is {encoder.fingerprint}, on the driver {fingerprint}; "
                 "give both the same encoder"
             )
-        if (settings, encoder.fingerprint) not in _encoders:  # otherwise keep the vectors that are in memory
-            _encoders.clear()
-            _encoders[settings, encoder.fingerprint] = encoder
-        return _encoders[settings, encoder.fingerprint]
+        if loaded is not None and loaded.encoder.fingerprint == encoder.fingerprint:
+            encoder = loaded.encoder  # whose vectors are in memory
+        _loaded.clear()
+        _loaded[settings] = _LoadedEncoder(files, encoder)
+        return encoder
+
+
+def _file_versions(folder: Path) -> FileVersions:
+    statuses = {str(path): path.stat() for path in folder.rglob("*") if path.is_file()}
+    return frozenset((path, status.st_size, status.st_mtime_ns) for path, status in statuses.items())

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from miner import corpus, encoders, stages, storage, table_files, tables
-from miner.config.commands import EmbedConfig
+from miner.config.commands import EmbedConfig, EncoderSettings
 from miner.corpus import Corpus, open_corpus
 from miner.encoders import load_encoder
 from miner.errors import DataError, MinerError, ModelError, StorageError
@@ -222,6 +222,19 @@ def test_output_of_other_settings_is_refused(text: Path, tmp_path: Path, toy_enc
     assert "choose another --output, or delete" in str(caught.value)
     assert shard_mtimes(out) == before
     open_corpus(str(out))  # still complete
+
+
+def test_an_encoder_is_loaded_again_only_if_its_files_changed(tmp_path: Path, toy_encoder: Path) -> None:
+    settings = EncoderSettings(encoder=str(shutil.copytree(toy_encoder, tmp_path / "encoder")))
+    first = embed.load_once(settings)
+    assert embed.load_once(settings) is first
+    assert embed.has_fingerprint(settings, first.fingerprint)
+    shutil.rmtree(tmp_path / "encoder")
+    changed_encoder(tmp_path / "encoder", toy_encoder)
+    second = embed.load_once(settings)
+    assert second.fingerprint == load_encoder(settings.encoder).fingerprint != first.fingerprint
+    with pytest.raises(ModelError, match=f"on a worker is {second.fingerprint}, on the driver {first.fingerprint}"):
+        embed.load_once(settings, first.fingerprint)
 
 
 def test_another_encoder_keeps_the_sentences(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
