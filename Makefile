@@ -15,12 +15,14 @@ DATA   ?= ../shared/data
 venv: $(STAMP)
 
 # The stamp is written last. If it is missing, an earlier call was interrupted and may have left a broken package, so the environment is
-# created from scratch. If it is out of date, the changed requirements are installed over it.
+# created from scratch. If it is out of date, the changed requirements are installed over it. pip compiles what it installs, but not an
+# editable project, so the first commands would take a second longer.
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
 	@echo "Installing into $(VENV), which takes a minute or two"
 	@if [ -e $@ ]; then rm $@; else $(PYTHON) -m venv --clear $(VENV); fi
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cpu,dev]'
+	@$(BIN)/python -m compileall -q miner pipelines
 	@touch $@
 
 # Mine the three language pairs of examples/ and print precision, recall and F1 against the gold pairs.
