@@ -9,8 +9,9 @@ and on planted news (`news_data.planted_news`).
 
 Printed are the best F1 over all thresholds of the margin and of the probability; the default F1 by the margin, by the probability with
 these weights (fixed), and with the intercept of the corpora, as `miner mine` has it; the expected calibration error (Guo et al., ICML 2017,
-equation 3, ten bins) of both; by how much the mean probability of the default pairs differs from their precision; and the precision and
-recall of the pairs with a probability of 0.9. The last line is the entry `probabilities` of `mining.json`; before it are the constants of
+equation 3, ten bins) of both; by how much the mean probability of the default pairs differs from their precision; the precision and
+recall of the pairs with a probability of 0.9; and those of the pairs whose mean probability is 0.9, as `--threshold auto --precision 0.9`
+selects them without known pairs. The last line is the entry `probabilities` of `mining.json`; before it are the constants of
 `miner.mining.mixture`.
 """
 
@@ -32,6 +33,7 @@ from miner.config.probability import DEFAULT_MIN_PROBABILITY, ProbabilityWeights
 from miner.encoders import Encoder, load_encoder, mining_profile
 from miner.encoders.base import TokenEncoder
 from miner.encoders.mining_profile import MiningProfile
+from miner.errors import NoThresholdError
 from miner.evaluation.reliability import measure_reliability
 from miner.filters.pairs import PairTexts, probabilities_of
 from miner.filters.probability import fit_to_corpora
@@ -41,12 +43,13 @@ from miner.mining.late_scores import TokenSides
 from miner.mining.margin_sample import MarginSample
 from miner.mining.matching import match, rank
 from miner.mining.mixture import gumbel_by_quartiles, gumbel_of_runners_up
+from miner.mining.thresholds import lowest_probability
 from miner.text.normalise import clean_all
 
 MAX_PAIRS = 1400  # of a language
 MIN_ENGLISH_CHARS = 20
 K = 4
-MIN_PROBABILITY = 0.9
+MIN_PROBABILITY = 0.9  # and mean probability
 MIN_WRONG = 100  # pairs, from which their distribution is measured
 PARTS = (2, 7, 28)  # one pair in 2, 7 or 28 has both sides
 FITTED_PARTS, OTHER_ENGLISH = (2, 7), 12000
@@ -158,8 +161,18 @@ def figures(mined: MinedPairs, margin: str, weights: ProbabilityWeights, thresho
     default, likely = fitted >= DEFAULT_MIN_PROBABILITY, fitted >= MIN_PROBABILITY
     bias = fitted[default].mean() - mined.is_true[default].mean()
     precision, recall = mined.is_true[likely].mean() if likely.any() else np.nan, mined.is_true[likely].sum() / mined.num_true
+    precisions = [precision, recall, *by_mean_probability(mined, fitted)]
     defaults = mined.f1(mined.margins > threshold), mined.f1(fixed >= DEFAULT_MIN_PROBABILITY), mined.f1(default)
-    return [mined.best_f1(mined.margins), mined.best_f1(fitted), *defaults, *errors, bias, precision, recall]
+    return [mined.best_f1(mined.margins), mined.best_f1(fitted), *defaults, *errors, bias, *precisions]
+
+
+def by_mean_probability(mined: MinedPairs, probabilities: Floats) -> tuple[float, float]:
+    """Return the precision and recall of the pairs whose mean probability is MIN_PROBABILITY; NaN where they are too few to choose."""
+    try:
+        kept = probabilities >= lowest_probability(probabilities, MIN_PROBABILITY)
+    except NoThresholdError:
+        return np.nan, np.nan
+    return float(mined.is_true[kept].mean()), float(mined.is_true[kept].sum() / mined.num_true)
 
 
 COLUMNS = (
@@ -172,6 +185,8 @@ COLUMNS = (
     "probability",
     "mean P - precision",
     "P>=0.9: precision",
+    "recall",
+    "mean P 0.9: precision",
     "recall",
 )
 
@@ -265,10 +280,10 @@ def main() -> None:
             weights = fit(mined_pairs)
             entries[margin][scoring] = weights.model_dump()
             print(f"\n--margin {margin}, {scoring}: {weights}\n{describe_prior(mined_pairs, weights)}")
-            print(" ".join(f"{name:>19}" for name in ("", *COLUMNS)))
+            print(" ".join(f"{name:>21}" for name in ("", *COLUMNS)))
             for part in tested:
                 cells = [figures(mined, margin, weights, threshold) for mined in part.mine(margin, scoring)]
-                print(f"{part.name:>19} " + " ".join(f"{value:19.3f}" for value in np.nanmean(cells, axis=0)))
+                print(f"{part.name:>21} " + " ".join(f"{value:21.3f}" for value in np.ma.masked_invalid(cells).mean(axis=0).filled(np.nan)))
     print(f"\n{json.dumps({'probabilities': entries})}")
 
 

@@ -61,7 +61,8 @@ decide_options = options.group(
     options.setting(
         DecideSettings,
         "threshold",
-        "Keep pairs with a larger margin; `auto`: choose it by --gold or --planted; default: a bound of the encoder, or calibrated.",
+        "Keep pairs with a larger margin; `auto`: choose it for a --precision, by --gold or --planted, or else by probabilities;"
+        " default: a bound of the encoder, or calibrated.",
         metavar="FLOAT|auto",
         type=NumberOrAuto(),
     ),

@@ -19,6 +19,8 @@ from miner.mining.margin import Floats
 Bools = npt.NDArray[np.bool_]
 Z_95 = NormalDist().inv_cdf(0.975)  # standard errors of a 95 % interval
 Z_SAMPLED_SHARE = 4.0  # standard errors below which the sampled share of gold pairs is taken
+PROBABILITY_BOUNDS = np.arange(1, 1000) / 1000
+MIN_PROBABLE_PAIRS = 100  # whose mean probability is taken for their precision
 EPSILON = 1e-9  # instead of a denominator of 0
 
 
@@ -185,6 +187,24 @@ def find_cuts(margins: Floats) -> npt.NDArray[np.intp]:
 def threshold_after(margins: Floats, num_pairs: int) -> float:
     """Return the threshold that keeps the first pairs only: a pair is kept when its margin is larger."""
     return float(margins[num_pairs] if num_pairs < len(margins) else np.nextafter(margins[-1], -np.inf))
+
+
+def lowest_probability(probabilities: Floats, min_precision: float) -> float:
+    """Return the lowest of PROBABILITY_BOUNDS above which the mean of probabilities (n,), in any order, is at least the precision.
+
+    NoThresholdError where no MIN_PROBABLE_PAIRS of them have that mean.
+    """
+    ascending = np.sort(probabilities.astype(np.float64))
+    sums = np.append(np.cumsum(ascending[::-1])[::-1], 0)
+    first = np.searchsorted(ascending, PROBABILITY_BOUNDS)
+    counts = len(ascending) - first
+    is_enough = (counts >= MIN_PROBABLE_PAIRS) & (sums[first] >= min_precision * counts)
+    if not is_enough.any():
+        raise NoThresholdError(
+            f"no {MIN_PROBABLE_PAIRS} pairs have a mean probability of {min_precision:g}; give a lower --precision,"
+            " known pairs as --gold FILE or --planted FILE, or a --threshold"
+        )
+    return float(PROBABILITY_BOUNDS[is_enough.argmax()])
 
 
 def lowest_threshold(precision: Floats, is_supported: Bools, min_precision: float, shortage: str, hint: str = "") -> int:

@@ -117,6 +117,8 @@ def _check_language_pair(config: LoopConfig, langs: LanguagePair) -> None:
     """Check threshold, planted pairs and gold pairs of a language pair."""
     settings = rounds.fill_evidence(config.mining.part(DecideSettings), langs)
     auto_threshold.check(settings)
+    if auto_threshold.uses_probabilities(settings):
+        raise ConfigError("mining.threshold: auto needs mining.gold or mining.planted, as an encoder that is trained has no probabilities")
     if isinstance(golds.read(settings.gold, settings.gold_sample), golds.GoldFile):
         for lang in langs:
             if len(readers.expand(config.corpora[lang])) > 1:

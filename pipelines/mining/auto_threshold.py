@@ -1,22 +1,27 @@
-"""`--threshold auto`: choose the threshold by gold pairs, by marks of a sample, or by planted pairs."""
+"""`--threshold auto`: choose the threshold by gold pairs, by marks of a sample, by planted pairs, or else by the probabilities of pairs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from miner.choices import RETRIEVALS
-from miner.config.commands import DecideSettings
+from miner import tables
+from miner.choices import PROBABILITY, RETRIEVALS, DefaultThreshold
+from miner.config.commands import DecideSettings, EncoderSettings
 from miner.corpus import Corpus
+from miner.encoders import mining_profile
 from miner.errors import ConfigError, DataError
 from miner.evaluation.marks import ReviewMarks
 from miner.mining import review, thresholds
 from miner.mining.candidates import ScoredPairs
 from miner.mining.gold import ResolvedGold, is_gold
+from miner.mining.margin import Floats
 from miner.mining.thresholds import ThresholdChoice
 from pipelines.beam.runner import Pipeline
-from pipelines.mining import inputs, planted_pairs
+from pipelines.mining import inputs, planted_pairs, sort_pairs
 from pipelines.mining.planted_pairs import PlantConfig, PlantedPairs
-from pipelines.mining.select_pairs import PairSelection
+from pipelines.mining.select_pairs import PairSelection, has_measured_probabilities
+
+NO_EVIDENCE = "--threshold auto needs pairs to choose by: give --gold FILE, or --planted FILE"
 
 
 def check(settings: DecideSettings) -> None:
@@ -25,8 +30,10 @@ def check(settings: DecideSettings) -> None:
     DataError for a file of planted pairs without a pair.
     """
     is_auto = settings.threshold == "auto"
-    if is_auto and not settings.gold and settings.planted is None:
-        raise ConfigError("--threshold auto needs pairs to choose by: give --gold FILE, or --planted FILE")
+    if uses_probabilities(settings) and not has_measured_probabilities(settings):
+        raise ConfigError(f"{NO_EVIDENCE}; probabilities take their place with --retrieval max, and --margin ratio or distance")
+    if uses_probabilities(settings) and settings.min_probability is not None:
+        raise ConfigError("--threshold auto chooses the probability of pairs; give --min-probability or --threshold auto")
     if settings.planted is not None and not is_auto:
         raise ConfigError("--planted is only for --threshold auto; give both, or remove it")
     if settings.gold_sample and not settings.gold:
@@ -38,6 +45,11 @@ def check(settings: DecideSettings) -> None:
         planted_pairs.check(settings.planted)
 
 
+def uses_probabilities(settings: DecideSettings) -> bool:
+    """Whether the threshold is to be chosen without known pairs."""
+    return settings.threshold == "auto" and not settings.gold and settings.planted is None
+
+
 @dataclass(frozen=True)
 class ThresholdChooser:
     """Chooses the threshold of a run. `prepare` makes it before the search, so that bad evidence fails early."""
@@ -47,11 +59,11 @@ class ThresholdChooser:
     planted: PlantedPairs | None
 
     def choose(self, selection: PairSelection, neighbours: str) -> Pipeline[ThresholdChoice | None]:
-        """Return the choice, None unless the threshold is `auto`. `neighbours` is the folder of the neighbours of both sides.
+        """Return the choice by known pairs, None without them. `neighbours` is the folder of the neighbours of both sides.
 
         DataError if no threshold reaches the precision.
         """
-        if self.config.threshold != "auto":
+        if self.config.threshold != "auto" or uses_probabilities(self.config):
             return None
         if self.planted is not None:
             return (yield from self._choose_by_planted(self.planted, selection, neighbours))
@@ -75,11 +87,47 @@ class ThresholdChooser:
 
 
 def prepare(config: PlantConfig, source: Corpus, target: Corpus, gold: ResolvedGold | ReviewMarks | None) -> ThresholdChooser:
-    """Read the planted pairs, if any, and check that they can be embedded as the corpora were."""
+    """Read the planted pairs, if any, and check that they can be embedded as the corpora were.
+
+    Raises ConfigError where there is no known pair, and the encoder has no probabilities.
+    """
+    if uses_probabilities(config):
+        profile = mining_profile.find(config.part(EncoderSettings), source.fingerprint)
+        if config.margin not in profile.probabilities:
+            raise ConfigError(f"{NO_EVIDENCE}; the encoder has no probabilities to choose by")
     if config.planted is None:
         return ThresholdChooser(config, gold, None)
     inputs.check_encoder(source, config)
     return ThresholdChooser(config, gold, planted_pairs.read(config.planted, source, target))
+
+
+def select_probable(selection: PairSelection) -> Pipeline[PairSelection]:
+    """Return the selection with a bound of the probability, the lowest for which the mean of its pairs is the requested precision.
+
+    The bound filters before the matching, which can then take less probable pairs, so it rises until the pairs have that precision.
+    NoThresholdError if no bound reaches it, ConfigError if the encoder has no weights.
+    """
+    if selection.probability.weights is None:
+        scoring = "not rescored" if selection.search_result.rescoring is None else "rescored"
+        raise ConfigError(f"{NO_EVIDENCE}; the encoder has no probabilities of {scoring} candidates to choose by")
+    weights, bound = selection.probability.weights, float(thresholds.PROBABILITY_BOUNDS[0])
+    while True:
+        chosen = DefaultThreshold(weights.lowest_margin(bound), PROBABILITY, min_probability=bound)
+        selection = replace(selection, probability=selection.probability.with_default(chosen), default=chosen)
+        lowest = thresholds.lowest_probability((yield from _probabilities(selection, chosen.value)), selection.settings.precision)
+        if lowest <= bound:
+            return selection
+        bound = lowest
+
+
+def _probabilities(selection: PairSelection, threshold: float) -> Pipeline[Floats]:
+    """Return the probabilities (n,) of the pairs above a threshold, in memory."""
+    steps = selection.steps(threshold)
+    matches, _ = yield from selection.match(threshold, steps)
+    pairs = yield from sort_pairs.sort_matches(matches, selection.search_result, selection.probability.weights, steps, selection.limits)
+    probabilities: Floats = np.concatenate([table[tables.PROBABILITY.name].to_numpy() for table in pairs.row_groups()])
+    steps.remove()
+    return probabilities
 
 
 def _choose_by_marks(marks: ReviewMarks, pairs: ScoredPairs, min_precision: float) -> ThresholdChoice:

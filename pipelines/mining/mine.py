@@ -172,6 +172,8 @@ def _search(config: MineConfig, sides: CorpusPair, options: Sequence[str], limit
 def _select(selection: PairSelection, chooser: ThresholdChooser, searched: str, seconds: Mapping[str, float]) -> Pipeline[MineResult]:
     """Choose the threshold and write the bitext. `searched` is the output of the search, `seconds` what the earlier stages took."""
     start = time.perf_counter()
+    if auto_threshold.uses_probabilities(selection.settings):
+        selection = yield from auto_threshold.select_probable(selection)
     choice = yield from chooser.choose(selection, storage.join(searched, NEIGHBOURS))
     written = yield from select_pairs.write(selection, chooser.gold, choice)
     seconds = {**seconds, "mine": time.perf_counter() - start}

@@ -18,9 +18,8 @@ from miner.evaluation.marks import ReviewMarks
 from miner.mining import writers
 from miner.mining.gold import GoldScorer, GoldScores, ResolvedGold
 from miner.mining.histogram import Histogram, are_few_pairs
-from miner.mining.mixture import MIN_PAIRS
 from miner.mining.review import MarkScorer, MarkScores
-from miner.mining.thresholds import ThresholdChoice
+from miner.mining.thresholds import MIN_PROBABLE_PAIRS, ThresholdChoice
 from miner.mining.writers import candidates_from_arrow
 from miner.stages import Manifest, Shard
 from miner.tables import DROPPED_PAIRS, PROBABILITY
@@ -49,14 +48,13 @@ class PairSelection:
     probability: ProbabilityBound
     options: Sequence[str] = ()  # of Beam, which describe the workers
     limits: MiningLimits = DEFAULT_LIMITS
-    default: DefaultThreshold | None = None  # the threshold, if none is given
+    default: DefaultThreshold | None = None  # the threshold, if no number is given and no evidence chooses it
     top: int | None = None  # maximum number of pairs, best first
 
     @property
     def has_fitted_probabilities(self) -> bool:
-        """Whether the mean probability of the pairs estimates their precision: it is measured for one-to-one pairs by these margins."""
-        is_measured = MARGINS[self.settings.margin].is_relative and RETRIEVALS[self.settings.retrieval].one_to_one
-        return self.probability.weights is not None and is_measured
+        """Whether the mean probability of the pairs estimates their precision."""
+        return self.probability.weights is not None and has_measured_probabilities(self.settings)
 
     @property
     def corpus_keys(self) -> dict[str, str]:
@@ -94,9 +92,9 @@ class PairSelection:
         """Return the chosen, given or default threshold, None if there is none: JSON has no infinity."""
         if choice is not None:
             return choice.threshold
-        if self.settings.threshold is not None:
-            return None if self.settings.threshold == -np.inf else float(self.settings.threshold)
-        return None if self.default is None else self.default.value
+        if self.default is not None:
+            return self.default.value
+        return None if self.settings.threshold in (None, -np.inf) else float(self.settings.threshold)
 
     def threshold_figures(self, choice: ThresholdChoice | None) -> dict[str, Any]:
         """Return how the threshold was chosen, if it was not given, for manifests and --json."""
@@ -123,6 +121,11 @@ class PairSelection:
         else:
             candidates = yield from match.score_candidates(self.search_result, settings.margin, threshold, steps)
         return (yield from match.match_candidates(candidates, settings.retrieval, steps, limits)), filtered
+
+
+def has_measured_probabilities(settings: DecideSettings) -> bool:
+    """Whether settings select pairs whose mean probability was compared with their precision: one-to-one, by a relative margin."""
+    return MARGINS[settings.margin].is_relative and RETRIEVALS[settings.retrieval].one_to_one
 
 
 @dataclass(frozen=True)
@@ -169,7 +172,7 @@ def write(
         quantiles=_quantiles(selection, num_pairs),
         dropped=filtered.dropped if filtered else {},
         scores=reader.scorer.scores() if reader.scorer else None,
-        estimated_precision=reader.mean_probability() if selection.has_fitted_probabilities and num_pairs >= MIN_PAIRS else None,
+        estimated_precision=reader.mean_probability() if selection.has_fitted_probabilities and num_pairs >= MIN_PROBABLE_PAIRS else None,
         examples=reader.examples,
         delta=(yield from deltas.write(before, output, delta_stage, limits)) if before else None,
     )

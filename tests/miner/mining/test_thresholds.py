@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from command import miner
 
-from miner.errors import DataError
-from miner.mining.thresholds import PlantedMargins, from_gold, from_planted, wilson
+from miner.errors import DataError, NoThresholdError
+from miner.mining.thresholds import PlantedMargins, from_gold, from_planted, lowest_probability, wilson
 from miner.text.normalise import clean
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -123,6 +123,23 @@ class TestPlanted:
             from_planted(np.linspace(2, 1, 50), planted, (1000, 1000), (0.5, 0.5), min_precision=0.95)
 
 
+def test_the_lowest_probability_by_hand() -> None:
+    probabilities = np.repeat([0.2, 0.95, 0.7], [50, 100, 50])  # means: 0.95, then 0.8667, then 0.7
+    for precision, expected in ((0.95, 0.701), (0.87, 0.701), (0.866, 0.201), (0.71, 0.201), (0.69, 0.001), (0.5, 0.001)):
+        assert lowest_probability(probabilities, precision) == expected
+    with pytest.raises(NoThresholdError, match=r"no 100 pairs have a mean probability of 0\.96; give a lower --precision"):
+        lowest_probability(probabilities, 0.96)
+
+
+def test_the_lowest_probability_equals_a_loop() -> None:
+    probabilities = np.random.default_rng(0).beta(0.4, 0.3, 700).astype(np.float32)
+    for precision in (0.6, 0.75, 0.9, 0.97):
+        bounds = [number / 1000 for number in range(1, 1000)]
+        kept = {bound: [value for value in probabilities.tolist() if value >= bound] for bound in bounds}
+        expected = next(bound for bound in bounds if len(kept[bound]) >= 100 and sum(kept[bound]) / len(kept[bound]) >= precision)
+        assert lowest_probability(probabilities, precision) == expected
+
+
 @pytest.fixture(scope="module")
 def mined(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Mine the demo corpora without the pairs that are planted later."""
@@ -221,7 +238,7 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            (("--threshold", "auto"), "give --gold FILE, or --planted FILE"),
+            (("--threshold", "auto", "--retrieval", "all"), "give --gold FILE, or --planted FILE"),
             (("--planted", "planted.tsv"), "--planted is only for --threshold auto"),
             (("--gold-sample",), "--gold-sample describes --gold"),
             (

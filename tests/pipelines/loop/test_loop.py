@@ -350,7 +350,7 @@ INVALID_CONFIGS = {
     "dev": ({"evaluation": {"dev": {"x": {"source": "none.txt", "target": "none.txt"}}}}, "none.txt"),
     "gold": ({"mining": {"gold": "none.{source}-{target}.tsv"}}, "none.eng_Latn-deu_Latn.tsv"),
     "unknown": ({"stop": {"round": 3}}, "unknown setting"),
-    "no threshold": ({"mining": {"threshold": "auto"}}, "--threshold auto needs pairs to choose by"),
+    "no threshold": ({"mining": {"threshold": "auto"}}, "mining.threshold: auto needs mining.gold or mining.planted"),
     "one language": ({"corpora": {"eng": ["a.txt"], "eng_Latn": ["b.txt"], "deu": ["c.txt"]}}, "eng and eng_Latn are one language"),
 }
 

@@ -97,6 +97,39 @@ def test_probabilities_follow_how_common_translations_are(texts: tuple[Path, Pat
 
 
 @pytest.mark.slow
+def test_auto_without_known_pairs_chooses_the_probability_for_a_precision(texts: tuple[Path, Path], tmp_path: Path) -> None:
+    """The precision by line numbers, which the choice does not see, is near the requested one, and a lower bound has a lower mean."""
+    output_of("mine", *texts, "--source-lang", "en", "--target-lang", "de", "--output", tmp_path / "mined", "--min-probability", "0")
+    for precision in (0.8, 0.9):
+        options = ("--from-candidates", tmp_path / "mined", "--threshold", "auto", "--precision", precision)
+        figures = figures_of(tmp_path, *options, "--output", tmp_path / "auto")
+        pairs = pq.read_table(tmp_path / "auto/bitext.parquet")
+        is_right = [row["source_line"] == row["target_line"] <= NUM_LINES for row in pairs.to_pylist()]
+        assert np.mean(is_right) == pytest.approx(precision, abs=0.05)
+        bound = figures["default_threshold"]["min_probability"]
+        assert figures["default_threshold"] == {"value": figures["threshold"], "by": "probability", "min_probability": bound}
+        assert figures["estimated_precision"] == pytest.approx(precision, abs=0.01)
+        assert min(pairs["probability"].to_pylist()) >= bound
+        assert figures["estimated_precision"] == pytest.approx(np.mean(pairs["probability"].to_pylist()), abs=1e-4)
+        lower = ("--from-candidates", tmp_path / "mined", "--min-probability", bound - 0.02, "--output", tmp_path / "lower")
+        assert figures_of(tmp_path, *lower)["estimated_precision"] < precision <= figures["estimated_precision"]
+
+
+def test_auto_needs_known_pairs_where_there_are_no_probabilities(texts: tuple[Path, Path], unknown_encoder: Path, tmp_path: Path) -> None:
+    output = ("--output", tmp_path / "out")
+    needed = "--threshold auto needs pairs to choose by: give --gold FILE, or --planted FILE"
+    for options, reason in (
+        (("--retrieval", "all"), "; probabilities take their place with --retrieval max, and --margin ratio or distance"),
+        (("--margin", "absolute"), "; probabilities take their place with --retrieval max, and --margin ratio or distance"),
+        (("--encoder", unknown_encoder), "; the encoder has no probabilities to choose by"),
+    ):
+        assert needed + reason in error_of("mine", *texts, *output, "--threshold", "auto", *options)
+    message = error_of("mine", *texts, *output, "--threshold", "auto", "--min-probability", "0.9")
+    assert "give --min-probability or --threshold auto" in message
+    assert not (tmp_path / "out/neighbours").exists()
+
+
+@pytest.mark.slow
 def test_text_that_changes_the_probabilities_gives_a_delta(texts: tuple[Path, Path], tmp_path: Path) -> None:
     """The intercept of the corpora is no setting: when new text changes it, the output goes on from the previous pairs.
 
