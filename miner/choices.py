@@ -47,11 +47,11 @@ FALLBACK: Origin = "fallback"
 
 @dataclass(frozen=True)
 class DefaultThreshold:
-    """A threshold that nobody gave, and where it comes from."""
+    """A threshold that neither the user nor known pairs gave, and where it comes from."""
 
     value: float
     by: Origin  # the least with the probability below; by the encoder; by leaving partners out; FALLBACK_RATIO
-    precision: float | None = None  # that is estimated above it, if calibrated
+    precision: float | None = None  # that is estimated above it, if calibrated; by probability, the requested one, if it chose the bound
     num_pairs: int | None = None  # above it whose partners were left out, if calibrated
     min_probability: float | None = None  # that pairs have besides
 

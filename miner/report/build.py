@@ -90,6 +90,8 @@ def _mining_facts(manifest: Manifest) -> list[str]:
 def _default_fact(default: Mapping[str, Any]) -> str:
     if default["by"] == CALIBRATED:
         return f"threshold calibrated on {default['num_pairs']:,} of these pairs: about {default['precision']:.0%} are right above it"
+    if default["by"] == PROBABILITY and "precision" in default:
+        return f"probability chosen for a precision of {default['precision']:g}"
     if default["by"] == PROBABILITY:
         return "threshold: the lowest margin of a pair with that probability"
     return f"threshold: {'recommended for the encoder' if default['by'] == RECOMMENDED else 'fallback, not chosen for this encoder'}"

@@ -110,11 +110,12 @@ def select_probable(selection: PairSelection) -> Pipeline[PairSelection]:
     if selection.probability.weights is None:
         scoring = "not rescored" if selection.search_result.rescoring is None else "rescored"
         raise ConfigError(f"{NO_EVIDENCE}; the encoder has no probabilities of {scoring} candidates to choose by")
-    weights, bound = selection.probability.weights, float(thresholds.PROBABILITY_BOUNDS[0])
+    weights, precision = selection.probability.weights, selection.settings.precision
+    bound = float(thresholds.PROBABILITY_BOUNDS[0])
     while True:
-        chosen = DefaultThreshold(weights.lowest_margin(bound), PROBABILITY, min_probability=bound)
+        chosen = DefaultThreshold(weights.lowest_margin(bound), PROBABILITY, precision=precision, min_probability=bound)
         selection = replace(selection, probability=selection.probability.with_default(chosen), default=chosen)
-        lowest = thresholds.lowest_probability((yield from _probabilities(selection, chosen.value)), selection.settings.precision)
+        lowest = thresholds.lowest_probability((yield from _probabilities(selection, chosen.value)), precision)
         if lowest <= bound:
             return selection
         bound = lowest

@@ -55,9 +55,12 @@ def stable_config(config: Mapping[str, Any], details: Mapping[str, Any]) -> dict
     """Return the settings of pairs, without what the corpora determine: instead of a threshold, how it was chosen; no intercept."""
     if "probability_weights" in config:
         config = {**config, "probability_weights": {**config["probability_weights"], "intercept": None}}
+    default = details.get("default_threshold", {})
     if "choice" in details:
         return {**config, "threshold": "auto"}
-    depends_on_corpora = details.get("default_threshold", {}).get("by") in (choices.CALIBRATED, choices.FALLBACK, choices.PROBABILITY)
+    if default.get("by") == choices.PROBABILITY and "precision" in default:
+        return {**config, "threshold": "auto", "min_probability": None, "precision": default["precision"]}
+    depends_on_corpora = default.get("by") in (choices.CALIBRATED, choices.FALLBACK, choices.PROBABILITY)
     return {**config, **({"threshold": "default"} if depends_on_corpora else {})}
 
 

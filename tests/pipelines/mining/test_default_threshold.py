@@ -107,7 +107,8 @@ def test_auto_without_known_pairs_chooses_the_probability_for_a_precision(texts:
         is_right = [row["source_line"] == row["target_line"] <= NUM_LINES for row in pairs.to_pylist()]
         assert np.mean(is_right) == pytest.approx(precision, abs=0.05)
         bound = figures["default_threshold"]["min_probability"]
-        assert figures["default_threshold"] == {"value": figures["threshold"], "by": "probability", "min_probability": bound}
+        expected = {"value": figures["threshold"], "by": "probability", "precision": precision, "min_probability": bound}
+        assert figures["default_threshold"] == expected
         assert figures["estimated_precision"] == pytest.approx(precision, abs=0.01)
         assert min(pairs["probability"].to_pylist()) >= bound
         assert figures["estimated_precision"] == pytest.approx(np.mean(pairs["probability"].to_pylist()), abs=1e-4)
@@ -130,8 +131,9 @@ def test_auto_needs_known_pairs_where_there_are_no_probabilities(texts: tuple[Pa
 
 
 @pytest.mark.slow
-def test_text_that_changes_the_probabilities_gives_a_delta(texts: tuple[Path, Path], tmp_path: Path) -> None:
-    """The intercept of the corpora is no setting: when new text changes it, the output goes on from the previous pairs.
+@pytest.mark.parametrize("options", [(), ("--threshold", "auto", "--precision", "0.5")])
+def test_text_that_changes_the_probabilities_gives_a_delta(options: tuple[str, ...], texts: tuple[Path, Path], tmp_path: Path) -> None:
+    """What the corpora determine is no setting: when new text changes it, the output goes on from the previous pairs.
 
     It is the same from the shards of two runs, of one, and by Beam jobs.
     """
@@ -142,7 +144,7 @@ def test_text_that_changes_the_probabilities_gives_a_delta(texts: tuple[Path, Pa
 
     def mine(names: str, output: str) -> tuple[float, bytes]:
         sides = (tmp_path / f"{names}.{path.name}" for path in texts)
-        output_of("mine", *sides, "--output", tmp_path / output)
+        output_of("mine", *sides, "--output", tmp_path / output, *options)
         manifest = json.loads((tmp_path / output / "manifest.json").read_text())
         return manifest["config"]["probability_weights"]["intercept"], (tmp_path / output / "bitext.parquet").read_bytes()
 
@@ -151,7 +153,8 @@ def test_text_that_changes_the_probabilities_gives_a_delta(texts: tuple[Path, Pa
     after, bitext = mine("*", "out")
     assert after > before
     assert (after, bitext) == mine("*", "fresh")
-    as_jobs = FromCandidatesConfig(candidates=str(tmp_path / "out"), output=str(tmp_path / "jobs"))
+    settings = {"threshold": "auto", "precision": 0.5} if options else {}
+    as_jobs = FromCandidatesConfig(candidates=str(tmp_path / "out"), output=str(tmp_path / "jobs"), **settings)
     run_from_candidates(as_jobs, limits=MiningLimits(in_process_rows=-1))
     assert (tmp_path / "jobs/bitext.parquet").read_bytes() == bitext
     changes = pq.read_table(tmp_path / "out/deltas/00001.parquet")["change"].to_pylist()
