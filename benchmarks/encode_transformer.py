@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=2 python benchmarks/encode_transformer.py --text news.txt [--lines 2000] [--rounds 3]
 
 The model has 6 layers of 384 dimensions and random weights. Both encode the same lines in turns, in one process; printed are the minima
-of the processor time, the largest difference of a component, and the cosines of the vectors with int8 weights, where the CPU has VNNI, with
-those in float32. `miner` has its default settings.
+of the processor time, the largest difference of a component, and the cosines of the vectors with int8 weights with those in
+float32. `miner` has its default settings.
 """
 
 import argparse

@@ -28,6 +28,7 @@ SUPPORTED_SETTINGS = {"max_seq_length", "do_lower_case", "modality_config", "mod
 LAST_HIDDEN = {"method": "forward", "method_output_name": "last_hidden_state"}
 EXPECTED_VALUES = {"transformer_task": "feature-extraction", "module_output_name": "token_embeddings"}
 
+INT8_ROUNDING = "int8 of 90 levels"  # of `miner.encoders.int8_linear`, as fingerprints have it
 # Keys that record the origin of a folder and do not change vectors.
 PROVENANCE_KEYS = {
     "_name_or_path", "architectures", "dtype", "is_local", "local_files_only", "model_max_length", "name_or_path",
@@ -226,7 +227,7 @@ def fingerprint(recipe: ModelRecipe, max_tokens: int | None, dtype: str = "float
         "max_tokens": max_tokens,
         "lower_case": recipe.lower_case,
         "prompt": recipe.prompt,
-        **({"dtype": dtype} if dtype == INT8 else {}),
+        **({"dtype": INT8_ROUNDING} if dtype == INT8 else {}),
     }
     return f"transformer-{xxhash.xxh3_64_hexdigest(json.dumps(content, sort_keys=True).encode())}"
 

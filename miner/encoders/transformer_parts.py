@@ -40,7 +40,7 @@ def _check_int8(device: torch.device) -> None:
     if device.type != "cpu":
         raise ConfigError(f"--dtype {INT8} is for CPUs, but the device is {device}; give --device cpu, or choose another --dtype")
     if not int8_linear.is_exact():
-        raise ConfigError(f"--dtype {INT8}: this processor or this torch has no exact int8 products (VNNI); choose another --dtype")
+        raise ConfigError(f"--dtype {INT8}: this torch has no exact int8 products on this processor; choose another --dtype")
 
 
 def move(model: Any, device: torch.device, precision: str) -> None:
