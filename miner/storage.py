@@ -151,6 +151,13 @@ def versions(uri: str) -> dict[str, str]:
     return {posixpath.basename(str(info["name"]).rstrip("/")): version_of(info) for info in entries}
 
 
+def versions_below(uri: str) -> dict[str, str]:
+    """Return what identifies the content of each file in a directory and its subdirectories, by relative path, from one listing."""
+    fs, path = filesystem(uri)
+    fs.invalidate_cache()
+    return {posixpath.relpath(str(name), path): version_of(info) for name, info in fs.find(path, detail=True).items()}
+
+
 def make_folder(uri: str) -> None:
     fs, path = filesystem(uri)
     with storage_errors(uri):

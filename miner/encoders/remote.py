@@ -5,7 +5,6 @@ for the one that copies. The files are compared with `checksums.json` before the
 """
 
 import functools
-import posixpath
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -44,11 +43,8 @@ def _check_protocol(uri: str) -> None:
 
 def _list_versions(uri: str) -> Mapping[str, str]:
     """Return the files of an encoder by relative path, each with a value that changes when the file does."""
-    fs, path = storage.filesystem(uri)
     if uri.partition(":")[0] not in UNLISTED:
-        fs.invalidate_cache()
-        infos = fs.find(path, detail=True)
-        versions = {posixpath.relpath(str(name), path): storage.version_of(info) for name, info in infos.items()}
+        versions = storage.versions_below(uri)
         if not versions:
             raise ModelError(f"{hide(uri)}: no such encoder folder; check the address")
         return versions
@@ -58,6 +54,7 @@ def _list_versions(uri: str) -> Mapping[str, str]:
         if isinstance(error.__cause__, FileNotFoundError):
             raise ModelError(f"{hide(uri)}: no {checksums.FILE}, which lists the files on a web server; {WRITE_IT}") from error
         raise
+    fs, path = storage.filesystem(uri)
     edited = {name: storage.join(path, name) for name in checksums.USER_FILES if fs.exists(storage.join(path, name))}
     return {**files, **{name: storage.key(fs.cat_file(file).decode()) for name, file in edited.items()}, checksums.FILE: ""}
 

@@ -214,14 +214,11 @@ class EmbedTask(ShardTask):
         writer.write_table(pa.table([sentences["id"], tables.vectors_to_arrow(stored)], schema=writer.schema))
 
 
-FileVersions = frozenset[tuple[str, int, int]]  # path, bytes and time of the last change of each file
-
-
 @dataclass(frozen=True)
 class _LoadedEncoder:
     """An encoder, and the files that it was loaded from."""
 
-    files: FileVersions
+    files: Mapping[str, str]  # version by relative path
     encoder: Encoder
 
 
@@ -261,7 +258,7 @@ def load_once(settings: EncoderSettings, fingerprint: str | None = None) -> Enco
         loaded = _loaded.get(settings)
         if loaded is not None and loaded.encoder.fingerprint == fingerprint:
             return loaded.encoder
-        files = _file_versions(find_folder(settings.encoder))
+        files = storage.versions_below(str(find_folder(settings.encoder)))
         encoder = loaded.encoder if loaded is not None and loaded.files == files else load_encoder(settings.encoder, settings)
         if fingerprint not in (None, encoder.fingerprint):
             raise ModelError(
@@ -273,8 +270,3 @@ def load_once(settings: EncoderSettings, fingerprint: str | None = None) -> Enco
         _loaded.clear()
         _loaded[settings] = _LoadedEncoder(files, encoder)
         return encoder
-
-
-def _file_versions(folder: Path) -> FileVersions:
-    statuses = {str(path): path.stat() for path in folder.rglob("*") if path.is_file()}
-    return frozenset((path, status.st_size, status.st_mtime_ns) for path, status in statuses.items())
