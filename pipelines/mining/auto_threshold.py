@@ -6,9 +6,9 @@ import numpy as np
 
 from miner import tables
 from miner.choices import PROBABILITY, RETRIEVALS, DefaultThreshold
-from miner.config.commands import DecideSettings, EncoderSettings
+from miner.config.commands import DecideSettings
 from miner.corpus import Corpus
-from miner.encoders import mining_profile
+from miner.encoders.mining_profile import MiningProfile
 from miner.errors import ConfigError, DataError
 from miner.evaluation.marks import ReviewMarks
 from miner.mining import review, thresholds
@@ -86,15 +86,15 @@ class ThresholdChooser:
         return thresholds.from_planted(pairs.margins, margins, sizes, weights, self.config.precision)
 
 
-def prepare(config: PlantConfig, source: Corpus, target: Corpus, gold: ResolvedGold | ReviewMarks | None) -> ThresholdChooser:
+def prepare(
+    config: PlantConfig, profile: MiningProfile, source: Corpus, target: Corpus, gold: ResolvedGold | ReviewMarks | None
+) -> ThresholdChooser:
     """Read the planted pairs, if any, and check that they can be embedded as the corpora were.
 
     Raises ConfigError where there is no known pair, and the encoder has no probabilities.
     """
-    if uses_probabilities(config):
-        profile = mining_profile.find(config.part(EncoderSettings), source.fingerprint)
-        if config.margin not in profile.probabilities:
-            raise ConfigError(f"{NO_EVIDENCE}; the encoder has no probabilities to choose by")
+    if uses_probabilities(config) and config.margin not in profile.probabilities:
+        raise ConfigError(f"{NO_EVIDENCE}; the encoder has no probabilities to choose by")
     if config.planted is None:
         return ThresholdChooser(config, gold, None)
     inputs.check_encoder(source, config)

@@ -12,6 +12,7 @@ from miner import stages, storage
 from miner.choices import DefaultThreshold
 from miner.config.commands import EncoderSettings, EngineSettings, FromCandidatesConfig, MineConfig
 from miner.encoders import mining_profile
+from miner.encoders.mining_profile import MiningProfile
 from miner.evaluation.marks import ReviewMarks
 from miner.filters import language
 from miner.mining import writers
@@ -102,11 +103,12 @@ def pipeline(
     workers.describe(options).device_type(config.device)  # raises for an unknown one
     sides = yield from open_sides(config, options)
     gold = gold_pairs.resolve(gold_file, sides.source, sides.target)
-    chooser = auto_threshold.prepare(config, sides.source, sides.target, gold)
+    profile = mining_profile.find(config.part(EncoderSettings), sides.source.fingerprint)
+    chooser = auto_threshold.prepare(config, profile, sides.source, sides.target, gold)
     start = time.perf_counter()
     search_result = yield from _search(config, sides, options, limits)
     search_seconds = time.perf_counter() - start
-    selection = yield from _selection(search_result, config, options, limits, warns)
+    selection = yield from _selection(search_result, config, profile, options, limits, warns)
     return (yield from _select(selection, chooser, config.output, {**sides.seconds, "search": search_seconds}))
 
 
@@ -119,14 +121,20 @@ def run_from_candidates(config: FromCandidatesConfig, options: Sequence[str] = (
     search_result = candidates.open_search_result(config.candidates)
     with claim_output(config.output):
         gold = gold_pairs.resolve(gold_file, search_result.source, search_result.target)
-        chooser = auto_threshold.prepare(config, search_result.source, search_result.target, gold)
-        return run_pipeline(_from_candidates(search_result, config, chooser, options, limits), options)
+        profile = mining_profile.find(config.part(EncoderSettings), search_result.source.fingerprint)
+        chooser = auto_threshold.prepare(config, profile, search_result.source, search_result.target, gold)
+        return run_pipeline(_from_candidates(search_result, config, profile, chooser, options, limits), options)
 
 
 def _from_candidates(
-    search_result: SearchResult, config: FromCandidatesConfig, chooser: ThresholdChooser, options: Sequence[str], limits: MiningLimits
+    search_result: SearchResult,
+    config: FromCandidatesConfig,
+    profile: MiningProfile,
+    chooser: ThresholdChooser,
+    options: Sequence[str],
+    limits: MiningLimits,
 ) -> Pipeline[MineResult]:
-    selection = yield from _selection(search_result, config, options, limits)
+    selection = yield from _selection(search_result, config, profile, options, limits)
     return (yield from _select(selection, chooser, config.candidates, {}))
 
 
@@ -141,12 +149,16 @@ def _check(config: PlantConfig) -> GoldFile | ReviewMarks | None:
 
 
 def _selection(
-    search_result: SearchResult, config: PlantConfig, options: Sequence[str], limits: MiningLimits, warns: bool = True
+    search_result: SearchResult,
+    config: PlantConfig,
+    profile: MiningProfile,
+    options: Sequence[str],
+    limits: MiningLimits,
+    warns: bool = True,
 ) -> Pipeline[PairSelection]:
     langs = search_result.source.lang, search_result.target.lang
     for lang in langs:
         language.warn_if_unrated(config.pair_filters.bounds(), lang, config.lang_id_model)
-    profile = mining_profile.find(config.part(EncoderSettings), search_result.source.fingerprint)
     if warns:
         mining_profile.warn_of_languages(profile, langs)
     profile = yield from corpus_probability.fit_profile(profile, config.margin, search_result, config.output, limits)
