@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from miner.encoders.token_vectors import SCALE, TokenVectors
 from miner.mining.margin import Floats
@@ -29,7 +30,7 @@ Rows = npt.NDArray[np.int64]
 
 QUERY_MULTIPLE = 8  # to which queries are padded
 MAX_KEYS = 64  # of one product, which bounds its memory for a sentence with very many candidates
-CPU_BLOCK_COMPONENTS = 1 << 23  # of the vectors of the keys of a block: 32 MB at most; malloc returns larger arrays to the system each time
+CPU_BLOCK_COMPONENTS = 1 << 22  # of the vectors of the keys of a block: 16 MB in float32
 GPU_BLOCK_COMPONENTS = 1 << 26
 MAX_GPU_TABLE_BYTES = 1 << 30  # of the vectors of a side; a larger table is in memory, or in a file, and goes to the GPU by block
 
@@ -190,14 +191,15 @@ class _BlockScorer:
 
     def _multiply(self, queries: Tensor, keys: Tensor, bounds: Rows) -> Tensor:
         """Tokens of b queries (b, width, dim) and of their keys (u, dim), of which `bounds` (b + 1,) -> products (u, width) float32."""
+        if keys.device.type == "cpu" and not self.is_integer:  # one call, in which other threads do not wait for the lock of Python
+            ends = torch.from_numpy(bounds[1:].astype(np.int32))
+            return functional.grouped_mm(keys.float(), queries.float().transpose(1, 2), offs=ends)
         dtype = torch.int8 if self.is_integer else torch.float32
         multiply = torch._int_mm if self.is_integer else torch.mm
         cells = torch.empty((len(keys), queries.shape[1]), dtype=torch.int32 if self.is_integer else dtype, device=keys.device)
-        if keys.device.type != "cpu":
-            keys = keys.to(dtype)  # all at once; a CPU converts the keys of one product at a time, which then are in its cache
         sizes, transposed = np.diff(bounds).tolist(), queries.to(dtype).transpose(1, 2).unbind()
-        for key, query, product in zip(torch.split(keys, sizes), transposed, torch.split(cells, sizes), strict=True):
-            multiply(key.to(dtype), query, out=product)
+        for key, query, product in zip(torch.split(keys.to(dtype), sizes), transposed, torch.split(cells, sizes), strict=True):
+            multiply(key, query, out=product)
         return cells.float()
 
 
