@@ -220,11 +220,16 @@ class RescoreSettings(Settings):
         return self
 
 
-class DecideSettings(MatchSettings):
-    """Which candidates become pairs."""
+class ThresholdSettings(MatchSettings):
+    """Above which margin candidates become pairs."""
 
     threshold: Threshold | Literal["auto"] | None = None  # pairs have a greater margin; None: a default, see docs/mining.md
     precision: float = pydantic.Field(0.95, gt=0, lt=1)  # that threshold `auto` aims at
+
+
+class DecideSettings(ThresholdSettings):
+    """Which candidates become pairs, and the known pairs by which they are chosen and scored."""
+
     gold: Strings = ()  # a file of gold pairs, source line <tab> target line, from 1; or tables of marks
     gold_sample: bool = False  # gold is a random sample of the true pairs
     planted: str | None = None  # file of known pairs to plant for threshold `auto`: source <tab> target

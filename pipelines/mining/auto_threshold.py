@@ -6,7 +6,7 @@ import numpy as np
 
 from miner import tables
 from miner.choices import PROBABILITY, RETRIEVALS, DefaultThreshold
-from miner.config.commands import DecideSettings
+from miner.config.commands import DecideSettings, ThresholdSettings
 from miner.corpus import Corpus
 from miner.encoders.mining_profile import MiningProfile
 from miner.errors import ConfigError, DataError
@@ -21,7 +21,7 @@ from pipelines.mining import inputs, planted_pairs, sort_pairs
 from pipelines.mining.planted_pairs import PlantConfig, PlantedPairs
 from pipelines.mining.select_pairs import PairSelection, has_measured_probabilities
 
-NO_EVIDENCE = "--threshold auto needs pairs to choose by: give --gold FILE, or --planted FILE"
+NO_EVIDENCE = "--threshold auto needs pairs to choose by, or their probabilities: give --gold FILE, or --planted FILE"
 
 
 def check(settings: DecideSettings) -> None:
@@ -30,10 +30,8 @@ def check(settings: DecideSettings) -> None:
     DataError for a file of planted pairs without a pair.
     """
     is_auto = settings.threshold == "auto"
-    if uses_probabilities(settings) and not has_measured_probabilities(settings):
-        raise ConfigError(f"{NO_EVIDENCE}; probabilities take their place with --retrieval max, and --margin ratio or distance")
-    if uses_probabilities(settings) and settings.min_probability is not None:
-        raise ConfigError("--threshold auto chooses the probability of pairs; give --min-probability or --threshold auto")
+    if uses_probabilities(settings):
+        check_probabilities(settings)
     if settings.planted is not None and not is_auto:
         raise ConfigError("--planted is only for --threshold auto; give both, or remove it")
     if settings.gold_sample and not settings.gold:
@@ -48,6 +46,19 @@ def check(settings: DecideSettings) -> None:
 def uses_probabilities(settings: DecideSettings) -> bool:
     """Whether the threshold is to be chosen without known pairs."""
     return settings.threshold == "auto" and not settings.gold and settings.planted is None
+
+
+def check_probabilities(settings: ThresholdSettings, profile: MiningProfile | None = None, refusal: str = NO_EVIDENCE) -> None:
+    """Raise ConfigError, which starts with `refusal`, if the probabilities of pairs cannot choose a threshold.
+
+    Without a profile, whether the encoder has probabilities is not checked.
+    """
+    if not has_measured_probabilities(settings):
+        raise ConfigError(f"{refusal}; probabilities can be used with --retrieval max, and --margin ratio or distance")
+    if settings.min_probability is not None:
+        raise ConfigError("--threshold auto chooses the probability of pairs; give --min-probability or --threshold auto")
+    if profile is not None and settings.margin not in profile.probabilities:
+        raise ConfigError(f"{refusal}; the encoder has no probabilities")
 
 
 @dataclass(frozen=True)
@@ -93,8 +104,8 @@ def prepare(
 
     Raises ConfigError where there is no known pair, and the encoder has no probabilities.
     """
-    if uses_probabilities(config) and config.margin not in profile.probabilities:
-        raise ConfigError(f"{NO_EVIDENCE}; the encoder has no probabilities to choose by")
+    if uses_probabilities(config):
+        check_probabilities(config, profile)
     if config.planted is None:
         return ThresholdChooser(config, gold, None)
     inputs.check_encoder(source, config)
@@ -109,7 +120,7 @@ def select_probable(selection: PairSelection) -> Pipeline[PairSelection]:
     """
     if selection.probability.weights is None:
         scoring = "not rescored" if selection.search_result.rescoring is None else "rescored"
-        raise ConfigError(f"{NO_EVIDENCE}; the encoder has no probabilities of {scoring} candidates to choose by")
+        raise ConfigError(f"{NO_EVIDENCE}; the encoder has no probabilities of {scoring} candidates")
     weights, precision = selection.probability.weights, selection.settings.precision
     bound = float(thresholds.PROBABILITY_BOUNDS[0])
     while True:

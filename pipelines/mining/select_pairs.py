@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from miner import stages, storage, table_files
 from miner.choices import MARGINS, RETRIEVALS, DefaultThreshold
-from miner.config.commands import DecideSettings
+from miner.config.commands import DecideSettings, MatchSettings
 from miner.config.probability import ProbabilityBound
 from miner.evaluation.marks import ReviewMarks
 from miner.mining import writers
@@ -123,7 +123,7 @@ class PairSelection:
         return (yield from match.match_candidates(candidates, settings.retrieval, steps, limits)), filtered
 
 
-def has_measured_probabilities(settings: DecideSettings) -> bool:
+def has_measured_probabilities(settings: MatchSettings) -> bool:
     """Whether settings select pairs whose mean probability was compared with their precision: one-to-one, by a relative margin."""
     return MARGINS[settings.margin].is_relative and RETRIEVALS[settings.retrieval].one_to_one
 

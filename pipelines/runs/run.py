@@ -19,11 +19,11 @@ from miner.config.commands import (
     EncoderSettings,
     EngineSettings,
     IndexSettings,
-    MatchSettings,
     MineConfig,
     RescoreSettings,
     SentenceSettings,
     TextSettings,
+    ThresholdSettings,
 )
 from miner.config.runs import RunConfig
 from miner.corpus import Corpus
@@ -34,7 +34,7 @@ from pipelines.beam import metrics
 from pipelines.beam.retry import SKIPPED_KEY
 from pipelines.beam.runner import Pipeline, claim_output, discard_if_empty, run_pipeline, together
 from pipelines.corpus import embed
-from pipelines.mining import candidates, inputs, mine, rescore_choice
+from pipelines.mining import auto_threshold, candidates, inputs, mine, rescore_choice
 from pipelines.runs import verify
 from pipelines.search import build_index
 from pipelines.search import engine as engine_module
@@ -156,6 +156,8 @@ class _RunTasks:
         self.fingerprint = self._check_encoder()
         is_rescored = rescore_choice.is_planned(config, config.encoder)
         profile = mining_profile.find(config.part(EncoderSettings), self.fingerprint)
+        if config.threshold == "auto":
+            auto_threshold.check_probabilities(config, profile, "threshold: auto chooses by the probabilities of pairs")
         mining_profile.warn_of_corpora(config, config.threshold, profile, is_rescored)
         mining_profile.warn_of_languages(profile, self._languages())
         self.recommended = profile.threshold(config, is_rescored)
@@ -256,9 +258,9 @@ class _RunTasks:
 
     def _pair_key(self, source: Corpus, target: Corpus) -> str:
         """Return a fingerprint of everything that the bitext of a pair depends on."""
-        parts = (EngineSettings, RescoreSettings, MatchSettings)
+        parts = (EngineSettings, RescoreSettings, ThresholdSettings)
         settings = {name: value for part in parts for name, value in self.config.part(part).model_dump().items()}
-        return storage.key([source.key, target.key, settings, self.config.k, self.config.threshold, self._recommended_value()])
+        return storage.key([source.key, target.key, settings, self.config.k, self._recommended_value()])
 
     def _recommended_value(self) -> float | None:
         return None if self.recommended is None or self.config.threshold is not None else self.recommended.value
@@ -286,9 +288,9 @@ class _RunTasks:
         folders_of = {name: self.folders[name] for name in self.pairs[pair]}
         if engine == "faiss":
             folders_of, _ = yield from together({name: self._find_index(name) for name in self.pairs[pair]})
-        parts = (EncoderSettings, EngineSettings, RescoreSettings, MatchSettings)
+        parts = (EncoderSettings, EngineSettings, RescoreSettings, ThresholdSettings)
         settings = {name: value for part in parts for name, value in config.part(part)}
-        settings |= {"engine": engine, "k": config.k, "threshold": config.threshold}
+        settings |= {"engine": engine, "k": config.k}
         settings |= {"rescore": NONE if rescoring is None else LATE, "token_layer": None if rescoring is None else rescoring.token_layer}
         source_name, target_name = self.pairs[pair]
         return MineConfig(source=folders_of[source_name], target=folders_of[target_name], output=output, **settings)

@@ -118,11 +118,11 @@ def test_auto_without_known_pairs_chooses_the_probability_for_a_precision(texts:
 
 def test_auto_needs_known_pairs_where_there_are_no_probabilities(texts: tuple[Path, Path], unknown_encoder: Path, tmp_path: Path) -> None:
     output = ("--output", tmp_path / "out")
-    needed = "--threshold auto needs pairs to choose by: give --gold FILE, or --planted FILE"
+    needed = "--threshold auto needs pairs to choose by, or their probabilities: give --gold FILE, or --planted FILE"
     for options, reason in (
-        (("--retrieval", "all"), "; probabilities take their place with --retrieval max, and --margin ratio or distance"),
-        (("--margin", "absolute"), "; probabilities take their place with --retrieval max, and --margin ratio or distance"),
-        (("--encoder", unknown_encoder), "; the encoder has no probabilities to choose by"),
+        (("--retrieval", "all"), "; probabilities can be used with --retrieval max, and --margin ratio or distance"),
+        (("--margin", "absolute"), "; probabilities can be used with --retrieval max, and --margin ratio or distance"),
+        (("--encoder", unknown_encoder), "; the encoder has no probabilities"),
     ):
         assert needed + reason in error_of("mine", *texts, *output, "--threshold", "auto", *options)
     message = error_of("mine", *texts, *output, "--threshold", "auto", "--min-probability", "0.9")

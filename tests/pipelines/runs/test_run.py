@@ -244,3 +244,26 @@ def test_the_default_threshold_of_another_encoder_is_one_warning_for_all_pairs(t
     assert miner("run", config, "--dry-run").stderr.count("default threshold") == 1
     assert miner("run", config).stderr.count("default threshold") == 1
     assert "default threshold" not in miner("run", config, "--dry-run", "--set", "threshold=1.06").stderr
+
+
+@pytest.mark.slow
+def test_auto_chooses_the_threshold_of_each_pair_as_mine_does(tmp_path: Path) -> None:
+    corpora = {lang: str(EXAMPLES / f"{lang}.txt") for lang in ("de", "en")}
+    output_of("run", write_config(tmp_path, output=str(tmp_path / "out"), corpora=corpora, threshold="auto", precision=0.9))
+    sides = [tmp_path / "out/corpora" / lang for lang in corpora]
+    output_of("mine", *sides, "--output", tmp_path / "pair", "--threshold", "auto", "--precision", 0.9)
+    assert json.loads((tmp_path / "pair/manifest.json").read_text())["details"]["default_threshold"]["precision"] == 0.9
+    for name in OUTPUTS:
+        assert (tmp_path / "out/pairs/de-en" / name).read_bytes() == (tmp_path / "pair" / name).read_bytes()
+    output = output_of("run", tmp_path / "run.yaml", "--set", "precision=0.95", "--dry-run")
+    assert "1 of 3 stages to do" in output
+
+
+def test_auto_needs_probabilities(texts: Path, toy_encoder: Path, tmp_path: Path) -> None:
+    corpora = {lang: str(texts / f"{lang}.txt") for lang in LANGUAGES}
+    config = write_config(tmp_path, output=str(tmp_path / "out"), corpora=corpora, threshold="auto")
+    for change, reason in (("margin=absolute", "margin ratio or distance"), (f"encoder={toy_encoder}", "the encoder has no probabilities")):
+        message = error_of("run", config, "--set", change)
+        assert "threshold: auto chooses by the probabilities of pairs" in message
+        assert reason in message
+    assert not (tmp_path / "out").exists()
