@@ -226,6 +226,14 @@ class ThresholdSettings(MatchSettings):
     threshold: Threshold | Literal["auto"] | None = None  # pairs have a greater margin; None: a default, see docs/mining.md
     precision: float = pydantic.Field(0.95, gt=0, lt=1)  # that threshold `auto` aims at
 
+    @pydantic.field_validator("threshold", mode="wrap")
+    @classmethod
+    def _check_threshold(cls, value: Any, check: pydantic.ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return check(value)
+        except pydantic.ValidationError:
+            raise PydanticCustomError("threshold", "expected a number or auto") from None
+
 
 class DecideSettings(ThresholdSettings):
     """Which candidates become pairs, and the known pairs by which they are chosen and scored."""
