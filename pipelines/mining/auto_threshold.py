@@ -48,16 +48,17 @@ def uses_probabilities(settings: DecideSettings) -> bool:
     return settings.threshold == "auto" and not settings.gold and settings.planted is None
 
 
-def check_probabilities(settings: ThresholdSettings, profile: MiningProfile | None = None, refusal: str = NO_EVIDENCE) -> None:
-    """Raise ConfigError, which starts with `refusal`, if the probabilities of pairs cannot choose a threshold.
-
-    Without a profile, whether the encoder has probabilities is not checked.
-    """
+def check_probabilities(settings: ThresholdSettings, refusal: str = NO_EVIDENCE) -> None:
+    """Raise ConfigError, which starts with `refusal`, if probabilities cannot choose the threshold of pairs with these settings."""
     if not has_measured_probabilities(settings):
         raise ConfigError(f"{refusal}; probabilities can be used with --retrieval max, and --margin ratio or distance")
     if settings.min_probability is not None:
         raise ConfigError("--threshold auto chooses the probability of pairs; give --min-probability or --threshold auto")
-    if profile is not None and settings.margin not in profile.probabilities:
+
+
+def check_profile(profile: MiningProfile, settings: ThresholdSettings, refusal: str = NO_EVIDENCE) -> None:
+    """Raise ConfigError, which starts with `refusal`, if the encoder has no probabilities by the margin of these settings."""
+    if settings.margin not in profile.probabilities:
         raise ConfigError(f"{refusal}; the encoder has no probabilities")
 
 
@@ -105,7 +106,7 @@ def prepare(
     Raises ConfigError where there is no known pair, and the encoder has no probabilities.
     """
     if uses_probabilities(config):
-        check_probabilities(config, profile)
+        check_profile(profile, config)
     if config.planted is None:
         return ThresholdChooser(config, gold, None)
     inputs.check_encoder(source, config)

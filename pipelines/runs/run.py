@@ -42,6 +42,7 @@ from pipelines.search.exact import FORWARD, SearchRequest
 
 CORPORA, INDEXES, PAIRS = "corpora", "indexes", "pairs"  # subdirectories of the output
 SUMMARY = "run.json"
+AUTO_REFUSAL = "threshold: auto chooses by the probabilities of pairs"
 
 logger = logging.getLogger(__name__)
 
@@ -157,7 +158,8 @@ class _RunTasks:
         is_rescored = rescore_choice.is_planned(config, config.encoder)
         profile = mining_profile.find(config.part(EncoderSettings), self.fingerprint)
         if config.threshold == "auto":
-            auto_threshold.check_probabilities(config, profile, "threshold: auto chooses by the probabilities of pairs")
+            auto_threshold.check_probabilities(config, AUTO_REFUSAL)
+            auto_threshold.check_profile(profile, config, AUTO_REFUSAL)
         mining_profile.warn_of_corpora(config, config.threshold, profile, is_rescored)
         mining_profile.warn_of_languages(profile, self._languages())
         self.recommended = profile.threshold(config, is_rescored)
