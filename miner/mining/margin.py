@@ -12,19 +12,24 @@ from miner.errors import ConfigError
 
 Floats = npt.NDArray[np.float64]
 
+MIN_RATIO_MEAN = 1e-6  # of similarities in float32, which are rounded; a ratio to a mean of 0 or less orders pairs the wrong way round
 LATE_WEIGHT = 3.0  # of the margin of late interaction relative to that of the embeddings
 
 
 def margins(name: str, similarities: Floats, source_means: Floats, target_means: Floats) -> Floats:
-    """Return the margins (n,) of n pairs. NaN: undefined, as the ratio of two sentences without a vector, whose means are 0.
+    """Return the margins (n,) of n pairs. NaN: undefined, as a ratio to a mean that is not positive, of sentences unlike all others.
 
     Raises ConfigError for an unknown name.
     """
     if name not in MARGINS:
         raise ConfigError(f"unknown margin {name!r}; one of {', '.join(MARGINS)}")
+    means = (source_means + target_means) / 2
     with np.errstate(divide="ignore", invalid="ignore"):
-        scores = MARGINS[name].score(similarities, (source_means + target_means) / 2)
-    return np.where(np.isfinite(scores), scores, np.nan)
+        scores = MARGINS[name].score(similarities, means)
+    is_defined = np.isfinite(scores)
+    if name == "ratio":
+        is_defined &= means >= MIN_RATIO_MEAN
+    return np.where(is_defined, scores, np.nan)
 
 
 def blend(margin_scores: Floats, late_margins: Floats) -> Floats:

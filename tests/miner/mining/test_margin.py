@@ -23,6 +23,21 @@ def test_ratio_with_mean_zero_is_undefined() -> None:
     np.testing.assert_array_equal(scores, [NAN, NAN, NAN, 0.0])
 
 
+def test_ratio_with_a_mean_below_zero_is_undefined() -> None:
+    """-0.16 / -0.0125 would be 12.8, the best margin of all, for a pair that is less similar than most."""
+    similarities, means = np.array([-0.16, 0.3, 0.3]), np.array([-0.0125, -0.0125, 1e-9])
+    np.testing.assert_array_equal(margins("ratio", similarities, means, means), [NAN, NAN, NAN])
+    np.testing.assert_allclose(margins("distance", similarities, means, means), similarities - means)
+
+
+def test_rescored_pair_with_a_late_mean_below_zero_is_undefined() -> None:
+    ids, halves = np.array([1, 2]), np.array([0.5, 0.5])
+    late = scoring.LateScores(np.array([-0.16, 0.5]), np.array([-0.0125, 0.5]), np.array([-0.0125, 0.5]))
+    both = np.array([True, True])
+    candidates = scoring.Candidates(ids, ids, halves, halves, halves, both, both, late)
+    np.testing.assert_array_equal(scoring.pair_margins(candidates, "ratio"), [NAN, 1.0])
+
+
 def test_unknown_margin_names_the_choices() -> None:
     with pytest.raises(ConfigError, match="unknown margin 'cosine'; one of ratio, distance, absolute"):
         margins("cosine", np.zeros(1), np.zeros(1), np.zeros(1))
