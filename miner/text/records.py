@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 from xml.etree import ElementTree
@@ -16,6 +17,7 @@ from miner.text.values import NOT_UTF8, Fault, NumberedValues, Value, column_num
 BATCH_RECORDS = 4096
 CHUNK_CHARS = 1 << 16  # of JSON, read at a time
 MAX_RECORD_CHARS = 1 << 24  # of JSON
+ARRAY_IN_OBJECT = re.compile(r'\{\s*"(?:[^"\\]|\\.)*"\s*:\s*\[')
 XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 CODES = {"bpt", "ept", "it", "ph", "ut"}  # elements of a TMX segment whose content is markup of another program
 
@@ -82,8 +84,9 @@ def _checked(text: str) -> Value:
 
 
 def _json_values(handle: BinaryIO, key: str | None, name: str) -> Iterator[tuple[int, Value]]:
-    """An array, an object with one array (such as {"data": [...]}), or objects one after the other. Records are objects or strings."""
-    for number, record in enumerate(_json_records(io.TextIOWrapper(handle, encoding="utf-8-sig", errors="surrogateescape"), name), start=1):
+    """An array, an object that holds one (such as {"data": [...]}), or objects one after the other. Records are objects or strings."""
+    text = io.TextIOWrapper(handle, encoding="utf-8-sig", errors="surrogateescape")
+    for number, record in enumerate(_json_records(text, key, name), start=1):
         if isinstance(record, str):
             yield number, _checked(record)
         else:
@@ -102,15 +105,11 @@ def record_value(record: Any, key: str) -> Value:
     return _checked(value) if isinstance(value, str) else Fault("invalid", f"{key!r} is not text")
 
 
-def _json_records(text: io.TextIOWrapper, name: str) -> Iterator[Any]:
+def _json_records(text: io.TextIOWrapper, key: str | None, name: str) -> Iterator[Any]:
     """Yield the records of JSON one at a time, as they are read."""
-    decoder, buffer, num_records = json.JSONDecoder(), "", 0
-    is_array, is_end = False, False
+    decoder, num_records, is_end = json.JSONDecoder(), 0, False
+    buffer, is_array = _open_array(text, key)
     while True:
-        chunk = text.read(CHUNK_CHARS)
-        is_end, buffer = not chunk, buffer + chunk
-        if not num_records and not is_array:
-            buffer, is_array = _open_array(buffer.lstrip())
         while buffer := buffer.lstrip(" \t\r\n,"):
             if is_array and buffer[0] == "]":
                 return
@@ -128,16 +127,40 @@ def _json_records(text: io.TextIOWrapper, name: str) -> Iterator[Any]:
             if is_array:
                 raise DataError(f"{name}: ends within its JSON array after {num_records} records; copy the file again")
             return
+        chunk = text.read(CHUNK_CHARS)
+        is_end, buffer = not chunk, buffer + chunk
 
 
-def _open_array(buffer: str) -> tuple[str, bool]:
-    """Return the text after the bracket that opens an array of records, if it begins with one or with {"key": [."""
-    if buffer.startswith("["):
-        return buffer[1:], True
-    head, bracket, rest = buffer.partition("[")
-    key = head.strip().removeprefix("{").strip()
-    is_wrapped = bool(bracket) and key.startswith('"') and key.endswith(":") and key.count('"') == 2 and rest.lstrip()[:1] in ("{", '"', "")
-    return (rest, True) if is_wrapped else (buffer, False)
+def _open_array(text: io.TextIOWrapper, key: str | None) -> tuple[str, bool]:
+    """Read the start of JSON: return what follows the bracket that opens its array of records and True, or all of it and False."""
+    start = " "
+    while start.isspace():
+        start = text.read(CHUNK_CHARS)
+    start = start.lstrip()
+    if start.startswith("["):
+        return start[1:], True
+    array = ARRAY_IN_OBJECT.match(start)
+    if array is None:
+        return start, False
+    decoder = json.JSONDecoder()
+    while True:
+        try:
+            first, end = decoder.raw_decode(start)
+        except ValueError:
+            chunk = text.read(len(start))  # twice as much to decode again
+            if not chunk or len(start) > MAX_RECORD_CHARS:  # longer than a record, or cut off
+                return start[array.end() :], True
+            start += chunk
+        else:
+            start += text.read(CHUNK_CHARS)
+            return (start[array.end() :], True) if _is_wrapper(first, key) and not start[end:].strip() else (start, False)
+
+
+def _is_wrapper(first: dict[str, Any], key: str | None) -> bool:
+    """Whether an object whose first value is an array holds the records in it, and is not a record that has a list, such as of tags."""
+    if key is not None and isinstance(record_value(first, key), str):
+        return False
+    return len(first) == 1 or all(isinstance(item, dict) for item in next(iter(first.values())))
 
 
 def _tmx_values(handle: BinaryIO, lang: str | None, name: str) -> Iterator[tuple[int, Value]]:

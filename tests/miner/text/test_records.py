@@ -69,6 +69,35 @@ def test_json_is_read_by_its_content(tmp_path: Path, shape: str, indent: int | N
             values(tmp_path / "a.json")
 
 
+@pytest.mark.parametrize("shape", ["one", "lines", "array"])
+def test_json_record_that_begins_with_a_list_is_no_array_of_records(tmp_path: Path, shape: str) -> None:
+    rows = [{"tags": ["news", "sport"], "spans": [{"start": 0}], "text": text} for text in TEXTS]
+    shapes = {"one": json.dumps(rows[0]), "lines": "\n".join(map(json.dumps, rows)), "array": json.dumps(rows)}
+    (tmp_path / "a.json").write_text(shapes[shape])
+    assert values(tmp_path / "a.json", "text") == (TEXTS[:1] if shape == "one" else TEXTS)
+    assert all(isinstance(value, Fault) for value in values(tmp_path / "a.json", "txt"))
+    with pytest.raises(ConfigError, match="name the column with the text by --text-column"):
+        values(tmp_path / "a.json")
+
+
+def test_json_record_that_begins_with_a_list_of_objects_is_a_record(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"entities": [{"text": "Paris"}], "text": "I like Paris."}')
+    assert values(tmp_path / "a.json", "text") == ["I like Paris."]
+
+
+@pytest.mark.parametrize("more", ["", ', "version": {"a": [1]}'])
+@pytest.mark.parametrize("num_rows", [0, 1, 3000])
+def test_json_array_in_an_object_may_be_followed_by_other_keys(tmp_path: Path, more: str, num_rows: int) -> None:
+    rows = [{"text": f"line {number} " + "x" * 100} for number in range(num_rows)]
+    (tmp_path / "a.json").write_text(f'\n{{ "data" : {json.dumps(rows)}{more}}}\n')
+    assert values(tmp_path / "a.json", "text") == [row["text"] for row in rows]
+
+
+def test_several_json_objects_with_arrays_are_not_read_as_the_first_array(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"texts": ["one", "two"]}\n{"texts": ["three"]}\n')
+    assert values(tmp_path / "a.json", "texts") == [Fault("invalid", "'texts' is not text")] * 2
+
+
 def test_tmx_of_translate_toolkit_is_read_back(tmp_path: Path) -> None:
     pairs = [("one & <two>", "un & <deux>"), ("three\nfour", "trois\nquatre"), ("five", "cinq")]
     memory = tmxfile()
