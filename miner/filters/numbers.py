@@ -14,9 +14,12 @@ import numpy as np
 from miner.filters import Floats
 
 # Digits with separators inside, and a magnitude character. A space is a separator only before groups of three digits.
-NUMBER = re.compile(r"((?<!\d)\d{1,3}(?: \d{3})+(?!\d)|(?:(?<!\S)\.)?\d+(?:[.,:'’٫٬h]\d+)*)(?: ?([百백千천万萬만億亿억兆조]|लाख|करोड़))?")
+_GROUPED_BY_SPACES = r"(?<!\d)\d{1,3}(?: \d{3})+(?:[.,٫]\d+)?(?!\d)"
+_SEPARATED = r"(?:(?<!\S)\.)?\d+(?:[.,:'’٫٬h]\d+)*"
+NUMBER = re.compile(rf"({_GROUPED_BY_SPACES}|{_SEPARATED})(?: ?([百백千천万萬만億亿억兆조]|लाख|करोड़))?")
 DIGIT = re.compile(r"\d")  # found in a tenth of the time that NUMBER takes, and most sentences have none
 SEPARATOR = re.compile(r"\D")
+DECIMAL_SEPARATORS = {".", ",", "٫"}
 MAGNITUDE_POWERS = {**dict.fromkeys("百백", 2), **dict.fromkeys("千천", 3), **dict.fromkeys("万萬만", 4), **dict.fromkeys("億亿억", 8)}
 MAGNITUDE_POWERS |= {**dict.fromkeys("兆조", 12), "लाख": 5, "करोड़": 7}
 MIN_MAGNITUDE_ZEROS = 3  # a word such as "thousand" can replace at least this many zeros; a page 10 is not a page 1
@@ -85,14 +88,27 @@ def extract_numbers(text: str) -> Numbers:
 def _normalise(number: str, power: int) -> list[str]:
     """Return the number times 10^power; for a date or a version, its parts, the last of them times 10^power."""
     parts = [part if part.isascii() else "".join(str(unicodedata.decimal(digit)) for digit in part) for part in SEPARATOR.split(number)]
-    is_grouped = all(parts) and len(parts[-1]) == 3 and all(len(part) in (2, 3) for part in parts[1:-1])
     # One separator marks decimals, hours or thousands; several, unless thousands or lakhs, mark the parts of a date or a version.
-    if is_grouped:
+    if _has_grouped_decimals(parts, SEPARATOR.findall(number)):
+        parts = ["".join(parts[:-1]), parts[-1]]
+    elif _is_grouped(parts):
         parts = ["".join(parts)]
     if len(parts) == 2:
         whole, fraction = parts[0], parts[1].ljust(power, "0")
         return [_strip_zeros(whole + fraction[:power], fraction[power:])]
     return [*(_strip_zeros(part) for part in parts[:-1]), _strip_zeros(parts[-1] + "0" * power)]
+
+
+def _has_grouped_decimals(parts: Sequence[str], separators: Sequence[str]) -> bool:
+    """Whether the last separator is that of decimals, after groups with another one, as in 1,234.56 and 1 234,56."""
+    *groups, last = separators or [""]
+    return last in DECIMAL_SEPARATORS and len({*groups, last}) == 2 and last not in groups and _is_grouped(parts[:-1])
+
+
+def _is_grouped(parts: Sequence[str]) -> bool:
+    """Whether the digits are groups of thousands or lakhs: the last of three digits, the others of two or three, the first not only 0."""
+    is_first_group = len(parts) > 1 and len(parts[0]) <= 3 and parts[0].strip("0") != ""
+    return is_first_group and len(parts[-1]) == 3 and all(len(part) in (2, 3) for part in parts[1:-1])
 
 
 def _strip_zeros(whole: str, fraction: str = "") -> str:
