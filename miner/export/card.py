@@ -6,6 +6,8 @@ from typing import Any
 
 import yaml
 
+from miner import storage
+from miner.choices import PROBABILITY
 from miner.export.settings import ExportConfig
 from miner.export.source import MinedPairsFile
 
@@ -56,25 +58,37 @@ def _front_matter(pairs: MinedPairsFile, config: ExportConfig, rows: Mapping[str
     }
     if config.format == "huggingface":
         files = [{"split": split if split != "dev" else "validation", "path": f"data/{split}.parquet"} for split in rows]
-        matter["configs"] = [{"config_name": "default", "data_files": files}]
+        # `datasets` caches by the name of the directory and this front matter: without a checksum, an earlier export could be loaded.
+        checksum = storage.key([storage.checksum(storage.join(config.output, file["path"])) for file in files])
+        matter["configs"] = [{"config_name": "default", "description": f"Checksum {checksum}", "data_files": files}]
     return matter
 
 
 def _provenance(pairs: MinedPairsFile, config: ExportConfig) -> list[str]:
-    chosen = {name: getattr(config, name) for name in ("threshold", "min_probability", "top", "max_chars")}
-    bounds = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in chosen.items() if value is not None)
+    bounds = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in config.bounds().items())
     lines = [f"- Selection in this export: {bounds or 'all mined pairs'}"]
     if pairs.manifest is None:
         return [*lines, "- The settings of the mining run are not known: the bitext had no manifest."]
     settings, details = pairs.manifest.config, pairs.manifest.details
     lines.append(f"- Encoder: `{details.get('fingerprint', 'unknown')}`")
     lines.append(f"- Margin: {settings.get('margin')}, k = {settings.get('k')}, retrieval: {settings.get('retrieval')}")
-    lines.append(f"- Threshold of the mining run: {settings.get('threshold')}; filters: {settings.get('filters') or 'none'}")
+    if settings.get("rescore") is not None:
+        lines.append(f"- Rescoring: {settings['rescore']}, of {settings.get('rescore_candidates')} candidates of each sentence")
+    is_implied = details.get("default_threshold", {}).get("by") == PROBABILITY  # the threshold follows from the probability
+    limits = {
+        "margin above": None if is_implied else settings.get("threshold"),
+        "probability of at least": settings.get("min_probability"),
+    }
+    run_bounds = ", ".join(f"{name} {value}" for name, value in limits.items() if value is not None)
+    lines.append(f"- Selection in the mining run: {run_bounds or 'no bound'}; filters: {settings.get('filters') or 'none'}")
     sentences = details.get("sentences", {})
     if sentences:
         lines.append(
             f"- Sentences searched: {sentences.get('source', 0):,} {pairs.source_lang}, {sentences.get('target', 0):,} {pairs.target_lang}"
         )
+    if details.get("estimated_precision") is not None:
+        share = f"{details['estimated_precision']:.1%}"
+        lines.append(f"- By their probabilities, {share} of the mined pairs are right, before the selection of this export")
     scores = [f"{name} {details[name]:.3f}" for name in ("precision", "recall", "f1") if isinstance(details.get(name), float)]
     evidence = f"By {details['marked']:,} pairs that people marked" if "marked" in details else "Against gold pairs"
     return [*lines, f"- {evidence}, before the selection of this export: {', '.join(scores)}"] if scores else lines

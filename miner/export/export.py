@@ -15,7 +15,7 @@ import pyarrow as pa
 from typing_extensions import TypedDict
 
 from miner import lock, records, stages, storage, table_files
-from miner.errors import DataError
+from miner.errors import ConfigError, DataError
 from miner.export.card import dataset_card
 from miner.export.formats import WRITERS, SplitTarget
 from miner.export.settings import ExportConfig
@@ -105,7 +105,8 @@ def _write(config: ExportConfig, pairs: MinedPairsFile, previous_files: Sequence
                 head = batch.slice(0, EXAMPLES - len(examples))
                 examples += zip(head["source_text"].to_pylist(), head["target_text"].to_pylist(), strict=True)
         if not sum(counts.values()):
-            raise DataError(f"{pairs.uri}: no pair passes the bounds of this export; lower --threshold, or raise --max-chars")
+            bounds = ", ".join(f"--{name.replace('_', '-')} {value}" for name, value in config.bounds().items())
+            raise DataError(f"{pairs.uri}: no pair passes {bounds}; relax it" if bounds else f"{pairs.uri}: has no pairs; mine again")
         files = tuple(file for writer in writers.values() for file in writer.files)
         # Before the files appear, at the end of this block: an export that is killed then can be run again.
         records.write(storage.join(config.output, RECORD), {"files": sorted({*previous_files, *files})})
@@ -121,7 +122,16 @@ def _splits(config: ExportConfig, pairs: MinedPairsFile) -> npt.NDArray[np.int8]
         for name, parts in columns.items():
             parts.append(batch[name].to_numpy())
     source_ids, target_ids = (np.concatenate(parts) if parts else np.zeros(0, np.int64) for parts in columns.values())
-    return assign_splits(source_ids, target_ids, (config.dev, config.test), config.seed)
+    splits = assign_splits(source_ids, target_ids, (config.dev, config.test), config.seed)
+    for name, count in zip(SPLITS, np.bincount(splits, minlength=len(SPLITS)).tolist(), strict=True):
+        size = 0 if name == "train" else getattr(config, name)
+        if size and not count:
+            raise ConfigError(f"--{name} {size:,}: no group of pairs that share a sentence is that small; ask for more pairs")
+        if count < size:
+            logger.warning(
+                "%s: %s of %s pairs; the other groups of pairs that share a sentence are larger", name, f"{count:,}", f"{size:,}"
+            )
+    return splits
 
 
 def _batches_with_splits(

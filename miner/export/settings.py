@@ -26,6 +26,11 @@ class ExportConfig(TopSettings):
     source_lang: str | None = None  # default: the language in the manifest
     target_lang: str | None = None
 
+    def bounds(self) -> dict[str, float]:
+        """Return what limits the pairs that are exported, by setting."""
+        bounds = {name: getattr(self, name) for name in ("threshold", "min_probability", "top", "max_chars")}
+        return {name: value for name, value in bounds.items() if value is not None}
+
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
         if self.bitext.rstrip("/") == self.output.rstrip("/"):

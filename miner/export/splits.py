@@ -12,11 +12,11 @@ SPLITS = ("train", "dev", "test")
 
 
 def assign_splits(source_ids: Ids, target_ids: Ids, sizes: tuple[int, int], seed: int) -> npt.NDArray[np.int8]:
-    """Return the split (n,) of n pairs: 0 train, 1 dev, 2 test. Memory: about 80 bytes per pair.
+    """Return the split (n,) of n pairs: 0 train, 1 dev, 2 test. Memory: about 100 bytes per pair.
 
     Pairs that share a sentence, directly or through other pairs, are in one split. `sizes` are the numbers of pairs in dev and
-    test; groups are added in random order while they fit, so a split can be smaller by a few pairs. ConfigError if no pair
-    is left to train on.
+    test; groups are added in random order, without those that no longer fit, so a split can be smaller. ConfigError if no
+    pair is left to train on.
     """
     if sum(sizes) >= len(source_ids):
         raise ConfigError(f"--dev and --test take {sum(sizes):,} of {len(source_ids):,} pairs; leave some for training")
@@ -24,10 +24,8 @@ def assign_splits(source_ids: Ids, target_ids: Ids, sizes: tuple[int, int], seed
     group_sizes = np.bincount(groups)
     order = np.random.default_rng(seed).permutation(len(group_sizes))
     group_splits = np.zeros(len(group_sizes), dtype=np.int8)
-    start = 0
     for split, size in enumerate(sizes, start=1):
-        chosen, start = _fill(group_sizes, order, start, size)
-        group_splits[chosen] = split
+        group_splits[_fill(group_sizes, order[group_splits[order] == 0], size)] = split
     splits: npt.NDArray[np.int8] = group_splits[groups]
     return splits
 
@@ -42,8 +40,12 @@ def _groups(source_ids: Ids, target_ids: Ids) -> npt.NDArray[np.int32]:
     return components[rows]
 
 
-def _fill(group_sizes: Ids, order: Ids, start: int, size: int) -> tuple[Ids, int]:
-    """Return groups of order[start:] that hold at most `size` pairs together, and the position after them."""
-    totals = np.cumsum(group_sizes[order[start:]])
-    end = start + int(np.searchsorted(totals, size, side="right"))
-    return order[start:end], end
+def _fill(group_sizes: Ids, order: Ids, size: int) -> Ids:
+    """Return groups that hold at most `size` pairs together: in this order, each that fits beside those before it."""
+    chosen = [order[:0]]
+    while len(order := order[group_sizes[order] <= size]):
+        totals = np.cumsum(group_sizes[order])
+        end = int(np.searchsorted(totals, size, side="right"))
+        chosen.append(order[:end])
+        order, size = order[end:], size - int(totals[end - 1])
+    return np.concatenate(chosen)

@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import io
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import BinaryIO, TextIO
@@ -17,10 +18,12 @@ from miner.tables import BITEXT, CANDIDATES, PROBABILITY, RESCORED_CANDIDATES
 COLUMNS = tuple(field.name for field in fields(Candidates) if field.name != "late")  # in the order of the schema CANDIDATES
 TSV, PARQUET = "bitext.tsv.gz", "bitext.parquet"
 CARD = "README.md"
-# `datasets.load_dataset` reads the files that the front matter of a README.md names, instead of every Parquet file of the run.
+# `datasets.load_dataset` reads the files that the front matter of a README.md names, instead of every Parquet file of the run. It caches
+# them by the name of the directory and the front matter, so that without the checksum it would return those of an earlier run.
 CARD_TEXT = f"""---
 configs:
 - config_name: default
+  description: Checksum CHECKSUM
   data_files:
   - split: train
     path: {PARQUET}
@@ -77,7 +80,7 @@ def sort_best_first(table: pa.Table) -> pa.Table:
 
 
 def write_bitext(folder: str, row_groups: Iterable[pa.Table], has_probabilities: bool = False) -> None:
-    """Write FOLDER/bitext.parquet, and FOLDER/bitext.tsv.gz with lines `margin<TAB>source<TAB>target`; and README.md if there is none.
+    """Write FOLDER/bitext.parquet, FOLDER/bitext.tsv.gz with lines `margin<TAB>source<TAB>target`, and README.md unless the user wrote it.
 
     The row groups have the schema BITEXT, with PROBABILITY if `has_probabilities`, and at most ROW_GROUP_PAIRS rows.
     """
@@ -87,10 +90,18 @@ def write_bitext(folder: str, row_groups: Iterable[pa.Table], has_probabilities:
             writer.write_table(rebuild_dictionaries(table, schema))
             pairs = zip(*(table[name].to_pylist() for name in ("margin", "source_text", "target_text")), strict=True)
             text.writelines(f"{margin:.8f}\t{source}\t{target}\n" for margin, source, target in pairs)
-    card = storage.join(folder, CARD)
-    if not storage.exists(card):
-        with storage.atomic(card) as handle:
-            handle.write(CARD_TEXT.encode())
+    _write_card(folder)
+
+
+def _write_card(folder: str) -> None:
+    """Write FOLDER/README.md with the checksum of the Parquet file, unless another text is there."""
+    uri = storage.join(folder, CARD)
+    (start,) = storage.read_starts([uri], 2 * len(CARD_TEXT))
+    own_card = re.escape(CARD_TEXT).replace("CHECKSUM", "[0-9a-f]+")
+    if start is not None and not re.fullmatch(own_card, start.decode(errors="replace")):
+        return
+    with storage.atomic(uri) as handle:
+        handle.write(CARD_TEXT.replace("CHECKSUM", storage.checksum(storage.join(folder, PARQUET))).encode())
 
 
 def rebuild_dictionaries(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -130,11 +130,31 @@ def test_a_directory_of_mine_is_read_by_datasets(mined: Path, tmp_path: Path, mo
     assert list(zip(rows["margin"], rows["source_text"], rows["target_text"], strict=True)) == PAIRS
 
 
+@pytest.mark.parametrize("is_exported", [True, False])
+def test_datasets_loads_the_files_of_the_last_run(is_exported: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`datasets` caches by the name of the directory and the front matter of its card, not by the content of the files."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    datasets = pytest.importorskip("datasets")
+    for run, (start, end) in {"a": (0, 3), "a again": (1, 3), "b": (2, 5)}.items():
+        output = tmp_path / run[0] / "en-de"
+        mined = bitexts.write(tmp_path / run[0] / "mined" if is_exported else output, PAIRS[start:end])
+        if is_exported:
+            output_of("export", mined, "--output", output)
+        rows = datasets.load_dataset(str(output), cache_dir=str(tmp_path / "cache"))["train"]
+        assert list(rows["margin"]) == [margin for margin, _, _ in PAIRS[start:end]]
+
+
 def test_a_readme_of_the_user_is_kept(tmp_path: Path) -> None:
     (tmp_path / "mined").mkdir()
     (tmp_path / "mined" / "README.md").write_text("mine", encoding="utf-8")
     bitexts.write(tmp_path / "mined", PAIRS)
     assert (tmp_path / "mined" / "README.md").read_text(encoding="utf-8") == "mine"
+    (tmp_path / "mined" / "README.md").unlink()
+    bitexts.write(tmp_path / "mined", PAIRS)
+    card = (tmp_path / "mined" / "README.md").read_text(encoding="utf-8").replace("configs:", "license: cc0-1.0\nconfigs:")
+    (tmp_path / "mined" / "README.md").write_text(card, encoding="utf-8")
+    bitexts.write(tmp_path / "mined", PAIRS[1:])
+    assert (tmp_path / "mined" / "README.md").read_text(encoding="utf-8") == card
 
 
 def test_pairs_that_share_a_sentence_are_exported_to_one_split(tmp_path: Path) -> None:
@@ -189,7 +209,24 @@ def test_card_states_languages_settings_and_splits(mined: Path) -> None:
     ]
     assert "Margin: ratio, k = 4, retrieval: max" in card
     assert "threshold 1.05" in card
+    assert "Selection in the mining run: margin above 1.06; filters: none" in card
     assert "\\<left\\>" in card  # texts are no markup
+
+
+def test_card_states_rescoring_and_probabilities_of_the_run(tmp_path: Path) -> None:
+    mined = bitexts.write(
+        tmp_path / "mined", PAIRS, margin="ratio", threshold=1.11, min_probability=0.5, rescore="late", rescore_candidates=16
+    )
+    manifest = json.loads((mined / "manifest.json").read_text())
+    manifest["details"] |= {
+        "estimated_precision": 0.9551,
+        "default_threshold": {"by": "probability", "min_probability": 0.5, "value": 1.11},
+    }
+    (mined / "manifest.json").write_text(json.dumps(manifest))
+    card = (export(mined, "huggingface") / "README.md").read_text(encoding="utf-8")
+    assert "Rescoring: late, of 16 candidates of each sentence" in card
+    assert "Selection in the mining run: probability of at least 0.5; filters: none" in card
+    assert "By their probabilities, 95.5% of the mined pairs are right" in card
 
 
 def test_card_of_marked_pairs_names_the_evidence(mined: Path) -> None:
@@ -219,7 +256,9 @@ def test_an_output_with_other_files_is_refused_and_kept(mined: Path) -> None:
 def test_bad_input_is_one_line_and_leaves_no_output(mined: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     assert "no such file" in error_of("export", tmp_path / "nowhere", "--output", output)
-    assert "no pair passes the bounds" in error_of("export", mined, "--output", output, "--threshold", 9)
+    assert "no pair passes --threshold 9.0, --max-chars 90; relax" in error_of(
+        "export", mined, "--output", output, "--threshold", 9, "--max-chars", 90
+    )
     assert "no column 'probability'" in error_of("export", mined, "--output", output, "--min-probability", 0.9)
     assert "leave some for training" in error_of("export", mined, "--output", output, "--dev", 3, "--test", 3)
     assert "unknown language code" in error_of("export", mined, "--output", output, "--source-lang", "xx-yy-zz")
@@ -256,6 +295,27 @@ def test_splits_share_no_sentence(pairs: list[tuple[int, int]], seed: int) -> No
         assert all(len(owner) == 1 for owner in owners.values())
     assert (splits == 1).sum() <= 1
     assert (splits == 2).sum() <= 1
+
+
+def test_a_group_that_does_not_fit_is_skipped() -> None:
+    """Groups of 6, 1, 1, ... pairs: whatever their order, the single pairs fill the splits."""
+    import numpy as np
+
+    source_ids = np.array([0] * 6 + list(range(1, 9)))
+    for seed in range(20):
+        splits = assign_splits(source_ids, np.arange(14), (3, 2), seed)
+        assert np.bincount(splits).tolist() == [9, 3, 2]
+        assert set(splits[:6].tolist()) == {0}
+
+
+def test_a_split_that_no_group_fits_is_an_error(tmp_path: Path) -> None:
+    pairs = [(2 - number / 100, f"source {number // 3}", f"target {number}") for number in range(30)]
+    mined = bitexts.write(tmp_path / "mined", pairs)
+    assert "--dev 2: no group of pairs that share a sentence is that small; ask for more pairs" in error_of(
+        "export", mined, "--output", tmp_path / "out", "--dev", 2
+    )
+    result = miner("export", mined, "--output", tmp_path / "out", "--dev", 4)
+    assert "dev: 3 of 4 pairs; the other groups of pairs that share a sentence are larger" in result.stderr
 
 
 def test_splits_of_unrelated_pairs_have_the_sizes_asked_for() -> None:

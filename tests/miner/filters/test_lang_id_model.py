@@ -87,7 +87,13 @@ def test_score_keeps_pairs_in_both_languages(model: Path, tmp_path: Path) -> Non
         output = tmp_path / f"{name}.tsv"
         output_of("score", tmp_path / "en.txt", tmp_path / "quc.txt", "--output", output, *options, "--filter", f"{name}=0.5")
         assert [line.split("\t")[1] for line in output.read_text().splitlines()] == [english[0], english[2]]
-        settings = {"source_lang": "en", "target_lang": "quc", "filters": [f"{name}=0.5"], "lang_id_model": str(model), "margin": "distance"}
+        settings = {
+            "source_lang": "en",
+            "target_lang": "quc",
+            "filters": [f"{name}=0.5"],
+            "lang_id_model": str(model),
+            "margin": "distance",
+        }
         assert package.score(english, others, **settings).rows.tolist() == [0, 2]
 
 
