@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pipelines.mining.mine import MineResult
 
 MAX_TEXT_CHARS = 60  # of a sentence in the summary
+UNDROPPED = ("lines", "kept", "duplicate", "near_duplicate", "empty", "split")  # counts of lines that lose no sentence
 EVIDENCE = {
     "gold": "judged pairs",
     "gold sample": "mined gold pairs",
@@ -190,7 +191,7 @@ def summary(result: "MineResult") -> str:
     """Return the summary for the terminal."""
     from miner.mining.histogram import describe_quantiles
 
-    lines = [f"{side}: {result.sentences[side]:,} sentences, {result.unique[side]:,} unique" for side in ("source", "target")]
+    lines = [_side_line(result, side) for side in ("source", "target")]
     estimate = "" if result.estimated_precision is None else f"; by their probabilities, {result.estimated_precision:.0%} are right"
     lines.append(f"{result.pairs:,} pairs{_bound(result.threshold, result.default)}{estimate}")
     if result.quantiles:
@@ -208,6 +209,15 @@ def summary(result: "MineResult") -> str:
         lines += ["", f"{'margin':>7}  pairs from the best to the last"]
         lines += [f"{margin:7.4f}  {_cut(source)}  |  {_cut(target)}" for margin, source, target in result.examples]
     return "\n".join([*lines, "", *_engine_lines(result.engine)])
+
+
+def _side_line(result: "MineResult", side: str) -> str:
+    """Return the numbers of sentences of a side, and of lines that were dropped, by reason."""
+    dropped = {name: count for name, count in result.lines[side].items() if count and name not in UNDROPPED}
+    reasons = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in dropped.items())
+    num_lines = f"{sum(dropped.values()) + result.sentences[side]:,}"
+    suffix = f"; of {num_lines} lines, dropped {reasons}" if reasons else ""
+    return f"{side}: {result.sentences[side]:,} sentences, {result.unique[side]:,} unique{suffix}"
 
 
 def _bound(threshold: float | None, default: DefaultThreshold | None) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 import yaml
 
 from miner import storage
-from miner.choices import PROBABILITY
 from miner.export.settings import ExportConfig
 from miner.export.source import MinedPairsFile
 
@@ -74,7 +73,7 @@ def _provenance(pairs: MinedPairsFile, config: ExportConfig) -> list[str]:
     lines.append(f"- Margin: {settings.get('margin')}, k = {settings.get('k')}, retrieval: {settings.get('retrieval')}")
     if settings.get("rescore") is not None:
         lines.append(f"- Rescoring: {settings['rescore']}, of {settings.get('rescore_candidates')} candidates of each sentence")
-    is_implied = details.get("default_threshold", {}).get("by") == PROBABILITY  # the threshold follows from the probability
+    is_implied = "min_probability" in details.get("default_threshold", {})  # the threshold follows from the probability
     limits = {
         "margin above": None if is_implied else settings.get("threshold"),
         "probability of at least": settings.get("min_probability"),

@@ -45,6 +45,8 @@ logger = logging.getLogger(__name__)
 RANGES = ".ranges"
 STDIN = ".stdin"
 INCREMENTS = "parts.json"
+FAULTS = ("invalid", "too_long")  # of `readers.LINE_COUNTS`
+MAX_FAULTY_SHARE = 0.01  # of lines that are dropped without a warning
 
 
 def run(config: EmbedConfig, inputs: Sequence[str], sizes: IngestSizes = DEFAULT_SIZES) -> Pipeline[Manifest]:
@@ -72,7 +74,20 @@ def run(config: EmbedConfig, inputs: Sequence[str], sizes: IngestSizes = DEFAULT
             storage.remove(storage.join(config.output, name))
         counts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in manifest.details["counts"].items() if count)
         raise DataError(f"{', '.join(signatures)}: the filters drop every sentence ({counts}); relax their bounds")
+    _warn_of_faulty_lines(manifest)
     return manifest
+
+
+def _warn_of_faulty_lines(manifest: Manifest) -> None:
+    """Warn if many lines are not UTF-8, lack the column with the text, or are too long."""
+    counts = manifest.details["counts"]
+    faulty = {name.replace("_", " "): counts[name] for name in FAULTS if counts[name]}
+    if sum(faulty.values()) > MAX_FAULTY_SHARE * counts["lines"]:
+        reasons = ", ".join(f"{count:,} {name}" for name, count in faulty.items())
+        first, *others = manifest.inputs
+        name = f"{first} and {len(others):,} more" if others else first
+        message = "%s: of %s lines, dropped %s; --strict stops at the first with the reason, such as text that is not UTF-8"
+        logger.warning(message, name, f"{counts['lines']:,}", reasons)
 
 
 def check_extras(config: EmbedConfig) -> None:

@@ -48,6 +48,7 @@ class MineResult:
     """The outcome of `miner mine`."""
 
     output: str
+    lines: Mapping[str, Mapping[str, int]]  # side -> outcome -> lines, as counted when the text was read
     sentences: Mapping[str, int]  # side -> lines kept
     unique: Mapping[str, int]  # side -> sentences
     pairs: int
@@ -75,7 +76,7 @@ class MineResult:
 
     def figures(self) -> dict[str, Any]:
         """Return the result for --json."""
-        names = ("sentences", "unique", "pairs", "threshold", "dropped", "engine", "seconds", "set_aside")
+        names = ("lines", "sentences", "unique", "pairs", "threshold", "dropped", "engine", "seconds", "set_aside")
         figures = {name: getattr(self, name) for name in names}
         choice = {"choice": self.choice.figures()} if self.choice else {}
         default = {"default_threshold": self.default.figures()} if self.default else {}
@@ -196,6 +197,7 @@ def _result(selection: PairSelection, written: WrittenBitext, seconds: Mapping[s
     search_result = selection.search_result
     return MineResult(
         output=selection.output,
+        lines={"source": search_result.source.counts, "target": search_result.target.counts},
         sentences=select_pairs.num_kept(search_result),
         unique=select_pairs.num_unique(search_result),
         pairs=written.pairs,

@@ -19,7 +19,7 @@ def mine(x, y, x_ids, y_ids, k=4, margin="ratio", retrieval="max", threshold=-np
     a = x.astype(np.float64) @ y.astype(np.float64).T
     b = (forward_similarities.mean(axis=1)[:, None] + backward_similarities.mean(axis=1)) / 2
     with np.errstate(all="ignore"):
-        score = {"ratio": a / b, "distance": a - b, "absolute": a}[margin]
+        score = {"ratio": np.where(b > 0, a / b, np.nan), "distance": a - b, "absolute": a}[margin]
 
     def pair(i, j):
         return -score[i, j], x_ids[i], y_ids[j]

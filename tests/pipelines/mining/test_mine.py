@@ -130,6 +130,7 @@ def text_run(texts: dict[str, Path], toy_encoder: Path, tmp_path_factory: pytest
 def test_text_with_gold_is_scored(text_run: tuple[Path, dict[str, Any], str]) -> None:
     output, figures, _ = text_run
     assert set(figures) == {
+        "lines",
         "sentences",
         "unique",
         "pairs",
@@ -145,6 +146,8 @@ def test_text_with_gold_is_scored(text_run: tuple[Path, dict[str, Any], str]) ->
     }
     assert figures["sentences"] == {"source": 61, "target": 70}
     assert figures["unique"] == {"source": 60, "target": 70}
+    outcomes = {"lines": 61, "kept": 61, "empty": 0, "invalid": 0, "too_long": 0, "duplicate": 1}
+    assert figures["lines"]["source"] == outcomes
     assert figures["threshold"] == FALLBACK_RATIO
     assert figures["default_threshold"] == {"value": FALLBACK_RATIO, "by": "fallback"}
     num_correct = sum([FRENCH[ENGLISH.index(word)] for word in row[1].split()] == row[2].split() for row in rows_in(output))
@@ -164,6 +167,21 @@ def test_summary_has_figures_and_example_pairs(text_run: tuple[Path, dict[str, A
     assert examples == sorted(examples, reverse=True)
     margins = [margin for margin, _, _ in pairs_in(output)]
     np.testing.assert_allclose([examples[0], examples[-1]], [margins[0], margins[-1]], atol=1e-4)
+
+
+@pytest.mark.parametrize("num_latin", [1, 3])
+def test_lines_that_are_not_utf8_are_reported(num_latin: int, toy_encoder: Path, tmp_path: Path) -> None:
+    """1 % of the lines is dropped with a count in the summary, more with a warning too."""
+    lines = [f"{first} {second} {third}" for first, second, third in itertools.permutations(FRENCH[:6], 3)][: 100 - num_latin]
+    (tmp_path / "fr.txt").write_bytes("\n".join(lines).encode() + b"\nd\xe9j\xe0" * num_latin)
+    (tmp_path / "en.txt").write_text("one two three\n")
+    options = ("--encoder", toy_encoder, "--source-lang", "en", "--target-lang", "fr", "--json", tmp_path / "figures.json")
+    for _ in range(2):  # a rerun that reads no text reports them too
+        result = miner("mine", tmp_path / "en.txt", tmp_path / "fr.txt", "--output", tmp_path / "out", *options)
+        counts = f"of 100 lines, dropped {num_latin} invalid"
+        assert f"target: {100 - num_latin} sentences, {100 - num_latin} unique; {counts}" in result.stdout
+        assert (f"fr.txt: {counts}; --strict stops at the first" in result.stderr) == (num_latin > 1)
+        assert json.loads((tmp_path / "figures.json").read_text())["lines"]["target"]["invalid"] == num_latin
 
 
 def test_bitext_is_sorted_and_has_files_and_lines(texts: dict[str, Path], text_run: tuple[Path, dict[str, Any], str]) -> None:
