@@ -5,7 +5,7 @@ The command line prints them in one line and exits with status 1. Any other exce
 
 import contextlib
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 
 class MinerError(Exception):
@@ -26,6 +26,14 @@ class DataError(MinerError):
 
 class NoThresholdError(DataError):
     """No threshold reaches the requested precision, or there is too little evidence to decide."""
+
+
+class AllSkippedError(DataError):
+    """No shard of a stage could be written. `reasons`: shard -> error; the message is that of the first."""
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        super().__init__(next(iter(reasons.values())))
+        self.reasons = reasons
 
 
 class ModelError(MinerError):

@@ -18,7 +18,7 @@ from miner import records, storage
 from miner.errors import StorageError
 
 MANIFEST = storage.MANIFEST
-DELETE_FOLDER = "delete the directory and run its stage again"
+DELETE_FOLDER = "delete the directory and run the same command again"
 STARTED = "manifest.started.json"
 MARKERS = "_shards"
 MARKER_DEPTH = 5  # of PAIRS/PAIR/neighbours/forward/manifest.json, the deepest first file of a command

@@ -365,7 +365,7 @@ def parse_json(data: bytes, uri: str) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise StorageError(f"{uri}: not JSON ({error}); delete it and run its stage again") from error
+        raise StorageError(f"{uri}: not JSON ({error}); delete it and run the same command again") from error
 
 
 _checksums: dict[str, str] = {}  # name and version of a file -> its checksum

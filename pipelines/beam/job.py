@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from miner import storage
-from miner.errors import DataError, MinerError
+from miner.errors import AllSkippedError, MinerError
 from miner.stages import Manifest, Shard
 from pipelines.beam import metrics, pending, retry
 from pipelines.beam.pending import PendingShards
@@ -55,7 +55,7 @@ def _finish(run: StageRun, written: PendingShards, seconds: float) -> Manifest |
         retry.raise_failure(stage)
         skipped = retry.pop_skipped(stage)
         if skipped and len(skipped) == len(run.shard_keys):
-            raise DataError(next(iter(skipped.values())))
+            raise AllSkippedError(skipped)
         for name, reason in skipped.items():
             logger.info("%s: skipped: %s", stage.stage, reason, extra={"stage": stage.stage, "shard": name})
         keys = {name: key for name, key in run.shard_keys.items() if name not in skipped}

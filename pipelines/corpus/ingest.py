@@ -19,12 +19,12 @@ from miner import languages, stages, storage
 from miner.config.commands import EmbedConfig, TextSettings
 from miner.corpus import SENTENCES
 from miner.credentials import hide
-from miner.errors import DataError
+from miner.errors import AllSkippedError, DataError
 from miner.filters import language
 from miner.stages import Manifest, Shard, Stage
 from miner.text import readers, splitting
 from miner.text.readers import InputState
-from miner.text.sharding import DEFAULT_SIZES, IngestSizes, InputFile, num_ranges_for
+from miner.text.sharding import DEFAULT_SIZES, IngestSizes, InputFile, num_ranges_for, scattered_name
 from pipelines.beam.retry import read_skipped
 from pipelines.beam.runner import Pipeline, run_stage
 from pipelines.corpus.deduplicate import (
@@ -155,6 +155,8 @@ class _Ingestion:
         stage = self._stage(SENTENCES, merge_inputs(self.increments))
         if stage.reopen(self._shard_keys(stage)) or not storage.exists(stage.path(stages.MANIFEST)):
             return None
+        if any(increment.counts is None for increment in self.increments):  # their record is damaged: the inputs are read again for it
+            return None
         manifest = stages.read_manifest(stage.folder)
         # Inputs differ if an increment was removed. An input that was skipped, and is no longer one, must not be reported again.
         return manifest if dict(manifest.inputs) == stage.inputs and not read_skipped(manifest) else None
@@ -208,7 +210,9 @@ class _Ingestion:
         except DataError as error:
             if not scattered.increment or settings.strict:
                 raise
-            return ScatterResult(dict.fromkeys(readers.LINE_COUNTS, 0), dict.fromkeys(increment.inputs, str(error)))
+            reasons = error.reasons if isinstance(error, AllSkippedError) else {}
+            skipped = {name: reasons.get(scattered_name(name), str(error)) for name in increment.inputs}
+            return ScatterResult(dict.fromkeys(readers.LINE_COUNTS, 0), skipped)
 
     def _write_shards(self, scattered: ScatteredFiles) -> Pipeline[Manifest]:
         """Deduplicate and filter the scattered sentences of one increment, and collapse near-duplicates if configured."""

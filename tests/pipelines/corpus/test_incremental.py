@@ -361,3 +361,16 @@ def test_other_precision_removes_the_deltas(tmp_path: Path) -> None:
     mine(tmp_path, tmp_path / "out", *auto, higher_precision(tmp_path / "out"))
     assert (tmp_path / "out/bitext.parquet").read_bytes() != bitext
     assert not (tmp_path / "out/deltas").exists()
+
+
+def test_each_broken_file_is_skipped_with_its_own_reason(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one two three\n")
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"four five six\n" * 100)[:-8])
+    (tmp_path / "c.txt.gz").write_bytes(b"seven eight\n")
+    command = ("embed", tmp_path / "a.txt", tmp_path / "b.txt.gz", tmp_path / "c.txt.gz", "--lang", "en")
+    for _ in range(2):  # the rerun reads only what was skipped, as an increment
+        result = miner(*command, "--output", tmp_path / "out")
+        assert result.exit_code == 3
+        skipped = [line for line in result.stderr.splitlines() if line.startswith("miner: skipped: ")]
+        assert [line.split(": ")[2] for line in skipped] == [str(tmp_path / "b.txt.gz"), str(tmp_path / "c.txt.gz")]
+        assert len({line.split(": ", 3)[3] for line in skipped}) == 2

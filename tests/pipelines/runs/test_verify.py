@@ -92,6 +92,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "a flipped byte of an index": (flip_byte, "index/part-00000-of-00001.faiss", "changed since it was written"),
     "a flipped byte of pairs": (flip_byte, "mined/bitext.tsv.gz", "changed since it was written"),
     "a flipped byte of a marker": (flip_byte, f"en/sentences/_shards/{SHARD}.json", "differs from the manifest"),
+    "a flipped byte of the increments": (flip_byte, "en/sentences/parts.json", ""),
     "truncated sentences": (truncate, f"fr/sentences/{SHARD}", "not a complete Parquet file: truncated"),
     "truncated candidates": (truncate, f"mined/candidates/{SHARD}", "not a complete Parquet file: truncated"),
     "missing vectors": (Path.unlink, f"fr/embeddings/{SHARD}", "missing"),
@@ -108,7 +109,7 @@ def test_damage_is_named_and_repaired_by_running_again(damage: str, folder: Path
     result = miner("verify", folder, "--json", folder.parent / "faults.json")
     assert result.exit_code == 1
     (fault,) = (line for line in result.stdout.splitlines() if line.startswith(f"{folder / name}: {problem}"))
-    assert fault.endswith("; run the same command again")
+    assert fault.endswith("run the same command again")
     assert result.stderr.count("\n") == 1
     assert f"{folder}: " in result.stderr
     faults = json.loads((folder.parent / "faults.json").read_text())["faults"]
