@@ -19,6 +19,8 @@ def canonical(code: str) -> str:
     """
     if code == UNDETERMINED:
         return UNDETERMINED
+    if not isinstance(code, str):
+        raise ConfigError(f"language {code!r} is not a code; give a code like de, deu, de-DE or deu_Latn, or und")
     try:
         language = Language.get(code).prefer_macrolanguage()
         is_valid = Language.make(language=language.language, script=language.script).is_valid()

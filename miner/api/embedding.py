@@ -1,8 +1,9 @@
 """`miner.load_encoder` and `miner.embed`."""
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import TypedDict, Unpack
+from typing import TypeAlias, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +17,12 @@ from miner.encoders.base import check_texts
 from miner.encoders.checked import encode_checked, to_float16
 from miner.encoders.mining_profile import MiningProfile
 from miner.encoders.pair import PairEncoder
+from miner.errors import ConfigError
 from miner.tables import Ids, Vectors
 from miner.text.in_memory import UniqueSentences, unique_sentences
 from miner.text.normalise import sentence_id
+
+EncoderLike: TypeAlias = str | os.PathLike[str] | Encoder
 
 
 class EncoderOptions(TypedDict, total=False):
@@ -63,23 +67,34 @@ def load_encoder(name: str = encoders.BUILTIN, **options: Unpack[EncoderOptions]
         >>> encoder.encode(["Good morning.", "Guten Morgen."]).shape
         (2, 256)
     """
-    return encoders.load_encoder(name, EncoderSettings.check(encoder=name, **options))
+    settings = EncoderSettings.check(encoder=name, **options)
+    return encoders.load_encoder(settings.encoder, settings)
 
 
 def embed(
-    texts: Sequence[str],
-    encoder: str | Encoder = encoders.BUILTIN,
+    texts: Iterable[str],
+    encoder: EncoderLike = encoders.BUILTIN,
     lang: str = languages.UNDETERMINED,
     max_chars: int = 5000,
     **options: Unpack[EncoderOptions],
 ) -> Embeddings:
     """Clean and embed texts, as `miner embed` does; equal texts are encoded once.
 
+    Args:
+        texts: A list of strings, or another iterable with an order: a generator, an array or column of strings.
+        encoder: Name of an encoder, or an encoder of `miner.load_encoder`.
+        lang: Language code of the texts, such as `de`.
+        max_chars: Longer texts are dropped: their vector is zero.
+        **options: How the encoder runs: `pooling`, `device`, `dtype`, `batch_tokens`, `max_tokens` and `side`, as in `miner embed`.
+
+    Raises a MinerError for texts that are not strings, an unknown language, invalid options, or an encoder that cannot be loaded.
+
     Example:
         >>> embeddings = miner.embed(["Good morning.", "Guten Morgen."])
         >>> embeddings.vectors.shape
         (2, 256)
     """
+    encoder = check_encoder(encoder)
     sentences = clean_texts(texts, TextSettings.check(max_chars=max_chars))
     settings = EncoderSettings.check(**named(encoder), **options)
     resolved = resolve_encoder(encoder, settings, lang)
@@ -90,10 +105,29 @@ def embed(
     return Embeddings(ids[rows], [cleaned[row] for row in rows], vectors[rows], languages.canonical(lang), resolved.fingerprint)
 
 
-def clean_texts(texts: Sequence[str], settings: TextSettings) -> UniqueSentences:
-    """Return the unique sentences of texts. Raises ConfigError for a single string and for values that are not strings."""
-    check_texts(texts)
-    return unique_sentences(texts, settings)
+def clean_texts(texts: Iterable[str], settings: TextSettings) -> UniqueSentences:
+    """Return the unique sentences of texts. Raises what `list_texts` and `check_texts` raise."""
+    listed = list_texts(texts)
+    check_texts(listed)
+    return unique_sentences(listed, settings)
+
+
+def list_texts(texts: Iterable[str]) -> Sequence[str]:
+    """Return texts as a sequence. Raises ConfigError for what has no order, or is not iterable."""
+    if isinstance(texts, pa.Array | pa.ChunkedArray):
+        return list(texts.to_pylist())
+    if isinstance(texts, Set | Mapping | bytes) or not isinstance(texts, Iterable):
+        raise ConfigError(f"{type(texts).__name__} instead of texts; give a list of strings")
+    return texts if isinstance(texts, str | list) else list(texts)
+
+
+def check_encoder(encoder: EncoderLike) -> str | Encoder:
+    """Return the name of an encoder, or the encoder. Raises ConfigError for anything else."""
+    if isinstance(encoder, os.PathLike):
+        return os.fspath(encoder)
+    if isinstance(encoder, str | PairEncoder) or callable(getattr(encoder, "encode", None)):
+        return encoder
+    raise ConfigError(f"encoder: expected a name, or an encoder of miner.load_encoder, not {type(encoder).__name__}")
 
 
 def named(encoder: str | Encoder) -> dict[str, str]:

@@ -6,10 +6,9 @@ from typing import Any
 import pyarrow as pa
 
 from miner import encoders
-from miner.api.embedding import named
+from miner.api.embedding import EncoderLike, check_encoder, named
 from miner.api.results import TableResult
 from miner.config.commands import EncoderSettings
-from miner.encoders import Encoder
 from miner.errors import ConfigError
 from miner.evaluation.scores import TaskResult
 from miner.evaluation.task_base import TaskSettings
@@ -41,8 +40,8 @@ class Evaluation(TableResult):
         return pa.table(columns)
 
 
-def evaluate(task: str | TaskSettings, encoder: str | Encoder = encoders.BUILTIN, **options: Any) -> Evaluation:
-    """Evaluate an encoder on a task, as `miner eval` does.
+def evaluate(task: str | TaskSettings, encoder: EncoderLike = encoders.BUILTIN, **options: Any) -> Evaluation:
+    """Evaluate an encoder on a task, as `miner eval` does: all its tasks but `bitext`, which has no encoder, and `suite`.
 
     Args:
         task: Name of a task, such as `retrieval` or `sts`, or its settings.
@@ -55,7 +54,8 @@ def evaluate(task: str | TaskSettings, encoder: str | Encoder = encoders.BUILTIN
         >>> result = miner.evaluate("retrieval", source="news.en.txt", target="news.de.txt")
         >>> result.scores
     """
-    if isinstance(task, str):
+    encoder = check_encoder(encoder)
+    if not isinstance(task, TaskSettings):
         if task not in TASKS:
             raise ConfigError(f"unknown task {task!r}; one of {', '.join(TASKS)}")
         model = TASKS[task]

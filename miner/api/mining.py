@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from miner import encoders
-from miner.api.embedding import find_profile, named
+from miner.api.embedding import EncoderLike, check_encoder, find_profile, named
 from miner.api.rescoring import InMemoryRescoring, choose_rescoring, num_neighbours
 from miner.api.results import TableResult
 from miner.api.settings import InMemoryMining, MiningOptions
@@ -19,7 +19,7 @@ from miner.config.commands import PairFilters, SentenceFilters
 from miner.config.filters import choose
 from miner.config.probability import ProbabilityBound
 from miner.devices import choose_device
-from miner.encoders import Encoder, mining_profile
+from miner.encoders import mining_profile
 from miner.encoders.mining_profile import MiningProfile
 from miner.errors import ConfigError
 from miner.filters import hubs, language
@@ -67,7 +67,7 @@ class Bitext(TableResult):
         return self.table
 
 
-def mine(source: Side, target: Side, encoder: str | Encoder = encoders.BUILTIN, **options: Unpack[MiningOptions]) -> Bitext:
+def mine(source: Side, target: Side, encoder: EncoderLike = encoders.BUILTIN, **options: Unpack[MiningOptions]) -> Bitext:
     """Mine pairs of sentences that are translations of each other, as `miner mine` does, by exact search.
 
     Args:
@@ -83,8 +83,8 @@ def mine(source: Side, target: Side, encoder: str | Encoder = encoders.BUILTIN, 
         >>> bitext = miner.mine(english, german, source_lang="en", target_lang="de", filters=["recommended"])
         >>> bitext.to_pandas()[["margin", "source_text", "target_text"]]
     """
-    filters = options.pop("filters", ())
-    chosen = choose([filters] if isinstance(filters, str) else filters, sentence_filters=SentenceFilters, pair_filters=PairFilters)
+    encoder = check_encoder(encoder)
+    chosen = choose(options.pop("filters", ()), sentence_filters=SentenceFilters, pair_filters=PairFilters)
     settings = InMemoryMining.check(**named(encoder), **options, **chosen)
     if settings.sentence_filters.language is not None or settings.pair_filters.languages is not None:
         language.load_identifier(settings.lang_id_model)

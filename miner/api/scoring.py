@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from miner import encoders
-from miner.api.embedding import find_profile, named
+from miner.api.embedding import EncoderLike, check_encoder, find_profile, named
 from miner.api.rescoring import ROLES, InMemoryRescoring, choose_rescoring, num_neighbours
 from miner.api.results import TableResult
 from miner.api.settings import InMemoryScoring, ScoringOptions, SearchSettings
@@ -54,7 +54,7 @@ class PairScores(TableResult):
 def score(
     source: Side,
     target: Side,
-    encoder: str | Encoder = encoders.BUILTIN,
+    encoder: EncoderLike = encoders.BUILTIN,
     background_source: Side | None = None,
     background_target: Side | None = None,
     **options: Unpack[ScoringOptions],
@@ -77,6 +77,7 @@ def score(
         >>> scores = miner.score(english, german, source_lang="en", target_lang="de", threshold=1.1, filters=["recommended"])
         >>> scores.to_pandas()[["row", "margin", "source_text", "target_text"]]
     """
+    encoder = check_encoder(encoder)
     settings = _check_options(encoder, options)
     opener = SideOpener(encoder, settings, settings.sentence_filters.bounds(), settings.lang_id_model)
     sides = opener.open(source, "source"), opener.open(target, "target")
@@ -95,8 +96,7 @@ def score(
 
 def _check_options(encoder: str | Encoder, options: ScoringOptions) -> InMemoryScoring:
     """Return the settings. Raises ConfigError if they are invalid, or a filter needs a package that is not installed."""
-    filters = options.pop("filters", ())
-    chosen = choose([filters] if isinstance(filters, str) else filters, sentence_filters=SentenceFilters, pair_filters=PairTextFilters)
+    chosen = choose(options.pop("filters", ()), sentence_filters=SentenceFilters, pair_filters=PairTextFilters)
     settings = InMemoryScoring.check(**named(encoder), **options, **chosen)
     if settings.sentence_filters.language is not None or settings.pair_filters.languages is not None:
         language.load_identifier(settings.lang_id_model)

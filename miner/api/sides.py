@@ -1,6 +1,6 @@
 """The two sides of mining and scoring in memory: sentences or vectors."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -19,9 +19,10 @@ from miner.search.neighbours import VectorBlock
 from miner.tables import Ids, Vectors
 from miner.text.in_memory import Rows
 
-Side: TypeAlias = Sequence[str] | Embeddings | tuple[npt.ArrayLike, npt.ArrayLike]
+Side: TypeAlias = Iterable[str] | Embeddings | tuple[npt.ArrayLike, npt.ArrayLike]
 
 MAX_NORM_ERROR = 0.01  # of a vector that counts as unit length: float16 rounds by less
+MAX_ID = np.iinfo(np.int64).max
 UNNAMED = "the encoder of these vectors"
 
 
@@ -66,7 +67,7 @@ class SideOpener:
             raise DataError(f"{role}: no sentence; give texts that are not empty")
         return opened
 
-    def _open_texts(self, texts: Sequence[str], lang: str, role: str) -> OpenSide:
+    def _open_texts(self, texts: Iterable[str], lang: str, role: str) -> OpenSide:
         sentences = clean_texts(texts, TextSettings(max_chars=self.settings.max_chars))
         kept, dropped = self._filter(sentences.texts, lang, sentences.sentence_of)
         encoder = resolve_encoder(self.encoder, self.settings, lang, role)
@@ -119,6 +120,8 @@ def _open_vectors(ids: npt.NDArray[Any], vectors: npt.NDArray[Any], lang: str, r
         raise DataError(f"{role}: ids of shape {ids.shape} and vectors of shape {vectors.shape}; give (n,) ids and (n, dim) vectors")
     if not np.issubdtype(ids.dtype, np.integer) or not np.issubdtype(vectors.dtype, np.floating):
         raise DataError(f"{role}: ids are {ids.dtype} and vectors {vectors.dtype}; give integers and floats")
+    if len(ids) and ids.max() > MAX_ID:
+        raise DataError(f"{role}: id {ids.max()} needs more than 63 bits; give int64 ids")
     order = np.argsort(ids, kind="stable")
     sorted_ids = ids[order].astype(np.int64)
     if (sorted_ids[1:] == sorted_ids[:-1]).any():

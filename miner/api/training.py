@@ -14,6 +14,7 @@ from miner.api.results import TableResult
 from miner.config.base import load_yaml
 from miner.config.recipes import config_path
 from miner.encoders import Encoder
+from miner.errors import ConfigError
 from miner.training import run
 from miner.training.config import TrainConfig
 from miner.training.run import TrainingResult
@@ -63,6 +64,8 @@ def train(
     """
     if isinstance(config, str | os.PathLike):
         config = load_yaml(TrainConfig, config_path(os.fspath(config)), changes)
-    elif not isinstance(config, TrainConfig):
+    elif isinstance(config, Mapping):
         config = TrainConfig.check(**config)
+    elif not isinstance(config, TrainConfig):
+        raise ConfigError(f"config: expected a path, the name of a recipe or a mapping of settings, not {type(config).__name__}")
     return TrainedEncoder(os.fspath(output), run.train(config, os.fspath(output), resume))

@@ -11,8 +11,11 @@ RECOMMENDED, OFF = "recommended", "off"
 Chosen = dict[str, dict[str, Any]]
 
 
-def choose(values: Sequence[str], **models: type[Filters]) -> dict[str, Filters]:
+def choose(values: str | Sequence[str], **models: type[Filters]) -> dict[str, Filters]:
     """Parse the values of `--filter`, in order, into the models; return them by keyword. Raises ConfigError for an unknown filter."""
+    values = (values,) if isinstance(values, str) else values
+    if not isinstance(values, Sequence) or not all(isinstance(item, str) for item in values):
+        raise ConfigError(f"filters: expected a list such as ['numbers', 'length_ratio=1.5'], not {values!r}")
     chosen: Chosen = {setting: {} for setting in models}
     for item in values:
         name, equals, bound = item.partition("=")

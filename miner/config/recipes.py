@@ -61,7 +61,11 @@ def find_recipe(name: str) -> Recipe:
 
 
 def config_path(path: str) -> str:
-    """Return the path of a config: `path` itself, or that of the recipe of this name if there is no such file."""
-    if "://" in path or Path(path).exists() or path not in recipes():
+    """Return the path of a config: `path` itself, or that of the recipe of this name. Raises ConfigError if there is neither."""
+    if "://" in path or Path(path).exists():
         return path
+    if path not in recipes():
+        close = difflib.get_close_matches(Path(path).stem, recipes(), n=1)
+        hint = f"did you mean the recipe {close[0]}?" if close else "`miner config list` lists the recipes"
+        raise ConfigError(f"{path}: no such file or recipe; {hint}")
     return str(find_recipe(path).path)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from miner.errors import ConfigError
+from miner.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     import torch
@@ -20,12 +20,16 @@ if TYPE_CHECKING:
 
 
 def check_texts(texts: Sequence[str]) -> None:
-    """Raise ConfigError unless these are texts: a single string is a sequence of letters, which nobody means."""
+    """Raise ConfigError unless these are texts, and DataError for one that UTF-8 cannot store. A single string is not a list of letters."""
     if isinstance(texts, str):
         raise ConfigError(f"one text instead of a list of texts; give [{texts[:40]!r}]")
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise ConfigError(f"text {row} is {type(text).__name__}, not a string; give a list of strings")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(f"text {row} has an unpaired surrogate, which UTF-8 cannot store; remove or replace it") from error
 
 
 @runtime_checkable

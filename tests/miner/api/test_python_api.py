@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tiny
@@ -191,6 +192,23 @@ def test_unusual_input_is_a_clear_error(toy_encoder: Path) -> None:
         (lambda: miner.embed("Hello"), "one text instead of a list"),
         (lambda: miner.mine("Hello", ["Hallo"]), "one text instead of a list"),
         (lambda: miner.embed(["a", None]), "text 1 is NoneType, not a string"),
+        (lambda: miner.embed(["a", "b\ud800"]), "text 1 has an unpaired surrogate"),
+        (lambda: miner.mine(["a"], ["b\udc80"]), "text 0 has an unpaired surrogate"),
+        (lambda: miner.embed({"a"}), "set instead of texts; give a list of strings"),
+        (lambda: miner.embed(None), "NoneType instead of texts"),
+        (lambda: miner.mine({"a": 1}, ["a"]), "dict instead of texts"),
+        (lambda: miner.embed(["a"], 42), "encoder: expected a name, or an encoder of miner.load_encoder, not int"),
+        (lambda: miner.mine(["a"], ["a"], None), "encoder: expected a name, or an encoder of miner.load_encoder, not NoneType"),
+        (lambda: miner.load_encoder(None), "encoder: input should be a valid string"),
+        (lambda: miner.embed(["a"], lang=None), "language None is not a code"),
+        (lambda: miner.train(None, "out"), "config: expected a path, the name of a recipe or a mapping of settings, not NoneType"),
+        (lambda: miner.train("mpl.yaml", "out"), "mpl.yaml: no such file or recipe; "),
+        (lambda: miner.mine(["a"], ["b"], filters=None), "filters: expected a list such as"),
+        (
+            lambda: miner.mine((np.array([0, 2**63, 3], np.uint64), unit), (range(3), unit)),
+            "id 9223372036854775808 needs more than 63 bits",
+        ),
+        (lambda: miner.evaluate(None), "unknown task None"),
         (lambda: miner.mine([], ["a"]), "source: no sentence"),
         (lambda: miner.mine(["a"], ["b"], k=0), "k: input should be greater than or equal to 1"),
         (lambda: miner.mine(["a"], ["b"], filters=["nmbers"]), "unknown --filter 'nmbers'"),
@@ -211,6 +229,15 @@ def test_unusual_input_is_a_clear_error(toy_encoder: Path) -> None:
             call()
     with pytest.raises(AttributeError, match="no attribute 'mining_'"):
         miner.mining_  # noqa: B018
+
+
+def test_texts_may_be_any_iterable_with_an_order(toy_encoder: Path) -> None:
+    texts = ["one two", "three four", "one two"]
+    expected = miner.embed(texts, str(toy_encoder))
+    for other in ((text for text in texts), tuple(texts), np.array(texts), pa.array(texts), pa.chunked_array([texts[:1], texts[1:]])):
+        embeddings = miner.embed(other, toy_encoder)
+        assert list(embeddings.texts) == texts
+        np.testing.assert_array_equal(embeddings.vectors, expected.vectors)
 
 
 def test_the_default_threshold_of_another_encoder_warns(toy_encoder: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -182,4 +182,4 @@ def test_a_recipe_can_take_the_place_of_a_file_but_a_file_comes_first(tmp_path: 
     assert "examples/en.txt" in output_of("run", "run", "--print-config")
     (tmp_path / "run").write_text(yaml.safe_dump(EXAMPLE_RUN))
     assert "- fi.txt" in output_of("run", "run", "--print-config")
-    assert "No such file" in error_of("run", "no-recipe", "--print-config")
+    assert "no such file" in error_of("run", "no-recipe", "--print-config")
