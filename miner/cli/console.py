@@ -25,6 +25,7 @@ PACKAGES = ("miner", "pipelines")
 STDOUT = "-"  # as the file of `--json`
 BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} {unit}s [{elapsed}{postfix}]"  # the note has rate and remaining time
 MIN_SCALED_UNITS = 1_000_000  # larger totals are shown as 1.5M
+RESUME_COMMANDS = ("loop", "train")  # they refuse a directory with their output, unless --resume is given
 SKIPPED_STATUS = 3  # exit status of a command that finished but skipped broken files or shards
 PROGRESS_LINE_SECONDS = 10.0  # between two lines of progress where stderr is not a terminal
 INTERNAL_ERROR = "internal error"
@@ -93,7 +94,7 @@ def report_errors(ctx: click.Context) -> Iterator[None]:
         raise  # click handles them
     except KeyboardInterrupt as error:
         close_bar()
-        _print_line(ctx, logging.ERROR, "stopped; run the same command again to resume")
+        _print_line(ctx, logging.ERROR, f"stopped; {resume_advice(ctx.invoked_subcommand)}")
         ctx.exit(143 if isinstance(error, Terminated) else 130)
     except Exception as error:
         close_bar()
@@ -101,6 +102,11 @@ def report_errors(ctx: click.Context) -> Iterator[None]:
             click.echo(printable("".join(traceback.format_exception(error))), err=True)
         _print_line(ctx, logging.ERROR, f"error: {' '.join(_describe(error).split())}", kind=type(error).__name__)
         ctx.exit(1)
+
+
+def resume_advice(command: str | None) -> str:
+    """Return how to resume a command that was stopped."""
+    return "run the same command with --resume" if command in RESUME_COMMANDS else "run the same command again to resume"
 
 
 def _describe(error: Exception) -> str:

@@ -34,7 +34,8 @@ def summary(status: "RunStatus") -> str:
     elif status.alive:
         lines = [f"running: {status.run.describe()}"]
     else:
-        lines = [f"died: {status.run.describe()}; run the same command again to resume"]
+        command = next(iter(status.run.command.split()[1:]), None)
+        lines = [f"died: {status.run.describe()}; {console.resume_advice(command)}"]
     width = max((len(stage.folder) for stage in status.stages), default=0)
     lines += [f"{'done' if stage.finished else 'begun':5}  {stage.folder:{width}}  {_format_shards(stage)}" for stage in status.stages]
     for name, progress in status.run.stages.items() if status.run is not None else ():

@@ -9,6 +9,7 @@ from miner.lock import LockOwner
 from miner.stages import MARKERS, stage_folder
 from pipelines.beam.retry import SKIPPED_KEY, read_skipped
 
+START_RECORDS = {"config.json", "train.json"}  # of `miner loop` and `miner train`, which may stop before their first stage
 TSV = ".tsv.gz"  # has the same rows as the Parquet file of the same name
 
 
@@ -50,7 +51,7 @@ def read_status(folder: str) -> RunStatus:
     names = storage.files_below(folder)
     owner = lock.read_owner(folder)
     stage_folders = sorted({path for name in names if (path := stage_folder(name)) is not None})
-    if owner is None and not stage_folders:
+    if owner is None and not stage_folders and not START_RECORDS & set(names):
         raise DataError(f"{folder}: holds no output of `miner`; give the --output of a command")
     statuses = tuple(_read_stage_status(folder, path, names) for path in stage_folders)
     return RunStatus(folder, owner, owner is not None and owner.is_alive, statuses)

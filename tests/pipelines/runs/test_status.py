@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from command import miner
 from square_stage import PYTHONPATH
 
@@ -90,3 +91,15 @@ def test_folders_without_output_are_errors(tmp_path: Path) -> None:
         result = miner("status", folder)
         assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
         assert words in result.stderr
+
+
+@pytest.mark.parametrize(("command", "advice"), [("loop", "with --resume"), ("mine", "again to resume")])
+def test_a_dead_run_is_resumed_by_its_command(command: str, advice: str, tmp_path: Path) -> None:
+    script = f"import os; from miner import lock; held = lock.hold({str(tmp_path)!r}); held.__enter__(); os._exit(0)"
+    subprocess.run([sys.executable, "-c", script, command], check=True, env={**os.environ, "PYTHONPATH": PYTHONPATH})
+    assert miner("status", tmp_path).stdout.rstrip().endswith(f"; run the same command {advice}")
+
+
+def test_a_loop_that_was_stopped_before_its_first_stage_has_no_stages(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    assert miner("status", tmp_path).stdout == "no run is active\n"
