@@ -6,7 +6,7 @@ import click
 
 from miner.cli import console, options
 from miner.cli.arrow import defer_pandas
-from miner.cli.filters import filter_option, keep_dropped_option, lang_id_option
+from miner.cli.filters import check_lang_id_model, filter_option, keep_dropped_option, lang_id_option
 from miner.config.commands import EmbedConfig, SentenceFilters
 from miner.config.filters import choose
 
@@ -33,7 +33,9 @@ def command(inputs: tuple[str, ...], filters: tuple[str, ...], json_file: str | 
     Example:
       miner embed news.de.txt.gz --lang de --output embedded/de
     """
-    config = EmbedConfig.check(inputs=inputs, **choose(filters, sentence_filters=SentenceFilters), **settings)
+    chosen = choose(filters, sentence_filters=SentenceFilters)
+    check_lang_id_model(settings["lang_id_model"], chosen.values())
+    config = EmbedConfig.check(inputs=inputs, **chosen, **settings)
     defer_pandas()
     from pipelines.corpus import embed  # after the checks, which need not wait for torch
 

@@ -1,12 +1,13 @@
 """The option `--filter`, which turns filters on and sets their bounds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import click
 
 from miner.cli.options import Function
 from miner.config.commands import Filters
 from miner.config.filters import RECOMMENDED
+from miner.errors import ConfigError
 
 
 def _help(*models: type[Filters]) -> str:
@@ -19,9 +20,18 @@ def filter_option(*models: type[Filters]) -> Callable[[Function], Function]:
     return click.option("--filter", "filters", metavar="NAME[=BOUND]", multiple=True, help=_help(*models))
 
 
+LANGUAGE_FILTERS = {"language", "languages"}
+
 lang_id_option = click.option(
     "--lang-id-model",
     metavar="FILE",
     help="fastText model that identifies languages for --filter, such as that of GlotLID; by default, py3langid.",
 )
 keep_dropped_option = click.option("--keep-dropped", is_flag=True, help="Also write what the filters drop, with reason and score.")
+
+
+def check_lang_id_model(path: str | None, filters: Iterable[Filters]) -> None:
+    """Raise ConfigError for a model that no filter uses."""
+    if path is not None and not any(LANGUAGE_FILTERS & group.bounds().keys() for group in filters):
+        names = " or ".join(f"--filter {name}" for name in sorted(LANGUAGE_FILTERS))
+        raise ConfigError(f"--lang-id-model has no effect without {names}; add one, or remove it")

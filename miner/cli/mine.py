@@ -10,10 +10,20 @@ import click
 from miner.choices import ENGINES, MARGINS, RECOMMENDED, RETRIEVALS, DefaultThreshold
 from miner.cli import console, gold, options, report
 from miner.cli.arrow import defer_pandas
-from miner.cli.filters import filter_option, keep_dropped_option, lang_id_option
-from miner.config.commands import DecideSettings, EncoderSettings, FromCandidatesConfig, MineConfig, PairFilters, SentenceFilters
+from miner.cli.filters import check_lang_id_model, filter_option, keep_dropped_option, lang_id_option
+from miner.config.commands import (
+    DecideSettings,
+    EncoderSettings,
+    Filters,
+    FromCandidatesConfig,
+    MineConfig,
+    PairFilters,
+    SentenceFilters,
+    SentenceSettings,
+    SideColumns,
+)
 from miner.config.filters import choose
-from miner.errors import MinerError
+from miner.errors import ConfigError, MinerError
 
 if TYPE_CHECKING:
     from miner.mining.thresholds import ThresholdChoice
@@ -127,12 +137,18 @@ def command(json_file: str | None, no_report: bool, from_candidates: str | None,
     """
     _check_usage(click.get_current_context(), from_candidates is not None)
     config: MineConfig | FromCandidatesConfig
+    models: dict[str, type[Filters]] = {"pair_filters": PairFilters}
+    if from_candidates is None:
+        models["sentence_filters"] = SentenceFilters
+    chosen = choose(filters, **models)
+    check_lang_id_model(settings["lang_id_model"], chosen.values())
     if from_candidates is None:
         options.resolve_sides(settings)
-        config = MineConfig.check(**settings, **choose(filters, sentence_filters=SentenceFilters, pair_filters=PairFilters))
+        config = MineConfig.check(**settings, **chosen)
+        _check_text_options(click.get_current_context(), config)
     else:
         settings = {name: value for name, value in settings.items() if name in FromCandidatesConfig.model_fields}
-        config = FromCandidatesConfig.check(candidates=from_candidates, **settings, **choose(filters, pair_filters=PairFilters))
+        config = FromCandidatesConfig.check(candidates=from_candidates, **settings, **chosen)
     _preload(config, not no_report)
     from pipelines.mining import mine  # after the checks, which need not wait for large packages
 
@@ -149,6 +165,7 @@ def command(json_file: str | None, no_report: bool, from_candidates: str | None,
         files += filter(None, [report.write_report(result.output, known_pairs)])
         seconds["report"] = time.perf_counter() - start
     console.echo("\n".join([summary(result), console.time_line(seconds), f"files: {', '.join(files)}"]))
+    _warn_of_precision(click.get_current_context(), result)
     console.exit_if_skipped(result.set_aside)
 
 
@@ -178,13 +195,33 @@ def _check_usage(ctx: click.Context, from_candidates: bool) -> None:
         name = str(parameter.name)
         if not from_candidates and name == "source" and ctx.params[name] is None:
             raise click.MissingParameter(ctx=ctx, param=parameter)
-        is_given = ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT and ctx.params.get(name) is not None
         is_unused = name in MineConfig.model_fields and name not in FromCandidatesConfig.model_fields
         is_encoding = name in EncoderSettings.model_fields and name != "encoder"  # which may recommend a threshold
         is_unused |= is_encoding and ctx.params.get("planted") is None  # only planted pairs are embedded
-        if from_candidates and is_given and is_unused:
+        if from_candidates and is_unused and _is_given(ctx, name):
             label = name.upper() if name in ("source", "target") else parameter.opts[0]
             raise click.UsageError(f"{label} has no effect with --from-candidates; remove it", ctx)
+
+
+def _check_text_options(ctx: click.Context, config: MineConfig) -> None:
+    """Raise ConfigError for an option of the text if no side is text."""
+    from miner import storage
+
+    names = {*SideColumns.model_fields, *SentenceSettings.model_fields} - {"source_lang", "target_lang", "lang_id_model", "keep_dropped"}
+    given = [parameter.opts[0] for parameter in ctx.command.params if str(parameter.name) in names and _is_given(ctx, str(parameter.name))]
+    if given and storage.is_folder(config.source) and storage.is_folder(config.target):
+        raise ConfigError(f"{given[0]} has no effect on embeddings directories; give it to `miner embed`, or remove it")
+
+
+def _is_given(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT and ctx.params.get(name) is not None
+
+
+def _warn_of_precision(ctx: click.Context, result: "MineResult") -> None:
+    """Warn if --precision was given and did not choose the threshold."""
+    is_calibrated = result.default is not None and result.default.precision is not None
+    if _is_given(ctx, "precision") and result.choice is None and not is_calibrated:
+        console.warn("--precision has no effect on this threshold; add --threshold auto, which chooses the threshold for it")
 
 
 def summary(result: "MineResult") -> str:

@@ -7,7 +7,7 @@ import click
 from miner.choices import MARGINS
 from miner.cli import console, options
 from miner.cli.arrow import defer_pandas
-from miner.cli.filters import filter_option, lang_id_option
+from miner.cli.filters import check_lang_id_model, filter_option, lang_id_option
 from miner.config.commands import DecideSettings, MineConfig, PairTextFilters, ScoreConfig, SentenceFilters
 from miner.config.filters import choose
 
@@ -47,8 +47,9 @@ def command(json_file: str | None, filters: tuple[str, ...], **settings: Any) ->
       miner score pairs.tsv --source-column 1 --target-column 2 --output scored.tsv
     """
     options.resolve_sides(settings)
-    filter_settings = choose(filters, sentence_filters=SentenceFilters, pair_filters=PairTextFilters)
-    config = ScoreConfig.check(**settings, **filter_settings)
+    chosen = choose(filters, sentence_filters=SentenceFilters, pair_filters=PairTextFilters)
+    check_lang_id_model(settings["lang_id_model"], chosen.values())
+    config = ScoreConfig.check(**settings, **chosen)
     defer_pandas()
     from pipelines.mining import score  # after the checks, which need not wait for torch
 

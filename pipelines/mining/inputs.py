@@ -37,6 +37,8 @@ def open_sides(config: MineConfig, options: Sequence[str] = ()) -> Pipeline[Corp
         languages.canonical(code)  # ConfigError
     paths: dict[Side, str] = {"source": config.source, "target": config.target}
     corpora = {side: open_folder(path) for side, path in paths.items() if is_folder(path)}
+    for side, corpus in corpora.items():
+        _check_lang(corpus, _lang(config, side), side)
     texts = {side: path for side, path in paths.items() if side not in corpora}
     for side, path in texts.items():
         ingest.check_extras(_embed_config(config, side))
@@ -56,6 +58,13 @@ def open_sides(config: MineConfig, options: Sequence[str] = ()) -> Pipeline[Corp
     seconds = {stage: combine(part[stage] for part in parts) for stage in (parts[0] if parts else ())}
     check_pair(corpora["source"], corpora["target"])
     return CorpusPair(corpora["source"], corpora["target"], seconds)
+
+
+def _check_lang(corpus: Corpus, code: str, side: Side) -> None:
+    """Raise ConfigError for a language that is not the one by which a corpus was cleaned and filtered."""
+    lang = languages.canonical(code)
+    if languages.UNDETERMINED not in (lang, corpus.lang) and lang != corpus.lang:
+        raise ConfigError(f"--{side}-lang {code}: {corpus.folder} was embedded as {corpus.lang}; remove the option, or embed it again")
 
 
 def is_folder(path: str) -> bool:

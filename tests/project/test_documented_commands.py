@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from miner.cli.main import COMMANDS, main
+from miner.config import recipes
 from miner.config.base import Settings, load_yaml
 from miner.config.runs import RunConfig
 from miner.evaluation.tasks import SuiteConfig
@@ -43,6 +44,11 @@ def command_lines(text: str) -> Iterator[list[str]]:
         line = re.sub(r"^\s*(\$ |\.venv/bin/)*", "", line)
         if line.startswith("miner "):
             yield shlex.split(re.split(r" [|>] ?", line)[0], comments=True)[1:]
+
+
+@pytest.fixture(autouse=True)
+def _configs_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recipes, "config_path", lambda path: path)
 
 
 def parse(words: list[str]) -> None:

@@ -169,6 +169,22 @@ def test_summary_has_figures_and_example_pairs(text_run: tuple[Path, dict[str, A
     np.testing.assert_allclose([examples[0], examples[-1]], [margins[0], margins[-1]], atol=1e-4)
 
 
+def test_options_without_an_effect_are_reported(toy_encoder: Path, tmp_path: Path) -> None:
+    for lang, words in (("en", ENGLISH), ("fr", FRENCH)):
+        (tmp_path / f"{lang}.txt").write_text("\n".join(words))
+        output_of("embed", tmp_path / f"{lang}.txt", "--lang", lang, "--encoder", toy_encoder, "--output", tmp_path / lang)
+    command = ("mine", tmp_path / "en", tmp_path / "fr", "--output", tmp_path / "out", "--encoder", toy_encoder)
+    for option in (["--max-chars", 10], ["--split"], ["--text-column", "text"], ["--shards", 2], ["--strict"]):
+        assert f"{option[0]} has no effect on embeddings directories; give it to `miner embed`" in error_of(*command, *option)
+    assert "--lang-id-model has no effect without --filter language or --filter languages" in error_of(*command, "--lang-id-model", "x")
+    assert f"--source-lang de: {tmp_path}/en was embedded as eng_Latn" in error_of(*command, "--source-lang", "de")
+    assert not (tmp_path / "out").exists()
+    result = miner(*command, "--source-lang", "eng", "--threshold", 1.1, "--precision", 0.8)
+    assert result.exit_code == 0
+    assert "--precision has no effect on this threshold; add --threshold auto" in result.stderr
+    assert "--precision" not in miner(*command).stderr
+
+
 @pytest.mark.parametrize("num_latin", [1, 3])
 def test_lines_that_are_not_utf8_are_reported(num_latin: int, toy_encoder: Path, tmp_path: Path) -> None:
     """1 % of the lines is dropped with a count in the summary, more with a warning too."""
