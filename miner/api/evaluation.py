@@ -6,8 +6,9 @@ from typing import Any
 import pyarrow as pa
 
 from miner import encoders
-from miner.api.embedding import EncoderLike, check_encoder, named
+from miner.api.embedding import EncoderLike, EncoderOptions, check_encoder, named
 from miner.api.results import TableResult
+from miner.api.settings import check_names
 from miner.config.commands import EncoderSettings
 from miner.errors import ConfigError
 from miner.evaluation.scores import TaskResult
@@ -59,6 +60,7 @@ def evaluate(task: str | TaskSettings, encoder: EncoderLike = encoders.BUILTIN, 
         if task not in TASKS:
             raise ConfigError(f"unknown task {task!r}; one of {', '.join(TASKS)}")
         model = TASKS[task]
+        check_names(options, dict.fromkeys([*model.model_fields, *EncoderOptions.__annotations__]))
         task = model.check(**{name: options.pop(name) for name in model.model_fields if name in options})
     settings = EncoderSettings.check(**named(encoder), **options, **({} if task.side is None else {"side": task.side}))
     loaded = encoders.load_encoder(encoder, settings) if isinstance(encoder, str) else encoder

@@ -12,7 +12,7 @@ from miner import encoders
 from miner.api.embedding import EncoderLike, check_encoder, find_profile, named
 from miner.api.rescoring import InMemoryRescoring, choose_rescoring, num_neighbours
 from miner.api.results import TableResult
-from miner.api.settings import InMemoryMining, MiningOptions
+from miner.api.settings import InMemoryMining, MiningOptions, check_names
 from miner.api.sides import OpenSide, Side, SideOpener, check_encoders, warn_of_filters
 from miner.choices import DefaultThreshold, MarginName
 from miner.config.commands import PairFilters, SentenceFilters
@@ -84,6 +84,7 @@ def mine(source: Side, target: Side, encoder: EncoderLike = encoders.BUILTIN, **
         >>> bitext.to_pandas()[["margin", "source_text", "target_text"]]
     """
     encoder = check_encoder(encoder)
+    check_names(options, MiningOptions.__annotations__)
     chosen = choose(options.pop("filters", ()), sentence_filters=SentenceFilters, pair_filters=PairFilters)
     settings = InMemoryMining.check(**named(encoder), **options, **chosen)
     if settings.sentence_filters.language is not None or settings.pair_filters.languages is not None:

@@ -11,7 +11,7 @@ from miner import encoders
 from miner.api.embedding import EncoderLike, check_encoder, find_profile, named
 from miner.api.rescoring import ROLES, InMemoryRescoring, choose_rescoring, num_neighbours
 from miner.api.results import TableResult
-from miner.api.settings import InMemoryScoring, ScoringOptions, SearchSettings
+from miner.api.settings import InMemoryScoring, ScoringOptions, SearchSettings, check_names
 from miner.api.sides import OpenSide, Side, SideOpener, check_encoders, warn_of_filters
 from miner.config.commands import PairTextFilters, SentenceFilters
 from miner.config.filters import choose
@@ -96,6 +96,7 @@ def score(
 
 def _check_options(encoder: str | Encoder, options: ScoringOptions) -> InMemoryScoring:
     """Return the settings. Raises ConfigError if they are invalid, or a filter needs a package that is not installed."""
+    check_names(options, ScoringOptions.__annotations__)
     chosen = choose(options.pop("filters", ()), sentence_filters=SentenceFilters, pair_filters=PairTextFilters)
     settings = InMemoryScoring.check(**named(encoder), **options, **chosen)
     if settings.sentence_filters.language is not None or settings.pair_filters.languages is not None:

@@ -1,11 +1,13 @@
 """The settings of the Python interface: names, values and defaults are those of the commands."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import pydantic
 
 from miner.api.embedding import EncoderOptions
 from miner.choices import MarginName, RescoreName, RetrievalName
+from miner.config.base import suggest
 from miner.config.commands import (
     DecideSettings,
     EncoderSettings,
@@ -18,6 +20,7 @@ from miner.config.commands import (
     Threshold,
     TopSettings,
 )
+from miner.errors import ConfigError
 
 
 class SearchSettings(EncoderSettings, RescoreSettings):
@@ -40,6 +43,14 @@ class InMemoryMining(SearchSettings, MatchSettings, TopSettings):
 
 class InMemoryScoring(SearchSettings, LineSelectionSettings):
     """The settings of `miner.score`."""
+
+
+def check_names(options: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Raise ConfigError for an option that is not known."""
+    names = list(known)
+    for name in options:
+        if name not in names:
+            raise ConfigError(f"unknown option {name!r}; {suggest(name, names)}")
 
 
 class MarginOptions(EncoderOptions, total=False):

@@ -53,6 +53,11 @@ def beam_options() -> tuple[str, ...]:
     return _console_options(click.get_current_context()).beam_options
 
 
+def is_quiet() -> bool:
+    """Return whether `--quiet` hides the summary."""
+    return _console_options(click.get_current_context()).quiet
+
+
 def _console_options(ctx: click.Context) -> ConsoleOptions:
     return ctx.ensure_object(ConsoleOptions)
 
@@ -187,8 +192,9 @@ def time_line(seconds: Mapping[str, float]) -> str:
 
 
 def warn(text: str) -> None:
-    """Print a line that is no result to stderr, in the chosen log format."""
-    _print_line(click.get_current_context(), logging.WARNING, text)
+    """Print a line that is no result to stderr, in the chosen log format, without `--quiet`."""
+    if not is_quiet():
+        _print_line(click.get_current_context(), logging.WARNING, text)
 
 
 def write_figures(path: str | None, figures: dict[str, Any]) -> None:

@@ -194,7 +194,7 @@ def json_option(function: Function) -> Function:
     @functools.wraps(function)
     def run(*args: Any, **values: Any) -> Any:
         path: str | None = values.get("json_file")
-        if path == console.STDOUT:
+        if path == console.STDOUT and not console.is_quiet():
             with contextlib.redirect_stdout(sys.stderr):
                 return function(*args, **values)
         if path is not None:

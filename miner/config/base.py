@@ -35,7 +35,7 @@ class Settings(pydantic.BaseModel):
         """Report an unknown key with the one that it resembles, before any other fault."""
         for name in values if isinstance(values, Mapping) else ():
             if name not in cls.model_fields:
-                hint = PydanticCustomError(UNKNOWN, "{hint}", {"hint": _suggest(str(name), list(cls.model_fields))})
+                hint = PydanticCustomError(UNKNOWN, "{hint}", {"hint": suggest(str(name), list(cls.model_fields))})
                 raise pydantic.ValidationError.from_exception_data(
                     cls.__name__, [InitErrorDetails(type=hint, loc=(name,), input=values[name])]
                 )
@@ -194,7 +194,8 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _suggest(name: str, choices: Sequence[str]) -> str:
+def suggest(name: str, choices: Sequence[str]) -> str:
+    """Return the choice that resembles an unknown name, or all choices."""
     close = difflib.get_close_matches(name.lower().replace("-", "_"), choices, n=1)
     return f"did you mean {close[0]!r}?" if close else f"one of {', '.join(choices)}" if choices else "there are none here"
 

@@ -42,7 +42,8 @@ def test_figures_go_to_standard_output(sides: list[Path], toy_encoder: Path, tmp
     result = miner(*words)
     assert json.loads(result.stdout)["pairs"] == 2
     assert "2 pairs" in result.stderr
-    assert json.loads(miner(*words, "--quiet").stdout)["pairs"] == 2
+    quiet = miner(*words, "--quiet")
+    assert (json.loads(quiet.stdout)["pairs"], quiet.stderr) == (2, "")
     evaluated = miner("eval", "retrieval", *sides, "--encoder", toy_encoder, "--json", "-")
     assert json.loads(evaluated.stdout)["task"] == "retrieval"
     assert not Path("report.html").exists()
