@@ -144,8 +144,8 @@ class ApproximateSettings(Settings):
     @pydantic.field_validator("memory")
     @classmethod
     def _size(cls, value: str) -> str:
-        if re.fullmatch(r"\d+(\.\d+)?\s*([kmgt]i?)?b?", value, re.IGNORECASE) is None:
-            raise PydanticCustomError("size", "expected a size like 8GB or 500MB")
+        if re.fullmatch(r"\d+(\.\d+)?\s*([kmgt]i?b?|b)", value, re.IGNORECASE) is None:
+            raise PydanticCustomError("size", "expected a size with its unit, like 8GB or 500MB")
         return value
 
     @property

@@ -279,6 +279,8 @@ def test_plan_for_another_machine_workers_and_price(config: Path, tmp_path: Path
     assert seconds["embed fr"] == pytest.approx(8 + start)
     assert (plan["machine"], plan["workers"]) == ("big", 2)
     assert plan["money"] == pytest.approx(3 * 2 * plan["seconds"] / 3600)
+    assert not any("split" in line for line in plan["advice"]), "one shard is read in seconds"
+    assert "split en, fr, de into at least as many files" in output_of("plan", config, "--workers", 2, "--set", "shards=2")
 
 
 @pytest.mark.usefixtures("_short_probe")
