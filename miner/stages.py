@@ -177,7 +177,8 @@ def read_manifest(folder: str, stage: str | None = None) -> Manifest:
     """
     uri = storage.join(folder, MANIFEST)
     if not storage.exists(uri):
-        raise StorageError(f"{folder}: no {MANIFEST}, so {stage or 'this stage'} is not finished; run its command again")
+        remedy = "run its command again, or give another directory"
+        raise StorageError(f"{folder}: no {MANIFEST}, so {stage or 'this stage'} is not finished; {remedy}")
     manifest = records.read(uri, Manifest, DELETE_FOLDER)
     if stage is not None and manifest.stage != stage:
         raise StorageError(f"{folder}: contains {manifest.stage}, but {stage} was expected")

@@ -230,7 +230,7 @@ def summary(result: "MineResult") -> str:
 
     lines = [_side_line(result, side) for side in ("source", "target")]
     estimate = "" if result.estimated_precision is None else f"; by their probabilities, {result.estimated_precision:.0%} are right"
-    lines.append(f"{result.pairs:,} pairs{_bound(result.threshold, result.default)}{estimate}")
+    lines.append(f"{console.counted(result.pairs, 'pair')}{_bound(result.threshold, result.default)}{estimate}")
     if result.quantiles:
         lines.append(f"few pairs; best margins of the source sentences: {describe_quantiles(result.quantiles)}")
     if result.delta is not None:
@@ -238,8 +238,9 @@ def summary(result: "MineResult") -> str:
         lines.append(f"since the previous run: {changes} ({result.delta.file})")
     if result.choice is not None:
         lines.append(_choice_line(result.choice))
-    if result.dropped:
-        lines.append("dropped: " + ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in result.dropped.items()))
+    dropped = [f"{count:,} {reason.replace('_', ' ')}" for reason, count in result.dropped.items() if count]
+    if dropped:
+        lines.append(f"dropped: {', '.join(dropped)}")
     if result.scores is not None:
         lines.append(result.scores.summary())
     if result.examples:
@@ -252,9 +253,8 @@ def _side_line(result: "MineResult", side: str) -> str:
     """Return the numbers of sentences of a side, and of lines that were dropped, by reason."""
     dropped = {name: count for name, count in result.lines[side].items() if count and name not in UNDROPPED}
     reasons = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in dropped.items())
-    num_lines = f"{sum(dropped.values()) + result.sentences[side]:,}"
-    suffix = f"; of {num_lines} lines, dropped {reasons}" if reasons else ""
-    return f"{side}: {result.sentences[side]:,} sentences, {result.unique[side]:,} unique{suffix}"
+    suffix = f"; of {sum(dropped.values()) + result.sentences[side]:,} lines, dropped {reasons}" if reasons else ""
+    return f"{side}: {console.counted(result.sentences[side], 'sentence')}, {result.unique[side]:,} unique{suffix}"
 
 
 def _bound(threshold: float | None, default: DefaultThreshold | None) -> str:

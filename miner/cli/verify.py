@@ -26,6 +26,9 @@ def command(folder: str, json_file: str | None) -> None:
     for fault in result.faults:
         console.echo(str(fault))
     if result.faults:
-        raise DataError(f"{folder}: {len(result.faults)} faults in {result.files:,} files; apply the remedy of each")
-    others = f", and {result.others:,} other files" if result.others else ""
-    console.echo(f"{result.files:,} files of {result.stages} stages{others} are intact")
+        faults, files = console.counted(len(result.faults), "fault"), console.counted(result.files, "file")
+        raise DataError(f"{folder}: {faults} in {files}; apply the remedy of each")
+    parts = [f"{console.counted(result.files, 'file')} of {console.counted(result.stages, 'stage')}"] if result.stages else []
+    if result.others:  # such as the checksums of an encoder
+        parts.append(f"{console.counted(result.others, 'other record' if parts else 'record')} with the files listed there")
+    console.echo(f"intact: {', '.join(parts)}")

@@ -203,7 +203,7 @@ class MatchSettings(Settings):
 def check_token_layer(layer: int | None, rescore: RescoreName) -> None:
     """Raise an error for a layer that would have no effect."""
     if layer is not None and rescore != LATE:
-        raise PydanticCustomError("token_layer", "a token layer needs rescore late")
+        raise PydanticCustomError("token_layer", "token_layer has an effect only with rescore late")
 
 
 class RescoreSettings(Settings):
