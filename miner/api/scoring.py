@@ -77,8 +77,7 @@ def score(
         >>> scores = miner.score(english, german, source_lang="en", target_lang="de", threshold=1.1, filters=["recommended"])
         >>> scores.to_pandas()[["row", "margin", "source_text", "target_text"]]
     """
-    encoder = check_encoder(encoder)
-    settings = _check_options(encoder, options)
+    settings = _check_options(encoder := check_encoder(encoder), options)
     opener = SideOpener(encoder, settings, settings.sentence_filters.bounds(), settings.lang_id_model)
     sides = opener.open(source, "source"), opener.open(target, "target")
     _check_sides(sides, settings)

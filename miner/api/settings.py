@@ -45,12 +45,10 @@ class InMemoryScoring(SearchSettings, LineSelectionSettings):
     """The settings of `miner.score`."""
 
 
-def check_names(options: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Raise ConfigError for an option that is not known."""
-    names = list(known)
-    for name in options:
-        if name not in names:
-            raise ConfigError(f"unknown option {name!r}; {suggest(name, names)}")
+def check_names(options: Mapping[str, Any], choices: Iterable[str]) -> None:
+    """Raise ConfigError for an option that is not among the choices."""
+    for name in set(options).difference(choices):
+        raise ConfigError(f"unknown option {name!r}; {suggest(name, list(choices))}")
 
 
 class MarginOptions(EncoderOptions, total=False):

@@ -135,20 +135,7 @@ def command(json_file: str | None, no_report: bool, from_candidates: str | None,
       miner mine corpus.tmx --source-lang en --target-lang de --output mined
       miner mine --from-candidates mined --retrieval all --output all-candidates
     """
-    _check_usage(click.get_current_context(), from_candidates is not None)
-    config: MineConfig | FromCandidatesConfig
-    models: dict[str, type[Filters]] = {"pair_filters": PairFilters}
-    if from_candidates is None:
-        models["sentence_filters"] = SentenceFilters
-    chosen = choose(filters, **models)
-    check_lang_id_model(settings["lang_id_model"], chosen.values())
-    if from_candidates is None:
-        options.resolve_sides(settings)
-        config = MineConfig.check(**settings, **chosen)
-        _check_text_options(click.get_current_context(), config)
-    else:
-        settings = {name: value for name, value in settings.items() if name in FromCandidatesConfig.model_fields}
-        config = FromCandidatesConfig.check(candidates=from_candidates, **settings, **chosen)
+    config = _read_config(click.get_current_context(), from_candidates, filters, settings)
     _preload(config, not no_report)
     from pipelines.mining import mine  # after the checks, which need not wait for large packages
 
@@ -167,6 +154,25 @@ def command(json_file: str | None, no_report: bool, from_candidates: str | None,
     console.echo("\n".join([summary(result), console.time_line(seconds), f"files: {', '.join(files)}"]))
     _warn_of_precision(click.get_current_context(), result)
     console.exit_if_skipped(result.set_aside)
+
+
+def _read_config(
+    ctx: click.Context, from_candidates: str | None, filters: tuple[str, ...], settings: dict[str, Any]
+) -> MineConfig | FromCandidatesConfig:
+    """Return the settings. Raises UsageError or ConfigError for invalid options, and for those that would have no effect."""
+    _check_usage(ctx, from_candidates is not None)
+    models: dict[str, type[Filters]] = {"pair_filters": PairFilters}
+    if from_candidates is None:
+        models["sentence_filters"] = SentenceFilters
+    chosen = choose(filters, **models)
+    check_lang_id_model(settings["lang_id_model"], chosen.values())
+    if from_candidates is not None:
+        settings = {name: value for name, value in settings.items() if name in FromCandidatesConfig.model_fields}
+        return FromCandidatesConfig.check(candidates=from_candidates, **settings, **chosen)
+    options.resolve_sides(settings)
+    config = MineConfig.check(**settings, **chosen)
+    _check_text_options(ctx, config)
+    return config
 
 
 def _preload(config: MineConfig | FromCandidatesConfig, has_report: bool) -> None:
@@ -208,9 +214,9 @@ def _check_text_options(ctx: click.Context, config: MineConfig) -> None:
     from miner import storage
 
     names = {*SideColumns.model_fields, *SentenceSettings.model_fields} - {"source_lang", "target_lang", "lang_id_model", "keep_dropped"}
-    given = [parameter.opts[0] for parameter in ctx.command.params if str(parameter.name) in names and _is_given(ctx, str(parameter.name))]
-    if given and storage.is_folder(config.source) and storage.is_folder(config.target):
-        raise ConfigError(f"{given[0]} has no effect on embeddings directories; give it to `miner embed`, or remove it")
+    labels = [parameter.opts[0] for parameter in ctx.command.params if str(parameter.name) in names and _is_given(ctx, str(parameter.name))]
+    if labels and storage.is_folder(config.source) and storage.is_folder(config.target):
+        raise ConfigError(f"{labels[0]} has no effect on embeddings directories; give it to `miner embed`, or remove it")
 
 
 def _is_given(ctx: click.Context, name: str) -> bool:
