@@ -2,7 +2,7 @@
 
     python benchmarks/gpu.py                               # on the first CUDA device
     python benchmarks/gpu.py --steps exact search-1m-1024
-    python benchmarks/gpu.py --device cpu --small          # checks the benchmark itself, with sizes that a CPU does in a minute
+    python benchmarks/gpu.py --device cpu --small          # checks the benchmark itself, with sizes for which a CPU takes two minutes
 
 Search needs torch, numpy and pyarrow only. A step that needs a package which is missing is skipped, with the reason. Each step runs in a
 process with a deadline. Its results are written to --output as JSON and printed as a table when it ends, however it ends.
@@ -55,6 +55,8 @@ def main() -> None:
             results[step] = run_step(step, arguments, seconds, Path(folder))
             write_results(arguments.output, results)
             print(format_step(step, results[step]), flush=True)
+    if arguments.small:
+        print("\nThese are small sizes: they show that each step works, and nothing about speed.")
     failed = [step for step, result in results.items() if result["status"] not in ("done", "skipped")]
     print(f"{time.monotonic() - start:.0f} s; results in {arguments.output}" + (f"; not done: {', '.join(failed)}" if failed else ""))
     sys.exit(1 if failed else 0)

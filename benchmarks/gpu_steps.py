@@ -96,7 +96,7 @@ def record_product_speed(step: Step, name: str, rows: int, dim: int) -> None:
 def tests(step: Step) -> None:
     """Run the tests that are marked `gpu`."""
     support = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support"), os.environ.get("PYTHONPATH", "")])
-    total_failed = 0
+    total_failed, num_run = 0, 0
     for file in GPU_TESTS:
         report = step.path.with_suffix(f".{Path(file).stem}.xml")
         # No configuration and no conftest: they need more packages than the tests do.
@@ -107,6 +107,7 @@ def tests(step: Step) -> None:
             raise StepSkippedError((done.stderr or done.stdout).strip().splitlines()[-1])
         suite = ElementTree.parse(report).getroot().find("testsuite")
         counts = {name: int(suite.get(name)) for name in ("tests", "failures", "errors", "skipped")}
+        num_run += counts["tests"] - counts["skipped"]
         missing = [line for line in done.stdout.splitlines() if "ModuleNotFoundError" in line or "ImportError" in line]
         step.record(file, missing[0].strip() if missing else ", ".join(f"{count} {name}" for name, count in counts.items()))
         if not missing and counts["failures"] + counts["errors"]:
@@ -114,6 +115,8 @@ def tests(step: Step) -> None:
             step.record(f"{file}, output", done.stdout[-3000:])
     if total_failed:
         raise AssertionError(f"tests failed in {total_failed} of {len(GPU_TESTS)} files")
+    if not num_run:
+        raise StepSkippedError("no test ran: they need a GPU")
 
 
 def encode(step: Step) -> None:

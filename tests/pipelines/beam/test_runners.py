@@ -56,7 +56,8 @@ def test_errors_of_cluster_workers_arrive(cluster: str, tmp_path: Path) -> None:
 
 def mine_outputs(output: Path, sides: list[Path], options: list[str]) -> dict[str, bytes]:
     """Run `miner mine` and return the contents of its output files."""
-    settings = ("--shards", 2, "--engine", "exact", "--threshold", 1.05, "--source-lang", "en", "--target-lang", "de")
+    shards = () if sides[0].is_dir() else ("--shards", 2)
+    settings = (*shards, "--engine", "exact", "--threshold", 1.05, "--source-lang", "en", "--target-lang", "de")
     result = miner("mine", *sides, "--output", output, *settings, "--", *options)
     assert result.exit_code == 0, result.output
     return {name: (output / name).read_bytes() for name in OUTPUTS}
