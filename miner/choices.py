@@ -19,10 +19,11 @@ class Margin:
 
     score: Operands  # (similarity, mean) -> margin
     is_relative: bool = True  # to the neighbours
+    is_quotient: bool = False  # of the similarity and the mean, which then has to be positive
 
 
 MARGINS = {
-    "ratio": Margin(lambda similarity, mean: similarity / mean),
+    "ratio": Margin(lambda similarity, mean: similarity / mean, is_quotient=True),
     "distance": Margin(lambda similarity, mean: similarity - mean),
     "absolute": Margin(lambda similarity, mean: similarity, is_relative=False),  # noqa: ARG005  # all margins have one signature
 }

@@ -1,6 +1,6 @@
 """The settings of the Python interface: names, values and defaults are those of the commands."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pydantic
@@ -45,10 +45,11 @@ class InMemoryScoring(SearchSettings, LineSelectionSettings):
     """The settings of `miner.score`."""
 
 
-def check_names(options: Mapping[str, Any], choices: Iterable[str]) -> None:
+def check_names(options: Mapping[str, Any], choices: Collection[str]) -> None:
     """Raise ConfigError for an option that is not among the choices."""
-    for name in set(options).difference(choices):
-        raise ConfigError(f"unknown option {name!r}; {suggest(name, list(choices))}")
+    for name in options:
+        if name not in choices:
+            raise ConfigError(f"unknown option {name!r}; {suggest(name, list(choices))}")
 
 
 class MarginOptions(EncoderOptions, total=False):

@@ -107,7 +107,7 @@ def convert(name: str, path: str, output: str, languages: tuple[str, ...], split
     layout = get_layout(name)
     summary = convert_dataset(layout, read_dataset(layout, path, languages, split), output)
     console.write_figures(json_file, {**summary.figures(), "output": output})
-    console.echo(f"{_count(summary.kept, 'row')} ({', '.join(summary.columns)}) in {output}; {_dropped(summary.dropped)}")
+    console.echo(f"{console.counted(summary.kept, 'row')} ({', '.join(summary.columns)}) in {output}; {_dropped(summary.dropped)}")
 
 
 def summary_text(summary: "DatasetSummary") -> str:
@@ -131,7 +131,7 @@ def summary_text(summary: "DatasetSummary") -> str:
         "",
         f"columns: {', '.join(summary.columns)}",
         f"rows by language: {languages}",
-        f"{_count(summary.rows, 'row')} read, {summary.kept:,} kept; {_dropped(summary.dropped)}",
+        f"{console.counted(summary.rows, 'row')} read, {summary.kept:,} kept; {_dropped(summary.dropped)}",
     ]
     for number, row in enumerate(summary.examples, start=1):
         lines += ["", f"row {number}", *(f"  {column}: {cell}" for column, cell in row.items())]
@@ -140,7 +140,3 @@ def summary_text(summary: "DatasetSummary") -> str:
 
 def _dropped(dropped: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} dropped: {reason}" for reason, count in sorted(dropped.items())) or "none dropped"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -244,9 +244,8 @@ def summary(result: "MineResult") -> str:
         lines.append(f"since the previous run: {changes} ({result.delta.file})")
     if result.choice is not None:
         lines.append(_choice_line(result.choice))
-    dropped = [f"{count:,} {reason.replace('_', ' ')}" for reason, count in result.dropped.items() if count]
-    if dropped:
-        lines.append(f"dropped: {', '.join(dropped)}")
+    if dropped := _describe_dropped(result.dropped):
+        lines.append(f"dropped: {dropped}")
     if result.scores is not None:
         lines.append(result.scores.summary())
     if result.examples:
@@ -257,10 +256,15 @@ def summary(result: "MineResult") -> str:
 
 def _side_line(result: "MineResult", side: str) -> str:
     """Return the numbers of sentences of a side, and of lines that were dropped, by reason."""
-    dropped = {name: count for name, count in result.lines[side].items() if count and name not in UNDROPPED}
-    reasons = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in dropped.items())
+    dropped = {name: count for name, count in result.lines[side].items() if name not in UNDROPPED}
+    reasons = _describe_dropped(dropped)
     suffix = f"; of {sum(dropped.values()) + result.sentences[side]:,} lines, dropped {reasons}" if reasons else ""
     return f"{side}: {console.counted(result.sentences[side], 'sentence')}, {result.unique[side]:,} unique{suffix}"
+
+
+def _describe_dropped(counts: Mapping[str, int]) -> str:
+    """Return the counts above 0 by reason."""
+    return ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in counts.items() if count)
 
 
 def _bound(threshold: float | None, default: DefaultThreshold | None) -> str:

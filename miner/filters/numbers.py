@@ -102,7 +102,7 @@ def _normalise(number: str, power: int) -> list[str]:
 def _has_grouped_decimals(parts: Sequence[str], separators: Sequence[str]) -> bool:
     """Whether the last separator is that of decimals, after groups with another one, as in 1,234.56 and 1 234,56."""
     *groups, last = separators or [""]
-    return last in DECIMAL_SEPARATORS and len({*groups, last}) == 2 and last not in groups and _is_grouped(parts[:-1])
+    return last in DECIMAL_SEPARATORS and len({*groups}) == 1 and last not in groups and _is_grouped(parts[:-1])
 
 
 def _is_grouped(parts: Sequence[str]) -> bool:

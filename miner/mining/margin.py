@@ -27,7 +27,7 @@ def margins(name: str, similarities: Floats, source_means: Floats, target_means:
     with np.errstate(divide="ignore", invalid="ignore"):
         scores = MARGINS[name].score(similarities, means)
     is_defined = np.isfinite(scores)
-    if name == "ratio":
+    if MARGINS[name].is_quotient:
         is_defined &= means >= MIN_RATIO_MEAN
     return np.where(is_defined, scores, np.nan)
 

@@ -24,7 +24,7 @@ from miner.filters import language
 from miner.stages import Manifest, Shard, Stage
 from miner.text import readers, splitting
 from miner.text.readers import InputState
-from miner.text.sharding import DEFAULT_SIZES, IngestSizes, InputFile, num_ranges_for, scattered_name
+from miner.text.sharding import DEFAULT_SIZES, IngestSizes, InputFile, num_ranges_for
 from pipelines.beam.retry import read_skipped
 from pipelines.beam.runner import Pipeline, run_stage
 from pipelines.corpus.deduplicate import (
@@ -210,8 +210,9 @@ class _Ingestion:
         except DataError as error:
             if not scattered.increment or settings.strict:
                 raise
-            reasons = error.reasons if isinstance(error, AllSkippedError) else {}
-            skipped = {name: reasons.get(scattered_name(name), str(error)) for name in increment.inputs}
+            skipped = dict.fromkeys(increment.inputs, str(error))
+            if isinstance(error, AllSkippedError):
+                skipped = task.errors_by_input(error.reasons)
             return ScatterResult(dict.fromkeys(readers.LINE_COUNTS, 0), skipped)
 
     def _write_shards(self, scattered: ScatteredFiles) -> Pipeline[Manifest]:

@@ -73,6 +73,10 @@ class ScatterTask(ShardTask):
                 sizes[name] = self.files[name].size(unknown_bytes=0)
         return sizes
 
+    def errors_by_input(self, errors: Mapping[str, str]) -> dict[str, str]:
+        """Return the errors of scattered files by the inputs that could not be read, in the order of the inputs."""
+        return {file.source: errors[name] for name, file in self.files.items() if name in errors}
+
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         folder, num_ranges = self.scattered.folder, self.scattered.num_ranges
         counts = sharding.scatter_input(self.files[name], folder, num_ranges, self.settings, self.scattered.sizes, self.split_lang)
@@ -103,5 +107,4 @@ def scatter_inputs(task: ScatterTask, signatures: Signatures) -> Pipeline[Scatte
         reasons = ", ".join(f"{counts[name]} {name.replace('_', ' ')}" for name in readers.LINE_COUNTS if name not in ("lines", "kept"))
         remedy = "give a text with sentences; --strict names the first problem"
         raise DataError(f"{', '.join(signatures)}: no sentence in {counts['lines']} lines ({reasons}); {remedy}")
-    errors = read_skipped(manifest)
-    return ScatterResult(dict(counts), {file.source: errors[name] for name, file in task.files.items() if name in errors})
+    return ScatterResult(dict(counts), task.errors_by_input(read_skipped(manifest)))

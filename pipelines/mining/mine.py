@@ -49,7 +49,6 @@ class MineResult:
 
     output: str
     lines: Mapping[str, Mapping[str, int]]  # side -> outcome -> lines, as counted when the text was read
-    sentences: Mapping[str, int]  # side -> lines kept
     unique: Mapping[str, int]  # side -> sentences
     pairs: int
     threshold: float | None  # None: all pairs
@@ -64,6 +63,11 @@ class MineResult:
     set_aside: Mapping[str, str]  # skipped file or shard of a side -> reason
     delta: BitextDelta | None  # if the corpora changed since the previous run
     examples: Sequence[tuple[float, str, str]]  # margin, source, target: from the best pair to the last
+
+    @property
+    def sentences(self) -> dict[str, int]:
+        """Lines kept, by side."""
+        return {side: counts["kept"] for side, counts in self.lines.items()}
 
     @property
     def files(self) -> list[str]:
@@ -198,7 +202,6 @@ def _result(selection: PairSelection, written: WrittenBitext, seconds: Mapping[s
     return MineResult(
         output=selection.output,
         lines={"source": search_result.source.counts, "target": search_result.target.counts},
-        sentences=select_pairs.num_kept(search_result),
         unique=select_pairs.num_unique(search_result),
         pairs=written.pairs,
         threshold=written.threshold,

@@ -147,8 +147,8 @@ class RunPlan:
         ]
         if self.most_disk > MAX_DISK_RATIO * self.disk:
             advice.append("most of the disk is for what pairs of shards leave until they are merged; fewer `shards` leave less")
-        undivided = [name for name, corpus in self.corpora.items() if 0 < corpus.files < self.pool.workers]
-        if undivided := [name for name in undivided if self.corpora[name].size.shards > 1]:  # one shard is read in seconds
+        larger = {name: corpus for name, corpus in self.corpora.items() if corpus.size.shards > 1}  # one shard is read in seconds
+        if undivided := [name for name, corpus in larger.items() if 0 < corpus.files < self.pool.workers]:
             advice.append(f"a file is read by one worker, so split {', '.join(undivided)} into at least as many files as there are workers")
         if self.load_per_core > MAX_LOAD_PER_CORE:
             advice.append(
