@@ -21,6 +21,7 @@ import torch
 
 from miner.search.blocks import BlockCache, search_shards
 from miner.search.exact import SearchOptions, search_block
+from miner.search.group_maxima import both_maxima, has_kernel, row_maxima
 from miner.search.neighbours import Neighbours, VectorBlock
 from miner.search.precision import full_precision_matmul
 from miner.search.readers import ShardReader
@@ -174,6 +175,7 @@ def search_float32(queries: torch.Tensor, keys: torch.Tensor, tile: int = 8192) 
 
 def tile(step: Step) -> None:
     """Record the time of each operation of a search, and the number of launches and of waits for the device."""
+    record_maxima_speed(step)
     rows, dim = step.size(131_072, 300), step.size(1024, 32)
     source, target = step.block(rows, dim, 1), step.block(rows, dim, 2)
     search_block(source, target, K, step.options)
@@ -191,6 +193,17 @@ def tile(step: Step) -> None:
         step.record(event.key[:60], f"{milliseconds:.2f} ms, {100 * milliseconds * 1000 / max(1, total):.1f} %, {event.count} calls")
     for name in ("cudaLaunchKernel", "cudaStreamSynchronize", "cudaMemcpyAsync", "cudaMalloc"):
         step.record(f"calls of {name}", sum(event.count for event in events if event.key.startswith(name)))
+
+
+def record_maxima_speed(step: Step) -> None:
+    """Record the speed of the maxima of a tile, for which a kernel reads its products once, and torch twice."""
+    rows = step.size(32768, 256)
+    products = torch.empty(rows, rows, dtype=torch.float16, device=step.device).normal_()
+    ways = {"one kernel" if has_kernel(step.device, products.dtype) else "torch": both_maxima, "the rows alone, torch": row_maxima}
+    for name, maxima in ways.items():
+        maxima(products)
+        seconds = step.seconds(lambda maxima=maxima: maxima(products), 5)
+        step.record(f"maxima of a tile, {name}, GB/s of its products", products.nbytes / seconds / 1e9)
 
 
 def read(step: Step) -> None:

@@ -33,7 +33,11 @@ PACKAGES = (
     "apache-beam",
     "faiss-cpu",
 )
-GPU_TESTS = ("tests/miner/search/test_cuda.py", "tests/miner/encoders/test_transformer.py")
+GPU_TESTS = (
+    "tests/miner/search/test_cuda.py",
+    "tests/miner/search/test_group_maxima.py",
+    "tests/miner/encoders/test_transformer.py",
+)
 
 
 class StepSkippedError(Exception):

@@ -17,12 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from miner.search.group_maxima import COLUMN_GROUP, ROW_GROUP, both_maxima, row_maxima
 from miner.search.levels import WORD, Cells, cells_above, strided_maxima, words_above
 from miner.search.parallel import parallel_for
 from miner.search.precision import Precision, Tile
 
-ROW_GROUP = 32  # adjacent products of a row that share a maximum
-COLUMN_GROUP = 16  # of a column: fewer, because they are not contiguous in memory
 DENSE_SHARE = 1 / 4  # of the groups of a tile: where more pass, it pays to raise the dropped bound by the maxima first
 DENSE_SAMPLE = 32  # every so many rows of products in levels show how many pass
 NO_CANDIDATE = -2139095041 << 32  # the key of a bound of -inf
@@ -81,9 +80,11 @@ class TileCandidates:
         )
         return errors + tile.tail_norms * other.max_tail_norm + self.level_error * self.precision.product_scale(tile, other)
 
-    def add_products(self, products: Tensor, other: Tile, dim: int) -> None:
-        """Add products (p, q) with the vectors of `other`; vectors of this tile are the rows (dim 1) or the columns (dim 0)."""
-        maxima = _group_maxima(products, dim)
+    def add_products(self, products: Tensor, maxima: Tensor, other: Tile, dim: int) -> None:
+        """Add products (p, q) with the vectors of `other`, whose groups have these maxima.
+
+        Vectors of this tile are the rows (dim 1) or the columns (dim 0).
+        """
         scale, errors = self.precision.product_scale(self.tile, other), self._error_bounds(other)
         with self.lock:
             groups, thresholds = self._select_groups(maxima, other)
@@ -201,13 +202,6 @@ def _block_positions(tile: Tile, offsets: Tensor) -> Tensor:
     return tile.positions.index_select(0, offsets.clamp(max=len(tile.positions) - 1))
 
 
-def _group_maxima(products: Tensor, dim: int) -> Tensor:
-    """Return the maxima (p, groups) of the rows of products (p, q), or (q, groups) of the columns."""
-    if dim == 1:
-        return products.view(len(products), -1, ROW_GROUP).amax(2)
-    return products.view(-1, COLUMN_GROUP, products.shape[1]).amax(1).T
-
-
 def _groups_above(maxima: Tensor, thresholds: Tensor) -> Tensor:
     """Return the flat numbers, ascending, of the groups (p, groups) whose maximum is above the threshold (p,) of their row."""
     is_above = (maxima > thresholds[:, None]).contiguous().view(-1)
@@ -243,8 +237,9 @@ def _add_products(products: Tensor, rows: TileCandidates, other: Tile, columns: 
     if rows.precision.is_in_levels:
         _add_levels(products, sides)
         return
-    for candidates, others, dim in sides:
-        candidates.add_products(products, others, dim)
+    maxima = [row_maxima(products)] if columns is None else both_maxima(products)
+    for side_maxima, (candidates, others, dim) in zip(maxima, sides, strict=True):
+        candidates.add_products(products, side_maxima, others, dim)
 
 
 def _add_levels(products: Tensor, sides: Sequence[tuple[TileCandidates, Tile, int]]) -> None:
