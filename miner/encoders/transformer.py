@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from miner.background import read_ahead
 from miner.config.commands import EncoderSettings
 from miner.devices import choose_device
 from miner.encoders import transformer_parts as parts
@@ -34,11 +35,12 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float32]
 TokenLists = dict[str, list[list[int]]]  # inputs of the model, each as lists of different lengths
-Forward = Callable[[TokenLists, Sequence[int]], Floats]  # tokens of texts and a batch of these -> vectors
+Forward = Callable[[TokenLists, Sequence[int]], "Tensor"]  # tokens of texts and a batch of these -> vectors
 
 BATCH_TOKENS = {"cpu": 4096, "cuda": 16384}  # by default
 MIN_BATCH_SHARE = 1 / 4  # of a batch's tokens, from which on it ends rather than being padded
-WINDOW_TEXTS = 16384  # tokenized and sorted together, which bounds the memory of their tokens
+# Tokenized and sorted together, which bounds the memory of their tokens. A GPU works on some while the next are tokenized.
+WINDOW_TEXTS = {"cpu": 16384, "cuda": 4096}
 STATES_TEXTS = 1024  # whose hidden states are in memory at a time: 120 MB at 40 tokens of 768 dimensions
 
 logger = logging.getLogger(__name__)
@@ -95,14 +97,14 @@ class TransformerEncoder:
     The vector of a text does not depend on the other texts, beyond rounding errors (1e-5 in float32, 1e-3 in int8).
     """
 
-    def __init__(self, folder: Path, recipe: ModelRecipe, settings: EncoderSettings, window_texts: int = WINDOW_TEXTS) -> None:
+    def __init__(self, folder: Path, recipe: ModelRecipe, settings: EncoderSettings) -> None:
         """`recipe` decides the pooling, not `settings`."""
         import torch
 
         self.folder, self.recipe = folder, recipe
         self.device = torch.device(choose_device(settings.device))
         self.batch_tokens = settings.batch_tokens or BATCH_TOKENS[self.device.type]
-        self.window_texts = window_texts
+        self.window_texts = WINDOW_TEXTS[self.device.type]
         self.precision = parts.choose_precision(settings.dtype, self.device)
         self._model = parts.load_model(recipe.folder)
         self._tokenizer = parts.load_tokenizer(recipe)
@@ -121,19 +123,26 @@ class TransformerEncoder:
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """n texts -> (n, dim) float32 unit rows in the order of the texts; a zero row for a text without tokens or of spaces only."""
+        import torch
+
         check_texts(texts)
         vectors = np.zeros((len(texts), self.dim), dtype=np.float32)
-        rows = [row for row, text in enumerate(texts) if text.strip()]
+        rows = np.array([row for row, text in enumerate(texts) if text.strip()], dtype=np.int64)
         with self._lock:
-            for start in range(0, len(rows), self.window_texts):
-                window = rows[start : start + self.window_texts]
-                tokens, _ = self._tokenize([texts[row] for row in window])
+            for window, tokens in read_ahead(self._tokenized_windows(texts, rows)):
                 lengths = [len(ids) for ids in tokens["input_ids"]]
                 self.tally.tokens += sum(lengths)
-                for batch in token_batches(lengths, self.batch_tokens):
-                    vectors[[window[index] for index in batch]] = self._encode_batch(self._forward, tokens, batch)
-                    add_work(len(batch))
+                batches = list(token_batches(lengths, self.batch_tokens))
+                encoded = [self._encode_batch(self._forward, tokens, batch) for batch in batches]
+                if encoded:  # downloaded together: a GPU works on one batch while the next is prepared
+                    vectors[window[np.concatenate(batches)]] = self._download(torch.cat(encoded))
         return vectors
+
+    def _tokenized_windows(self, texts: Sequence[str], rows: npt.NDArray[np.int64]) -> Iterator[tuple[npt.NDArray[np.int64], TokenLists]]:
+        """Yield some rows (n,) of texts at a time, with their tokens."""
+        for start in range(0, len(rows), self.window_texts):
+            window = rows[start : start + self.window_texts]
+            yield window, self._tokenize([texts[row] for row in window])[0]
 
     @property
     def num_layers(self) -> int:
@@ -158,14 +167,13 @@ class TransformerEncoder:
         starts = np.cumsum(counts) - counts
         states = np.zeros((int(counts.sum()), int(self._model.config.hidden_size)), dtype=np.float32)
 
-        def forward(tokens: TokenLists, batch: Sequence[int]) -> Floats:
+        def forward(tokens: TokenLists, batch: Sequence[int]) -> Tensor:
             return self._forward_tokens(tokens, batch, layer)
 
         for batch in token_batches([len(ids) for ids in tokens["input_ids"]], self.batch_tokens):
             positions = np.concatenate([starts[index] + np.arange(counts[index]) for index in batch])
             is_of_text = np.concatenate([masks[index] for index in batch])
-            states[positions] = self._encode_batch(forward, tokens, batch)[is_of_text]
-            add_work(len(batch))
+            states[positions] = self._download(self._encode_batch(forward, tokens, batch))[is_of_text]
         return states, counts
 
     def _text_mask(self, text: str, is_special: Sequence[int]) -> npt.NDArray[np.bool_]:
@@ -194,12 +202,14 @@ class TransformerEncoder:
         names = [name for name in ("input_ids", "token_type_ids") if name in tokens and name in self._input_names]
         return {name: tokens[name] for name in names}, tokens["special_tokens_mask"]
 
-    def _encode_batch(self, forward: Forward, tokens: TokenLists, batch: Sequence[int]) -> Floats:
-        """Return the vectors of one batch; split it in halves where CUDA memory runs out."""
+    def _encode_batch(self, forward: Forward, tokens: TokenLists, batch: Sequence[int]) -> Tensor:
+        """Return the vectors of one batch on the device; split it in halves where CUDA memory runs out."""
         import torch
 
         try:
-            return forward(tokens, batch)
+            vectors = forward(tokens, batch)
+            add_work(len(batch))
+            return vectors
         except torch.cuda.OutOfMemoryError:
             longest = max(len(tokens["input_ids"][index]) for index in batch)
         # After the handler, whose traceback keeps the tensors of the failed batch alive.
@@ -210,9 +220,9 @@ class TransformerEncoder:
             )
         logger.warning("out of memory on %d x %d tokens; retrying in halves, a lower --batch-tokens is faster", len(batch), longest)
         half = len(batch) // 2
-        return np.concatenate([self._encode_batch(forward, tokens, part) for part in (batch[:half], batch[half:])])
+        return torch.cat([self._encode_batch(forward, tokens, part) for part in (batch[:half], batch[half:])])
 
-    def _forward(self, tokens: TokenLists, batch: Sequence[int]) -> Floats:
+    def _forward(self, tokens: TokenLists, batch: Sequence[int]) -> Tensor:
         """Return the vectors (batch, dim) of texts."""
         import torch
 
@@ -221,15 +231,15 @@ class TransformerEncoder:
             vectors = torch.cat([pool(states, mask) for pool in self._poolers], dim=1)
             for layer in self._layers:
                 vectors = layer(vectors)
-            return self._check_finite(torch.nn.functional.normalize(vectors, dim=1))
+            return torch.nn.functional.normalize(vectors, dim=1)
 
-    def _forward_tokens(self, tokens: TokenLists, batch: Sequence[int], layer: int) -> Floats:
+    def _forward_tokens(self, tokens: TokenLists, batch: Sequence[int], layer: int) -> Tensor:
         """Return the hidden states (t, width) of all tokens of texts, without padding."""
         import torch
 
         with torch.inference_mode():
             states, mask = self._run_model(tokens, batch, needs_hidden_states=True)
-            return self._check_finite(states[layer][mask.bool()])
+            return states[layer][mask.bool()]
 
     def _run_model(self, tokens: TokenLists, batch: Sequence[int], needs_hidden_states: bool) -> tuple[Sequence[Tensor], Tensor]:
         """Return the hidden states (batch, tokens, width) of all layers, or of the last one, and the mask (batch, tokens) of the tokens."""
@@ -237,11 +247,12 @@ class TransformerEncoder:
 
         inputs = {name: self._pad([values[index] for index in batch], name) for name, values in tokens.items()}
         lengths = torch.tensor([len(tokens["input_ids"][index]) for index in batch])
-        mask = (torch.arange(inputs["input_ids"].shape[1]) < lengths[:, None]).long().to(self.device)
+        mask = parts.upload((torch.arange(inputs["input_ids"].shape[1]) < lengths[:, None]).long(), self.device)
         output = self._model(**inputs, attention_mask=mask, output_hidden_states=needs_hidden_states)
         return output.hidden_states if needs_hidden_states else [output.last_hidden_state], mask
 
-    def _check_finite(self, vectors: Tensor) -> Floats:
+    def _download(self, vectors: Tensor) -> Floats:
+        """Copy vectors to the memory of the CPU; raise ModelError where they are not finite."""
         result: Floats = vectors.float().cpu().numpy()
         if not np.isfinite(result).all():
             raise ModelError(f"{self.recipe.folder}: NaN or infinite vectors in {self.precision}; try --dtype float32")
@@ -255,7 +266,7 @@ class TransformerEncoder:
         padded = np.full((len(values), max(map(len, values))), fill or 0, dtype=np.int64)
         for row, value in zip(padded, values, strict=True):
             row[: len(value)] = value
-        return torch.from_numpy(padded).to(self.device)
+        return parts.upload(torch.from_numpy(padded), self.device)
 
     def _check_layers(self) -> bool:
         """Return whether the pooling needs all hidden states; raise ConfigError for a layer that the model lacks."""

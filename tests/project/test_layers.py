@@ -50,6 +50,7 @@ ROOMS = {
     },
     "datasets": {"errors", "config", "storage", "languages", "table_files", "text"},
     "encoders": {
+        "background",
         "checksums",
         "choices",
         "config",
