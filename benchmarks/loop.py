@@ -29,8 +29,8 @@ def accuracy_rows(loop: Path) -> Iterator[Sequence[Any]]:
         scores = [figures["test"][lang] for lang in langs]
         percents = [f"{100 * score:.1f}" for score in (*scores, fmean(scores), figures["tatoeba"])]
         pairs = list(figures["selection"]["pairs"].values()) if "selection" in figures else []
-        precision = sum(pair["precision"] * pair["selected"] for pair in pairs) / max(1, sum(pair["selected"] for pair in pairs))
-        yield [name, *percents, *([f"{figures['selection']['learnt']:,}", f"{precision:.3f}"] if pairs else ["", ""])]
+        precision = sum(pair["precision"] * pair["training"] for pair in pairs) / max(1, sum(pair["training"] for pair in pairs))
+        yield [name, *percents, *([f"{figures['selection']['training']:,}", f"{precision:.3f}"] if pairs else ["", ""])]
 
 
 def threshold_rows(round_folder: Path, gold_folder: Path) -> Iterator[Sequence[Any]]:

@@ -69,7 +69,7 @@ def _mined(figures: dict[str, Any]) -> tuple[str, ...]:
     """Return the number of training pairs, their precision if there is gold, the Jaccard index with the previous round, and minutes."""
     selection, jaccard = figures["selection"], figures["changes"]["jaccard"]
     with_gold = [pair for pair in selection["pairs"].values() if "precision" in pair]
-    num_correct = sum(pair["precision"] * pair["selected"] for pair in with_gold)
-    precision = f"{num_correct / max(1, sum(pair['selected'] for pair in with_gold)):.4f}" if with_gold else "-"
+    num_correct = sum(pair["precision"] * pair["training"] for pair in with_gold)
+    precision = f"{num_correct / max(1, sum(pair['training'] for pair in with_gold)):.4f}" if with_gold else "-"
     minutes = sum(figures["seconds"].values()) / 60
-    return f"{selection['learnt']:,}", precision, "-" if jaccard is None else f"{jaccard:.3f}", f"{minutes:.1f}"
+    return f"{selection['training']:,}", precision, "-" if jaccard is None else f"{jaccard:.3f}", f"{minutes:.1f}"

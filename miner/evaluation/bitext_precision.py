@@ -12,29 +12,14 @@ from miner.errors import DataError
 from miner.evaluation.marks import Agreement, ReviewMarks
 from miner.evaluation.reliability import Reliability, measure_reliability
 from miner.evaluation.scores import Floats, percent, table
-from miner.mining.precision_recall import Bools, Curve, curve
+from miner.mining.gold import GoldPairs
+from miner.mining.precision_recall import Curve, curve
 from miner.mining.review import NUM_LEVELS, LevelCounts, count_levels, find_marked, level_bounds
 from miner.mining.thresholds import PrecisionEstimate
 
 Ids = npt.NDArray[np.int64]
 
 MAX_TABLE_ROWS = 12  # of the curve in the terminal
-
-
-@dataclass(frozen=True)
-class GoldPairs:
-    """All true pairs of two corpora, by sentence ids."""
-
-    pairs: frozenset[tuple[int, int]]
-    missing: int = 0  # further true pairs, which cannot be mined because one of their lines was dropped
-
-    @property
-    def num_gold(self) -> int:
-        return len(self.pairs) + self.missing
-
-    def is_gold(self, source_ids: Ids, target_ids: Ids) -> Bools:
-        """Return (n,) which pairs are gold pairs."""
-        return np.array([pair in self.pairs for pair in zip(source_ids.tolist(), target_ids.tolist(), strict=True)], dtype=bool)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +122,7 @@ def measure_precision(
     if isinstance(known_pairs, GoldPairs):
         is_right = known_pairs.is_gold(source_ids, target_ids)
         calibration = None if probabilities is None else measure_reliability(probabilities[order], is_right)
-        return GoldReport(curve(margins[order], is_right, known_pairs.num_gold), known_pairs.num_gold, calibration)
+        return GoldReport(curve(margins[order], is_right, len(known_pairs)), len(known_pairs), calibration)
     marked = find_marked(known_pairs.right, zip(source_ids.tolist(), target_ids.tolist(), strict=True))
     if not len(marked.rows):
         raise DataError(f"{known_pairs.name}: none of its pairs is in the bitext; give the marks of this bitext")

@@ -8,10 +8,11 @@ import numpy as np
 
 from miner.errors import ConfigError
 from miner.evaluation.bitext import SIDES
-from miner.evaluation.bitext_precision import GoldPairs, GoldReport, KnownPairs, ReviewReport, measure_precision
+from miner.evaluation.bitext_precision import GoldReport, KnownPairs, ReviewReport, measure_precision
 from miner.evaluation.marks import Agreement, ReviewMarks
 from miner.evaluation.reliability import Reliability
 from miner.filters import language
+from miner.mining.gold import GoldPairs
 from miner.mining.histogram import BIN_WIDTH, Histogram
 from miner.mining.precision_recall import Bools
 from miner.report import charts, marking, thresholds

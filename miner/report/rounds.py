@@ -87,25 +87,25 @@ def _pairs(rounds: Sequence[Round]) -> Section:
     """Draw how many pairs each round was trained on, and list them by language pair."""
     labels = _labels(rounds)
     ax = charts.axes("round", "pairs")
-    ax.bar(range(len(rounds)), [figures["selection"]["learnt"] for figures in rounds], color=charts.colour("one"), width=0.6)
+    ax.bar(range(len(rounds)), [figures["selection"]["training"] for figures in rounds], color=charts.colour("one"), width=0.6)
     charts.label_ticks(ax, labels)
     names = list(dict.fromkeys(name for figures in rounds for name in figures["selection"]["pairs"]))
-    rows = [[name, *(_selected(figures["selection"]["pairs"].get(name)) for figures in rounds)] for name in names]
-    note = "Pairs that each round selected for training; in the table by language pair, with their precision where gold is known."
+    rows = [[name, *(_training_pairs(figures["selection"]["pairs"].get(name)) for figures in rounds)] for name in names]
+    note = "Pairs on which each round trained; in the table by language pair, with their precision where gold is known."
     return Section("Pairs", note, [charts.figure("pairs", ax, "Training pairs."), table(["", *labels], rows)])
 
 
-def _selected(selection: Mapping[str, Any] | None) -> str:
+def _training_pairs(selection: Mapping[str, Any] | None) -> str:
     if selection is None:
         return ""
-    return f"{selection['selected']:,}" + (f" ({selection['precision']:.1%})" if "precision" in selection else "")
+    return f"{selection['training']:,}" + (f" ({selection['precision']:.1%})" if "precision" in selection else "")
 
 
 def _precision(figures: Round) -> float | None:
-    """Return the precision of the pairs that a round selected, over the language pairs with gold; None without gold."""
-    with_gold = [pair for pair in figures["selection"]["pairs"].values() if "precision" in pair and pair["selected"]]
-    num_selected = sum(pair["selected"] for pair in with_gold)
-    return sum(pair["precision"] * pair["selected"] for pair in with_gold) / num_selected if num_selected else None
+    """Return the precision of the training pairs of a round, over the language pairs with gold; None without gold."""
+    with_gold = [pair for pair in figures["selection"]["pairs"].values() if "precision" in pair and pair["training"]]
+    num_pairs = sum(pair["training"] for pair in with_gold)
+    return sum(pair["precision"] * pair["training"] for pair in with_gold) / num_pairs if num_pairs else None
 
 
 def _changes(rounds: Sequence[Round]) -> Section:

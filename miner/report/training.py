@@ -15,7 +15,8 @@ from miner.report.page import MALFORMED, Section
 JOURNAL = "log.jsonl"
 MAX_LINE_POINTS = 400
 RATES = {"lr": "Learning rate", "examples_per_second": "Speed"}
-NOT_LOSSES = {*RATES, "step", "examples", "score"}
+NOT_LOSSES = {*RATES, "step", "examples", "cut_texts", "score"}
+COUNTS_OF_SOURCES = ("examples/", "epochs/")
 
 Line = npt.NDArray[np.float64]  # (n, 2): steps, ascending, and values
 
@@ -42,7 +43,7 @@ def _parse_entry(uri: str, number: int, line: bytes) -> tuple[float, Mapping[str
 
 
 def sections(lines: Mapping[str, Line]) -> list[Section]:
-    losses = dict(charts.shown(((name, line) for name, line in lines.items() if name not in NOT_LOSSES), "losses"))
+    losses = dict(charts.shown(((name, line) for name, line in lines.items() if _is_loss(name)), "losses"))
     if set(losses) - {"loss"} and len(losses) == 2:
         losses = {"loss": losses["loss"]}  # the only term equals the sum
     drawn = []
@@ -58,6 +59,10 @@ def sections(lines: Mapping[str, Line]) -> list[Section]:
             note = "At each step." if name == "lr" else "Mean number of examples per second since the start."
             drawn.append(_section(name.replace("_", "-"), title, note, {title.lower(): lines[name]}))
     return drawn
+
+
+def _is_loss(name: str) -> bool:
+    return name not in NOT_LOSSES and not name.startswith(COUNTS_OF_SOURCES)
 
 
 def _section(name: str, title: str, note: str, lines: Mapping[str, Line]) -> Section:

@@ -15,8 +15,8 @@ _OPEN = ConfigDict(extra="allow")
 class LanguagePairSelection(TypedDict):
     """What a round selected from the pairs of two languages."""
 
-    selected: int
-    precision: NotRequired[float]
+    training: int  # of the selected pairs, without those for validation and their sentences
+    precision: NotRequired[float]  # of these
 
 
 @with_config(_OPEN)
@@ -24,7 +24,7 @@ class SelectionFigures(TypedDict):
     """What a round selected: `selection.json`."""
 
     pairs: dict[str, LanguagePairSelection]
-    learnt: int
+    training: int
 
 
 @with_config(_OPEN)

@@ -189,7 +189,7 @@ def _assess(config: LoopConfig, start: Mapping[str, Any], done: Sequence[Mapping
 
 def _outcome(figures: Mapping[str, Any]) -> RoundOutcome:
     dev = fmean(figures["dev"].values()) if "dev" in figures else None
-    return RoundOutcome(figures["selection"]["learnt"], figures["changes"]["jaccard"], dev, sum(figures["seconds"].values()))
+    return RoundOutcome(figures["selection"]["training"], figures["changes"]["jaccard"], dev, sum(figures["seconds"].values()))
 
 
 def _update_links(folder: Path, state: LoopState) -> None:

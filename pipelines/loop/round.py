@@ -82,7 +82,7 @@ def run(config: LoopConfig, paths: RoundPaths, evaluation: EvaluationIndex, opti
         with _timed(folder, "select"):
             select(config, folder, mined, evaluation)
     figures: dict[str, Any] = {"selection": records.read(selection, SelectionFigures)}
-    if figures["selection"]["learnt"] >= config.stop.least_pairs:
+    if figures["selection"]["training"] >= config.stop.least_pairs:
         with _timed(folder, "train"):
             training.train(resolve_training_config(config.training, paths), folder, resume=True)
         with _timed(folder, "evaluate"):
@@ -149,7 +149,7 @@ def _mine(config: LoopConfig, langs: LanguagePair, corpora: Mapping[str, str], p
     has_too_few = num_pairs < MINED_PER_REQUESTED * config.selection.min_count
     if np.isposinf(threshold) or (has_too_few and threshold > config.selection.floor):
         mine.run(mine_config.model_copy(update={"threshold": config.selection.floor, "planted": None}), options, warns=False)
-    gold = golds.resolve(golds.read(mine_config.gold), *(open_corpus(corpora[lang]) for lang in langs))
+    gold = golds.resolve(golds.read(mine_config.gold, mine_config.gold_sample), *(open_corpus(corpora[lang]) for lang in langs))
     return MinedFolder(output, threshold, gold)
 
 

@@ -20,7 +20,7 @@ from miner.loop.progress import jaccard
 from miner.loop.selection import Bools, MinedPairs, select_pairs, template_keys
 from miner.loop.settings import LoopConfig
 from miner.mining import matching, writers
-from miner.mining.gold import ResolvedGold
+from miner.mining.gold import GoldPairs
 from miner.text.decontaminate import EXACT, NEAR, NONE, EvaluationIndex
 from pipelines.mining import candidates
 
@@ -37,7 +37,7 @@ class MinedFolder:
 
     folder: str  # output of `miner mine`
     threshold: float
-    gold: ResolvedGold | ReviewMarks | None
+    gold: GoldPairs | ReviewMarks | None
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,14 @@ def select(config: LoopConfig, folder: str, mined: Mapping[LanguagePair, MinedFo
     for number, selection in enumerate(selections):
         rows = slice(bounds[number], bounds[number + 1])
         _write_pairs(folder, selection, is_training[rows], is_validation[rows])
-        selection.figures["learnt"] = int(is_training[rows].sum())
+        selection.figures["training"] = int(is_training[rows].sum())
         selection.figures["validation"] = int(is_validation[rows].sum())
         selection.figures["contradicted"] = int((groups[rows] == CONTRADICTED).sum())
+        selection.figures.update(_score(selection.bitext.filter(pa.array(is_training[rows])), mined[selection.langs].gold))
     _write_groups(folder, selections, groups, is_training)
     figures = {
         "pairs": {selection.name: selection.figures for selection in selections},
-        "learnt": int(is_training.sum()),
+        "training": int(is_training.sum()),
         "groups": _count_group_sizes(groups, sides, is_training),
         "forbidden": len(evaluation),
     }
@@ -113,13 +114,17 @@ def _select_language_pair(config: LoopConfig, langs: LanguagePair, mined: MinedF
         "selected": len(selection.rows),
         "both ways": int(pairs.is_mutual[selection.rows].sum()),
     }
-    selected = bitext.take(pa.array(selection.rows))
-    if mined.gold is not None:
-        scorer = mined.gold.scorer()
-        scorer.add(pair_ids(selected))
-        scores = scorer.scores().figures()
-        figures |= {name: scores[name] for name in ("precision", "recall") if name in scores}
-    return SelectedPairs(langs, selected, selection.strengths, figures)
+    return SelectedPairs(langs, bitext.take(pa.array(selection.rows)), selection.strengths, figures)
+
+
+def _score(bitext: pa.Table, gold: GoldPairs | ReviewMarks | None) -> dict[str, float]:
+    """Return the precision and recall of pairs, as far as gold or marks show them."""
+    if gold is None:
+        return {}
+    scorer = gold.scorer()
+    scorer.add(pair_ids(bitext))
+    scores = scorer.scores().figures()
+    return {name: scores[name] for name in ("precision", "recall") if name in scores}
 
 
 def _find_mutual_pairs(config: LoopConfig, folder: str, bitext: pa.Table) -> Bools:

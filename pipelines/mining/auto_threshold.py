@@ -13,7 +13,7 @@ from miner.errors import ConfigError, DataError
 from miner.evaluation.marks import ReviewMarks
 from miner.mining import review, thresholds
 from miner.mining.candidates import ScoredPairs
-from miner.mining.gold import ResolvedGold, is_gold
+from miner.mining.gold import GoldPairs
 from miner.mining.margin import Floats
 from miner.mining.thresholds import ThresholdChoice
 from pipelines.beam.runner import Pipeline
@@ -67,7 +67,7 @@ class ThresholdChooser:
     """Chooses the threshold of a run. `prepare` makes it before the search, so that bad evidence fails early."""
 
     config: PlantConfig
-    gold: ResolvedGold | ReviewMarks | None
+    gold: GoldPairs | ReviewMarks | None
     planted: PlantedPairs | None
 
     def choose(self, selection: PairSelection, neighbours: str) -> Pipeline[ThresholdChoice | None]:
@@ -83,10 +83,8 @@ class ThresholdChooser:
         pairs = yield from _all_pairs(selection)
         if isinstance(self.gold, ReviewMarks):
             return _choose_by_marks(self.gold, pairs, self.config.precision)
-        num_gold = len(self.gold.pairs) + self.gold.num_missing
-        return thresholds.from_gold(
-            pairs.margins, is_gold(pairs, self.gold.pairs), num_gold, self.config.precision, self.config.gold_sample
-        )
+        is_gold = self.gold.is_gold(pairs.source_ids, pairs.target_ids)
+        return thresholds.from_gold(pairs.margins, is_gold, len(self.gold), self.config.precision, self.gold.is_sample)
 
     def _choose_by_planted(self, planted: PlantedPairs, selection: PairSelection, neighbours: str) -> Pipeline[ThresholdChoice]:
         weights = RETRIEVALS[self.config.retrieval].planted_weights
@@ -99,7 +97,7 @@ class ThresholdChooser:
 
 
 def prepare(
-    config: PlantConfig, profile: MiningProfile, source: Corpus, target: Corpus, gold: ResolvedGold | ReviewMarks | None
+    config: PlantConfig, profile: MiningProfile, source: Corpus, target: Corpus, gold: GoldPairs | ReviewMarks | None
 ) -> ThresholdChooser:
     """Read the planted pairs, if any, and check that they can be embedded as the corpora were.
 

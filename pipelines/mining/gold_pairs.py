@@ -1,7 +1,7 @@
 """The evidence of `--gold`: gold pairs by line numbers of the input, which become sentence ids, or marks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from miner.config.commands import TextSettings
 from miner.corpus import Corpus
 from miner.errors import ConfigError, DataError
 from miner.evaluation.marks import ReviewMarks, is_marks, read_marks
-from miner.mining.gold import ResolvedGold
+from miner.mining.gold import GoldPairs
 from miner.stages import Manifest
 from miner.text import readers, streams
 from miner.text.normalise import sentence_ids
@@ -24,6 +24,7 @@ class GoldFile:
 
     uri: str
     lines: tuple[tuple[int, int], ...]
+    is_sample: bool = False  # of the true pairs
 
 
 def read(uris: Sequence[str], is_sample: bool = False) -> GoldFile | ReviewMarks | None:
@@ -39,7 +40,7 @@ def read(uris: Sequence[str], is_sample: bool = False) -> GoldFile | ReviewMarks
         raise ConfigError("--gold-sample describes gold pairs, and marks are a sample of the mined pairs anyway; remove it")
     if marks:
         return read_marks(marks)
-    return read_lines(others[0]) if others else None
+    return replace(read_lines(others[0]), is_sample=is_sample) if others else None
 
 
 def read_lines(uri: str) -> GoldFile:
@@ -59,12 +60,12 @@ def read_lines(uri: str) -> GoldFile:
     return GoldFile(uri, tuple(dict.fromkeys(pairs)))
 
 
-def resolve(gold: GoldFile | ReviewMarks | None, source: Corpus, target: Corpus) -> ResolvedGold | ReviewMarks | None:
+def resolve(gold: GoldFile | ReviewMarks | None, source: Corpus, target: Corpus) -> GoldPairs | ReviewMarks | None:
     """Return what `read` returned, with gold pairs as sentence ids; marks have ids already."""
     return resolve_lines(gold, source, target) if isinstance(gold, GoldFile) else gold
 
 
-def resolve_lines(gold: GoldFile, source: Corpus, target: Corpus) -> ResolvedGold:
+def resolve_lines(gold: GoldFile, source: Corpus, target: Corpus) -> GoldPairs:
     """Return the gold pairs as sentence ids; a pair with a line that was dropped counts as missing.
 
     Lines that repeat a sentence have its id, so their pairs are one. DataError for a line after the end.
@@ -76,7 +77,7 @@ def resolve_lines(gold: GoldFile, source: Corpus, target: Corpus) -> ResolvedGol
         for source_line, target_line in gold.lines
         if source_line in source_ids and target_line in target_ids
     ]
-    return ResolvedGold(frozenset(pairs), len(gold.lines) - len(pairs))
+    return GoldPairs(frozenset(pairs), len(gold.lines) - len(pairs), gold.is_sample)
 
 
 def _ids_of_lines(gold: GoldFile, side: Corpus, lines: set[int]) -> dict[int, int]:

@@ -16,7 +16,7 @@ from miner.config.commands import DecideSettings, MatchSettings
 from miner.config.probability import ProbabilityBound
 from miner.evaluation.marks import ReviewMarks
 from miner.mining import writers
-from miner.mining.gold import GoldScorer, GoldScores, ResolvedGold
+from miner.mining.gold import GoldPairs, GoldScorer, GoldScores
 from miner.mining.histogram import Histogram, are_few_pairs
 from miner.mining.review import MarkScorer, MarkScores
 from miner.mining.thresholds import MIN_PROBABLE_PAIRS, ThresholdChoice
@@ -143,9 +143,7 @@ class WrittenBitext:
     delta: BitextDelta | None  # if the corpora changed since the previous run
 
 
-def write(
-    selection: PairSelection, gold: ResolvedGold | ReviewMarks | None, choice: ThresholdChoice | None = None
-) -> Pipeline[WrittenBitext]:
+def write(selection: PairSelection, gold: GoldPairs | ReviewMarks | None, choice: ThresholdChoice | None = None) -> Pipeline[WrittenBitext]:
     """Select the pairs, and write the bitext and, last, the manifest. These contain no times and no paths, so a rerun is identical.
 
     The pairs are scored by `gold`, if there is any. `choice` is the threshold if it was chosen automatically.
@@ -162,7 +160,7 @@ def write(
     before = deltas.begin(output, delta_stage, selection.corpus_keys)
     previous_checksum = _remove_manifest(output)
     num_pairs = min(matches.rows, selection.top or matches.rows)
-    reader = _BitextReader(num_pairs, gold.scorer() if gold else None)
+    reader = _BitextReader(num_pairs, gold.scorer() if gold is not None else None)
     writers.write_bitext(output, reader.read(sorted_pairs), weights is not None)
     _write_dropped(dropped, selection.settings, output)
     written = WrittenBitext(

@@ -112,12 +112,12 @@ def loop_figures() -> dict[str, Any]:
         return {"languages": "eng-deu", "margin": 1.25, "source_text": source, "target_text": "Satz"}
 
     def round_figures(number: int) -> dict[str, Any]:
-        pairs = {"eng-deu": {"selected": 100 + number, "precision": 0.9}, "eng-rus": {"selected": 50}}
+        pairs = {"eng-deu": {"training": 100 + number, "precision": 0.9}, "eng-rus": {"training": 50}}
         gained = {"pairs": 12 + number, "examples": [example(HOSTILE_TEXTS[number])]}
         lost = {"pairs": 3, "examples": [example("lost one")]}
         dev = {"deu": 0.5 + number / 10, "rus": 0.4}
         return {
-            "selection": {"learnt": 150 + number, "pairs": pairs},
+            "selection": {"training": 150 + number, "pairs": pairs},
             "changes": {"jaccard": None if not number else 0.5, "gained": gained, "lost": lost},
             "dev": dev,
             "test": dev,

@@ -10,9 +10,9 @@ from command import miner
 
 from miner import table_files
 from miner.evaluation import bitext
-from miner.evaluation.bitext_precision import GoldPairs
 from miner.evaluation.marks import read_marks
 from miner.evaluation.reliability import measure_reliability
+from miner.mining.gold import GoldPairs
 from miner.mining.thresholds import wilson
 from miner.mining.writers import PARQUET
 from miner.text.normalise import sentence_ids
@@ -80,7 +80,7 @@ def test_calibration_by_hand() -> None:
 def test_precision_and_recall_by_hand(tmp_path: Path) -> None:
     folder = bitexts.write(tmp_path, PAIRS)
     gold = {tuple(sentence_ids([source, target]).tolist()) for _, source, target in (PAIRS[0], PAIRS[4], PAIRS[6])}
-    figures = bitext.evaluate(str(folder), GoldPairs(frozenset(gold), missing=1)).figures()["gold"]
+    figures = bitext.evaluate(str(folder), GoldPairs(frozenset(gold), num_missing=1)).figures()["gold"]
     assert figures["pairs"] == 4
     assert [(point["pairs"], point["precision"], point["recall"]) for point in figures["curve"]] == [
         (1, 1, 1 / 4),

@@ -12,7 +12,7 @@ from miner.choices import RETRIEVALS
 from miner.errors import ConfigError
 from miner.mining import matching
 from miner.mining.candidates import ScoredPairs, concat
-from miner.mining.gold import ResolvedGold, is_gold
+from miner.mining.gold import GoldPairs
 from miner.mining.matching import match, rank
 
 Edge = tuple[int, int]
@@ -153,8 +153,8 @@ def test_unknown_retrieval_names_the_choices() -> None:
 
 def test_scores_count_correct_pairs_and_missing_gold() -> None:
     pairs = as_candidates({(1, 7): (1.0, "both"), (2, 8): (1.0, "both"), (3, 9): (1.0, "both")})
-    gold = ResolvedGold(frozenset({(1, 7), (2, 8), (4, 4)}), num_missing=1)
-    assert is_gold(pairs, gold.pairs).tolist() == [True, True, False]
+    gold = GoldPairs(frozenset({(1, 7), (2, 8), (4, 4)}), num_missing=1)
+    assert gold.is_gold(pairs.source_ids, pairs.target_ids).tolist() == [True, True, False]
     scorer = gold.scorer()
     scorer.add([(1, 7), (2, 8)])
     scorer.add([(3, 9)])
@@ -162,6 +162,14 @@ def test_scores_count_correct_pairs_and_missing_gold() -> None:
     assert (scores.precision, scores.recall, scores.f1) == (2 / 3, 2 / 4, 4 / 7)
 
 
+def test_a_sample_of_gold_shows_no_precision() -> None:
+    """Two of the three pairs are in the sample; the third may be right as well."""
+    scorer = GoldPairs(frozenset({(1, 7), (2, 8), (4, 4)}), num_missing=1, is_sample=True).scorer()
+    scorer.add([(1, 7), (2, 8), (3, 9)])
+    assert scorer.scores().figures() == {"recall": 2 / 4}
+    assert scorer.scores().summary() == "recall 0.5000, by a sample of gold, which shows no precision"
+
+
 def test_scores_of_no_pairs_are_zero() -> None:
-    scores = ResolvedGold(frozenset({(1, 7)})).scorer().scores()
+    scores = GoldPairs(frozenset({(1, 7)})).scorer().scores()
     assert (scores.precision, scores.recall, scores.f1) == (0.0, 0.0, 0.0)

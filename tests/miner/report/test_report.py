@@ -18,8 +18,8 @@ from report_pages import HOSTILE_TEXTS, Page, write_figures, write_hostile_mined
 from miner import stages, table_files
 from miner.choices import MARGINS
 from miner.config.probability import PROBABILITY
-from miner.evaluation.bitext_precision import GoldPairs
 from miner.evaluation.marks import read_marks
+from miner.mining.gold import GoldPairs
 from miner.mining.histogram import BIN_WIDTH, Histogram
 from miner.mining.review import count_levels, find_marked
 from miner.mining.writers import PARQUET
@@ -73,7 +73,7 @@ def test_gold_separates_right_and_wrong_pairs(tmp_path: Path) -> None:
     pairs = [(1.9, "a", "A"), (1.8, "b", "B"), (1.5, "c", "C"), (1.2, "d", "D")]
     gold_ids = {tuple(sentence_ids([source, target]).tolist()) for _, source, target in (pairs[0], pairs[2])}
     folder = write_mined(tmp_path, pairs)
-    gold = GoldPairs(frozenset(gold_ids), missing=2)
+    gold = GoldPairs(frozenset(gold_ids), num_missing=2)
     mined = MinedBitext(str(folder), stages.read_manifest(str(folder)))
     assert gold.is_gold(*mined.ids()).tolist() == [True, False, True, False]
     page = Page(write_report(folder, gold))

@@ -13,7 +13,7 @@ from pipelines.loop import loop
 from pipelines.loop import round as loop_round
 
 ROUND = {
-    "selection": {"pairs": {"eng-deu": {"selected": 5, "precision": 0.8, "mined": 9}}, "learnt": 4, "groups": {"2": 4}},
+    "selection": {"pairs": {"eng-deu": {"training": 5, "precision": 0.8, "mined": 9}}, "training": 4, "groups": {"2": 4}},
     "dev": {"news": 0.5},
     "test": {},
     "changes": {"jaccard": None, "gained": {"pairs": 5, "examples": []}, "lost": {"pairs": 0, "examples": []}},
@@ -53,8 +53,8 @@ def test_records_of_a_loop_are_read_as_they_were_written(name: str, tmp_path: Pa
     ("name", "edit", "where"),
     [
         ("round.json", lambda values: values.pop("selection"), "selection: Field required"),
-        ("round.json", lambda values: values["selection"].pop("learnt"), "selection.learnt: Field required"),
-        ("round.json", lambda values: values["selection"].update(learnt="many"), "selection.learnt: "),
+        ("round.json", lambda values: values["selection"].pop("training"), "selection.training: Field required"),
+        ("round.json", lambda values: values["selection"].update(training="many"), "selection.training: "),
         ("round.json", lambda values: values.update(dev=[0.5]), "dev: "),
         ("round.json", lambda values: values.update(changes={}), "changes.jaccard: Field required"),
         ("round.json", lambda values: values.update(seconds={"embed": None}), "seconds.embed: "),
