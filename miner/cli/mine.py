@@ -258,7 +258,8 @@ def _side_line(result: "MineResult", side: str) -> str:
     """Return the numbers of sentences of a side, and of lines that were dropped, by reason."""
     dropped = {name: count for name, count in result.lines[side].items() if name not in UNDROPPED}
     reasons = _describe_dropped(dropped)
-    suffix = f"; of {sum(dropped.values()) + result.sentences[side]:,} lines, dropped {reasons}" if reasons else ""
+    num_lines = result.lines[side]["lines"] + result.lines[side].get("split", 0)
+    suffix = f"; of {num_lines:,} lines, dropped {reasons}" if reasons else ""
     return f"{side}: {console.counted(result.sentences[side], 'sentence')}, {result.unique[side]:,} unique{suffix}"
 
 

@@ -82,4 +82,7 @@ def summary(result: "RunResult") -> str:
         status = "kept" if pair["kept"] else f"{sum(pair['seconds'].values()):.1f} s"
         lines.append(f"{name}: {pair['pairs']:,} pairs, {status}")
     total = sum(pair["pairs"] for pair in result.pairs.values())
-    return "\n".join([*lines, f"{total:,} pairs of {len(result.pairs)} pairs of corpora in {result.output}"])
+    lines.append(f"{total:,} pairs of {len(result.pairs)} pairs of corpora in {result.output}")
+    if sum(not part["kept"] for part in (*result.corpora.values(), *result.pairs.values())) > 1:
+        lines.append("corpora and pairs ran side by side, so their seconds overlap")
+    return "\n".join(lines)

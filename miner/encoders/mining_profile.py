@@ -144,8 +144,23 @@ def describe(threshold: DefaultThreshold, fingerprint: str) -> str:
 
 def warn_of_corpora(settings: MatchSettings, threshold: float | str | None, profile: MiningProfile, is_rescored: bool) -> None:
     """Warn, once for many pairs of corpora, that each gets a threshold of its own because the encoder recommends none."""
-    if uses_default(settings, threshold) and profile.threshold(settings, is_rescored) is None:
-        logger.warning("the default threshold is calibrated on each pair of corpora, as the encoder recommends none: %s", REMEDY)
+    minimum = settings.min_probability
+    if uses_default(settings, threshold):
+        recommended = profile.threshold(settings, is_rescored)
+        if recommended is None:
+            logger.warning("the default threshold is calibrated on each pair of corpora, as the encoder recommends none: %s", REMEDY)
+        else:
+            minimum = recommended.min_probability
+    warn_of_margin(settings, minimum)
+
+
+def warn_of_margin(settings: MatchSettings, minimum: float | None) -> None:
+    """Warn of a least probability by a margin that the neighbours do not correct: it is not fitted to the corpora."""
+    if minimum and not MARGINS[settings.margin].is_relative:
+        logger.warning(
+            "by --margin %s, probabilities are not fitted to the corpora and may be too high: check some pairs, or choose --margin ratio",
+            settings.margin,
+        )
 
 
 def warn_of_languages(profile: MiningProfile, codes: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Floats = npt.NDArray[np.float32]
+Rows = npt.NDArray[np.int64]
 TokenLists = dict[str, list[list[int]]]  # inputs of the model, each as lists of different lengths
 Forward = Callable[[TokenLists, Sequence[int]], "Tensor"]  # tokens of texts and a batch of these -> vectors
 
@@ -44,6 +45,14 @@ WINDOW_TEXTS = {"cpu": 16384, "cuda": 4096}
 STATES_TEXTS = 1024  # whose hidden states are in memory at a time: 120 MB at 40 tokens of 768 dimensions
 
 logger = logging.getLogger(__name__)
+
+
+class TokenizedTexts(NamedTuple):
+    """Texts as inputs of the model."""
+
+    inputs: TokenLists  # `input_ids` and maybe `token_type_ids`
+    special: list[list[int]]  # for each token 1 if the tokenizer added it
+    num_truncated: int
 
 
 def load(name: str, settings: EncoderSettings) -> TransformerEncoder:
@@ -129,20 +138,21 @@ class TransformerEncoder:
         vectors = np.zeros((len(texts), self.dim), dtype=np.float32)
         rows = np.array([row for row, text in enumerate(texts) if text.strip()], dtype=np.int64)
         with self._lock:
-            for window, tokens in read_ahead(self._tokenized_windows(texts, rows)):
+            for window, (tokens, _, num_truncated) in read_ahead(self._tokenized_windows(texts, rows)):
                 lengths = [len(ids) for ids in tokens["input_ids"]]
                 self.tally.tokens += sum(lengths)
+                self.tally.truncated_texts += num_truncated
                 batches = list(token_batches(lengths, self.batch_tokens))
                 encoded = [self._encode_batch(self._forward, tokens, batch) for batch in batches]
                 if encoded:  # downloaded together: a GPU works on one batch while the next is prepared
                     vectors[window[np.concatenate(batches)]] = self._download(torch.cat(encoded))
         return vectors
 
-    def _tokenized_windows(self, texts: Sequence[str], rows: npt.NDArray[np.int64]) -> Iterator[tuple[npt.NDArray[np.int64], TokenLists]]:
+    def _tokenized_windows(self, texts: Sequence[str], rows: Rows) -> Iterator[tuple[Rows, TokenizedTexts]]:
         """Yield some rows (n,) of texts at a time, with their tokens."""
         for start in range(0, len(rows), self.window_texts):
             window = rows[start : start + self.window_texts]
-            yield window, self._tokenize([texts[row] for row in window])[0]
+            yield window, self._tokenize([texts[row] for row in window])
 
     @property
     def num_layers(self) -> int:
@@ -161,7 +171,8 @@ class TransformerEncoder:
             yield block
 
     def _hidden_states(self, texts: Sequence[str], layer: int) -> tuple[Floats, npt.NDArray[np.int64]]:
-        tokens, special = self._tokenize(texts)
+        tokens, special, num_truncated = self._tokenize(texts)
+        self.tally.truncated_texts += num_truncated
         masks = [self._text_mask(*marked) for marked in zip(texts, special, strict=True)]
         counts = np.array([mask.sum() for mask in masks], dtype=np.int64)
         starts = np.cumsum(counts) - counts
@@ -193,14 +204,14 @@ class TransformerEncoder:
         config = self._model.config
         return float(2 * self._num_weights * tokens + 4 * config.num_hidden_layers * config.hidden_size * tokens**2)
 
-    def _tokenize(self, texts: Sequence[str]) -> tuple[TokenLists, list[list[int]]]:
-        """Return the inputs of the model, `input_ids` and maybe `token_type_ids`, and for each token 1 if the tokenizer added it."""
+    def _tokenize(self, texts: Sequence[str]) -> TokenizedTexts:
+        """Return the tokens of texts, cut at the limit."""
         prompted = [self.recipe.prompt + text for text in texts] if self.recipe.prompt else list(texts)
         truncation = {"truncation": True, "max_length": self.max_tokens} if self.max_tokens else {"truncation": False}
         tokens = self._tokenizer(prompted, padding=False, return_attention_mask=False, return_special_tokens_mask=True, **truncation)
-        self.tally.truncated_texts += sum(parts.find_truncated(tokens, self.max_tokens))
         names = [name for name in ("input_ids", "token_type_ids") if name in tokens and name in self._input_names]
-        return {name: tokens[name] for name in names}, tokens["special_tokens_mask"]
+        num_truncated = sum(parts.find_truncated(tokens, self.max_tokens))
+        return TokenizedTexts({name: tokens[name] for name in names}, tokens["special_tokens_mask"], num_truncated)
 
     def _encode_batch(self, forward: Forward, tokens: TokenLists, batch: Sequence[int]) -> Tensor:
         """Return the vectors of one batch on the device; split it in halves where CUDA memory runs out."""

@@ -22,6 +22,7 @@ class Score:
     groups: Mapping[str, Items]
     statistic: Statistic
     is_weighted: bool = False  # by the items of a group
+    lowest: float = 0.0  # that the statistic can be; the highest is 1. The mean of items is between theirs
 
     @property
     def by_group(self) -> dict[str, float]:

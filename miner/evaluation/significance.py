@@ -2,8 +2,8 @@
 
 By the paired bootstrap (Efron & Tibshirani 1993; Koehn 2004): items are drawn with replacement, the same ones for both encoders, within
 each group. Groups, such as languages, are not resampled: the result generalises to other sentences of these languages, not to other
-languages. Some scores, such as purity, are biased in samples with repeats. So samples determine only the spread, which is centred on the
-score itself.
+languages. Some scores, such as purity, are biased in samples with repeats; a mean is not. Of other scores, samples determine only the
+spread, which is centred on the score itself and ends where the score does, such as at 0 and 1.
 """
 
 from dataclasses import asdict, dataclass
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from miner.errors import DataError
-from miner.evaluation.scores import Floats, Score
+from miner.evaluation.scores import Floats, Score, mean
 
 ROUNDING = 1e-12  # a smaller difference is none
 PERCENTILES = (2.5, 97.5)  # the ends of a 95 % interval
@@ -48,7 +48,8 @@ def compare(first: Score, second: Score, num_samples: int, seed: int) -> Compari
     rng = np.random.default_rng(seed)
     values = np.array([first.value, second.value])
     samples = np.array([_resample(first, second, rng) for _ in range(num_samples)])
-    samples += values - samples.mean(axis=0)
+    if first.statistic is not mean:
+        samples = np.clip(samples + values - samples.mean(axis=0), first.lowest, 1)
     differences = samples[:, 1] - samples[:, 0]
     num_beyond = min((differences <= ROUNDING).sum(), (differences >= -ROUNDING).sum())
     return Comparison(

@@ -28,7 +28,7 @@ class StsResult:
         """Return by correlation the `mean` over tracks, `wmean`, weighted by their pairs, and that of `all` pairs pooled."""
         pooled = {"all": np.concatenate(list(self.tracks.values()))}
         return {
-            average: {name: Score(groups, correlation, average == "wmean") for name, correlation in CORRELATIONS.items()}
+            average: {name: Score(groups, correlation, average == "wmean", lowest=-1) for name, correlation in CORRELATIONS.items()}
             for average, groups in (("mean", self.tracks), ("wmean", self.tracks), ("all", pooled))
         }
 

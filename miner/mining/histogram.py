@@ -26,9 +26,12 @@ class Histogram:
 
     def __init__(self) -> None:
         self.bins: dict[int, int] = {}
+        self.largest = -np.inf
 
     def add(self, margins: Floats) -> None:
-        numbers, counts = np.unique(np.floor(margins[np.isfinite(margins)] / BIN_WIDTH).astype(np.int64), return_counts=True)
+        margins = margins[np.isfinite(margins)]
+        self.largest = max(self.largest, float(margins.max(initial=-np.inf)))
+        numbers, counts = np.unique(np.floor(margins / BIN_WIDTH).astype(np.int64), return_counts=True)
         for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
             self.bins[number] = self.bins.get(number, 0) + count
 
@@ -40,13 +43,14 @@ class Histogram:
             self.add(np.maximum.reduceat(pairs.margins, starts))
 
     def quantiles(self, shares: Sequence[float] = SHARES) -> dict[str, float]:
-        """Return the margin below which each share of the margins is, to BIN_WIDTH; none without margins. The last is the largest."""
+        """Return the margin below which each share of the margins is, to BIN_WIDTH; of all, the largest. Nothing without margins."""
         numbers = sorted(self.bins)
         if not numbers:
             return {}
         counts = np.cumsum([self.bins[number] for number in numbers])
         rows = np.searchsorted(counts, np.ceil(np.array(shares) * counts[-1]))
-        return {f"{share:g}": round((numbers[row] + 1) * BIN_WIDTH, 4) for share, row in zip(shares, rows.tolist(), strict=True)}
+        below = ((numbers[row] + 1) * BIN_WIDTH for row in rows.tolist())
+        return {f"{share:g}": round(min(margin, self.largest), 4) for share, margin in zip(shares, below, strict=True)}
 
     def bounds(self) -> tuple[float, float]:
         """Return the ends of the range of all margins."""

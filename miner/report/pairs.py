@@ -201,7 +201,7 @@ def _hubs(mined: MinedBitext, neighbour_counts: NeighbourCounts) -> Section:
         candidates_by_k, counts = np.unique(neighbour_counts.by_side[side].counts / neighbour_counts.k, return_counts=True)
         num_sentences = counts[::-1].cumsum()[::-1] / neighbour_counts.share
         x_min, x_max, y_max = min(x_min, candidates_by_k[0]), max(x_max, candidates_by_k[-1]), max(y_max, num_sentences[0])
-        ax.step(candidates_by_k, num_sentences, where="post", color=charts.colour(colour))
+        ax.step(candidates_by_k, num_sentences, where="pre", color=charts.colour(colour))
     charts.set_log_scale(ax, "x", x_min, x_max)
     charts.set_log_scale(ax, "y", 1, y_max)
     legend = dict(zip((f"{side} ({lang})" for side, lang in zip(SIDES, mined.languages, strict=True)), charts.SERIES, strict=False))

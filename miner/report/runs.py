@@ -31,7 +31,8 @@ def describe(folder: str, figures: Mapping[str, Any], report_name: str) -> tuple
         total = sum(pair["pairs"] for pair in figures["pairs"].values())
         rows = [_pair_row(folder, name, pair, report_name) for name, pair in figures["pairs"].items()]
         heads = ["corpora", "pairs", "threshold", "source sentences", "target sentences", "seconds"]
-        sections = [Section("Pairs", "Each name leads to the report on its pairs.", [table(heads, rows)])]
+        note = "Each name leads to the report on its pairs. Pairs are mined side by side, so their seconds overlap."
+        sections = [Section("Pairs", note, [table(heads, rows)])]
         corpora = [[name, corpus["lang"], f"{corpus['unique']:,}"] for name, corpus in figures["corpora"].items()]
         sections.append(Section("Corpora", "Unique sentences after the filters.", [table(["corpus", "language", "sentences"], corpora)]))
         skipped = [[path, reason] for path, reason in figures["set_aside"].items()]

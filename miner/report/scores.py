@@ -149,7 +149,7 @@ def _suite_scores(name: str, title: str, figures: Figures) -> Section:
     note = "One score for each task. Higher is better, except for alignment."
     heads = ["", *scores]
     if comparisons:
-        note = "Lines are 95 % confidence intervals, by the paired bootstrap."
+        note += " Lines are 95 % confidence intervals, by the paired bootstrap."
         heads += ["difference", "p"]
     return Section(title, note, [*_bar_charts(name, "score", values, ends), table(heads, rows)])
 
@@ -193,7 +193,8 @@ def interval(row: Figures, chart: BarChart) -> tuple[float, float] | None:
 
 def _details(groups_by_encoder: Mapping[str, Groups], order: Sequence[str]) -> Element:
     """Return a table of all figures, closed at first."""
-    names = list(dict.fromkeys(name for rows in groups_by_encoder.values() for row in rows.values() for name in row))
+    cells = [cell for rows in groups_by_encoder.values() for row in rows.values() for cell in row.items()]
+    names = list(dict.fromkeys(name for name, value in cells if not isinstance(value, dict | list)))  # others are no figures
     prefixes = [f"{encoder}: " if len(groups_by_encoder) > 1 else "" for encoder in groups_by_encoder]
     heads = ["", *(f"{prefix}{name}" for prefix in prefixes for name in names)]
     rows = [[group, *(_cell(rows.get(group, {}).get(name)) for rows in groups_by_encoder.values() for name in names)] for group in order]

@@ -126,8 +126,8 @@ def _notes(plan: ReproductionPlan, cells: Mapping[str, Mapping[str, TableCell]])
         notes += [f"{name}, not run: {reason}" for reason in reasons if reason != column.note]
         notes += [f"{name}: {column.note}"] if column.note else []
     for key, row in plan.rows.items():
-        num_seeds = max(len(cell.measured) for cell in cells[key].values())
-        notes += [f"{key}: {num_seeds} of {len(row.runs)} seeds"] if 0 < num_seeds < len(row.runs) else []
+        num_seeds = {name: len(cell.measured) for name, cell in cells[key].items() if cell.measured}
+        notes += [f"{key}, {name}: {count} of {len(row.runs)} seeds" for name, count in num_seeds.items() if count < len(row.runs)]
         notes += [f"{key}: {plan.table.rows[key].note}"] if plan.table.rows[key].note else []
     notes += [f"not as published: {change}" for change in plan.options.changes]
     return [*notes, *plan.table.notes]

@@ -101,9 +101,16 @@ def run(config: MineConfig, options: Sequence[str] = (), limits: MiningLimits = 
 
 
 def pipeline(
-    config: MineConfig, options: Sequence[str] = (), limits: MiningLimits = DEFAULT_LIMITS, warns: bool = True
+    config: MineConfig,
+    options: Sequence[str] = (),
+    limits: MiningLimits = DEFAULT_LIMITS,
+    warns: bool = True,
+    engine_reason: str = engine_module.ASKED_FOR,
 ) -> Pipeline[MineResult]:
-    """Return the pipeline of `run`, for an output whose lock the caller holds. `options` describe the workers."""
+    """Return the pipeline of `run`, for an output whose lock the caller holds. `options` describe the workers.
+
+    `engine_reason` is that for `config.engine`, if it is not `auto`.
+    """
     gold_file = _check(config)
     workers.describe(options).device_type(config.device)  # raises for an unknown one
     sides = yield from open_sides(config, options)
@@ -111,7 +118,7 @@ def pipeline(
     profile = mining_profile.find(config.part(EncoderSettings), sides.source.fingerprint)
     chooser = auto_threshold.prepare(config, profile, sides.source, sides.target, gold)
     start = time.perf_counter()
-    search_result = yield from _search(config, sides, options, limits)
+    search_result = yield from _search(config, sides, options, limits, engine_reason)
     search_seconds = time.perf_counter() - start
     selection = yield from _selection(search_result, config, profile, options, limits, warns)
     return (yield from _select(selection, chooser, config.output, {**sides.seconds, "search": search_seconds}))
@@ -169,10 +176,15 @@ def _selection(
     profile = yield from corpus_probability.fit_profile(profile, config.margin, search_result, config.output, limits)
     bound = profile.probability_bound(config.margin, search_result.rescoring is not None, config.min_probability)
     default = default_threshold.find(search_result, config, profile, warns)
-    return PairSelection(search_result, config, config.output, bound.with_default(default), options, limits, default, config.top)
+    bound = bound.with_default(default)
+    if warns:
+        mining_profile.warn_of_margin(config, bound.minimum)
+    return PairSelection(search_result, config, config.output, bound, options, limits, default, config.top)
 
 
-def _search(config: MineConfig, sides: CorpusPair, options: Sequence[str], limits: MiningLimits) -> Pipeline[SearchResult]:
+def _search(
+    config: MineConfig, sides: CorpusPair, options: Sequence[str], limits: MiningLimits, engine_reason: str
+) -> Pipeline[SearchResult]:
     """Fill OUTPUT/neighbours and OUTPUT/candidates."""
     folder = storage.join(config.output, candidates.STAGE)
     encoder, neighbours = config.part(EncoderSettings), storage.join(config.output, NEIGHBOURS)
@@ -180,7 +192,8 @@ def _search(config: MineConfig, sides: CorpusPair, options: Sequence[str], limit
     search_result = SearchResult(sides.source, sides.target, folder, config.k, {}, rescoring)
     request = SearchRequest(sides.source, sides.target, search_result.num_neighbours, config.device)
     paths = config.source, config.target
-    engine = yield from engine_module.find_neighbours(request, paths, config.part(EngineSettings), config.output, options)
+    settings = config.part(EngineSettings)
+    engine = yield from engine_module.find_neighbours(request, paths, settings, config.output, options, engine_reason)
     search_result = replace(search_result, engine=engine)
     yield from candidates.run(neighbours, search_result, encoder, search_result.details(config.output), limits)
     return search_result

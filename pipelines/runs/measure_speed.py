@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 import torch
 
 from miner.config.commands import EmbedConfig, EncoderSettings, SentenceFilters, SentenceSettings
 from miner.config.runs import RunConfig
-from miner.corpus import SENTENCES, open_corpus
+from miner.corpus import EMBEDDINGS, SENTENCES, open_corpus
 from miner.devices import CPU, available_cores, choose_device, device_type
 from miner.encoders import Encoder, choose_side, load_encoder
 from miner.encoders.base import EstimatesOperations
@@ -25,7 +26,8 @@ from miner.search.exact import SearchOptions, search_block
 from miner.search.neighbours import VectorBlock
 from miner.search.precision import fastest_precision
 from miner.tables import Vectors
-from pipelines.corpus import embed
+from pipelines.beam.runner import claim_output, run_pipeline
+from pipelines.corpus import embed, ingest
 from pipelines.corpus.embed import EmbedResult
 
 MIN_SEARCH_ROWS = 2048  # vectors of either side that are compared first
@@ -56,7 +58,6 @@ class Calibration:
 
     speeds: Speeds
     encoding: EncodingCost
-    kept_share: float  # of the sentences, by the filters
     compression: float  # bytes on disk per byte of text
     seconds: float  # that the measurement took
 
@@ -65,8 +66,7 @@ class Calibration:
         return {
             "speeds": self.speeds.figures(),
             "encoding": self.encoding.figures(),
-            "passed": self.kept_share,
-            "packed": self.compression,
+            "compression": self.compression,
             "seconds": self.seconds,
         }
 
@@ -88,19 +88,35 @@ def calibrate(texts: Sequence[str], lang: str, config: RunConfig, probe: ProbeSe
         corpus = open_corpus(full.result.output)
         table_bytes = sum(path.stat().st_size for path in Path(full.result.output, SENTENCES).glob("*.parquet"))
         vectors = np.concatenate([corpus.read_vectors(shard.name)[1] for shard in corpus.shards])
+        text_bytes = sum(
+            pc.sum(pc.binary_length(table["text"])).as_py() for shard in corpus.shards for table in corpus.sentences(shard.name, ["text"])
+        )
     tokens = sum(shard.counts.get("tokens", 0) for shard in corpus.shards) / corpus.rows
     flops = encoder.operations(tokens) if isinstance(encoder, EstimatesOperations) else None
-    read_speed, read_start = _marginal_speed(small, full, "sentences")
-    embed_speed, embed_start = _marginal_speed(small, full, "embeddings")
+    read_speed, read_start = _marginal_speed(small, full, SENTENCES)
+    embed_speed, embed_start = _marginal_speed(small, full, EMBEDDINGS)
     search = calibrate_search(vectors, config, probe)
     start_seconds = max(read_start / 2, embed_start)
     return Calibration(
         replace(search.speeds, lines_per_second=read_speed, sentences_per_second=embed_speed, stage_start_seconds=start_seconds),
         replace(search.encoding, flops_per_sentence=flops),
-        kept_share=full.result.counts["kept"] / full.result.counts["lines"],
-        compression=table_bytes / sum(len(text.encode()) for text in texts[:num_texts]),
+        compression=table_bytes / text_bytes,
         seconds=time.perf_counter() - start,
     )
+
+
+def measure_kept_share(texts: Sequence[str], lang: str, config: RunConfig) -> float:
+    """Return the share of a sample of a corpus, none of it empty, that the filters of `config` keep. Raises DataError for none."""
+    if not config.collapse and config.sentence_filters == SentenceFilters():
+        return 1.0
+    with tempfile.TemporaryDirectory(prefix="miner-") as folder:
+        embed_config = _embed_config(texts, lang, config, f"{folder}/sample")
+        try:
+            with claim_output(embed_config.output):
+                counts = run_pipeline(ingest.run(embed_config, embed_config.inputs), ()).details["counts"]
+        except DataError as error:
+            raise DataError(f"the filters leave none of {len(texts)} sampled sentences of {lang}; relax them") from error
+    return float(counts["kept"] / counts["lines"])
 
 
 def calibrate_search(vectors: Vectors, config: RunConfig, probe: ProbeSettings = DEFAULT_PROBE) -> Calibration:
@@ -117,7 +133,7 @@ def calibrate_search(vectors: Vectors, config: RunConfig, probe: ProbeSettings =
         speedup=reference_speed * COST_MODEL_DIM * cost_model.EXACT_SECONDS[precision] / available_cores(),
         stage_start_seconds=DEFAULT_START_SECONDS,
     )
-    return Calibration(speeds, EncodingCost(dim, None, GPU_BLOCK_ROWS), 1.0, 0.0, time.perf_counter() - start)
+    return Calibration(speeds, EncodingCost(dim, None, GPU_BLOCK_ROWS), 0.0, time.perf_counter() - start)
 
 
 def _block_rows(dim: int, device: torch.device) -> int:
@@ -164,22 +180,27 @@ class _EmbedRun:
     result: EmbedResult
     cpu_share: float  # of the time, that was not spent waiting for other processes
 
-    @property
-    def lines(self) -> int:
-        return self.result.counts["lines"]
+    def lines(self, stage: str) -> int:
+        """Return the lines that a stage worked on."""
+        return self.result.counts["lines" if stage == SENTENCES else "kept"]
 
     def seconds(self, stage: str) -> float:
         """Return the seconds of a stage on a machine without other load."""
         return self.result.seconds[stage] * self.cpu_share
 
 
-def _embed(texts: Sequence[str], lang: str, config: RunConfig, output: str) -> _EmbedRun:
+def _embed_config(texts: Sequence[str], lang: str, config: RunConfig, output: str) -> EmbedConfig:
+    """Write texts to a file, and return the settings that embed it."""
     path = Path(f"{output}.txt")
     path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
     settings = {name: value for part in (EncoderSettings, SentenceSettings) for name, value in config.part(part)}
-    timer = _Timer()
+    return EmbedConfig(inputs=(str(path),), output=output, lang=lang, max_chars=config.max_chars, **settings)
+
+
+def _embed(texts: Sequence[str], lang: str, config: RunConfig, output: str) -> _EmbedRun:
+    embed_config, timer = _embed_config(texts, lang, config, output), _Timer()
     try:
-        result = embed.run(EmbedConfig(inputs=(str(path),), output=output, lang=lang, max_chars=config.max_chars, **settings))
+        result = embed.run(embed_config)
     except DataError as error:
         raise DataError(f"the filters leave none of {len(texts)} sampled sentences; relax them") from error
     return _EmbedRun(result, timer.elapsed().cpu_share if device_type(choose_device(config.device)) == CPU else 1.0)
@@ -187,11 +208,12 @@ def _embed(texts: Sequence[str], lang: str, config: RunConfig, output: str) -> _
 
 def _marginal_speed(small: _EmbedRun, full: _EmbedRun, stage: str) -> tuple[float, float]:
     """Return lines per second, from the difference of both runs, and the seconds that do not depend on the number of lines."""
+    small_lines, full_lines = small.lines(stage), full.lines(stage)
     small_seconds, full_seconds = small.seconds(stage), full.seconds(stage)
-    if full_seconds - small_seconds < small_seconds / 4:  # too close to noise: the startup is counted as work
-        return full.lines / full_seconds, small_seconds
-    speed = (full.lines - small.lines) / (full_seconds - small_seconds)
-    return speed, max(0.0, small_seconds - small.lines / speed)
+    if full_lines <= small_lines or full_seconds - small_seconds < small_seconds / 4:  # too close to noise: startup is counted as work
+        return full_lines / full_seconds, small_seconds
+    speed = (full_lines - small_lines) / (full_seconds - small_seconds)
+    return speed, max(0.0, small_seconds - small_lines / speed)
 
 
 def _measure_search(vectors: Vectors, config: RunConfig, budget_seconds: float) -> float:

@@ -299,7 +299,7 @@ def _plan_corpus(config: RunConfig, name: str, sample: CorpusSample, calibration
     dim, row_bytes = calibration.encoding.dim, calibration.compression * sample.text_bytes
     sentences = config.plan.sentences.get(name)
     if sentences is None:
-        kept_share = calibration.kept_share if sample.files else 1.0
+        kept_share = measure_speed.measure_kept_share(sample.texts, sample.lang, config) if sample.files else 1.0
         sentences = max(1, round(sample.lines * sample.sentence_share * kept_share))
         size = CorpusSize(sentences, sample.text_bytes, row_bytes, sample.shards, dim)
         return PlannedCorpus(size, sample.reason, sample.lines, sample.files)

@@ -247,8 +247,8 @@ class _RunTasks:
             self.mined[pair] = {**figures, "kept": True}
             return
         with discard_if_empty(self.pair_folder(pair)):
-            settings = yield from self._mine_config(pair, source, target)
-            result = yield from mine.pipeline(settings, self.options, warns=False)
+            settings, engine_reason = yield from self._mine_config(pair, source, target)
+            result = yield from mine.pipeline(settings, self.options, warns=False, engine_reason=engine_reason)
         figures = result.figures()
         manifest = storage.checksum(storage.join(self.pair_folder(pair), stages.MANIFEST))
         records.write(f"{self.pair_folder(pair)}.json", {"key": key, "manifest": manifest, "figures": figures})
@@ -278,15 +278,16 @@ class _RunTasks:
         except StorageError:
             return None  # the pair is mined again
 
-    def _mine_config(self, pair: str, source: Corpus, target: Corpus) -> Pipeline[MineConfig]:
-        """Return the settings of `miner mine` for a pair; build the indexes of its corpora first if FAISS is the engine."""
+    def _mine_config(self, pair: str, source: Corpus, target: Corpus) -> Pipeline[tuple[MineConfig, str]]:
+        """Return the settings of `miner mine` for a pair, and the reason for its engine. If that is FAISS, build the indexes first."""
         config = self.config
         output = self.pair_folder(pair)
         folders = storage.join(output, engine_module.NEIGHBOURS, FORWARD), storage.join(output, candidates.STAGE)
         rescoring = rescore_choice.choose(config, config.k, config.part(EncoderSettings), (source, target), folders)
         num_neighbours = config.k if rescoring is None else rescoring.num_neighbours(config.k)
         search = SearchRequest(source, target, num_neighbours, config.device)
-        engine, _ = engine_module.choose_engine(search, config.part(EngineSettings), (False, False), f"{output}.engine.json", self.options)
+        engine_file = f"{output}.engine.json"
+        engine, reason = engine_module.choose_engine(search, config.part(EngineSettings), (False, False), engine_file, self.options)
         folders_of = {name: self.folders[name] for name in self.pairs[pair]}
         if engine == "faiss":
             folders_of, _ = yield from together({name: self._find_index(name) for name in self.pairs[pair]})
@@ -295,7 +296,7 @@ class _RunTasks:
         settings |= {"engine": engine, "k": config.k}
         settings |= {"rescore": NONE if rescoring is None else LATE, "token_layer": None if rescoring is None else rescoring.token_layer}
         source_name, target_name = self.pairs[pair]
-        return MineConfig(source=folders_of[source_name], target=folders_of[target_name], output=output, **settings)
+        return MineConfig(source=folders_of[source_name], target=folders_of[target_name], output=output, **settings), reason
 
     def _find_index(self, name: str) -> Pipeline[str]:
         """Return the index directory of a corpus, which is built for the first pair that needs it."""

@@ -8,6 +8,7 @@ from miner.errors import DataError, StorageError
 from miner.lock import LockOwner
 from miner.stages import MARKERS, stage_folder
 from pipelines.beam.retry import SKIPPED_KEY, read_skipped
+from pipelines.mining.select_pairs import DROPPED
 
 START_RECORDS = {"config.json", "train.json"}  # of `miner loop` and `miner train`, which may stop before their first stage
 TSV = ".tsv.gz"  # has the same rows as the Parquet file of the same name
@@ -27,7 +28,8 @@ class StageStatus:
     def figures(self) -> dict[str, Any]:
         """Return the status as JSON values."""
         values = asdict(self)
-        return {**values, SKIPPED_KEY: values.pop("skipped")}
+        skipped = values.pop("skipped")
+        return {**values, SKIPPED_KEY: skipped}
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def _read_stage_status(folder: str, path: str, names: list[str]) -> StageStatus:
     shown_path = path or "."
     try:
         manifest = stages.read_manifest(storage.join(folder, path))
-        shards = [shard for shard in manifest.shards if not shard.name.endswith(TSV)]
+        shards = [shard for shard in manifest.shards if not shard.name.endswith(TSV) and shard.name != DROPPED]
         rows = sum(shard.rows for shard in shards)
         return StageStatus(shown_path, True, len(shards), len(shards), rows, len(read_skipped(manifest)))
     except StorageError:

@@ -21,6 +21,7 @@ from pipelines.search.index_files import IndexedSide
 
 NEIGHBOURS, INDEXES = "neighbours", "indexes"  # folders
 CHOICE_FILE = "engine.json"
+ASKED_FOR = "asked for"  # the reason for an engine that the user chose
 
 logger = logging.getLogger(__name__)
 
@@ -33,17 +34,25 @@ class RecordedEngine(TypedDict):
 
 
 def find_neighbours(
-    search: SearchRequest, paths: tuple[str, str], settings: EngineSettings, output: str, options: Sequence[str] = ()
+    search: SearchRequest,
+    paths: tuple[str, str],
+    settings: EngineSettings,
+    output: str,
+    options: Sequence[str] = (),
+    reason: str = ASKED_FOR,
 ) -> Pipeline[Mapping[str, Any]]:
     """Write OUTPUT/neighbours/forward and OUTPUT/neighbours/backward; return the engine, the reason for it, and its details.
 
     `paths` are the source and target that the user gave: an index directory is searched as it is, for another side FAISS builds an
-    index in OUTPUT/indexes.
+    index in OUTPUT/indexes. `reason` is that for the engine of the settings, if it is not `auto`.
     """
     indexes = _existing_indexes(search, paths)
     folder = storage.join(output, NEIGHBOURS)
     has_index = (indexes[0] is not None, indexes[1] is not None)
-    engine, reason = choose_engine(search, settings, has_index, storage.join(folder, CHOICE_FILE), options)
+    if settings.engine == "auto":
+        engine, reason = choose_engine(search, settings, has_index, storage.join(folder, CHOICE_FILE), options)
+    else:
+        engine, _ = require_engine(settings.engine)
     logger.info("search by the %s engine: %s", engine, reason)
     if engine == "exact":
         yield from exact.run(search, folder)
@@ -115,12 +124,17 @@ def fixed_engine(settings: EngineSettings, device: str) -> tuple[str, str] | Non
     Raises ConfigError if FAISS is requested but not installed.
     """
     if settings.engine != "auto":
-        if settings.engine == "faiss":
-            faiss_index.require_faiss()
-        return settings.engine, "asked for"
+        return require_engine(settings.engine)
     if not faiss_index.is_available():
         return "exact", "FAISS is not installed"
     return None if device == "cpu" else ("exact", f"one pass on {device} takes less time than building an index")
+
+
+def require_engine(name: str) -> tuple[str, str]:
+    """Return an engine that the user chose, and the reason. Raises ConfigError if it is FAISS, which is not installed."""
+    if name == "faiss":
+        faiss_index.require_faiss()
+    return name, ASKED_FOR
 
 
 def _existing_indexes(search: SearchRequest, paths: tuple[str, str]) -> list[IndexedSide | None]:

@@ -70,6 +70,16 @@ def test_scores_biased_in_samples_are_within_their_interval() -> None:
     assert interval.low < interval.value < interval.high
 
 
+@pytest.mark.parametrize("statistic", [scores.mean, clustering.purity])
+def test_intervals_of_shares_are_shares(statistic: scores.Statistic) -> None:
+    """All but one of 100 items are right, so the upper end is at 1."""
+    hits = np.ones((100, 1)) if statistic is scores.mean else np.zeros((100, 2), dtype=np.int64)
+    hits[0, 0] = 1 - hits[0, 0]
+    for seed in range(5):
+        interval = compare(score_of(statistic, hits), score_of(statistic, hits), num_samples=200, seed=seed).first
+        assert 0.9 < interval.low < interval.value <= interval.high <= 1
+
+
 def test_items_are_sampled_within_their_groups() -> None:
     # All items of a group are equal, so the mean over groups is the same in every sample.
     score = score_of(scores.mean, np.ones((5, 1)), np.zeros((50, 1)))

@@ -22,7 +22,8 @@ def report(folder: Path) -> Page:
 
 
 def test_training_run_shows_losses_scores_and_rates(tmp_path: Path) -> None:
-    steps = [{"step": step, "loss": 2 / step, "info_nce": 2 / step, "lr": 1e-3, "examples": 8 * step} for step in range(1, 5)]
+    counts = {"examples/parallel": 3840, "epochs/parallel": 5.4857, "cut_texts": 7}  # they are no losses
+    steps = [{"step": step, "loss": 2 / step, "info_nce": 2 / step, "lr": 1e-3, "examples": 8 * step, **counts} for step in range(1, 5)]
     write_journal(tmp_path, *steps, {"step": 2, "score": 0.5}, {"step": 4, "score": 0.25})
     lines = training.read(str(tmp_path))
     assert lines["score"].tolist() == [[2, 0.5], [4, 0.25]]
@@ -31,6 +32,7 @@ def test_training_run_shows_losses_scores_and_rates(tmp_path: Path) -> None:
     assert page.texts["h2"] == ["Loss", "Score", "Learning rate"]
     assert "4 steps, 32 examples" in page.texts["p"]
     assert any("The best is 0.5000, after step 2" in text for text in page.texts["p"])
+    assert any(text.endswith("At the end: loss 0.5000.") for text in page.texts["p"])
 
 
 def test_thin_averages_neighbouring_points() -> None:
@@ -106,6 +108,16 @@ def test_alignment_is_a_table(task: dict[str, str], tmp_path: Path) -> None:
     assert any("1,000 pairs" in text for text in page.texts["p"])
 
 
+def test_figures_of_the_sample_protocol_are_numbers(tmp_path: Path) -> None:
+    """The curve and the sizes of the splits are no figures of the table."""
+    point = {"threshold": 1.25, "pairs": 3, "precision": 0.5, "recall": 0.5, "f1": 0.5}
+    pair = {**point, "gold": {"sample": 3}, "curve": [point]}
+    write_figures(tmp_path / "bucc.json", {"task": "bucc", "protocol": "sample", "pairs": {"de-en": pair}, "mean": {"f1": 0.5}})
+    page = report(tmp_path)
+    assert page.texts["td"][:6] == ["de-en", "0.5000", "3", "0.5000", "0.5000", "1.2500"]
+    assert not any("{" in cell for cell in page.texts["td"])
+
+
 def test_suite_shows_two_encoders_side_by_side(tmp_path: Path) -> None:
     write_figures(tmp_path / "suite.json", suite_figures())
     page = report(tmp_path)
@@ -116,6 +128,7 @@ def test_suite_shows_two_encoders_side_by_side(tmp_path: Path) -> None:
     assert page.texts["span.key one"] == ["builtin"] * 2
     assert page.texts["span.key two"] == [HOSTILE_TEXTS[0]] * 2
     assert "alignment: uniformity" in cells
+    assert any("except for alignment" in text and "confidence" in text for text in page.texts["p"])
     assert "alignment: uniformity" not in page.texts["text"]  # not a share: its bar would dwarf the others
 
 

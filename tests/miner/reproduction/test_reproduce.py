@@ -159,7 +159,7 @@ def test_rows_of_earlier_calls_stay_in_the_table(paper: Path) -> None:
     assert "second, not run: not selected" in first
     second = output_of(*words(paper, "small", "--rows", "second", "--seeds", 2)).splitlines()
     assert second[3].split() == first[3].split()
-    assert "first: 1 of 2 seeds" in second
+    assert "first, accuracy: 1 of 2 seeds" in second
     other_settings = output_of(*words(paper, "small", "--rows", "model", "--set", "training.lr=1e-4")).splitlines()
     assert other_settings[3].split() == ["first", "91.25", "not", "run", "-", "not", "run"]
     assert "not as published: training.lr=1e-4" in other_settings

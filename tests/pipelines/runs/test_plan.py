@@ -6,6 +6,7 @@ import gzip
 import json
 import lzma
 import random
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,7 @@ from miner.plan.speeds import EncodingCost, Speeds, scale_speeds
 from miner.plan.stage_costs import EngineRequest, WorkerPool
 from miner.search import cost_model
 from miner.search.cost_model import SearchEstimate, SearchWorkload
+from miner.stages import read_manifest
 from pipelines.runs import plan as plan_module
 from pipelines.runs.measure_speed import ProbeSettings
 
@@ -266,6 +268,22 @@ def test_plan_before_and_after_the_run(config: Path, tmp_path: Path) -> None:
     assert (plan["stages"], plan["seconds"], len(plan["done"])) == ([], 0, 5)
     assert "embedded already" in after
     assert "embed en" in after
+
+
+@pytest.mark.usefixtures("_short_probe")
+def test_each_corpus_is_filtered_in_its_own_language(config: Path, tmp_path: Path) -> None:
+    """Nearly all lines are kept as English, and none of the same corpus as Russian would be."""
+    write(tmp_path / "ru.txt", ["это пример номер " + text for text in lines(300, 3)] + lines(100, 4))
+    values = [f"corpora={{en: {tmp_path}/en.txt, ru: {tmp_path}/ru.txt}}", "pairs=[en-ru]", "sentence_filters={script: true}"]
+    settings = [argument for value in values for argument in ("--set", value)]
+    output_of("plan", config, *settings, "--json", tmp_path / "p.json")
+    plan = json.loads((tmp_path / "p.json").read_text())
+    output_of("run", config, *settings)
+    for name, corpus in plan["corpora"].items():
+        kept = read_manifest(str(tmp_path / "out/corpora" / name / "sentences")).details["counts"]["kept"]
+        assert corpus["sentences"] == kept > 0
+    engine = json.loads((tmp_path / "out/pairs/en-ru.json").read_text())["figures"]["engine"]
+    assert re.fullmatch(r"[\d,]+ x [\d,]+ vectors x 32 dimensions by exact search in about 0 s, by FAISS .*", engine["why"])
 
 
 @pytest.mark.usefixtures("_short_probe")

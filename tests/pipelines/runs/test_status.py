@@ -8,11 +8,13 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from command import miner
 from square_stage import PYTHONPATH
 
 from miner import lock, storage
+from pipelines.runs.status import read_status
 
 # Report progress, write a heartbeat often, and hang at shard 3.
 HANGING_RUN = """
@@ -78,6 +80,18 @@ def test_pairs_in_two_formats_are_counted_once(toy_encoder: Path, tmp_path: Path
     sides = (tmp_path / "en.txt", tmp_path / "fr.txt")
     assert miner("mine", *sides, "--encoder", toy_encoder, "--threshold", 0, "--output", tmp_path / "out").exit_code == 0
     assert "done   .                    1 shards, 2 rows" in miner("status", tmp_path / "out").stdout.splitlines()
+
+
+def test_dropped_pairs_are_not_counted(toy_encoder: Path, tmp_path: Path) -> None:
+    for name, text in (("en.txt", "one\nfour\n"), ("fr.txt", "un\nfour\n")):
+        (tmp_path / name).write_text(text)
+    sides = (tmp_path / "en.txt", tmp_path / "fr.txt")
+    options = ("--threshold", 0, "--filter", "copies=0.5", "--keep-dropped", "--output", tmp_path / "out")
+    assert miner("mine", *sides, "--encoder", toy_encoder, *options).exit_code == 0
+    kept, dropped = (pq.read_table(tmp_path / "out" / f"{name}.parquet").num_rows for name in ("bitext", "dropped"))
+    (bitext,) = [stage for stage in read_status(str(tmp_path / "out")).figures()["stages"] if stage["folder"] == "."]
+    assert (bitext["shards"], bitext["rows"], dropped) == (1, kept, 1)
+    assert (bitext["set_aside"], "skipped" in bitext) == (0, False)
 
 
 def test_a_run_without_stages_is_running(tmp_path: Path) -> None:
