@@ -102,7 +102,9 @@ def hold(folder: str, heartbeat_seconds: float = HEARTBEAT_SECONDS) -> Iterator[
     is_new, has_failed = not storage.exists(folder), True
     lock = _Lock.acquire(folder, heartbeat_seconds)
     progress_handler = ProgressHandler(lock.record_progress)
-    logging.getLogger("pipelines").addHandler(progress_handler)
+    reporting = [logging.getLogger(name) for name in ("pipelines", "miner.training")]
+    for reporter in reporting:
+        reporter.addHandler(progress_handler)
     thread = threading.Thread(target=lock.write_heartbeats, name="lock", daemon=True)
     thread.start()
     _held.append(folder)
@@ -115,7 +117,8 @@ def hold(folder: str, heartbeat_seconds: float = HEARTBEAT_SECONDS) -> Iterator[
         raise
     finally:
         _held.remove(folder)
-        logging.getLogger("pipelines").removeHandler(progress_handler)
+        for reporter in reporting:
+            reporter.removeHandler(progress_handler)
         lock.release(thread)
         if has_failed and is_new and not storage.files_below(folder):
             storage.remove(folder)

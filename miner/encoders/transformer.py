@@ -38,6 +38,7 @@ Rows = npt.NDArray[np.int64]
 TokenLists = dict[str, list[list[int]]]  # inputs of the model, each as lists of different lengths
 Forward = Callable[[TokenLists, Sequence[int]], "Tensor"]  # tokens of texts and a batch of these -> vectors
 
+FLOAT32 = "float32"
 BATCH_TOKENS = {"cpu": 4096, "cuda": 16384}  # by default
 MIN_BATCH_SHARE = 1 / 4  # of a batch's tokens, from which on it ends rather than being padded
 # Tokenized and sorted together, which bounds the memory of their tokens. A GPU works on some while the next are tokenized.
@@ -125,6 +126,7 @@ class TransformerEncoder:
         self.num_positions = parts.count_positions(self._model)
         self.fingerprint = fingerprint(recipe, self.max_tokens, self.precision)
         self._num_weights = parts.count_weights(self._model)
+        self._num_embeddings = int(self._model.get_input_embeddings().weight.shape[0])
         parts.move(self._model, self.device, self.precision)
         self._input_names = tuple(inspect.signature(self._model.forward).parameters)
         self.tally = EncodeCounts()
@@ -266,7 +268,8 @@ class TransformerEncoder:
         """Copy vectors to the memory of the CPU; raise ModelError where they are not finite."""
         result: Floats = vectors.float().cpu().numpy()
         if not np.isfinite(result).all():
-            raise ModelError(f"{self.recipe.folder}: NaN or infinite vectors in {self.precision}; try --dtype float32")
+            remedy = "its weights may be damaged; download it again" if self.precision == FLOAT32 else f"try --dtype {FLOAT32}"
+            raise ModelError(f"{self.recipe.folder}: NaN or infinite vectors in {self.precision}; {remedy}")
         return result
 
     def _pad(self, values: Sequence[Sequence[int]], name: str) -> torch.Tensor:
@@ -277,6 +280,9 @@ class TransformerEncoder:
         padded = np.full((len(values), max(map(len, values))), fill or 0, dtype=np.int64)
         for row, value in zip(padded, values, strict=True):
             row[: len(value)] = value
+        if name == "input_ids" and padded.max(initial=0) >= self._num_embeddings:
+            numbers = f"the tokenizer has token {padded.max()}, but the model only {self._num_embeddings}"
+            raise ModelError(f"{self.recipe.folder}: {numbers}; they do not belong together: download the model again")
         return parts.upload(torch.from_numpy(padded), self.device)
 
     def _check_layers(self) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +22,11 @@ WIDTHS = ("vocab_size", "hidden_size", "intermediate_size", "max_position_embedd
 MAX_LAYERS = 1000
 MAX_LABELS = 100_000  # transformers makes a name for each
 MIN_LIMIT = 1 << 20  # of the widths that are refused: larger than those of any model whose weights have that many bytes
+LAYER_WEIGHT = re.compile(r"(?:\w+\.)*?(?:layer|layers|block|h)\.(\d+)\.")  # the name of a weight of a layer, with its number
+NO_TOKENIZER = "instantiate the backend tokenizer"  # of the error of transformers
 ACTIVATIONS = ("Tanh", "Identity", "ReLU", "GELU", "SiLU", "Sigmoid")  # supported in Dense layers; all in torch.nn
+
+logger = logging.getLogger(__name__)
 
 
 def choose_precision(name: str, device: torch.device) -> str:
@@ -96,6 +102,9 @@ def load_model(folder: Path) -> Any:
         model, report = transformers.AutoModel.from_pretrained(str(folder), trust_remote_code=False, output_loading_info=True)
     unused_prefixes = ("pooler.", "decoder.")
     model = _encoder_of(model)
+    num_layers = getattr(model.config, "num_hidden_layers", 0)
+    if any(int(match[1]) >= num_layers for key in report["unexpected_keys"] if (match := LAYER_WEIGHT.match(key))):
+        logger.warning("%s: the weights have more layers than the %d of the config, and these are not used", folder, num_layers)
     missing = sorted(key for key in report["missing_keys"] if not key.startswith(unused_prefixes))
     if missing:  # transformers would initialize them randomly
         raise ModelError(f"{folder}: weights lack {missing[0]} and {len(missing) - 1} more; download the model again")
@@ -104,13 +113,23 @@ def load_model(folder: Path) -> Any:
 
 def build_skeleton(folder: Path) -> Any:
     """Build the model of `load_model` without weights, from which its sizes can be read."""
+    return _encoder_of(_build_whole_skeleton(folder))
+
+
+def has_decoder(folder: Path) -> bool:
+    """Whether the model of a folder is an encoder-decoder, of which `load_model` returns a part."""
+    model = _build_whole_skeleton(folder)
+    return _encoder_of(model) is not model
+
+
+def _build_whole_skeleton(folder: Path) -> Any:
     import torch
     import transformers
 
     _check_sizes(folder)
     with model_errors(folder), torch.device("meta"):
         config = transformers.AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
-        return _encoder_of(transformers.AutoModel.from_config(config, trust_remote_code=False))
+        return transformers.AutoModel.from_config(config, trust_remote_code=False)
 
 
 def _encoder_of(model: Any) -> Any:
@@ -131,10 +150,15 @@ def _check_sizes(folder: Path) -> None:
 def load_tokenizer(recipe: ModelRecipe) -> Any:
     import transformers
 
-    with model_errors(recipe.folder):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(str(recipe.folder), trust_remote_code=False)
-        if recipe.lower_case:
-            _prepend_lowercase(tokenizer)
+    try:
+        with model_errors(recipe.folder):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(str(recipe.folder), trust_remote_code=False)
+            if recipe.lower_case:
+                _prepend_lowercase(tokenizer)
+    except ModelError as error:
+        if NO_TOKENIZER in str(error):
+            raise ModelError(f"{recipe.folder}: has no files of a tokenizer; download the model again") from error
+        raise
     return tokenizer
 
 

@@ -47,14 +47,15 @@ def draw_validation(groups: Ints, ids: Ints, share: float, seed: int) -> Bools:
 
     `groups` (m,) are those of `link_pairs`, `ids` (m,) a sentence id of each pair. Groups are drawn whatever their margins: the best pairs
     alone would be the easiest. The draw depends on the ids, which are hashes of the text, so a group that is mined again in a later round
-    is held out again and never becomes training data.
+    is nearly always held out again. At least one group is held out, unless there is only one or the share is 0.
     """
     is_linked = groups != CONTRADICTED
     distinct, group_index = np.unique(groups[is_linked], return_inverse=True)
     keys = ids[is_linked].view(np.uint64) ^ np.random.default_rng(seed).integers(1 << 64, dtype=np.uint64)
     group_keys = np.full(len(distinct), np.iinfo(np.uint64).max, dtype=np.uint64)
     np.minimum.at(group_keys, group_index, keys)
-    drawn = distinct[np.argsort(group_keys, kind="stable")[: int(share * len(distinct))]]
+    num_drawn = max(int(share * len(distinct)), int(share > 0 and len(distinct) > 1))
+    drawn = distinct[np.argsort(group_keys, kind="stable")[:num_drawn]]
     is_held_out: Bools = np.isin(groups, drawn)
     return is_held_out
 

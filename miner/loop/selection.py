@@ -1,6 +1,5 @@
 """Selection of training pairs from mined pairs: by margin, without boilerplate, and with a penalty for one-way pairs."""
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,7 +55,7 @@ def select_pairs(pairs: MinedPairs, threshold: float, settings: SelectionSetting
     unrepeated = ranked[is_new]
     num_above = int((strengths[unrepeated] > threshold).sum())
     num_requested = max(num_above, min(settings.min_count, len(unrepeated)))
-    num_skipped = math.ceil(settings.skip_top * num_requested)
+    num_skipped = round(settings.skip_top * num_requested)
     candidates = unrepeated[num_skipped:]
     num_selected = max(num_above - num_skipped, min(settings.min_count, len(candidates)))
     num_selected = num_selected if settings.top is None else min(num_selected, settings.top)

@@ -1,5 +1,6 @@
 """Write a trained transformer as a folder that `miner`, sentence-transformers and transformers can load."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,24 @@ def save(recipe: ModelRecipe, model: Any, tokenizer: Any, pooling: str, head: nn
     if recipe.prompt:
         settings = {"prompts": {"default": recipe.prompt}, "default_prompt_name": "default"}
         _write_json(folder / "config_sentence_transformers.json", settings)
+
+
+def store_pooling(folder: Path, pooling: str) -> bool:
+    """Make a folder of transformers one of sentence-transformers with this pooling; return whether that is possible.
+
+    It is not where the folder has modules already, and for a pooling of other layers than the last.
+    """
+    if (folder / MODULES).exists() or pooling not in POOLINGS or not POOLINGS[pooling].flag:
+        return False
+    width = json.loads((folder / CONFIG).read_text(encoding="utf-8")).get("hidden_size")
+    modules = ["Transformer", "Pooling"]
+    flags = {option.flag: name == pooling for name, option in POOLINGS.items() if option.flag}
+    (folder / _module_folder(modules)).mkdir(exist_ok=True)
+    _write_json(folder / _module_folder(modules) / CONFIG, {"word_embedding_dimension": width, **flags})
+    modules.append("Normalize")
+    (folder / _module_folder(modules)).mkdir(exist_ok=True)
+    _write_modules(folder, modules)
+    return True
 
 
 def save_pair(folder: Path, settings: TransformerSettings, dim: int) -> list[Path]:

@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from miner.training.transformer import Transformer
 from miner.training.validation import ValidationSet
 
 WORK, CONFIG, RESULT = "work", "train.json", "result.json"
+OUTPUTS = (WORK, CHECKPOINTS, ENCODER, LOG, TENSORBOARD, CONFIG, RESULT)  # in the folder of a run
 CHANGEABLE_SETTINGS = ("checkpoint_every", "log_every")  # of `training`, when a run is resumed
 
 logger = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ def _check_folder(folder: Path) -> None:
     """Raise StorageError where the output is a file, or holds files of these names that no run wrote: a run would replace them."""
     if folder.exists() and not folder.is_dir():
         raise StorageError(f"{folder}: not a folder; choose another --output")
-    foreign = [name for name in (WORK, CHECKPOINTS, ENCODER, LOG, TENSORBOARD, RESULT) if (folder / name).exists()]
+    foreign = [name for name in OUTPUTS if name != CONFIG and (folder / name).exists()]
     if foreign and not (folder / CONFIG).exists():
         raise StorageError(f"{folder}: contains {foreign[0]}, but no {CONFIG} of a training run; choose another --output")
 
@@ -125,8 +126,12 @@ def _read_result(folder: Path, config: TrainConfig, resume: bool) -> TrainingRes
         raise ConfigError(f"{folder}: already holds a run; continue it with --resume, delete it, or choose another --output")
     _check_same_config(config, folder / CONFIG)
     if (folder / RESULT).exists():
+        encoder, remedy = folder / ENCODER, f"delete {folder} and train again"
+        if not encoder.is_dir():
+            raise StorageError(f"{encoder}: missing, though the run is finished; {remedy}")
+        checksums.check(encoder, remedy)
         logger.info("%s: this run is finished", folder)
-        return records.read(str(folder / RESULT), TrainingResult)
+        return replace(records.read(str(folder / RESULT), TrainingResult), encoder=str(encoder))  # the folder may have been moved
     markers = _input_markers(config, folder / WORK)
     if any((folder / WORK).glob(f"{ENCODER}-*")):  # runs of earlier versions have none
         markers |= _encoder_markers(config, folder / WORK)

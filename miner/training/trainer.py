@@ -4,6 +4,7 @@ All randomness of a step derives from the seed, the step and the process. So a c
 that was stopped and resumed ends with the same weights as an uninterrupted one.
 """
 
+import contextlib
 import logging
 import math
 from collections.abc import Iterator, Sequence
@@ -56,7 +57,18 @@ class Trainer:
 
     def run(self, validation: ValidationSet | None) -> TrainingProgress:
         """Take the remaining steps. OUTPUT/encoder is then the best encoder by `validation` or, without it, the last."""
-        log = TrainingLog(self.output, self.progress, self.num_steps, self.settings.log_every) if self.is_main_process else None
+        with contextlib.ExitStack() as stack:
+            log = None
+            if self.is_main_process:
+                log = TrainingLog(self.output, self.progress, self.num_steps, self.settings.log_every)
+                stack.callback(log.close)
+            self._take_steps(validation, log)
+        if validation is None:
+            self.export_encoders()
+        return self.progress
+
+    def _take_steps(self, validation: ValidationSet | None, log: TrainingLog | None) -> None:
+        """Take, log and evaluate the remaining steps, and save checkpoints."""
         while self.progress.step < self.num_steps and not _is_patience_exhausted(self.progress, validation):
             rate = learning_rate(self.progress.step, self.num_steps, self.settings)
             losses = self.take_step(rate)
@@ -66,11 +78,6 @@ class Trainer:
                 self._evaluate(validation, log)
             if self.progress.step % self.settings.checkpoint_every == 0:
                 self.save_checkpoint()
-        if validation is None:
-            self.export_encoders()
-        if log:
-            log.close()
-        return self.progress
 
     @property
     def is_main_process(self) -> bool:

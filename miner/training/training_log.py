@@ -5,9 +5,8 @@ import logging
 import math
 import shutil
 import time
-from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NotRequired
@@ -33,16 +32,17 @@ class TrainingProgress:
     scores_since_best: int = 0
     texts: int = 0  # encoded, over all views and processes
     cut_texts: int = 0  # of these, longer than the limit of training
+    unlogged_losses: dict[str, list[float]] = field(default_factory=dict)  # of the steps since the last entry of the log
 
     def state(self) -> dict[str, Any]:
         """Return the progress under the keys that checkpoints use."""
         counts = {"step": self.step, "examples": self.examples, "loss": self.loss}
         texts = {"texts": self.texts, "cut_texts": self.cut_texts}
-        return {**counts, "best": self.best_score, "worse": self.scores_since_best, **texts}
+        return {**counts, "best": self.best_score, "worse": self.scores_since_best, **texts, "unlogged_losses": self.unlogged_losses}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "TrainingProgress":
-        counts = (state.get("texts", 0), state.get("cut_texts", 0))  # missing in old checkpoints
+        counts = (state.get("texts", 0), state.get("cut_texts", 0), state.get("unlogged_losses", {}))  # missing in old checkpoints
         return cls(state["step"], state["examples"], state["loss"], state["best"], state["worse"], *counts)
 
 
@@ -56,6 +56,7 @@ class CheckpointState(TypedDict):
     worse: int
     texts: NotRequired[int]  # missing in old checkpoints, like the next one and the counts of streams
     cut_texts: NotRequired[int]
+    unlogged_losses: NotRequired[dict[str, list[float]]]
     drawn: list[list[int]]  # of each source, by language
     examples_of_streams: NotRequired[list[int]]
     scaler: dict[str, Any] | None
@@ -96,12 +97,11 @@ class TrainingLog:
             file.writelines(line for line in lines if line.endswith(b"\n") and _read_step(line, self.path) <= step)
         self.tensorboard = _open_tensorboard(folder / TENSORBOARD, step)
         self.start_seconds, self.start_progress = time.perf_counter(), replace(progress)
-        self.pending_losses: dict[str, list[float]] = defaultdict(list)
 
     def log_step(self, progress: TrainingProgress, lr: float, losses: Mapping[str, float], sources: Mapping[str, SourceCounts]) -> None:
         """Log a finished step: its learning rate, its losses, of which `loss` is the weighted sum, and how often sources were seen."""
         for name, loss in losses.items():
-            self.pending_losses[name].append(loss)
+            progress.unlogged_losses.setdefault(name, []).append(loss)
         seconds = time.perf_counter() - self.start_seconds
         rate = (progress.examples - self.start_progress.examples) / seconds
         remaining_seconds = seconds / (progress.step - self.start_progress.step) * (self.num_steps - progress.step)
@@ -109,11 +109,11 @@ class TrainingLog:
         text = f"train: step {progress.step} of {self.num_steps}, {note}"
         report_progress(logger, Progress("train", progress.step, self.num_steps, "step", note), text)
         if progress.step % self.log_every == 0 or progress.step == self.num_steps:
-            means = {name: fmean(values) for name, values in self.pending_losses.items()}
+            means = {name: fmean(values) for name, values in progress.unlogged_losses.items()}
             counts = {f"{name}/{title}": value for title, source in sources.items() for name, value in vars(source).items()}
             counts |= {"examples": progress.examples, "cut_texts": progress.cut_texts}
             self.write(progress.step, {**means, "lr": lr, "examples_per_second": rate, **counts})
-            self.pending_losses.clear()
+            progress.unlogged_losses.clear()
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Append values to the log and to TensorBoard."""

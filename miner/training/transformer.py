@@ -52,6 +52,8 @@ class Transformer(nn.Module):
         self.settings = settings
         folder = Path(settings.model) if Path(settings.model).is_dir() else hub.fetch(settings.model)
         self.recipe = read_recipe(folder)
+        if parts.has_decoder(self.recipe.folder):  # a folder of its encoder alone would lack the weights of the decoder
+            raise ConfigError(f"encoder.model {settings.model}: the encoder of an encoder-decoder cannot be trained alone; choose another")
         self.model = parts.load_model(self.recipe.folder).float()
         self.tokenizer = parts.load_tokenizer(self.recipe)
         if self.tokenizer.pad_token_id is None:
@@ -79,7 +81,9 @@ class Transformer(nn.Module):
                 raise ConfigError(f"unknown encoder.{setting} {pooling!r}; one of {', '.join([*trainable, *SIMCSE_NAMES, 'layer:N'])}")
             return pooling, None
         layer, num_layers = int(match[1]), int(self.model.config.num_hidden_layers)
-        if not 1 <= layer <= num_layers or len(self._layer_lists()) != 1:
+        if len(self._layer_lists()) != 1:
+            raise ConfigError(f"encoder.{setting} {pooling}: layers of {self.settings.model} cannot be removed; choose another pooling")
+        if not 1 <= layer <= num_layers:
             raise ConfigError(f"encoder.{setting} {pooling}: {self.settings.model} has layers 1 to {num_layers}; choose one of them")
         return "mean", layer
 

@@ -1,6 +1,7 @@
 """The vocabulary of a static encoder: a SentencePiece model trained on a language-smoothed sample."""
 
 import io
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -14,6 +15,8 @@ from miner.training.settings import VocabularySettings
 
 MAX_SENTENCE_BYTES = 4000  # SentencePiece skips longer sentences
 MAX_REPEATS = 3  # of a text, to raise the share of a small language
+TOO_LARGE = re.compile(r"set it to a value <= (\d+)")  # in errors of SentencePiece
+TOO_SMALL = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
 READ_TEXTS = 8192  # texts per read
 
 
@@ -37,8 +40,17 @@ def train_pieces(datasets: Sequence[Dataset], settings: VocabularySettings, seed
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise ConfigError(f"vocabulary of {settings.size} pieces: {str(error).splitlines()[-1]}; change vocabulary.size") from error
+        raise ConfigError(f"encoder.vocabulary.size {settings.size}: {_explain(str(error))}") from error
     return model.getvalue()
+
+
+def _explain(message: str) -> str:
+    """Return what is wrong with a size, and how to fix it, from an error of SentencePiece."""
+    if match := TOO_LARGE.search(message):
+        return f"the texts have only {int(match[1]):,} pieces; lower it to at most that"
+    if match := TOO_SMALL.search(message):
+        return f"the texts have {int(match[1]):,} characters; raise it above that, or lower encoder.vocabulary.character_coverage"
+    return f"{message.splitlines()[-1]}; change it"
 
 
 def _sample_texts(datasets: Sequence[Dataset], settings: VocabularySettings, seed: int) -> Iterator[str]:

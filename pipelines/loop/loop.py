@@ -6,7 +6,7 @@ best one on dev. `OUTPUT/loop.json` records all rounds. Finished stages are kept
 
 import logging
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -18,7 +18,7 @@ from miner.config.datasets import DatasetFiles
 from miner.datasets.evaluation_texts import read_sentences
 from miner.encoders import find_folder, load_encoder
 from miner.encoders.pair import PairEncoder
-from miner.errors import ConfigError
+from miner.errors import ConfigError, StorageError
 from miner.evaluation.inputs import read_aligned
 from miner.evaluation.tatoeba import as_dataset, find_tables
 from miner.loop.progress import LoopState, RoundOutcome, assess_rounds
@@ -28,15 +28,17 @@ from miner.text.decontaminate import EvaluationIndex
 from miner.training import checkpoints, config_checks
 from miner.training import run as training
 from miner.training.columns import expand_files, file_fingerprints
+from miner.training.export import store_pooling
 from miner.training.settings import StaticSettings, TransformerSettings
 from miner.training.trainer import ENCODER
 from pipelines.loop import round as rounds
 from pipelines.loop.figures import CorpusSignature, RoundFigures
-from pipelines.loop.select import LanguagePair, compare_selections
+from pipelines.loop.select import VALIDATION, LanguagePair, compare_selections
 from pipelines.mining import auto_threshold
 from pipelines.mining import gold_pairs as golds
 
 SEED, LATEST, BEST, LOOP, CONFIG, ROUND = "seed", "latest", "best", "loop.json", "config.json", "round.json"
+EVALUATION_KEY = "evaluation_files"  # of CONFIG: their names, sizes and times of modification
 MAY_CHANGE = {"corpora", "stop"}  # settings that may differ when a loop is resumed
 
 logger = logging.getLogger(__name__)
@@ -83,6 +85,8 @@ def _run_rounds(config: LoopConfig, output: str, evaluation: EvaluationIndex, op
     while True:
         state = _assess(config, start, done)
         result = LoopResult(output, start, done, state)
+        for number in {state.latest, state.best} - {-1}:
+            _check_encoder(output, number)
         _update_links(Path(output), state)
         records.write(storage.join(output, LOOP), result.figures())
         if done and "dev" in done[-1] and not state.kept[-1]:
@@ -108,9 +112,11 @@ def check(config: LoopConfig) -> EvaluationIndex:
         encoder = load_encoder(config.start.encoder, config.start)
         if isinstance(encoder, PairEncoder):
             raise ConfigError(f"start.encoder: {encoder.pair.folder} has two sides, and the loop needs one encoder for all languages")
+    _check_validation(config)
     for task in (*config.evaluation.dev.values(), *config.evaluation.test.values()):
         read_aligned(task)
-    return EvaluationIndex(_evaluation_sentences(config), config.evaluation.near)
+    sentences = (sentence for uri in _evaluation_files(config) for sentence in read_sentences(uri))
+    return EvaluationIndex(sentences, config.evaluation.near)
 
 
 def _check_language_pair(config: LoopConfig, langs: LanguagePair) -> None:
@@ -127,29 +133,38 @@ def _check_language_pair(config: LoopConfig, langs: LanguagePair) -> None:
                 )
 
 
+def _check_validation(config: LoopConfig) -> None:
+    """Check that the pairs on which a round evaluates its training are held out."""
+    files = () if config.training.evaluation is None else config.training.evaluation.files
+    if config.selection.validation == 0 and any(f"{{round}}/{VALIDATION}/" in str(uri) for uri in files):
+        raise ConfigError("selection.validation 0 holds out no pairs, but training.evaluation.files are such pairs; raise it")
+
+
 def _check_one_encoder(encoder: StaticSettings | TransformerSettings) -> None:
     if isinstance(encoder, TransformerSettings) and encoder.towers == "pair":
         raise ConfigError("training: encoder.towers pair trains two encoders, and the loop needs one for all languages; set it to shared")
 
 
-def _evaluation_sentences(config: LoopConfig) -> Iterable[str]:
-    """Yield all sentences of the evaluation files and of `evaluation.decontaminate`."""
+def _evaluation_files(config: LoopConfig) -> list[str | DatasetFiles]:
+    """Return the evaluation files and those of `evaluation.decontaminate`."""
     evaluation = config.evaluation
     uris: set[str | DatasetFiles] = {uri for tasks in (evaluation.dev, evaluation.test) for task in tasks.values() for uri in task.paths()}
     if evaluation.tatoeba is not None:
         uris |= set(find_tables(evaluation.tatoeba).values()) or {as_dataset(evaluation.tatoeba)}
-    for uri in sorted({*uris, *expand_files(evaluation.decontaminate)}, key=str):
-        yield from read_sentences(uri)
+    return sorted({*uris, *expand_files(evaluation.decontaminate)}, key=str)
 
 
 def _claim(config: LoopConfig, folder: Path, resume: bool) -> None:
     """Write the config. Raises ConfigError if the folder has another loop, or a loop and `resume` is not set."""
     path = folder / CONFIG
     settings = config.model_dump(mode="json")
+    settings[EVALUATION_KEY] = storage.key([list(fingerprint) for fingerprint in file_fingerprints(_evaluation_files(config))])
     if path.exists():
         if not resume:
             raise ConfigError(f"{folder}: contains a loop already; continue it with --resume, delete it, or choose another --output")
         stored_settings = records.read(str(path), dict[str, Any])
+        if settings[EVALUATION_KEY] != stored_settings.get(EVALUATION_KEY):
+            raise ConfigError(f"{path}: evaluation files changed since the loop started; restore them, or start a loop in another --output")
         different = [name for name in settings if name not in MAY_CHANGE and settings[name] != stored_settings.get(name)]
         if different:
             raise ConfigError(f"{path}: the loop was started with another {different[0]}; resume it with its own config")
@@ -166,6 +181,8 @@ def _prepare_start(config: LoopConfig, output: str) -> dict[str, Any]:
     elif not (seed / ENCODER).exists():
         with checkpoints.atomic_folder(seed / ENCODER) as temporary:
             shutil.copytree(find_folder(config.start.encoder), temporary, dirs_exist_ok=True)
+            if config.start.pooling is not None and not store_pooling(temporary, config.start.pooling):
+                logger.warning("start.pooling %s is not stored with the copy of the start encoder", config.start.pooling)
     return rounds.evaluate(config, rounds.RoundPaths(-1, str(seed), str(seed / ENCODER)))
 
 
@@ -185,6 +202,13 @@ def _run_round(
 def _assess(config: LoopConfig, start: Mapping[str, Any], done: Sequence[Mapping[str, Any]]) -> LoopState:
     has_new_text = bool(done) and done[-1]["text"] != rounds.corpus_signature(config)
     return assess_rounds(fmean(start["dev"].values()), [_outcome(figures) for figures in done], config.stop, has_new_text)
+
+
+def _check_encoder(output: str, number: int) -> None:
+    """Raise StorageError if a finished round has lost its encoder."""
+    encoder = Path(_round_path(output, number, ENCODER))
+    if not encoder.is_dir():
+        raise StorageError(f"{encoder}: missing; delete {encoder.parent} and later rounds, which are then run again by --resume")
 
 
 def _outcome(figures: Mapping[str, Any]) -> RoundOutcome:

@@ -33,7 +33,7 @@ from miner.text import readers
 from miner.text.decontaminate import EvaluationIndex
 from miner.training import run as training
 from miner.training.config import TrainConfig
-from miner.training.trainer import CHECKPOINTS, ENCODER
+from miner.training.trainer import ENCODER
 from pipelines.corpus import embed
 from pipelines.loop.figures import CorpusSignature, EvaluationFigures, SelectionFigures, StageSeconds
 from pipelines.loop.select import GROUPS, PAIRS, SELECTION, VALIDATION, LanguagePair, MinedFolder, pair_name, select
@@ -42,7 +42,7 @@ from pipelines.mining import mine, rescore_choice
 
 CORPORA, MINED, EVALUATION, BEGUN, SECONDS = "corpora", "mined", "evaluation.json", "begun.json", "seconds.json"
 # Everything that depends on the text of a round, except embeddings, which are kept by sentence id.
-TRAINING_OUTPUTS = (PAIRS, GROUPS, VALIDATION, SELECTION, EVALUATION, CHECKPOINTS, training.WORK, training.CONFIG, training.RESULT)
+TRAINING_OUTPUTS = (PAIRS, GROUPS, VALIDATION, SELECTION, EVALUATION, *training.OUTPUTS)
 MINED_PER_REQUESTED = 2  # mined pairs per pair of `min_count`, since the selection drops some
 MAX_DRIFT_TEXTS = 4000  # dev sentences by which encoders are compared
 
@@ -118,10 +118,12 @@ def _timed(folder: str, stage: str) -> Iterator[None]:
     """Add the duration of a stage to `FOLDER/seconds.json`, which accumulates over resumed runs."""
     logger.info("%s: %s", Path(folder).name, stage)
     start, uri = time.perf_counter(), storage.join(folder, SECONDS)
-    yield
-    seconds = records.read(uri, StageSeconds) if storage.exists(uri) else {}
-    seconds[stage] = round(seconds.get(stage, 0) + time.perf_counter() - start, 2)
-    records.write(uri, seconds)
+    try:
+        yield
+    finally:  # also of an attempt that failed
+        seconds = records.read(uri, StageSeconds) if storage.exists(uri) else {}
+        seconds[stage] = round(seconds.get(stage, 0) + time.perf_counter() - start, 2)
+        records.write(uri, seconds)
 
 
 def _embed(config: LoopConfig, lang: str, paths: RoundPaths, options: Sequence[str]) -> str:
@@ -175,7 +177,8 @@ def fill_evidence(settings: DecideSettings, langs: LanguagePair) -> DecideSettin
 
 def resolve_training_config(config: TrainConfig, paths: RoundPaths) -> TrainConfig:
     """Return the training config of a round, with placeholders replaced and a seed of its own."""
-    replacements = {"{round}": paths.folder, "{last}": paths.mining_encoder, "{start}": paths.start_encoder}
+    names = {"{round}": paths.folder, "{last}": paths.mining_encoder, "{start}": paths.start_encoder}
+    replacements = {placeholder: str(Path(name).absolute()) for placeholder, name in names.items()}  # the same, however --output is written
 
     def fill(value: Any) -> Any:
         if isinstance(value, str):

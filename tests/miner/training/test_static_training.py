@@ -157,7 +157,7 @@ def test_a_static_encoder_learns_by_momentum_contrast(data: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("size: 60", "size: 9000"), "change vocabulary.size"),
+        (("size: 60", "size: 9000"), "encoder.vocabulary.size 9000: the texts have only 71 pieces; lower it"),
         (("dim: 32", "dims: 32"), "unknown setting 'encoder.static.dims'"),
         (("dim: 32", "dim: 0"), "greater than or equal to 1"),
         (("dim: 32", "dim: 32, model: builtin"), "remove dim, initial and vocabulary"),
