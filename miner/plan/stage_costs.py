@@ -84,6 +84,7 @@ class EngineRequest:
     cores: int
     fixed_engine: tuple[str, str] | None  # the engine and the reason, where sizes do not matter
     is_rescored: bool = False  # whether all neighbours are rescored
+    has_gpu: bool = False  # whether FAISS searches on a GPU
 
 
 def plan_engine(source: CorpusSize, target: CorpusSize, request: EngineRequest, speeds: Speeds) -> EngineChoice:
@@ -104,7 +105,7 @@ def plan_engine(source: CorpusSize, target: CorpusSize, request: EngineRequest, 
     rescore_seconds = RESCORE_SECONDS * dim * num_candidates / request.cores / speedup
     if engine == "exact":
         return EngineChoice(engine, reason, None, 1.0, exact_seconds, (0.0, 0.0), rescore_seconds)
-    source_factory, target_factory = (cost_model.choose_factory(count, dim, request.max_index_bytes) for count in rows)
+    source_factory, target_factory = (cost_model.choose_factory(count, dim, request.max_index_bytes, request.has_gpu) for count in rows)
     return EngineChoice(
         engine,
         reason,

@@ -149,9 +149,9 @@ def choose_factory(rows: int, dim: int, max_bytes: int, gpu: bool = False) -> st
     )
 
 
-def index_bytes(factory: str, rows: int, dim: int, gpu: bool = False) -> int:
+def index_bytes(factory: str, rows: int, dim: int) -> int:
     """Return the size, in memory and as a file, of an index that `choose_factory` can return."""
-    return _factory_bytes(rows, dim, gpu)[factory]
+    return {**_factory_bytes(rows, dim, gpu=True), **_factory_bytes(rows, dim, gpu=False)}[factory]
 
 
 def _factory_bytes(rows: int, dim: int, gpu: bool) -> dict[str, int]:

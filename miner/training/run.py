@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 
 from miner import checksums, lock, records, storage
 from miner.devices import choose_device
-from miner.encoders import convert_damage, pair, read_fingerprint
+from miner.encoders import convert_damage, find_kind, pair, read_fingerprint
 from miner.errors import ConfigError, DataError, MinerError, StorageError
 from miner.training import checkpoints, config_checks, distributed
 from miner.training.augment import load_code_switch
@@ -289,6 +289,6 @@ def _models(settings: TransformerSettings) -> list[str]:
     """Return the folder or hub id that each encoder starts from. A folder with two sides is the start of two encoders."""
     if settings.towers == "shared":
         return [settings.model]
-    if settings.positive_model is None and (Path(settings.model) / pair.SETTINGS).exists():
+    if settings.positive_model is None and Path(settings.model).is_dir() and find_kind(settings.model) == pair.KIND:
         return [str(folder) for folder in pair.read(Path(settings.model)).folders.values()]
     return [settings.model, settings.positive_model or settings.model]

@@ -9,6 +9,7 @@ import io
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Concatenate, Generic, ParamSpec
 
@@ -22,6 +23,7 @@ from miner.errors import MinerError
 from miner.stages import Manifest, Stage
 from miner.tables import together
 from miner.text.sharding import range_of
+from pipelines.beam.retry import call_with_retries
 from pipelines.beam.runner import Pipeline, ShardTask, StageRun, run_stage
 from pipelines.beam.watch import watch_progress
 
@@ -117,7 +119,7 @@ def _run_in_process(stage: Stage, shard_keys: Mapping[str, str], task: ShardTask
     with watch_progress([StageRun(stage, shard_keys, task)]) if is_watched else contextlib.nullcontext():
         for name in pending:
             with progress.count_work(stage.folder, name):
-                rows, counts = task.write_shard(name)
+                rows, counts = call_with_retries(partial(task.write_shard, name), task.retry_policy, stage.stage, name)
             stage.mark_done(name, rows, shard_keys[name], counts)
     return stage.finish(shard_keys)
 

@@ -23,7 +23,7 @@ from miner.plan.hardware import find_hardware
 from miner.plan.resources import BatchSizes, CorpusSize
 from miner.plan.speeds import Speeds, scale_speeds
 from miner.plan.stage_costs import EngineChoice, EngineRequest, StageCost, WorkerPool
-from miner.search import blocks
+from miner.search import blocks, faiss_index
 from miner.search.precision import fastest_precision
 from miner.text import readers
 from miner.text.sharding import DEFAULT_SIZES, MAX_RANGES, RANGE_BYTES, InputFile, num_ranges_for
@@ -318,6 +318,7 @@ def _engine_request(config: RunConfig, machine: Hardware | None, dim: int) -> En
         precision=fastest_precision(torch.device("cpu"), dim),
         cores=available_cores() if machine is None else machine.cores,
         fixed_engine=engine.fixed_engine(config.part(EngineSettings), device),
+        has_gpu=device != "cpu" and (machine is not None or faiss_index.num_gpus() > 0),
     )
 
 

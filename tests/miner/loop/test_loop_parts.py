@@ -54,6 +54,10 @@ def test_skip_top_is_a_share_of_the_requested_pairs() -> None:
     assert selection.num_dropped["at the top"] == 1
 
 
+def test_skip_top_keeps_the_only_pair() -> None:
+    assert select_pairs(mined_pairs([1.5]), 1.0, SelectionSettings(skip_top=0.01, one_way=0.0)).rows.tolist() == [0]
+
+
 def test_a_template_is_selected_a_limited_number_of_times() -> None:
     keys = template_keys(["Page 1 of 9", "page 22 of 37!", "Another page", "PAGE 3 OF 3", "123", "456"])
     assert keys[0] == keys[1] == keys[3]
@@ -98,6 +102,9 @@ def test_validation_groups_are_drawn_whatever_their_strength() -> None:
     assert abs(ranks.mean() - 0.5) < 4 * np.sqrt(1 / 12 / 500)
     assert (draw_validation(groups, ids, 0.1, seed=4) != is_validation).any()
     assert not draw_validation(np.full(9, CONTRADICTED), ids[:9], 0.5, seed=0).any()
+    assert draw_validation(np.arange(9), ids[:9], 0.02, seed=0).sum() == 1, "at least one group"
+    assert not draw_validation(np.arange(9), ids[:9], 0.0, seed=0).any()
+    assert not draw_validation(np.zeros(9, dtype=np.int64), ids[:9], 0.5, seed=0).any(), "nothing would be left"
 
 
 def test_validation_groups_stay_in_validation_in_later_rounds() -> None:

@@ -164,8 +164,8 @@ def test_large_pairs_take_at_most_25_jobs_and_the_bytes_do_not_depend_on_what_sh
     jobs.clear()
     pipeline = mine.pipeline
 
-    def mine_by_jobs(config: Any, options: Sequence[str], warns: bool) -> Pipeline[Any]:
-        return pipeline(config, options, MiningLimits(in_process_rows=0), warns)
+    def mine_by_jobs(config: Any, options: Sequence[str], **settings: Any) -> Pipeline[Any]:
+        return pipeline(config, options, MiningLimits(in_process_rows=0), **settings)
 
     monkeypatch.setattr(mine, "pipeline", mine_by_jobs)
     run.run(config.model_copy(update={"output": str(tmp_path / "large")}))

@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,10 +17,11 @@ import pytest
 import torch
 import yaml
 from click.testing import Result
-from command import error_of, miner
+from command import error_of, miner, output_of
 from tiny import NUMBERS, numbers, save_transformer, sentence, write_pairs, write_tsv
 
 from miner import records, storage, table_files
+from miner.config.commands import EncoderSettings
 from miner.encoders import load_encoder
 from pipelines.loop import round as loop_round
 from pipelines.mining import mine
@@ -192,6 +194,56 @@ def test_an_existing_loop_is_not_overwritten(finished_loop: Path, tmp_path: Path
     assert (finished_loop / "config.json").read_bytes() == before
 
 
+def test_changed_evaluation_files_and_lost_encoders_are_noticed(data: Path, finished_loop: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished_loop, tmp_path / "out", symlinks=True)
+    path = write_config(tmp_path, yaml.safe_load((finished_loop.parent / "loop.yaml").read_text()))
+    dev = data / f"dev.{LANGS[1]}.tsv"
+    before = dev.stat()
+    try:
+        os.utime(dev, (before.st_atime, before.st_mtime + 10))
+        assert "evaluation files changed since the loop started" in error_of("loop", path, "--output", tmp_path / "out", "--resume")
+    finally:
+        os.utime(dev, ns=(before.st_atime_ns, before.st_mtime_ns))
+    best = (tmp_path / "out" / "best").resolve()
+    shutil.rmtree(best / "encoder")
+    message = error_of("loop", path, "--output", tmp_path / "out", "--resume")
+    assert f"{best}/encoder: missing; delete {best} and later rounds, which are then run again by --resume" in message
+
+
+def test_the_pooling_of_the_start_encoder_is_stored(data: Path, tmp_path: Path) -> None:
+    """A model of transformers has no pooling, so the copy of it as the best encoder could not be used."""
+    model = save_transformer(tmp_path / "model", dropout=0.0)
+    values = loop_config(data, pairs=ONE_PAIR, start={"encoder": str(model), "pooling": "mean", "device": "cpu"})
+    values["mining"] = {"threshold": 5.0, "pair_filters": {}}  # above all margins: no round trains
+    output_of("loop", write_config(tmp_path, values), "--output", tmp_path / "out")
+    expected = load_encoder(str(model), EncoderSettings(pooling="mean", device="cpu")).encode(["one two"])
+    np.testing.assert_allclose(load_encoder(str(tmp_path / "out" / "best" / "encoder")).encode(["one two"]), expected, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_round_resumes_after_its_corpora_changed(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was interrupted in training, so it mines and trains again; another spelling of the output changes nothing."""
+    values = loop_config(data, pairs=ONE_PAIR)
+    values["corpora"] = {lang: [shutil.copy(files[0], tmp_path)] for lang, files in values["corpora"].items()}
+    monkeypatch.chdir(tmp_path)
+    path, step, remaining = write_config(tmp_path, values), torch.optim.AdamW.step, iter(range(20 + 30))
+
+    def interrupt(*args: Any, **kwargs: Any) -> Any:
+        if next(remaining, None) is None:
+            raise KeyboardInterrupt
+        return step(*args, **kwargs)
+
+    for output in ("out", "./out"):
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.optim.AdamW, "step", interrupt)
+            assert run_loop(path, Path(output), *(["--resume"] if output != "out" else [])).exit_code == 130
+        remaining = iter(range(10))
+    with Path(values["corpora"][LANGS[0]][0]).open("a") as file:
+        file.write(f"{sentence(LANGS[0], numbers(1, seed=9, digits=5)[0])}\n")
+    output_of("loop", path, "--output", tmp_path / "out", "--resume")
+    assert (tmp_path / "out" / "round-00" / "round.json").exists()
+
+
 @pytest.mark.slow
 def test_a_worse_round_is_rolled_back(data: Path, tmp_path: Path) -> None:
     values = loop_config(data, training=train_config(str(data / "seed.parquet"), "{round}/groups.parquet", steps=1), pairs=ONE_PAIR)
@@ -349,6 +401,16 @@ INVALID_CONFIGS = {
     "seed": ({"training": train_config("none.parquet", "{round}/groups.parquet", steps=1)}, "none.parquet"),
     "dev": ({"evaluation": {"dev": {"x": {"source": "none.txt", "target": "none.txt"}}}}, "none.txt"),
     "gold": ({"mining": {"gold": "none.{source}-{target}.tsv"}}, "none.eng_Latn-deu_Latn.tsv"),
+    "no validation": (
+        {
+            "selection": {"validation": 0},
+            "training": {
+                **train_config("{round}/groups.parquet", steps=1),
+                "evaluation": {"files": ["{round}/validation/*.tsv"], "columns": {"source": "source", "target": "target"}},
+            },
+        },
+        "selection.validation 0 holds out no pairs",
+    ),
     "unknown": ({"stop": {"round": 3}}, "unknown setting"),
     "no threshold": ({"mining": {"threshold": "auto"}}, "mining.threshold: auto needs mining.gold or mining.planted"),
     "one language": ({"corpora": {"eng": ["a.txt"], "eng_Latn": ["b.txt"], "deu": ["c.txt"]}}, "eng and eng_Latn are one language"),

@@ -9,6 +9,7 @@ import random
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,17 @@ def test_engine_is_the_one_that_a_run_chooses() -> None:
     assert choice.search_seconds + sum(choice.build_seconds) == pytest.approx(estimate(rows).faiss / SPEEDS.speedup)
     exact = stage_costs.plan_engine(sized(rows), sized(rows), engine_request(fixed_engine=("exact", "asked for")), SPEEDS)
     assert (exact.search_seconds, exact.recall, exact.factories) == (rows**2 / SPEEDS.pairs_per_second, 1.0, None)
+
+
+def test_an_index_for_a_gpu_is_planned_for_one() -> None:
+    """FAISS on a GPU has no codes of 4 bits; 4 GB hold float16 vectors of 2 bytes, 2 GB those of 8 bits."""
+    rows = 5 * 10**6
+    for max_index_bytes, code, vector_bytes in ((4 * 10**9, "SQfp16", 512), (2 * 10**9, "SQ8", 256)):
+        request = replace(engine_request(fixed_engine=("faiss", "asked for"), max_index_bytes=max_index_bytes), has_gpu=True)
+        choice = stage_costs.plan_engine(sized(rows), sized(rows), request, SPEEDS)
+        assert choice.factories == (f"IVF8192,{code}", f"IVF8192,{code}")
+        disk = resources.indexing_need(sized(rows), choice.factories[0]).disk
+        assert disk == rows * (vector_bytes + 8) + 8192 * 256 * 4 + rows * 512
 
 
 def test_an_index_is_trained_by_one_machine() -> None:
