@@ -8,8 +8,8 @@ three in five sentences have their translation on the other side, with near miss
 name, the untranslated line, half of the translation, the translation into a third language, and lists of words on both sides. None of
 the near misses counts as a pair.
 
-For each setting of the filters: precision, recall and F1 at the default threshold, and the precision at the threshold whose recall equals
-that without filters at the default threshold.
+For each setting of the filters: precision, recall and F1 above a threshold, and the precision above the one whose recall equals
+that without filters.
 """
 
 import argparse

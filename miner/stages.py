@@ -79,13 +79,6 @@ class Manifest:
         return sum(shard.rows for shard in self.shards)
 
 
-class SidesDetails(TypedDict):
-    """A value for the source and one for the target."""
-
-    source: Any
-    target: Any
-
-
 class EmbeddingsConfig(TypedDict):
     """The config of embeddings, as far as other stages read it."""
 

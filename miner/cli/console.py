@@ -183,11 +183,6 @@ def _writing_stdout() -> Iterator[None]:
         raise StorageError(f"standard output: {error.strerror}; free some space") from error
 
 
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun: `1 pair`, `2,000 pairs`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def time_line(seconds: Mapping[str, float]) -> str:
     """Return the wall time since the start of the command and its parts, of which `seconds` are known; the rest is imports and checks."""
     total = time.perf_counter() - _console_options(click.get_current_context()).start

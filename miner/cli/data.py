@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from miner.cli import console, options
+from miner.counts import counted
 
 if TYPE_CHECKING:
     from miner.datasets.convert import DatasetSummary
@@ -107,7 +108,7 @@ def convert(name: str, path: str, output: str, languages: tuple[str, ...], split
     layout = get_layout(name)
     summary = convert_dataset(layout, read_dataset(layout, path, languages, split), output)
     console.write_figures(json_file, {**summary.figures(), "output": output})
-    console.echo(f"{console.counted(summary.kept, 'row')} ({', '.join(summary.columns)}) in {output}; {_dropped(summary.dropped)}")
+    console.echo(f"{counted(summary.kept, 'row')} ({', '.join(summary.columns)}) in {output}; {_dropped(summary.dropped)}")
 
 
 def summary_text(summary: "DatasetSummary") -> str:
@@ -131,7 +132,7 @@ def summary_text(summary: "DatasetSummary") -> str:
         "",
         f"columns: {', '.join(summary.columns)}",
         f"rows by language: {languages}",
-        f"{console.counted(summary.rows, 'row')} read, {summary.kept:,} kept; {_dropped(summary.dropped)}",
+        f"{counted(summary.rows, 'row')} read, {summary.kept:,} kept; {_dropped(summary.dropped)}",
     ]
     for number, row in enumerate(summary.examples, start=1):
         lines += ["", f"row {number}", *(f"  {column}: {cell}" for column, cell in row.items())]

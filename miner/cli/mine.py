@@ -23,6 +23,7 @@ from miner.config.commands import (
     SideColumns,
 )
 from miner.config.filters import choose
+from miner.counts import counted, list_counts
 from miner.errors import ConfigError, MinerError
 
 if TYPE_CHECKING:
@@ -236,7 +237,7 @@ def summary(result: "MineResult") -> str:
 
     lines = [_side_line(result, side) for side in ("source", "target")]
     estimate = "" if result.estimated_precision is None else f"; by their probabilities, {result.estimated_precision:.0%} are right"
-    lines.append(f"{console.counted(result.pairs, 'pair')}{_bound(result.threshold, result.default)}{estimate}")
+    lines.append(f"{counted(result.pairs, 'pair')}{_bound(result.threshold, result.default)}{estimate}")
     if result.quantiles:
         lines.append(f"few pairs; best margins of the source sentences: {describe_quantiles(result.quantiles)}")
     if result.delta is not None:
@@ -244,7 +245,7 @@ def summary(result: "MineResult") -> str:
         lines.append(f"since the previous run: {changes} ({result.delta.file})")
     if result.choice is not None:
         lines.append(_choice_line(result.choice))
-    if dropped := _describe_dropped(result.dropped):
+    if dropped := list_counts(result.dropped):
         lines.append(f"dropped: {dropped}")
     if result.scores is not None:
         lines.append(result.scores.summary())
@@ -257,15 +258,10 @@ def summary(result: "MineResult") -> str:
 def _side_line(result: "MineResult", side: str) -> str:
     """Return the numbers of sentences of a side, and of lines that were dropped, by reason."""
     dropped = {name: count for name, count in result.lines[side].items() if name not in UNDROPPED}
-    reasons = _describe_dropped(dropped)
+    reasons = list_counts(dropped)
     num_lines = result.lines[side]["lines"] + result.lines[side].get("split", 0)
     suffix = f"; of {num_lines:,} lines, dropped {reasons}" if reasons else ""
-    return f"{side}: {console.counted(result.sentences[side], 'sentence')}, {result.unique[side]:,} unique{suffix}"
-
-
-def _describe_dropped(counts: Mapping[str, int]) -> str:
-    """Return the counts above 0 by reason."""
-    return ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in counts.items() if count)
+    return f"{side}: {counted(result.sentences[side], 'sentence')}, {result.unique[side]:,} unique{suffix}"
 
 
 def _bound(threshold: float | None, default: DefaultThreshold | None) -> str:

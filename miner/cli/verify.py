@@ -3,6 +3,7 @@
 import click
 
 from miner.cli import console, options
+from miner.counts import counted
 from miner.errors import DataError
 
 
@@ -26,9 +27,9 @@ def command(folder: str, json_file: str | None) -> None:
     for fault in result.faults:
         console.echo(str(fault))
     if result.faults:
-        faults, files = console.counted(len(result.faults), "fault"), console.counted(result.files, "file")
+        faults, files = counted(len(result.faults), "fault"), counted(result.files, "file")
         raise DataError(f"{folder}: {faults} in {files}; apply the remedy of each")
-    parts = [f"{console.counted(result.files, 'file')} of {console.counted(result.stages, 'stage')}"] if result.stages else []
+    parts = [f"{counted(result.files, 'file')} of {counted(result.stages, 'stage')}"] if result.stages else []
     if result.others:  # such as the checksums of an encoder
-        parts.append(f"{console.counted(result.others, 'other record' if parts else 'record')} with the files listed there")
+        parts.append(f"{counted(result.others, 'other record' if parts else 'record')} with the files listed there")
     console.echo(f"intact: {', '.join(parts)}")

@@ -6,6 +6,7 @@ from typing import Any
 
 from miner import stages, storage
 from miner.choices import CALIBRATED, PROBABILITY, RECOMMENDED
+from miner.counts import list_counts
 from miner.errors import ConfigError, DataError, StorageError
 from miner.evaluation.bitext import STAGE
 from miner.evaluation.bitext_precision import KnownPairs
@@ -81,9 +82,8 @@ def _mining_facts(manifest: Manifest) -> list[str]:
         facts.append(f"by their probabilities, {precision:.0%} of the pairs are right")
     if (quantiles := details.get("best_margins")) is not None:
         facts.append(f"best margins of the source sentences: {describe_quantiles(quantiles)}")
-    dropped = details.get("dropped")
-    if dropped:
-        facts.append("dropped: " + ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in dropped.items()))
+    if dropped := list_counts(details.get("dropped", {})):
+        facts.append(f"dropped: {dropped}")
     return facts
 
 

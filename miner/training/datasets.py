@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from miner import records, storage
 from miner.config.datasets import DatasetFiles
+from miner.counts import list_counts
 from miner.errors import DataError
 from miner.text.normalise import sentence_ids
 from miner.training.cleaning import Cleaning, RowFilter
@@ -137,7 +138,7 @@ def read_dropped(folder: Path) -> dict[str, int]:
 
 
 def describe_dropped(dropped: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in dropped.items()) or "no rows"
+    return list_counts(dropped) or "no rows"
 
 
 def open_dataset(settings: SourceSettings, folder: Path) -> Dataset:

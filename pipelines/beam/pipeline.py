@@ -217,12 +217,6 @@ def _check_names(options: PipelineOptions) -> None:
         raise ConfigError(f"--{name}: Beam has no such option; {hint}")
 
 
-def uses_local_processes(options: Sequence[str]) -> bool:
-    """Whether Beam's options request worker processes on this machine. Raises ConfigError for invalid options."""
-    parsed = parse_beam_options(options)
-    return parsed.view_as(StandardOptions).runner is None and parsed.view_as(DirectOptions).direct_running_mode == "multi_processing"
-
-
 def _create_runner(options: PipelineOptions) -> PipelineRunner:
     """Create the runner that the options name. The default is explicit, because DirectRunner first downloads and starts a Go binary."""
     name = options.view_as(StandardOptions).runner

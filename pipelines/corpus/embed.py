@@ -18,6 +18,7 @@ from miner import corpus, languages, stages, storage, table_files, tables
 from miner.background import background_thread
 from miner.choices import INT8
 from miner.config.commands import EmbedConfig, EncoderSettings
+from miner.counts import list_counts
 from miner.devices import CPU
 from miner.encoders import (
     BUILTIN,
@@ -64,10 +65,9 @@ class EmbedResult:
 
     def summary(self) -> str:
         """Return a few lines to print."""
-        counts = {name.replace("_", " "): count for name, count in self.counts.items() if name not in ("lines", "split")}
-        outcomes = {name: count for name, count in counts.items() if count or name == "kept"}
+        outcomes = {name: count for name, count in self.counts.items() if name not in ("lines", "kept", "split")}
         split = f", split into {self.counts['lines'] + self.counts['split']:,}" if "split" in self.counts else ""
-        outcome_text = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items())
+        outcome_text = ", ".join(filter(None, [f"{self.counts['kept']:,} kept", list_counts(outcomes)]))
         truncated = f", {self.truncated_texts:,} truncated at the limit of the encoder" if self.truncated_texts else ""
         return (
             f"{self.counts['lines']:,} lines{split}: {outcome_text}\n"

@@ -18,6 +18,7 @@ from typing import Any
 from miner import languages, stages, storage
 from miner.config.commands import EmbedConfig, TextSettings
 from miner.corpus import SENTENCES
+from miner.counts import list_counts
 from miner.credentials import hide
 from miner.errors import AllSkippedError, DataError
 from miner.filters import language
@@ -72,7 +73,7 @@ def run(config: EmbedConfig, inputs: Sequence[str], sizes: IngestSizes = DEFAULT
     if not manifest.rows:
         for name in (SENTENCES, DROPPED):
             storage.remove(storage.join(config.output, name))
-        counts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in manifest.details["counts"].items() if count)
+        counts = list_counts(manifest.details["counts"])
         raise DataError(f"{', '.join(signatures)}: the filters drop every sentence ({counts}); relax their bounds")
     _warn_of_faulty_lines(manifest)
     return manifest

@@ -13,6 +13,7 @@ from miner.stages import Shard, Stage
 from miner.tables import DROPPED_SENTENCES
 from miner.text import near_duplicates
 from miner.text.sharding import ARROW_SUFFIX
+from pipelines.beam import shuffle
 from pipelines.beam.runner import Pipeline, ShardTask, run_stage
 from pipelines.corpus.deduplicate import DROPPED, SentenceFilter, SentenceWriter
 from pipelines.corpus.scatter import ScatteredFiles
@@ -33,7 +34,7 @@ class NearDuplicateCollapse(ShardTask):
 
     def prepare(self, sentence_filter: SentenceFilter, inputs_key: str) -> Pipeline[Sequence[Shard]]:
         """Filter every id range and resolve every key range; return the filtered shards."""
-        names = [_arrow_name(name) for name in self.scattered.shard_names()]
+        names = [shuffle.arrow_name(name) for name in self.scattered.shard_names()]
         keyed = Stage(self.keyed_folder, "keyed", {}, {"sentences": inputs_key})
         key_task = _KeyTask(self.keyed_folder, self.scattered, sentence_filter)
         filtered = yield from run_stage(keyed, dict.fromkeys(names, keyed.key()), key_task)
@@ -48,16 +49,12 @@ class NearDuplicateCollapse(ShardTask):
             storage.remove(folder)
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        keyed_file = storage.join(self.keyed_folder, _arrow_name(name))
-        change_files = [storage.join(self.changes_folder, _arrow_name(shard)) for shard in self.scattered.shard_names()]
+        keyed_file = storage.join(self.keyed_folder, shuffle.arrow_name(name))
+        change_files = [storage.join(self.changes_folder, shuffle.arrow_name(shard)) for shard in self.scattered.shard_names()]
         kept, removed = near_duplicates.apply_changes(keyed_file, change_files, stages.shard_index(name), self.scattered.num_ranges)
         filtered_out = table_files.read_table(storage.join(self.keyed_folder, DROPPED, name))
         dropped = pa.concat_tables([filtered_out, _as_dropped(removed)]).unify_dictionaries().combine_chunks()
         return len(kept), {**self.writer.write(name, kept, dropped), NEAR_DUPLICATE: len(removed)}
-
-
-def _arrow_name(shard: str) -> str:
-    return shard.removesuffix(".parquet") + ARROW_SUFFIX
 
 
 def _as_dropped(removed: pa.Table) -> pa.Table:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from miner import stages, storage
 from miner.config.commands import TextSettings
+from miner.counts import counted, list_counts
 from miner.errors import DataError
 from miner.stages import Stage
 from miner.text import readers, sharding
@@ -104,7 +105,7 @@ def scatter_inputs(task: ScatterTask, signatures: Signatures) -> Pipeline[Scatte
         counts.update(shard.counts)
     if not counts["kept"] and not task.scattered.increment:
         storage.remove(folder)
-        reasons = ", ".join(f"{counts[name]} {name.replace('_', ' ')}" for name in readers.LINE_COUNTS if name not in ("lines", "kept"))
-        remedy = "give a text with sentences; --strict names the first problem"
-        raise DataError(f"{', '.join(signatures)}: no sentence in {counts['lines']} lines ({reasons}); {remedy}")
+        reasons = list_counts({name: counts[name] for name in readers.LINE_COUNTS if name not in ("lines", "kept")})
+        detail, remedy = f" ({reasons})" if reasons else "", "give a text with sentences; --strict names the first problem"
+        raise DataError(f"{', '.join(signatures)}: no sentence in {counted(counts['lines'], 'line')}{detail}; {remedy}")
     return ScatterResult(dict(counts), task.errors_by_input(read_skipped(manifest)))

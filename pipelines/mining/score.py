@@ -20,6 +20,7 @@ from miner import languages, lock, storage
 from miner.config.commands import EmbedConfig, EncoderSettings, ScoreConfig, TextSettings
 from miner.config.probability import ProbabilityBound
 from miner.corpus import Corpus, open_corpus
+from miner.counts import list_counts
 from miner.encoders import choose_side, mining_profile
 from miner.encoders.mining_profile import MiningProfile
 from miner.errors import ConfigError
@@ -69,7 +70,7 @@ class ScoreResult:
         """Return a few lines for the terminal."""
         not_scored = ((self.without_sentence, "without a sentence"), (self.without_margin, "without a margin"))
         counts = [f"{self.scored:,} scored", *(f"{count:,} {name}" for count, name in not_scored if count)]
-        dropped = ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in (self.dropped or {}).items())
+        dropped = list_counts(self.dropped or {})
         quantiles = ", ".join(f"{float(share):.0%} below {margin:.4f}" for share, margin in self.quantiles.items())
         return (
             f"{self.lines:,} line pairs: {', '.join(counts)}\n"

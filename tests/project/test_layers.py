@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 ROOMS = {
     "errors": set(),
     "choices": set(),
+    "counts": set(),
     "background": set(),
     "int8_products": set(),
     "devices": {"errors"},
@@ -72,6 +73,7 @@ ROOMS = {
     "plan": {"errors", "config", "storage", "table_files", "text", "search"},
     "training": {
         "checksums",
+        "counts",
         "devices",
         "errors",
         "extras",
@@ -107,7 +109,7 @@ ROOMS = {
         "mining",
         "training",
     },
-    "report": {"errors", "choices", "extras", "records", "storage", "stages", "table_files", "filters", "mining", "evaluation"},
+    "report": {"errors", "choices", "counts", "extras", "records", "storage", "stages", "table_files", "filters", "mining", "evaluation"},
     "reproduction": {"errors", "lock", "progress", "records", "config", "storage", "datasets", "encoders", "training", "evaluation"},
     "loop": {"errors", "config", "storage", "languages", "text", "datasets", "filters", "training", "evaluation"},
 }
@@ -141,6 +143,7 @@ LIGHT = {
     "miner",
     "miner.choices",
     "miner.credentials",
+    "miner.counts",
     "miner.errors",
     "miner.progress",
     "miner.config",
