@@ -1,6 +1,5 @@
 """Write a trained transformer as a folder that `miner`, sentence-transformers and transformers can load."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from miner import languages, storage
 from miner.encoders import pair
-from miner.encoders.model_folder import CONFIG, MODULES, TANH, ModelRecipe
+from miner.encoders.model_folder import CONFIG, MODULES, TANH, ModelRecipe, read_json
 from miner.encoders.pooling import POOLINGS, mixture_layers
 from miner.training.settings import TransformerSettings
 
@@ -53,12 +52,10 @@ def store_pooling(folder: Path, pooling: str) -> bool:
     """
     if (folder / MODULES).exists() or pooling not in POOLINGS or not POOLINGS[pooling].flag:
         return False
-    width = json.loads((folder / CONFIG).read_text(encoding="utf-8")).get("hidden_size")
-    modules = ["Transformer", "Pooling"]
+    modules = ["Transformer", "Pooling", "Normalize"]
     flags = {option.flag: name == pooling for name, option in POOLINGS.items() if option.flag}
-    (folder / _module_folder(modules)).mkdir(exist_ok=True)
-    _write_json(folder / _module_folder(modules) / CONFIG, {"word_embedding_dimension": width, **flags})
-    modules.append("Normalize")
+    settings = {"word_embedding_dimension": read_json(folder / CONFIG).get("hidden_size"), **flags}
+    _write_json(folder / _module_folder(modules[:2]) / CONFIG, settings)
     (folder / _module_folder(modules)).mkdir(exist_ok=True)
     _write_modules(folder, modules)
     return True
