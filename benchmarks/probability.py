@@ -5,14 +5,14 @@
 In each language, real sentences are mined as those of the demo: one pair in 2, 7 or 28 has both sides, the others have one. The logistic
 regression is fitted to the mined pairs of NusaX, TICO-19 and PUD, one pair in 2 or 7, alone and among 12,000 other English sentences of
 NLLB Seed and Wikipedia. The last runs of the built-in encoder left these pairs out. It is tested on WMT news and XNLI, in other languages,
-and on planted news (`news_data.planted_news`).
+on pairs of two languages of XNLI other than English, and on planted news (`news_data.planted_news`).
 
 Printed are the best F1 over all thresholds of the margin and of the probability; the default F1 by the margin, by the probability with
 these weights (fixed), and with the intercept of the corpora, as `miner mine` has it; the expected calibration error (Guo et al., ICML 2017,
 equation 3, ten bins) of both; by how much the mean probability of the default pairs differs from their precision; the precision and
 recall of the pairs with a probability of 0.9; and those of the pairs whose mean probability is 0.9, as `--threshold auto --precision 0.9`
 selects them without known pairs. The last line is the entry `probabilities` of `mining.json`; before it are the constants of
-`miner.mining.mixture`.
+`miner.mining.mixture`, from these sets and from pairs of two other languages of the same text.
 """
 
 import argparse
@@ -42,12 +42,12 @@ from miner.mining.in_memory import find_candidates
 from miner.mining.late_scores import TokenSides
 from miner.mining.margin_sample import MarginSample
 from miner.mining.matching import match, rank
-from miner.mining.mixture import gumbel_by_quartiles, gumbel_of_runners_up
+from miner.mining.mixture import BIN_EDGES, RIGHT_OFFSET, gumbel_by_quartiles, gumbel_of_runners_up
 from miner.mining.thresholds import lowest_probability
 from miner.text.normalise import clean_all
 
 MAX_PAIRS = 1400  # of a language
-MIN_ENGLISH_CHARS = 20
+MIN_CHARS = 20  # of the first sentence of a pair
 K = 4
 MIN_PROBABILITY = 0.9  # and mean probability
 MIN_WRONG = 100  # pairs, from which their distribution is measured
@@ -55,10 +55,16 @@ PARTS = (2, 7, 28)  # one pair in 2, 7 or 28 has both sides
 FITTED_PARTS, OTHER_ENGLISH = (2, 7), 12000
 FITTED = {"nusax": ("id", "su"), "tico19": ("bn", "fr", "ru"), "ud_pud": ("de", "ko", "pl", "sv")}
 TESTED = {"news": ("et", "fi", "hi", "ja", "ro", "tr", "uk", "zh"), "xnli": ("ar", "bg", "el", "th", "ur", "vi")}
+FITTED_OTHER = {
+    "nusax": ("id-su", "su-min", "ace-jv"),
+    "tico19": ("bn-fr", "ru-bn", "fr-ru"),
+    "ud_pud": ("de-ko", "pl-sv", "ko-sv", "ar-ja", "th-tr", "hi-fi", "cs-ru", "is-it"),
+}
+TESTED_OTHER = {"xnli": ("vi-el", "th-ur", "fr-de", "ru-es", "ar-tr", "hi-zh", "bg-sw", "de-tr", "es-vi", "el-ru", "sw-ur")}
 PLANTED = ("hu", "fi", "ja", "de")
 
 Floats = npt.NDArray[np.float64]
-Pair = tuple[str, str]  # English, other
+Pair = tuple[str, str]  # in two languages, of which the first is English where there is one
 
 
 @dataclass(frozen=True)
@@ -88,28 +94,29 @@ class MinedPairs:
         return float((2 * correct / (np.arange(1, len(scores) + 1) + self.num_true)).max())
 
 
-def read_pairs(data: Path, name: str, language: str) -> list[Pair]:
-    """Return the pairs of one language of a set, in English and in the other language."""
+def read_pairs(data: Path, name: str, languages: str) -> list[Pair]:
+    """Return the pairs of two languages of a set, such as `vi-el`. One code means English and that language."""
+    first, second = languages.split("-") if "-" in languages else ("en", languages)
     if name == "news":
-        cells = [row for row in rows(data / "train/newstest_pairs.tsv.gz") if sorted(row[:2]) == sorted(("en", language))]
-        return [(row[3], row[4]) if row[0] == "en" else (row[4], row[3]) for row in cells]
+        cells = [row for row in rows(data / "train/newstest_pairs.tsv.gz") if sorted(row[:2]) == sorted((first, second))]
+        return [(row[3], row[4]) if row[0] == first else (row[4], row[3]) for row in cells]
     if name == "xnli":
-        by_language: dict[str, list[str]] = {"en": [], language: []}
+        by_language: dict[str, list[str]] = {first: [], second: []}
         for row in rows(data / "nli/xnli.test.tsv.gz"):
             if row[0] in by_language:
                 by_language[row[0]].append(row[1])
-        return list(zip(by_language["en"], by_language[language], strict=True))
-    english, other = (dict(rows(data / "train" / name / f"{code}.tsv.gz")) for code in ("en", language))
-    return [(english[key], other[key]) for key in sorted(english.keys() & other.keys())]
+        return list(zip(by_language[first], by_language[second], strict=True))
+    firsts, seconds = (dict(rows(data / "train" / name / f"{code}.tsv.gz")) for code in (first, second))
+    return [(firsts[key], seconds[key]) for key in sorted(firsts.keys() & seconds.keys())]
 
 
-def unique_pairs(data: Path, name: str, language: str) -> list[Pair]:
+def unique_pairs(data: Path, name: str, languages: str) -> list[Pair]:
     """Return pairs in random order, each sentence once, without short ones."""
-    pairs = list(dict.fromkeys(read_pairs(data, name, language)))
-    random.Random(f"{name} {language}").shuffle(pairs)
+    pairs = list(dict.fromkeys(read_pairs(data, name, languages)))
+    random.Random(f"{name} {languages}").shuffle(pairs)
     cleaned = zip(*(clean_all(side) for side in zip(*pairs, strict=True)), strict=True)
     unique = {other: (english, other) for english, other in {pair[0]: pair for pair in cleaned}.values()}
-    return [pair for pair in unique.values() if len(pair[0]) >= MIN_ENGLISH_CHARS and pair[1]][:MAX_PAIRS]
+    return [pair for pair in unique.values() if len(pair[0]) >= MIN_CHARS and pair[1]][:MAX_PAIRS]
 
 
 @dataclass(frozen=True)
@@ -196,7 +203,8 @@ def describe_prior(sets: Sequence[MinedPairs], weights: ProbabilityWeights) -> s
     right, wrong, runners_up = [], [], []
     for mined in sets:
         logits = weights.intercept + weights.margin * mined.margins
-        right.append((logits[mined.is_true].mean(), np.log(logits[mined.is_true].std())))
+        logarithms = np.log(np.maximum(logits[mined.is_true], BIN_EDGES[0]) + RIGHT_OFFSET)
+        right.append((logarithms.mean(), np.log(logarithms.std())))
         if (~mined.is_true).sum() >= MIN_WRONG:
             wrong.append(gumbel_by_quartiles(logits[~mined.is_true]))
             sides = (mined.sample.source_runners_up, mined.sample.target_runners_up)
@@ -207,7 +215,7 @@ def describe_prior(sets: Sequence[MinedPairs], weights: ProbabilityWeights) -> s
     return (
         f"location of wrong pairs {intercept:.2f} + {slope:.2f} x runners-up, deviation {deviations[0]:.2f};"
         f" log scale {(scales - scales_of_runners_up).mean():.2f} over theirs, deviation {deviations[1]:.2f};"
-        f" right pairs: mean and log deviation {np.mean(right, axis=0).round(2)}, deviations {np.std(right, axis=0).round(2)}"
+        f" logarithms of right pairs: mean and log deviation {np.mean(right, axis=0).round(2)}, deviations {np.std(right, axis=0).round(2)}"
     )
 
 
@@ -233,7 +241,7 @@ def other_english(data: Path) -> list[str]:
     """Return English sentences of NLLB Seed and Wikipedia."""
     seed = [row[1] for row in rows(data / "train/nllb_seed/eng_Latn.tsv.gz")]
     wikipedia = [row[1] for row in rows(data / "train/floresv1_wikipedia.en-xx.tsv.gz")][1:]
-    texts = [text for text in dict.fromkeys(clean_all(seed + wikipedia)) if len(text) >= MIN_ENGLISH_CHARS]
+    texts = [text for text in dict.fromkeys(clean_all(seed + wikipedia)) if len(text) >= MIN_CHARS]
     return random.Random(0).sample(texts, OTHER_ENGLISH)
 
 
@@ -247,11 +255,20 @@ def search_fitted(data: Path, encoder: TokenEncoder) -> list[SearchedSet]:
     return [SearchedSet.of(f"{parts} {others}", mixtures, encoder) for (parts, others), mixtures in sets.items()]
 
 
+def search_parts(data: Path, name: str, languages: Sequence[str], encoder: TokenEncoder) -> list[SearchedSet]:
+    """Search the pairs of a set, of which one in 2, 7 or 28 has both sides."""
+    pairs = [unique_pairs(data, name, part) for part in languages]
+    label = f"{name} without English" if "-" in languages[0] else name
+    return [SearchedSet.of(f"{label}, 1 in {parts}", [Mixture.of(part, parts) for part in pairs], encoder) for parts in PARTS]
+
+
 def search_tested(data: Path, encoder: TokenEncoder) -> list[SearchedSet]:
-    sets = []
-    for name, languages in TESTED.items():
-        pairs = [unique_pairs(data, name, language) for language in languages]
-        sets += [SearchedSet.of(f"{name}, 1 pair in {parts}", [Mixture.of(part, parts) for part in pairs], encoder) for parts in PARTS]
+    sets = [
+        part
+        for tested in (TESTED, TESTED_OTHER)
+        for name, languages in tested.items()
+        for part in search_parts(data, name, languages, encoder)
+    ]
     for language in PLANTED:
         news = planted_news(data, language)
         sets.append(SearchedSet.of(f"planted news, {language}", [Mixture((news.sources, news.targets), news.pairs)], encoder))
@@ -272,6 +289,7 @@ def main() -> None:
     data, encoder, profile = read_arguments(__doc__)
     assert isinstance(encoder, TokenEncoder), "the encoder has token vectors"
     fitted, tested = search_fitted(data, encoder), search_tested(data, encoder)
+    fitted_other = [part for name, languages in FITTED_OTHER.items() for part in search_parts(data, name, languages, encoder)]
     entries: dict[str, dict[str, dict[str, float]]] = {margin: {} for margin in MARGINS}
     for margin in MARGINS:
         for scoring in ("embedding", "rescored"):
@@ -279,11 +297,12 @@ def main() -> None:
             mined_pairs = [mined for part in fitted for mined in part.mine(margin, scoring)]
             weights = fit(mined_pairs)
             entries[margin][scoring] = weights.model_dump()
-            print(f"\n--margin {margin}, {scoring}: {weights}\n{describe_prior(mined_pairs, weights)}")
-            print(" ".join(f"{name:>21}" for name in ("", *COLUMNS)))
+            mined_other = [mined for part in fitted_other for mined in part.mine(margin, scoring)]
+            print(f"\n--margin {margin}, {scoring}: {weights}\n{describe_prior([*mined_pairs, *mined_other], weights)}")
+            print(" ".join(f"{name:>28}" for name in ("", *COLUMNS)))
             for part in tested:
                 cells = [figures(mined, margin, weights, threshold) for mined in part.mine(margin, scoring)]
-                print(f"{part.name:>21} " + " ".join(f"{value:21.3f}" for value in np.ma.masked_invalid(cells).mean(axis=0).filled(np.nan)))
+                print(f"{part.name:>28} " + " ".join(f"{value:28.3f}" for value in np.ma.masked_invalid(cells).mean(axis=0).filled(np.nan)))
     print(f"\n{json.dumps({'probabilities': entries})}")
 
 

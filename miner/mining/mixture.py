@@ -2,12 +2,14 @@
 
 The weights are fitted to some corpora. Where translations are rarer, or margins lie elsewhere, the log odds of all pairs are shifted by a
 constant. It is estimated without known pairs. The margins of mutual best candidates, as log odds by the weights, come from wrong pairs,
-whose margin is the largest of many (Gumbel distribution), and from right ones (normal distribution). This is the two-groups model of
-Efron ("Microarrays, empirical Bayes and the two-groups model", Statistical Science 23, 2008). Where both densities are equal, a pair with
-usual lengths and numbers has a probability of 0.5.
+whose margin is the largest of many (Gumbel distribution), and from right ones (log-normal distribution: the lower their mean, the more they
+are skewed). This is the two-groups model of Efron ("Microarrays, empirical Bayes and the two-groups model", Statistical Science 23, 2008).
+Where both densities are equal, a pair with usual lengths and numbers has a probability of 0.5.
 
-A language that the encoder knows badly has right pairs with low margins, which look like wrong ones. Hence the distribution of wrong pairs
-has a narrow prior, by the runners-up: the second best candidates, which are wrong even where the best are right.
+Two languages that the encoder knows badly have right pairs with low margins, which look like wrong ones. Hence the distribution of wrong
+pairs has a narrow prior, by the runners-up: the second best candidates, which are wrong even where the best are right. The evidence is that
+of MAX_EVIDENCE pairs at most: no margins have exactly these distributions, so more pairs would outweigh the prior with small differences of
+shape (Miller & Dunson, "Robust Bayesian inference via coarsening", JASA 114, 2019).
 """
 
 from collections.abc import Sequence
@@ -23,10 +25,11 @@ MAX_SHIFT = 4.0  # log odds of 0.98
 SHIFT_STEP = 0.25  # so that a small change of the corpora changes no probability
 
 # In log odds, over the corpora that weights are fitted to, by ratio and distance; `benchmarks/probability.py` prints them for each.
-LOCATION_BY_RUNNERS_UP = (0.25, 0.62)  # intercept and slope
+LOCATION_BY_RUNNERS_UP = (0.33, 0.70)  # intercept and slope
 LOG_SCALE_OVER_RUNNERS_UP = 0.24
-WRONG_DEVIATIONS = (0.18, 0.10)  # standard deviations of location and log scale
-RIGHT_PRIOR = np.array([[6.0, 1.7], [1.08, 0.14]])  # mean and standard deviation, of the mean and of the log standard deviation
+WRONG_DEVIATIONS = (0.10, 0.06)  # standard deviations of location and log scale; half of what is printed
+RIGHT_OFFSET = 12.0  # the logarithms of log odds plus this are normal
+RIGHT_PRIOR = np.array([[2.85, 0.11], [-1.74, 0.17]])  # of these, mean and standard deviation of the mean and of the log standard deviation
 SHARE_PRIOR = np.array([[0.0, 3.0]])  # of the log odds that a mutual best candidate is right
 BOUNDARY = 1.3  # where pairs whose lengths and numbers are usual have a probability of 0.5: then as many are right as it says
 
@@ -37,6 +40,7 @@ LOWEST = -50.0  # in units of the scale; below it, exp(-z) grows too large
 
 BIN_EDGES = np.linspace(-10.0, 40.0, 1001)
 STARTS = (-2.0, 0.0, 2.0)  # log odds that a pair is right
+MAX_EVIDENCE = 1000  # pairs
 MAX_STEPS = 500
 MAX_STEP, TOLERANCE = 0.5, 1e-5  # of a parameter
 
@@ -79,7 +83,8 @@ def _wrong_prior(runners_up: Sequence[Floats]) -> Matrix:
 def find_boundary(logits: Floats, wrong_prior: Matrix) -> float:
     """Return where a pair is as likely right as wrong, by the mixture that is the most probable for log odds (n,) of pairs."""
     counts, _ = np.histogram(np.clip(logits, BIN_EDGES[0], BIN_EDGES[-1]), BIN_EDGES)
-    evidence = _Evidence((BIN_EDGES[:-1] + BIN_EDGES[1:]) / 2, counts.astype(np.float64), wrong_prior)
+    weight = min(1.0, MAX_EVIDENCE / len(logits))
+    evidence = _Evidence((BIN_EDGES[:-1] + BIN_EDGES[1:]) / 2, weight * counts, wrong_prior)
     return max((evidence.fit(start) for start in STARTS), key=evidence.log_posterior).boundary(evidence.values)
 
 
@@ -88,20 +93,22 @@ class _Mixture:
     """The distributions of the log odds of wrong and of right pairs."""
 
     wrong: Floats  # (2,), location and log scale
-    right: Floats  # (2,), mean and log standard deviation
+    right: Floats  # (2,), mean and log standard deviation of the logarithms
     share: Floats  # (1,), log odds that a pair is right
 
     def log_densities(self, values: Floats) -> tuple[Floats, Floats]:
         """Return the log densities (n,) of wrong and of right pairs, each with its share."""
         standard = _standardise(values, self.wrong)
         wrong = -standard - np.exp(-standard) - self.wrong[1] - np.logaddexp(0, self.share)
-        squares = ((values - self.right[0]) / np.exp(self.right[1])) ** 2
-        return wrong, -(squares + np.log(2 * np.pi)) / 2 - self.right[1] - np.logaddexp(0, -self.share)
+        logarithms = np.log(values + RIGHT_OFFSET)
+        squares = ((logarithms - self.right[0]) / np.exp(self.right[1])) ** 2
+        return wrong, -(squares + np.log(2 * np.pi)) / 2 - self.right[1] - logarithms - np.logaddexp(0, -self.share)
 
     def boundary(self, values: Floats) -> float:
-        """Return the largest value (of n, ascending) below the mean of right pairs where a wrong one is likelier."""
+        """Return the largest value (of n, ascending) below the median of right pairs where a wrong one is likelier."""
         wrong, right = self.log_densities(values)
-        return float(values[(wrong > right) & (values < self.right[0])].max(initial=values[0]))
+        median = np.exp(self.right[0]) - RIGHT_OFFSET
+        return float(values[(wrong > right) & (values < median)].max(initial=values[0]))
 
 
 @dataclass(frozen=True)
@@ -146,7 +153,7 @@ class _Evidence:
 
     def _normal_step(self, parameters: Floats, counts: Floats) -> Floats:
         deviation = np.exp(parameters[1])
-        standard = (self.values - parameters[0]) / deviation
+        standard = (np.log(self.values + RIGHT_OFFSET) - parameters[0]) / deviation
         gradient = np.array([counts @ standard / deviation, counts @ (standard**2 - 1)])
         return _step(parameters, gradient, counts.sum() * np.diag([deviation**-2, 2.0]), RIGHT_PRIOR)
 

@@ -3,22 +3,38 @@
 import numpy as np
 import pytest
 from scipy.optimize import minimize
-from scipy.stats import gumbel_r, norm
+from scipy.stats import gumbel_r, lognorm
+from scipy.stats.distributions import rv_frozen
 
 from miner.config.probability import ProbabilityWeights
 from miner.filters.probability import fit_to_corpora
 from miner.mining.margin_sample import MarginSample
-from miner.mining.mixture import BOUNDARY, MAX_SHIFT, RIGHT_PRIOR, SHARE_PRIOR, SHIFT_STEP, find_boundary, gumbel_by_quartiles
+from miner.mining.mixture import (
+    BOUNDARY,
+    MAX_EVIDENCE,
+    MAX_SHIFT,
+    RIGHT_OFFSET,
+    RIGHT_PRIOR,
+    SHARE_PRIOR,
+    SHIFT_STEP,
+    find_boundary,
+    gumbel_by_quartiles,
+)
 
 WEIGHTS = ProbabilityWeights(intercept=-20.0, margin=20.0, length_ratio=-6.0, numbers=-4.0)
 WRONG = (-0.9, 1.0)  # location and scale of log odds
 RUNNERS_UP = (-1.8, 0.8)  # that are usual beside WRONG
 
 
-def sample_of(num_right: int, num_wrong: int, right_mean: float = 6.0, seed: int = 0) -> MarginSample:
+def right_distribution(median: float, log_deviation: float = 0.17) -> rv_frozen:
+    """Return the distribution of the log odds of right pairs: the logarithms of log odds + RIGHT_OFFSET are normal."""
+    return lognorm(log_deviation, loc=-RIGHT_OFFSET, scale=median + RIGHT_OFFSET)
+
+
+def sample_of(num_right: int, num_wrong: int, right_median: float = 6.0, seed: int = 0) -> MarginSample:
     """Return a sample of corpora whose mutual best candidates are right and wrong pairs."""
     random = np.random.default_rng(seed)
-    logits = np.concatenate([random.normal(right_mean, 2.9, num_right), random.gumbel(*WRONG, num_wrong)])
+    logits = np.concatenate([right_distribution(right_median).rvs(num_right, random_state=random), random.gumbel(*WRONG, num_wrong)])
     sides = (random.gumbel(location, RUNNERS_UP[1], num_right + num_wrong) for location in (RUNNERS_UP[0] - 2, RUNNERS_UP[0]))
     return MarginSample(*((values - WEIGHTS.intercept) / WEIGHTS.margin for values in (logits, *sides)))
 
@@ -32,15 +48,22 @@ def shift_of(sample: MarginSample, margin: str = "ratio") -> float:
 @pytest.mark.parametrize(("num_right", "num_wrong"), [(1000, 1000), (300, 3000), (100, 4000), (2000, 400)])
 def test_the_intercept_follows_the_share_of_right_pairs(num_right: int, num_wrong: int) -> None:
     grid = np.linspace(-3, 6, 9001)
-    right, wrong = num_right * norm(6.0, 2.9).pdf(grid), num_wrong * gumbel_r(*WRONG).pdf(grid)
+    right, wrong = num_right * right_distribution(6.0).pdf(grid), num_wrong * gumbel_r(*WRONG).pdf(grid)
     expected = BOUNDARY - grid[np.flatnonzero(right < wrong)[-1]]
     assert shift_of(sample_of(num_right, num_wrong)) == pytest.approx(expected, abs=0.4)
 
 
 def test_right_pairs_with_low_margins_are_not_taken_for_wrong_ones() -> None:
-    weak = sample_of(1000, 30, right_mean=2.5)
+    weak = sample_of(1000, 30, right_median=2.5)
     assert shift_of(weak) > 0
     assert shift_of(sample_of(30, 1000)) < -1.5
+
+
+def test_more_pairs_than_the_evidence_weigh_no_more() -> None:
+    sample = sample_of(800, 400, right_median=2.5)
+    repeated = MarginSample(*(np.tile(values, 20) for values in vars(sample).values()))
+    assert len(sample.mutual_bests) >= MAX_EVIDENCE
+    assert shift_of(repeated) == shift_of(sample)
 
 
 def test_the_intercept_moves_by_steps_and_not_too_far() -> None:
@@ -86,14 +109,15 @@ def test_the_boundary_is_that_of_the_largest_posterior(num_right: int, num_wrong
         location, log_scale, mean, log_deviation, odds = parameters
         share = 1 / (1 + np.exp(-odds))
         wrong = (1 - share) * gumbel_r(location, np.exp(log_scale)).pdf(values)
-        return wrong, share * norm(mean, np.exp(log_deviation)).pdf(values)
+        return wrong, share * right_distribution(np.exp(mean) - RIGHT_OFFSET, np.exp(log_deviation)).pdf(values)
 
     def loss(parameters: np.ndarray) -> float:
         distances = (parameters - prior[:, 0]) / prior[:, 1]
-        return float((distances**2).sum() / 2 - np.log(sum(densities(logits, parameters))).sum())
+        weight = min(1, MAX_EVIDENCE / len(logits))
+        return float((distances**2).sum() / 2 - weight * np.log(sum(densities(logits, parameters))).sum())
 
     starts = ([*prior[:4, 0], odds] for odds in (-2.0, 0.0, 2.0))
     best = min((minimize(loss, start, method="Nelder-Mead", options={"maxiter": 4000}) for start in starts), key=lambda fit: fit.fun)
-    grid = np.linspace(-9, best.x[2], 5001)
+    grid = np.linspace(-9, np.exp(best.x[2]) - RIGHT_OFFSET, 5001)
     wrong, right = densities(grid, best.x)
     assert find_boundary(logits, wrong_prior) == pytest.approx(grid[wrong > right].max(), abs=0.1)
