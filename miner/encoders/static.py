@@ -2,7 +2,7 @@
 
 A folder has three files: `miner.json` (kind, format, dim, token_dim), `vectors.safetensors` (one row per piece: tensors `vectors`, int8,
 and `scales`, float32, of the rows) and `sentencepiece.model`. Nothing is pickled. `token_dim` is the number of leading dimensions that
-late interaction compares; all where it is missing. Folders of format 1 have rows of float16 without scales.
+late interaction compares; all where it is missing.
 """
 
 import json
@@ -15,7 +15,6 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import xxhash
 
 from miner import checksums, storage
@@ -24,7 +23,7 @@ from miner.encoders.word_cache import MAX_CACHED_WORDS, PieceIds, WordCache
 from miner.errors import ModelError
 
 KIND = "static"
-FORMATS = FLOAT16_FORMAT, FORMAT = 1, 2  # that are read; the last one is written
+FORMAT = 2
 SETTINGS = "miner.json"
 VECTORS = "vectors.safetensors"
 PIECES = "sentencepiece.model"
@@ -33,7 +32,7 @@ DAMAGED = "download or train the encoder again"  # remedy
 HASHED_BYTES = 1 << 20  # at a time: blocks that stay in the cache are hashed several times as fast as a whole file
 INT8_MAX = 127
 METADATA = "__metadata__"  # in the header of a safetensors file
-DTYPES = {"I8": np.int8, "F16": np.float16, "F32": np.float32}  # by their names there
+DTYPES = {"I8": np.int8, "F32": np.float32}  # by their names there
 SPACE = "\u2581"  # SentencePiece's symbol for a space
 
 Layout = dict[str, tuple[tuple[int, ...], str]]  # shape and dtype of each tensor
@@ -46,10 +45,9 @@ class StaticEncoder(VectorSums):
         super().__init__(Path(folder))
         checksums.check(self.folder, DAMAGED)
         settings = storage.read_json(str(self.folder / SETTINGS))
-        self.format = settings.get("format")
-        if settings.get("kind") != KIND or self.format not in FORMATS:
-            expected = f"a static encoder of format {FLOAT16_FORMAT} or {FORMAT}"
-            raise ModelError(f"{self.folder / SETTINGS}: not {expected}; update the program or choose another encoder")
+        if settings.get("kind") != KIND or settings.get("format") != FORMAT:
+            problem = f"not a static encoder of format {FORMAT}"
+            raise ModelError(f"{self.folder / SETTINGS}: {problem}; update the program or choose another encoder")
         self.dim: int = settings.get("dim")
         self.token_dim: int = settings.get("token_dim", self.dim)
         for name, value in ("dim", self.dim), ("token_dim", self.token_dim):
@@ -62,7 +60,7 @@ class StaticEncoder(VectorSums):
     def fingerprint(self) -> str:
         """Hash the weights and the SentencePiece model, which includes the preprocessing."""
         digest = xxhash.xxh3_64()
-        digest.update(f"{KIND} {self.format} {self.dim}".encode())
+        digest.update(f"{KIND} {FORMAT} {self.dim}".encode())
         if self.token_dim != self.dim:
             digest.update(f" {self.token_dim}".encode())
         for name in (VECTORS, PIECES):
@@ -90,20 +88,16 @@ class StaticEncoder(VectorSums):
         return len(self.stored["vectors"])
 
     def rows(self, tokens: Ints) -> Floats:
-        rows = self.stored["vectors"][tokens]
-        # Arrow converts float16 faster than numpy.
-        floats: Floats = pa.array(rows.ravel()).cast(pa.float32()).to_numpy().reshape(rows.shape)
-        return floats if self.format == FLOAT16_FORMAT else floats * self.stored["scales"][tokens, None]
+        rows: Floats = self.stored["vectors"][tokens] * self.stored["scales"][tokens, None]
+        return rows
 
     @cached_property
     def stored(self) -> Mapping[str, npt.NDArray[Any]]:
-        """The tensors of the vectors' file: `vectors` (pieces, dim) and, but in format 1, `scales` (pieces,)."""
+        """The tensors of the vectors' file: `vectors` (pieces, dim) and `scales` (pieces,)."""
         from safetensors import SafetensorError
 
         path, num_pieces = self.folder / VECTORS, self.pieces.get_piece_size()
-        shape = (num_pieces, self.dim)
-        is_rounded = self.format != FLOAT16_FORMAT
-        expected: Layout = {"vectors": (shape, "int8"), "scales": (shape[:1], "float32")} if is_rounded else {"vectors": (shape, "float16")}
+        expected: Layout = {"vectors": ((num_pieces, self.dim), "int8"), "scales": ((num_pieces,), "float32")}
         try:
             with self._open(VECTORS) as file:
                 stored = _map_tensors(file)
@@ -112,7 +106,7 @@ class StaticEncoder(VectorSums):
             raise ModelError(f"{path}: not the vectors of a static encoder ({error}); {DAMAGED}") from error
         if layout != expected:
             raise ModelError(f"{path}: has {_describe(layout)}, but {SETTINGS} and {PIECES} imply {_describe(expected)}; {DAMAGED}")
-        if not np.isfinite(stored["scales" if is_rounded else "vectors"]).all():
+        if not np.isfinite(stored["scales"]).all():
             raise ModelError(f"{path}: contains NaN or infinite values; {DAMAGED}")
         return stored
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentencepiece
-from safetensors.numpy import save as to_bytes
+from safetensors.numpy import load, save
 
 from miner.config.commands import EncoderSettings
 from miner.encoders import Encoder, load_encoder, static, vector_sums
@@ -110,22 +110,6 @@ def test_vectors_are_rounded_to_8_bits_of_their_largest_component(toy_encoder: P
     assert (tmp_path / "vectors.safetensors").read_bytes() == before
 
 
-def test_format_1_has_rows_of_float16(toy_encoder: Path, tmp_path: Path) -> None:
-    folder, encoder = shutil.copytree(toy_encoder, tmp_path / "old"), load_encoder(str(toy_encoder))
-    rows = np.random.default_rng(0).normal(size=encoder.vectors.shape).astype(np.float16)
-    (folder / "vectors.safetensors").write_bytes(to_bytes({"vectors": rows}))
-    (folder / "miner.json").write_text('{"kind": "static", "format": 1, "dim": 32}')
-    (folder / "checksums.json").unlink()
-    old = load_encoder(str(folder))
-    np.testing.assert_array_equal(old.vectors, rows.astype(np.float32))
-    texts = ["one two", "deux trois deux"]
-    sums = [rows[old.pieces.encode(text)].astype(np.float64).sum(axis=0) for text in texts]
-    np.testing.assert_allclose(old.encode(texts), [row / np.linalg.norm(row) for row in sums], atol=1e-6)
-    (folder / "vectors.safetensors").write_bytes(to_bytes({"vectors": rows.astype(np.float32)}))
-    with pytest.raises(ModelError, match=r"of float32, but miner.json and sentencepiece.model imply .* of float16; download"):
-        load_encoder(str(folder)).encode(texts)
-
-
 def test_static_encoder_is_an_encoder_and_accepts_no_texts(toy_encoder: Path) -> None:
     encoder = load_encoder(str(toy_encoder))
     assert isinstance(encoder, Encoder)
@@ -159,16 +143,27 @@ def test_tokens_have_the_first_dimensions_and_the_weights_of_all(toy_encoder: Pa
     assert encoder.fingerprint != whole.fingerprint  # late interaction differs
 
 
+def write_vectors(folder: Path, dtype: type[np.floating]) -> None:
+    """Replace the rounded rows by rows of another type."""
+    tensors = load((folder / "vectors.safetensors").read_bytes())
+    (folder / "vectors.safetensors").write_bytes(save({**tensors, "vectors": tensors["vectors"].astype(dtype)}))
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (lambda folder: (folder / "vectors.safetensors").unlink(), "incomplete"),
         (lambda folder: (folder / "vectors.safetensors").write_bytes(b"\x08\x00\x00"), "not the vectors"),
+        (lambda folder: write_vectors(folder, np.float32), r"of float32, but miner.json and sentencepiece.model imply .* of int8"),
+        (lambda folder: write_vectors(folder, np.float16), "not the vectors"),
         (lambda folder: (folder / "sentencepiece.model").write_bytes(b"no model"), "not a SentencePiece model"),
-        (lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 1, "dim": 7}'), "imply"),
-        (lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 99, "dim": 32}'), "format 1 or 2"),
-        (lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 1}'), "no valid dimension `dim`"),
-        (lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 1, "dim": 32, "token_dim": 33}'), "`token_dim`"),
+        (lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 2, "dim": 7}'), "imply"),
+        (
+            lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 1, "dim": 32}'),
+            "not a static encoder of format 2; update",
+        ),
+        (lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 2}'), "no valid dimension `dim`"),
+        (lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 2, "dim": 32, "token_dim": 33}'), "`token_dim`"),
         (lambda folder: (folder / "miner.json").write_text('{"kind": "magic"}'), "one of static, transformer"),
         (lambda folder: (folder / "miner.json").write_text("[1]"), "one of static, transformer"),
         (lambda folder: static.save(folder, np.full((20, 32), np.nan), (folder / "sentencepiece.model").read_bytes()), "NaN"),
@@ -176,7 +171,7 @@ def test_tokens_have_the_first_dimensions_and_the_weights_of_all(toy_encoder: Pa
 )
 def test_damaged_folder_is_an_error(toy_encoder: Path, tmp_path: Path, damage, message: str) -> None:
     folder = shutil.copytree(toy_encoder, tmp_path / "damaged")
-    (folder / "checksums.json").unlink()  # as in encoders of earlier versions
+    (folder / "checksums.json").unlink()  # which would find the damage first
     damage(folder)
     with pytest.raises(ModelError, match=message):
         load_encoder(str(folder)).encode(["one"])
