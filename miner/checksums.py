@@ -30,7 +30,7 @@ def compute(folder: Path, exempt: Set[str] = frozenset()) -> dict[str, str]:
 
 
 def check(folder: Path, remedy: str) -> None:
-    """Compare the files of a directory with its checksums. A directory of an earlier version or another program has none.
+    """Compare the files of a directory with its checksums. A directory of another program has none.
 
     Raises StorageError for a file that is missing or has changed, and for a device or pipe, whose reading may not end.
     """

@@ -48,14 +48,14 @@ class LockOwner:
     born: float  # start time of the process; pids are reused. Seconds since 1970, like the next two
     started: float
     beat: float  # last heartbeat
+    system: str  # boot and process namespace; empty without /proc, like the next one
+    ticks: str  # start of the process on the clock of the boot, which nobody sets
     stages: dict[str, Progress] = field(default_factory=dict)  # stage -> its last progress
-    system: str = ""  # boot and process namespace; empty in locks of earlier versions, like the next one
-    ticks: str = ""  # start of the process on the clock of the boot, which nobody sets
 
     @property
     def is_local(self) -> bool:
         """Whether the run is, or was, on this machine, and its process id is one here: containers have ids of their own."""
-        is_same_system = self.system in ("", _system())
+        is_same_system = self.system == _system()
         return self.host == socket.gethostname() and self.machine == uuid.getnode() and is_same_system
 
     @property
@@ -249,7 +249,8 @@ def _read_lock(uri: str) -> LockOwner | None:
     """Read a lock file; None if it is missing or incomplete."""
     for retry_seconds in (1.0, 0.0):
         try:
-            return records.read(uri, LockOwner)
+            owner: LockOwner = records.parse(storage.read_json(uri), LockOwner, uri)
+            return owner
         except StorageError:
             if retry_seconds and storage.exists(uri):  # it may be being written
                 time.sleep(retry_seconds)

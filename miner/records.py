@@ -22,9 +22,9 @@ def write(uri: str, values: Mapping[str, Any]) -> None:
 
 
 def read(uri: str, schema: type[Schema], remedy: str = RUN_AGAIN) -> Schema:
-    """Read a record as an instance of `schema`, such as a dataclass. Records of earlier versions have no checksum.
+    """Read a record as an instance of `schema`, such as a dataclass.
 
-    Raises StorageError if it is missing, has changed since it was written, or does not fit the schema.
+    Raises StorageError if it is missing, has changed since it was written, has no checksum, or does not fit the schema.
     """
     return _parse_record(storage.read_json(uri), schema, uri, remedy)
 
@@ -68,10 +68,11 @@ class RecordFolder(Generic[Schema]):
 
 
 def _parse_record(values: Any, schema: type[Schema], uri: str, remedy: str) -> Schema:
-    if isinstance(values, dict):
-        expected = values.pop(CHECKSUM, None)
-        if expected is not None and expected != _hash(values):
-            raise StorageError(f"{uri}: changed since it was written; {remedy}")
+    if not isinstance(values, dict) or CHECKSUM not in values:
+        raise StorageError(f"{uri}: not valid (no checksum `{CHECKSUM}`); {remedy}")
+    expected = values.pop(CHECKSUM)
+    if expected != _hash(values):
+        raise StorageError(f"{uri}: changed since it was written; {remedy}")
     record: Schema = parse(values, schema, uri, remedy)
     return record
 

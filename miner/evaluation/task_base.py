@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 class BarChart:
     """One bar for each group of a task's figures, such as a language."""
 
-    keys: frozenset[str]  # of the figures; they identify files written before figures named their task
     groups: str  # the key that maps each group to its figures
     value: str  # the figure that the bars show
     caption: str
@@ -35,7 +34,6 @@ class BarChart:
 class ValueTable:
     """A table of single figures, for a task without groups."""
 
-    keys: frozenset[str]  # as of `BarChart`
     values: Mapping[str, tuple[str, ...]]  # label -> the keys that lead to the figure
     caption: str  # may name figures: "{n} lines"
 
@@ -138,7 +136,6 @@ class ProbeTask(TaskSettings):
     """A task that trains a classifier on some rows and tests it on others."""
 
     CHART = BarChart(
-        keys=frozenset({"trained_on", "classes", "languages", "mean"}),
         groups="languages",
         value="accuracy",
         caption="Accuracy",

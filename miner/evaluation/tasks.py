@@ -31,7 +31,6 @@ class RetrievalTask(AlignedTask, RescoredTask):
     """
 
     CHART = BarChart(
-        keys=frozenset({"n", "accuracy", "f1", "xsim"}),
         groups="accuracy",
         value="mean",
         caption="Accuracy, the mean of both directions",
@@ -59,7 +58,6 @@ class TatoebaTask(TaskSettings):
     """
 
     CHART = BarChart(
-        keys=frozenset({"languages", "average"}),
         groups="languages",
         value="mean",
         caption="Accuracy, the mean of both directions",
@@ -91,7 +89,6 @@ class BuccTask(RescoredTask):
     """
 
     CHART = BarChart(
-        keys=frozenset({"pairs", "mean"}),
         groups="pairs",
         value="f1",
         caption="F1 above the threshold of the protocol",
@@ -136,7 +133,6 @@ class StsTask(TaskSettings):
     """
 
     CHART = BarChart(
-        keys=frozenset({"tracks", "mean", "all"}),
         groups="tracks",
         value="spearman",
         caption="Spearman's correlation with human scores",
@@ -161,7 +157,7 @@ class ClusteringTask(TaskSettings):
       miner eval clustering --data news.tsv.gz --text-column headline --label-column category
     """
 
-    CHART = BarChart(keys=frozenset({"languages", "mean"}), groups="languages", value="purity", caption="Purity of the clusters")
+    CHART = BarChart(groups="languages", value="purity", caption="Purity of the clusters")
 
     task: Literal["clustering"] = "clustering"
     data: TableFile = pydantic.Field(description="Table of texts and labels.")
@@ -244,7 +240,6 @@ class LanguageProbeTask(TaskSettings):
     """
 
     CHART = BarChart(
-        keys=frozenset({"trained_on", "n", "accuracy", "chance", "languages"}),
         groups="languages",
         value="accuracy",
         caption="Share of the texts whose language is identified",
@@ -277,7 +272,6 @@ class AlignmentTask(TaskSettings):
     """
 
     CHART = ValueTable(
-        keys=frozenset({"n", "left_out", "alignment", "uniformity"}),
         values={
             "alignment": ("alignment",),
             **{f"uniformity, {side}": ("uniformity", side) for side in ("source", "target", "sentences", "mean")},
@@ -324,7 +318,6 @@ class MapTask(TaskSettings):
     """
 
     CHART = BarChart(
-        keys=frozenset({"languages", "translations", "others", "map"}),
         groups="languages",
         value="cosine",
         caption="Mean cosine with the mean of the translations, or with the other text of the pair",
@@ -361,7 +354,6 @@ AnyTask = (
 TASKS: dict[str, type[TaskSettings]] = {task.task_name(): task for task in get_args(AnyTask)}
 
 BITEXT_CHART = BarChart(  # of `miner eval bitext`, which measures mined pairs and no encoder
-    keys=frozenset({"pairs", "languages", "margin", "histogram", "length_ratio", "suspects", "repeats", "hubs"}),
     groups="suspects",
     value="share",
     caption="Share of the pairs that look wrong",

@@ -17,8 +17,6 @@ from miner.report import charts, maps, thresholds
 from miner.report.page import MALFORMED, Section, element, table
 
 SUITE = "suite"
-SUITE_KEYS = ("names", "encoders", "scores")
-OPTIONAL_KEYS = {"seconds", "gold", "marks"}  # not every file of a task has these
 MAX_FILE_BYTES = 1 << 24
 MAX_CHART_BARS = 40  # more are drawn as several charts
 MAX_BAR_CHARTS = 25  # of one task; the table has all figures
@@ -48,19 +46,7 @@ def _read_json(uri: str) -> Figures:
 def task_of(figures: Figures) -> str | None:
     """Return the name of the task that wrote these figures, None if no task did."""
     task = figures.get("task")
-    if isinstance(task, str):
-        return task if task in CHARTS or task == SUITE else None
-    return _task_of_old_file(figures)
-
-
-def _task_of_old_file(figures: Figures) -> str | None:
-    """Infer the task from the keys: figures written before they named it have exactly those of its chart."""
-    if isinstance(figures.get("names"), list) and all(isinstance(figures.get(key), dict) for key in SUITE_KEYS[1:]):
-        return SUITE
-    for name, chart in CHARTS.items():
-        if figures.keys() - OPTIONAL_KEYS == chart.keys and (isinstance(chart, ValueTable) or groups(chart, figures)):
-            return name
-    return None
+    return task if isinstance(task, str) and (task in CHARTS or task == SUITE) else None
 
 
 def groups(chart: BarChart, figures: Figures) -> Groups:

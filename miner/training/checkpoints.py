@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from miner import checksums, records
+from miner import checksums, records, storage
 from miner.errors import StorageError
 from miner.training.training_log import CheckpointState
 
@@ -103,10 +103,11 @@ def load_latest(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer
 
 def load(checkpoint: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> CheckpointState:
     """Restore weights and optimizer moments and return the remaining state; raise StorageError for a damaged checkpoint."""
-    checksums.check(checkpoint, f"delete {checkpoint.parent} and train again")
+    remedy = f"delete {checkpoint.parent} and train again"
+    checksums.check(checkpoint, remedy)
     try:
         weights, moments = load_file(checkpoint / WEIGHTS), load_file(checkpoint / MOMENTS)
-        state = records.read(str(checkpoint / STATE), CheckpointState)
+        state: CheckpointState = records.parse(storage.read_json(str(checkpoint / STATE)), CheckpointState, str(checkpoint / STATE), remedy)
         with torch.no_grad():
             for name, tensor in _unique_tensors(model).items():
                 tensor.copy_(weights[name])

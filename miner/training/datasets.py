@@ -127,7 +127,7 @@ def read_source(settings: SourceSettings, folder: Path, cleaning: Cleaning | Non
         reasons = f" left ({describe_dropped(row_filter.dropped)} dropped)" if row_filter is not None and row_filter.dropped else ""
         raise DataError(f"{settings.files[0]}: no examples{reasons}; check the files of source {settings.title!r}")
     if row_filter is not None:
-        storage.write_json(str(folder / DROPPED_FILE), dict(row_filter.dropped))
+        records.write(str(folder / DROPPED_FILE), row_filter.dropped)
         logger.info("source %s: %s dropped", settings.title, describe_dropped(row_filter.dropped))
 
 

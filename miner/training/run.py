@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +54,10 @@ class TrainingResult:
     examples: int
     loss: float  # of the last step
     score: float | None  # best on held-out data
-    sources: Mapping[str, SourceCounts] = field(default_factory=dict)  # how often each was seen, by title
-    dropped: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # source -> reason -> rows, where data is cleaned
-    texts: int = 0  # encoded in training, over all views
-    cut_texts: int = 0  # of these, longer than the limit of training
+    sources: Mapping[str, SourceCounts]  # how often each was seen, by title
+    dropped: Mapping[str, Mapping[str, int]]  # source -> reason -> rows, where data is cleaned
+    texts: int  # encoded in training, over all views
+    cut_texts: int  # of these, longer than the limit of training
 
     def summary(self) -> str:
         """Return a few lines to print."""
@@ -132,9 +132,7 @@ def _read_result(folder: Path, config: TrainConfig, resume: bool) -> TrainingRes
         checksums.check(encoder, remedy)
         logger.info("%s: this run is finished", folder)
         return replace(records.read(str(folder / RESULT), TrainingResult), encoder=str(encoder))  # the folder may have been moved
-    markers = _input_markers(config, folder / WORK)
-    if any((folder / WORK).glob(f"{ENCODER}-*")):  # runs of earlier versions have none
-        markers |= _encoder_markers(config, folder / WORK)
+    markers = _input_markers(config, folder / WORK) | _encoder_markers(config, folder / WORK)
     for name, marker in markers.items():
         if not marker.exists():
             raise DataError(f"{folder}: files of {name} changed since the run started; delete the folder and train again")
@@ -142,9 +140,8 @@ def _read_result(folder: Path, config: TrainConfig, resume: bool) -> TrainingRes
 
 
 def _check_same_config(config: TrainConfig, path: Path) -> None:
-    ours, theirs = config.model_dump(mode="json"), records.read(str(path), dict[str, Any])
+    ours, theirs = config.model_dump(mode="json"), storage.read_json(str(path))
     records.parse(theirs, RecordedConfig, str(path))
-    theirs.get("training", {}).setdefault("mix", "examples" if len(config.data) == 1 else "batches")  # of runs before there was a choice
     for values in (ours, theirs):
         for name in CHANGEABLE_SETTINGS:
             values.get("training", {}).pop(name, None)

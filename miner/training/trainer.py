@@ -212,15 +212,14 @@ class Trainer:
             return
         if state["scaler"] is not None and self.accelerator.scaler is not None:
             self.accelerator.scaler.load_state_dict(state["scaler"])
-        samplers, streams = [source.sampler for source in self._sources()], state.get("examples_of_streams")
+        samplers, streams = [source.sampler for source in self._sources()], state["examples_of_streams"]
         shapes = [len(sampler.drawn) for sampler in samplers], len(self.streams)
-        if shapes != ([len(drawn) for drawn in state["drawn"]], len(self.streams if streams is None else streams)):
+        if shapes != ([len(drawn) for drawn in state["drawn"]], len(streams)):
             raise StorageError(f"{self.output / CHECKPOINTS}: of a run with other sources; delete {self.output} and train again")
         for sampler, drawn in zip(samplers, state["drawn"], strict=True):
             sampler.drawn = drawn
-        for number, stream in enumerate(self.streams):
-            num_drawn = sum(sum(source.sampler.drawn) for source in stream.sources.values())
-            stream.num_drawn = num_drawn if streams is None else streams[number]
+        for stream, num_drawn in zip(self.streams, streams, strict=True):
+            stream.num_drawn = num_drawn
         self.progress = TrainingProgress.from_state(state)
 
     def count_examples(self) -> dict[str, SourceCounts]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NotRequired
+from typing import Any
 
 from typing_extensions import TypedDict
 
@@ -42,8 +42,8 @@ class TrainingProgress:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "TrainingProgress":
-        counts = (state.get("texts", 0), state.get("cut_texts", 0), state.get("unlogged_losses", {}))  # missing in old checkpoints
-        return cls(state["step"], state["examples"], state["loss"], state["best"], state["worse"], *counts)
+        keys = ("step", "examples", "loss", "best", "worse", "texts", "cut_texts", "unlogged_losses")
+        return cls(*(state[key] for key in keys))
 
 
 class CheckpointState(TypedDict):
@@ -54,11 +54,11 @@ class CheckpointState(TypedDict):
     loss: float
     best: float | None
     worse: int
-    texts: NotRequired[int]  # missing in old checkpoints, like the next one and the counts of streams
-    cut_texts: NotRequired[int]
-    unlogged_losses: NotRequired[dict[str, list[float]]]
+    texts: int
+    cut_texts: int
+    unlogged_losses: dict[str, list[float]]
     drawn: list[list[int]]  # of each source, by language
-    examples_of_streams: NotRequired[list[int]]
+    examples_of_streams: list[int]
     scaler: dict[str, Any] | None
 
 

@@ -81,7 +81,7 @@ def record_failure(stage: Stage, shard: str | None = None) -> Iterator[None]:
             raise
         try:
             name = f"{SKIPPED}/{shard}.json" if skips else FAILURE
-            storage.write_json(stage.path(name), {"kind": type(error).__name__, "message": hide(_message(error, stage.path(shard or "")))})
+            records.write(stage.path(name), {"kind": type(error).__name__, "message": hide(_message(error, stage.path(shard or "")))})
         except MinerError:  # on a full disk the record cannot be written either
             raise error from None
         if skips:

@@ -20,7 +20,7 @@ class CorpusIncrement:
 
 @dataclass(frozen=True)
 class IncrementsRecord:
-    """The content of `parts.json`; files of earlier versions are the list itself."""
+    """The content of `parts.json`."""
 
     increments: list[CorpusIncrement]
 
@@ -50,10 +50,9 @@ def plan_increments(uri: str, signatures: Signatures, single: bool) -> list[Corp
 
 def _read_increments(uri: str) -> list[CorpusIncrement]:
     try:
-        values = records.read(uri, list[CorpusIncrement] | IncrementsRecord) if storage.exists(uri) else []  # type: ignore[arg-type]
+        return records.read(uri, IncrementsRecord).increments if storage.exists(uri) else []
     except StorageError:
         return []  # the inputs are read again
-    return values.increments if isinstance(values, IncrementsRecord) else values
 
 
 def write_increments(uri: str, increments: Sequence[CorpusIncrement]) -> None:

@@ -162,7 +162,8 @@ def test_damaged_weights_have_no_fingerprint(data: bytes, transformer: Path) -> 
     assert str(transformer) in str(caught.value)
 
 
-STATE = {"step": 1, "examples": 8, "loss": 0.5, "best": None, "worse": 0, "drawn": [[8]], "scaler": None}
+COUNTS = {"step": 1, "examples": 8, "texts": 16, "cut_texts": 0, "drawn": [[8]], "examples_of_streams": [8]}
+STATE = {**COUNTS, "loss": 0.5, "best": None, "worse": 0, "unlogged_losses": {}, "scaler": None}
 
 
 def save_steps(folder: Path, count: int) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -193,15 +194,18 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(name: str, tmp_path: 
         checkpoints.load_latest(tmp_path, model, optimizer)
 
 
-def test_checkpoints_of_earlier_versions_have_no_checksums(tmp_path: Path) -> None:
+def test_a_checkpoint_with_another_state_is_an_error(tmp_path: Path) -> None:
     model, optimizer = save_steps(tmp_path, 1)
     checkpoint = tmp_path / "step-000000001"
-    (checkpoint / checksums.FILE).unlink()
-    (checkpoint / "state.json").write_text(json.dumps(STATE))
     assert checkpoints.load_latest(tmp_path, model, optimizer) == STATE
-    for state in ({**STATE, "step": "many"}, {**STATE, "drawn": 3}, [], {}):
+    (checkpoint / checksums.FILE).unlink()  # which would find the change first
+    for state in ({**STATE, "step": "many"}, {**STATE, "drawn": 3}, [], {}, *({**STATE, key: "x"} for key in STATE if key != "best")):
         (checkpoint / "state.json").write_text(json.dumps(state))
-        with pytest.raises(StorageError, match=r"state\.json: not valid"):
+        with pytest.raises(StorageError, match=rf"state\.json: not valid .*; delete {tmp_path} and train again"):
+            checkpoints.load_latest(tmp_path, model, optimizer)
+    for key in STATE:
+        (checkpoint / "state.json").write_text(json.dumps({name: value for name, value in STATE.items() if name != key}))
+        with pytest.raises(StorageError, match=rf"state\.json: not valid \({key}: Field required\); delete {tmp_path} and train again"):
             checkpoints.load_latest(tmp_path, model, optimizer)
 
 

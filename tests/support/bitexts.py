@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from miner import stages, storage
+from miner import stages
 from miner.mining import writers
 from miner.stages import Manifest
 from miner.tables import BITEXT
@@ -25,6 +25,5 @@ def write(folder: Path, pairs: Sequence[Pair], languages: tuple[str, str] = ("en
     table = pa.table({name: pa.array(columns[name]) for name in BITEXT.names}).cast(BITEXT)
     writers.write_bitext(str(folder), [table])
     details = {"languages": dict(zip(("source", "target"), languages, strict=True)), "pairs": len(pairs)}
-    manifest = Manifest("mine", config, {}, [], details)
-    storage.write_json(str(folder / stages.MANIFEST), {name: getattr(manifest, name) for name in Manifest.__dataclass_fields__})
+    stages.write_manifest(str(folder), Manifest("mine", config, {}, [], details))
     return folder

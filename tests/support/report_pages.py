@@ -81,10 +81,16 @@ def write_figures(path: Path, figures: Any) -> None:
 
 
 def classification_figures(accuracy_gain: float = 0.0) -> dict[str, Any]:
-    """Return figures as written before they named their task."""
+    """Return the figures of `miner eval classification`."""
     accuracies = {"eng": 0.6, "deu": 0.8}
     rows = {lang: {"n": 50, "accuracy": share + accuracy_gain, "macro_f1": share, "majority": 0.2} for lang, share in accuracies.items()}
-    return {"trained_on": 9, "classes": 2, "languages": rows, "mean": {"accuracy": 0.7 + accuracy_gain, "macro_f1": 0.7}}
+    return {
+        "task": "classification",
+        "trained_on": 9,
+        "classes": 2,
+        "languages": rows,
+        "mean": {"accuracy": 0.7 + accuracy_gain, "macro_f1": 0.7},
+    }
 
 
 def suite_figures() -> dict[str, Any]:
@@ -95,6 +101,7 @@ def suite_figures() -> dict[str, Any]:
     score = "topics: accuracy"
     first, second = "builtin", HOSTILE_TEXTS[0]
     return {
+        "task": "suite",
         "names": [first, second],
         "encoders": {
             first: {"topics": {"seconds": 1.5, **classification_figures()}},

@@ -12,7 +12,7 @@ from command import error_of, miner, output_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miner import whole_files
+from miner import records, whole_files
 from miner.errors import ConfigError
 from miner.export.splits import assign_splits
 from miner.languages import bcp47
@@ -217,12 +217,12 @@ def test_card_states_rescoring_and_probabilities_of_the_run(tmp_path: Path) -> N
     mined = bitexts.write(
         tmp_path / "mined", PAIRS, margin="ratio", threshold=1.11, min_probability=0.5, rescore="late", rescore_candidates=16
     )
-    manifest = json.loads((mined / "manifest.json").read_text())
+    manifest = records.read(str(mined / "manifest.json"), dict)
     manifest["details"] |= {
         "estimated_precision": 0.9551,
         "default_threshold": {"by": "probability", "min_probability": 0.5, "value": 1.11},
     }
-    (mined / "manifest.json").write_text(json.dumps(manifest))
+    records.write(str(mined / "manifest.json"), manifest)
     card = (export(mined, "huggingface") / "README.md").read_text(encoding="utf-8")
     assert "Rescoring: late, of 16 candidates of each sentence" in card
     assert "Selection in the mining run: probability of at least 0.5; filters: none" in card
@@ -230,9 +230,9 @@ def test_card_states_rescoring_and_probabilities_of_the_run(tmp_path: Path) -> N
 
 
 def test_card_of_marked_pairs_names_the_evidence(mined: Path) -> None:
-    manifest = json.loads((mined / "manifest.json").read_text())
+    manifest = records.read(str(mined / "manifest.json"), dict)
     manifest["details"] |= {"precision": 0.95, "interval": [0.9, 0.98], "marked": 1200}
-    (mined / "manifest.json").write_text(json.dumps(manifest))
+    records.write(str(mined / "manifest.json"), manifest)
     assert "By 1,200 pairs that people marked, before the selection of this export: precision 0.950" in (
         export(mined, "huggingface") / "README.md"
     ).read_text(encoding="utf-8")

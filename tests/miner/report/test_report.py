@@ -15,7 +15,7 @@ import pytest
 from command import error_of, miner, output_of
 from report_pages import HOSTILE_TEXTS, Page, write_figures, write_hostile_mined, write_mined, write_report
 
-from miner import stages, table_files
+from miner import records, stages, table_files
 from miner.choices import MARGINS
 from miner.config.probability import PROBABILITY
 from miner.evaluation.marks import read_marks
@@ -201,10 +201,10 @@ def test_bitext_of_one_pair_has_every_section(tmp_path: Path) -> None:
 
 def test_header_states_how_pairs_were_mined(tmp_path: Path) -> None:
     folder = write_mined(tmp_path, [(1.25, "a", "b")])
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = records.read(str(folder / "manifest.json"), dict)
     shares = {"precision": {"value": 0.95, "low": 0.93, "high": 0.965}, "recall": {"value": 0.8, "low": 0.75, "high": 0.84}}
     manifest["details"] |= {"choice": {"by": "planted", **shares}, "dropped": {"near_copy": 1200}}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    records.write(str(folder / "manifest.json"), manifest)
     facts = Page(write_report(folder)).texts["p"][:3]
     assert facts[0] == "margin ratio, threshold 1"
     assert "chosen by planted: expected precision 0.950 (0.930-0.965), recall 0.800 (0.750-0.840)" in facts[1]
@@ -214,11 +214,11 @@ def test_header_states_how_pairs_were_mined(tmp_path: Path) -> None:
 @pytest.mark.parametrize("broken", ["languages", "pairs"])
 def test_broken_directory_is_an_error_in_one_line(broken: str, tmp_path: Path) -> None:
     folder = write_mined(tmp_path, [(1.25, "a", "b")])
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = records.read(str(folder / "manifest.json"), dict)
     if broken == "pairs":
         (folder / "bitext.parquet").write_bytes((folder / "bitext.parquet").read_bytes()[:-20])
     manifest["details"].pop(broken, None), manifest["config"].pop(broken, None)
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    records.write(str(folder / "manifest.json"), manifest)
     before = sorted(tmp_path.iterdir())
     assert str(folder) in error_of("report", folder)
     assert sorted(tmp_path.iterdir()) == before

@@ -10,6 +10,7 @@ from command import error_of, miner, output_of
 from report_pages import HOSTILE_TEXTS, Page, classification_figures, loop_figures, suite_figures, write_figures, write_journal
 from scipy import stats
 
+from miner import records
 from miner.evaluation.task_base import BarChart
 from miner.evaluation.tasks import CHARTS
 from miner.report import scores, training
@@ -62,19 +63,18 @@ def test_bars_are_sorted_and_have_wilson_intervals(tmp_path: Path) -> None:
     assert scores.interval({"n": 50, "accuracy": 0.8}, chart) == pytest.approx((expected.low, expected.high))
 
 
-def test_figures_that_name_their_task_may_have_further_keys(tmp_path: Path) -> None:
-    figures = {"task": "classification", "added_later": 1, **classification_figures()}
-    write_figures(tmp_path / "topics.json", figures)
-    write_figures(tmp_path / "topics_without_task.json", classification_figures())
-    assert list(scores.read(str(tmp_path))) == ["topics", "topics_without_task"]
+def test_the_figures_of_a_task_may_have_further_keys(tmp_path: Path) -> None:
+    write_figures(tmp_path / "topics.json", {"more": 1, **classification_figures()})
+    assert list(scores.read(str(tmp_path))) == ["topics"]
     page = report(tmp_path)
-    assert page.texts["h2"] == ["topics", "topics_without_task"]
-    assert page.texts["p"].count("Accuracy. Lines are 95 % confidence intervals (Wilson).") == 2
+    assert page.texts["h2"] == ["topics"]
+    assert page.texts["p"].count("Accuracy. Lines are 95 % confidence intervals (Wilson).") == 1
 
 
 def test_many_languages_are_split_into_charts_of_one_scale(tmp_path: Path) -> None:
     rows = {f"l{number:02d}": {"n": 100, "forward": 0.5, "backward": 0.5, "mean": 1 - number / 100} for number in range(85)}
-    write_figures(tmp_path / "tatoeba.json", {"languages": rows, "average": {"tatoeba14": None, "tatoeba36": None, "all": 0.5}})
+    average = {"tatoeba14": None, "tatoeba36": None, "all": 0.5}
+    write_figures(tmp_path / "tatoeba.json", {"task": "tatoeba", "languages": rows, "average": average})
     page = report(tmp_path)
     assert [text for text in page.texts["text"] if text.startswith("l")] == list(rows)
     assert page.texts["figcaption"] == [f"Sorted by value. {ends}." for ends in ("l00 to l28", "l29 to l57", "l58 to l84")]
@@ -98,10 +98,9 @@ def test_bucc_shows_its_curves_with_the_dev_threshold(tmp_path: Path) -> None:
     assert any("no pair of the dev split is correct, so no pair is accepted" in text for text in page.texts["p"])
 
 
-@pytest.mark.parametrize("task", [{"task": "alignment"}, {}])
-def test_alignment_is_a_table(task: dict[str, str], tmp_path: Path) -> None:
+def test_alignment_is_a_table(tmp_path: Path) -> None:
     uniformity = {"source": -3.0, "target": -2.0, "mean": -2.5}
-    write_figures(tmp_path / "flickr.json", {**task, "n": 1000, "left_out": 0, "alignment": 0.8125, "uniformity": uniformity})
+    write_figures(tmp_path / "flickr.json", {"task": "alignment", "n": 1000, "left_out": 0, "alignment": 0.8125, "uniformity": uniformity})
     page = report(tmp_path)
     assert page.texts["td"][:2] == ["alignment", "0.8125"]
     assert page.texts["td"][2:] == ["uniformity, source", "-3.0000", "uniformity, target", "-2.0000", "uniformity, mean", "-2.5000"]
@@ -132,16 +131,6 @@ def test_suite_shows_two_encoders_side_by_side(tmp_path: Path) -> None:
     assert "alignment: uniformity" not in page.texts["text"]  # not a share: its bar would dwarf the others
 
 
-def test_suite_of_one_task_per_file_has_the_same_charts_with_named_tasks(tmp_path: Path) -> None:
-    figures = suite_figures()
-    write_figures(tmp_path / "suite.json", figures)
-    before = report(tmp_path).texts
-    for tasks in figures["encoders"].values():
-        tasks["topics"]["task"] = "classification"
-    write_figures(tmp_path / "suite.json", {"task": "suite", **figures})
-    assert report(tmp_path).texts == before
-
-
 def test_other_json_files_are_ignored_and_broken_figures_reported(tmp_path: Path) -> None:
     write_figures(tmp_path / "topics.json", classification_figures())
     for name, value in (
@@ -150,6 +139,7 @@ def test_other_json_files_are_ignored_and_broken_figures_reported(tmp_path: Path
         ("package", {"name": "x", "scores": 3}),
         ("odd", {"pairs": 3}),
         ("foreign", {"task": "translation", "languages": {}}),
+        ("unnamed", {"languages": {"eng": {"n": 50, "mean": 0.5}}, "average": {"all": 0.5}}),
     ):
         write_figures(tmp_path / f"{name}.json", value)
     (tmp_path / "broken.json").write_text("{")
@@ -177,7 +167,7 @@ def test_eval_writes_a_report_beside_its_figures(toy_encoder: Path, tmp_path: Pa
 
 
 def test_loop_shows_its_rounds(tmp_path: Path) -> None:
-    write_figures(tmp_path / "loop.json", loop_figures())
+    records.write(str(tmp_path / "loop.json"), loop_figures())
     page = report(tmp_path)
     assert page.texts["h2"] == ["Dev", "Test", "Pairs", "Change", "Examples"]
     assert "3 rounds, the best is round-00; the loop stopped: dev is no better" in page.texts["p"]
@@ -187,7 +177,7 @@ def test_loop_shows_its_rounds(tmp_path: Path) -> None:
     assert page.texts["bdi.text"] == [text for number in range(3) for text in (HOSTILE_TEXTS[number], "Satz", "lost one", "Satz")]
 
 
-@pytest.mark.parametrize("figures", [[], {}, {"rounds": 3}, {"rounds": [], "start": {}, "best": "seed"}, {"rounds": [{}], "start": {}}])
-def test_malformed_loop_figures_are_an_error(figures: Any, tmp_path: Path) -> None:
-    write_figures(tmp_path / "loop.json", figures)
-    assert "loop.json: not " in error_of("report", tmp_path)
+@pytest.mark.parametrize("figures", [{}, {"rounds": 3}, {"rounds": [], "start": {}, "best": "seed"}, {"rounds": [{}], "start": {}}])
+def test_malformed_loop_figures_are_an_error(figures: dict[str, Any], tmp_path: Path) -> None:
+    records.write(str(tmp_path / "loop.json"), figures)
+    assert "loop.json: not the figures of a loop" in error_of("report", tmp_path)

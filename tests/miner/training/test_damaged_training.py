@@ -43,12 +43,6 @@ def test_the_start_encoder_must_not_change(stopped: Path) -> None:
     assert "2 steps" in output_of(*resume(stopped))
 
 
-def test_runs_of_earlier_versions_recorded_no_start_encoder(stopped: Path) -> None:
-    for marker in (stopped / "out" / "work").glob("encoder-*"):
-        marker.rmdir()
-    assert "2 steps" in output_of(*resume(stopped))
-
-
 @pytest.mark.parametrize("name", ["texts.arrow", "marks.arrow", "checksums.json"])
 def test_work_files_that_are_gone(name: str, stopped: Path) -> None:
     (path,) = (stopped / "out" / "work").rglob(name)

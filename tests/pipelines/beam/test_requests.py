@@ -16,7 +16,7 @@ import pytest
 from command import miner
 from object_servers import ObjectServer, RequestLog
 
-from miner import checked_reads, stages, storage, table_files
+from miner import checked_reads, records, stages, storage, table_files
 from miner.config.commands import EmbedConfig, MineConfig
 from miner.errors import StorageError
 from miner.stages import Stage
@@ -165,9 +165,8 @@ def test_a_copied_shard_is_read_and_kept(log: RequestLog, tmp_path: Path, monkey
     output = embed_shards(tmp_path, 2)
     fs, folder = storage.filesystem(f"{output}/embeddings")
     for name in fs.ls(f"{folder}/_shards", detail=False):
-        values = {**storage.read_json(f"s3://{name}"), "version": "1 other"}
-        del values["xxh3"]
-        storage.write_json(f"s3://{name}", values)
+        values = records.read(f"s3://{name}", dict)
+        records.write(f"s3://{name}", {**values, "version": "1 other"})
     log.requests.clear()
     monkeypatch.setattr(storage, "_checksums", {})  # as in another process
     embed_into(tmp_path, output, 2)

@@ -13,7 +13,7 @@ import job_servers
 import pytest
 from square_stage import EXPECTED_SQUARES, PYTHONPATH, SquareTask, read_squares, square_stage
 
-from miner import storage
+from miner import records, storage
 from miner.errors import StorageError
 from pipelines.beam import job_service
 from pipelines.beam.runner import claim_output, run_pipeline, run_stage
@@ -107,13 +107,13 @@ def test_a_job_whose_server_is_gone_is_an_error_that_names_it(tmp_path: Path) ->
         "endpoint": f"localhost:{job_servers.free_port()}",
     }
     uri = str(tmp_path / "_jobs/a1.json")
-    storage.write_json(uri, job)
+    records.write(uri, job)
     with (
         pytest.raises(StorageError, match=rf"job miner-search-en-de \(7 of PortableRunner\).*cancel the job and delete {uri}"),
         claim_output(str(tmp_path)),
     ):
         pass
-    storage.write_json(uri, {**job, "is_loopback": True})  # its workers died with the driver
+    records.write(uri, {**job, "is_loopback": True})  # its workers died with the driver
     with claim_output(str(tmp_path)):
         assert not (tmp_path / "_jobs").exists()
 

@@ -332,24 +332,6 @@ def higher_precision(output: Path) -> str:
 
 
 @pytest.mark.slow
-def test_outputs_with_planted_text_inside_their_embeddings_are_kept(tmp_path: Path) -> None:
-    """The first version wrote the planted sentences to planted/source/planted.txt, which is now planted/source.txt."""
-    auto = plant(tmp_path)
-    mine(tmp_path, tmp_path / "out", *auto, "0.01")
-    bitext, planted = (tmp_path / "out/bitext.parquet").read_bytes(), tmp_path / "out/planted"
-    for side in ("source", "target"):
-        (planted / f"{side}.txt").rename(planted / side / "planted.txt")
-        for path in (planted / side / "sentences").glob("*.json"):
-            values = json.loads(path.read_text().replace(f"planted/{side}.txt", f"planted/{side}/planted.txt"))
-            if isinstance(values, dict):
-                values.pop("xxh3", None)  # as in the first version
-            path.write_text(json.dumps(values))
-    for precision, is_same in (("0.01", True), (higher_precision(tmp_path / "out"), False)):
-        mine(tmp_path, tmp_path / "out", *auto, precision)
-        assert ((tmp_path / "out/bitext.parquet").read_bytes() == bitext) == is_same
-
-
-@pytest.mark.slow
 def test_other_precision_removes_the_deltas(tmp_path: Path) -> None:
     """The same text mined with another precision gives other pairs, to which the existing deltas do not lead."""
     auto = plant(tmp_path)

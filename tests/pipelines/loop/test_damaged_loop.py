@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from miner import records, storage
+from miner import records
 from miner.errors import StorageError
 from pipelines.loop import loop
 from pipelines.loop import round as loop_round
@@ -40,12 +40,9 @@ def test_records_of_a_loop_are_read_as_they_were_written(name: str, tmp_path: Pa
     errors = []
     for position in range(len(content)):
         Path(uri).write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
-        try:
-            read = records.read(uri, schema)
-            assert {key: read[key] for key in values} == values, "only the name of the checksum may be flipped"
-        except StorageError as error:
-            errors.append(str(error))
-    assert len(errors) > len(content) - 10
+        with pytest.raises(StorageError) as caught:
+            records.read(uri, schema)
+        errors.append(str(caught.value))
     assert all(error.startswith(f"{uri}: ") and "; delete it and run" in error for error in errors)
 
 
@@ -67,7 +64,7 @@ def test_odd_records_of_a_loop(name: str, edit: Callable[[dict[str, Any]], objec
     schema, values = SCHEMAS[name]
     changed = json.loads(json.dumps(values))
     edit(changed)
-    storage.write_json(str(tmp_path / name), changed)
+    records.write(str(tmp_path / name), changed)
     with pytest.raises(StorageError) as caught:
         records.read(str(tmp_path / name), schema)
     assert str(caught.value).startswith(f"{tmp_path / name}: not valid ({where}")
