@@ -7,7 +7,6 @@ shard of sentences; both are sorted by id. Readers stream row groups, so they ne
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ import pyarrow as pa
 
 from miner import stages, storage, table_files
 from miner.errors import DataError, StorageError
-from miner.stages import Manifest, Shard
+from miner.stages import Shard
 from miner.tables import SENTENCES as SENTENCES_TABLE
 from miner.tables import Ids, Vectors, all_finite, check_ids, read_vectors
 
@@ -190,7 +189,7 @@ def open_corpus(folder: str) -> Corpus:
         raise DataError(f"{folder}: not a folder of `miner embed`")
     embeddings = stages.read_manifest(storage.join(folder, EMBEDDINGS), EMBEDDINGS)
     sentences = stages.read_manifest(storage.join(folder, SENTENCES), SENTENCES)
-    config = _read_config(folder, embeddings)
+    config = embeddings.config
     if dict(embeddings.inputs) != {shard.name: shard.checksum for shard in sentences.shards}:
         raise DataError(f"{folder}: the sentences are not those that were embedded; run `miner embed` again")
     _check_shards(storage.join(folder, SENTENCES), sentences.shards)
@@ -204,13 +203,6 @@ def open_corpus(folder: str) -> Corpus:
     skipped |= sentences.details.get("set_aside", {})
     encoder = config["dim"], config["fingerprint"], config.get("side"), embeddings.details.get("encoder")
     return Corpus(folder, config["lang"], *encoder, tuple(embeddings.shards), counts, skipped)
-
-
-def _read_config(folder: str, embeddings: Manifest) -> dict[str, Any]:
-    config = dict(embeddings.config)
-    if {"fingerprint", "dim", "lang"} - set(config):
-        raise DataError(f"{folder}: its manifest does not name the encoder; run `miner embed` into another folder")
-    return config
 
 
 def _check_shards(folder: str, shards: Sequence[Shard], dim: int | None = None) -> None:
