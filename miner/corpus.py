@@ -194,13 +194,13 @@ def open_corpus(folder: str) -> Corpus:
         raise DataError(f"{folder}: the sentences are not those that were embedded; run `miner embed` again")
     _check_shards(storage.join(folder, SENTENCES), sentences.shards)
     _check_shards(storage.join(folder, EMBEDDINGS), embeddings.shards, config["dim"])
-    skipped_shards = embeddings.details.get("set_aside", {})
+    skipped_shards = embeddings.skipped
     num_sentences = sum(shard.rows for shard in sentences.shards if shard.name not in skipped_shards)
     if embeddings.rows != num_sentences:
         raise DataError(f"{folder}: {embeddings.rows} vectors for {num_sentences} sentences; run `miner embed` again")
     counts = dict(sentences.details.get("counts", {}))
     skipped = {storage.join(folder, EMBEDDINGS, name): reason for name, reason in skipped_shards.items()}
-    skipped |= sentences.details.get("set_aside", {})
+    skipped |= sentences.skipped
     encoder = config["dim"], config["fingerprint"], config.get("side"), embeddings.details.get("encoder")
     return Corpus(folder, config["lang"], *encoder, tuple(embeddings.shards), counts, skipped)
 

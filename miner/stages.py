@@ -21,6 +21,7 @@ MANIFEST = storage.MANIFEST
 DELETE_FOLDER = "delete the directory and run the same command again"
 STARTED = "manifest.started.json"
 MARKERS = "_shards"
+SKIPPED = "skipped"  # key of the details
 MARKER_DEPTH = 5  # of PAIRS/PAIR/neighbours/forward/manifest.json, the deepest first file of a command
 SHARD_NAME = re.compile(r"part-\d{5,}-of-\d{5,}(\.\d+)?\.[a-z]+")  # with the number of an increment
 
@@ -78,6 +79,12 @@ class Manifest:
     def rows(self) -> int:
         return sum(shard.rows for shard in self.shards)
 
+    @property
+    def skipped(self) -> Mapping[str, str]:
+        """The inputs or shards that were skipped, with the reasons."""
+        skipped: Mapping[str, str] = self.details.get(SKIPPED, {})
+        return skipped
+
 
 class EmbeddingsConfig(TypedDict):
     """The config of embeddings, as far as other stages read it."""
@@ -91,7 +98,7 @@ class EmbeddingsConfig(TypedDict):
 class SkippedDetails(TypedDict, total=False):
     """The details of a stage that may skip inputs or shards."""
 
-    set_aside: dict[str, str]  # input or shard -> reason
+    skipped: dict[str, str]  # input or shard -> reason
     counts: dict[str, int]
 
 

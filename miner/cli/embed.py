@@ -42,4 +42,4 @@ def command(inputs: tuple[str, ...], filters: tuple[str, ...], json_file: str | 
     result = embed.run(config, console.beam_options(), warns=True)
     console.write_figures(json_file, result.figures())
     console.echo(f"{result.summary()}\n{console.time_line(result.seconds)}")
-    console.exit_if_skipped(result.set_aside)
+    console.exit_if_skipped(result.skipped)

@@ -154,7 +154,7 @@ def command(json_file: str | None, no_report: bool, from_candidates: str | None,
         seconds["report"] = time.perf_counter() - start
     console.echo("\n".join([summary(result), console.time_line(seconds), f"files: {', '.join(files)}"]))
     _warn_of_precision(click.get_current_context(), result)
-    console.exit_if_skipped(result.set_aside)
+    console.exit_if_skipped(result.skipped)
 
 
 def _read_config(

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -47,7 +48,7 @@ def command(config: str, changes: tuple[str, ...], profile: str | None, dry_run:
     beam_options = (*settings.runner.options(profile), *console.beam_options())
     if dry_run:
         steps = run.plan(settings)
-        console.write_figures(json_file, {"runner": list(beam_options), "steps": [step.figures() for step in steps]})
+        console.write_figures(json_file, {"runner": list(beam_options), "steps": [asdict(step) for step in steps]})
         console.echo(format_steps(steps, beam_options))
         return
     result = run.run(settings, beam_options)

@@ -30,6 +30,6 @@ def command(folder: str, json_file: str | None) -> None:
         faults, files = counted(len(result.faults), "fault"), counted(result.files, "file")
         raise DataError(f"{folder}: {faults} in {files}; apply the remedy of each")
     parts = [f"{counted(result.files, 'file')} of {counted(result.stages, 'stage')}"] if result.stages else []
-    if result.others:  # such as the checksums of an encoder
-        parts.append(f"{counted(result.others, 'other record' if parts else 'record')} with the files listed there")
+    if result.records:  # such as the checksums of an encoder
+        parts.append(f"{counted(result.records, 'other record' if parts else 'record')} with the files listed there")
     console.echo(f"intact: {', '.join(parts)}")

@@ -35,7 +35,7 @@ def describe(folder: str, figures: Mapping[str, Any], report_name: str) -> tuple
         sections = [Section("Pairs", note, [table(heads, rows)])]
         corpora = [[name, corpus["lang"], f"{corpus['unique']:,}"] for name, corpus in figures["corpora"].items()]
         sections.append(Section("Corpora", "Unique sentences after the filters.", [table(["corpus", "language", "sentences"], corpora)]))
-        skipped = [[path, reason] for path, reason in figures["set_aside"].items()]
+        skipped = [[path, reason] for path, reason in figures["skipped"].items()]
         if skipped:
             note = "The run finished without them. Correct them and run the same command again."
             sections.append(Section("Skipped", note, [table(["file, shard or task", "reason"], skipped)]))

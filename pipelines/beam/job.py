@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from miner import storage
 from miner.errors import AllSkippedError, MinerError
-from miner.stages import Manifest, Shard
+from miner.stages import SKIPPED, Manifest, Shard
 from pipelines.beam import metrics, pending, retry
 from pipelines.beam.pending import PendingShards
 from pipelines.beam.runner import StageRun
@@ -59,7 +59,7 @@ def _finish(run: StageRun, written: PendingShards, seconds: float) -> Manifest |
         for name, reason in skipped.items():
             logger.info("%s: skipped: %s", stage.stage, reason, extra={"stage": stage.stage, "shard": name})
         keys = {name: key for name, key in run.shard_keys.items() if name not in skipped}
-        skipped_details = {retry.SKIPPED_KEY: skipped} if skipped else {}
+        skipped_details = {SKIPPED: skipped} if skipped else {}
 
         def details(shards: Sequence[Shard]) -> Mapping[str, object]:
             return {**(run.details(shards) if run.details else {}), **skipped_details}

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Protocol
 
 from miner import storage
 from miner.stages import Manifest, Stage
-from pipelines.beam.retry import SKIPPED_KEY, read_skipped
 
 logger = logging.getLogger(__name__)
 
@@ -54,14 +53,13 @@ class StageRecord:
     folder: str
     seconds: float
     shards: int  # of the stage
-    made: int  # shards written by this run; the others were finished before
+    written: int  # shards that this run wrote; the others were finished before
     counters: Mapping[str, int]  # of the shards written by this run
     skipped: Mapping[str, str]  # shard -> reason
 
     def figures(self) -> dict[str, Any]:
         """Return the record as JSON values."""
-        values = asdict(self)
-        return {**values, SKIPPED_KEY: values.pop("skipped")}
+        return asdict(self)
 
 
 _collectors: dict[object, tuple[str, list[StageRecord]]] = {}  # id -> output directory and its records
@@ -93,8 +91,9 @@ def report_stage(stage: Stage, task: CountedTask, manifest: Manifest, written: S
     counter: Counter[str] = Counter()
     for shard in shards:
         counter.update(count_shard(task, shard.rows, shard.counts, sizes.get(shard.name, 0)))
-    skipped = dict(read_skipped(manifest))
-    record = StageRecord(stage.stage, stage.folder, round(seconds, 3), len(manifest.shards), len(shards), dict(counter), skipped)
+    record = StageRecord(
+        stage.stage, stage.folder, round(seconds, 3), len(manifest.shards), len(shards), dict(counter), dict(manifest.skipped)
+    )
     for output, records in list(_collectors.values()):
         if stage.folder.startswith(output):
             records.append(record)

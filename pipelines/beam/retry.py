@@ -7,7 +7,7 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -16,11 +16,10 @@ from typing_extensions import TypedDict
 from miner import errors, records, storage
 from miner.credentials import hide
 from miner.errors import ConfigError, MinerError, ModelError, StorageError
-from miner.stages import Manifest, Stage
+from miner.stages import Stage
 
 FAILURE = "_failure.json"  # the error that ends the stage
-SKIPPED = "_set_aside"  # directory with a JSON file per skipped shard
-SKIPPED_KEY = "set_aside"  # key of the skipped shards in the details of a manifest
+SKIPPED = "_skipped"  # directory with a JSON file per skipped shard
 MAX_SKIPPED = 10  # beyond this, a stage that skips more shards than it writes ends
 
 T = TypeVar("T")
@@ -124,12 +123,6 @@ def pop_skipped(stage: Stage) -> dict[str, str]:
     if failures:
         storage.remove(folder)
     return {shard: failure["message"] for shard, failure in failures.items()}
-
-
-def read_skipped(manifest: Manifest) -> Mapping[str, str]:
-    """Return the shards or inputs that a finished stage skipped, with the reasons."""
-    skipped: Mapping[str, str] = manifest.details.get(SKIPPED_KEY, {})
-    return skipped
 
 
 @contextlib.contextmanager

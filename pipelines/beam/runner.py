@@ -59,7 +59,7 @@ class StageRun:
 
     `shard_keys` maps the name of each shard to the key of its inputs (`stage.key(...)`), and `details(shards)` returns what to record in
     the manifest. With `skip_failed`, a shard that fails every attempt is skipped: the manifest lists the other shards, and the reason under
-    `set_aside`. The next run tries it again.
+    `skipped`. The next run tries it again.
     """
 
     stage: Stage

@@ -60,7 +60,7 @@ class ShuffleSteps:
         return StepOutput(self.place(name), shards, manifest.rows, counts)
 
     def _write(self, name: str, shards: Sequence[str], task: ShardTask) -> Pipeline[Manifest]:
-        stage = Stage(self.place(name), self.kind, {}, {"made from": self.key})
+        stage = Stage(self.place(name), self.kind, {}, {"key": self.key})
         shard_keys = dict.fromkeys(shards, stage.key())
         if self.rows > self.in_process_rows:
             return (yield from run_stage(stage, shard_keys, task))

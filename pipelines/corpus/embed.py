@@ -40,7 +40,6 @@ from miner.stages import Shard, Stage
 from miner.text import readers
 from miner.text.sharding import DEFAULT_SIZES, IngestSizes
 from pipelines.beam import workers
-from pipelines.beam.retry import read_skipped
 from pipelines.beam.runner import Pipeline, ShardTask, claim_output, run_pipeline, run_stage
 from pipelines.corpus import ingest
 
@@ -60,7 +59,7 @@ class EmbedResult:
     # Lines by outcome: lines (+ split, the sentences that splitting adds) = kept + empty + invalid + too_long; duplicate = kept - unique.
     counts: Mapping[str, int]
     seconds: Mapping[str, float]  # by stage
-    set_aside: Mapping[str, str]  # skipped input or shard -> error
+    skipped: Mapping[str, str]  # skipped input or shard -> error
     truncated_texts: int = 0  # longer than the limit of the encoder
 
     def summary(self) -> str:
@@ -125,7 +124,7 @@ def pipeline(
         unique=embeddings.rows,
         counts=sentences.details["counts"],
         seconds=seconds,
-        set_aside={**read_skipped(sentences), **{stage.path(name): error for name, error in read_skipped(embeddings).items()}},
+        skipped={**sentences.skipped, **{stage.path(name): error for name, error in embeddings.skipped.items()}},
         truncated_texts=sum(shard.counts.get("truncated_texts", 0) for shard in embeddings.shards),
     )
 
@@ -139,8 +138,8 @@ def is_done(config: EmbedConfig, fingerprint: str) -> bool:
     return (
         dict(sentences.inputs) == {uri: readers.input_signature(uri) for uri in readers.expand(config.inputs)}
         and dict(sentences.config) == ingest.stage_config(config)
-        and not read_skipped(sentences)  # what was skipped is retried
-        and not read_skipped(embeddings)
+        and not sentences.skipped  # what was skipped is retried
+        and not embeddings.skipped
         and dict(embeddings.inputs) == {shard.name: shard.checksum for shard in sentences.shards}
         and embeddings.config.get("fingerprint") == fingerprint
         and embeddings.config.get("side") == choose_side(config.part(EncoderSettings), config.lang).side

@@ -22,11 +22,10 @@ from miner.counts import list_counts
 from miner.credentials import hide
 from miner.errors import AllSkippedError, DataError
 from miner.filters import language
-from miner.stages import Manifest, Shard, Stage
+from miner.stages import SKIPPED, Manifest, Shard, Stage
 from miner.text import readers, splitting
 from miner.text.readers import InputState
 from miner.text.sharding import DEFAULT_SIZES, IngestSizes, InputFile, num_ranges_for
-from pipelines.beam.retry import read_skipped
 from pipelines.beam.runner import Pipeline, run_stage
 from pipelines.corpus.deduplicate import (
     DROPPED,
@@ -160,7 +159,7 @@ class _Ingestion:
             return None
         manifest = stages.read_manifest(stage.folder)
         # Inputs differ if an increment was removed. An input that was skipped, and is no longer one, must not be reported again.
-        return manifest if dict(manifest.inputs) == stage.inputs and not read_skipped(manifest) else None
+        return manifest if dict(manifest.inputs) == stage.inputs and not manifest.skipped else None
 
     def _hint_at_paragraphs(self) -> None:
         """Warn if the lines at the start of the text look like paragraphs."""
@@ -275,7 +274,7 @@ class _Ingestion:
         for increment in self.increments:
             lines.update(increment.counts or {})
         counts = _count_outcomes(lines, filtered, shards)
-        return {"counts": counts, **({"set_aside": self.skipped} if self.skipped else {})}
+        return {"counts": counts, **({SKIPPED: self.skipped} if self.skipped else {})}
 
 
 def _count_outcomes(lines: Mapping[str, int], filtered: Sequence[Shard], shards: Sequence[Shard]) -> dict[str, int]:

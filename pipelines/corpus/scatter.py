@@ -15,7 +15,6 @@ from miner.errors import DataError
 from miner.stages import Stage
 from miner.text import readers, sharding
 from miner.text.sharding import IngestSizes, InputFile
-from pipelines.beam.retry import read_skipped
 from pipelines.beam.runner import Pipeline, ShardTask, run_stage
 from pipelines.corpus.increments import Signatures
 
@@ -108,4 +107,4 @@ def scatter_inputs(task: ScatterTask, signatures: Signatures) -> Pipeline[Scatte
         reasons = list_counts({name: counts[name] for name in readers.LINE_COUNTS if name not in ("lines", "kept")})
         detail, remedy = f" ({reasons})" if reasons else "", "give a text with sentences; --strict names the first problem"
         raise DataError(f"{', '.join(signatures)}: no sentence in {counted(counts['lines'], 'line')}{detail}; {remedy}")
-    return ScatterResult(dict(counts), task.errors_by_input(read_skipped(manifest)))
+    return ScatterResult(dict(counts), task.errors_by_input(manifest.skipped))

@@ -100,12 +100,12 @@ def run(
     inputs = {f"{direction}/{shard.name}": shard.checksum for direction, manifest in manifests.items() for shard in manifest.shards}
     stage = search_result.stage(inputs)
     shards = _NeighbourShards(neighbours, search_result.k, manifests[FORWARD].shards, manifests[BACKWARD].shards)
-    made_from = {stages.shard_name(index, len(shards.sources)): stage.key() for index in range(len(shards.sources))}
+    shard_keys = {stages.shard_name(index, len(shards.sources)): stage.key() for index in range(len(shards.sources))}
     num_edges = sum(manifest.rows * manifest.config.get("k", 1) for manifest in manifests.values())
     steps = ShuffleSteps("joining", f"{stage.folder}.steps", stage.key(), num_edges, limits.in_process_rows)
     merged = StepOutput(steps.place("meetings"), shuffle.names(len(shards.targets)), 0, Counter())
     forward_neighbours = TextsById({})
-    if not stage.is_complete(made_from):
+    if not stage.is_complete(shard_keys):
         stage.start()
         forward = yield from steps.apply("offers", shuffle.names(len(shards.sources)), _write_forward_edges, shards)
         forward_neighbours = shards.by_id(FORWARD, search_result.source)
@@ -116,7 +116,7 @@ def run(
             previous = PreviousCandidates.find(stage, search_result.source.fingerprint)
             merged = yield from rescore.rescore(merged, sides, search_result.k, len(shards.sources), previous, steps)
     task = _JoinSourceRange(shards, merged, forward_neighbours, stage.folder)
-    manifest = yield from run_stage(stage, made_from, task, lambda _: details or {})
+    manifest = yield from run_stage(stage, shard_keys, task, lambda _: details or {})
     steps.remove()
     return manifest
 

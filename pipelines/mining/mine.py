@@ -60,7 +60,7 @@ class MineResult:
     scores: GoldScores | MarkScores | None  # with gold or marks
     estimated_precision: float | None  # by the probabilities of the pairs, if there are at least 100
     engine: Mapping[str, Any]  # of the search, with the reason for it
-    set_aside: Mapping[str, str]  # skipped file or shard of a side -> reason
+    skipped: Mapping[str, str]  # skipped file or shard of a side -> reason
     delta: BitextDelta | None  # if the corpora changed since the previous run
     examples: Sequence[tuple[float, str, str]]  # margin, source, target: from the best pair to the last
 
@@ -80,7 +80,7 @@ class MineResult:
 
     def figures(self) -> dict[str, Any]:
         """Return the result for --json."""
-        names = ("lines", "sentences", "unique", "pairs", "threshold", "dropped", "engine", "seconds", "set_aside")
+        names = ("lines", "sentences", "unique", "pairs", "threshold", "dropped", "engine", "seconds", "skipped")
         figures = {name: getattr(self, name) for name in names}
         choice = {"choice": self.choice.figures()} if self.choice else {}
         default = {"default_threshold": self.default.figures()} if self.default else {}
@@ -226,7 +226,7 @@ def _result(selection: PairSelection, written: WrittenBitext, seconds: Mapping[s
         scores=written.scores,
         estimated_precision=written.estimated_precision,
         engine=search_result.engine,
-        set_aside={**search_result.source.skipped, **search_result.target.skipped},
+        skipped={**search_result.source.skipped, **search_result.target.skipped},
         delta=written.delta,
         examples=written.examples,
     )

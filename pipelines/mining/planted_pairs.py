@@ -152,8 +152,8 @@ def _merge_searches(searches: Mapping[str, str], folder: str, direction: str, co
         parts[shard.name] = {f"{search}/{direction}/{name}": storage.join(searches[search], direction, name) for search in shard_searches}
     inputs = {name: storage.checksum(uri) for part in parts.values() for name, uri in part.items()}
     stage = Stage(folder, "neighbours", {}, inputs)
-    made_from = {shard: stage.key({name: inputs[name] for name in part}) for shard, part in parts.items()}
-    return StageRun(stage, made_from, _MergeShard({shard: list(part.values()) for shard, part in parts.items()}, folder))
+    shard_keys = {shard: stage.key({name: inputs[name] for name in part}) for shard, part in parts.items()}
+    return StageRun(stage, shard_keys, _MergeShard({shard: list(part.values()) for shard, part in parts.items()}, folder))
 
 
 class _MergeShard(ShardTask):

@@ -31,7 +31,6 @@ from miner.encoders import choose_side, mining_profile
 from miner.errors import ConfigError, DataError, StorageError
 from miner.text import readers
 from pipelines.beam import metrics
-from pipelines.beam.retry import SKIPPED_KEY
 from pipelines.beam.runner import Pipeline, claim_output, discard_if_empty, run_pipeline, together
 from pipelines.corpus import embed
 from pipelines.mining import auto_threshold, candidates, inputs, mine, rescore_choice
@@ -74,11 +73,6 @@ class RunStep:
     output: str
     done: bool
 
-    def figures(self) -> dict[str, Any]:
-        """Return the step as JSON values."""
-        values = asdict(self)
-        return {**values, "made_from": values.pop("inputs")}
-
 
 @dataclass(frozen=True)
 class RunResult:
@@ -94,8 +88,7 @@ class RunResult:
 
     def figures(self) -> dict[str, Any]:
         """Return the result as JSON values."""
-        values = asdict(self)
-        return {**values, SKIPPED_KEY: values.pop("skipped")}
+        return asdict(self)
 
 
 def plan(config: RunConfig) -> list[RunStep]:
@@ -230,7 +223,7 @@ class _RunTasks:
         with discard_if_empty(self.folders[name]):
             result = yield from embed.pipeline(self.texts[name], self.options)
         self.embedded[name] = {"lang": result.lang, "unique": result.unique, "seconds": dict(result.seconds), "kept": is_kept}
-        self.skipped |= result.set_aside
+        self.skipped |= result.skipped
 
     def is_mined(self, pair: str) -> bool:
         """Whether a pair was mined from the current state of its corpora. Reads manifests only."""

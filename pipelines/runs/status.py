@@ -7,7 +7,6 @@ from miner import lock, stages, storage
 from miner.errors import DataError, StorageError
 from miner.lock import LockOwner
 from miner.stages import MARKERS, stage_folder
-from pipelines.beam.retry import SKIPPED_KEY, read_skipped
 from pipelines.mining.select_pairs import DROPPED
 
 START_RECORDS = {"config.json", "train.json"}  # of `miner loop` and `miner train`, which may stop before their first stage
@@ -25,12 +24,6 @@ class StageStatus:
     rows: int | None  # None unless the stage is finished
     skipped: int = 0  # shards and inputs
 
-    def figures(self) -> dict[str, Any]:
-        """Return the status as JSON values."""
-        values = asdict(self)
-        skipped = values.pop("skipped")
-        return {**values, SKIPPED_KEY: skipped}
-
 
 @dataclass(frozen=True)
 class RunStatus:
@@ -43,7 +36,7 @@ class RunStatus:
 
     def figures(self) -> dict[str, Any]:
         """Return the status as JSON values."""
-        return {**asdict(self), "stages": [stage.figures() for stage in self.stages]}
+        return asdict(self)
 
 
 def read_status(folder: str) -> RunStatus:
@@ -67,7 +60,7 @@ def _read_stage_status(folder: str, path: str, names: list[str]) -> StageStatus:
         manifest = stages.read_manifest(storage.join(folder, path))
         shards = [shard for shard in manifest.shards if not shard.name.endswith(TSV) and shard.name != DROPPED]
         rows = sum(shard.rows for shard in shards)
-        return StageStatus(shown_path, True, len(shards), len(shards), rows, len(read_skipped(manifest)))
+        return StageStatus(shown_path, True, len(shards), len(shards), rows, len(manifest.skipped))
     except StorageError:
         finished = [name.removeprefix(f"{markers}/") for name in names if name.startswith(f"{markers}/part-")]
         total = int(finished[0].split("-of-")[1].split(".")[0]) if finished else None

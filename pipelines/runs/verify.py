@@ -15,7 +15,6 @@ from miner.corpus import EMBEDDINGS, SENTENCES
 from miner.errors import DataError, MinerError, StorageError
 from miner.progress import Progress, report_progress
 from miner.stages import MANIFEST, MARKERS, Manifest, Shard, stage_folder
-from pipelines.beam.retry import read_skipped
 from pipelines.corpus.increments import CorpusIncrement, IncrementsRecord
 from pipelines.corpus.ingest import INCREMENTS
 from pipelines.mining import candidates, select_pairs
@@ -42,10 +41,6 @@ class OutputFault:
     def __str__(self) -> str:
         return f"{self.path}: {self.problem}; {self.remedy}"
 
-    def figures(self) -> dict[str, str]:
-        """Return the fault as JSON values."""
-        return {"place": self.path, "what": self.problem, "remedy": self.remedy}
-
 
 @dataclass(frozen=True)
 class VerifyResult:
@@ -54,12 +49,12 @@ class VerifyResult:
     folder: str
     stages: int
     files: int
-    others: int  # small files with a checksum, such as run.json, and directories that list the checksums of their files
+    records: int  # small files with a checksum, such as run.json, and directories that list the checksums of their files
     faults: tuple[OutputFault, ...]
 
     def figures(self) -> dict[str, Any]:
         """Return the result as JSON values."""
-        return {**asdict(self), "faults": [fault.figures() for fault in self.faults]}
+        return asdict(self)
 
 
 def run(folder: str) -> VerifyResult:
@@ -158,7 +153,7 @@ class _StoredStage:
             for name in sorted(self.files - {shard.name for shard in self.manifest.shards}):
                 if name.startswith("part-") and "/" not in name:
                     yield OutputFault(self.path(name), f"not in {MANIFEST}", f"delete it, or {RUN_AGAIN}")
-            for reason in read_skipped(self.manifest).values():
+            for reason in self.manifest.skipped.values():
                 path, _, message = reason.partition(": ")
                 problem, _, remedy = message.partition("; ")
                 yield OutputFault(path, f"skipped: {problem}", remedy or RUN_AGAIN)

@@ -18,7 +18,7 @@ from miner.report import charts
 RUN = {
     "pairs": {"en-fr": {"pairs": 3, "threshold": 1.0, "unique": {"source": 3, "target": 3}, "seconds": {"search": 1.0}}},
     "corpora": {"en": {"lang": "eng", "unique": 3}},
-    "set_aside": {},
+    "skipped": {},
     "seconds": 1.0,
 }
 LOOP = {"start": {"dev": {"a": 0.5}}, "rounds": [], "best": "seed", "stopped": None}

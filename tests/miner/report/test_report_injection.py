@@ -15,7 +15,7 @@ ATTACKS = ("<script>alert(1)</script>", "\"'><img src=x onerror=alert(1)><!--", 
 RUN = {
     "pairs": {"en-fr": {"pairs": 3, "threshold": 1.0, "unique": {"source": 3, "target": 3}, "seconds": {"search": 1.0}}},
     "corpora": {"en": {"lang": "eng", "unique": 3}},
-    "set_aside": {"file": "reason"},
+    "skipped": {"file": "reason"},
     "seconds": 1.0,
 }
 POINT = {"threshold": 1.0, "precision": 0.5, "recall": 0.5, "f1": 0.5}

@@ -53,10 +53,10 @@ def test_the_summary_counts_what_was_written(settings: Path) -> None:
 def test_each_stage_has_a_record_and_finished_shards_are_not_counted_again(settings: Path) -> None:
     records = run(settings)["stages"]
     embedded = [record for record in records if record["stage"] == "embeddings"]
-    assert [(record["folder"].split("/")[-2], record["shards"], record["made"]) for record in embedded] == [("en", 2, 2), ("fr", 2, 2)]
-    assert all(record["seconds"] > 0 and record["set_aside"] == {} for record in records)
+    assert [(record["folder"].split("/")[-2], record["shards"], record["written"]) for record in embedded] == [("en", 2, 2), ("fr", 2, 2)]
+    assert all(record["seconds"] > 0 and record["skipped"] == {} for record in records)
     rerun = run(settings)
-    assert [record["made"] for record in rerun["stages"]] == [0] * len(rerun["stages"])
+    assert [record["written"] for record in rerun["stages"]] == [0] * len(rerun["stages"])
     assert not any(rerun["counters"].values())
 
 

@@ -14,7 +14,7 @@ from miner import stages, storage
 from miner.errors import ConfigError, DataError, StorageError
 from miner.stages import Stage
 from pipelines.beam import retry
-from pipelines.beam.retry import RetryPolicy, read_skipped
+from pipelines.beam.retry import RetryPolicy
 from pipelines.beam.runner import ShardTask, run_pipeline, run_stage
 
 NAMES = [stages.shard_name(index, 24, ".json") for index in range(24)]
@@ -55,22 +55,22 @@ class TestStage:
         manifest = run(tmp_path, {NAMES[3]: 2}, OSError(5, "Input/output error"), skip_failed=False)
         assert [shard.name for shard in manifest.shards] == NAMES
         assert count_attempts(tmp_path, NAMES[3]) == 3
-        assert read_skipped(manifest) == {}
+        assert manifest.skipped == {}
 
     def test_lasting_errors_skip_the_shard_until_the_next_run(self, tmp_path: Path) -> None:
         manifest = run(tmp_path, {NAMES[3]: 5}, ValueError("no such thing\nmore"))
         assert [shard.name for shard in manifest.shards] == [name for name in NAMES if name != NAMES[3]]
         reason = f"{tmp_path / NAMES[3]}: ValueError: no such thing; fix the cause and run the same command again"
-        assert read_skipped(stages.read_manifest(str(tmp_path))) == {NAMES[3]: reason}
+        assert stages.read_manifest(str(tmp_path)).skipped == {NAMES[3]: reason}
         assert not (tmp_path / retry.SKIPPED).exists()
         rerun = run(tmp_path, {NAMES[3]: 5}, ValueError("no such thing"))
         assert [shard.name for shard in rerun.shards] == NAMES
-        assert read_skipped(rerun) == {}
+        assert rerun.skipped == {}
         assert [count_attempts(tmp_path, name) for name in NAMES[:5]] == [1, 1, 1, 6, 1]
 
     def test_data_errors_are_not_retried(self, tmp_path: Path) -> None:
         manifest = run(tmp_path, {NAMES[0]: 9}, DataError("text: broken; fix it"))
-        assert read_skipped(manifest) == {NAMES[0]: "text: broken; fix it"}
+        assert manifest.skipped == {NAMES[0]: "text: broken; fix it"}
         assert count_attempts(tmp_path, NAMES[0]) == 1
 
     @pytest.mark.parametrize("error", [ConfigError("settings"), StorageError("disk: full; free some space")])
@@ -137,7 +137,7 @@ class TestRun:
         assert f"{texts}/en/1.txt.gz: truncated or not .gz" in result.stderr
         assert "1 skipped" in result.stderr.splitlines()[-1]
         summary = json.loads((texts / "run.json").read_text())
-        (skipped,) = summary["set_aside"]
+        (skipped,) = summary["skipped"]
         assert skipped == f"{texts}/en/1.txt.gz"
         assert summary["corpora"]["en"]["unique"] == 6
         skipped_sentences = {*ENGLISH[4:6]}
@@ -181,8 +181,8 @@ class TestRun:
         assert result.exit_code == 3
         summary = json.loads((texts / "out/run.json").read_text())
         assert list(summary["pairs"]) == ["en-fr"]
-        assert set(summary["set_aside"]) == {"embed de", "mine en-de", "mine fr-de"}
-        assert "truncated or not .gz" in summary["set_aside"]["embed de"]
+        assert set(summary["skipped"]) == {"embed de", "mine en-de", "mine fr-de"}
+        assert "truncated or not .gz" in summary["skipped"]["embed de"]
 
     def test_embed_and_mine_skip_broken_files(self, texts: Path, toy_encoder: Path) -> None:
         result = miner("embed", f"{texts}/en/*.txt.gz", "--encoder", toy_encoder, "--output", texts / "en.out", "--shards", 2)

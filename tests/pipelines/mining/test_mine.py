@@ -137,7 +137,7 @@ def test_text_with_gold_is_scored(text_run: tuple[Path, dict[str, Any], str]) ->
         "threshold",
         "default_threshold",
         "dropped",
-        "set_aside",
+        "skipped",
         "engine",
         "seconds",
         "precision",

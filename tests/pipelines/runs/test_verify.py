@@ -113,7 +113,7 @@ def test_damage_is_named_and_repaired_by_running_again(damage: str, folder: Path
     assert result.stderr.count("\n") == 1
     assert f"{folder}: " in result.stderr
     faults = json.loads((folder.parent / "faults.json").read_text())["faults"]
-    assert str(folder / name) in {fault["place"] for fault in faults}
+    assert str(folder / name) in {fault["path"] for fault in faults}
     run_commands(folder, toy_encoder)
     assert miner("verify", folder).exit_code == 0
     assert contents(folder) == expected
