@@ -42,7 +42,7 @@ GROUPS = {
     "embed": ("embeddings",),
     "index": ("index",),
     "search": ("search", "neighbours"),
-    "decide": ("joining", "candidates", "matching", "ordered"),
+    "mine": ("joining", "candidates", "matching", "ordered"),
 }
 MINER = [sys.executable, "-m", "miner.cli.main"]
 
@@ -225,7 +225,7 @@ def report(given: argparse.Namespace) -> None:
     """Print what was measured, beside what was planned, as Markdown."""
     measured = json.loads((given.folder / "measured.json").read_text())
     planned = json.loads((given.folder / "plan.json").read_text())
-    print(f"In {measured['parts']} parts; at most {measured['disk'] / 1e9:.2f} GB on disk, planned {planned['most_disk'] / 1e9:.2f} GB\n")
+    print(f"In {measured['parts']} parts; at most {measured['disk'] / 1e9:.2f} GB on disk, planned {planned['peak_disk'] / 1e9:.2f} GB\n")
     print("| stage | seconds | of processors | planned | peak memory, GB | planned |\n|---|---|---|---|---|---|")
     for name, parts in grouped(measured["stages"]).items():
         seconds, processor = (sum(part[kind] for part in parts) for kind in ("seconds", "processor"))

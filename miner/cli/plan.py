@@ -96,11 +96,11 @@ def _totals(plan: "RunPlan") -> str:
     """Return the line of totals."""
     workers = plan.pool.workers
     machines = "this machine" if (plan.machine, workers) == ("here", 1) else f"{workers} x {plan.machine}"
-    money = "" if plan.money is None else f"; {plan.money:,.2f} at {plan.price:g} per machine and hour"
+    cost = "" if plan.cost is None else f"; {plan.cost:,.2f} at {plan.price:g} per machine and hour"
     copies = f"; {format_bytes(plan.worker_disk)} on the disk of each machine for copies of indexes" if plan.worker_disk else ""
     return (
         f"{format_seconds(plan.seconds)} on {machines}, {format_bytes(plan.memory)} of memory per worker, {format_bytes(plan.disk)} on disk"
-        f" and {format_bytes(plan.most_disk)} at most{copies}{money}"
+        f" and {format_bytes(plan.peak_disk)} at most{copies}{cost}"
     )
 
 

@@ -18,10 +18,10 @@ class Hardware(Settings):
     flops: float | None = pydantic.Field(None, gt=0)  # peak FLOP/s of its accelerator, dense 16-bit floats; None: no accelerator
     bandwidth: float | None = pydantic.Field(None, gt=0)  # bytes per second of the accelerator's memory
     efficiency: float = pydantic.Field(0.4, gt=0, le=1)  # share of both peaks that is reached
-    reading: float = pydantic.Field(2e9, gt=0)  # bytes of vectors per second from files to the accelerator
-    read: float | None = pydantic.Field(None, gt=0)  # measured: lines per second cleaned and deduplicated
-    embed: float | None = pydantic.Field(None, gt=0)  # measured: sentences per second embedded
-    search: float | None = pydantic.Field(None, gt=0)  # measured: sentence pairs per second compared by exact search
+    vector_bytes_per_second: float = pydantic.Field(2e9, gt=0)  # from files to the accelerator
+    lines_per_second: float | None = pydantic.Field(None, gt=0)  # measured: cleaned and deduplicated
+    sentences_per_second: float | None = pydantic.Field(None, gt=0)  # measured: embedded
+    pairs_per_second: float | None = pydantic.Field(None, gt=0)  # measured: of sentences, compared by exact search
     price: float | None = pydantic.Field(None, ge=0)  # per hour
 
     @pydantic.model_validator(mode="before")

@@ -40,7 +40,7 @@ def search_speed(machine: Hardware, dim: int, block_rows: int) -> float:
     assert machine.flops is not None
     compute_seconds = 2 * dim / machine.flops
     traffic_seconds = TRAFFIC_BYTES_PER_PAIR / machine.bandwidth if machine.bandwidth is not None else 0.0
-    return 1 / (max(compute_seconds, traffic_seconds) / machine.efficiency + 2 * dim / block_rows / machine.reading)
+    return 1 / (max(compute_seconds, traffic_seconds) / machine.efficiency + 2 * dim / block_rows / machine.vector_bytes_per_second)
 
 
 def encoding_speed(machine: Hardware, flops_per_sentence: float) -> float:

@@ -47,10 +47,6 @@ class CorpusSize:
     def shard_sentences(self) -> float:
         return self.sentences / self.shards
 
-    def figures(self) -> dict[str, float]:
-        """Return the size for --json."""
-        return {"sentences": self.sentences, "text": self.text_bytes, "row": self.row_bytes, "shards": self.shards, "dim": self.dim}
-
 
 @dataclass(frozen=True)
 class ResourceNeed:
@@ -59,11 +55,7 @@ class ResourceNeed:
     memory: float  # of one process
     disk: float = 0.0  # of its output
     temporary_disk: float = 0.0  # of files that are removed when it is complete
-    vector_reads: float = 0.0  # of exact search, which reads vectors once per group of the other side
-
-    def figures(self) -> dict[str, float]:
-        """Return the need for --json."""
-        return {"memory": self.memory, "disk": self.disk, "passing": self.temporary_disk, "reading": self.vector_reads}
+    read_bytes: float = 0.0  # of vectors by exact search, which reads vectors once per group of the other side
 
 
 def _process(data_bytes: float) -> float:

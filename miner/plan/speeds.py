@@ -1,7 +1,6 @@
 """The speeds of a machine: as measured here, scaled to another machine, or as measured by the owner of that machine."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from miner.config.planning import Hardware
 from miner.plan import hardware
@@ -17,16 +16,6 @@ class Speeds:
     speedup: float  # relative to what `miner.search.cost_model` expects of the cores; applied to FAISS
     stage_start_seconds: float
 
-    def figures(self) -> dict[str, Any]:
-        """Return the speeds for --json."""
-        return {
-            "read": self.lines_per_second,
-            "embed": self.sentences_per_second,
-            "search": self.pairs_per_second,
-            "faster": self.speedup,
-            "start": self.stage_start_seconds,
-        }
-
 
 @dataclass(frozen=True)
 class EncodingCost:
@@ -35,10 +24,6 @@ class EncodingCost:
     dim: int
     flops_per_sentence: float | None  # None for an encoder that needs no accelerator
     block_rows: int  # vectors that exact search holds at a time on an accelerator
-
-    def figures(self) -> dict[str, Any]:
-        """Return the values for --json."""
-        return {"dim": self.dim, "operations": self.flops_per_sentence, "stretch": self.block_rows}
 
 
 def scale_speeds(local: Speeds, local_cores: int, machine: Hardware, encoding: EncodingCost) -> Speeds:
@@ -57,9 +42,6 @@ def scale_speeds(local: Speeds, local_cores: int, machine: Hardware, encoding: E
         scaled = replace(scaled, pairs_per_second=hardware.search_speed(machine, encoding.dim, encoding.block_rows))
         if encoding.flops_per_sentence is not None:
             scaled = replace(scaled, sentences_per_second=hardware.encoding_speed(machine, encoding.flops_per_sentence))
-    measured = {
-        "lines_per_second": machine.read,
-        "sentences_per_second": machine.embed,
-        "pairs_per_second": machine.search,
-    }
-    return replace(scaled, **{name: speed for name, speed in measured.items() if speed is not None})
+    names = ("lines_per_second", "sentences_per_second", "pairs_per_second")
+    measured = {name: speed for name in names if (speed := getattr(machine, name)) is not None}
+    return replace(scaled, **measured)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from miner.plan import resources
@@ -31,7 +31,7 @@ class StageCost:
 
     def figures(self) -> dict[str, Any]:
         """Return the cost for --json."""
-        return {"name": self.name, "seconds": self.seconds, "hours": self.seconds / 3600, **self.need.figures()}
+        return {"name": self.name, "seconds": self.seconds, "hours": self.seconds / 3600, **asdict(self.need)}
 
 
 @dataclass(frozen=True)
@@ -45,18 +45,6 @@ class EngineChoice:
     search_seconds: float  # of one machine
     build_seconds: tuple[float, float]  # of one machine, per index
     rescore_seconds: float = 0.0  # of one machine; 0 if candidates are not rescored
-
-    def figures(self) -> dict[str, Any]:
-        """Return the choice for --json."""
-        return {
-            "engine": self.engine,
-            "why": self.reason,
-            "index": self.factories,
-            "recall": self.recall,
-            "searching": self.search_seconds,
-            "building": self.build_seconds,
-            "rescoring": self.rescore_seconds,
-        }
 
 
 @dataclass(frozen=True)
@@ -158,5 +146,5 @@ def pair_costs(name: str, sides: Sequence[CorpusSize], choice: EngineChoice, k: 
     return [
         StageCost(f"search {name}", search_seconds, need),
         *rescoring,
-        StageCost(f"decide {name}", mine_seconds, resources.mining_need(source, target, k, pool.batches)),
+        StageCost(f"mine {name}", mine_seconds, resources.mining_need(source, target, k, pool.batches)),
     ]

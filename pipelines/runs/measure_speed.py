@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -60,15 +59,6 @@ class Calibration:
     encoding: EncodingCost
     compression: float  # bytes on disk per byte of text
     seconds: float  # that the measurement took
-
-    def figures(self) -> dict[str, Any]:
-        """Return the calibration for --json."""
-        return {
-            "speeds": self.speeds.figures(),
-            "encoding": self.encoding.figures(),
-            "compression": self.compression,
-            "seconds": self.seconds,
-        }
 
 
 def calibrate(texts: Sequence[str], lang: str, config: RunConfig, probe: ProbeSettings = DEFAULT_PROBE) -> Calibration:

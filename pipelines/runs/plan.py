@@ -5,7 +5,7 @@ import os
 import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import psutil
@@ -93,17 +93,17 @@ class RunPlan:
 
     def figures(self) -> dict[str, Any]:
         """Return the plan for --json: bytes, seconds and hours."""
-        names = ("price", "seconds", "money", "memory", "disk", "most_disk", "worker_disk", "done", "advice")
+        names = ("price", "seconds", "cost", "memory", "disk", "peak_disk", "worker_disk", "done", "advice")
         return {
             "machine": self.machine,
             "workers": self.pool.workers,
             **{name: getattr(self, name) for name in names},
             "hours": self.seconds / 3600,
-            "corpora": {name: {**corpus.size.figures(), "why": corpus.reason} for name, corpus in self.corpora.items()},
-            "pairs": {name: choice.figures() for name, choice in self.pairs.items()},
+            "corpora": {name: {**asdict(corpus.size), "reason": corpus.reason} for name, corpus in self.corpora.items()},
+            "pairs": {name: asdict(choice) for name, choice in self.pairs.items()},
             "stages": [stage.figures() for stage in self.stages],
-            "speeds": self.pool.speeds.figures(),
-            "calibration": self.calibration.figures(),
+            "speeds": asdict(self.pool.speeds),
+            "calibration": asdict(self.calibration),
         }
 
     @property
@@ -111,7 +111,7 @@ class RunPlan:
         return sum(stage.seconds for stage in self.stages)
 
     @property
-    def money(self) -> float | None:
+    def cost(self) -> float | None:
         return None if self.price is None else self.price * self.pool.workers * self.seconds / 3600
 
     @property
@@ -125,7 +125,7 @@ class RunPlan:
         return sum(stage.need.disk for stage in self.stages)
 
     @property
-    def most_disk(self) -> float:
+    def peak_disk(self) -> float:
         """Peak bytes, with the temporary files of the stages that share jobs: those of one kind, of `at_once` corpora or pairs."""
         kinds = defaultdict[str, list[StageCost]](list)
         for stage in self.stages:
@@ -145,7 +145,7 @@ class RunPlan:
             for stage in self.stages
             if stage.need.memory > self.machine_memory
         ]
-        if self.most_disk > MAX_DISK_RATIO * self.disk:
+        if self.peak_disk > MAX_DISK_RATIO * self.disk:
             advice.append("most of the disk is for what pairs of shards leave until they are merged; fewer `shards` leave less")
         larger = {name: corpus for name, corpus in self.corpora.items() if corpus.size.shards > 1}  # one shard is read in seconds
         if undivided := [name for name, corpus in larger.items() if 0 < corpus.files < self.pool.workers]:

@@ -123,7 +123,7 @@ def test_broken_and_missing_files_are_reported(tmp_path: Path) -> None:
         count_lines([str(tmp_path / "b.txt")], SMALL_SAMPLES)
 
 
-MACHINE = Hardware(cores=8, memory=64, flops=1e12, bandwidth=1e12, efficiency=0.5, reading=1e9)
+MACHINE = Hardware(cores=8, memory=64, flops=1e12, bandwidth=1e12, efficiency=0.5, vector_bytes_per_second=1e9)
 
 
 def test_gpu_speeds_follow_from_the_data_sheet() -> None:
@@ -143,7 +143,7 @@ def test_speeds_follow_cores_accelerator_and_measurement() -> None:
     assert (gpu.sentences_per_second, gpu.pairs_per_second) == (2000, hardware.search_speed(MACHINE, 256, 1000))
     transformer = scale_speeds(SPEEDS, 2, MACHINE, EncodingCost(256, 1e10, 1000))
     assert transformer.sentences_per_second == hardware.encoding_speed(MACHINE, 1e10)
-    measured = MACHINE.model_copy(update={"read": 7.0, "embed": 8.0, "search": 9.0})
+    measured = MACHINE.model_copy(update={"lines_per_second": 7.0, "sentences_per_second": 8.0, "pairs_per_second": 9.0})
     assert scale_speeds(SPEEDS, 2, measured, static) == Speeds(7.0, 8.0, 9.0, 2.0, 1.0)
 
 
@@ -263,11 +263,11 @@ def test_plan_before_and_after_the_run(config: Path, tmp_path: Path) -> None:
     plan = json.loads((tmp_path / "plan.json").read_text())
     assert {name: corpus["sentences"] for name, corpus in plan["corpora"].items()} == {"en": 2000, "fr": 800, "de": 500}
     names = ["read en", "embed en", "read fr", "embed fr", "read de", "embed de"]
-    names += [f"{act} {pair}" for pair in ("en-fr", "en-de") for act in ("search", "rescore", "decide")]
+    names += [f"{act} {pair}" for pair in ("en-fr", "en-de") for act in ("search", "rescore", "mine")]
     assert [stage["name"] for stage in plan["stages"]] == names
     assert all(name in printed for name in names)
     assert plan["seconds"] == pytest.approx(sum(stage["seconds"] for stage in plan["stages"]))
-    assert plan["money"] is None
+    assert plan["cost"] is None
     assert all(chosen["engine"] == "exact" for chosen in plan["pairs"].values())
     output_of("run", config)
     for name, needs in {stage["name"]: stage for stage in plan["stages"]}.items():
@@ -300,15 +300,16 @@ def test_each_corpus_is_filtered_in_its_own_language(config: Path, tmp_path: Pat
 
 @pytest.mark.usefixtures("_short_probe")
 def test_plan_for_another_machine_workers_and_price(config: Path, tmp_path: Path) -> None:
-    (tmp_path / "rates.yaml").write_text("price: 3\nrates: {big: {cores: 4, memory: 8, read: 1e3, embed: 1e2, search: 1e4}}\n")
+    speeds = "lines_per_second: 1e3, sentences_per_second: 1e2, pairs_per_second: 1e4"
+    (tmp_path / "rates.yaml").write_text(f"price: 3\nrates: {{big: {{cores: 4, memory: 8, {speeds}}}}}\n")
     output_of("plan", config, "--rates", tmp_path / "rates.yaml", "--workers", 2, "--json", tmp_path / "plan.json")
     plan = json.loads((tmp_path / "plan.json").read_text())
     seconds = {stage["name"]: stage["seconds"] for stage in plan["stages"]}
-    start = plan["calibration"]["speeds"]["start"]
+    start = plan["calibration"]["speeds"]["stage_start_seconds"]
     assert seconds["read en"] == pytest.approx(2 + 2 * start), "one file: the second machine has nothing to read"
     assert seconds["embed fr"] == pytest.approx(8 + start)
     assert (plan["machine"], plan["workers"]) == ("big", 2)
-    assert plan["money"] == pytest.approx(3 * 2 * plan["seconds"] / 3600)
+    assert plan["cost"] == pytest.approx(3 * 2 * plan["seconds"] / 3600)
     assert not any("split" in line for line in plan["advice"]), "one shard is read in seconds"
     assert "split en, fr, de into at least as many files" in output_of("plan", config, "--workers", 2, "--set", "shards=2")
 
@@ -320,7 +321,7 @@ def test_plan_for_more_sentences_than_the_files_hold(config: Path, tmp_path: Pat
     plan = json.loads((tmp_path / "plan.json").read_text())
     corpus = plan["corpora"]["en"]
     assert corpus["sentences"] == 10**9
-    assert corpus["shards"] == pytest.approx(1e9 * corpus["text"] / 2**25, rel=0.01)
+    assert corpus["shards"] == pytest.approx(1e9 * corpus["text_bytes"] / 2**25, rel=0.01)
     exact = hardware.search_speed(hardware.HARDWARE["h100"], 32, 2**25 // 64)
     assert {stage["name"]: stage["seconds"] for stage in plan["stages"]}["search en-fr"] > 2e17 / exact / 64
     assert "64 x h100" in printed
@@ -344,7 +345,7 @@ def test_embedded_corpora_need_no_encoder(config: Path, tmp_path: Path, toy_enco
     folders = ["--set", f"corpora={{en: {tmp_path}/en, fr: {tmp_path}/fr}}", "--set", "pairs=all", "--set", "encoder=./gone"]
     output_of("plan", config, *folders, "--json", tmp_path / "plan.json")
     plan = json.loads((tmp_path / "plan.json").read_text())
-    assert [stage["name"] for stage in plan["stages"]] == ["search en-fr", "decide en-fr"]
+    assert [stage["name"] for stage in plan["stages"]] == ["search en-fr", "mine en-fr"]
     assert {name: (corpus["sentences"], corpus["dim"]) for name, corpus in plan["corpora"].items()} == {
         "en": (2000, 32),
         "fr": (800, 32),
