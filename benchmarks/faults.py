@@ -65,7 +65,7 @@ ROWS: dict[str, tuple[str, Arguments, str]] = {
     "manifest of candidates": ("mined/candidates/manifest.json", AGAIN, "out/bitext.tsv.gz"),
     "manifests of an index": ("index/**/manifest.json", INDEXED, "out/bitext.tsv.gz"),
     "engine.json (mine again)": ("mined/neighbours/engine.json", [*MINE, "--output", "mined"], "mined/bitext.tsv.gz"),
-    "parts.json (embed again)": ("en/sentences/parts.json", [*EMBED[:-1], "en"], "en/*/part-*"),
+    "increments.json (embed again)": ("en/sentences/increments.json", [*EMBED[:-1], "en"], "en/*/part-*"),
     "markers (embed again)": ("en/*/_shards/*.json", [*EMBED[:-1], "en"], "en/*/part-*"),
     "static encoder: vectors": ("encoder/vectors.safetensors", EMBED, "out/embeddings/part-*"),
     "static encoder: SentencePiece model": ("encoder/sentencepiece.model", EMBED, "out/embeddings/part-*"),

@@ -83,7 +83,7 @@ def measure(keys: Corpus, queries: np.ndarray, target_recall: float, folder: str
     manifest = run_pipeline(build_index.build(keys, folder, IndexSettings(target_recall=target_recall), K))
     build_seconds = core_seconds() - start
     index = OpenIndex(IndexedSide.describe(folder, manifest, keys))
-    own = SearchParameters(**manifest.details["setting"])
+    own = SearchParameters(**manifest.details["parameters"])
     parameters = index.tune(queries[-TUNING_QUERIES:], K, target_recall)
     queries = queries[:-TUNING_QUERIES]  # those that tuned are neither timed nor checked
     start = core_seconds()

@@ -113,8 +113,8 @@ class IndexDetails(TypedDict):
 
     embeddings: str
     factory: str
-    effort: str | None
-    setting: dict[str, float]
+    effort_name: str | None
+    parameters: dict[str, float]
 
 
 class CorpusDetails(TypedDict):

@@ -278,7 +278,7 @@ def _bound(threshold: float | None, default: DefaultThreshold | None) -> str:
 
 def _engine_lines(engine: Mapping[str, Any]) -> list[str]:
     """Return the engine with the reason for it, and the recall of an approximate one."""
-    lines = [f"search: {engine['name']} ({engine['why']})"]
+    lines = [f"search: {engine['name']} ({engine['reason']})"]
     for direction in (name for name in ("forward", "backward") if name in engine):
         search = engine[direction]
         shortfall = "" if search["low"] >= search["target_recall"] else f", which may be below {search['target_recall']:g}"

@@ -48,11 +48,11 @@ class ThresholdChoice:
         """Return the choice as manifests and --json show it."""
         return {
             "by": self.evidence,
-            "asked": self.min_precision,
+            "min_precision": self.min_precision,
             "threshold": self.threshold,
             "precision": asdict(self.precision),
             "recall": self.recall and asdict(self.recall),
-            "evidence": self.num_evidence,
+            "num_evidence": self.num_evidence,
         }
 
 

@@ -11,7 +11,7 @@ Signatures = Mapping[str, str]  # input -> its signature, see `readers.input_sig
 
 @dataclass(frozen=True)
 class CorpusIncrement:
-    """Inputs that were read together. The field names are keys of `parts.json`."""
+    """Inputs that were read together. The field names are keys of `increments.json`."""
 
     inputs: Signatures
     ranges: int | None = None  # number of shards; None until it is planned
@@ -20,7 +20,7 @@ class CorpusIncrement:
 
 @dataclass(frozen=True)
 class IncrementsRecord:
-    """The content of `parts.json`."""
+    """The content of `increments.json`."""
 
     increments: list[CorpusIncrement]
 

@@ -5,7 +5,7 @@ Each input is scattered by id range (scatter.py); each id range is then deduplic
 OUTPUT/.ranges until the sentences are complete, so that a stopped run can resume.
 
 Inputs that are new since an earlier run become an increment (increments.py): shards of their own, with the sentences that no earlier
-increment has. Earlier shards do not change. `parts.json` records the inputs of every increment.
+increment has. Earlier shards do not change. `increments.json` records the inputs of every increment.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 RANGES = ".ranges"
 STDIN = ".stdin"
-INCREMENTS = "parts.json"
+INCREMENTS = "increments.json"
 FAULTS = ("invalid", "too_long")  # of `readers.LINE_COUNTS`
 MAX_FAULTY_SHARE = 0.01  # of lines that are dropped without a warning
 

@@ -105,7 +105,7 @@ def pipeline(
     options: Sequence[str] = (),
     limits: MiningLimits = DEFAULT_LIMITS,
     warns: bool = True,
-    engine_reason: str = engine_module.ASKED_FOR,
+    engine_reason: str = engine_module.REQUESTED,
 ) -> Pipeline[MineResult]:
     """Return the pipeline of `run`, for an output whose lock the caller holds. `options` describe the workers.
 

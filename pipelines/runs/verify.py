@@ -15,7 +15,7 @@ from miner.corpus import EMBEDDINGS, SENTENCES
 from miner.errors import DataError, MinerError, StorageError
 from miner.progress import Progress, report_progress
 from miner.stages import MANIFEST, MARKERS, Manifest, Shard, stage_folder
-from pipelines.corpus.increments import CorpusIncrement, IncrementsRecord
+from pipelines.corpus.increments import IncrementsRecord
 from pipelines.corpus.ingest import INCREMENTS
 from pipelines.mining import candidates, select_pairs
 from pipelines.search import build_index
@@ -25,7 +25,7 @@ from pipelines.search.exact import BACKWARD, FORWARD
 RUN_AGAIN = "run the same command again"
 DELETE_AND_RUN_AGAIN = "delete {} and run the same command again"
 
-SMALL_RECORDS: Mapping[str, Any] = {CHOICE_FILE: RecordedEngine, INCREMENTS: list[CorpusIncrement] | IncrementsRecord}
+SMALL_RECORDS: Mapping[str, Any] = {CHOICE_FILE: RecordedEngine, INCREMENTS: IncrementsRecord}
 
 logger = logging.getLogger(__name__)
 

@@ -85,7 +85,7 @@ def _tuning_folder(direction: _Direction, folder: str) -> str:
 def _plan_search(search: SearchRequest, direction: _Direction, folder: str) -> StageRun:
     """Return the stage that searches one direction with the tuned parameters."""
     stage = search.stage(folder, direction.name)
-    parameters = tune.read(_tuning_folder(direction, folder)).setting
+    parameters = tune.read(_tuning_folder(direction, folder)).parameters
     task = SearchIndex(search, direction, parameters, stage.folder)
     return StageRun(stage, _shard_keys(stage, direction), task, lambda shards: _details(direction, parameters, shards))
 

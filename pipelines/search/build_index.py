@@ -63,9 +63,7 @@ class IndexResult:
 
     def figures(self) -> dict[str, Any]:
         """Return the same for --json."""
-        names = ("factory", "rows", "dim", "k")
-        values = {name: getattr(self, name) for name in names}
-        return {**values, "effort": self.effort_name, "target_recall": self.target_recall, "setting": asdict(self.parameters)}
+        return asdict(self)
 
 
 def run(config: IndexConfig, options: Sequence[str] = ()) -> IndexResult:
@@ -86,8 +84,8 @@ def run(config: IndexConfig, options: Sequence[str] = ()) -> IndexResult:
         dim=corpus.dim,
         k=config.k,
         target_recall=config.target_recall,
-        effort_name=details["effort"],
-        parameters=SearchParameters(**details["setting"]),
+        effort_name=details["effort_name"],
+        parameters=SearchParameters(**details["parameters"]),
     )
 
 
@@ -108,8 +106,8 @@ def build(corpus: Corpus, output: str, settings: IndexSettings, k: int, options:
     previous = stages.read_manifest(output, STAGE).details if stage.is_complete(shard_keys) else {}
     merged = yield from _fill(plan, stage, shard_keys)
     tuned_for = {"k": k, "target_recall": settings.target_recall}
-    details = {**previous, "embeddings": _relative_path(corpus.folder, output), "factory": factory, "asked": tuned_for}
-    if previous.get("asked") != tuned_for:
+    details = {**previous, "embeddings": _relative_path(corpus.folder, output), "factory": factory, "tuned_for": tuned_for}
+    if previous.get("tuned_for") != tuned_for:
         side = IndexedSide(output, FILE, merged.shards[0].checksum, factory, corpus)
         details |= asdict((yield from _tune(side, k, settings)))
     manifest = Stage(output, STAGE, config, inputs).finish(shard_keys, lambda _: details)

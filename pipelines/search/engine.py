@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NotRequired
+from typing import Any
 
 from typing_extensions import TypedDict
 
@@ -21,16 +21,18 @@ from pipelines.search.index_files import IndexedSide
 
 NEIGHBOURS, INDEXES = "neighbours", "indexes"  # folders
 CHOICE_FILE = "engine.json"
-ASKED_FOR = "asked for"  # the reason for an engine that the user chose
+REQUESTED = "requested"  # the reason for an engine that the user chose
 
 logger = logging.getLogger(__name__)
 
 
-# What CHOICE_FILE records: the fingerprint of the inputs, the engine, the reason, and the shards that were compared.
 class RecordedEngine(TypedDict):
+    """The content of CHOICE_FILE."""
+
+    key: str  # of the inputs
     engine: str
-    why: str
-    among: NotRequired[dict[str, dict[str, str]]]
+    reason: str
+    searched_shards: dict[str, dict[str, str]]  # side -> shard -> checksum
 
 
 def find_neighbours(
@@ -39,7 +41,7 @@ def find_neighbours(
     settings: EngineSettings,
     output: str,
     options: Sequence[str] = (),
-    reason: str = ASKED_FOR,
+    reason: str = REQUESTED,
 ) -> Pipeline[Mapping[str, Any]]:
     """Write OUTPUT/neighbours/forward and OUTPUT/neighbours/backward; return the engine, the reason for it, and its details.
 
@@ -56,14 +58,14 @@ def find_neighbours(
     logger.info("search by the %s engine: %s", engine, reason)
     if engine == "exact":
         yield from exact.run(search, folder)
-        return {"name": engine, "why": reason}
+        return {"name": engine, "reason": reason}
     corpora = {"source": search.source, "target": search.target}
     missing = {side: corpus for (side, corpus), index in zip(corpora.items(), indexes, strict=True) if index is None}
     builds = {side: _build_index(corpus, side, search, settings, output, options) for side, corpus in missing.items()}
     built, _ = yield from together(builds)
     source, target = (built[side] if index is None else index for side, index in zip(corpora, indexes, strict=True))
     forward, backward = yield from approximate.run(search, (source, target), settings.target_recall, folder)
-    return {"name": engine, "why": reason, exact.FORWARD: forward.details, exact.BACKWARD: backward.details}
+    return {"name": engine, "reason": reason, exact.FORWARD: forward.details, exact.BACKWARD: backward.details}
 
 
 def choose_engine(
@@ -78,12 +80,10 @@ def choose_engine(
     fixed = fixed_engine(settings, machine.device_type(search.device))
     if fixed is not None:
         return fixed
-    fingerprint = storage.key([search.source.key, search.target.key, search.k, settings.target_recall, *has_index])
-    recorded = records.read(uri, dict[str, Any]) if storage.exists(uri) else {}
-    if recorded:
-        records.parse(recorded, RecordedEngine, uri)
-    if recorded.get("asked") == fingerprint:
-        return recorded["engine"], recorded["why"]
+    key = storage.key([search.source.key, search.target.key, search.k, settings.target_recall, *has_index])
+    recorded = records.read(uri, RecordedEngine) if storage.exists(uri) else None
+    if recorded is not None and recorded["key"] == key:
+        return recorded["engine"], recorded["reason"]
     rows, dim = (search.source.rows, search.target.rows), search.source.dim
     workload = SearchWorkload(rows, dim, search.k, settings.target_recall)
     seconds = cost_model.estimate_search(workload, _precision_on_cpu(workload), machine.cores, has_index)
@@ -93,7 +93,7 @@ def choose_engine(
         f"{sizes} by exact search in about {seconds.exact:.0f} s, by FAISS at recall {settings.target_recall:g} in {seconds.faiss:.0f} s"
     )
     shards = previous_neighbours.manifest_details(search.source, search.target)
-    records.write(uri, {"asked": fingerprint, "engine": seconds.engine, "why": reason, **shards})
+    records.write(uri, {"key": key, "engine": seconds.engine, "reason": reason, **shards})
     return seconds.engine, reason
 
 
@@ -108,13 +108,16 @@ def _precision_on_cpu(workload: SearchWorkload) -> str:
     return fastest_precision(torch.device(CPU), workload.dim)
 
 
-def _searched_share(search: SearchRequest, recorded: Mapping[str, Any]) -> float:
+def _searched_share(search: SearchRequest, recorded: RecordedEngine | None) -> float:
     """Return the share of the pairs of sentences that exact search compared before the corpora grew."""
-    if recorded.get("engine") != "exact" or not previous_neighbours.has_grown_from(recorded.get("among", {}), search.source, search.target):
+    if recorded is None or recorded["engine"] != "exact":
+        return 0.0
+    searched_shards = recorded["searched_shards"]
+    if not previous_neighbours.has_grown_from(searched_shards, search.source, search.target):
         return 0.0
     share = 1.0
     for side, corpus in (("source", search.source), ("target", search.target)):
-        share *= sum(shard.rows for shard in corpus.shards if shard.name in recorded["among"][side]) / max(1, corpus.rows)
+        share *= sum(shard.rows for shard in corpus.shards if shard.name in searched_shards[side]) / max(1, corpus.rows)
     return share
 
 
@@ -134,7 +137,7 @@ def require_engine(name: str) -> tuple[str, str]:
     """Return an engine that the user chose, and the reason. Raises ConfigError if it is FAISS, which is not installed."""
     if name == "faiss":
         faiss_index.require_faiss()
-    return name, ASKED_FOR
+    return name, REQUESTED
 
 
 def _existing_indexes(search: SearchRequest, paths: tuple[str, str]) -> list[IndexedSide | None]:

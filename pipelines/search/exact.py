@@ -175,7 +175,7 @@ def _search_pairs(search: SearchRequest, pairs: GroupPairs, folder: str) -> Pipe
 
 def _shard_inputs(stage: Stage, queries: Corpus, keys: Corpus) -> dict[str, str]:
     """Return what the neighbours of each shard depend on: the shard and all keys."""
-    return {shard.name: stage.key({"shard": shard.checksum, "among": keys.key}) for shard in queries.shards}
+    return {shard.name: stage.key({"shard": shard.checksum, "keys": keys.key}) for shard in queries.shards}
 
 
 class SearchGroupPair(ShardTask):

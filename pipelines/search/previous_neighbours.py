@@ -1,6 +1,6 @@
 """Reuse neighbours after the corpora grew: those of shards that still exist, among shards that still exist.
 
-Before new neighbours are written, the previous ones move to FOLDER/known; they are removed when the new ones are complete. The list of
+Before new neighbours are written, the previous ones move to FOLDER/previous; they are removed when the new ones are complete. The list of
 shards they cover is written before anything moves, so a run that stops at any moment can resume.
 """
 
@@ -12,8 +12,9 @@ from miner import records, stages, storage
 from miner.corpus import Corpus
 from miner.errors import MinerError, StorageError
 
-FOLDER = "known"
-COVERAGE = "known.json"
+FOLDER = "previous"
+COVERAGE = "previous.json"
+SEARCHED_SHARDS = "searched_shards"  # key of the details of a manifest
 DIRECTIONS = ("forward", "backward")
 
 Checksums = Mapping[str, str]  # name of a shard -> checksum
@@ -21,7 +22,7 @@ Checksums = Mapping[str, str]  # name of a shard -> checksum
 
 @dataclass(frozen=True)
 class PreviousNeighbours:
-    """Neighbours of all shards of one side among all shards of the other, in FOLDER/known/DIRECTION."""
+    """Neighbours of all shards of one side among all shards of the other, in FOLDER/previous/DIRECTION."""
 
     folder: str
     source: Checksums
@@ -43,7 +44,7 @@ class PreviousNeighbours:
         return uri
 
     def move_files(self) -> None:
-        """Move the files to FOLDER/known, except those that are there already."""
+        """Move the files to FOLDER/previous, except those that are there already."""
         for name in self.files:
             destination = storage.join(self.folder, FOLDER, name)
             if not storage.exists(destination):
@@ -57,11 +58,11 @@ class PreviousNeighbours:
 
 def manifest_details(source: Corpus, target: Corpus) -> dict[str, Any]:
     """Return what the manifests of neighbours record about the shards that were compared."""
-    return {"among": {"source": _checksums(source), "target": _checksums(target)}}
+    return {SEARCHED_SHARDS: {"source": _checksums(source), "target": _checksums(target)}}
 
 
 def keep_previous(folder: str, source: Corpus, target: Corpus) -> PreviousNeighbours:
-    """Move the neighbours in FOLDER to FOLDER/known if both sides have only grown since they were written."""
+    """Move the neighbours in FOLDER to FOLDER/previous if both sides have only grown since they were written."""
     uri, previous = storage.join(folder, FOLDER, COVERAGE), _previous(folder, source, target)
     nothing = PreviousNeighbours(folder, {}, {}, {})
     if previous is None:
@@ -94,7 +95,7 @@ def _previous(folder: str, source: Corpus, target: Corpus) -> PreviousNeighbours
 
 
 def _read_kept(folder: str, uri: str) -> PreviousNeighbours:
-    """Return the neighbours that COVERAGE lists. Raises StorageError for a damaged list, or files that are not in FOLDER/known."""
+    """Return the neighbours that COVERAGE lists. Raises StorageError for a damaged list, or files that are not in FOLDER/previous."""
     values = records.read(uri, dict[str, dict[str, str]])
     previous: PreviousNeighbours = records.parse({"folder": folder, **values}, PreviousNeighbours, uri)
     for name in previous.files:
@@ -110,7 +111,7 @@ def _complete_neighbours(folder: str) -> PreviousNeighbours | None:
         manifests = {direction: stages.read_manifest(storage.join(folder, direction)) for direction in DIRECTIONS}
     except MinerError:
         return None
-    forward, backward = (manifest.details.get("among") for manifest in manifests.values())
+    forward, backward = (manifest.details.get(SEARCHED_SHARDS) for manifest in manifests.values())
     if forward is None or forward != backward:
         return None
     files = {f"{direction}/{shard.name}": shard.checksum for direction, manifest in manifests.items() for shard in manifest.shards}

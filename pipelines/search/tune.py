@@ -37,8 +37,8 @@ class TuningRequest:
 class TunedSearch:
     """The content of FILE."""
 
-    effort: str | None  # nprobe or efSearch; None where the index has no such parameter
-    setting: SearchParameters
+    effort_name: str | None  # nprobe or efSearch; None where the index has no such parameter
+    parameters: SearchParameters
 
 
 def uses_accelerator(device: str, factory: str) -> bool:

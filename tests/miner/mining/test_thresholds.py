@@ -183,7 +183,7 @@ def test_gold_chooses_the_threshold_of_the_bitext(mined: Path, tmp_path: Path) -
 def test_planted_pairs_choose_and_are_not_in_the_bitext(mined: Path, tmp_path: Path) -> None:
     figures = select(mined, tmp_path / "auto", "--planted", mined / "planted.tsv", "--precision", "0.92", "--gold", mined / "gold.tsv")
     choice = figures["choice"]
-    assert (choice["by"], choice["evidence"]) == ("planted", 200)
+    assert (choice["by"], choice["num_evidence"]) == ("planted", 200)
     assert choice["precision"]["low"] <= figures["precision"] <= choice["precision"]["high"]
     assert choice["recall"]["low"] <= figures["recall"] <= choice["recall"]["high"]
     planted = set((mined / "planted.tsv").read_text().split("\n"))
@@ -215,7 +215,7 @@ def test_marks_choose_a_threshold_and_score_the_bitext(mined: Path, marks: Path,
     assert figures["interval"] == [choice["precision"]["low"], choice["precision"]["high"]]
     marked = {line.split("\t", 1)[1] for line in marks.read_text().splitlines()}
     lines = gzip.decompress((tmp_path / "auto" / "bitext.tsv.gz").read_bytes()).decode().splitlines()
-    assert figures["marked"] == choice["evidence"] == len(marked & {line.split("\t", 1)[1] for line in lines}) > 100
+    assert figures["marked"] == choice["num_evidence"] == len(marked & {line.split("\t", 1)[1] for line in lines}) > 100
     options = ("--threshold", repr(figures["threshold"]), "--gold", mined / "gold.tsv", "--json", tmp_path / "gold.json")
     assert miner("mine", "--from-candidates", mined / "out", *options, "--output", tmp_path / "gold").exit_code == 0
     by_gold = json.loads((tmp_path / "gold.json").read_text())

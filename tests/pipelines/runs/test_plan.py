@@ -178,7 +178,7 @@ def test_engine_is_the_one_that_a_run_chooses() -> None:
     assert choice.factories == ("IVF4096,PQ128x4", "IVF4096,PQ128x4")
     assert choice.recall == 0.98
     assert choice.search_seconds + sum(choice.build_seconds) == pytest.approx(estimate(rows).faiss / SPEEDS.speedup)
-    exact = stage_costs.plan_engine(sized(rows), sized(rows), engine_request(fixed_engine=("exact", "asked for")), SPEEDS)
+    exact = stage_costs.plan_engine(sized(rows), sized(rows), engine_request(fixed_engine=("exact", "requested")), SPEEDS)
     assert (exact.search_seconds, exact.recall, exact.factories) == (rows**2 / SPEEDS.pairs_per_second, 1.0, None)
 
 
@@ -186,7 +186,7 @@ def test_an_index_for_a_gpu_is_planned_for_one() -> None:
     """FAISS on a GPU has no codes of 4 bits; 4 GB hold float16 vectors of 2 bytes, 2 GB those of 8 bits."""
     rows = 5 * 10**6
     for max_index_bytes, code, vector_bytes in ((4 * 10**9, "SQfp16", 512), (2 * 10**9, "SQ8", 256)):
-        request = replace(engine_request(fixed_engine=("faiss", "asked for"), max_index_bytes=max_index_bytes), has_gpu=True)
+        request = replace(engine_request(fixed_engine=("faiss", "requested"), max_index_bytes=max_index_bytes), has_gpu=True)
         choice = stage_costs.plan_engine(sized(rows), sized(rows), request, SPEEDS)
         assert choice.factories == (f"IVF8192,{code}", f"IVF8192,{code}")
         disk = resources.indexing_need(sized(rows), choice.factories[0]).disk
@@ -202,7 +202,7 @@ def test_an_index_is_trained_by_one_machine() -> None:
 
 
 def test_an_index_that_exceeds_the_memory_is_an_error() -> None:
-    request = engine_request(fixed_engine=("faiss", "asked for"), max_index_bytes=10**6)
+    request = engine_request(fixed_engine=("faiss", "requested"), max_index_bytes=10**6)
     with pytest.raises(ConfigError, match="--memory"):
         stage_costs.plan_engine(sized(10**6), sized(10**6), request, SPEEDS)
 
@@ -295,7 +295,7 @@ def test_each_corpus_is_filtered_in_its_own_language(config: Path, tmp_path: Pat
         kept = read_manifest(str(tmp_path / "out/corpora" / name / "sentences")).details["counts"]["kept"]
         assert corpus["sentences"] == kept > 0
     engine = json.loads((tmp_path / "out/pairs/en-ru.json").read_text())["figures"]["engine"]
-    assert re.fullmatch(r"[\d,]+ x [\d,]+ vectors x 32 dimensions by exact search in about 0 s, by FAISS .*", engine["why"])
+    assert re.fullmatch(r"[\d,]+ x [\d,]+ vectors x 32 dimensions by exact search in about 0 s, by FAISS .*", engine["reason"])
 
 
 @pytest.mark.usefixtures("_short_probe")

@@ -62,11 +62,11 @@ def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-50])
 
 
-@pytest.mark.parametrize("name", ["en/sentences/parts.json", "mined/neighbours/engine.json"])
+@pytest.mark.parametrize("name", ["en/sentences/increments.json", "mined/neighbours/engine.json"])
 def test_damage_of_small_files_is_a_fault(name: str, folder: Path) -> None:
     path = folder / name
     if not path.exists():  # the engine of this run was given
-        records.write(str(path), {"asked": "x", "engine": "exact", "why": "it is faster"})
+        records.write(str(path), {"key": "x", "engine": "exact", "reason": "it is faster", "searched_shards": {}})
     data = path.read_bytes()
     for position in (data.index(b"xxh3") + 8, 20, len(data) - 20):
         path.write_bytes(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
@@ -92,7 +92,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "a flipped byte of an index": (flip_byte, "index/part-00000-of-00001.faiss", "changed since it was written"),
     "a flipped byte of pairs": (flip_byte, "mined/bitext.tsv.gz", "changed since it was written"),
     "a flipped byte of a marker": (flip_byte, f"en/sentences/_shards/{SHARD}.json", "differs from the manifest"),
-    "a flipped byte of the increments": (flip_byte, "en/sentences/parts.json", ""),
+    "a flipped byte of the increments": (flip_byte, "en/sentences/increments.json", ""),
     "truncated sentences": (truncate, f"fr/sentences/{SHARD}", "not a complete Parquet file: truncated"),
     "truncated candidates": (truncate, f"mined/candidates/{SHARD}", "not a complete Parquet file: truncated"),
     "missing vectors": (Path.unlink, f"fr/embeddings/{SHARD}", "missing"),

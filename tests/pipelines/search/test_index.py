@@ -112,17 +112,17 @@ def test_recall_in_the_manifest_equals_a_dense_comparison(sides: tuple[Path, Pat
     output = tmp_path / "indexed"
     result = miner("index", sides[0], "--output", output, "--factory", "IVF32,Flat", "--target-recall", "0.9")
     details = stages.read_manifest(str(output), "index").details
-    assert f"recall@4 {details['setting']['recall']:.4f}" in result.stdout
+    assert f"recall@4 {details['parameters']['recall']:.4f}" in result.stdout
     index = read_index(output)
-    index.nprobe = details["setting"]["effort"]
+    index.nprobe = details["parameters"]["effort"]
     vectors, ids = dense.unit(ROWS, DIM, 0), dense.text_ids(ROWS, 0)
-    got = index.search(vectors.astype(np.float32), details["setting"]["candidates"] + 1)[1]
+    got = index.search(vectors.astype(np.float32), details["parameters"]["candidates"] + 1)[1]
     true = ids[dense.neighbours(vectors, vectors, ids, 5)[0][:, 1:]]  # without the vector itself: the sample is the whole corpus
-    assert details["setting"]["recall"] == pytest.approx(
+    assert details["parameters"]["recall"] == pytest.approx(
         np.mean([np.isin(near, row).mean() for near, row in zip(true, got, strict=True)]), abs=2e-3
     )
-    assert 0.9 <= details["setting"]["low"] < details["setting"]["recall"] < 1
-    assert details["setting"]["effort"] < 32
+    assert 0.9 <= details["parameters"]["low"] < details["parameters"]["recall"] < 1
+    assert details["parameters"]["effort"] < 32
 
 
 def test_index_and_embeddings_may_move_together(tmp_path: Path) -> None:
@@ -159,8 +159,8 @@ def test_manifest_records_the_engine_and_the_reason(sides: tuple[Path, Path], ex
     assert miner("mine", *sides, "--output", tmp_path / "out").exit_code == 0
     engine = stages.read_manifest(str(tmp_path / "out/candidates")).details["engine"]
     assert engine["name"] == "exact"
-    assert "600 x 400 vectors x 16 dimensions by exact search in about 0 s, by FAISS at recall 0.98 in" in engine["why"]
-    assert stages.read_manifest(str(exact / "candidates")).details["engine"] == {"name": "exact", "why": "asked for"}
+    assert "600 x 400 vectors x 16 dimensions by exact search in about 0 s, by FAISS at recall 0.98 in" in engine["reason"]
+    assert stages.read_manifest(str(exact / "candidates")).details["engine"] == {"name": "exact", "reason": "requested"}
 
 
 @pytest.mark.slow
@@ -296,7 +296,7 @@ class TestRefused:
             self.assert_refused(miner(*command, "--output", tmp_path / "out"), "pip install 'bitext-miner[cpu]'", tmp_path / "out")
         assert miner("mine", *sides, "--output", tmp_path / "out").exit_code == 0
         engine = json.loads((tmp_path / "out/candidates/manifest.json").read_text())["details"]["engine"]
-        assert engine == {"name": "exact", "why": "FAISS is not installed"}
+        assert engine == {"name": "exact", "reason": "FAISS is not installed"}
 
 
 @pytest.mark.gpu

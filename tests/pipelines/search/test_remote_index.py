@@ -183,12 +183,12 @@ def test_tuned_parameters_equal_those_of_the_function(local: Path, tmp_path: Pat
     index, corpus = OpenIndex(open_side(str(local / "indexed"))), open_corpus(str(local / "embedded"))
     expected = index.tune(draw_sample(corpus, SAMPLE_ROWS, 2)[1], 4, 0.9)
     tuned = tune.read(str(tmp_path / "out/neighbours/tuning-forward"))
-    assert (tuned.effort, tuned.setting) == ("nprobe", expected)
+    assert (tuned.effort_name, tuned.parameters) == ("nprobe", expected)
     details = stages.read_manifest(str(tmp_path / "out/neighbours/forward")).details
     assert (details["effort"], details["candidates"], details["recall"]) == (expected.effort, expected.candidates, expected.recall)
     own_ids, own_vectors = draw_sample(corpus, SAMPLE_ROWS, 1)
     own = index.tune(own_vectors, 4, 0.5, own_ids)
-    assert stages.read_manifest(str(local / "indexed")).details["setting"]["recall"] == own.recall
+    assert stages.read_manifest(str(local / "indexed")).details["parameters"]["recall"] == own.recall
 
 
 def test_tuning_runs_on_workers(local: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +196,7 @@ def test_tuning_runs_on_workers(local: Path, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(OpenIndex, "tune", lambda *_: pytest.fail("tuned by the driver"))
     output_of(*command, "--", "--direct_running_mode=multi_processing", "--direct_num_workers=1")
     details = [stages.read_manifest(str(folder / "indexed")).details for folder in (tmp_path, local)]
-    assert details[0]["setting"] == details[1]["setting"]
+    assert details[0]["parameters"] == details[1]["parameters"]
 
 
 def test_a_run_that_is_killed_after_tuning_resumes(local: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
