@@ -45,11 +45,11 @@ class LockOwner:
     host: str
     machine: int  # hosts may share a name
     pid: int
-    born: float  # start time of the process; pids are reused. Seconds since 1970, like the next two
+    process_started: float  # start time of the process; pids are reused. Seconds since 1970, like the next two
     started: float
-    beat: float  # last heartbeat
+    heartbeat: float  # last heartbeat
     system: str  # boot and process namespace; empty without /proc, like the next one
-    ticks: str  # start of the process on the clock of the boot, which nobody sets
+    process_ticks: str  # start of the process on the clock of the boot, which nobody sets
     stages: dict[str, Progress] = field(default_factory=dict)  # stage -> its last progress
 
     @property
@@ -62,10 +62,12 @@ class LockOwner:
     def is_alive(self) -> bool:
         """Whether the run is alive: exact for a run on this machine, otherwise decided by its last heartbeat."""
         if not self.is_local:
-            return abs(time.time() - self.beat) < DEAD_SECONDS  # a clock that is ahead does not keep a lock forever
+            return abs(time.time() - self.heartbeat) < DEAD_SECONDS  # a clock that is ahead does not keep a lock forever
         try:
             process = psutil.Process(self.pid)
-            is_same = _ticks(self.pid) == self.ticks if self.ticks else abs(process.create_time() - self.born) < 1
+            is_same = (
+                _ticks(self.pid) == self.process_ticks if self.process_ticks else abs(process.create_time() - self.process_started) < 1
+            )
             return bool(is_same and process.status() != psutil.STATUS_ZOMBIE)
         except (psutil.NoSuchProcess, OverflowError, ValueError):
             return False
@@ -76,7 +78,7 @@ class LockOwner:
             since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.started))
         except (OSError, OverflowError, ValueError):
             since = "an unknown time"
-        return f"`{self.command}` (process {self.pid} on {self.host}, since {since}, last heartbeat {_format_age(self.beat)})"
+        return f"`{self.command}` (process {self.pid} on {self.host}, since {since}, last heartbeat {_format_age(self.heartbeat)})"
 
 
 def read_owner(folder: str) -> LockOwner | None:
@@ -170,7 +172,7 @@ class _Lock:
                     self.is_lost = True
                     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
                     return
-                self.owner.beat = time.time()
+                self.owner.heartbeat = time.time()
                 storage.write_json(self.uri, asdict(self.owner))
             except (StorageError, OSError) as error:
                 logger.warning("the heartbeat could not be written: %s", error)
@@ -209,8 +211,8 @@ def _this_process() -> LockOwner:
     now = time.time()
     command = hide_in_command([posixpath.basename(sys.argv[0]), *sys.argv[1:]])
     pid = os.getpid()
-    times = {"born": psutil.Process(pid).create_time(), "started": now, "beat": now, "system": _system(), "ticks": _ticks(pid)}
-    return LockOwner(uuid.uuid4().hex, command, socket.gethostname(), uuid.getnode(), pid, **times)
+    names = uuid.uuid4().hex, command, socket.gethostname(), uuid.getnode(), pid
+    return LockOwner(*names, psutil.Process(pid).create_time(), started=now, heartbeat=now, system=_system(), process_ticks=_ticks(pid))
 
 
 def _system() -> str:
@@ -234,10 +236,10 @@ def _is_running(owner: LockOwner, uri: str, heartbeat_seconds: float) -> bool:
     if owner.is_alive or owner.is_local:
         return owner.is_alive
     seconds = 3 * heartbeat_seconds
-    logger.warning("%s: last heartbeat %s; watching it for %d s", uri, _format_age(owner.beat), seconds)
+    logger.warning("%s: last heartbeat %s; watching it for %d s", uri, _format_age(owner.heartbeat), seconds)
     time.sleep(seconds)
     current = _read_lock(uri)
-    return current is not None and current.beat != owner.beat
+    return current is not None and current.heartbeat != owner.heartbeat
 
 
 def _lock_names(folder: str) -> list[str]:

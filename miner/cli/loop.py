@@ -56,7 +56,7 @@ def summary(result: "LoopResult") -> str:
         if "dev" in outcome and not outcome["kept"]:
             rolled_back.append(f"round {number:02d} was rolled back")
     lines = ["".join(cell.rjust(11) for cell in row) for row in rows]
-    return "\n".join([*lines, *rolled_back, f"the loop ended: {figures['stopped']}", f"best on dev: {figures['best']}", result.encoder])
+    return "\n".join([*lines, *rolled_back, f"the loop ended: {figures['stop_reason']}", f"best on dev: {figures['best']}", result.encoder])
 
 
 def _scores(figures: dict[str, Any]) -> tuple[str, str]:

@@ -37,11 +37,11 @@ def summary(status: "RunStatus") -> str:
         command = next(iter(status.run.command.split()[1:]), None)
         lines = [f"died: {status.run.describe()}; {console.resume_advice(command)}"]
     width = max((len(stage.folder) for stage in status.stages), default=0)
-    lines += [f"{'done' if stage.finished else 'begun':5}  {stage.folder:{width}}  {_format_shards(stage)}" for stage in status.stages]
+    lines += [f"{'done' if stage.finished else 'started':7}  {stage.folder:{width}}  {_format_shards(stage)}" for stage in status.stages]
     for name, progress in status.run.stages.items() if status.run is not None else ():
         if progress.done < progress.total:
             note = f", {progress.note}" if progress.note else ""
-            lines.append(f"now    {name}: {progress.done:,} of {progress.total:,} {progress.unit}s{note}")
+            lines.append(f"now      {name}: {progress.done:,} of {progress.total:,} {progress.unit}s{note}")
     return "\n".join(lines)
 
 

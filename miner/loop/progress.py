@@ -44,7 +44,7 @@ class LoopState:
     latest: int  # the round whose encoder mines next
     best: int
     kept: tuple[bool, ...]  # by round; a round that is not kept is rolled back
-    stop: str | None  # why there is no further round
+    stop_reason: str | None  # why there is no further round
 
 
 def assess_rounds(start_score: float, rounds: Sequence[RoundOutcome], settings: StopSettings, has_new_text: bool = False) -> LoopState:

@@ -62,8 +62,8 @@ def select_pairs(pairs: MinedPairs, threshold: float, settings: SelectionSetting
     rows = candidates[:num_selected]
     num_dropped = {
         "repeated": len(ranked) - len(unrepeated),
-        "at the top": num_skipped,
-        "too weak": len(candidates) - num_selected,
+        "skipped_top": num_skipped,
+        "too_weak": len(candidates) - num_selected,
     }
     return Selection(rows, strengths[rows], num_dropped)
 

@@ -28,7 +28,7 @@ def describe(folder: str, figures: Mapping[str, Any]) -> tuple[str, list[Section
         sections = [_dev_scores(figures["start"], rounds), *_test_scores(figures["start"], rounds)]
         if rounds:
             sections += [_pairs(rounds), _changes(rounds), _examples(rounds)]
-        reason = f"; the loop stopped: {figures['stopped']}" if figures["stopped"] else ""
+        reason = f"; the loop stopped: {figures['stop_reason']}" if figures["stop_reason"] else ""
         return f"{len(rounds)} rounds, the best is {figures['best']}{reason}", sections
     except MALFORMED as error:
         raise DataError(

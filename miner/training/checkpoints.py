@@ -7,8 +7,8 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -65,14 +65,14 @@ def remove_leftovers(folder: Path) -> None:
             path.unlink()
 
 
-def save(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+def save(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: CheckpointState) -> None:
     """Write FOLDER/step-N and remove earlier checkpoints, except the previous one, which replaces a damaged one."""
-    name = f"step-{state['step']:09d}"
+    name = f"step-{state['progress'].step:09d}"
     with atomic_folder(folder / name) as temporary:
         save_file({name: tensor.contiguous() for name, tensor in _unique_tensors(model).items()}, temporary / WEIGHTS)
         moments = optimizer.state_dict()["state"]
         save_file({f"{index}.{key}": value for index, values in moments.items() for key, value in values.items()}, temporary / MOMENTS)
-        (temporary / STATE).write_text(json.dumps(state))
+        (temporary / STATE).write_text(json.dumps({**state, "progress": asdict(state["progress"])}))
     kept = sorted(folder.glob("step-*"))[-2:]
     for path in folder.iterdir():
         if path not in kept:

@@ -25,7 +25,7 @@ from miner.training.mixing import Stream
 from miner.training.settings import TrainingSettings
 from miner.training.steps import ClassifierTerm, TrainingStep
 from miner.training.strategies import Strategy
-from miner.training.training_log import SourceCounts, TrainingLog, TrainingProgress
+from miner.training.training_log import CheckpointState, SourceCounts, TrainingLog, TrainingProgress
 from miner.training.validation import ValidationSet
 
 CHECKPOINTS, ENCODER = "checkpoints", "encoder"
@@ -197,10 +197,12 @@ class Trainer:
 
     def save_checkpoint(self) -> None:
         errors.check_weights(self.weights, self.progress.step)
-        state = self.progress.state()
-        state["drawn"] = [source.sampler.drawn for source in self._sources()]
-        state["examples_of_streams"] = [stream.num_drawn for stream in self.streams]
-        state["scaler"] = self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else None
+        state: CheckpointState = {
+            "progress": self.progress,
+            "examples_of_sources": [source.sampler.drawn for source in self._sources()],
+            "examples_of_streams": [stream.num_drawn for stream in self.streams],
+            "scaler": self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else None,
+        }
         if self.is_main_process:
             checkpoints.save(self.output / CHECKPOINTS, self.root, self.optimizer, state)
         self.accelerator.wait_for_everyone()
@@ -214,13 +216,13 @@ class Trainer:
             self.accelerator.scaler.load_state_dict(state["scaler"])
         samplers, streams = [source.sampler for source in self._sources()], state["examples_of_streams"]
         shapes = [len(sampler.drawn) for sampler in samplers], len(self.streams)
-        if shapes != ([len(drawn) for drawn in state["drawn"]], len(streams)):
+        if shapes != ([len(drawn) for drawn in state["examples_of_sources"]], len(streams)):
             raise StorageError(f"{self.output / CHECKPOINTS}: of a run with other sources; delete {self.output} and train again")
-        for sampler, drawn in zip(samplers, state["drawn"], strict=True):
+        for sampler, drawn in zip(samplers, state["examples_of_sources"], strict=True):
             sampler.drawn = drawn
         for stream, num_drawn in zip(self.streams, streams, strict=True):
             stream.num_drawn = num_drawn
-        self.progress = TrainingProgress.from_state(state)
+        self.progress = state["progress"]
 
     def count_examples(self) -> dict[str, SourceCounts]:
         """Return how often each source was seen, by title."""

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class TrainingProgress:
-    """How far a run has come; the part of a checkpoint's state that is not data order or precision."""
+    """How far a run has come."""
 
     step: int = 0
     examples: int = 0
@@ -34,30 +34,12 @@ class TrainingProgress:
     cut_texts: int = 0  # of these, longer than the limit of training
     unlogged_losses: dict[str, list[float]] = field(default_factory=dict)  # of the steps since the last entry of the log
 
-    def state(self) -> dict[str, Any]:
-        """Return the progress under the keys that checkpoints use."""
-        counts = {"step": self.step, "examples": self.examples, "loss": self.loss}
-        texts = {"texts": self.texts, "cut_texts": self.cut_texts}
-        return {**counts, "best": self.best_score, "worse": self.scores_since_best, **texts, "unlogged_losses": self.unlogged_losses}
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> "TrainingProgress":
-        keys = ("step", "examples", "loss", "best", "worse", "texts", "cut_texts", "unlogged_losses")
-        return cls(*(state[key] for key in keys))
-
 
 class CheckpointState(TypedDict):
     """The state of a checkpoint besides weights and moments."""
 
-    step: int
-    examples: int
-    loss: float
-    best: float | None
-    worse: int
-    texts: int
-    cut_texts: int
-    unlogged_losses: dict[str, list[float]]
-    drawn: list[list[int]]  # of each source, by language
+    progress: TrainingProgress
+    examples_of_sources: list[list[int]]  # by language
     examples_of_streams: list[int]
     scaler: dict[str, Any] | None
 

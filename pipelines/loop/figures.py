@@ -51,4 +51,4 @@ class RoundFigures(TypedDict):
     test: NotRequired[dict[str, float]]
     changes: SelectionChanges
     seconds: StageSeconds
-    text: CorpusSignature
+    corpora: CorpusSignature

@@ -61,7 +61,7 @@ class LoopResult:
     def figures(self) -> dict[str, Any]:
         """Return the content of loop.json."""
         rounds = [{**figures, "kept": kept} for figures, kept in zip(self.rounds, self.state.kept, strict=True)]
-        names = {"best": _round_name(self.state.best), "latest": _round_name(self.state.latest), "stopped": self.state.stop}
+        names = {"best": _round_name(self.state.best), "latest": _round_name(self.state.latest), "stop_reason": self.state.stop_reason}
         return {"start": self.start, "rounds": rounds, **names}
 
 
@@ -91,8 +91,8 @@ def _run_rounds(config: LoopConfig, output: str, evaluation: EvaluationIndex, op
         records.write(storage.join(output, LOOP), result.figures())
         if done and "dev" in done[-1] and not state.kept[-1]:
             logger.warning("%s is rolled back: dev is worse than that of %s", _round_name(len(done) - 1), _round_name(state.latest))
-        if state.stop is not None:
-            logger.info("the loop ends: %s", state.stop)
+        if state.stop_reason is not None:
+            logger.info("the loop ends: %s", state.stop_reason)
             return result
         done.append(_run_round(config, output, len(done), state, evaluation, options))
 
@@ -194,13 +194,13 @@ def _run_round(
     start_encoder, last_encoder = (str(Path(output) / _round_name(source) / ENCODER) for source in (-1, state.latest))
     figures = rounds.run(config, rounds.RoundPaths(number, folder, start_encoder, last_encoder), evaluation, options)
     figures["changes"] = compare_selections(folder, _round_path(output, number - 1) if number else None)
-    figures["text"] = records.read(storage.join(folder, rounds.BEGUN), CorpusSignature)  # the corpora as embedded, not as they are now
+    figures["corpora"] = records.read(storage.join(folder, rounds.STARTED), CorpusSignature)  # the corpora as embedded, not as they are now
     records.write(storage.join(folder, ROUND), figures)
     return figures
 
 
 def _assess(config: LoopConfig, start: Mapping[str, Any], done: Sequence[Mapping[str, Any]]) -> LoopState:
-    has_new_text = bool(done) and done[-1]["text"] != rounds.corpus_signature(config)
+    has_new_text = bool(done) and done[-1]["corpora"] != rounds.corpus_signature(config)
     return assess_rounds(fmean(start["dev"].values()), [_outcome(figures) for figures in done], config.stop, has_new_text)
 
 

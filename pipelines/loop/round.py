@@ -40,7 +40,7 @@ from pipelines.loop.select import GROUPS, PAIRS, SELECTION, VALIDATION, Language
 from pipelines.mining import gold_pairs as golds
 from pipelines.mining import mine, rescore_choice
 
-CORPORA, MINED, EVALUATION, BEGUN, SECONDS = "corpora", "mined", "evaluation.json", "begun.json", "seconds.json"
+CORPORA, MINED, EVALUATION, STARTED, SECONDS = "corpora", "mined", "evaluation.json", "started.json", "seconds.json"
 # Everything that depends on the text of a round, except embeddings, which are kept by sentence id.
 TRAINING_OUTPUTS = (PAIRS, GROUPS, VALIDATION, SELECTION, EVALUATION, *training.OUTPUTS)
 MINED_PER_REQUESTED = 2  # mined pairs per pair of `min_count`, since the selection drops some
@@ -100,12 +100,12 @@ def _warn(config: LoopConfig, paths: RoundPaths, fingerprint: str) -> None:
 
 def _discard_stale_outputs(config: LoopConfig, folder: str) -> None:
     """Remove what an interrupted run of the round selected and trained if the corpora changed since. Embeddings are kept."""
-    signature, begun = corpus_signature(config), storage.join(folder, BEGUN)
-    if storage.exists(begun) and records.read(begun, CorpusSignature) != signature:
+    signature, started = corpus_signature(config), storage.join(folder, STARTED)
+    if storage.exists(started) and records.read(started, CorpusSignature) != signature:
         logger.warning("%s: the corpora changed; mining and training again", folder)
         for name in TRAINING_OUTPUTS:
             storage.remove(storage.join(folder, name))
-    records.write(begun, signature)
+    records.write(started, signature)
 
 
 def corpus_signature(config: LoopConfig) -> dict[str, dict[str, str]]:

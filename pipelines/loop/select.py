@@ -81,7 +81,7 @@ def select(config: LoopConfig, folder: str, mined: Mapping[LanguagePair, MinedFo
         "pairs": {selection.name: selection.figures for selection in selections},
         "training": int(is_training.sum()),
         "groups": _count_group_sizes(groups, sides, is_training),
-        "forbidden": len(evaluation),
+        "evaluation_sentences": len(evaluation),
     }
     records.write(storage.join(folder, SELECTION), figures)
     return figures
@@ -109,10 +109,10 @@ def _select_language_pair(config: LoopConfig, langs: LanguagePair, mined: MinedF
     figures = {
         "mined": len(kinds),
         "threshold": mined.threshold if np.isfinite(mined.threshold) else None,
-        "in evaluation files": {"exact": int((kinds == EXACT).sum()), "near": int((kinds == NEAR).sum())},
-        "left out": selection.num_dropped,
+        "in_evaluation_files": {"exact": int((kinds == EXACT).sum()), "near": int((kinds == NEAR).sum())},
+        "dropped": selection.num_dropped,
         "selected": len(selection.rows),
-        "both ways": int(pairs.is_mutual[selection.rows].sum()),
+        "mutual": int(pairs.is_mutual[selection.rows].sum()),
     }
     return SelectedPairs(langs, bitext.take(pa.array(selection.rows)), selection.strengths, figures)
 

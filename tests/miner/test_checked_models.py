@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from miner.encoders import load_encoder, read_fingerprint
 from miner.errors import MinerError, StorageError
 from miner.training import checkpoints, run
 from miner.training.config import TrainConfig
+from miner.training.training_log import CheckpointState, TrainingProgress
 
 FLIPS = 20
 
@@ -162,8 +164,12 @@ def test_damaged_weights_have_no_fingerprint(data: bytes, transformer: Path) -> 
     assert str(transformer) in str(caught.value)
 
 
-COUNTS = {"step": 1, "examples": 8, "texts": 16, "cut_texts": 0, "drawn": [[8]], "examples_of_streams": [8]}
-STATE = {**COUNTS, "loss": 0.5, "best": None, "worse": 0, "unlogged_losses": {}, "scaler": None}
+STATE: CheckpointState = {
+    "progress": TrainingProgress(step=1, examples=8, loss=0.5, texts=16, unlogged_losses={"info_nce": [0.5, 0.25]}),
+    "examples_of_sources": [[8]],
+    "examples_of_streams": [8],
+    "scaler": None,
+}
 
 
 def save_steps(folder: Path, count: int) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -174,7 +180,7 @@ def save_steps(folder: Path, count: int) -> tuple[nn.Module, torch.optim.Optimiz
         model(torch.ones(1, 3)).sum().backward()
         optimizer.step()
         nn.init.constant_(model.weight, step)
-        checkpoints.save(folder, model, optimizer, {**STATE, "step": step})
+        checkpoints.save(folder, model, optimizer, {**STATE, "progress": replace(STATE["progress"], step=step)})
     return model, optimizer
 
 
@@ -186,7 +192,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(name: str, tmp_path: 
     with caplog.at_level(logging.WARNING):
         state = checkpoints.load_latest(tmp_path, model, optimizer)
     assert state is not None
-    assert (state["step"], model.weight.unique().tolist()) == (2, [2.0])
+    assert (state["progress"].step, model.weight.unique().tolist()) == (2, [2.0])
     assert "step-000000003" in caplog.text
     assert "resuming from step-000000002" in caplog.text
     flip(tmp_path / "step-000000002" / name, 20)
@@ -199,12 +205,14 @@ def test_a_checkpoint_with_another_state_is_an_error(tmp_path: Path) -> None:
     checkpoint = tmp_path / "step-000000001"
     assert checkpoints.load_latest(tmp_path, model, optimizer) == STATE
     (checkpoint / checksums.FILE).unlink()  # which would find the change first
-    for state in ({**STATE, "step": "many"}, {**STATE, "drawn": 3}, [], {}, *({**STATE, key: "x"} for key in STATE if key != "best")):
+    stored = json.loads((checkpoint / "state.json").read_text())
+    progress = {**stored["progress"], "step": "many"}
+    for state in ([], {}, {**stored, "progress": progress}, *({**stored, key: "x"} for key in STATE)):
         (checkpoint / "state.json").write_text(json.dumps(state))
         with pytest.raises(StorageError, match=rf"state\.json: not valid .*; delete {tmp_path} and train again"):
             checkpoints.load_latest(tmp_path, model, optimizer)
     for key in STATE:
-        (checkpoint / "state.json").write_text(json.dumps({name: value for name, value in STATE.items() if name != key}))
+        (checkpoint / "state.json").write_text(json.dumps({name: value for name, value in stored.items() if name != key}))
         with pytest.raises(StorageError, match=rf"state\.json: not valid \({key}: Field required\); delete {tmp_path} and train again"):
             checkpoints.load_latest(tmp_path, model, optimizer)
 

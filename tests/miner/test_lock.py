@@ -95,7 +95,7 @@ def test_a_reused_pid_holds_nothing(folder: str) -> None:
     owner = leave_lock(folder)
     assert owner.is_alive
     storage.remove(storage.join(folder, locks_in(folder)[0]))
-    leave_lock(folder, ticks="1")
+    leave_lock(folder, process_ticks="1")
     with lock.hold(folder):
         pass
 
@@ -118,12 +118,12 @@ def test_an_incomplete_lock_file_holds_nothing(content: bytes, folder: str) -> N
         {"stages": {"a": 1}},
         {"stages": [1]},
         {"command": None},
-        {"beat": "then"},
+        {"heartbeat": "then"},
         {"host": {"a": []}},
     ],
 )
 def test_an_odd_lock_file_never_ends_in_a_traceback(changes: dict[str, object], folder: str) -> None:
-    owner = leave_lock(folder, born=0.0, ticks="0")
+    owner = leave_lock(folder, process_started=0.0, process_ticks="0")
     path = Path(folder) / f"{lock.PREFIX}00001.json"
     path.write_text(json.dumps({**asdict(owner), **changes}))
     with lock.hold(folder):
@@ -143,14 +143,14 @@ def test_a_living_run_keeps_its_lock_when_the_clock_is_set(folder: str, other_pr
     """The start time that is derived from the clock moves with it."""
     owner = read_owner(folder)
     assert owner.pid == other_process.pid
-    write_lock(storage.join(folder, locks_in(folder)[0]), replace(owner, born=owner.born - 3600))
+    write_lock(storage.join(folder, locks_in(folder)[0]), replace(owner, process_started=owner.process_started - 3600))
     with pytest.raises(StorageError, match="held by"), lock.hold(folder):
         pass
 
 
 def test_a_run_in_another_container_keeps_its_lock(folder: str) -> None:
     """Its process id is that of no process or of another one here."""
-    leave_lock(folder, pid=2**22 + 1, system="the same boot pid:[1]", beat=time.time() - 5)
+    leave_lock(folder, pid=2**22 + 1, system="the same boot pid:[1]", heartbeat=time.time() - 5)
     with pytest.raises(StorageError, match="held by"), lock.hold(folder):
         pass
 
@@ -166,7 +166,7 @@ def test_locks_hide_credentials(monkeypatch: pytest.MonkeyPatch, folder: str) ->
 @pytest.mark.parametrize("has_dead_owner", [False, True], ids=["a new directory", "the directory of a dead run"])
 def test_one_of_many_concurrent_runs_gets_the_lock(has_dead_owner: bool, folder: str) -> None:
     if has_dead_owner:
-        leave_lock(folder, ticks="1")
+        leave_lock(folder, process_ticks="1")
     start, all_refused, winners, errors = threading.Barrier(16), threading.Event(), [], []
 
     def attempt() -> None:
@@ -193,7 +193,7 @@ class TestRemoteRuns:
     """The owner is on another machine, so only its heartbeats show whether it is alive."""
 
     def test_a_recent_heartbeat_holds_the_lock(self, folder: str) -> None:
-        leave_lock(folder, host="far.example", beat=time.time() - 30)
+        leave_lock(folder, host="far.example", heartbeat=time.time() - 30)
         with (
             pytest.raises(StorageError, match=r"on far\.example, .*last heartbeat 30 s ago\); .* `kill \d+` on far\.example"),
             lock.hold(folder),
@@ -201,24 +201,24 @@ class TestRemoteRuns:
             pass
 
     def test_a_heartbeat_in_the_future_does_not(self, folder: str) -> None:
-        leave_lock(folder, host="far.example", beat=time.time() + 3600)
+        leave_lock(folder, host="far.example", heartbeat=time.time() + 3600)
         with lock.hold(folder, heartbeat_seconds=0.1):
             assert locks_in(folder) == [f"{lock.PREFIX}00002.json"]
 
     def test_an_old_heartbeat_does_not(self, folder: str) -> None:
-        leave_lock(folder, host="far.example", beat=time.time() - 3600)
+        leave_lock(folder, host="far.example", heartbeat=time.time() - 3600)
         with lock.hold(folder, heartbeat_seconds=0.1):
             assert locks_in(folder) == [f"{lock.PREFIX}00002.json"]
 
     def test_a_machine_of_the_same_host_name_is_remote(self, folder: str) -> None:
-        leave_lock(folder, machine=-1, pid=2**22 + 1, beat=time.time() - 30)
+        leave_lock(folder, machine=-1, pid=2**22 + 1, heartbeat=time.time() - 30)
         with pytest.raises(StorageError, match="held by"), lock.hold(folder):
             pass
 
     def test_an_old_heartbeat_of_a_wrong_clock_holds_the_lock(self, folder: str) -> None:
-        owner = leave_lock(folder, host="far.example", beat=time.time() - 3600)
+        owner = leave_lock(folder, host="far.example", heartbeat=time.time() - 3600)
         uri = storage.join(folder, f"{lock.PREFIX}00001.json")
-        timer = threading.Timer(0.1, lambda: write_lock(uri, replace(owner, beat=owner.beat + 5)))
+        timer = threading.Timer(0.1, lambda: write_lock(uri, replace(owner, heartbeat=owner.heartbeat + 5)))
         timer.start()
         with pytest.raises(StorageError, match=r"far\.example"), lock.hold(folder, heartbeat_seconds=0.1):
             pass
@@ -257,7 +257,7 @@ def test_heartbeats_include_the_progress_of_stages(folder: str, monkeypatch: pyt
         logger.info("a message without progress")
         time.sleep(0.3)
         second = read_owner(folder)
-        assert second.beat > first.beat
+        assert second.heartbeat > first.heartbeat
         assert second.stages == {"embeddings": Progress("embeddings", 3, 7)}
 
 

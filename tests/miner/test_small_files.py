@@ -21,7 +21,7 @@ RUN = {
     "skipped": {},
     "seconds": 1.0,
 }
-LOOP = {"start": {"dev": {"a": 0.5}}, "rounds": [], "best": "seed", "stopped": None}
+LOOP = {"start": {"dev": {"a": 0.5}}, "rounds": [], "best": "seed", "stop_reason": None}
 
 
 def change(path: Path, edit: Callable[[dict[str, Any]], object]) -> None:

@@ -136,4 +136,4 @@ def loop_figures() -> dict[str, Any]:
     for name in ("dev", "test", "drift"):
         del rounds[-1][name]
     start = {"dev": {"deu": 0.4, "rus": 0.4}, "tatoeba": 0.3}
-    return {"start": start, "rounds": rounds, "best": "round-00", "latest": "round-00", "stopped": "dev is no better"}
+    return {"start": start, "rounds": rounds, "best": "round-00", "latest": "round-00", "stop_reason": "dev is no better"}

@@ -24,7 +24,7 @@ def mined_pairs(margins: list[float], is_mutual: list[bool] | None = None, sourc
 def test_pairs_above_the_threshold_are_selected_best_first() -> None:
     selection = select_pairs(mined_pairs([1.1, 1.3, 1.0, 1.2]), 1.05, SelectionSettings(**PLAIN))
     assert selection.rows.tolist() == [1, 3, 0]
-    assert selection.num_dropped == {"repeated": 0, "at the top": 0, "too weak": 1}
+    assert selection.num_dropped == {"repeated": 0, "skipped_top": 0, "too_weak": 1}
 
 
 def test_selection_takes_at_most_top_and_at_least_min_count() -> None:
@@ -43,7 +43,7 @@ def test_one_way_pairs_lose_margin() -> None:
 def test_skip_top_drops_the_best_pairs() -> None:
     selection = select_pairs(mined_pairs([1.5, 1.4, 1.3, 1.2]), 1.0, SelectionSettings(skip_top=0.25, one_way=0.0))
     assert selection.rows.tolist() == [1, 2, 3]
-    assert selection.num_dropped["at the top"] == 1
+    assert selection.num_dropped["skipped_top"] == 1
 
 
 def test_skip_top_is_a_share_of_the_requested_pairs() -> None:
@@ -51,7 +51,7 @@ def test_skip_top_is_a_share_of_the_requested_pairs() -> None:
     margins = [*np.linspace(1.5, 1.2, 80), *np.linspace(1.05, 1.0, 9920)]
     selection = select_pairs(mined_pairs(margins), 1.06, SelectionSettings(min_count=100, skip_top=0.01, one_way=0.0))
     assert selection.rows.tolist() == list(range(1, 101))
-    assert selection.num_dropped["at the top"] == 1
+    assert selection.num_dropped["skipped_top"] == 1
 
 
 def test_skip_top_keeps_the_only_pair() -> None:
@@ -159,12 +159,12 @@ def test_stop_rules(case: str) -> None:
     rounds, rules, latest, best, stop = STOP_CASES[case]
     state = assess_rounds(0.7, rounds, rules)
     assert (state.latest, state.best) == (latest, best)
-    assert state.stop is None if stop is None else stop in str(state.stop)
+    assert state.stop_reason is None if stop is None else stop in str(state.stop_reason)
 
 
 def test_new_text_overrides_a_lack_of_progress_but_not_the_budget() -> None:
-    assert assess_rounds(0.7, [trained(0.6)], DEFAULT, has_new_text=True).stop is None
-    assert assess_rounds(0.7, [trained(0.8)] * 4, DEFAULT, has_new_text=True).stop is not None
+    assert assess_rounds(0.7, [trained(0.6)], DEFAULT, has_new_text=True).stop_reason is None
+    assert assess_rounds(0.7, [trained(0.8)] * 4, DEFAULT, has_new_text=True).stop_reason is not None
 
 
 def test_drift_ignores_rotation_and_scaling() -> None:

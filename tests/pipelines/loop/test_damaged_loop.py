@@ -18,7 +18,7 @@ ROUND = {
     "test": {},
     "changes": {"jaccard": None, "gained": {"pairs": 5, "examples": []}, "lost": {"pairs": 0, "examples": []}},
     "seconds": {"embed": 1.5},
-    "text": {"eng": {"en.txt": "10-1.5"}},
+    "corpora": {"eng": {"en.txt": "10-1.5"}},
     "drift": 0.25,
 }
 SCHEMAS = {
@@ -26,7 +26,7 @@ SCHEMAS = {
     "selection.json": (loop_round.SelectionFigures, ROUND["selection"]),
     "evaluation.json": (loop_round.EvaluationFigures, {"dev": {"news": 0.5}, "test": {}, "validation": {}, "tatoeba": 0.5}),
     "seconds.json": (loop_round.StageSeconds, {"embed": 1.5, "mine": 2.0}),
-    "begun.json": (loop_round.CorpusSignature, ROUND["text"]),
+    "started.json": (loop_round.CorpusSignature, ROUND["corpora"]),
 }
 
 
@@ -57,7 +57,7 @@ def test_records_of_a_loop_are_read_as_they_were_written(name: str, tmp_path: Pa
         ("round.json", lambda values: values.update(seconds={"embed": None}), "seconds.embed: "),
         ("selection.json", lambda values: values["pairs"]["eng-deu"].update(precision="high"), "pairs.eng-deu.precision: "),
         ("evaluation.json", lambda values: values.pop("dev"), "dev: Field required"),
-        ("begun.json", lambda values: values.update(eng=3), "eng: "),
+        ("started.json", lambda values: values.update(eng=3), "eng: "),
     ],
 )
 def test_odd_records_of_a_loop(name: str, edit: Callable[[dict[str, Any]], object], where: str, tmp_path: Path) -> None:

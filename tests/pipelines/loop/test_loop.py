@@ -123,7 +123,7 @@ def test_rounds_improve_and_write_all_outputs(finished_loop: Path) -> None:
     assert (finished_loop / "best").resolve().name == figures["best"]
     assert (finished_loop / "latest" / "encoder" / "miner.json").exists()
     assert figures["best"] in (finished_loop / "report.html").read_text(encoding="utf-8")
-    assert "2 rounds" in figures["stopped"] or "dev is no better" in figures["stopped"]
+    assert "2 rounds" in figures["stop_reason"] or "dev is no better" in figures["stop_reason"]
 
 
 def test_evaluation_sentences_are_excluded_from_training(finished_loop: Path, data: Path) -> None:
@@ -138,7 +138,7 @@ def test_evaluation_sentences_are_excluded_from_training(finished_loop: Path, da
         assert len(texts) > 500
         assert not {text.casefold().rstrip("!") for text in texts} & evaluation
         selection = storage.read_json(str(folder / "selection.json"))
-        assert sum(pair["in evaluation files"]["exact"] for pair in selection["pairs"].values()) > DEV_ROWS
+        assert sum(pair["in_evaluation_files"]["exact"] for pair in selection["pairs"].values()) > DEV_ROWS
 
 
 def test_template_pairs_are_limited(finished_loop: Path) -> None:
@@ -254,7 +254,7 @@ def test_a_worse_round_is_rolled_back(data: Path, tmp_path: Path) -> None:
     assert "round 00 was rolled back" in result.output
     figures = storage.read_json(str(tmp_path / "out" / "loop.json"))
     assert [outcome["kept"] for outcome in figures["rounds"]] == [False]
-    assert "rolled back" in figures["stopped"]
+    assert "rolled back" in figures["stop_reason"]
     assert (tmp_path / "out" / "best").resolve().name == (tmp_path / "out" / "latest").resolve().name == "seed"
 
 

@@ -52,8 +52,8 @@ def test_status_of_a_run_in_another_process_and_after_its_death(tmp_path: Path) 
         run_line, stage_line, progress_line = result.stdout.splitlines()
         assert run_line.startswith("running: `-c ")
         assert f"(process {process.pid} on " in run_line
-        assert stage_line == f"begun  squares  {num_done} of 6 shards"
-        assert progress_line.startswith(f"now    squares: {num_done} of 6 shards")
+        assert stage_line == f"started  squares  {num_done} of 6 shards"
+        assert progress_line.startswith(f"now      squares: {num_done} of 6 shards")
         status = json.loads((tmp_path / "status.json").read_text())
         assert (status["alive"], status["run"]["pid"], status["stages"][0]["shards"]) == (True, process.pid, num_done)
         assert (status["run"]["stages"]["squares"]["done"], status["run"]["stages"]["squares"]["total"]) == (num_done, 6)
@@ -61,7 +61,7 @@ def test_status_of_a_run_in_another_process_and_after_its_death(tmp_path: Path) 
     run_line, stage_line, *_ = miner("status", folder).stdout.splitlines()
     assert run_line.startswith("died: ")
     assert run_line.endswith("; run the same command again to resume")
-    assert stage_line == f"begun  squares  {num_done} of 6 shards"
+    assert stage_line == f"started  squares  {num_done} of 6 shards"
 
 
 def test_finished_stages_are_listed(toy_encoder: Path, tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ def test_finished_stages_are_listed(toy_encoder: Path, tmp_path: Path) -> None:
     assert miner("embed", tmp_path / "text.txt", "--encoder", toy_encoder, "--output", tmp_path / "out").exit_code == 0
     assert miner("status", tmp_path / "out").stdout.splitlines() == [
         "no run is active",
-        "done   embeddings  1 shards, 2 rows",
-        "done   sentences   1 shards, 2 rows",
+        "done     embeddings  1 shards, 2 rows",
+        "done     sentences   1 shards, 2 rows",
     ]
 
 
@@ -79,7 +79,7 @@ def test_pairs_in_two_formats_are_counted_once(toy_encoder: Path, tmp_path: Path
         (tmp_path / name).write_text(text)
     sides = (tmp_path / "en.txt", tmp_path / "fr.txt")
     assert miner("mine", *sides, "--encoder", toy_encoder, "--threshold", 0, "--output", tmp_path / "out").exit_code == 0
-    assert "done   .                    1 shards, 2 rows" in miner("status", tmp_path / "out").stdout.splitlines()
+    assert "done     .                    1 shards, 2 rows" in miner("status", tmp_path / "out").stdout.splitlines()
 
 
 def test_dropped_pairs_are_not_counted(toy_encoder: Path, tmp_path: Path) -> None:
