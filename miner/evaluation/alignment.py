@@ -29,12 +29,12 @@ class AlignmentResult:
 
     distances: Floats  # (n,) squared, of the two sentences of each positive pair
     uniformity: dict[str, float]  # of `source` and `target`, or of all `sentences` of an STS table
-    left_out: int  # pairs of which one sentence has no vector
+    without_vector: int  # pairs of which one sentence has no vector
 
     def figures(self) -> dict[str, Any]:
         return {
             "n": len(self.distances),
-            "left_out": self.left_out,
+            "without_vector": self.without_vector,
             "alignment": mean(self.distances),
             "uniformity": {**self.uniformity, "mean": sum(self.uniformity.values()) / len(self.uniformity)},
         }
@@ -79,8 +79,8 @@ def _evaluate_scored_pairs(encoder: Encoder, uri: str | DatasetFiles, min_score:
     positives = is_positive & has_vectors
     if len(sentences) < 2 or not positives.any():
         raise DataError(f"{uri}: no pair above a score of {min_score:g} has two vectors; name another --encoder")
-    left_out = int((is_positive & ~has_vectors).sum())
-    return AlignmentResult(alignment(first[positives], second[positives]), {"sentences": uniformity(sentences)}, left_out)
+    without_vector = int((is_positive & ~has_vectors).sum())
+    return AlignmentResult(alignment(first[positives], second[positives]), {"sentences": uniformity(sentences)}, without_vector)
 
 
 def alignment(source: Vectors, target: Vectors) -> Floats:

@@ -68,12 +68,12 @@ class BitextPart:
             num_judged = int((~np.isnan(scores)).sum())
             if num_judged:
                 is_dropped = PAIR_FILTERS[name].drops(scores, PairFilters.USUAL[name])
-                suspects[PAIR_FILTERS[name].reason] = {"judged": num_judged, "share": float(is_dropped.sum() / num_judged)}
+                suspects[PAIR_FILTERS[name].reason] = {"n": num_judged, "share": float(is_dropped.sum() / num_judged)}
         return suspects
 
     def repeats(self) -> dict[str, dict[str, float]]:
         """Return by side the share of pairs whose sentence is in an earlier pair: identical, or equal but for case, punctuation, spaces."""
-        keys_by_kind = {"same": self.ids, "near": self.skeletons}
+        keys_by_kind = {"exact": self.ids, "near": self.skeletons}
         return {kind: {side: 1 - len(np.unique(keys[side])) / len(self) for side in SIDES} for kind, keys in keys_by_kind.items()}
 
 

@@ -80,10 +80,10 @@ class ReviewReport:
         bounds = level_bounds(np.array([len(self.margins)]))[0]
         levels = [
             {
-                "from": float(self.margins[end - 1]),
-                "to": float(self.margins[start]),
+                "min_margin": float(self.margins[end - 1]),
+                "max_margin": float(self.margins[start]),
                 "pairs": int(end - start),
-                "judged": int(self.levels.marked[0, row]),
+                "marked": int(self.levels.marked[0, row]),
                 **_estimate("precision", "interval", alone.estimate(row)),
                 **_estimate("precision_above", "interval_above", above.estimate(row)),
             }
@@ -91,14 +91,14 @@ class ReviewReport:
             if end > start
         ]
         agreement = [agreement.figures() for agreement in self.agreements]
-        return {"marks": {"elsewhere": self.num_unmatched, "levels": levels, "agreement": agreement}}
+        return {"marks": {"unmatched": self.num_unmatched, "levels": levels, "agreement": agreement}}
 
     def summary(self) -> str:
         levels = self.figures()["marks"]["levels"]
         rows = {
-            f"{level['from']:.4f} to {level['to']:.4f}": [
+            f"{level['min_margin']:.4f} to {level['max_margin']:.4f}": [
                 str(level["pairs"]),
-                str(level["judged"]),
+                str(level["marked"]),
                 *("" if share is None else percent(share) for share in _shares(level)),
             ]
             for level in levels

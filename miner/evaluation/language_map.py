@@ -46,8 +46,13 @@ class LanguageMapResult:
 
     def figures(self) -> dict[str, Any]:
         languages = {lang: {"n": len(items), "cosine": mean(items)} for lang, items in self.cosines.items()}
-        matrices = {"translations": _as_lists(self.translations), "others": _as_lists(self.others)}
-        return {"languages": languages, **matrices, "map": self.projection.figures() if self.projection else None, "pairs": self.has_pairs}
+        matrices = {"translations": _as_lists(self.translations), "non_translations": _as_lists(self.others)}
+        return {
+            "languages": languages,
+            **matrices,
+            "map": self.projection.figures() if self.projection else None,
+            "has_pairs": self.has_pairs,
+        }
 
     def summary(self) -> str:
         rows = {lang: [str(len(items)), f"{mean(items):.4f}"] for lang, items in self.cosines.items()}

@@ -37,7 +37,7 @@ class Comparison:
     p: float
 
     def figures(self) -> dict[str, Any]:
-        return {"one": asdict(self.first), "other": asdict(self.second), "difference": asdict(self.difference), "p": self.p}
+        return asdict(self)
 
 
 def compare(first: Score, second: Score, num_samples: int, seed: int) -> Comparison:

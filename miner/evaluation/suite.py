@@ -58,10 +58,10 @@ class SuiteResult:
 
     def figures(self) -> dict[str, Any]:
         return {
-            "names": list(self.runs),  # the order of the encoders, which JSON objects do not keep
+            "order": list(self.runs),  # the order of the encoders, which JSON objects do not keep
             "encoders": {encoder: run.figures() for encoder, run in self.runs.items()},
             "scores": {encoder: {name: score.value for name, score in run.scores().items()} for encoder, run in self.runs.items()},
-            **({"compared": {name: pair.figures() for name, pair in self.comparisons.items()}} if self.comparisons else {}),
+            **({"comparisons": {name: pair.figures() for name, pair in self.comparisons.items()}} if self.comparisons else {}),
         }
 
     def summary(self) -> str:

@@ -26,7 +26,7 @@ class BarChart:
     value: str  # the figure that the bars show
     caption: str
     axis: str | None = None  # label of the axis; None: `value`
-    is_share: bool = False  # a share of `n` or `judged` items, drawn with its confidence interval
+    is_share: bool = False  # a share of `n` items, drawn with its confidence interval
     details: Literal["language_map", "threshold_curves"] | None = None  # further sections
 
 

@@ -18,7 +18,7 @@ METHODS = {
 
 
 def sections(name: str, figures: Mapping[str, Any]) -> list[Section]:
-    projection, has_pairs = figures["map"], bool(figures.get("pairs"))
+    projection, has_pairs = figures["map"], figures["has_pairs"]
     planes = []
     if projection is not None:
         planes = [_plane(f"{name}-{method}", method, projection, has_pairs) for method in METHODS]

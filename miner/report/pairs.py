@@ -125,16 +125,16 @@ def _marks_section(report: ReviewReport) -> Section:
     ax = charts.axes("margin", "share right")
     for level in levels:
         if level["precision"] is not None:
-            middle = (level["from"] + level["to"]) / 2
+            middle = (level["min_margin"] + level["max_margin"]) / 2
             ax.plot([middle] * 2, level["interval"], color=charts.colour("one"), linewidth=1.5)
-            ax.plot([level["from"], level["to"]], [level["precision"]] * 2, color=charts.colour("one"))
+            ax.plot([level["min_margin"], level["max_margin"]], [level["precision"]] * 2, color=charts.colour("one"))
     ax.set_ylim(0, 1.02)
     note = f"From {report.num_marked:,} marked pairs. Horizontal lines span the margins of a level, vertical ones its 95 % interval."
     rows: list[list[str | Element]] = [
         [
-            f"{level['from']:.4f} to {level['to']:.4f}",
+            f"{level['min_margin']:.4f} to {level['max_margin']:.4f}",
             f"{level['pairs']:,}",
-            str(level["judged"]),
+            str(level["marked"]),
             *(_interval(level[f"precision{part}"], level[f"interval{part}"]) for part in ("", "_above")),
         ]
         for level in levels

@@ -103,7 +103,7 @@ def _value_table(title: str, chart: ValueTable, figures: Figures) -> Section:
 
 def _suite_sections(name: str, title: str, figures: Figures) -> list[Section]:
     """Return the scores of all encoders side by side, then the chart of each task with several groups."""
-    encoders: Mapping[str, Mapping[str, Figures]] = {encoder: figures["encoders"][encoder] for encoder in figures["names"]}
+    encoders: Mapping[str, Mapping[str, Figures]] = {encoder: figures["encoders"][encoder] for encoder in figures["order"]}
     drawn = [_suite_scores(name, title, figures)]
     task_titles = list(dict.fromkeys(task_title for tasks in encoders.values() for task_title in tasks))
     for number, task_title in enumerate(charts.shown(task_titles, "tasks of a suite")):
@@ -118,12 +118,12 @@ def _suite_sections(name: str, title: str, figures: Figures) -> list[Section]:
 
 
 def _suite_scores(name: str, title: str, figures: Figures) -> Section:
-    scores: Mapping[str, Mapping[str, float]] = {encoder: figures["scores"][encoder] for encoder in figures["names"]}
-    comparisons: Mapping[str, Any] = figures.get("compared", {})
+    scores: Mapping[str, Mapping[str, float]] = {encoder: figures["scores"][encoder] for encoder in figures["order"]}
+    comparisons: Mapping[str, Any] = figures.get("comparisons", {})
     labels = list(dict.fromkeys(label for values in scores.values() for label in values))
     shares = [label for label in labels if all(0 <= values.get(label, 0) <= 1 for values in scores.values())]  # others would dwarf these
     values = {encoder: {label: values[label] for label in shares if label in values} for encoder, values in scores.items()}
-    ends = {encoder: _intervals(side, comparisons, shares) for encoder, side in zip(scores, ("one", "other"), strict=False)}
+    ends = {encoder: _intervals(side, comparisons, shares) for encoder, side in zip(scores, ("first", "second"), strict=False)}
     rows = [
         [
             label,
@@ -141,7 +141,7 @@ def _suite_scores(name: str, title: str, figures: Figures) -> Section:
 
 
 def _intervals(side: str, comparisons: Mapping[str, Any], labels: Sequence[str]) -> Intervals:
-    """Return by score the interval of the first encoder, `one`, or of the second, `other`."""
+    """Return by score the interval of the `first` encoder or the `second`."""
     return {label: (comparisons[label][side]["low"], comparisons[label][side]["high"]) for label in labels if label in comparisons}
 
 
@@ -170,7 +170,7 @@ def _bar_section(name: str, title: str, chart: BarChart, groups_by_encoder: Mapp
 
 def interval(row: Figures, chart: BarChart) -> tuple[float, float] | None:
     """Return the 95 % confidence interval of a group's value; None if the value is not a share of a known number of items."""
-    num_items = row.get("n", row.get("judged"))
+    num_items = row.get("n")
     if not chart.is_share or not isinstance(num_items, int):
         return None
     low, high = wilson(np.array([float(row[chart.value])]), np.array([float(num_items)]))

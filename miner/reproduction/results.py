@@ -26,19 +26,19 @@ class TableCell:
         return fmean(self.measured) if self.measured else None
 
     @property
-    def spread(self) -> float | None:
+    def std(self) -> float | None:
         """The standard deviation over seeds (n - 1)."""
         return stdev(self.measured) if len(self.measured) > 1 else None
 
     def figures(self) -> dict[str, Any]:
-        values = {"published": self.published, "measured": list(self.measured), "mean": self.mean, "spread": self.spread}
-        return values if self.measured else {**values, "not_run": self.reason}
+        values = {"published": self.published, "measured": list(self.measured), "mean": self.mean, "std": self.std}
+        return values if self.measured else {**values, "reason": self.reason}
 
     def texts(self, decimals: int) -> tuple[str, str]:
         """Return the published and the measured figure."""
         published = UNPUBLISHED if self.published is None else f"{self.published:.{max(decimals, _decimals(self.published))}f}"
-        spread = "" if self.spread is None else f" ± {self.spread:.{decimals}f}"
-        return published, NOT_RUN if self.mean is None else f"{self.mean:.{decimals}f}{spread}"
+        std = "" if self.std is None else f" ± {self.std:.{decimals}f}"
+        return published, NOT_RUN if self.mean is None else f"{self.mean:.{decimals}f}{std}"
 
 
 @dataclass(frozen=True)

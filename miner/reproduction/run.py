@@ -83,7 +83,7 @@ def read_evaluation(run: PlannedRun, uri: str) -> dict[str, Any]:
     if values.get("run") == made_with:
         records.parse(values, EvaluationRecord, uri)
         return values
-    return {"task": "suite", "names": [run.title], "encoders": {}, "scores": {}, "settings": {}, "run": made_with}
+    return {"task": "suite", "order": [run.title], "encoders": {}, "scores": {}, "settings": {}, "run": made_with}
 
 
 def _read_figures(plan: ReproductionPlan) -> dict[Path, dict[str, Any]]:

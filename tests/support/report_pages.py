@@ -95,20 +95,20 @@ def classification_figures(accuracy_gain: float = 0.0) -> dict[str, Any]:
 
 def suite_figures() -> dict[str, Any]:
     """Return the figures of two encoders, the second with a hostile name."""
-    values = {"one": 0.7, "other": 0.8}
+    values = {"first": 0.7, "second": 0.8}
     comparison = {side: {"value": value, "low": value - 0.05, "high": value + 0.05} for side, value in values.items()}
     comparison["difference"] = {"value": 0.1, "low": 0.04, "high": 0.16}
     score = "topics: accuracy"
     first, second = "builtin", HOSTILE_TEXTS[0]
     return {
         "task": "suite",
-        "names": [first, second],
+        "order": [first, second],
         "encoders": {
             first: {"topics": {"seconds": 1.5, **classification_figures()}},
             second: {"topics": {"seconds": 2, **classification_figures(0.1)}},
         },
         "scores": {first: {score: 0.7, "alignment: uniformity": -3.0}, second: {score: 0.8, "alignment: uniformity": -3.5}},
-        "compared": {score: {**comparison, "p": 0.01}, "alignment: uniformity": {**comparison, "p": 0.5}},
+        "comparisons": {score: {**comparison, "p": 0.01}, "alignment: uniformity": {**comparison, "p": 0.5}},
     }
 
 

@@ -44,9 +44,9 @@ def test_figures_by_hand(tmp_path: Path) -> None:
     assert sum(figures["histogram"]["counts"]) == 8
     assert (figures["histogram"]["edges"][0], figures["histogram"]["edges"][-1]) == (1.3, 1.9)
     # The cat is in two pairs; so is the house, but for its spelling.
-    assert figures["repeats"]["same"] == {"source": pytest.approx(1 / 8), "target": 0}
+    assert figures["repeats"]["exact"] == {"source": pytest.approx(1 / 8), "target": 0}
     assert figures["repeats"]["near"] == {"source": pytest.approx(2 / 8), "target": 0}
-    suspects = {reason: round(suspect["share"] * suspect["judged"]) for reason, suspect in figures["suspects"].items()}
+    suspects = {reason: round(suspect["share"] * suspect["n"]) for reason, suspect in figures["suspects"].items()}
     expected = {"near_copy": 1, "junk": 1, "numbers_disagree": 1, "length_ratio": 1, "other_language": 1}
     assert {reason: count for reason, count in suspects.items() if count} == expected
     assert figures["length_ratio"]["max"] == pytest.approx((68 + 10) / (16 + 10))
@@ -61,8 +61,8 @@ def test_languages_are_identified_in_an_evenly_spaced_sample(tmp_path: Path) -> 
         for number in range(60)
     ]
     figures = bitext.evaluate(str(bitexts.write(tmp_path, pairs)), max_language_pairs=10, batch_rows=7).figures()
-    assert figures["suspects"]["other_language"] == {"judged": 10, "share": 1.0}  # every sixth pair, from the first
-    assert figures["suspects"]["length_ratio"]["judged"] == 60
+    assert figures["suspects"]["other_language"] == {"n": 10, "share": 1.0}  # every sixth pair, from the first
+    assert figures["suspects"]["length_ratio"]["n"] == 60
 
 
 def test_calibration_by_hand() -> None:
@@ -107,9 +107,9 @@ def test_levels_are_weighted_by_their_pairs(tmp_path: Path) -> None:
     assert "of all above" in output
     figures = json.loads((tmp_path / "f.json").read_text())
     assert figures["task"] == "bitext"
-    assert figures["marks"]["elsewhere"] == 1
+    assert figures["marks"]["unmatched"] == 1
     levels = figures["marks"]["levels"]
-    assert [(level["pairs"], level["judged"], level["precision"]) for level in levels[:4]] == [
+    assert [(level["pairs"], level["marked"], level["precision"]) for level in levels[:4]] == [
         (4, 3, 2 / 3),
         (4, 1, 1.0),
         (4, 0, None),
@@ -118,7 +118,7 @@ def test_levels_are_weighted_by_their_pairs(tmp_path: Path) -> None:
     assert [level["precision_above"] for level in levels[:4]] == [pytest.approx(2 / 3), pytest.approx((4 * 2 / 3 + 4) / 8), None, None]
     low, high = wilson(np.array([2 / 3]), np.array([3.0]))
     assert levels[0]["interval"] == pytest.approx([low[0], high[0]])
-    assert (levels[0]["from"], levels[0]["to"]) == pytest.approx((1.97, 2.0))
+    assert (levels[0]["min_margin"], levels[0]["max_margin"]) == pytest.approx((1.97, 2.0))
     assert levels[0]["interval_above"] == pytest.approx(levels[0]["interval"])
     assert levels[1]["interval_above"][1] < 1
 
@@ -175,7 +175,7 @@ def test_hubs_are_the_sentences_in_most_candidates(mined: Path) -> None:
     assert hubs == times
     assert list(hubs.values()) == sorted(times.values(), reverse=True)
     assert len(set(times.values())) > 1
-    assert figures["suspects"]["hub"]["judged"] == 5
+    assert figures["suspects"]["hub"]["n"] == 5
 
 
 def test_unusable_directories_and_gold_are_errors(mined: Path, tmp_path: Path) -> None:

@@ -269,7 +269,7 @@ def test_uniformity_in_blocks_equals_all_pairs() -> None:
 def test_lines_without_a_vector_are_left_out(toy_encoder: Path, tmp_path: Path) -> None:
     source, target = write(tmp_path / "s", [["one"], [""], ["two"], ["two"]]), write(tmp_path / "t", [["un"], ["deux"], ["deux"], [""]])
     figures = measure(tmp_path, "alignment", source, target, "--encoder", toy_encoder)
-    assert (figures["n"], figures["left_out"]) == (2, 2)
+    assert (figures["n"], figures["without_vector"]) == (2, 2)
     assert figures["alignment"] == pytest.approx(0, abs=1e-12)
     vectors = encode(load_encoder(str(toy_encoder)), ["one", "two"], np.float32).astype(np.float64)
     assert figures["uniformity"]["mean"] == pytest.approx(-2 * ((vectors[0] - vectors[1]) ** 2).sum(), abs=1e-5)
@@ -284,7 +284,7 @@ def test_alignment_of_sts_pairs_equals_its_definition(toy_encoder: Path, tmp_pat
     assert len(vector_of) == 7  # "one" is in two pairs, and counts once
     positives = [((vector_of[first] - vector_of[second]) ** 2).sum() for first, second, score in rows if score > 4]
     distances = [((x - y) ** 2).sum() for x, y in itertools.combinations(vector_of.values(), 2)]
-    assert (figures["n"], figures["left_out"]) == (2, 0)
+    assert (figures["n"], figures["without_vector"]) == (2, 0)
     assert figures["alignment"] == pytest.approx(np.mean(positives), abs=1e-6)
     assert figures["uniformity"]["sentences"] == pytest.approx(np.log(np.mean(np.exp(-2 * np.array(distances)))), abs=1e-6)
     lower = measure(tmp_path, "alignment", "--data", data, "--encoder", toy_encoder, "--min-score", 3.9)

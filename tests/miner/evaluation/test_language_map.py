@@ -49,7 +49,7 @@ def test_figures_equal_their_definition(toy_encoder: Path, tmp_path: Path) -> No
         pairs = [(a, b) for a, b in product("1234", repeat=2) if {(first, a), (second, b)} <= set(vectors)]
         cosines = {same: [vectors[first, a] @ vectors[second, b] for a, b in pairs if (a == b) == same] for same in (True, False)}
         assert figures["translations"][row][column] == pytest.approx(np.mean(cosines[True]), abs=1e-6)
-        assert figures["others"][row][column] == pytest.approx(np.mean(cosines[False]), abs=1e-6)
+        assert figures["non_translations"][row][column] == pytest.approx(np.mean(cosines[False]), abs=1e-6)
     assert figures["translations"][0][1] == pytest.approx((3 + vectors["eng", "2"] @ vectors["fra", "2"]) / 4, abs=1e-6)
     page = Page(tmp_path / "out" / "report.html")
     assert page.texts["h2"] == ["Similarity of languages", "Principal components", "t-SNE", "map"]

@@ -138,7 +138,7 @@ def test_suite_prints_one_table_and_names_tasks_in_its_figures(toy_encoder: Path
     assert {title: task["task"] for title, task in tasks.items()} == {"retrieval": "retrieval", "numbers": "sts", "alignment": "alignment"}
     assert tasks["numbers"]["mean"]["pearson"] > 0.8
     assert figures["scores"][str(toy_encoder)]["retrieval: accuracy, cosine"] == 1.0
-    assert "compared" not in figures
+    assert "comparisons" not in figures
 
 
 def test_two_encoders_are_compared(toy_encoder: Path, data: Path, tmp_path: Path) -> None:
@@ -151,10 +151,10 @@ def test_two_encoders_are_compared(toy_encoder: Path, data: Path, tmp_path: Path
     status, output, errors = run("--config", data / "suite.yaml", "--encoder", toy_encoder, "--against", worse, "--json", data / "f.json")
     assert (status, errors) == (0, "")
     figures = json.loads((data / "f.json").read_text())
-    assert figures["names"] == [str(toy_encoder), str(worse)]
-    compared = figures["compared"]
+    assert figures["order"] == [str(toy_encoder), str(worse)]
+    compared = figures["comparisons"]
     alignment = compared["alignment: alignment"]
-    assert alignment["one"]["value"] == pytest.approx(0, abs=1e-12)
+    assert alignment["first"]["value"] == pytest.approx(0, abs=1e-12)
     assert alignment["difference"]["low"] > 0
     assert alignment["p"] < 0.05
     assert output.splitlines()[5].startswith("alignment: alignment")

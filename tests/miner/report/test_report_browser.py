@@ -23,6 +23,7 @@ from report_pages import (
     write_report,
 )
 
+from miner import records
 from miner.evaluation.marks import read_marks
 from miner.report.maps import CELL_PIXELS
 from miner.text.normalise import clean, sentence_ids
@@ -78,7 +79,8 @@ def test_hostile_text_is_harmless_at_any_width(width: str, scheme: str, chromium
 def test_pages_of_runs_and_evaluations_request_nothing_and_fit(width: str, chromium: Any, tmp_path: Path) -> None:
     steps = [{"step": step, "loss": 2 / step, "lr": 1e-3} for step in range(1, 5)]
     write_journal(tmp_path, *steps)
-    for name, figures in (("loop", loop_figures()), ("suite", suite_figures()), ("map", map_figures())):
+    records.write(str(tmp_path / "loop.json"), loop_figures())
+    for name, figures in (("suite", suite_figures()), ("map", map_figures())):
         write_figures(tmp_path / f"{name}.json", figures)
     tab = Tab(chromium, write_report(tmp_path), viewport={"width": WIDTHS[width], "height": 800})
     assert (tab.errors, tab.requests) == ([], [tab.uri])
@@ -95,7 +97,14 @@ def map_figures() -> dict[str, Any]:
     languages = {name: {"n": 5, "cosine": 0.75} for name in (HOSTILE_TEXTS[0], "deu", *(f"lang{number}" for number in range(43)))}
     cells = np.full((len(languages), len(languages)), 0.5) + 0.5 * np.eye(len(languages))
     projection = {"languages": list(languages)[:2], "pca": points, "tsne": points}
-    return {"languages": languages, "translations": cells.tolist(), "others": cells.tolist(), "map": projection}
+    return {
+        "task": "map",
+        "languages": languages,
+        "translations": cells.tolist(),
+        "non_translations": cells.tolist(),
+        "has_pairs": False,
+        "map": projection,
+    }
 
 
 def write_forty(tmp_path: Path) -> Path:

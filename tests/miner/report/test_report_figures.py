@@ -100,7 +100,9 @@ def test_bucc_shows_its_curves_with_the_dev_threshold(tmp_path: Path) -> None:
 
 def test_alignment_is_a_table(tmp_path: Path) -> None:
     uniformity = {"source": -3.0, "target": -2.0, "mean": -2.5}
-    write_figures(tmp_path / "flickr.json", {"task": "alignment", "n": 1000, "left_out": 0, "alignment": 0.8125, "uniformity": uniformity})
+    write_figures(
+        tmp_path / "flickr.json", {"task": "alignment", "n": 1000, "without_vector": 0, "alignment": 0.8125, "uniformity": uniformity}
+    )
     page = report(tmp_path)
     assert page.texts["td"][:2] == ["alignment", "0.8125"]
     assert page.texts["td"][2:] == ["uniformity, source", "-3.0000", "uniformity, target", "-2.0000", "uniformity, mean", "-2.5000"]
@@ -144,7 +146,7 @@ def test_other_json_files_are_ignored_and_broken_figures_reported(tmp_path: Path
         write_figures(tmp_path / f"{name}.json", value)
     (tmp_path / "broken.json").write_text("{")
     suite = suite_figures()
-    suite["compared"]["topics: accuracy"] = {"one": None}
+    suite["comparisons"]["topics: accuracy"] = {"first": None}
     write_figures(tmp_path / "suite.json", suite)
     write_figures(tmp_path / "sts.json", {"task": "sts", "tracks": {}})
     result = miner("report", tmp_path)

@@ -28,7 +28,8 @@ MAP = {
     "task": "map",
     "languages": {"eng": {"n": 2, "cosine": 0.5}, "deu": {"n": 2, "cosine": 0.6}},
     "translations": [[1.0, 0.5], [0.5, 1.0]],
-    "others": [[1.0, 0.5], [0.5, 1.0]],
+    "non_translations": [[1.0, 0.5], [0.5, 1.0]],
+    "has_pairs": False,
     "map": {"languages": ["eng", "deu"], "pca": [[[0, 0], [1, 1]]] * 2, "tsne": [[[0, 0], [1, 1]]] * 2},
 }
 STS = {"task": "sts", "tracks": {"one": {"spearman": 0.5}, "two": {"spearman": 0.7}}, "mean": 0.6, "all": 0.6}

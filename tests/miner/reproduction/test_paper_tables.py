@@ -177,7 +177,7 @@ def test_figures_are_those_of_the_suite(public: Path) -> None:
     assert [line.split()[0] for line in printed[3:8]] == ["xlmr", "scl", "cl", "mva-1", "mva-10"]
     rows = json.loads((public / "table.json").read_text())["rows"]
     assert len({row["Tatoeba-36"]["mean"] for row in rows.values()}) > 2
-    assert all(row["Tatoeba-33"]["not_run"].startswith("the 33 languages") for row in rows.values())
+    assert all(row["Tatoeba-33"]["reason"].startswith("the 33 languages") for row in rows.values())
     suite = Path(__file__).parents[3] / "configs" / "scl" / "eval-retrieval.yaml"
     encoder = public / "scl" / "scl" / "retrieval-scl" / "seed-0" / "encoder"
     output_of("eval", "suite", "--config", suite, "--data", public / "data", "--encoder", encoder, "--json", public / "suite.json")
@@ -199,7 +199,7 @@ def test_a_whole_table_as_published(public: Path, tmp_path: Path) -> None:
     rows = json.loads((tmp_path / "table.json").read_text())["rows"]
     measured = {row: [len(cells[column]["measured"]) for column in RETRIEVAL] for row, cells in rows.items()}
     assert measured == {row: [0, 0, 0] if row == "LASER" else [1, 1, 0] for row in PUBLISHED["msimcse-retrieval"][1]}
-    assert rows["nli-all"]["Tatoeba-36"]["not_run"] == "no figure average.tatoeba36 in tatoeba: its data lacks a part"
+    assert rows["nli-all"]["Tatoeba-36"]["reason"] == "no figure average.tatoeba36 in tatoeba: its data lacks a part"
     assert "LASER, not run: quoted by the paper; miner does not load this encoder" in printed
     counts = json.loads((tmp_path / "out" / "msimcse" / "nli-all" / "seed-0" / "result.json").read_text())["sources"]
     assert counts["multilingual"]["examples"] == 15 * releases.ENTAILED_ROWS  # an anchor in every language

@@ -110,13 +110,13 @@ def test_measured_figures_are_those_of_train_and_eval(paper: Path) -> None:
         "published": 91.25,
         "measured": first,
         "mean": pytest.approx(mean(first)),
-        "spread": pytest.approx(stdev(first)),
+        "std": pytest.approx(stdev(first)),
     }
     assert first[0] != first[1]
     assert first[0] > expected["model"][0]
     missing = f"no data: {paper / 'data' / 'sts.tsv'}"
-    assert figures["rows"]["other"]["STS"]["not_run"] == "a system of another paper"
-    assert figures["rows"]["first"]["STS"]["not_run"] == missing
+    assert figures["rows"]["other"]["STS"]["reason"] == "a system of another paper"
+    assert figures["rows"]["first"]["STS"]["reason"] == missing
     lines = printed.splitlines()
     assert lines[0] == "A table"
     assert lines[2].split() == ["accuracy", "measured", "STS", "measured"]
