@@ -57,7 +57,7 @@ def command(config: str, changes: tuple[str, ...], profile: str | None, dry_run:
     if not flags["no_report"]:
         start = time.perf_counter()
         for name, pair in result.pairs.items():
-            if not pair["kept"]:
+            if not pair["reused"]:
                 report.write_report(storage.join(result.output, run.PAIRS, name))
         uri = report.write_report(result.output)
         seconds["report"] = time.perf_counter() - start
@@ -77,13 +77,13 @@ def summary(result: "RunResult") -> str:
     """Format a line for each corpus and each pair."""
     lines = []
     for name, corpus in result.corpora.items():
-        status = "kept" if corpus["kept"] else f"{sum(corpus['seconds'].values()):.1f} s"
+        status = "kept" if corpus["reused"] else f"{sum(corpus['seconds'].values()):.1f} s"
         lines.append(f"{name}: {corpus['unique']:,} sentences ({corpus['lang']}), {status}")
     for name, pair in result.pairs.items():
-        status = "kept" if pair["kept"] else f"{sum(pair['seconds'].values()):.1f} s"
+        status = "kept" if pair["reused"] else f"{sum(pair['seconds'].values()):.1f} s"
         lines.append(f"{name}: {pair['pairs']:,} pairs, {status}")
     total = sum(pair["pairs"] for pair in result.pairs.values())
     lines.append(f"{total:,} pairs of {len(result.pairs)} pairs of corpora in {result.output}")
-    if sum(not part["kept"] for part in (*result.corpora.values(), *result.pairs.values())) > 1:
+    if sum(not part["reused"] for part in (*result.corpora.values(), *result.pairs.values())) > 1:
         lines.append("corpora and pairs ran side by side, so their seconds overlap")
     return "\n".join(lines)

@@ -79,8 +79,8 @@ class RunResult:
     """What `miner run` did."""
 
     output: str
-    corpora: Mapping[str, Mapping[str, Any]]  # by name: language, sentences, seconds, and whether it was up to date
-    pairs: Mapping[str, Mapping[str, Any]]  # by name: the figures of `miner mine`, and whether it was up to date
+    corpora: Mapping[str, Mapping[str, Any]]  # by name: language, sentences, seconds, and whether an earlier run finished it
+    pairs: Mapping[str, Mapping[str, Any]]  # by name: the figures of `miner mine`, and whether an earlier run finished it
     seconds: float
     skipped: Mapping[str, str]  # file, shard or task -> reason
     counters: Mapping[str, Mapping[str, int]]  # by kind of stage, of the shards that this run wrote
@@ -169,7 +169,7 @@ class _RunTasks:
         if len(files) == 1 and inputs.is_folder(files[0]):
             corpus = inputs.open_folder(files[0])
             self.folders[name] = files[0]
-            self.embedded[name] = {"lang": corpus.lang, "unique": corpus.rows, "kept": True}
+            self.embedded[name] = {"lang": corpus.lang, "unique": corpus.rows, "reused": True}
             self.skipped |= corpus.skipped
             return
         if readers.STDIN in files:
@@ -218,11 +218,11 @@ class _RunTasks:
         return name not in self.texts or embed.is_done(self.texts[name], self.fingerprint)
 
     def embed(self, name: str) -> Pipeline[None]:
-        is_kept = self.is_embedded(name)
+        is_reused = self.is_embedded(name)
         logger.info("embed %s", name)
         with discard_if_empty(self.folders[name]):
             result = yield from embed.pipeline(self.texts[name], self.options)
-        self.embedded[name] = {"lang": result.lang, "unique": result.unique, "seconds": dict(result.seconds), "kept": is_kept}
+        self.embedded[name] = {"lang": result.lang, "unique": result.unique, "seconds": dict(result.seconds), "reused": is_reused}
         self.skipped |= result.skipped
 
     def is_mined(self, pair: str) -> bool:
@@ -237,7 +237,7 @@ class _RunTasks:
         key = self._pair_key(source, target)
         figures = self._read_figures(pair, key)
         if figures is not None and not verify.check(self.pair_folder(pair)).faults:
-            self.mined[pair] = {**figures, "kept": True}
+            self.mined[pair] = {**figures, "reused": True}
             return
         with discard_if_empty(self.pair_folder(pair)):
             settings, engine_reason = yield from self._mine_config(pair, source, target)
@@ -245,7 +245,7 @@ class _RunTasks:
         figures = result.figures()
         manifest = storage.checksum(storage.join(self.pair_folder(pair), stages.MANIFEST))
         records.write(f"{self.pair_folder(pair)}.json", {"key": key, "manifest": manifest, "figures": figures})
-        self.mined[pair] = {**figures, "kept": False}
+        self.mined[pair] = {**figures, "reused": False}
 
     def _open_sides(self, pair: str) -> tuple[Corpus, Corpus]:
         source, target = (inputs.open_folder(self.folders[name]) for name in self.pairs[pair])

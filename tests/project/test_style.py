@@ -37,6 +37,7 @@ REPLACEMENTS = {
 }
 FORBIDDEN = re.compile(r"(?<![\w/-])(?:" + "|".join(f"({pattern})" for pattern in REPLACEMENTS) + r")(?![\w-])", re.IGNORECASE)
 VAGUE_NAMES = {"found", "told", "wanted", "held", "given", "known", "place", "places", "asked", "said", "anew", "aside"}
+VAGUE_KEYS = {"among", "elsewhere", "from", "others", "to", "what", "why"}
 
 
 def tracked_files() -> list[Path]:
@@ -77,6 +78,25 @@ def test_names_are_nouns_of_the_field() -> None:
             if name.lower() in VAGUE_NAMES:
                 faults.append(f"{path.relative_to(ROOT)}:{line}: {name!r} does not say what it holds")
     assert not faults, "\n".join(faults)
+
+
+def test_keys_of_json_are_nouns_of_the_field() -> None:
+    """Of records, manifests and --json: the keys of `figures` methods, and those of pipelines."""
+    faults = []
+    for path in modules("miner", "pipelines"):
+        is_pipeline = path.is_relative_to(ROOT / "pipelines")
+        for function in functions(path):
+            for node in ast.walk(function) if is_pipeline or function.name == "figures" else ():
+                for key in node.keys if isinstance(node, ast.Dict) else ():
+                    if isinstance(key, ast.Constant) and isinstance(key.value, str) and not is_standard_key(key.value):
+                        faults.append(f"{path.relative_to(ROOT)}:{key.lineno}: {key.value!r} is not a standard term in snake case")
+    assert not faults, "\n".join(faults)
+
+
+def is_standard_key(key: str) -> bool:
+    if key.startswith("{"):  # a placeholder of configs
+        return True
+    return re.fullmatch("[a-z][a-z0-9_-]*", key) is not None and not {*re.split("[_-]", key)} & (VAGUE_NAMES | VAGUE_KEYS)
 
 
 def test_every_class_has_a_name_of_its_own() -> None:

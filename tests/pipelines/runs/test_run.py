@@ -68,7 +68,7 @@ def test_the_summary_lists_every_corpus_and_every_pair(output: Path) -> None:
     for name, pair in figures["pairs"].items():
         manifest = json.loads((output / "out/pairs" / name / "manifest.json").read_text())
         assert pair["pairs"] == manifest["shards"][0]["rows"] > 0
-        assert not pair["kept"]
+        assert not pair["reused"]
 
 
 def test_the_report_of_a_run_lists_every_pair_and_leads_to_its_report(output: Path, tmp_path: Path) -> None:
@@ -135,8 +135,8 @@ class TestRerun:
         (tmp_path / "hi.more.txt").write_text("नई पंक्ति यहाँ है\n", encoding="utf-8")
         output_of("run", config, "--json", tmp_path / "rerun.json")
         rerun = json.loads((tmp_path / "rerun.json").read_text())
-        assert {name for name, corpus in rerun["corpora"].items() if not corpus["kept"]} == {"hi"}
-        assert {name for name, pair in rerun["pairs"].items() if not pair["kept"]} == {"en-hi"}
+        assert {name for name, corpus in rerun["corpora"].items() if not corpus["reused"]} == {"hi"}
+        assert {name for name, pair in rerun["pairs"].items() if not pair["reused"]} == {"en-hi"}
 
 
 @pytest.mark.slow
