@@ -187,7 +187,7 @@ def write_corpus(folder: Path, rows: int, dim: int, seed: int) -> None:
     chunks = np.array_split(np.arange(rows), -(-rows // SHARD_ROWS))
     ids = np.concatenate([sentence_ids([line_of(seed, number) for number in chunk.tolist()]) for chunk in chunks])
     by_id = np.argsort(ids)
-    texts = Stage(str(folder / corpus.SENTENCES), corpus.SENTENCES, {}, {"made": "0"})
+    texts = Stage(str(folder / stages.SENTENCES), stages.SENTENCES, {}, {"made": "0"})
     parts = np.array_split(ids[by_id], -(-rows // SHARD_ROWS))
     lines_of_parts = np.array_split(by_id, len(parts))
     names = [stages.shard_name(number, len(parts)) for number in range(len(parts))]
@@ -199,7 +199,7 @@ def write_corpus(folder: Path, rows: int, dim: int, seed: int) -> None:
     counts = {"lines": rows, "kept": rows, "empty": 0, "invalid": 0, "too_long": 0, "duplicate": 0}
     manifest = texts.finish(dict.fromkeys(names, "made"), lambda _: {"counts": counts})
     made_with = {"fingerprint": "made", "dim": dim, "lang": "und"}
-    stage = Stage(str(folder / corpus.EMBEDDINGS), corpus.EMBEDDINGS, made_with, {each.name: each.checksum for each in manifest.shards})
+    stage = Stage(str(folder / stages.EMBEDDINGS), stages.EMBEDDINGS, made_with, {each.name: each.checksum for each in manifest.shards})
     schema = embeddings_schema(dim, "made")
     for name, part in zip(names, parts, strict=True):
         with table_files.parquet_writer(stage.path(name), schema) as writer:

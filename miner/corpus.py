@@ -14,12 +14,9 @@ import pyarrow as pa
 
 from miner import stages, storage, table_files
 from miner.errors import DataError, StorageError
-from miner.stages import Shard
+from miner.stages import EMBEDDINGS, SENTENCES, Shard
 from miner.tables import SENTENCES as SENTENCES_TABLE
 from miner.tables import Ids, Vectors, all_finite, check_ids, read_vectors
-
-SENTENCES = "sentences"  # name of the stage and of its directory
-EMBEDDINGS = "embeddings"
 
 Span = tuple[int, int]  # first and last id
 

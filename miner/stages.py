@@ -17,6 +17,9 @@ from typing_extensions import TypedDict
 from miner import records, storage
 from miner.errors import StorageError
 
+# The names of stages that several packages read.
+SENTENCES, EMBEDDINGS, INDEX, NEIGHBOURS, CANDIDATES, MINE = "sentences", "embeddings", "index", "neighbours", "candidates", "mine"
+
 MANIFEST = storage.MANIFEST
 DELETE_FOLDER = "delete the directory and run the same command again"
 STARTED = "manifest.started.json"
@@ -159,14 +162,14 @@ class MinedDetails(TypedDict):
 
 # Schema of a part of the manifests of a stage.
 SCHEMAS: dict[tuple[str, str], Any] = {
-    ("sentences", "details"): SkippedDetails,
-    ("embeddings", "config"): EmbeddingsConfig,
-    ("embeddings", "details"): EmbeddingsDetails,
-    ("index", "details"): IndexDetails,
-    ("candidates", "config"): CandidatesConfig,
-    ("candidates", "details"): CandidatesDetails,
-    ("mine", "config"): MinedConfig,
-    ("mine", "details"): MinedDetails,
+    (SENTENCES, "details"): SkippedDetails,
+    (EMBEDDINGS, "config"): EmbeddingsConfig,
+    (EMBEDDINGS, "details"): EmbeddingsDetails,
+    (INDEX, "details"): IndexDetails,
+    (CANDIDATES, "config"): CandidatesConfig,
+    (CANDIDATES, "details"): CandidatesDetails,
+    (MINE, "config"): MinedConfig,
+    (MINE, "details"): MinedDetails,
 }
 
 

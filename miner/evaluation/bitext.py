@@ -27,8 +27,6 @@ from miner.text.near_duplicates import skeleton_keys
 
 Ids = npt.NDArray[np.int64]
 
-STAGE = "mine"
-CANDIDATES = "candidates"
 SIDES = ("source", "target")
 QUANTILES = {"min": 0.0, "5 %": 0.05, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "95 %": 0.95, "max": 1.0}
 HISTOGRAM_BINS = 50
@@ -128,7 +126,7 @@ def evaluate(
 
     Raise StorageError if it is not such a directory, DataError if it has no pairs.
     """
-    manifest = stages.read_manifest(folder, STAGE)
+    manifest = stages.read_manifest(folder, stages.MINE)
     uri = storage.join(folder, PARQUET)
     source, target = (manifest.details["languages"][side] for side in SIDES)
     hub_counts = read_hub_counts(folder)
@@ -143,10 +141,10 @@ def evaluate(
 
 def read_hub_counts(folder: str) -> HubCounts | None:
     """Count the candidates in a directory of `miner mine`; return None without candidates, as after `--from-candidates`."""
-    candidates = storage.join(folder, CANDIDATES)
+    candidates = storage.join(folder, stages.CANDIDATES)
     if not storage.exists(storage.join(candidates, stages.MANIFEST)):
         return None
-    manifest = stages.read_manifest(candidates, CANDIDATES)
+    manifest = stages.read_manifest(candidates, stages.CANDIDATES)
     tables = [table_files.read_table(storage.join(candidates, shard.name), [f"{side}_id" for side in SIDES]) for shard in manifest.shards]
     ids = {side: np.concatenate([table[f"{side}_id"].to_numpy() for table in tables]) for side in SIDES}
     return HubCounts({side: hubs.count_occurrences(ids[side]) for side in SIDES}, num_neighbours(manifest))

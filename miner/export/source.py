@@ -67,7 +67,7 @@ def open_pairs(config: ExportConfig) -> MinedPairsFile:
 
 def _manifest(folder: str) -> stages.Manifest | None:
     try:
-        return stages.read_manifest(folder or ".", "mine")
+        return stages.read_manifest(folder or ".", stages.MINE)
     except StorageError:
         return None  # a Parquet file that was moved elsewhere
 

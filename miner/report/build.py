@@ -8,7 +8,6 @@ from miner import stages, storage
 from miner.choices import CALIBRATED, PROBABILITY, RECOMMENDED
 from miner.counts import list_counts
 from miner.errors import ConfigError, DataError, StorageError
-from miner.evaluation.bitext import STAGE
 from miner.evaluation.bitext_precision import KnownPairs
 from miner.mining.histogram import describe_quantiles
 from miner.mining.writers import PARQUET
@@ -56,7 +55,7 @@ def _mined(folder: str, known_pairs: KnownPairs | None, identify: bool, sample_p
         if known_pairs is not None:
             raise ConfigError(f"{folder}: no mined pairs to compare with gold; leave --gold out, or name a directory of `miner mine`")
         return None
-    mined = MinedBitext(folder, stages.read_manifest(folder, STAGE))
+    mined = MinedBitext(folder, stages.read_manifest(folder, stages.MINE))
     try:
         facts = _mining_facts(mined.manifest)
         title = f"{' – '.join(mined.languages)}: {len(mined.margins):,} pairs"

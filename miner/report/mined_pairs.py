@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from miner import stages, storage, table_files
-from miner.evaluation.bitext import CANDIDATES, SIDES, num_neighbours
+from miner.evaluation.bitext import SIDES, num_neighbours
 from miner.filters import hubs
 from miner.mining.histogram import Histogram
 from miner.mining.writers import PARQUET, candidates_from_arrow
@@ -89,10 +89,10 @@ class MinedBitext:
         return table["source_text"].to_pylist(), table["target_text"].to_pylist()
 
     def _candidates(self) -> tuple[str, Manifest] | None:
-        folder = storage.join(self.folder, CANDIDATES)
+        folder = storage.join(self.folder, stages.CANDIDATES)
         if not storage.exists(storage.join(folder, stages.MANIFEST)):
             return None
-        return folder, stages.read_manifest(folder, CANDIDATES)
+        return folder, stages.read_manifest(folder, stages.CANDIDATES)
 
     def best_margins(self) -> Histogram | None:
         """Return the histogram of the largest margin of each source sentence; None without candidates."""

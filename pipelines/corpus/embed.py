@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from miner import corpus, languages, stages, storage, table_files, tables
+from miner import languages, stages, storage, table_files, tables
 from miner.background import background_thread
 from miner.choices import INT8
 from miner.config.commands import EmbedConfig, EncoderSettings
@@ -102,7 +102,7 @@ def pipeline(
     encoder = identify_encoder(settings, options)
     if warns:
         mining_profile.warn_of_languages(mining_profile.read(find_folder(config.encoder)), [lang])
-    if isinstance(encoder, Preloads) and not storage.exists(storage.join(config.output, corpus.EMBEDDINGS, stages.MANIFEST)):
+    if isinstance(encoder, Preloads) and not storage.exists(storage.join(config.output, stages.EMBEDDINGS, stages.MANIFEST)):
         encoder.preload()  # while the inputs are read
     times.append(time.perf_counter())
     _stage(config.output, lang, settings, encoder).start()  # before any work, because the folder can hold another encoder's embeddings
@@ -114,7 +114,7 @@ def pipeline(
     details = {"encoder": absolute_name(config.encoder)}
     embeddings = yield from run_stage(stage, keys, task, lambda _: details, skip_failed=not config.strict)
     times.append(time.perf_counter())
-    seconds = dict(zip(("encoder", corpus.SENTENCES, corpus.EMBEDDINGS), np.diff(times).round(3).tolist(), strict=True))
+    seconds = dict(zip(("encoder", stages.SENTENCES, stages.EMBEDDINGS), np.diff(times).round(3).tolist(), strict=True))
     return EmbedResult(
         output=config.output,
         lang=lang,
@@ -131,7 +131,7 @@ def pipeline(
 
 def is_done(config: EmbedConfig, fingerprint: str) -> bool:
     """Return whether the output is complete and up to date with the inputs and the encoder. Reads manifests only."""
-    folders = [storage.join(config.output, name) for name in (corpus.SENTENCES, corpus.EMBEDDINGS)]
+    folders = [storage.join(config.output, name) for name in (stages.SENTENCES, stages.EMBEDDINGS)]
     if not all(storage.exists(storage.join(folder, stages.MANIFEST)) for folder in folders):
         return False
     sentences, embeddings = (stages.read_manifest(folder) for folder in folders)
@@ -151,7 +151,7 @@ def _stage(
 ) -> Stage:
     side = {} if settings.side is None else {"side": settings.side}
     config = {"fingerprint": encoder.fingerprint, "dim": encoder.dim, "lang": lang, **side}
-    return Stage(storage.join(output, corpus.EMBEDDINGS), corpus.EMBEDDINGS, config, inputs or {})
+    return Stage(storage.join(output, stages.EMBEDDINGS), stages.EMBEDDINGS, config, inputs or {})
 
 
 def uses_accelerator(settings: EncoderSettings) -> bool:
@@ -182,16 +182,16 @@ class EmbedTask(ShardTask):
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         schema = tables.embeddings_schema(self.encoder.dim, self.fingerprint)
-        uri = storage.join(self.output, corpus.SENTENCES, name)
+        uri = storage.join(self.output, stages.SENTENCES, name)
         sentences = table_files.open_parquet(uri, expected=self.checksums[name])
-        embeddings = table_files.parquet_writer(storage.join(self.output, corpus.EMBEDDINGS, name), schema)
+        embeddings = table_files.parquet_writer(storage.join(self.output, stages.EMBEDDINGS, name), schema)
         counts_before = self._read_counts()
         with sentences as file, embeddings as writer, background_thread() as submit:
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group, columns=["id", "text"])
                 vectors = encode_checked(self.encoder, table["text"].to_pylist(), self.settings.encoder)
                 submit(self._write, writer, table, vectors, uri)  # while the next row group is encoded
-                extra = {"stage": corpus.EMBEDDINGS, "shard": name}
+                extra = {"stage": stages.EMBEDDINGS, "shard": name}
                 logger.info("%s: row group %d of %d encoded", name, group + 1, file.num_row_groups, extra=extra)
             rows = int(file.metadata.num_rows)
         counts = {name: count - counts_before[name] for name, count in self._read_counts().items()}

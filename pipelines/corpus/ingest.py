@@ -17,12 +17,11 @@ from typing import Any
 
 from miner import languages, stages, storage
 from miner.config.commands import EmbedConfig, TextSettings
-from miner.corpus import SENTENCES
 from miner.counts import list_counts
 from miner.credentials import hide
 from miner.errors import AllSkippedError, DataError
 from miner.filters import language
-from miner.stages import SKIPPED, Manifest, Shard, Stage
+from miner.stages import SENTENCES, SKIPPED, Manifest, Shard, Stage
 from miner.text import readers, splitting
 from miner.text.readers import InputState
 from miner.text.sharding import DEFAULT_SIZES, IngestSizes, InputFile, num_ranges_for

@@ -21,6 +21,7 @@ from miner.loop.selection import Bools, MinedPairs, select_pairs, template_keys
 from miner.loop.settings import LoopConfig
 from miner.mining import matching, writers
 from miner.mining.gold import GoldPairs
+from miner.stages import CANDIDATES
 from miner.text.decontaminate import EXACT, NEAR, NONE, EvaluationIndex
 from pipelines.mining import candidates
 
@@ -129,7 +130,7 @@ def _score(bitext: pa.Table, gold: GoldPairs | ReviewMarks | None) -> dict[str, 
 
 def _find_mutual_pairs(config: LoopConfig, folder: str, bitext: pa.Table) -> Bools:
     """Return a mask (n,) of the pairs whose sentences are each other's best candidate."""
-    scored = candidates.read(storage.join(folder, candidates.STAGE), config.mining.margin, -np.inf)
+    scored = candidates.read(storage.join(folder, CANDIDATES), config.mining.margin, -np.inf)
     matches = matching.match(matching.rank(scored), "intersection")
     mutual = set(zip(matches.source_ids.tolist(), matches.target_ids.tolist(), strict=True))
     return np.fromiter((pair in mutual for pair in pair_ids(bitext)), dtype=bool, count=len(bitext))

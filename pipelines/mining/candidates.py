@@ -24,7 +24,7 @@ from miner.mining import candidates as scoring
 from miner.mining import writers
 from miner.mining.candidates import Edges, Ids, MergedEdges, ScoredPairs
 from miner.search.neighbours import Neighbours
-from miner.stages import Manifest, Shard, Stage
+from miner.stages import CANDIDATES, Manifest, Shard, Stage
 from pipelines.beam import shuffle
 from pipelines.beam.runner import Pipeline, ShardTask, run_stage
 from pipelines.beam.shuffle import ShuffleSteps, StepOutput, TextsById
@@ -32,8 +32,6 @@ from pipelines.mining import rescore
 from pipelines.mining.rescore import PreviousCandidates
 from pipelines.mining.rescore_choice import Rescoring
 from pipelines.search.exact import BACKWARD, FORWARD, from_arrow, read_neighbours
-
-STAGE = "candidates"  # and its folder's name
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class SearchResult:
     def stage(self, inputs: Mapping[str, str]) -> Stage:
         """Return the stage of the candidates."""
         config = {} if self.rescoring is None else {"k": self.k, **self.rescoring.figures()}
-        return Stage(self.folder, STAGE, config, inputs)
+        return Stage(self.folder, CANDIDATES, config, inputs)
 
     def candidate_uris(self) -> list[str]:
         """Return the shards of the candidates, one per range of sources."""
@@ -192,7 +190,7 @@ def _to_arrow(edges: Edges | MergedEdges) -> pa.Table:
 
 def read(folder: str, margin: str, threshold: float) -> ScoredPairs:
     """Return all candidates of a folder whose margin is above the threshold."""
-    shards = stages.read_manifest(folder, STAGE).shards
+    shards = stages.read_manifest(folder, CANDIDATES).shards
     tables = (table_files.read_table(storage.join(folder, shard.name)) for shard in shards)
     return scoring.concat([scoring.score(writers.candidates_from_arrow(table), margin, threshold) for table in tables])
 
@@ -202,8 +200,8 @@ def open_search_result(output: str) -> SearchResult:
 
     Raises StorageError if there are no finished candidates or a corpus is missing, DataError if a corpus has changed since.
     """
-    folder = storage.join(output, STAGE)
-    manifest = stages.read_manifest(folder, STAGE)
+    folder = storage.join(output, CANDIDATES)
+    manifest = stages.read_manifest(folder, CANDIDATES)
     details, rescoring = manifest.details, Rescoring.read(manifest.config)
     missing = {"k", "engine", "source", "target"} - set(details)
     if missing:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from miner import corpus, stages, storage
+from miner import stages, storage
 from miner.config.commands import TextSettings
 from miner.corpus import Corpus
 from miner.errors import ConfigError, DataError
@@ -82,7 +82,7 @@ def resolve_lines(gold: GoldFile, source: Corpus, target: Corpus) -> GoldPairs:
 
 def _ids_of_lines(gold: GoldFile, side: Corpus, lines: set[int]) -> dict[int, int]:
     """Map lines to ids, without the lines that were dropped."""
-    manifest = stages.read_manifest(storage.join(side.folder, corpus.SENTENCES), corpus.SENTENCES)
+    manifest = stages.read_manifest(storage.join(side.folder, stages.SENTENCES), stages.SENTENCES)
     if len(manifest.inputs) != 1:
         raise ConfigError(
             f"{gold.uri}: gold refers to lines of one file, but {side.folder} was embedded from {len(manifest.inputs)} files;"

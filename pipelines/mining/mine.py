@@ -37,9 +37,8 @@ from pipelines.mining.deltas import BitextDelta
 from pipelines.mining.gold_pairs import GoldFile
 from pipelines.mining.inputs import CorpusPair, open_sides
 from pipelines.mining.planted_pairs import PlantConfig
-from pipelines.mining.select_pairs import STAGE, PairSelection, WrittenBitext
+from pipelines.mining.select_pairs import PairSelection, WrittenBitext
 from pipelines.search import engine as engine_module
-from pipelines.search.engine import NEIGHBOURS
 from pipelines.search.exact import FORWARD, SearchRequest
 
 
@@ -156,7 +155,7 @@ def _check(config: PlantConfig) -> GoldFile | ReviewMarks | None:
     filter_pairs.check(config)
     gold_file = gold_pairs.read(config.gold, config.gold_sample)
     if storage.exists(storage.join(config.output, stages.MANIFEST)):
-        stages.read_manifest(config.output, STAGE)
+        stages.read_manifest(config.output, stages.MINE)
     return gold_file
 
 
@@ -186,8 +185,8 @@ def _search(
     config: MineConfig, sides: CorpusPair, options: Sequence[str], limits: MiningLimits, engine_reason: str
 ) -> Pipeline[SearchResult]:
     """Fill OUTPUT/neighbours and OUTPUT/candidates."""
-    folder = storage.join(config.output, candidates.STAGE)
-    encoder, neighbours = config.part(EncoderSettings), storage.join(config.output, NEIGHBOURS)
+    folder = storage.join(config.output, stages.CANDIDATES)
+    encoder, neighbours = config.part(EncoderSettings), storage.join(config.output, stages.NEIGHBOURS)
     rescoring = rescore_choice.choose(config, config.k, encoder, (sides.source, sides.target), (storage.join(neighbours, FORWARD), folder))
     search_result = SearchResult(sides.source, sides.target, folder, config.k, {}, rescoring)
     request = SearchRequest(sides.source, sides.target, search_result.num_neighbours, config.device)
@@ -204,7 +203,7 @@ def _select(selection: PairSelection, chooser: ThresholdChooser, searched: str, 
     start = time.perf_counter()
     if auto_threshold.uses_probabilities(selection.settings):
         selection = yield from auto_threshold.select_probable(selection)
-    choice = yield from chooser.choose(selection, storage.join(searched, NEIGHBOURS))
+    choice = yield from chooser.choose(selection, storage.join(searched, stages.NEIGHBOURS))
     written = yield from select_pairs.write(selection, chooser.gold, choice)
     seconds = {**seconds, "mine": time.perf_counter() - start}
     return _result(selection, written, {name: round(value, 3) for name, value in seconds.items()})

@@ -20,7 +20,7 @@ from miner.mining.candidates import Ids, ScoredPairs
 from miner.mining.margin import Floats
 from miner.mining.matching import mark_first
 from miner.mining.thresholds import PlantedMargins
-from miner.stages import Stage
+from miner.stages import CANDIDATES, NEIGHBOURS, Stage
 from miner.text import readers
 from miner.text.normalise import sentence_ids
 from miner.text.pairs import read_pairs
@@ -123,11 +123,11 @@ def plant(planted: PlantedPairs, selection: PairSelection, config: PlantConfig, 
     yield from together({name: exact.run(request, storage.join(folder, name)) for name, request in requests.items()})
     searches = {"old-old": neighbours, **{name: storage.join(folder, name) for name in blocks}}
     mixed_source, mixed_target = MixedCorpus.of(source, new_source), MixedCorpus.of(target, new_target)
-    mixed_neighbours = storage.join(folder, "neighbours")
+    mixed_neighbours = storage.join(folder, NEIGHBOURS)
     directions = {FORWARD: mixed_source, BACKWARD: mixed_target}
     merges = [_merge_searches(searches, storage.join(mixed_neighbours, name), name, corpus) for name, corpus in directions.items()]
     yield from run_stages(merges)
-    mixed = replace(search_result, source=mixed_source, target=mixed_target, folder=storage.join(folder, candidates.STAGE))
+    mixed = replace(search_result, source=mixed_source, target=mixed_target, folder=storage.join(folder, CANDIDATES))
     yield from candidates.run(mixed_neighbours, mixed, config.part(EncoderSettings), limits=selection.limits)
     return replace(selection, search_result=mixed)
 
@@ -151,7 +151,7 @@ def _merge_searches(searches: Mapping[str, str], folder: str, direction: str, co
         shard_searches = [f"{age}-{other}" if direction == FORWARD else f"{other}-{age}" for other in ("old", "new")]
         parts[shard.name] = {f"{search}/{direction}/{name}": storage.join(searches[search], direction, name) for search in shard_searches}
     inputs = {name: storage.checksum(uri) for part in parts.values() for name, uri in part.items()}
-    stage = Stage(folder, "neighbours", {}, inputs)
+    stage = Stage(folder, NEIGHBOURS, {}, inputs)
     shard_keys = {shard: stage.key({name: inputs[name] for name in part}) for shard, part in parts.items()}
     return StageRun(stage, shard_keys, _MergeShard({shard: list(part.values()) for shard, part in parts.items()}, folder))
 

@@ -32,6 +32,7 @@ from miner.mining.late_scores import TokensById, neighbour_means
 from miner.mining.margin import Floats, blend, margins
 from miner.search.exact import pair_similarities
 from miner.search.neighbours import Neighbours
+from miner.stages import CANDIDATES, NEIGHBOURS
 from miner.text.normalise import sentence_ids
 from pipelines.beam import workers
 from pipelines.beam.runner import claim_output, run_pipeline, together
@@ -45,7 +46,7 @@ from pipelines.search import exact
 from pipelines.search.exact import BACKWARD, FORWARD, SearchRequest, read_neighbours
 
 SIDES = ("source", "target")
-WORK_NAMES = (*SIDES, "background-", "neighbours", SELECTED, lock.PREFIX)  # prefixes of the names in the work folder
+WORK_NAMES = (*SIDES, "background-", NEIGHBOURS, SELECTED, lock.PREFIX)  # prefixes of the names in the work folder
 BLOCK_BYTES = 128 << 20  # vectors of the pairs scored at a time
 RESCORED_SENTENCES = 1 << 14  # whose neighbours are rescored at a time
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -203,18 +204,18 @@ class _Search:
     @cached_property
     def rescoring(self) -> Rescoring | None:
         """How the neighbours are rescored."""
-        folders = storage.join(self.work, "neighbours", FORWARD), storage.join(self.work, "candidates")
+        folders = storage.join(self.work, NEIGHBOURS, FORWARD), storage.join(self.work, CANDIDATES)
         encoder, corpora = self.config.part(EncoderSettings), (self.source, self.target)
         return rescore_choice.choose(self.config, self.config.k, encoder, corpora, folders)
 
     @property
     def requests(self) -> dict[str, tuple[Corpus, Corpus]]:
         """Folder -> the two sides that are searched."""
-        requests = {"neighbours": (self.source, self.target)}
+        requests = {NEIGHBOURS: (self.source, self.target)}
         if "target" in self.backgrounds:
-            requests["neighbours-in-target"] = (self.source, self.backgrounds["target"])
+            requests[f"{NEIGHBOURS}-in-target"] = (self.source, self.backgrounds["target"])
         if "source" in self.backgrounds:
-            requests["neighbours-in-source"] = (self.backgrounds["source"], self.target)
+            requests[f"{NEIGHBOURS}-in-source"] = (self.backgrounds["source"], self.target)
         return requests
 
     def run(self, options: Sequence[str]) -> tuple[_SearchedSide, _SearchedSide]:
@@ -227,7 +228,7 @@ class _Search:
 
     def _side(self, name: str, direction: str) -> _SearchedSide:
         corpus, other, k = getattr(self, name), "target" if name == "source" else "source", self.config.k
-        names = [request for request in ("neighbours", f"neighbours-in-{other}") if request in self.requests]
+        names = [request for request in (NEIGHBOURS, f"{NEIGHBOURS}-in-{other}") if request in self.requests]
         folders = [storage.join(self.work, request, direction) for request in names]
         rescored, others = None, list[RescoredSide]()
         if self.rescoring is not None:

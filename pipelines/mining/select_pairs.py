@@ -21,7 +21,7 @@ from miner.mining.histogram import Histogram, are_few_pairs
 from miner.mining.review import MarkScorer, MarkScores
 from miner.mining.thresholds import MIN_PROBABLE_PAIRS, ThresholdChoice
 from miner.mining.writers import candidates_from_arrow
-from miner.stages import Manifest, Shard
+from miner.stages import MINE, Manifest, Shard
 from miner.tables import DROPPED_PAIRS, PROBABILITY
 from pipelines.beam.runner import Pipeline
 from pipelines.beam.shuffle import ShuffleSteps
@@ -32,7 +32,6 @@ from pipelines.mining.filter_pairs import FilteredCandidates
 from pipelines.mining.match import MatchedPairs
 from pipelines.mining.sort_pairs import SortedPairs
 
-STAGE = "mine"
 STEPS = ".pairs"  # folder of intermediate steps
 DROPPED = "dropped.parquet"
 NUM_EXAMPLES = 10  # pairs in the summary
@@ -237,7 +236,7 @@ def _manifest(selection: PairSelection, written: WrittenBitext) -> Manifest:
         **({} if written.estimated_precision is None else {"estimated_precision": written.estimated_precision}),
         **(written.scores.figures() if written.scores else {}),
     }
-    return Manifest(STAGE, selection.config(written.threshold), selection.corpus_keys, files, details)
+    return Manifest(MINE, selection.config(written.threshold), selection.corpus_keys, files, details)
 
 
 def num_kept(search_result: SearchResult) -> dict[str, int]:

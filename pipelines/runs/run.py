@@ -13,7 +13,7 @@ from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
 from miner import languages, records, stages, storage
-from miner.choices import LATE, NONE
+from miner.choices import FAISS, LATE, NONE
 from miner.config.commands import (
     EmbedConfig,
     EncoderSettings,
@@ -33,7 +33,7 @@ from miner.text import readers
 from pipelines.beam import metrics
 from pipelines.beam.runner import Pipeline, claim_output, discard_if_empty, run_pipeline, together
 from pipelines.corpus import embed
-from pipelines.mining import auto_threshold, candidates, inputs, mine, rescore_choice
+from pipelines.mining import auto_threshold, inputs, mine, rescore_choice
 from pipelines.runs import verify
 from pipelines.search import build_index
 from pipelines.search import engine as engine_module
@@ -275,14 +275,14 @@ class _RunTasks:
         """Return the settings of `miner mine` for a pair, and the reason for its engine. If that is FAISS, build the indexes first."""
         config = self.config
         output = self.pair_folder(pair)
-        folders = storage.join(output, engine_module.NEIGHBOURS, FORWARD), storage.join(output, candidates.STAGE)
+        folders = storage.join(output, stages.NEIGHBOURS, FORWARD), storage.join(output, stages.CANDIDATES)
         rescoring = rescore_choice.choose(config, config.k, config.part(EncoderSettings), (source, target), folders)
         num_neighbours = config.k if rescoring is None else rescoring.num_neighbours(config.k)
         search = SearchRequest(source, target, num_neighbours, config.device)
         engine_file = f"{output}.engine.json"
         engine, reason = engine_module.choose_engine(search, config.part(EngineSettings), (False, False), engine_file, self.options)
         folders_of = {name: self.folders[name] for name in self.pairs[pair]}
-        if engine == "faiss":
+        if engine == FAISS:
             folders_of, _ = yield from together({name: self._find_index(name) for name in self.pairs[pair]})
         parts = (EncoderSettings, EngineSettings, RescoreSettings, ThresholdSettings)
         settings = {name: value for part in parts for name, value in config.part(part)}

@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from miner import checksums, lock, records, stages, storage, table_files
-from miner.corpus import EMBEDDINGS, SENTENCES
 from miner.errors import DataError, MinerError, StorageError
 from miner.progress import Progress, report_progress
-from miner.stages import MANIFEST, MARKERS, Manifest, Shard, stage_folder
+from miner.stages import CANDIDATES, EMBEDDINGS, INDEX, MANIFEST, MARKERS, MINE, NEIGHBOURS, SENTENCES, Manifest, Shard, stage_folder
 from pipelines.corpus.increments import IncrementsRecord
 from pipelines.corpus.ingest import INCREMENTS
-from pipelines.mining import candidates, select_pairs
+from pipelines.mining import candidates
 from pipelines.search import build_index
-from pipelines.search.engine import CHOICE_FILE, NEIGHBOURS, RecordedEngine
+from pipelines.search.engine import CHOICE_FILE, RecordedEngine
 from pipelines.search.exact import BACKWARD, FORWARD
 
 RUN_AGAIN = "run the same command again"
@@ -211,19 +210,19 @@ def _input_faults(folder: str, manifest: Manifest) -> Iterator[OutputFault]:
     try:
         if manifest.stage == EMBEDDINGS:
             yield from _compare_inputs(folder, manifest.inputs, _checksums(storage.join(parent, SENTENCES)), SENTENCES)
-        elif manifest.stage == candidates.STAGE and manifest.details:
+        elif manifest.stage == CANDIDATES and manifest.details:
             neighbours = storage.join(parent, NEIGHBOURS)
             checksums: dict[str, str] = {}
             for direction in (FORWARD, BACKWARD):
                 checksums |= _checksums(storage.join(neighbours, direction), f"{direction}/")
             yield from _compare_inputs(folder, manifest.inputs, checksums, NEIGHBOURS)
             candidates.open_search_result(parent)  # raises DataError if a side has changed
-        elif manifest.stage == build_index.STAGE:
+        elif manifest.stage == INDEX:
             build_index.indexed_corpus(folder)
-        elif manifest.stage == select_pairs.STAGE and storage.exists(storage.join(folder, candidates.STAGE, MANIFEST)):
-            sides = stages.read_manifest(storage.join(folder, candidates.STAGE)).details
+        elif manifest.stage == MINE and storage.exists(storage.join(folder, CANDIDATES, MANIFEST)):
+            sides = stages.read_manifest(storage.join(folder, CANDIDATES)).details
             keys = {side: sides[side]["key"] for side in ("source", "target")}
-            yield from _compare_inputs(folder, manifest.inputs, keys, candidates.STAGE)
+            yield from _compare_inputs(folder, manifest.inputs, keys, CANDIDATES)
     except MinerError as error:
         problem, _, remedy = str(error).rpartition("; ")
         yield OutputFault(storage.join(folder, MANIFEST), f"its inputs have changed or are missing: {problem}", remedy)

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from miner import stages, storage, table_files
+from miner.choices import FAISS
 from miner.corpus import Corpus
 from miner.devices import choose_device
 from miner.search.tuning import SearchParameters
@@ -59,7 +60,7 @@ def _is_complete(search: SearchRequest, direction: _Direction, folder: str) -> b
 
 def _shard_keys(stage: Stage, direction: _Direction) -> dict[str, str]:
     # The parameters are tuned on a sample of all queries, so a change of the queries invalidates every shard.
-    shared = {"engine": "faiss", "index": direction.index.checksum}
+    shared = {"engine": FAISS, "index": direction.index.checksum}
     shared |= {"target_recall": str(direction.target_recall), "queries": direction.queries.key}
     return {shard.name: stage.key({**shared, "shard": shard.checksum}) for shard in direction.queries.shards}
 

@@ -20,7 +20,7 @@ from miner.devices import CPU
 from miner.errors import DataError
 from miner.search import cost_model, faiss_index
 from miner.search.tuning import SearchParameters
-from miner.stages import MANIFEST, Manifest, Stage
+from miner.stages import INDEX, MANIFEST, Manifest, Stage
 from pipelines.beam import workers
 from pipelines.beam.runner import Pipeline, ShardTask, StageRun, claim_output, run_pipeline, run_stage, run_stages
 from pipelines.search import tune
@@ -28,7 +28,6 @@ from pipelines.search.index_files import VECTORS, IndexedSide, vectors_name
 from pipelines.search.open_index import draw_sample
 from pipelines.search.tune import TunedSearch, TuningRequest
 
-STAGE = "index"
 TRAINED, PARTS, TUNING = "trained", "parts", "tuning"  # folders of intermediate results, removed at the end
 FILE = stages.shard_name(0, 1, ".faiss")
 
@@ -100,17 +99,17 @@ def build(corpus: Corpus, output: str, settings: IndexSettings, k: int, options:
     plan = _BuildPlan(corpus, output, factory, settings.seed, faiss_index.num_training_rows(factory, corpus.dim))
     config = {"factory": settings.factory, "dim": corpus.dim, "fingerprint": corpus.fingerprint}
     inputs = {"embeddings": corpus.key, "factory": factory, "seed": str(settings.seed)}
-    stage = _UntunedIndex(output, STAGE, config, inputs)
+    stage = _UntunedIndex(output, INDEX, config, inputs)
     stage.start()
     shard_keys = {FILE: stage.key()}
-    previous = stages.read_manifest(output, STAGE).details if stage.is_complete(shard_keys) else {}
+    previous = stages.read_manifest(output, INDEX).details if stage.is_complete(shard_keys) else {}
     merged = yield from _fill(plan, stage, shard_keys)
     tuned_for = {"k": k, "target_recall": settings.target_recall}
     details = {**previous, "embeddings": _relative_path(corpus.folder, output), "factory": factory, "tuned_for": tuned_for}
     if previous.get("tuned_for") != tuned_for:
         side = IndexedSide(output, FILE, merged.shards[0].checksum, factory, corpus)
         details |= asdict((yield from _tune(side, k, settings)))
-    manifest = Stage(output, STAGE, config, inputs).finish(shard_keys, lambda _: details)
+    manifest = Stage(output, INDEX, config, inputs).finish(shard_keys, lambda _: details)
     for name in (TRAINED, PARTS, TUNING):
         storage.remove(stage.path(name))
     return manifest
@@ -163,7 +162,7 @@ class _BuildPlan:
 
     def stage(self, name: str) -> Stage:
         """Return the stage of OUTPUT/name; its keys depend on the factory and the seed where these matter."""
-        return Stage(storage.join(self.output, name), f"{STAGE}-{name}", {}, {"embeddings": self.corpus.key})
+        return Stage(storage.join(self.output, name), f"{INDEX}-{name}", {}, {"embeddings": self.corpus.key})
 
     def read_trained(self) -> Any:
         return _read_index(storage.join(self.output, TRAINED, FILE))
@@ -274,7 +273,7 @@ def is_index(folder: str) -> bool:
     uri = storage.join(folder, MANIFEST)
     if not storage.exists(uri):
         return False
-    return stages.read_manifest(folder).stage == STAGE
+    return stages.read_manifest(folder).stage == INDEX
 
 
 def indexed_corpus(folder: str) -> Corpus:
@@ -282,7 +281,7 @@ def indexed_corpus(folder: str) -> Corpus:
 
     Raises DataError if its embeddings have changed since, StorageError if they are gone.
     """
-    manifest = stages.read_manifest(folder, STAGE)
+    manifest = stages.read_manifest(folder, INDEX)
     path = str(manifest.details["embeddings"])
     if "://" not in path and not posixpath.isabs(path):
         protocol, separator, parent = folder.rpartition("://")

@@ -8,6 +8,7 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from miner import records, stages, storage
+from miner.choices import AUTO, EXACT, FAISS
 from miner.config.commands import EngineSettings, IndexSettings
 from miner.corpus import Corpus
 from miner.devices import CPU
@@ -19,7 +20,7 @@ from pipelines.search import approximate, build_index, exact, index_files, previ
 from pipelines.search.exact import SearchRequest
 from pipelines.search.index_files import IndexedSide
 
-NEIGHBOURS, INDEXES = "neighbours", "indexes"  # folders
+INDEXES = "indexes"  # folder
 CHOICE_FILE = "engine.json"
 REQUESTED = "requested"  # the reason for an engine that the user chose
 
@@ -49,14 +50,14 @@ def find_neighbours(
     index in OUTPUT/indexes. `reason` is that for the engine of the settings, if it is not `auto`.
     """
     indexes = _existing_indexes(search, paths)
-    folder = storage.join(output, NEIGHBOURS)
+    folder = storage.join(output, stages.NEIGHBOURS)
     has_index = (indexes[0] is not None, indexes[1] is not None)
-    if settings.engine == "auto":
+    if settings.engine == AUTO:
         engine, reason = choose_engine(search, settings, has_index, storage.join(folder, CHOICE_FILE), options)
     else:
         engine, _ = require_engine(settings.engine)
     logger.info("search by the %s engine: %s", engine, reason)
-    if engine == "exact":
+    if engine == EXACT:
         yield from exact.run(search, folder)
         return {"name": engine, "reason": reason}
     corpora = {"source": search.source, "target": search.target}
@@ -110,7 +111,7 @@ def _precision_on_cpu(workload: SearchWorkload) -> str:
 
 def _searched_share(search: SearchRequest, recorded: RecordedEngine | None) -> float:
     """Return the share of the pairs of sentences that exact search compared before the corpora grew."""
-    if recorded is None or recorded["engine"] != "exact":
+    if recorded is None or recorded["engine"] != EXACT:
         return 0.0
     searched_shards = recorded["searched_shards"]
     if not previous_neighbours.has_grown_from(searched_shards, search.source, search.target):
@@ -126,16 +127,16 @@ def fixed_engine(settings: EngineSettings, device: str) -> tuple[str, str] | Non
 
     Raises ConfigError if FAISS is requested but not installed.
     """
-    if settings.engine != "auto":
+    if settings.engine != AUTO:
         return require_engine(settings.engine)
     if not faiss_index.is_available():
-        return "exact", "FAISS is not installed"
-    return None if device == "cpu" else ("exact", f"one pass on {device} takes less time than building an index")
+        return EXACT, "FAISS is not installed"
+    return None if device == "cpu" else (EXACT, f"one pass on {device} takes less time than building an index")
 
 
 def require_engine(name: str) -> tuple[str, str]:
     """Return an engine that the user chose, and the reason. Raises ConfigError if it is FAISS, which is not installed."""
-    if name == "faiss":
+    if name == FAISS:
         faiss_index.require_faiss()
     return name, REQUESTED
 

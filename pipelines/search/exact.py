@@ -20,14 +20,14 @@ import numpy as np
 import pyarrow as pa
 
 from miner import storage, table_files
-from miner.corpus import EMBEDDINGS, Corpus
+from miner.corpus import Corpus
 from miner.devices import CPU, choose_device
 from miner.progress import add_work
 from miner.search import dense
 from miner.search.cost_model import shards_per_group
 from miner.search.neighbours import Ids, Neighbours
 from miner.search.readers import ShardReader
-from miner.stages import Manifest, Stage
+from miner.stages import EMBEDDINGS, NEIGHBOURS, Manifest, Stage
 from miner.tables import Vectors, neighbours_schema
 from pipelines.beam.metrics import READ_BYTES
 from pipelines.beam.runner import Pipeline, ShardTask, StageRun, run_stage, run_stages
@@ -59,7 +59,7 @@ class SearchRequest:
     def stage(self, folder: str, name: str) -> Stage:
         """Return the stage of FOLDER/name."""
         config = {"k": self.k, "dim": self.source.dim, "fingerprint": self.source.fingerprint}
-        kind = "search" if name == PARTIAL else "neighbours"
+        kind = "search" if name == PARTIAL else NEIGHBOURS
         return Stage(storage.join(folder, name), kind, config, {"source": self.source.key, "target": self.target.key})
 
     def sides(self) -> dict[str, tuple[Corpus, Corpus]]:

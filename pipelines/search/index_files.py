@@ -14,10 +14,10 @@ import numpy as np
 from fsspec.implementations.local import LocalFileSystem
 
 from miner import checksums, host_copies, stages, storage, table_files
-from miner.corpus import EMBEDDINGS, Corpus
+from miner.corpus import Corpus
 from miner.errors import StorageError
 from miner.search.neighbours import Ids
-from miner.stages import Manifest
+from miner.stages import EMBEDDINGS, Manifest
 from miner.tables import Vectors
 
 VECTORS = "vectors"  # folder

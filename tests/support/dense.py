@@ -101,12 +101,12 @@ def text_ids(count, seed):
 
 def write_corpus(folder: Path, corpus_ids, vectors, shards=1, fingerprint="test-1", row_group_rows=32768):
     """Write an embeddings directory: sentence i has line i + 1, and the id, of `text_ids`, and the vector at i."""
-    from miner import corpus, stages, table_files  # they need packages that search does not
+    from miner import stages, table_files  # they need packages that search does not
     from miner.stages import Stage
     from miner.tables import SENTENCES, embeddings_schema, vectors_to_arrow
 
     rows = np.array_split(np.arange(len(corpus_ids)), shards)
-    sentences = Stage(str(folder / corpus.SENTENCES), corpus.SENTENCES, {}, {"test.txt": "0"})
+    sentences = Stage(str(folder / stages.SENTENCES), stages.SENTENCES, {}, {"test.txt": "0"})
     config = {"fingerprint": fingerprint, "dim": vectors.shape[1], "lang": "und"}
     names = [stages.shard_name(index, shards) for index in range(shards)]
     for name, part in zip(names, rows, strict=True):
@@ -122,7 +122,7 @@ def write_corpus(folder: Path, corpus_ids, vectors, shards=1, fingerprint="test-
     counts = {"lines": len(vectors), "kept": len(vectors), "empty": 0, "invalid": 0, "too_long": 0, "duplicate": 0}
     manifest = sentences.finish(dict.fromkeys(names, "test"), lambda _: {"counts": counts})
     inputs = {shard.name: shard.checksum for shard in manifest.shards}
-    embeddings = Stage(str(folder / corpus.EMBEDDINGS), corpus.EMBEDDINGS, config, inputs)
+    embeddings = Stage(str(folder / stages.EMBEDDINGS), stages.EMBEDDINGS, config, inputs)
     for name, part in zip(names, rows, strict=True):
         columns = [pa.array(corpus_ids[part]), vectors_to_arrow(vectors[part])]
         schema = embeddings_schema(vectors.shape[1], fingerprint)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from miner import corpus, encoders, stages, storage, table_files, tables
+from miner import encoders, stages, storage, table_files, tables
 from miner.config.commands import EmbedConfig, EncoderSettings
 from miner.corpus import Corpus, open_corpus
 from miner.encoders import load_encoder
@@ -93,7 +93,7 @@ def test_sentences_and_vectors_match_the_text(text: Path, tmp_path: Path, toy_en
 
 def test_embeddings_record_their_encoder(text: Path, tmp_path: Path, toy_encoder: Path) -> None:
     opened = run(text, tmp_path / "out", toy_encoder)
-    uri = storage.join(opened.folder, corpus.EMBEDDINGS, opened.shards[0].name)
+    uri = storage.join(opened.folder, stages.EMBEDDINGS, opened.shards[0].name)
     with table_files.open_parquet(uri) as file:
         schema = file.schema_arrow
     assert schema.equals(tables.embeddings_schema(opened.dim, opened.fingerprint), check_metadata=True)
