@@ -127,6 +127,13 @@ class CorpusDetails(TypedDict):
     key: str
 
 
+class EngineDetails(TypedDict):
+    """The engine of a search, as far as it is always printed."""
+
+    name: str
+    reason: str
+
+
 class CandidatesConfig(TypedDict, total=False):
     """The config of candidates; empty where they were not rescored."""
 
@@ -140,7 +147,7 @@ class CandidatesDetails(TypedDict, total=False):
     """The details of candidates; empty where they were not mined by `miner mine`."""
 
     k: int
-    engine: dict[str, Any]
+    engine: EngineDetails
     fingerprint: str
     source: CorpusDetails
     target: CorpusDetails

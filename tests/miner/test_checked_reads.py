@@ -110,6 +110,7 @@ def test_manifests_of_earlier_versions_have_no_checksum(tmp_path: Path) -> None:
         ({"stage": "index", "details": {}}, "details: not valid .embeddings: Field required"),
         ({"stage": "embeddings", "config": {"dim": 3}}, "config: not valid .fingerprint: Field required"),
         ({"stage": "candidates", "details": {"k": "four"}}, "details: not valid .k: "),
+        ({"stage": "candidates", "details": {"engine": {"name": "exact"}}}, "details: not valid .engine.reason: Field required"),
         ({"shards": [{"name": "../../x.parquet", "rows": 1, "checksum": "0"}]}, "'../../x.parquet' is not the name of a shard"),
         ({"shards": [{"name": "/etc/passwd", "rows": 1, "checksum": "0"}]}, "'/etc/passwd' is not the name of a shard"),
         ({"shards": [{"name": "..", "rows": 1, "checksum": "0"}]}, "'..' is not the name of a shard"),
