@@ -45,7 +45,7 @@ class LockOwner:
     host: str
     machine: int  # hosts may share a name
     pid: int
-    process_started: float  # start time of the process; pids are reused. Seconds since 1970, like the next two
+    process_started: float  # pids are reused. Seconds since 1970, like the next two
     started: float
     heartbeat: float  # last heartbeat
     system: str  # boot and process namespace; empty without /proc, like the next one
@@ -65,9 +65,10 @@ class LockOwner:
             return abs(time.time() - self.heartbeat) < DEAD_SECONDS  # a clock that is ahead does not keep a lock forever
         try:
             process = psutil.Process(self.pid)
-            is_same = (
-                _ticks(self.pid) == self.process_ticks if self.process_ticks else abs(process.create_time() - self.process_started) < 1
-            )
+            if self.process_ticks:
+                is_same = _ticks(self.pid) == self.process_ticks
+            else:
+                is_same = abs(process.create_time() - self.process_started) < 1
             return bool(is_same and process.status() != psutil.STATUS_ZOMBIE)
         except (psutil.NoSuchProcess, OverflowError, ValueError):
             return False
@@ -211,8 +212,8 @@ def _this_process() -> LockOwner:
     now = time.time()
     command = hide_in_command([posixpath.basename(sys.argv[0]), *sys.argv[1:]])
     pid = os.getpid()
-    names = uuid.uuid4().hex, command, socket.gethostname(), uuid.getnode(), pid
-    return LockOwner(*names, psutil.Process(pid).create_time(), started=now, heartbeat=now, system=_system(), process_ticks=_ticks(pid))
+    identity = uuid.uuid4().hex, command, socket.gethostname(), uuid.getnode(), pid
+    return LockOwner(*identity, psutil.Process(pid).create_time(), started=now, heartbeat=now, system=_system(), process_ticks=_ticks(pid))
 
 
 def _system() -> str:
