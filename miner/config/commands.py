@@ -27,7 +27,7 @@ class EncoderSettings(Settings):
 class TextSettings(Settings):
     """How text is read and cleaned."""
 
-    text_column: str | None = None  # of TSV, JSONL, Parquet: a name (TSV needs a header), or a number from 1 (TSV without header)
+    text_column: str | None = None  # of a table: a name, or a number from 1 if it has no header; see docs/text.md
     strict: bool = False  # the first invalid line is an error; otherwise such lines are dropped and counted
     max_chars: int = pydantic.Field(5000, ge=1)  # longer lines, after cleaning, are dropped
     max_expansion: float = pydantic.Field(200, ge=1)  # a compressed file that expands more, to over 64 MB, is an error

@@ -10,6 +10,7 @@ from miner.datasets.layout import SOLE, Cells, Dropped, FileGroup, Record, Reque
 from miner.datasets.release import ReleaseFile, read_lines
 from miner.errors import DataError
 from miner.text import streams
+from miner.text.values import find_key
 
 PARQUET_ROWS = 1024  # read at a time
 
@@ -111,14 +112,9 @@ def pick(record: Any, keys: Keys, optional: tuple[str, ...] = ()) -> Cells | Dro
     """The values of some keys as text. Null is an empty cell."""
     cells: Cells = {}
     for column, key in keys.items():
-        value = record
-        for part in key.split("."):
-            if not isinstance(value, dict) or part not in value:
-                value = None if column in optional else Dropped("missing key", _missing(record, key))
-                break
-            value = value[part]
-        if isinstance(value, Dropped):
-            return value
+        has_key, value = find_key(record, key)
+        if not has_key and column not in optional:
+            return Dropped("missing key", _missing(record, key))
         if isinstance(value, dict | list):
             return Dropped("value is not text", f"{_kind(value)} under {key!r}")
         cells[column] = _text(value)

@@ -10,7 +10,8 @@ from typing import BinaryIO, cast
 
 from miner import storage
 from miner.errors import DataError
-from miner.text import streams
+from miner.text import decoding, streams
+from miner.text.values import NOT_UTF8
 
 TARS = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
 MAX_LINE_BYTES = 1 << 24  # of one line; a document of mC4 is one line
@@ -74,21 +75,12 @@ def is_archive(path: str) -> bool:
 
 def read_lines(file: ReleaseFile) -> Generator[tuple[int, str | None]]:
     r"""Lines with their numbers from 1, cut at "\n" alone and without a "\r" at their end; None for one of MAX_LINE_BYTES or more."""
-    number = 1
     with file.open() as handle:
-        for data in streams.read_line_blocks(handle, MAX_LINE_BYTES):
-            if data is None:
-                yield number, None
-                number += 1
-                continue
-            try:
-                lines = data.removesuffix(b"\n").decode().split("\n")
-            except UnicodeDecodeError as error:
-                line = number + data[: error.start].count(b"\n")
-                raise DataError(f"{file.uri}:{line}: not UTF-8; download the file again, or convert it") from error
-            for text in lines:
-                yield number, text.removesuffix("\r")
-                number += 1
+        for first, values in decoding.read_lines(decoding.refuse_utf16(handle, file.uri), MAX_LINE_BYTES):
+            for number, text in enumerate(values, first):
+                if text is NOT_UTF8:
+                    raise DataError(f"{file.uri}:{number}: not UTF-8; download the file again, or convert it")
+                yield number, text.removesuffix("\r") if isinstance(text, str) else None
 
 
 def _is_junk(name: str) -> bool:

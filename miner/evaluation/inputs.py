@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from miner.choices import LATE, NONE, default_candidates
 from miner.config.datasets import DatasetFiles
+from miner.datasets.columns import read_columns as read_batches
 from miner.encoders import Encoder
 from miner.encoders.layer_tokens import choose_token_encoder
 from miner.encoders.pair import SOURCE, TARGET, PairEncoder
@@ -20,7 +21,6 @@ from miner.evaluation.lines import read_lines
 from miner.evaluation.task_base import AlignedTask, RescoredTask
 from miner.mining.late_scores import TokenSides
 from miner.progress import Progress, report_progress
-from miner.training.columns import read_columns as read_batches
 
 CHUNK_TEXTS = 8192  # texts encoded between two updates of the progress bar
 STS_COLUMNS = ("sentence1", "sentence2", "score")

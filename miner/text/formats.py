@@ -1,178 +1,188 @@
-"""Parse plain text, TSV, JSONL, Parquet and the formats of `miner.text.records` into numbered values.
+"""Read the columns of a file in any format: plain text, TSV, CSV, JSON lines, JSON, TMX and Parquet, compressed or not.
 
-Every reader yields `(first, values)`: the values of consecutive lines (rows of Parquet) from number `first`, counted from 1. A value
-is a str that is not cleaned yet, or the Fault of a line without a valid value.
+The one reader of users' texts and tables: docs/text.md describes the formats.
 """
 
+import contextlib
 import json
-from collections.abc import Callable, Iterator
-
-import numpy as np
-import pyarrow as pa
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, BinaryIO
 
 from miner.config.commands import TextSettings
 from miner.errors import ConfigError, DataError
-from miner.text import records, streams
-from miner.text.values import NOT_UTF8, Fault, NumberedValues, Value, column_number, find_in_header, require_column
+from miner.text import decoding, parquet, streams
+from miner.text.records import csv_rows, json_records, number_records, select_segments, tmx_units
+from miner.text.values import (
+    BLANK,
+    Fault,
+    NumberedRecords,
+    NumberedValues,
+    Record,
+    Rows,
+    Value,
+    checked,
+    pick_key,
+    require_column,
+    select_cells,
+    select_columns,
+    split_cells,
+)
 
-PARQUET_BATCH_ROWS = 4096
-SNIFFED_BYTES, MIN_SNIFFED_BYTES = 1000, 10
-HIGH_BYTES = 9  # the high bytes of alphabets in UTF-16 are below, and no printed character is
-MIN_CONTROLS, MAX_CONTROLS = 0.4, 0.2  # shares of such bytes among the high bytes, and among the low bytes, of UTF-16
-UNSUPPORTED = {  # extension -> remedy
-    ".zip": "unpack it first",
-    ".tar": "unpack it first",
-    ".tgz": "unpack it first",
-}
+UNSUPPORTED = (".zip", ".tar", ".tgz")
+JSON = (".jsonl", ".ndjson", ".json")
+TABLES = (".tsv", ".csv", ".jsonl", ".ndjson", ".parquet")  # have columns, of which one has to be named
+
+NOT_JSON = Fault("invalid", "not JSON; write one object per line")
 
 
-RECORD_FORMATS = (".csv", ".json", ".tmx")
+@dataclass(frozen=True)
+class ReadOptions:
+    """Limits, and what is text."""
+
+    max_line_bytes: int = streams.MAX_LINE_BYTES
+    max_expansion: float | None = None  # see `streams.open_bytes`
+    block_bytes: int = streams.BLOCK_BYTES
+    numbers: bool = False  # numbers of JSON and Parquet are text too, as labels and scores need it
 
 
-def check_lines(name: str, extension: str) -> None:
-    """Raise ConfigError for an extension of files that are not read as lines."""
-    check_supported(name, extension)
-    if extension in (".csv", ".tmx"):
-        raise ConfigError(f"{name}: {extension} files are read as text, not as tables; write TSV, JSONL or Parquet")
-
-
-def check_supported(name: str, extension: str) -> None:
-    """Raise ConfigError for an extension of files that are not read."""
-    if extension in UNSUPPORTED:
-        raise ConfigError(f"{name}: {extension} files are not read; {UNSUPPORTED[extension]}")
+TEXT, TABLE = ReadOptions(), ReadOptions(numbers=True)
 
 
 def read_values(uri: str, settings: TextSettings, name: str, block_bytes: int = streams.BLOCK_BYTES) -> Iterator[NumberedValues]:
-    """Read the values of one input, in the format of its extension; errors call the input `name`.
-
-    Raises ConfigError for an unsupported format, and for a format with columns if the settings name no text column.
-    """
-    extension, compression = streams.split_extensions(uri)
-    column = settings.text_column
-    if extension == ".parquet":
-        if compression:
-            raise ConfigError(f"{name}: compressed Parquet is not read; decompress the file first")
-        return read_parquet(uri, require_column(name, column), settings.max_expansion)
-    check_supported(name, extension)
-    if extension in RECORD_FORMATS:
-        return records.read_records(uri, extension, compression, settings, name)
-    lines = _read_lines(uri, name, compression, settings, block_bytes)
-    if extension in (".jsonl", ".ndjson"):
-        return parse_jsonl(lines, require_column(name, column))
-    if column is None and extension != ".tsv":
-        return lines
-    return parse_tsv(lines, require_column(name, column), name)
-
-
-def _read_lines(uri: str, name: str, compression: str, settings: TextSettings, block_bytes: int) -> Iterator[NumberedValues]:
-    """Yield the lines of a text file, decoded."""
+    """Yield the texts of one input, that are not cleaned yet, with the number of the first line. Raises as `read_rows` does."""
     max_line_bytes = max(streams.MAX_LINE_BYTES, 4 * settings.max_chars)
-    too_long = Fault("too_long", f"longer than {max_line_bytes} bytes; cut the line")
-    first = 1
-    with streams.open_bytes(uri, compression, settings.max_expansion) as handle:
-        for block in streams.read_line_blocks(handle, max_line_bytes, block_bytes):
-            if first == 1 and block is not None and _is_utf16(block[:SNIFFED_BYTES]):
-                raise DataError(f"{name}: UTF-16 text; convert it, as in `iconv -f UTF-16LE -t UTF-8`")
-            values: list[Value] = [too_long] if block is None else _decode_lines(block)
-            yield first, values
-            first += len(values)
+    options = ReadOptions(max_line_bytes, settings.max_expansion, block_bytes)
+    for rows in read_rows(uri, [settings.text_column], options, name):
+        yield rows.first, rows.columns[0]
 
 
-def _is_utf16(head: bytes) -> bool:
-    """Whether every other byte is a low control character, as in UTF-16 of an alphabet."""
-    shares = [sum(byte < HIGH_BYTES for byte in half) / max(1, len(half)) for half in (head[::2], head[1::2])]
-    return len(head) >= MIN_SNIFFED_BYTES and max(shares) > MIN_CONTROLS and min(shares) < MAX_CONTROLS
+def read_rows(uri: str, columns: Sequence[str | None], options: ReadOptions = TEXT, name: str | None = None) -> Iterator[Rows]:
+    """Yield columns of a file, in the format of its extension, in bounded memory; errors call the file `name`, by default `uri`.
 
+    A column is a name in the header, a key of JSON, a language of TMX, or a number from 1; None is the line, or the string in a JSON array.
 
-def _decode_lines(block: bytes) -> list[Value]:
-    block = block.removesuffix(b"\n")
-    try:
-        return [*block.decode().split("\n")]
-    except UnicodeDecodeError:
-        return [_decode(line) for line in block.split(b"\n")]
-
-
-def _decode(value: bytes | None) -> Value:
-    try:
-        return value.decode() if value is not None else ""
-    except UnicodeDecodeError:
-        return NOT_UTF8
-
-
-def _parse_values(values: list[Value], parse: Callable[[str], Value]) -> list[Value]:
-    return [parse(value) if isinstance(value, str) else value for value in values]
-
-
-def parse_tsv(lines: Iterator[NumberedValues], column: str, name: str) -> Iterator[NumberedValues]:
-    """Yield one column of tab-separated lines, given by its name in the header or its number from 1. Quotes have no meaning."""
-    index = -1 if (number := column_number(column)) is None else number
-
-    def parse_cell(line: str) -> Value:
-        cells = line.split("\t", index + 1)
-        if len(cells) > index:
-            return cells[index]
-        return Fault("invalid", f"{len(cells)} columns where the text is in column {index + 1}") if line.strip() else ""
-
-    for first, values in lines:
-        if index < 0:
-            index = find_in_header(values[0].split("\t") if isinstance(values[0], str) else [], column, name)
-            first, values = first + 1, values[1:]
-        yield first, _parse_values(values, parse_cell)
-
-
-def parse_jsonl(lines: Iterator[NumberedValues], key: str) -> Iterator[NumberedValues]:
-    """Yield the value of one key of lines that are JSON objects."""
-
-    def parse_line(line: str) -> Value:
-        if not line.strip():
-            return ""
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            return Fault("invalid", "not JSON; write one object per line")
-        return records.record_value(record, key)
-
-    for first, values in lines:
-        yield first, _parse_values(values, parse_line)
-
-
-def read_parquet(uri: str, column: str, max_expansion: float | None = None) -> Iterator[NumberedValues]:
-    """Yield one column of a Parquet file, given by its name or its number from 1. A null is an empty value.
-
-    Raises DataError for a file that repeats its cells to more than `max_expansion` times its size, see `streams.read_batches`.
+    Raises ConfigError for an unsupported format, and for a table if no column is named; DataError for a file that cannot be read, and for
+    a column that it does not have.
     """
-    first = 1
-    with streams.open_parquet(uri) as file:
-        name = _find_in_schema(uri, file.schema_arrow, column)
-        for batch in streams.read_batches(uri, file, [name], PARQUET_BATCH_ROWS, max_expansion):
-            values = _parse_cells(batch.column(0))
-            yield first, values
-            first += len(values)
+    name = name or uri
+    extension = _check_format(uri, name)
+    if None in columns and extension in TABLES:
+        require_column(name, None)
+    if extension == ".parquet":
+        yield from parquet.read_parquet(uri, [require_column(name, column) for column in columns], options.numbers, options.max_expansion)
+        return
+    is_record = partial(_is_record, columns, options)
+    with _open_text(uri, name, options) as handle:
+        if extension in JSON:
+            takes_strings = extension == ".json" and len(columns) == 1
+            picks = [_json_picker(column, name, options, takes_strings) for column in columns]
+            yield from select_columns(_read_records(handle, extension, name, options, is_record), picks)
+        elif list(columns) == [None] and extension != ".tmx":
+            for first, values in decoding.read_lines(handle, options.max_line_bytes, options.block_bytes):
+                yield Rows(first, [values])
+        else:
+            names = [_require_lang(name, column) if extension == ".tmx" else require_column(name, column) for column in columns]
+            select = select_segments if extension == ".tmx" else select_cells
+            yield from select(_read_records(handle, extension, name, options, is_record), names, name)
 
 
-def _parse_cells(cells: pa.Array) -> list[Value]:
-    """Return the values of cells (n,). Repeated cells of a dictionary are one value, as a small file can repeat a long cell."""
-    if not pa.types.is_dictionary(cells.type):
-        return _decode_cells(cells)
-    used, positions = np.unique(cells.indices.fill_null(len(cells.dictionary)).to_numpy(zero_copy_only=False), return_inverse=True)
-    is_null = used == len(cells.dictionary)
-    values = _decode_cells(cells.dictionary.take(pa.array(used, mask=is_null)))
-    return [values[position] for position in positions.tolist()]
+def read_strings(uri: str) -> Iterator[str]:
+    """Yield every string of a file: cells and headers, strings within JSON and Parquet values, segments of TMX. Numbers are left out.
+
+    Raises DataError for the first line that cannot be read, ConfigError for an unsupported format.
+    """
+    extension = _check_format(uri, uri)
+    for first, records in parquet.read_nested(uri) if extension == ".parquet" else _open_records(uri, extension):
+        for number, record in enumerate(records, first):
+            for value in split_cells(record) if isinstance(record, str) and extension not in JSON else _strings_in(record):
+                text = checked(value) if isinstance(value, str) else value
+                if isinstance(text, str):
+                    yield text
+                elif text is not BLANK:
+                    raise DataError(f"{uri}:{number}: {text.reason}")
 
 
-def _decode_cells(cells: pa.Array) -> list[Value]:
-    # As bytes, because Arrow does not check that the strings of a file are UTF-8.
-    return [_decode(value) for value in cells.cast(pa.large_binary()).to_pylist()]
+def _open_records(uri: str, extension: str) -> Iterator[NumberedRecords]:
+    with _open_text(uri, uri, TEXT) as handle:
+        yield from _read_records(handle, extension, uri, TEXT, lambda _: True)
 
 
-def _find_in_schema(uri: str, schema: pa.Schema, column: str) -> str:
-    names = list(schema.names)
-    if column not in names and column.isdecimal() and 0 < int(column) <= len(names):
-        column = names[int(column) - 1]
-    if column not in names:
-        raise DataError(f"{uri}: no column {column!r} ({', '.join(names[:20])}); name one of them by --text-column")
-    dtype = schema.field(column).type
-    dtype = dtype.value_type if pa.types.is_dictionary(dtype) else dtype
-    if not any(is_type(dtype) for is_type in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)):
-        raise DataError(f"{uri}: column {column!r} holds {dtype}, not text; choose another --text-column")
+def _strings_in(value: object) -> Iterator[Value]:
+    """Yield all strings of a nested value, and the Faults in place of one."""
+    if isinstance(value, str | Fault):
+        yield value
+    elif isinstance(value, bytes):
+        yield value.decode(errors="replace")
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _strings_in(part)
+
+
+def _check_format(uri: str, name: str) -> str:
+    """Return the extension of a file. Raises ConfigError for a format that is not read."""
+    extension, compression = streams.split_extensions(uri)
+    if extension in UNSUPPORTED:
+        raise ConfigError(f"{name}: {extension} files are not read; unpack it first")
+    if extension == ".parquet" and compression:
+        raise ConfigError(f"{name}: compressed Parquet is not read; decompress the file first")
+    return extension
+
+
+@contextlib.contextmanager
+def _open_text(uri: str, name: str, options: ReadOptions) -> Iterator[BinaryIO]:
+    with streams.open_bytes(uri, streams.split_extensions(uri)[1], options.max_expansion) as handle:
+        yield decoding.refuse_utf16(handle, name, options.block_bytes)
+
+
+def _read_records(
+    handle: BinaryIO, extension: str, name: str, options: ReadOptions, is_record: Callable[[dict[str, Any]], bool]
+) -> Iterator[NumberedRecords]:
+    """Yield the records of a file that is not Parquet; `is_record` as of `json_records`."""
+    if extension == ".csv":
+        return number_records(csv_rows(handle, name))
+    if extension == ".json":
+        return number_records(json_records(handle, name, is_record))
+    if extension == ".tmx":
+        return number_records(tmx_units(handle, name))
+    parse = _parse_json if extension in JSON else _mark_blank
+    lines = decoding.read_lines(handle, options.max_line_bytes, options.block_bytes)
+    return ((first, [parse(line) if isinstance(line, str) else line for line in values]) for first, values in lines)
+
+
+def _mark_blank(line: str) -> Record:
+    return line if line.strip() else BLANK
+
+
+def _parse_json(line: str) -> Record:
+    if not line.strip():
+        return BLANK
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return NOT_JSON
+
+
+def _json_picker(column: str | None, name: str, options: ReadOptions, takes_strings: bool) -> Callable[[Record], Value]:
+    """Return a function that returns the text of a JSON object under a key; with `takes_strings`, a string in place of one is the text."""
+
+    def pick(record: Record) -> Value:
+        if takes_strings and isinstance(record, str):
+            return checked(record)
+        return pick_key(record, require_column(name, column) if column is None else column, options.numbers)
+
+    return pick
+
+
+def _is_record(columns: Sequence[str | None], options: ReadOptions, first: dict[str, Any]) -> bool:
+    """Whether an object whose first value is an array is a record that has a list, such as of tags, and does not hold the records in it."""
+    if any(column is not None and isinstance(pick_key(first, column, options.numbers), str) for column in columns):
+        return True
+    return len(first) > 1 and not all(isinstance(item, dict) for item in next(iter(first.values())))
+
+
+def _require_lang(name: str, column: str | None) -> str:
+    if column is None:
+        raise ConfigError(f"{name}: has several languages; name one as the column, as in --text-column en")
     return column

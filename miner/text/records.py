@@ -4,15 +4,16 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any, BinaryIO
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from miner.config.commands import TextSettings
-from miner.errors import ConfigError, DataError
+from miner.errors import DataError
 from miner.text import streams
-from miner.text.values import NOT_UTF8, Fault, NumberedValues, Value, column_number, find_in_header, require_column
+from miner.text.values import BLANK, NumberedRecords, Record, Rows, Value, checked, select_columns
 
 BATCH_RECORDS = 4096
 CHUNK_CHARS = 1 << 16  # of JSON, read at a time
@@ -22,50 +23,26 @@ XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 CODES = {"bpt", "ept", "it", "ph", "ut"}  # elements of a TMX segment whose content is markup of another program
 
 
-def read_records(uri: str, extension: str, compression: str, settings: TextSettings, name: str) -> Iterator[NumberedValues]:
-    """Yield the values of one column (of TMX: one language) of a .csv, .json or .tmx file. Raises DataError for a malformed file."""
-    with streams.open_bytes(uri, compression, settings.max_expansion) as handle:
-        if extension == ".csv":
-            values = _csv_values(handle, require_column(name, settings.text_column), name)
-        elif extension == ".tmx":
-            values = _tmx_values(handle, settings.text_column, name)
-        else:
-            values = _json_values(handle, settings.text_column, name)
-        yield from _number(values)
-
-
-def _number(values: Iterable[tuple[int, Value]]) -> Iterator[NumberedValues]:
-    """Group numbered values, whose numbers are consecutive."""
-    first, batch = 1, list[Value]()
-    for number, value in values:
-        if not batch:
-            first = number
-        batch.append(value)
-        if len(batch) == BATCH_RECORDS:
-            yield first, batch
-            batch = []
-    if batch:
+def number_records(records: Iterable[Record]) -> Iterator[NumberedRecords]:
+    """Group records in batches, numbered from 1."""
+    remaining, first = iter(records), 1
+    while batch := list(islice(remaining, BATCH_RECORDS)):
         yield first, batch
+        first += len(batch)
 
 
-def _csv_values(handle: BinaryIO, column: str, name: str) -> Iterator[tuple[int, Value]]:
-    """RFC 4180, with quotes and line breaks in them; the separator is that of `, ; TAB` which the first line has most often."""
+def csv_rows(handle: BinaryIO, name: str) -> Iterator[Record]:
+    """Yield rows of cells by RFC 4180. The separator is that of `, ; TAB` which the first line has most often."""
     text = io.TextIOWrapper(handle, encoding="utf-8-sig", errors="surrogateescape", newline="")
     csv.field_size_limit(streams.MAX_LINE_BYTES)
     first_line = text.readline()
+    if not first_line:
+        return
     separator = max(",;\t", key=first_line.count)
     rows = csv.reader(_chain(first_line, text), delimiter=separator)
-    index = column_number(column)
     try:
-        for number, row in enumerate(rows, start=1):
-            if index is None:
-                index = find_in_header(row, column, name)
-            elif not row:
-                yield number, ""
-            elif len(row) <= index:
-                yield number, Fault("invalid", f"{len(row)} columns where the text is in column {index + 1}")
-            else:
-                yield number, _checked(row[index])
+        for row in rows:
+            yield BLANK if not row else row if "".join(row).isascii() else [checked(cell) for cell in row]
     except csv.Error as error:
         raise DataError(f"{name}:{rows.line_num}: not CSV ({error}); correct the line, or write TSV") from error
 
@@ -75,47 +52,21 @@ def _chain(first: str, rest: Iterable[str]) -> Iterator[str]:
     yield from rest
 
 
-def _checked(text: str) -> Value:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return NOT_UTF8
-    return text
+def json_records(handle: BinaryIO, name: str, is_record: Callable[[dict[str, Any]], bool]) -> Iterator[Record]:
+    """Yield the records of an array, of an object that holds one (such as {"data": [...]}), or objects one after the other.
 
-
-def _json_values(handle: BinaryIO, key: str | None, name: str) -> Iterator[tuple[int, Value]]:
-    """An array, an object that holds one (such as {"data": [...]}), or objects one after the other. Records are objects or strings."""
-    text = io.TextIOWrapper(handle, encoding="utf-8-sig", errors="surrogateescape")
-    for number, record in enumerate(_json_records(text, key, name), start=1):
-        if isinstance(record, str):
-            yield number, _checked(record)
-        else:
-            yield number, record_value(record, require_column(name, key))
-
-
-def record_value(record: Any, key: str) -> Value:
-    """Return the text of a JSON object under a key, such as `text`, or `translation.en` of an object within it; null is an empty text."""
-    value = record
-    for name in [key] if isinstance(record, dict) and key in record else key.split("."):
-        if not isinstance(value, dict) or name not in value:
-            return Fault("invalid", f"no key {key!r}; choose another --text-column")
-        value = value[name]
-    if value is None:
-        return ""
-    return _checked(value) if isinstance(value, str) else Fault("invalid", f"{key!r} is not text")
-
-
-def _json_records(text: io.TextIOWrapper, key: str | None, name: str) -> Iterator[Any]:
-    """Yield the records of JSON one at a time, as they are read."""
+    Bytes that are not UTF-8 are escaped. `is_record` is whether an object that begins with an array is a record rather than its holder.
+    """
     decoder, num_records, is_end = json.JSONDecoder(), 0, False
-    buffer, is_array = _open_array(text, key)
+    text = io.TextIOWrapper(handle, encoding="utf-8-sig", errors="surrogateescape")
+    buffer, is_array = _open_array(text, is_record)
     while True:
         while buffer := buffer.lstrip(" \t\r\n,"):
             if is_array and buffer[0] == "]":
                 return
             try:
                 record, end = decoder.raw_decode(buffer)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 if is_end or len(buffer) > MAX_RECORD_CHARS:
                     raise DataError(f"{name}: not JSON after {num_records} records ({error}); correct the file, or write JSONL") from error
                 break
@@ -131,7 +82,7 @@ def _json_records(text: io.TextIOWrapper, key: str | None, name: str) -> Iterato
         is_end, buffer = not chunk, buffer + chunk
 
 
-def _open_array(text: io.TextIOWrapper, key: str | None) -> tuple[str, bool]:
+def _open_array(text: io.TextIOWrapper, is_record: Callable[[dict[str, Any]], bool]) -> tuple[str, bool]:
     """Read the start of JSON: return what follows the bracket that opens its array of records and True, or all of it and False."""
     start = " "
     while start.isspace():
@@ -146,28 +97,19 @@ def _open_array(text: io.TextIOWrapper, key: str | None) -> tuple[str, bool]:
     while True:
         try:
             first, end = decoder.raw_decode(start)
-        except ValueError:
+        except (ValueError, RecursionError):
             chunk = text.read(len(start))  # twice as much to decode again
             if not chunk or len(start) > MAX_RECORD_CHARS:  # longer than a record, or cut off
                 return start[array.end() :], True
             start += chunk
         else:
             start += text.read(CHUNK_CHARS)
-            return (start[array.end() :], True) if _is_wrapper(first, key) and not start[end:].strip() else (start, False)
+            return (start, False) if is_record(first) or start[end:].strip() else (start[array.end() :], True)
 
 
-def _is_wrapper(first: dict[str, Any], key: str | None) -> bool:
-    """Whether an object whose first value is an array holds the records in it, and is not a record that has a list, such as of tags."""
-    if key is not None and isinstance(record_value(first, key), str):
-        return False
-    return len(first) == 1 or all(isinstance(item, dict) for item in next(iter(first.values())))
-
-
-def _tmx_values(handle: BinaryIO, lang: str | None, name: str) -> Iterator[tuple[int, Value]]:
-    """Yield the segments of one language, "" for a unit without it."""
-    if lang is None:
-        raise ConfigError(f"{name}: has several languages; name one as the column, as in --text-column en")
-    number, languages = 0, set[str]()
+def tmx_units(handle: BinaryIO, name: str) -> Iterator[dict[str, str]]:
+    """Yield the segments of each translation unit by their language."""
+    num_units = 0
     try:
         parents: list[Element] = []
         for event, element in ElementTree.iterparse(handle, events=("start", "end")):
@@ -175,17 +117,31 @@ def _tmx_values(handle: BinaryIO, lang: str | None, name: str) -> Iterator[tuple
                 parents.append(element)
                 continue
             parents.pop()
-            if element.tag.rpartition("}")[2] != "tu":
-                continue
-            number += 1
-            segments = dict(_segments(element))
-            languages |= set(segments)
-            yield number, next((text for code, text in segments.items() if _matches(code, lang)), "")
-            parents[-1].clear()  # what was read of the body
+            if element.tag.rpartition("}")[2] == "tu":
+                num_units += 1
+                yield dict(_segments(element))
+                parents[-1].clear()  # what was read of the body
     except ElementTree.ParseError as error:
-        raise DataError(f"{name}: not TMX after {number} units ({error}); correct the file") from error
-    if not any(_matches(code, lang) for code in languages):
-        raise DataError(f"{name}: no segment in {lang}; its languages are {', '.join(sorted(languages)) or 'none'}")
+        raise DataError(f"{name}: not TMX after {num_units} units ({error}); correct the file") from error
+
+
+def select_segments(batches: Iterator[NumberedRecords], langs: Sequence[str], name: str) -> Iterator[Rows]:
+    """Yield the segments of some languages, "" for a unit without it. Raises DataError for a language that no unit has."""
+    languages = set[str]()
+
+    def note_languages() -> Iterator[NumberedRecords]:
+        for first, units in batches:
+            languages.update(*units)
+            yield first, units
+
+    yield from select_columns(note_languages(), [partial(_pick_segment, lang) for lang in langs])
+    for lang in langs:
+        if not any(_matches(code, lang) for code in languages):
+            raise DataError(f"{name}: no segment in {lang}; its languages are {', '.join(sorted(languages)) or 'none'}")
+
+
+def _pick_segment(lang: str, unit: dict[str, str]) -> Value:
+    return next((text for code, text in unit.items() if _matches(code, lang)), "")
 
 
 def _segments(unit: Element) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ import io
 import lzma
 import posixpath
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, BinaryIO, cast
 
@@ -148,15 +148,24 @@ def open_parquet(uri: str, name: str | None = None) -> Iterator[pq.ParquetFile]:
     with convert_read_errors(name or uri, "Parquet"), fs.open(path, "rb") as opened:
         handle = _CountedFile(opened)
         with pq.ParquetFile(handle) as file:
-            strings = [field.name for field in file.schema_arrow if pa.types.is_string(field.type) or pa.types.is_binary(field.type)]
+            strings = list(_string_paths(file.schema_arrow))
         with pq.ParquetFile(handle, pre_buffer=False, page_checksum_verification=True, read_dictionary=strings) as file:
             yield file
+
+
+def _string_paths(fields: Iterable[pa.Field], prefix: str = "") -> Iterator[str]:
+    """Yield the columns of strings or bytes, also within structs."""
+    for field in fields:
+        if pa.types.is_struct(field.type):
+            yield from _string_paths(field.type, f"{prefix}{field.name}.")
+        elif pa.types.is_string(field.type) or pa.types.is_binary(field.type):
+            yield prefix + field.name
 
 
 def read_batches(
     uri: str, file: pq.ParquetFile, columns: Sequence[str], num_rows: int, max_expansion: float | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of `num_rows` rows, or fewer where their cells take more than BATCH_BYTES.
+    """Yield batches of `num_rows` rows, or fewer where their cells take more than BATCH_BYTES; `a.b` is the field `b` of the struct `a`.
 
     Raises DataError for a row group that expands so much that it was made to fill the memory, as Arrow decompresses a page as a whole, and
     for a file of more than MIN_BOMB_BYTES of cells that repeats them to more than `max_expansion` times its size.
@@ -179,7 +188,8 @@ def read_batches(
 
 def _chunk_bytes(uri: str, group: pq.RowGroupMetaData, columns: Sequence[str]) -> int:
     chunks = [group.column(index) for index in range(group.num_columns)]
-    chunks = [chunk for chunk in chunks if chunk.path_in_schema.partition(".")[0] in columns]
+    prefixes = tuple(f"{column}." for column in columns)
+    chunks = [chunk for chunk in chunks if f"{chunk.path_in_schema}.".startswith(prefixes)]
     for chunk in chunks:
         if chunk.total_uncompressed_size > max(MAX_BOMB_BYTES, MAX_EXPANSION * chunk.total_compressed_size):
             raise DataError(
@@ -189,7 +199,9 @@ def _chunk_bytes(uri: str, group: pq.RowGroupMetaData, columns: Sequence[str]) -
 
 
 def _cell_bytes(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the number of bytes (n,) of each cell of a dictionary of strings; zeros for other columns."""
+    """Return the number of bytes (n,) of each cell of a dictionary of strings, or of those of a struct; zeros for other columns."""
+    if pa.types.is_struct(column.type):
+        return sum((_cell_bytes(field) for field in column.flatten()), np.zeros(len(column), np.int64))
     if not pa.types.is_dictionary(column.type) or not len(column.dictionary):
         return np.zeros(len(column), np.int64)
     lengths = pc.binary_length(column.dictionary.cast(pa.large_binary())).fill_null(0).to_numpy(zero_copy_only=False)

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import regex
 
+from miner.datasets.columns import expand_globs
 from miner.errors import DataError
+from miner.text import decoding, streams
 from miner.text.normalise import clean
-from miner.text.streams import MAX_LINE_BYTES, open_bytes, read_line_blocks, split_extensions
-from miner.training.columns import expand_globs
+from miner.text.values import Fault
 from miner.training.source_settings import SourceSettings
 
 Lexicon = Mapping[str, Sequence[str]]  # lower-case word -> its distinct translations, in file order
@@ -47,20 +48,13 @@ def read_lexicon(uri: str) -> Lexicon:
 
 def _lines(uri: str) -> Iterator[tuple[int, str]]:
     """Yield the non-empty lines with their numbers from 1."""
-    compression = split_extensions(uri)[1]
-    number = 1
-    with open_bytes(uri, compression) as handle:
-        for block in read_line_blocks(handle, MAX_LINE_BYTES):
-            if block is None:
-                raise DataError(f"{uri}:{number}: longer than {MAX_LINE_BYTES} bytes; this is not a lexicon")
-            for line in block.removesuffix(b"\n").split(b"\n"):
-                try:
-                    text = line.decode()
-                except UnicodeDecodeError as error:
-                    raise DataError(f"{uri}:{number}: not UTF-8; convert the file") from error
-                if text.strip():
-                    yield number, text
-                number += 1
+    with streams.open_bytes(uri, streams.split_extensions(uri)[1]) as handle:
+        for first, lines in decoding.read_lines(decoding.refuse_utf16(handle, uri), streams.MAX_LINE_BYTES):
+            for number, line in enumerate(lines, first):
+                if isinstance(line, Fault):
+                    raise DataError(f"{uri}:{number}: {line.reason}")
+                if line.strip():
+                    yield number, line
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,8 @@ from functools import cached_property
 
 import xxhash
 
-from miner.datasets.evaluation_texts import read_sentences
+from miner.datasets.columns import expand_files, file_fingerprints, read_texts
 from miner.text.decontaminate import EXACT, NEAR, EvaluationIndex
-from miner.training.columns import expand_files, file_fingerprints
 from miner.training.settings import CleaningSettings
 
 Columns = Mapping[str, Sequence[str]]  # role -> cells
@@ -26,7 +25,7 @@ class Cleaning:
     def index(self) -> EvaluationIndex:
         """Index the evaluation sentences; raise DataError for a file that cannot be read."""
         files = expand_files(self.settings.decontaminate)
-        return EvaluationIndex((text for file in files for text in read_sentences(file)), self.settings.near)
+        return EvaluationIndex((text for file in files for text in read_texts(file)), self.settings.near)
 
     def cache_key(self) -> list[object]:
         """Return what the rows that are kept depend on, besides the source: settings and evaluation files."""

@@ -16,10 +16,10 @@ import pyarrow as pa
 from miner import records, storage
 from miner.config.datasets import DatasetFiles
 from miner.counts import list_counts
+from miner.datasets.columns import expand_files, file_fingerprints, read_columns
 from miner.errors import DataError
 from miner.text.normalise import sentence_ids
 from miner.training.cleaning import Cleaning, RowFilter
-from miner.training.columns import WHOLE_LINE, expand_files, file_fingerprints, read_columns
 from miner.training.source_settings import MinedSettings, SourceSettings
 
 Ints = npt.NDArray[np.int64]
@@ -152,11 +152,11 @@ def source_files(settings: SourceSettings) -> Sequence[str | DatasetFiles]:
     return [storage.join(str(name), "bitext.parquet") for name in settings.files] if isinstance(settings, MinedSettings) else settings.files
 
 
-def _role_columns(settings: SourceSettings) -> dict[str, str]:
-    """Return role -> column."""
+def _role_columns(settings: SourceSettings) -> Mapping[str, str | None]:
+    """Return role -> column; None is the whole line."""
     if isinstance(settings, MinedSettings):
         return MINED_COLUMNS
-    return dict(settings.columns) or {"text": WHOLE_LINE}
+    return settings.columns or {"text": None}
 
 
 def _open_arrow(path: Path) -> pa.Table:

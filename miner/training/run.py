@@ -14,13 +14,13 @@ import torch
 from typing_extensions import TypedDict
 
 from miner import checksums, lock, records, storage
+from miner.datasets.columns import file_fingerprints
 from miner.devices import choose_device
 from miner.encoders import convert_damage, find_kind, pair, read_fingerprint
 from miner.errors import ConfigError, DataError, MinerError, StorageError
 from miner.training import checkpoints, config_checks, distributed
 from miner.training.augment import load_code_switch
 from miner.training.cleaning import Cleaning
-from miner.training.columns import file_fingerprints
 from miner.training.config import TrainConfig
 from miner.training.datasets import Dataset, check_source, describe_dropped, open_dataset, read_dropped, read_source, source_key
 from miner.training.settings import EvaluationSettings, StaticSettings, TransformerSettings

@@ -28,8 +28,8 @@ class SourceSettings(TrainSettings):
     SUPPORTS_SMOOTHING: ClassVar[bool] = True  # whether the strategy supports language_smoothing
 
     name: str = ""  # name for `objective.data`; default: the strategy
-    files: TableFiles = Field(min_length=1)  # .tsv, .jsonl or .parquet, optionally compressed; globs and URIs; or public datasets
-    columns: Mapping[str, str] = Field(default_factory=dict)  # role -> column name, or column number from 1 in a file without header
+    files: TableFiles = Field(min_length=1)  # in any format of docs/text.md; globs and URIs; or public datasets
+    columns: Mapping[str, str] = Field(default_factory=dict)  # role -> column name, or column number from 1 in a table without header
     limit: int | None = Field(None, ge=0)  # number of examples, drawn at random from training.seed; 0: leave the source out; None: all
     weight: float = Field(1.0, gt=0)  # factor of its share, which is its number of examples; of its batches with training.mix batches
     batch_size: int | None = Field(None, ge=1)  # for batches of this source alone; None: training.batch_size

@@ -15,7 +15,7 @@ from typing import Any
 from miner import lock, records, storage
 from miner.config.commands import DecideSettings
 from miner.config.datasets import DatasetFiles
-from miner.datasets.evaluation_texts import read_sentences
+from miner.datasets.columns import expand_files, file_fingerprints, read_texts
 from miner.encoders import find_folder, load_encoder
 from miner.encoders.pair import PairEncoder
 from miner.errors import ConfigError, StorageError
@@ -27,7 +27,6 @@ from miner.text import readers
 from miner.text.decontaminate import EvaluationIndex
 from miner.training import checkpoints, config_checks
 from miner.training import run as training
-from miner.training.columns import expand_files, file_fingerprints
 from miner.training.export import store_pooling
 from miner.training.settings import StaticSettings, TransformerSettings
 from miner.training.trainer import ENCODER
@@ -115,7 +114,7 @@ def check(config: LoopConfig) -> EvaluationIndex:
     _check_validation(config)
     for task in (*config.evaluation.dev.values(), *config.evaluation.test.values()):
         read_aligned(task)
-    sentences = (sentence for uri in _evaluation_files(config) for sentence in read_sentences(uri))
+    sentences = (sentence for uri in _evaluation_files(config) for sentence in read_texts(uri))
     return EvaluationIndex(sentences, config.evaluation.near)
 
 

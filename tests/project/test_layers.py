@@ -37,6 +37,7 @@ ROOMS = {
     "languages": {"errors"},
     "corpus": {"errors", "tables", "storage", "stages", "table_files"},
     "text": {
+        "counts",
         "credentials",
         "errors",
         "extras",

@@ -9,7 +9,7 @@ from command import error_of, miner
 from public_data import write_release
 
 from miner.config.datasets import DatasetFiles
-from miner.datasets.evaluation_texts import read_sentences
+from miner.datasets.columns import read_texts
 from miner.encoders import Encoder, load_encoder
 from miner.errors import ConfigError, DataError
 from miner.evaluation import probe, suite
@@ -151,7 +151,7 @@ def test_a_suite_checks_datasets_before_it_encodes(toy_encoder: Path, tmp_path: 
 def test_the_loop_excludes_the_texts_of_a_dataset(tmp_path: Path) -> None:
     write_release(tmp_path, FLORES)
     files = DatasetFiles(dataset="flores-200", path=str(tmp_path), languages=("fr",), split="dev")
-    assert list(read_sentences(files)) == [french for _, french in PAIRS]
+    assert list(read_texts(files)) == [french for _, french in PAIRS]
 
 
 def run_task(name: str, encoder: Path, output: Path, *options: object) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def test_forward_is_from_the_language_to_english(toy_encoder: Path, tmp_path: Pa
     [
         (None, 0, "no file like tatoeba.deu-eng.deu or tatoeba/de-en.de"),
         (b"", 0, "no lines"),
-        (b"un\tone\ndeux\n", 0, "fra-eng.tsv.gz:2: 1 columns"),
+        (b"un\tone\ndeux\n", 0, "fra-eng.tsv.gz:2: 1 column, expected at least 2"),
         (b"un\tone\n", 9, "truncated or not .gz"),
         (b"un\tone\n\xff\ttwo\n", 0, "fra-eng.tsv.gz:2: not UTF-8"),
     ],

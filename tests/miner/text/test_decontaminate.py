@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from miner.datasets.evaluation_texts import read_sentences
+from miner.datasets.columns import read_texts
 from miner.errors import ConfigError, DataError
 from miner.text.decontaminate import EXACT, NEAR, NONE, EvaluationIndex
 
@@ -50,14 +50,26 @@ def test_read_sentences_reads_every_format(tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": [1, 2], "text": ["Fünf", None]}), tmp_path / "c.parquet")
     deep = {"coded": pa.array(["Sechs"]).dictionary_encode(), "bytes": [b"Sieben"], "both": [{"en": "Eight", "de": ["Acht"]}]}
     pq.write_table(pa.table(deep), tmp_path / "d.parquet")
-    sentences = [list(read_sentences(str(tmp_path / name))) for name in ("a.tsv", "b.jsonl", "c.parquet", "d.parquet")]
+    sentences = [list(read_texts(str(tmp_path / name))) for name in ("a.tsv", "b.jsonl", "c.parquet", "d.parquet")]
     assert sentences == [["One.", "Eins.", "Zwei"], ["Drei", "Vier"], ["Fünf"], ["Sechs", "Sieben", "Eight", "Acht"]]
-    (tmp_path / "table.csv").write_text("1,One.\n")
-    with pytest.raises(ConfigError, match=r"table\.csv: \.csv files are read as text, not as tables"):
-        list(read_sentences(str(tmp_path / "table.csv")))
+    (tmp_path / "a.csv").write_text('1,"One, two."\n')
+    (tmp_path / "a.json").write_text('{"spans": [{"label": "X"}], "text": "Drei\\tVier"}')
+    (tmp_path / "a.tmx").write_text('<tmx><body><tu><tuv lang="en"><seg>Five.</seg></tuv></tu></body></tmx>')
+    sentences = [list(read_texts(str(tmp_path / name))) for name in ("a.csv", "a.json", "a.tmx")]
+    assert sentences == [["1", "One, two."], ["X", "Drei\tVier"], ["Five."]]
+    (tmp_path / "a.zip").touch()
+    with pytest.raises(ConfigError, match=r"a\.zip: \.zip files are not read; unpack it first"):
+        list(read_texts(str(tmp_path / "a.zip")))
     pq.write_table(pa.table({"n": [1]}), tmp_path / "numbers.parquet")
     with pytest.raises(DataError, match="no sentences to exclude"):
-        list(read_sentences(str(tmp_path / "numbers.parquet")))
+        list(read_texts(str(tmp_path / "numbers.parquet")))
     (tmp_path / "bad.txt").write_bytes(b"fine\n\xff\n")
-    with pytest.raises(DataError, match=r"bad\.txt:2"):
-        list(read_sentences(str(tmp_path / "bad.txt")))
+    (tmp_path / "long.txt").write_bytes(b"fine\n" + b"x" * (2 << 20))
+    pq.write_table(pa.table({"text": pa.array([b"good", b"\xff"], pa.binary()).view(pa.string())}), tmp_path / "bad.parquet")
+    for name, message in (
+        ("bad.txt", r"bad\.txt:2: not UTF-8"),
+        ("long.txt", "long.txt:2: longer"),
+        ("bad.parquet", "bad.parquet:1: not UTF-8"),
+    ):
+        with pytest.raises(DataError, match=message):
+            list(read_texts(str(tmp_path / name)))

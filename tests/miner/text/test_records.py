@@ -95,7 +95,7 @@ def test_json_array_in_an_object_may_be_followed_by_other_keys(tmp_path: Path, m
 
 def test_several_json_objects_with_arrays_are_not_read_as_the_first_array(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"texts": ["one", "two"]}\n{"texts": ["three"]}\n')
-    assert values(tmp_path / "a.json", "texts") == [Fault("invalid", "'texts' is not text")] * 2
+    assert values(tmp_path / "a.json", "texts") == [Fault("invalid", "'texts' is not text; choose another column")] * 2
 
 
 def test_tmx_of_translate_toolkit_is_read_back(tmp_path: Path) -> None:

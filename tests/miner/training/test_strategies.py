@@ -450,7 +450,7 @@ def test_sampler_resumes_from_its_counts_and_draws_all_examples_once_per_epoch()
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.tsv", "en\tfr\none\tun\ntwo\n", "a.tsv:3: 1 columns, expected at least 2"),
+        ("a.tsv", "en\tfr\none\tun\ntwo\n", "a.tsv:3: 1 column, expected at least 2"),
         ("a.tsv", "en\tfr\n", "no examples"),
         ("a.tsv", "en\tfr\none\t \n", "has nothing in column 'fr'"),
         ("a.jsonl", '{"en": "one", "fr": "un"}\n{"en": "one"}\n', "a.jsonl:2: no key 'fr'"),
