@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from miner import stages, storage, table_files
+from miner.arrays import Bools, Ids, Ints, Vectors
 from miner.errors import DataError, StorageError
 from miner.stages import EMBEDDINGS, SENTENCES, Shard
 from miner.tables import SENTENCES as SENTENCES_TABLE
-from miner.tables import Ids, Vectors, all_finite, check_ids, read_vectors
+from miner.tables import all_finite, check_ids, read_vectors
 
 Span = tuple[int, int]  # first and last id
 
@@ -136,7 +136,7 @@ class SentenceLookup:
     """Sentences of a corpus, in memory."""
 
     ids: Ids  # (n,) ascending
-    rows: npt.NDArray[np.intp]  # (n,) the row of each id in the table
+    rows: Ints  # (n,) the row of each id in the table
     table: pa.Table  # of the schema SENTENCES
 
     def of(self, ids: Ids) -> pa.Table:
@@ -144,12 +144,12 @@ class SentenceLookup:
         return self.table.take(pa.array(self.rows[np.searchsorted(self.ids, ids)]))
 
 
-def _contains(sorted_ids: Ids, ids: Ids) -> npt.NDArray[np.bool_]:
+def _contains(sorted_ids: Ids, ids: Ids) -> Bools:
     """Whether each of `ids` (m,) is in `sorted_ids` (n,) -> (m,). np.isin would sort `sorted_ids` for every row group."""
     if not len(sorted_ids):
         return np.zeros(len(ids), dtype=bool)
     positions = np.searchsorted(sorted_ids, ids).clip(max=len(sorted_ids) - 1)
-    contains: npt.NDArray[np.bool_] = sorted_ids[positions] == ids
+    contains: Bools = sorted_ids[positions] == ids
     return contains
 
 

@@ -7,14 +7,11 @@ and shard and on every machine. Sharded tables are sorted by id; shard *i* of *n
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from miner.arrays import AnyFloats, Ids, Ints, Vectors
 from miner.errors import DataError
-
-Ids = npt.NDArray[np.int64]
-Vectors = npt.NDArray[np.float16]
 
 SENTENCES = pa.schema(
     [
@@ -101,7 +98,7 @@ def neighbours_schema(k: int) -> pa.Schema:
     )
 
 
-def vectors_to_arrow(vectors: npt.NDArray[np.floating]) -> pa.FixedSizeBinaryArray:
+def vectors_to_arrow(vectors: AnyFloats) -> pa.FixedSizeBinaryArray:
     """Convert (n, dim) floats to n fixed-size binary values of 2 * dim bytes."""
     data = np.ascontiguousarray(vectors, dtype="<f2")
     rows, dim = data.shape
@@ -124,7 +121,7 @@ def arrow_to_vectors(column: pa.ChunkedArray | pa.Array) -> Vectors:
     return flat.reshape(len(array), width // 2)
 
 
-def read_vectors(file: pq.ParquetFile) -> Iterator[tuple[npt.NDArray[np.int64], Vectors]]:
+def read_vectors(file: pq.ParquetFile) -> Iterator[tuple[Ints, Vectors]]:
     """Yield the row groups of a shard of embeddings: ids (n,) and vectors (n, dim)."""
     for group in range(file.num_row_groups):
         table = file.read_row_group(group)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypedDict, Unpack
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from miner import encoders, languages
 from miner.api.results import TableResult
+from miner.arrays import Bools, Ids, Vectors
 from miner.config.commands import EncoderSettings, TextSettings
 from miner.encoders import Encoder, mining_profile
 from miner.encoders.base import check_texts
@@ -18,7 +18,6 @@ from miner.encoders.checked import encode_checked, to_float16
 from miner.encoders.mining_profile import MiningProfile
 from miner.encoders.pair import PairEncoder
 from miner.errors import ConfigError
-from miner.tables import Ids, Vectors
 from miner.text.in_memory import UniqueSentences, unique_sentences
 from miner.text.normalise import sentence_id
 
@@ -149,7 +148,7 @@ def resolve_encoder(encoder: str | Encoder, settings: EncoderSettings, lang: str
     return encoder
 
 
-def encode_sentences(sentences: UniqueSentences, kept: npt.NDArray[np.bool_], encoder: Encoder, name: str) -> Vectors:
+def encode_sentences(sentences: UniqueSentences, kept: Bools, encoder: Encoder, name: str) -> Vectors:
     """Return the vectors (n, dim) of n sentences as they are stored; zeros for those that are not kept (n,)."""
     vectors = np.zeros((len(sentences.ids), encoder.dim), dtype=np.float16)
     for rows in sentences.encoding_groups(kept):

@@ -13,6 +13,7 @@ from miner.api.rescoring import ROLES, InMemoryRescoring, choose_rescoring, num_
 from miner.api.results import TableResult
 from miner.api.settings import InMemoryScoring, ScoringOptions, SearchSettings, check_names
 from miner.api.sides import OpenSide, Side, SideOpener, check_encoders, warn_of_filters
+from miner.arrays import Floats, Ints
 from miner.config.commands import PairTextFilters, SentenceFilters
 from miner.config.filters import choose
 from miner.config.probability import ProbabilityBound
@@ -24,11 +25,10 @@ from miner.filters.line_pair_filter import KEPT, NO_SENTENCE, Codes, LinePairFil
 from miner.mining.candidates import NeighbourMeans, means_of
 from miner.mining.late_interaction import late_similarities
 from miner.mining.late_scores import TokensById, neighbour_means
-from miner.mining.margin import Floats, blend, margins
+from miner.mining.margin import blend, margins
 from miner.search import exact
 from miner.search.exact import pair_similarities
 from miner.search.neighbours import Neighbours, VectorBlock, empty_neighbours
-from miner.text.in_memory import Rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class PairScores(TableResult):
     margins: Floats  # (n,); NaN if a sentence is empty, too long or without a vector
     similarities: Floats  # (n,)
     texts: tuple[Sequence[str | None], Sequence[str | None]] | None  # n cleaned texts of both sides, None for a dropped one
-    rows: Rows  # (n,) of the input
+    rows: Ints  # (n,) of the input
     dropped: Mapping[str, int]  # reason -> pairs that the bounds drop
 
     def __len__(self) -> int:

@@ -10,14 +10,13 @@ import numpy.typing as npt
 from miner import languages
 from miner.api.embedding import Embeddings, clean_texts, encode_sentences, encoder_name, resolve_encoder
 from miner.api.settings import SearchSettings
+from miner.arrays import Bools, Ids, Ints, Vectors
 from miner.config.commands import TextSettings
 from miner.encoders import Encoder
 from miner.errors import DataError
 from miner.filters import language
 from miner.filters.sentences import apply_sentence_filters
 from miner.search.neighbours import VectorBlock
-from miner.tables import Ids, Vectors
-from miner.text.in_memory import Rows
 
 Side: TypeAlias = Iterable[str] | Embeddings | tuple[npt.ArrayLike, npt.ArrayLike]
 
@@ -32,11 +31,11 @@ class OpenSide:
 
     block: VectorBlock
     texts: Sequence[str] | None  # n texts; None: only ids and vectors are available
-    first_rows: Rows  # (n,) row of each sentence in the input, the first if it repeats
-    sentence_of: Rows  # (m,) sentence of each row of the input, -1 if it is dropped
+    first_rows: Ints  # (n,) row of each sentence in the input, the first if it repeats
+    sentence_of: Ints  # (m,) sentence of each row of the input, -1 if it is dropped
     lang: str  # canonical
     fingerprint: str
-    dropped_rows: Mapping[str, Rows]  # reason of a sentence filter -> rows of the input that it drops
+    dropped_rows: Mapping[str, Ints]  # reason of a sentence filter -> rows of the input that it drops
     encoder: Encoder | None = None  # if it embedded the side here
 
     @property
@@ -94,7 +93,7 @@ class SideOpener:
         block = VectorBlock(ids, embeddings.vectors[rows[first]])
         return _take(OpenSide(block, texts, rows[first], sentence_of, lang, embeddings.fingerprint, dropped), kept)
 
-    def _filter(self, texts: Sequence[str], lang: str, sentence_of: Rows) -> tuple[npt.NDArray[np.bool_], dict[str, Rows]]:
+    def _filter(self, texts: Sequence[str], lang: str, sentence_of: Ints) -> tuple[Bools, dict[str, Ints]]:
         """Return which sentences (n,) pass the filters, and the rows (of m, `sentence_of` each) that are dropped by reason."""
         if not self.bounds:
             return np.ones(len(texts), dtype=bool), {}
@@ -104,7 +103,7 @@ class SideOpener:
         return decisions.kept, {reason: np.flatnonzero(dropped_by == index) for index, reason in enumerate(decisions.reasons)}
 
 
-def _take(side: OpenSide, kept: npt.NDArray[np.bool_]) -> OpenSide:
+def _take(side: OpenSide, kept: Bools) -> OpenSide:
     """Return the side without the sentences that are not kept (n,)."""
     if kept.all():
         return side

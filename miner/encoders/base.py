@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-import numpy as np
-import numpy.typing as npt
-
+from miner.arrays import Floats32
 from miner.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -46,7 +44,7 @@ class Encoder(Protocol):
     @property
     def fingerprint(self) -> str: ...
 
-    def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+    def encode(self, texts: Sequence[str]) -> Floats32:
         """n texts -> (n, dim) float32 unit rows in the order of the texts; a zero row for a text without tokens."""
         ...
 
@@ -132,4 +130,4 @@ class PieceEncoder(Protocol):
 
     dim: int
     pieces: Any  # a SentencePieceProcessor
-    vectors: npt.NDArray[np.float32]  # (pieces, dim)
+    vectors: Floats32  # (pieces, dim)

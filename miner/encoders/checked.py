@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from miner.arrays import Floats32, Vectors
 from miner.encoders.base import Encoder
 from miner.errors import ModelError
-from miner.tables import Vectors, all_finite
+from miner.tables import all_finite
 
 
-def encode_checked(encoder: Encoder, texts: Sequence[str], name: str) -> npt.NDArray[np.float32]:
+def encode_checked(encoder: Encoder, texts: Sequence[str], name: str) -> Floats32:
     """Return the vectors (n, dim) of n texts. Raises ModelError if the encoder `name` returns another shape."""
     vectors = encoder.encode(texts)
     if vectors.shape != (len(texts), encoder.dim):
@@ -20,7 +20,7 @@ def encode_checked(encoder: Encoder, texts: Sequence[str], name: str) -> npt.NDA
     return vectors
 
 
-def to_float16(vectors: npt.NDArray[np.float32], texts: Sequence[Any], name: str) -> Vectors:
+def to_float16(vectors: Floats32, texts: Sequence[Any], name: str) -> Vectors:
     """Return vectors (n, dim) in float16. Raises ModelError, with the text, if one is not finite there."""
     # Arrow converts faster than numpy. A value that is too large for float16 becomes infinite.
     stored: Vectors = pa.array(vectors.ravel()).cast(pa.float16()).to_numpy().reshape(vectors.shape)

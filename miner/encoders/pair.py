@@ -10,10 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
 from miner import checksums, languages, storage
+from miner.arrays import Floats32
 from miner.config.commands import EncoderSettings
 from miner.devices import choose_device
 from miner.encoders import model_folder, transformer
@@ -117,7 +115,7 @@ class PairEncoder:
             self._sides[name] = encoder
         return self._sides[name]
 
-    def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:  # noqa: ARG002
+    def encode(self, texts: Sequence[str]) -> Floats32:  # noqa: ARG002
         """Raise ConfigError: the side must be chosen first."""
         raise self.missing_side()
 

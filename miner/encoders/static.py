@@ -18,7 +18,8 @@ import numpy.typing as npt
 import xxhash
 
 from miner import checksums, storage
-from miner.encoders.vector_sums import Floats, Ints, VectorSums
+from miner.arrays import Floats32, Ints32
+from miner.encoders.vector_sums import VectorSums
 from miner.encoders.word_cache import MAX_CACHED_WORDS, PieceIds, WordCache
 from miner.errors import ModelError
 
@@ -87,8 +88,8 @@ class StaticEncoder(VectorSums):
     def num_tokens(self) -> int:
         return len(self.stored["vectors"])
 
-    def rows(self, tokens: Ints) -> Floats:
-        rows: Floats = self.stored["vectors"][tokens] * self.stored["scales"][tokens, None]
+    def rows(self, tokens: Ints32) -> Floats32:
+        rows: Floats32 = self.stored["vectors"][tokens] * self.stored["scales"][tokens, None]
         return rows
 
     @cached_property
@@ -195,7 +196,7 @@ def save(folder: str | Path, vectors: npt.NDArray[np.floating[Any]], pieces: byt
     checksums.write(Path(folder))
 
 
-def round_rows(vectors: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
+def round_rows(vectors: Floats32) -> tuple[npt.NDArray[np.int8], Floats32]:
     """Round rows (n, dim) to integers of 8 bits with a scale (n,) each. Rows that were rounded before do not change.
 
     For that, a scale has 16 significant bits: 127 times it is exact, and so is the largest component of a rounded row.

@@ -14,8 +14,9 @@ import numpy as np
 import xxhash
 
 from miner import checksums
+from miner.arrays import Floats32, Ints32
 from miner.encoders.model_folder import CONFIG, MODULES, list_modules, module_path, read_json
-from miner.encoders.vector_sums import Floats, Ints, VectorSums
+from miner.encoders.vector_sums import VectorSums
 from miner.encoders.word_cache import PieceIds
 from miner.errors import ModelError
 
@@ -63,11 +64,11 @@ class StaticEmbeddingEncoder(VectorSums):
     def num_tokens(self) -> int:
         return len(self.table)
 
-    def rows(self, tokens: Ints) -> Floats:
+    def rows(self, tokens: Ints32) -> Floats32:
         return self.table[tokens]
 
     @cached_property
-    def table(self) -> Floats:
+    def table(self) -> Floats32:
         """(tokens, dim) float32. The row of the unknown token is zero in folders of model2vec, which leaves it out."""
         tensors = self._read_tensors()
         is_model2vec = "embedding.weight" not in tensors
@@ -85,7 +86,7 @@ class StaticEmbeddingEncoder(VectorSums):
         unknown = self._unknown_token() if is_model2vec else None
         if unknown is not None:
             rows[unknown] = 0
-        table: Floats = rows
+        table: Floats32 = rows
         return table
 
     def _read_tensors(self) -> dict[str, Any]:

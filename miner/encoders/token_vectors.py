@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from miner.arrays import AnyFloats, Floats, Ints, Ints32
 from miner.errors import StorageError
 
 SCALE = 127  # of a component of a unit vector, which becomes an 8-bit integer
@@ -16,8 +17,6 @@ WEIGHT_SCALE = 4096  # weight of the heaviest token of a text
 DIM_MULTIPLE = 8  # to which vectors in a file are padded, as late interaction needs them
 BLOCK_ROWS = 512  # rounded at a time: 1 MB at dimension 256, which fits the cache
 MIN_WEIGHT = 0.25  # lighter tokens, relative to the heaviest one, are dropped: a third of them, without a loss of accuracy
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class TokenTable:
     norms: Floats  # (t,) before that, of all dimensions
 
     @classmethod
-    def of(cls, vectors: npt.NDArray[np.floating], dim: int | None = None) -> TokenTable:
+    def of(cls, vectors: AnyFloats, dim: int | None = None) -> TokenTable:
         """Round vectors (t, all dimensions), of which the first `dim` are kept, None for all."""
         dim = dim or vectors.shape[1]
         table = cls(np.empty((len(vectors), dim), np.int8), np.empty(len(vectors)))
@@ -79,12 +78,12 @@ class TokenVectors:
     """The tokens of n texts, concatenated: those of text i are bounds[i] to bounds[i + 1]. A text may have none."""
 
     table: npt.NDArray[np.int8]  # (t, dim)
-    rows: npt.NDArray[np.int32]  # (m,) of the table
-    weights: npt.NDArray[np.int32]  # (m,): 1 to WEIGHT_SCALE, by the norm relative to the largest one of the text
-    bounds: npt.NDArray[np.int64]  # (n + 1,)
+    rows: Ints32  # (m,) of the table
+    weights: Ints32  # (m,): 1 to WEIGHT_SCALE, by the norm relative to the largest one of the text
+    bounds: Ints  # (n + 1,)
 
     @classmethod
-    def of(cls, table: TokenTable, rows: npt.NDArray[np.int32], bounds: npt.NDArray[np.integer]) -> TokenVectors:
+    def of(cls, table: TokenTable, rows: Ints32, bounds: npt.NDArray[np.integer]) -> TokenVectors:
         """Weight the tokens (m,) of n texts with these bounds (n + 1,), and drop the light ones."""
         lengths = np.diff(bounds).astype(np.int64)
         norms = table.norms[rows]
@@ -109,7 +108,7 @@ class TokenVectors:
     def __len__(self) -> int:
         return len(self.bounds) - 1
 
-    def take(self, texts: npt.NDArray[np.int64]) -> TokenVectors:
+    def take(self, texts: Ints) -> TokenVectors:
         """Return these texts (k,)."""
         lengths = self.lengths[texts]
         bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
@@ -117,11 +116,11 @@ class TokenVectors:
         return TokenVectors(self.table, self.rows[positions], self.weights[positions], bounds)
 
     @property
-    def lengths(self) -> npt.NDArray[np.int64]:
+    def lengths(self) -> Ints:
         """(n,)"""
         return np.diff(self.bounds)
 
-    def total_weights(self) -> npt.NDArray[np.int64]:
+    def total_weights(self) -> Ints:
         """Return the sum (n,) of the weights of each text."""
         sums = np.concatenate([[0], np.cumsum(self.weights, dtype=np.int64)])
         return np.diff(sums[self.bounds])

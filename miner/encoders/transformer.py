@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from miner.arrays import Bools, Floats32, Ints
 from miner.background import read_ahead
 from miner.config.commands import EncoderSettings
 from miner.devices import choose_device
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-Floats = npt.NDArray[np.float32]
-Rows = npt.NDArray[np.int64]
 TokenLists = dict[str, list[list[int]]]  # inputs of the model, each as lists of different lengths
 Forward = Callable[[TokenLists, Sequence[int]], "Tensor"]  # tokens of texts and a batch of these -> vectors
 
@@ -132,7 +130,7 @@ class TransformerEncoder:
         self.tally = EncodeCounts()
         self._lock = threading.Lock()  # one batch at a time: two would need twice the memory
 
-    def encode(self, texts: Sequence[str]) -> Floats:
+    def encode(self, texts: Sequence[str]) -> Floats32:
         """n texts -> (n, dim) float32 unit rows in the order of the texts; a zero row for a text without tokens or of spaces only."""
         import torch
 
@@ -150,7 +148,7 @@ class TransformerEncoder:
                     vectors[window[np.concatenate(batches)]] = self._download(torch.cat(encoded))
         return vectors
 
-    def _tokenized_windows(self, texts: Sequence[str], rows: Rows) -> Iterator[tuple[Rows, TokenizedTexts]]:
+    def _tokenized_windows(self, texts: Sequence[str], rows: Ints) -> Iterator[tuple[Ints, TokenizedTexts]]:
         """Yield some rows (n,) of texts at a time, with their tokens."""
         for start in range(0, len(rows), self.window_texts):
             window = rows[start : start + self.window_texts]
@@ -161,7 +159,7 @@ class TransformerEncoder:
         """The number of layers, of which 0 is that of the embeddings."""
         return int(self._model.config.num_hidden_layers)
 
-    def hidden_states(self, texts: Sequence[str], layer: int) -> Iterator[tuple[Floats, npt.NDArray[np.int64]]]:
+    def hidden_states(self, texts: Sequence[str], layer: int) -> Iterator[tuple[Floats32, Ints]]:
         """Yield the hidden states (t, width) of the tokens of successive texts (n,), and the number of tokens of each text (n,).
 
         Special tokens and those of the prompt are left out. A text of spaces only has no tokens.
@@ -172,7 +170,7 @@ class TransformerEncoder:
                 block = self._hidden_states(texts[start : start + STATES_TEXTS], layer)
             yield block
 
-    def _hidden_states(self, texts: Sequence[str], layer: int) -> tuple[Floats, npt.NDArray[np.int64]]:
+    def _hidden_states(self, texts: Sequence[str], layer: int) -> tuple[Floats32, Ints]:
         tokens, special, num_truncated = self._tokenize(texts)
         self.tally.truncated_texts += num_truncated
         masks = [self._text_mask(*marked) for marked in zip(texts, special, strict=True)]
@@ -189,9 +187,9 @@ class TransformerEncoder:
             states[positions] = self._download(self._encode_batch(forward, tokens, batch))[is_of_text]
         return states, counts
 
-    def _text_mask(self, text: str, is_special: Sequence[int]) -> npt.NDArray[np.bool_]:
+    def _text_mask(self, text: str, is_special: Sequence[int]) -> Bools:
         """Mark (t,) the tokens of a text, without special ones and those of the prompt."""
-        mask: npt.NDArray[np.bool_] = np.array(is_special, dtype=np.int64) == 0
+        mask: Bools = np.array(is_special, dtype=np.int64) == 0
         mask[np.flatnonzero(mask)[: self._num_prompt_tokens]] = False
         mask &= bool(text.strip())
         return mask
@@ -264,9 +262,9 @@ class TransformerEncoder:
         output = self._model(**inputs, attention_mask=mask, output_hidden_states=needs_hidden_states)
         return output.hidden_states if needs_hidden_states else [output.last_hidden_state], mask
 
-    def _download(self, vectors: Tensor) -> Floats:
+    def _download(self, vectors: Tensor) -> Floats32:
         """Copy vectors to the memory of the CPU; raise ModelError where they are not finite."""
-        result: Floats = vectors.float().cpu().numpy()
+        result: Floats32 = vectors.float().cpu().numpy()
         if not np.isfinite(result).all():
             remedy = "its weights may be damaged; download it again" if self.precision == FLOAT32 else f"try --dtype {FLOAT32}"
             raise ModelError(f"{self.recipe.folder}: NaN or infinite vectors in {self.precision}; {remedy}")

@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from miner import devices
+from miner.arrays import Floats32, Ints32
 from miner.encoders.base import EncodeCounts, check_texts
 from miner.encoders.token_vectors import TokenTable, TokenVectors
 from miner.encoders.word_cache import PieceIds
 from miner.progress import add_work
 
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int32]
 Result = TypeVar("Result")
 
 MAX_SLICE_TEXTS = 1 << 15  # per thread and call: larger slices repeat more of their words
@@ -42,11 +40,11 @@ class VectorSums(ABC):
         """The size of the vocabulary."""
 
     @abstractmethod
-    def rows(self, tokens: Ints) -> Floats:
+    def rows(self, tokens: Ints32) -> Floats32:
         """Return the vectors (n, dim) of n tokens; zero for a token without a meaning."""
 
     @property
-    def vectors(self) -> Floats:
+    def vectors(self) -> Floats32:
         """(tokens, dim) float32, of all tokens. Texts need few of them, so encoding does without."""
         return self.rows(np.arange(self.num_tokens, dtype=np.int32))
 
@@ -54,7 +52,7 @@ class VectorSums(ABC):
     def split_texts(self, texts: list[str]) -> PieceIds:
         """Split n texts into tokens."""
 
-    def encode(self, texts: Sequence[str]) -> Floats:
+    def encode(self, texts: Sequence[str]) -> Floats32:
         """n texts -> (n, dim) float32 unit rows; a zero row for a text without a known piece."""
         check_texts(texts)
         result = np.empty((len(texts), self.dim), dtype=np.float32)
@@ -82,7 +80,7 @@ class VectorSums(ABC):
         add_work(len(texts))
         return tokens
 
-    def _number_tokens(self, slices: Sequence[PieceIds]) -> tuple[Ints, Ints]:
+    def _number_tokens(self, slices: Sequence[PieceIds]) -> tuple[Ints32, Ints32]:
         """Return the tokens (t,) of texts, ascending, and the number of each token of the vocabulary among them."""
         is_used = np.zeros(self.num_tokens, dtype=bool)
         for pieces in slices:
@@ -102,7 +100,7 @@ class VectorSums(ABC):
             return list(pool.map(map_slice, slices))
 
 
-def write_unit_sums(vectors: Floats, pieces: PieceIds, out: Floats) -> None:
+def write_unit_sums(vectors: Floats32, pieces: PieceIds, out: Floats32) -> None:
     """Piece vectors (pieces, dim) and the pieces of n texts -> `out` (n, dim): normalized means, zero for a text without pieces.
 
     Normalization removes the factor between sum and mean. Sums do not depend on the batch: the pieces of a text are added in order.
@@ -114,7 +112,7 @@ def write_unit_sums(vectors: Floats, pieces: PieceIds, out: Floats) -> None:
         np.divide(sums, np.where(norms > 0, norms, 1), out=out[start : start + SUMMED_TEXTS])
 
 
-def _add_by_sparse_product(vectors: Floats, ids: Ints, bounds: Ints) -> Floats:
+def _add_by_sparse_product(vectors: Floats32, ids: Ints32, bounds: Ints32) -> Floats32:
     """Sum the rows `ids` of vectors (t, dim) between the bounds (n + 1,) of each text -> (n, dim).
 
     Nine times as fast as `np.add.reduceat`.
@@ -123,11 +121,11 @@ def _add_by_sparse_product(vectors: Floats, ids: Ints, bounds: Ints) -> Floats:
 
     ids = ids[bounds[0] : bounds[-1]]
     matrix = csr_array((np.ones(len(ids), dtype=np.float32), ids, bounds - bounds[0]), shape=(len(bounds) - 1, len(vectors)))
-    sums: Floats = matrix @ vectors
+    sums: Floats32 = matrix @ vectors
     return sums
 
 
-def _add_by_position(vectors: Floats, ids: Ints, bounds: Ints) -> Floats:
+def _add_by_position(vectors: Floats32, ids: Ints32, bounds: Ints32) -> Floats32:
     """Return the same, to the bit, in twice the time: the first pieces of all texts are added, then the second ones, and so on."""
     lengths = np.diff(bounds)
     order = np.argsort(-lengths, kind="stable")  # the texts that have a piece at a position are the first ones

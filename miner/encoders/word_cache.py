@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from itertools import accumulate, chain
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Ints = npt.NDArray[np.int32]
+from miner.arrays import Ints32
+
 Split = Callable[[list[str]], list[list[int]]]  # texts -> the ids of their pieces
 
 MAX_CACHED_WORDS = 1 << 19  # 20 MB, and 80 ms per lookup; rescoring splits the texts of a corpus again
@@ -24,8 +24,8 @@ LOOKUP_RATIO = 8  # below 1/8 as many words as are cached, splitting takes less 
 class PieceIds:
     """The pieces of n texts, concatenated: those of text i are ids[bounds[i] : bounds[i + 1]]."""
 
-    bounds: Ints  # (n + 1,)
-    ids: Ints
+    bounds: Ints32  # (n + 1,)
+    ids: Ints32
 
     @classmethod
     def from_lists(cls, lists: list[list[int]]) -> "PieceIds":
@@ -36,7 +36,7 @@ class PieceIds:
         bounds = np.concatenate([self.bounds, self.bounds[-1] + other.bounds[1:]])
         return PieceIds(bounds, np.concatenate([self.ids, other.ids]))
 
-    def take(self, rows: Ints) -> "PieceIds":
+    def take(self, rows: Ints32) -> "PieceIds":
         """Return the pieces of these texts (m,), in any order and with repetitions."""
         starts = self.bounds[rows]
         lengths = self.bounds[rows + 1] - starts
@@ -73,7 +73,7 @@ class WordCache:
         pieces = table.pieces.take(rows[words.indices.to_numpy()])
         return PieceIds(pieces.bounds[words_of_texts.offsets.to_numpy()], pieces.ids)
 
-    def _look_up(self, words: pa.LargeStringArray) -> tuple[_WordTable, Ints]:
+    def _look_up(self, words: pa.LargeStringArray) -> tuple[_WordTable, Ints32]:
         """Look up n unique words, splitting new ones -> a table that contains them, and their rows (n,) in it."""
         is_worthwhile = len(self.table.words) <= LOOKUP_RATIO * len(words)
         cached = self.table if is_worthwhile else EMPTY_TABLE

@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from miner.arrays import Floats, Floats32
 from miner.config.datasets import DatasetFiles
 from miner.encoders import Encoder
 from miner.errors import DataError
 from miner.evaluation.inputs import encode, encode_aligned, read_aligned, read_scored_pairs
-from miner.evaluation.scores import Floats, Score, mean
+from miner.evaluation.scores import Score, mean
 from miner.evaluation.task_base import AlignedTask
 from miner.evaluation.tasks import AlignmentTask
-
-Vectors = npt.NDArray[np.float32]
 
 SHARPNESS = 2.0  # t of the paper's potential exp(-t ||x - y||^2)
 BLOCK_ROWS = 1024  # rows compared with all others at a time
@@ -83,13 +81,13 @@ def _evaluate_scored_pairs(encoder: Encoder, uri: str | DatasetFiles, min_score:
     return AlignmentResult(alignment(first[positives], second[positives]), {"sentences": uniformity(sentences)}, without_vector)
 
 
-def alignment(source: Vectors, target: Vectors) -> Floats:
+def alignment(source: Floats32, target: Floats32) -> Floats:
     """(n, dim) unit rows, twice -> (n,) ||f(x) - f(x+)||^2, whose mean is the paper's alignment."""
     distances: Floats = np.square(source.astype(np.float64) - target).sum(axis=1)
     return distances
 
 
-def uniformity(vectors: Vectors, block_rows: int = BLOCK_ROWS) -> float:
+def uniformity(vectors: Floats32, block_rows: int = BLOCK_ROWS) -> float:
     """(n, dim) unit rows, n >= 2 -> log of the mean over all pairs of different rows of exp(-2 ||f(x) - f(y)||^2).
 
     All pairs are compared, in blocks: memory grows linearly with n, time quadratically.

@@ -10,22 +10,20 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from miner import stages, storage, table_files
+from miner.arrays import Floats, Ids, Ints
 from miner.config.commands import PairFilters
 from miner.config.probability import PROBABILITY
 from miner.errors import ConfigError, DataError
 from miner.evaluation.bitext_precision import GoldReport, KnownPairs, ReviewReport, measure_precision
-from miner.evaluation.scores import Floats, percent
+from miner.evaluation.scores import percent
 from miner.filters import BLOCK_ROWS, hubs, language
 from miner.filters.pairs import PAIR_FILTERS, PairTexts, apply_pair_filters
 from miner.mining.writers import PARQUET
 from miner.stages import Manifest
 from miner.text.near_duplicates import skeleton_keys
-
-Ids = npt.NDArray[np.int64]
 
 SIDES = ("source", "target")
 QUANTILES = {"min": 0.0, "5 %": 0.05, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "95 %": 0.95, "max": 1.0}
@@ -219,7 +217,7 @@ def _top_hubs(uri: str, bitext: BitextPart, hub_counts: HubCounts) -> dict[str, 
     return top_hubs
 
 
-def _texts(uri: str, column: str, rows: npt.NDArray[np.intp]) -> dict[int, str]:
+def _texts(uri: str, column: str, rows: Ints) -> dict[int, str]:
     texts: dict[int, str] = {}
     start = 0
     for batch in _batches(uri):

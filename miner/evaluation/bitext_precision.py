@@ -6,18 +6,16 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from miner.arrays import Floats, Ids
 from miner.errors import DataError
 from miner.evaluation.marks import Agreement, ReviewMarks
 from miner.evaluation.reliability import Reliability, measure_reliability
-from miner.evaluation.scores import Floats, percent, table
+from miner.evaluation.scores import percent, table
 from miner.mining.gold import GoldPairs
 from miner.mining.precision_recall import Curve, curve
 from miner.mining.review import NUM_LEVELS, LevelCounts, count_levels, find_marked, level_bounds
 from miner.mining.thresholds import PrecisionEstimate
-
-Ids = npt.NDArray[np.int64]
 
 MAX_TABLE_ROWS = 12  # of the curve in the terminal
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from miner.arrays import Bools, Floats
 from miner.config.datasets import DatasetFiles, TableFile
 from miner.datasets.file_groups import ALL_SPLITS, find_groups
 from miner.datasets.layout import Request
@@ -24,11 +25,11 @@ from miner.encoders import Encoder
 from miner.encoders.base import search_device
 from miner.errors import DataError
 from miner.evaluation.inputs import TextPart, encode_parts, encode_tokens
-from miner.evaluation.scores import Floats, Items, Score, f1, percent, table
+from miner.evaluation.scores import Items, Score, f1, percent, table
 from miner.evaluation.tasks import BuccTask
 from miner.mining.candidates import ScoredPairs
 from miner.mining.in_memory import mine_vectors
-from miner.mining.precision_recall import Bools, Curve, curve
+from miner.mining.precision_recall import Curve, curve
 from miner.text.normalise import clean_all
 
 FILE = re.compile(r"([a-z]{2,3})-([a-z]{2,3})\.(dev|sample|test|training)\.(\1|\2|gold)")

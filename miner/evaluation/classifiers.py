@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -16,6 +15,7 @@ from miner.encoders.base import FineTunable, StoredEncoder
 from miner.encoders.model_folder import read_recipe
 from miner.errors import ConfigError
 from miner.evaluation.inputs import CHUNK_TEXTS, encode
+from miner.evaluation.probe import Labels
 from miner.progress import Progress, report_progress
 from miner.training.heads import FirstTokenHead, NliHead, load_head
 from miner.training.settings import TransformerSettings
@@ -26,7 +26,6 @@ FILES = ("classification*.safetensors", "nli_head*.safetensors")  # cross-encode
 MAX_PAIR_TOKENS = 512  # of encoders without a limit
 AUTOCAST_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
-Labels = npt.NDArray[np.str_]
 Texts = Sequence[str]
 
 logger = logging.getLogger(__name__)

@@ -6,16 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from miner.arrays import Floats32, Ints
 from miner.encoders import Encoder
 from miner.errors import DataError
 from miner.evaluation.inputs import encode, read_columns
 from miner.evaluation.scores import Items, Score, percent, table
 from miner.evaluation.tasks import ClusteringTask
 from miner.extras import require
-
-Labels = npt.NDArray[np.int64]
 
 KMEANS_STARTS = 10  # the one with the smallest sum of squared distances to the centres is used
 
@@ -24,7 +22,7 @@ KMEANS_STARTS = 10  # the one with the smallest sum of squared distances to the 
 class ClusteringResult:
     """The result of `miner eval clustering`."""
 
-    languages: Mapping[str, Labels]  # by language: (n, 2) the label and the cluster of each text
+    languages: Mapping[str, Ints]  # by language: (n, 2) the label and the cluster of each text
 
     def scores(self) -> dict[str, Score]:
         return {"purity": Score(self.languages, purity)}
@@ -75,13 +73,13 @@ def evaluate(encoder: Encoder, task: ClusteringTask) -> ClusteringResult:
     return ClusteringResult({lang: np.stack([labels[of_language], clusters[lang]], axis=1) for lang, of_language in rows.items()})
 
 
-def cluster(vectors: npt.NDArray[np.float32], num_clusters: int, seed: int) -> Labels:
+def cluster(vectors: Floats32, num_clusters: int, seed: int) -> Ints:
     """(n, dim) -> (n,) the cluster of each row."""
     KMeans = require("sklearn.cluster").KMeans
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):  # floating-point sums depend on the number of threads
-        clusters: Labels = KMeans(num_clusters, n_init=KMEANS_STARTS, random_state=seed).fit_predict(vectors).astype(np.int64)
+        clusters: Ints = KMeans(num_clusters, n_init=KMEANS_STARTS, random_state=seed).fit_predict(vectors).astype(np.int64)
     return clusters
 
 

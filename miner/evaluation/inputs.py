@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from miner.arrays import Floats
 from miner.choices import LATE, NONE, default_candidates
 from miner.config.datasets import DatasetFiles
 from miner.datasets.columns import read_columns as read_batches
@@ -71,7 +72,7 @@ class ScoredTextPairs:
 
     first: list[str]
     second: list[str]
-    scores: npt.NDArray[np.float64]  # (n,)
+    scores: Floats  # (n,)
     tracks: list[str]  # (n,)
 
 

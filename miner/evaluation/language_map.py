@@ -6,17 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from miner.arrays import Bools, Floats, Floats32
 from miner.encoders import Encoder
 from miner.errors import ConfigError, DataError
 from miner.evaluation.inputs import encode, read_columns
-from miner.evaluation.scores import Floats, Score, mean, table
+from miner.evaluation.scores import Score, mean, table
 from miner.evaluation.tasks import MapTask
 from miner.extras import require
-
-Vectors = npt.NDArray[np.float32]
-Bools = npt.NDArray[np.bool_]
 
 MAX_MAP_LANGUAGES = 6  # those with most sentences
 MAX_MAP_SENTENCES = 40
@@ -116,7 +113,7 @@ def _sample_ids(task: MapTask, langs: Sequence[str], ids: Sequence[str]) -> list
     return [shared[row] for row in sorted(rows.tolist())]
 
 
-def similarities(vectors: Vectors, has_vector: Bools) -> tuple[Floats, Floats]:
+def similarities(vectors: Floats32, has_vector: Bools) -> tuple[Floats, Floats]:
     """Unit or zero vectors (l, n, dim), and which are unit (l, n) -> (l, l) mean cosine of translations, and that of all other pairs."""
     flat = vectors.reshape(len(vectors), -1).astype(np.float64)
     counts = has_vector.astype(np.float64)
@@ -127,7 +124,7 @@ def similarities(vectors: Vectors, has_vector: Bools) -> tuple[Floats, Floats]:
         return translation_sums / num_translations, (all_sums - translation_sums) / (num_pairs - num_translations)
 
 
-def _cosines(languages: Sequence[str], vectors: Vectors, has_vector: Bools) -> dict[str, Floats]:
+def _cosines(languages: Sequence[str], vectors: Floats32, has_vector: Bools) -> dict[str, Floats]:
     """Return by language (n, 1) the cosine of each sentence with the mean of its translations; without languages that have none."""
     total = vectors.sum(axis=0, dtype=np.float64)
     cosines = {}
@@ -140,7 +137,7 @@ def _cosines(languages: Sequence[str], vectors: Vectors, has_vector: Bools) -> d
     return cosines
 
 
-def _map(task: MapTask, languages: Sequence[str], vectors: Vectors, has_vector: Bools) -> Projection | None:
+def _map(task: MapTask, languages: Sequence[str], vectors: Floats32, has_vector: Bools) -> Projection | None:
     """Project the sentences that as many languages as possible, of those with most sentences, have in common."""
     order = np.argsort(-has_vector.sum(axis=1), kind="stable")
     for num_languages in range(min(MAX_MAP_LANGUAGES, len(order)), 1, -1):
@@ -154,7 +151,7 @@ def _map(task: MapTask, languages: Sequence[str], vectors: Vectors, has_vector: 
     return None
 
 
-def _project(vectors: Vectors, seed: int) -> dict[str, Floats]:
+def _project(vectors: Floats32, seed: int) -> dict[str, Floats]:
     """(n, dim) -> by method (n, 2): principal components, and t-SNE, which preserves neighbourhoods but not distances."""
     PCA = require("sklearn.decomposition").PCA
     TSNE = require("sklearn.manifold").TSNE

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from miner.arrays import Floats32
 from miner.encoders import Encoder
 from miner.errors import ConfigError
 
@@ -34,6 +34,6 @@ class MtebEncoder(AbsEncoder):  # type: ignore[misc]  # mteb is not typed
         overrides = {"name": name, "revision": encoder.fingerprint, "embed_dim": encoder.dim, "similarity_fn_name": ScoringFunction.COSINE}
         self.mteb_model_meta = ModelMeta.create_empty(overwrites=overrides)
 
-    def encode(self, inputs: Iterable[Mapping[str, Sequence[str]]], **_: Any) -> npt.NDArray[np.float32]:
+    def encode(self, inputs: Iterable[Mapping[str, Sequence[str]]], **_: Any) -> Floats32:
         """Batches with texts under `text` -> (n, dim) unit rows. MTEB's other arguments describe the task and are ignored."""
         return np.concatenate([self.model.encode(batch["text"]) for batch in inputs])

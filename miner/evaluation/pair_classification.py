@@ -4,17 +4,15 @@ See docs/evaluation.md for the protocol.
 """
 
 import numpy as np
-import numpy.typing as npt
 
+from miner.arrays import Floats32
 from miner.encoders import Encoder
 from miner.encoders.pair import PairEncoder
 from miner.errors import DataError
 from miner.evaluation import probe
 from miner.evaluation.inputs import encode
-from miner.evaluation.probe import Features, LabelledRows, ProbeResult
+from miner.evaluation.probe import LabelledRows, ProbeResult
 from miner.evaluation.tasks import PairClassificationTask
-
-Vectors = npt.NDArray[np.float32]
 
 BLOCK_PAIRS = 8192  # pairs whose features are in memory at a time
 
@@ -53,7 +51,7 @@ def _test_saved_classifier(encoder: Encoder, task: PairClassificationTask, test:
     return ProbeResult(probe.items_by_language(test, classifier.predict(*test.texts)), None, len(classifier.labels))
 
 
-def features(u: Vectors, v: Vectors) -> Features:
+def features(u: Floats32, v: Floats32) -> Floats32:
     """Vectors (n, dim) of the first and the second texts -> (n, 4 dim): u, v, |u - v| and u * v (Conneau et al. 2017, section 3.1)."""
-    combined: Features = np.concatenate([u, v, np.abs(u - v), u * v], axis=1)
+    combined: Floats32 = np.concatenate([u, v, np.abs(u - v), u * v], axis=1)
     return combined

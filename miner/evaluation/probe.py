@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from miner.arrays import Floats32
 from miner.config.datasets import DatasetFiles
 from miner.encoders import Encoder
 from miner.errors import DataError
@@ -25,7 +26,6 @@ STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1)  # C of scikit-learn: the inverse of the re
 HELD_OUT_SHARE = 0.2
 TRAIN, TEST = "train", "test"  # values of a split column
 
-Features = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.str_]
 
 
@@ -125,7 +125,7 @@ def _select(rows: LabelledRows, is_selected: Sequence[bool]) -> LabelledRows:
     return LabelledRows([select(column) for column in rows.texts], select(rows.labels), select(rows.langs))
 
 
-def classify(train: Features, test_blocks: Iterable[Features], train_rows: LabelledRows, test_rows: LabelledRows) -> ProbeResult:
+def classify(train: Floats32, test_blocks: Iterable[Floats32], train_rows: LabelledRows, test_rows: LabelledRows) -> ProbeResult:
     """Train a probe on features (n, f) and test it on blocks of features (m, f)."""
     predicted = predict(train, np.array(train_rows.labels), test_blocks)
     return ProbeResult(items_by_language(test_rows, predicted), len(train), len(set(train_rows.labels)))
@@ -144,7 +144,7 @@ def label_items(labels: Labels, predicted: Labels) -> tuple[list[str], Items]:
     return names.tolist(), numbers.reshape(2, -1).T.astype(np.int32)
 
 
-def predict(train: Features, labels: Labels, test_blocks: Iterable[Features]) -> Labels:
+def predict(train: Floats32, labels: Labels, test_blocks: Iterable[Floats32]) -> Labels:
     """Features (n, f), their labels (n,), blocks of features (m, f) -> (m,) predicted labels, by multinomial logistic regression."""
     StandardScaler = require("sklearn.preprocessing").StandardScaler
     from threadpoolctl import threadpool_limits
@@ -156,7 +156,7 @@ def predict(train: Features, labels: Labels, test_blocks: Iterable[Features]) ->
         return np.concatenate([probe.predict(scaler.transform(block)) for block in test_blocks])
 
 
-def _best_strength(train: Features, labels: Labels) -> float:
+def _best_strength(train: Floats32, labels: Labels) -> float:
     """Return the C with the best accuracy on held-out rows, of equal ones the smallest; the smallest if too few rows can be held out."""
     train_test_split = require("sklearn.model_selection").train_test_split
 
@@ -169,7 +169,7 @@ def _best_strength(train: Features, labels: Labels) -> float:
     return STRENGTHS[int(np.argmax(accuracies))]
 
 
-def _fit(train: Features, labels: Labels, strength: float) -> Any:
+def _fit(train: Floats32, labels: Labels, strength: float) -> Any:
     LogisticRegression = require("sklearn.linear_model").LogisticRegression
 
     return LogisticRegression(C=strength, max_iter=200, tol=1e-3).fit(train, labels)

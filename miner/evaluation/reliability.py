@@ -4,10 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from miner.evaluation.scores import Floats
-from miner.mining.precision_recall import Bools
+from miner.arrays import Bools, Floats, Ints
 
 BINS = 10
 
@@ -16,7 +14,7 @@ BINS = 10
 class Reliability:
     """Pairs by probability, in BINS intervals of the same width, without those that have no pair."""
 
-    pairs: npt.NDArray[np.int64]  # (b,)
+    pairs: Ints  # (b,)
     probabilities: Floats  # (b,): means
     precision: Floats  # (b,)
 

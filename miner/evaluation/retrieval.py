@@ -5,24 +5,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from miner.arrays import Bools, Floats, Ints, Vectors
 from miner.encoders import Encoder
 from miner.encoders.base import search_device
 from miner.encoders.pair import SOURCE, TARGET
 from miner.evaluation.inputs import TextPart, encode_aligned, encode_tokens, read_aligned
-from miner.evaluation.scores import Floats, Score, mean, percent, table
+from miner.evaluation.scores import Score, mean, percent, table
 from miner.evaluation.tasks import RetrievalTask
 from miner.mining.candidates import ScoredPairs, join_neighbours, score
-from miner.mining.in_memory import Rows, Vectors, search_vectors
+from miner.mining.in_memory import search_vectors
 from miner.mining.late_interaction import LateOptions
 from miner.mining.late_scores import TokenSides, rescore
 from miner.mining.margin import margins, mean_similarities
 from miner.mining.matching import best_of_sources, best_of_targets, rank
 from miner.search.neighbours import Neighbours
 
-Answers = Rows  # (n, 2): the line retrieved for line i, forward and backward; -1 if none
-Hits = npt.NDArray[np.bool_]  # (n, 2): whether it is line i
+Answers = Ints  # (n, 2): the line retrieved for line i, forward and backward; -1 if none
+Hits = Bools  # (n, 2): whether it is line i
 
 HEADS = ("forward", "backward", "mean")
 
@@ -126,7 +126,7 @@ def nearest_by_cosine(forward: Neighbours, backward: Neighbours) -> Answers:
     return np.stack([forward.ids[:, 0], backward.ids[:, 0]], axis=1)
 
 
-def nearest_by_margin(neighbours: Neighbours, means: Floats, other_means: Floats) -> Rows:
+def nearest_by_margin(neighbours: Neighbours, means: Floats, other_means: Floats) -> Ints:
     """Neighbours (n, k), means (n,) and means of the other side (m,) -> (n,) the neighbour with the largest ratio margin.
 
     Of the k nearest, as in LASER's xSIM; of equal margins the nearer one, then the first in the file; -1 if there is none.

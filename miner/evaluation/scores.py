@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Protocol
 
-import numpy as np
 import numpy.typing as npt
 
 from miner.extras import require
 
-Floats = npt.NDArray[np.float64]
 Items = npt.NDArray[Any]  # (n, c): one row per item, such as a query sentence
 Statistic = Callable[[Items], float]
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from miner.arrays import Floats
 from miner.errors import DataError
-from miner.evaluation.scores import Floats, Score, mean
+from miner.evaluation.scores import Score, mean
 
 ROUNDING = 1e-12  # a smaller difference is none
 PERCENTILES = (2.5, 97.5)  # the ends of a 95 % interval

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from miner.arrays import Floats, Floats32
 from miner.encoders import Encoder
 from miner.errors import DataError
 from miner.evaluation.inputs import encode, read_scored_pairs
-from miner.evaluation.scores import Floats, Score, pearson, percent, spearman, table
+from miner.evaluation.scores import Score, pearson, percent, spearman, table
 from miner.evaluation.tasks import StsTask
 
 Track = Floats  # (n, 2): the human score of each pair, and its cosine
@@ -68,7 +68,7 @@ def evaluate(encoder: Encoder, task: StsTask) -> StsResult:
     return StsResult({name: compared[rows] for name, rows in tracks.items()})
 
 
-def cosines(first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]) -> Floats:
+def cosines(first: Floats32, second: Floats32) -> Floats:
     """(n, dim) unit or zero rows, twice -> (n,) in float64; 0 for a zero row."""
     products: Floats = np.einsum("nd,nd->n", first, second, dtype=np.float64)
     return products

@@ -15,6 +15,7 @@ import pyarrow as pa
 from typing_extensions import TypedDict
 
 from miner import lock, records, stages, storage, table_files
+from miner.arrays import Ints
 from miner.errors import ConfigError, DataError
 from miner.export.card import dataset_card
 from miner.export.formats import WRITERS, SplitTarget
@@ -117,7 +118,7 @@ def _splits(config: ExportConfig, pairs: MinedPairsFile) -> npt.NDArray[np.int8]
     """Return the split of every pair that is exported; None if there is only one."""
     if not config.dev and not config.test:
         return None
-    columns: dict[str, list[npt.NDArray[np.int64]]] = {"source_id": [], "target_id": []}
+    columns: dict[str, list[Ints]] = {"source_id": [], "target_id": []}
     for batch in pairs.batches(config):
         for name, parts in columns.items():
             parts.append(batch[name].to_numpy())

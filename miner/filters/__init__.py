@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
+from miner.arrays import Bools, Floats, Ints
+
 Rows = TypeVar("Rows")
 
 BLOCK_ROWS = 4096  # rows filtered at a time, so that their characters stay in the processor's cache
@@ -36,7 +35,7 @@ class FilterDecisions:
     """The scores of n rows and which filter drops each."""
 
     scores: Mapping[str, Floats]  # filter -> (n,), NaN where it does not apply
-    dropped_by: npt.NDArray[np.int64]  # (n,) index into `scores` of the first filter that drops the row, or -1
+    dropped_by: Ints  # (n,) index into `scores` of the first filter that drops the row, or -1
     reasons: tuple[str, ...]  # of the filters, in the order of `scores`
 
     @property
@@ -44,7 +43,7 @@ class FilterDecisions:
         """(n,) whether no filter drops the row."""
         return self.dropped_by < 0
 
-    def counts(self, weights: npt.NDArray[np.int64] | None = None) -> dict[str, int]:
+    def counts(self, weights: Ints | None = None) -> dict[str, int]:
         """Return the number of rows dropped for each reason, or the sum of their weights."""
         dropped = ~self.kept
         sums = np.bincount(self.dropped_by[dropped], None if weights is None else weights[dropped], len(self.reasons))

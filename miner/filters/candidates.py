@@ -4,17 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from miner.arrays import Bools, Ints
 from miner.choices import RETRIEVALS
 from miner.config.commands import MatchSettings
 from miner.config.probability import ProbabilityBound, ProbabilityWeights
 from miner.filters.pairs import PAIR_FILTERS, PairTexts, apply_pair_filters
 from miner.mining import matching
 from miner.tables import together
-
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ class PairFilter:
         kept = candidates.set_column(column, "passed", pa.array(is_scored)).filter(pa.array(remains))
         return kept, together(dropped), counts
 
-    def _best(self, ids: npt.NDArray[np.int64], eligible: Bools, remains: Bools) -> Bools:
+    def _best(self, ids: Ints, eligible: Bools, remains: Bools) -> Bools:
         return remains if RETRIEVALS[self.retrieval].filter_all else matching.mark_first(ids, eligible)
 
     def _texts(self, table: pa.Table) -> PairTexts:

@@ -8,16 +8,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 import regex
 
-from miner.filters import Floats
+from miner.arrays import Bools, Floats, Ints
 
 NUM_CODE_POINTS = 0x110000
 SURROGATES = range(0xD800, 0xE000)
 
-Counts = npt.NDArray[np.int64]
-Table = npt.NDArray[np.bool_]
 
 # ISO 15924 codes that cover several Unicode scripts; every other code is a Unicode script itself.
 SCRIPTS = {
@@ -32,7 +29,7 @@ SHARED_LETTERS = r"(?V1)[[\p{scx=Zyyy}\p{scx=Zinh}]&&[\p{L}\p{M}]]"  # letters a
 
 
 @lru_cache(maxsize=16)
-def code_point_table(pattern: str) -> Table:
+def code_point_table(pattern: str) -> Bools:
     """Return (NUM_CODE_POINTS,) whether each character matches the pattern. regex.error for an invalid pattern."""
     table = np.zeros(NUM_CODE_POINTS, dtype=bool)
     flags, body = ("(?V1)", pattern[5:]) if pattern.startswith("(?V1)") else ("", pattern)
@@ -65,17 +62,17 @@ class CharacterTable:
 
     def __init__(self, texts: Sequence[str]) -> None:
         self.codes = np.frombuffer("".join(texts).encode("utf-32-le"), dtype=np.uint32)
-        self.lengths: Counts = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
+        self.lengths: Ints = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
         self.ends = np.cumsum(self.lengths)
 
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def count(self, pattern: str) -> Counts:
+    def count(self, pattern: str) -> Ints:
         """Return (n,) the number of characters of each text that match a single-character pattern."""
         return self.sum(code_point_table(pattern)[self.codes])
 
-    def count_runs(self, pattern: str) -> Counts:
+    def count_runs(self, pattern: str) -> Ints:
         """Return (n,) the number of runs in each text of characters that match a single-character pattern."""
         inside = code_point_table(pattern)[self.codes]
         before = np.append(False, inside[:-1])
@@ -83,18 +80,18 @@ class CharacterTable:
         return self.sum(inside & ~before[: len(inside)])
 
     @property
-    def visible(self) -> Counts:
+    def visible(self) -> Ints:
         """(n,) the number of characters of each cleaned text that are not a space."""
         return self.lengths - self.count(" ")
 
-    def sum(self, values: npt.NDArray[np.bool_] | Counts) -> Counts:
+    def sum(self, values: Bools | Ints) -> Ints:
         """Sum one value per code point by text -> (n,)."""
         running = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
-        sums: Counts = running[self.ends] - running[self.ends - self.lengths]
+        sums: Ints = running[self.ends] - running[self.ends - self.lengths]
         return sums
 
 
-def share(part: Counts, whole: Counts) -> Floats:
+def share(part: Ints, whole: Ints) -> Floats:
     """Return (n,) part / whole, NaN where the whole is 0."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(whole > 0, part / whole, np.nan)

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Ids = npt.NDArray[np.int64]
+from miner.arrays import Ids, Ints
 
 
 @dataclass(frozen=True)
@@ -13,15 +12,15 @@ class OccurrenceCounts:
     """The number of pairs in which each sentence of one side occurs; `ids` are ascending."""
 
     ids: Ids
-    counts: npt.NDArray[np.int64]
+    counts: Ints
 
-    def of(self, ids: Ids) -> npt.NDArray[np.int64]:
+    def of(self, ids: Ids) -> Ints:
         """Return (m,) the counts of (m,) ids, all of which must be in `self.ids`."""
-        counts: npt.NDArray[np.int64] = self.counts[np.searchsorted(self.ids, ids)]
+        counts: Ints = self.counts[np.searchsorted(self.ids, ids)]
         return counts
 
 
-def add_counts(ids: Ids, counts: npt.NDArray[np.int64]) -> OccurrenceCounts:
+def add_counts(ids: Ids, counts: Ints) -> OccurrenceCounts:
     """Add up the counts (n,) of equal ids (n,)."""
     unique, rows = np.unique(ids, return_inverse=True)
     sums = np.zeros(len(unique), dtype=np.int64)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from miner.filters import Floats
+from miner.arrays import Floats
 from miner.filters.characters import LETTERS, CharacterTable, share
 from miner.filters.length import letter_equivalents
 

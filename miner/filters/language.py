@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from langcodes import Language
 
+from miner.arrays import Floats
 from miner.errors import ConfigError
-from miner.filters import Floats
 from miner.languages import UNDETERMINED, canonical
 
 # Labels of the identifier that count as the language: its members, and languages too similar to distinguish in one sentence.

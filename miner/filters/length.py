@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from miner.filters import Floats
-from miner.filters.characters import CharacterTable, Counts
+from miner.arrays import Floats, Ints
+from miner.filters.characters import CharacterTable
 
 # Letters of an alphabet that one character of these scripts corresponds to, measured on sentences and their English translations.
 LETTERS_PER_CHARACTER = {r"\p{scx=Hani}": 3, r"[\p{scx=Hira}\p{scx=Kana}]": 2, r"\p{scx=Hang}": 2}
@@ -20,7 +20,7 @@ def num_words(texts: CharacterTable) -> Floats:
     return (texts.count(" ") + 1).astype(np.float64)
 
 
-def letter_equivalents(texts: CharacterTable) -> Counts:
+def letter_equivalents(texts: CharacterTable) -> Ints:
     """Return (n,) the length of each text in letters of an alphabet."""
     extra = (texts.count(pattern) * (letters - 1) for pattern, letters in LETTERS_PER_CHARACTER.items())
     return texts.lengths + sum(extra, np.int64(0))

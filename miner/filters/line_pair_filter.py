@@ -6,13 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from miner.arrays import Floats
 from miner.config.probability import NO_BOUND, ProbabilityBound
 from miner.filters.pairs import PAIR_FILTERS, PairTexts, apply_pair_filters
 from miner.filters.sentences import SENTENCE_FILTERS, apply_sentence_filters
 
-Bools = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int8]  # KEPT, or an index into REASONS
-Floats = npt.NDArray[np.float64]
 Texts = Sequence[str | None]
 
 KEPT = -1

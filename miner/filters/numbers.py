@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from miner.filters import Floats
+from miner.arrays import Floats
 
 # Digits with separators inside, and a magnitude character. A space is a separator only before groups of three digits.
 _GROUPED_BY_SPACES = r"(?<!\d)\d{1,3}(?: \d{3})+(?:[.,٫]\d+)?(?!\d)"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from miner.filters import Floats
+from miner.arrays import Floats
 
 # In scripts without spaces between words (Thai, Lao, Khmer, kana, ideographs) each character is a word.
 WORD = re.compile(r"[\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|[^\W\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]+")

@@ -7,8 +7,9 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from miner.arrays import Floats
 from miner.config.probability import PROBABILITY, ProbabilityWeights
-from miner.filters import BLOCK_ROWS, Filter, FilterDecisions, Floats, apply_filters, concat_decisions
+from miner.filters import BLOCK_ROWS, Filter, FilterDecisions, apply_filters, concat_decisions
 from miner.filters.characters import CharacterTable
 from miner.filters.junk import junk_share
 from miner.filters.language import language_likelihood

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from miner.arrays import Floats
 from miner.choices import MARGINS
 from miner.config.probability import ProbabilityWeights
-from miner.filters import Floats
 from miner.mining.margin_sample import MarginSample
 from miner.mining.mixture import estimate_shift
 

@@ -3,14 +3,12 @@
 import numpy as np
 import numpy.typing as npt
 
-from miner.filters import Floats
+from miner.arrays import Floats, Hashes
 from miner.filters.characters import CharacterTable, share
 
 DOUBLINGS = 3
 NGRAM_CHARACTERS = 2**DOUBLINGS  # spaces included
 HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, as in Fibonacci hashing
-
-Hashes = npt.NDArray[np.uint64]
 
 
 def repeated_share(texts: CharacterTable) -> Floats:

@@ -3,15 +3,13 @@
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from miner.arrays import Bools, Floats, Ints
 
 CONTRADICTED = -1
 
 
-def link_pairs(sources: Ints, targets: Ints, langs: Ints, strengths: npt.NDArray[np.float64]) -> Ints:
+def link_pairs(sources: Ints, targets: Ints, langs: Ints, strengths: Floats) -> Ints:
     """Return the group (m,) of each of m pairs, numbered from 0, or CONTRADICTED.
 
     `sources` and `targets` (m,) are sentence numbers, `langs` (n,) the language of each sentence. Pairs are linked in order of strength. A

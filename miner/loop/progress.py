@@ -4,11 +4,9 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from miner.arrays import AnyFloats
 from miner.loop.settings import StopSettings
-
-Vectors = npt.NDArray[np.floating]
 
 
 def jaccard(left: Set[object], right: Set[object]) -> float:
@@ -17,7 +15,7 @@ def jaccard(left: Set[object], right: Set[object]) -> float:
     return len(left & right) / union_size if union_size else 1.0
 
 
-def drift(before: Vectors, after: Vectors) -> float:
+def drift(before: AnyFloats, after: AnyFloats) -> float:
     """Compare embeddings (n, d) and (n, e) of the same sentences: 0 if equal up to rotation and scaling, 1 if unrelated.
 
     One minus linear CKA: Kornblith et al., "Similarity of Neural Network Representations Revisited", ICML 2019, section 3.

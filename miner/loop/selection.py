@@ -3,17 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import regex
 import xxhash
 
+from miner.arrays import Bools, Floats, Ints
 from miner.loop.settings import SelectionSettings
 from miner.text.near_duplicates import skeleton
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
-Keys = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.intp]
 
 NUMERALS = regex.compile(r"\p{N}+")
 
@@ -24,8 +19,8 @@ class MinedPairs:
 
     margins: Floats  # (n,)
     is_mutual: Bools  # (n,) whether each sentence is the best candidate of the other
-    source_keys: Keys  # (n,) `template_keys` of the sentences
-    target_keys: Keys  # (n,)
+    source_keys: Ints  # (n,) `template_keys` of the sentences
+    target_keys: Ints  # (n,)
 
     def __len__(self) -> int:
         return len(self.margins)
@@ -35,12 +30,12 @@ class MinedPairs:
 class Selection:
     """The rows of the selected pairs, strongest first, and the number of dropped pairs by reason."""
 
-    rows: Rows
+    rows: Ints
     strengths: Floats  # of the rows: margin, less the penalty of a one-way pair
     num_dropped: dict[str, int]
 
 
-def template_keys(texts: list[str]) -> Keys:
+def template_keys(texts: list[str]) -> Ints:
     """Return keys (n,), equal for texts that differ in numerals, case, punctuation and spaces only: `Page 1 of 9` and `page 2 of 7`."""
     digest = xxhash.xxh3_64_intdigest
     keys = (digest((NUMERALS.sub("", skeleton(text)) or text).encode()) for text in texts)
@@ -68,7 +63,7 @@ def select_pairs(pairs: MinedPairs, threshold: float, settings: SelectionSetting
     return Selection(rows, strengths[rows], num_dropped)
 
 
-def _mask_repeats(keys: Keys, max_count: int) -> Bools:
+def _mask_repeats(keys: Ints, max_count: int) -> Bools:
     """Return a mask (n,) that is True for the first `max_count` occurrences of each key."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]

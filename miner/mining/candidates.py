@@ -5,17 +5,15 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from miner.arrays import Bools, Floats, Ids, Ints
 from miner.errors import DataError
-from miner.mining.margin import Floats, blend, margins, mean_similarities
+from miner.mining.margin import blend, margins, mean_similarities
 from miner.search.neighbours import Neighbours
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-Ids = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 Columns = TypeVar("Columns", bound="DataclassInstance")  # of arrays of equal length
 
 
@@ -44,7 +42,7 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.source_ids)
 
-    def take(self, rows: npt.NDArray[np.intp] | Bools) -> "Candidates":
+    def take(self, rows: Ints | Bools) -> "Candidates":
         """Return the candidates of these rows (m,) or of this mask (n,)."""
         columns = {column.name: getattr(self, column.name)[rows] for column in fields(self) if column.name != "late"}
         late = None if self.late is None else LateScores(**{name: values[rows] for name, values in vars(self.late).items()})
@@ -65,7 +63,7 @@ class ScoredPairs:
     def __len__(self) -> int:
         return len(self.source_ids)
 
-    def take(self, rows: npt.NDArray[np.intp] | Bools) -> "ScoredPairs":
+    def take(self, rows: Ints | Bools) -> "ScoredPairs":
         """Return the pairs of these rows (m,) or of this mask (n,)."""
         return ScoredPairs(**{column.name: getattr(self, column.name)[rows] for column in fields(self)})
 
@@ -141,7 +139,7 @@ def late_means(ids: Ids, similarities: Floats, is_neighbour: Bools, k: int) -> F
     return means
 
 
-def _sort_groups(values: Floats, counts: npt.NDArray[np.int64]) -> Floats:
+def _sort_groups(values: Floats, counts: Ints) -> Floats:
     """Values (m,), of which the first counts[0] are a group and so on -> (groups, largest count), each row descending, then -inf.
 
     numpy sorts short rows several times as fast as one column by group and value.

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from miner.mining.candidates import Bools, Ids
+from miner.arrays import Bools, Ids
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from miner.mining.candidates import Candidates, Ids, score
-from miner.mining.margin import Floats
+from miner.arrays import Floats, Ids
+from miner.mining.candidates import Candidates, score
 
 BIN_WIDTH = 0.002
 FEW_PAIRS = 0.01  # of the sentences of the smaller side

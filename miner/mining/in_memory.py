@@ -1,17 +1,14 @@
 """Mine two sets of vectors that are in memory: exact search, margins and one-to-one matching. For test sets; corpora use the pipelines."""
 
 import numpy as np
-import numpy.typing as npt
 
+from miner.arrays import Ints, Vectors
 from miner.mining.candidates import Candidates, ScoredPairs, join_neighbours, score
 from miner.mining.late_interaction import LateOptions
 from miner.mining.late_scores import TokenSides, rescore
 from miner.mining.matching import match, rank
 from miner.search.exact import SearchOptions, search_block
 from miner.search.neighbours import Neighbours, VectorBlock
-
-Vectors = npt.NDArray[np.float16]
-Rows = npt.NDArray[np.int64]
 
 
 def search_vectors(source: Vectors, target: Vectors, k: int, device: str = "cpu") -> tuple[Neighbours, Neighbours]:
@@ -39,7 +36,7 @@ def mine_vectors(
     return match(rank(score(find_candidates(source, target, k, tokens, device), margin)), "max")
 
 
-def _scatter(neighbours: Neighbours, rows: Rows, num_rows: int) -> Neighbours:
+def _scatter(neighbours: Neighbours, rows: Ints, num_rows: int) -> Neighbours:
     """Place neighbours at their rows; the other rows have none."""
     ids, similarities = np.full((num_rows, neighbours.k), -1, dtype=np.int64), np.full((num_rows, neighbours.k), np.nan)
     ids[rows], similarities[rows] = neighbours.ids, neighbours.similarities

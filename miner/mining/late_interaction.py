@@ -21,12 +21,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from miner.arrays import Floats, Ints, Ints32
 from miner.encoders.token_vectors import SCALE, TokenVectors
-from miner.mining.margin import Floats
 from miner.search.parallel import parallel_for
 from miner.search.precision import full_precision_matmul, rank_precisions
-
-Rows = npt.NDArray[np.int64]
 
 QUERY_MULTIPLE = 8  # to which queries are padded
 MAX_KEYS = 64  # of one product, which bounds its memory for a sentence with very many candidates
@@ -48,7 +46,7 @@ DEFAULT_OPTIONS = LateOptions()
 
 
 def late_similarities(
-    queries: TokenVectors, keys: TokenVectors, query_rows: Rows, key_rows: Rows, options: LateOptions = DEFAULT_OPTIONS
+    queries: TokenVectors, keys: TokenVectors, query_rows: Ints, key_rows: Ints, options: LateOptions = DEFAULT_OPTIONS
 ) -> Floats:
     """Return L (p,) of pairs of a query and a key (p,), by their rows; 0 where a text has no tokens. Queries and keys are interchangeable.
 
@@ -72,7 +70,7 @@ def late_similarities(
     return result
 
 
-def _order_by_query(padded: Rows, query_rows: Rows) -> Rows:
+def _order_by_query(padded: Ints, query_rows: Ints) -> Ints:
     """Return the order (p,) of pairs by the padded length (n,) of their query, then by query (p,)."""
     ranks = np.empty(len(padded), dtype=np.int64)
     ranks[np.argsort(padded, kind="stable")] = np.arange(len(padded))
@@ -94,7 +92,7 @@ class _Side:
     tokens: TokenVectors
     device: torch.device
     table: Tensor  # (t, dim / 8) int64: 8 components each, which torch gathers 8 times as fast
-    total_weights: npt.NDArray[np.int64]  # (n,)
+    total_weights: Ints  # (n,)
 
     @classmethod
     def of(cls, tokens: TokenVectors, device: torch.device) -> "_Side":
@@ -110,7 +108,7 @@ class _Side:
         """Return the vectors (m, dim) int8 of these rows (m,) of the table."""
         return self.table.index_select(0, torch.from_numpy(rows).to(self.table.device)).to(self.device).view(torch.int8)
 
-    def padded_tokens(self, texts: Rows, width: int) -> tuple[Tensor, npt.NDArray[np.int64]]:
+    def padded_tokens(self, texts: Ints, width: int) -> tuple[Tensor, Ints]:
         """Return the vectors (b, width, dim) int8 of the tokens of these texts (b,), none of them empty, and their weights (b, width)."""
         is_token = np.arange(width) < self.tokens.lengths[texts][:, None]
         positions = self.tokens.bounds[texts][:, None] + np.where(is_token, np.arange(width), 0)
@@ -122,14 +120,14 @@ class _Side:
 class _Blocks:
     """Pairs in the order of their queries, cut into products of one query and some keys, and these into blocks of equal padded length."""
 
-    query_rows: Rows  # (p,)
-    key_rows: Rows  # (p,)
-    product_starts: Rows  # (products + 1,) of the pairs
-    starts: Rows  # (blocks + 1,) of the products
-    widths: Rows  # (blocks,): the padded lengths of the queries
+    query_rows: Ints  # (p,)
+    key_rows: Ints  # (p,)
+    product_starts: Ints  # (products + 1,) of the pairs
+    starts: Ints  # (blocks + 1,) of the products
+    widths: Ints  # (blocks,): the padded lengths of the queries
 
     @classmethod
-    def of(cls, padded: Rows, key_lengths: Rows, query_rows: Rows, key_rows: Rows, block_tokens: int) -> "_Blocks":
+    def of(cls, padded: Ints, key_lengths: Ints, query_rows: Ints, key_rows: Ints, block_tokens: int) -> "_Blocks":
         """Cut pairs (p,), given the padded lengths (n,) of queries and the lengths (m,) of keys, into blocks of so many key tokens."""
         pairs = np.arange(len(query_rows))
         is_new_query = np.append(True, query_rows[1:] != query_rows[:-1])
@@ -145,12 +143,12 @@ class _Blocks:
 class _DistinctTokens:
     """The tokens of the keys of b products, those of one product each once."""
 
-    rows: Rows  # (u,) of the table of the keys
-    bounds: Rows  # (b + 1,): those of each product
-    numbers: Rows  # (m,): which one each token is
+    rows: Ints  # (u,) of the table of the keys
+    bounds: Ints  # (b + 1,): those of each product
+    numbers: Ints  # (m,): which one each token is
 
     @classmethod
-    def of(cls, rows: npt.NDArray[np.int32], bounds: Rows) -> "_DistinctTokens":
+    def of(cls, rows: Ints32, bounds: Ints) -> "_DistinctTokens":
         """Find the distinct ones of tokens (m,), by their rows, with the bounds (b + 1,) of products."""
         num_rows = int(rows.max()) + 1
         tokens = rows + np.repeat(np.arange(len(bounds) - 1) * num_rows, np.diff(bounds))
@@ -189,7 +187,7 @@ class _BlockScorer:
         similarities = query_sums / query_totals + key_sums / self.keys.total_weights[keys]
         self.scores[pairs] = similarities / (2 * SCALE**2)
 
-    def _multiply(self, queries: Tensor, keys: Tensor, bounds: Rows) -> Tensor:
+    def _multiply(self, queries: Tensor, keys: Tensor, bounds: Ints) -> Tensor:
         """Tokens of b queries (b, width, dim) and of their keys (u, dim), of which `bounds` (b + 1,) -> products (u, width) float32."""
         if keys.device.type == "cpu" and not self.is_integer:  # one call, in which other threads do not wait for the lock of Python
             ends = torch.from_numpy(bounds[1:].astype(np.int32))
@@ -203,7 +201,7 @@ class _BlockScorer:
         return cells.float()
 
 
-def _segment_maxima(cells: Tensor, rows: Rows, bounds: Rows) -> npt.NDArray[np.int64]:
+def _segment_maxima(cells: Tensor, rows: Ints, bounds: Ints) -> Ints:
     """Rows (m,) of cells (u, n), and the bounds (p + 1,) of segments of these rows, none of them empty -> the maxima (p, n) of segments."""
     order, lengths = (torch.from_numpy(numbers).to(cells.device) for numbers in (rows, np.diff(bounds)))
     maxima = torch.segment_reduce(cells.index_select(0, order), "max", lengths=lengths)  # half the time of `embedding_bag`

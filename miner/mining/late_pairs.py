@@ -4,21 +4,18 @@ The score is that of `miner.mining.late_interaction`: products, maxima and sums 
 """
 
 import numpy as np
-import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
+from miner.arrays import Floats, Ints
 from miner.devices import CPU
 from miner.encoders.token_vectors import SCALE, TokenVectors
-from miner.mining.margin import Floats
-
-Rows = npt.NDArray[np.int64]
 
 MAX_MULTIPLICATIONS = 1 << 33  # of few pairs: a second of one core
 PRODUCT_MULTIPLICATIONS = 1 << 22  # of a sentence with some others, which bounds the memory of a product
 
 
 def score_pairs(
-    queries: TokenVectors, keys: TokenVectors, query_rows: Rows, key_rows: Rows, device: str, max_multiplications: int = MAX_MULTIPLICATIONS
+    queries: TokenVectors, keys: TokenVectors, query_rows: Ints, key_rows: Ints, device: str, max_multiplications: int = MAX_MULTIPLICATIONS
 ) -> Floats:
     """Return L (p,) of pairs of a query and a key (p,), by their rows; 0 where a text has no tokens."""
     if device == CPU and _multiplications(queries, keys, query_rows, key_rows).sum() <= max_multiplications:
@@ -30,13 +27,13 @@ def score_pairs(
     return late_interaction.late_similarities(queries, keys, query_rows, key_rows, options)
 
 
-def _multiplications(queries: TokenVectors, keys: TokenVectors, query_rows: Rows, key_rows: Rows) -> Rows:
+def _multiplications(queries: TokenVectors, keys: TokenVectors, query_rows: Ints, key_rows: Ints) -> Ints:
     """Return the number of multiplications (p,) of the tokens of each pair."""
     return queries.lengths[query_rows] * keys.lengths[key_rows] * np.int64(queries.table.shape[1])
 
 
 def score_few(
-    queries: TokenVectors, keys: TokenVectors, query_rows: Rows, key_rows: Rows, product_multiplications: int = PRODUCT_MULTIPLICATIONS
+    queries: TokenVectors, keys: TokenVectors, query_rows: Ints, key_rows: Ints, product_multiplications: int = PRODUCT_MULTIPLICATIONS
 ) -> Floats:
     """Return L (p,) of pairs (p,) as `score_pairs` does, by one product for a query and some of its keys."""
     result = np.zeros(len(query_rows))
@@ -64,7 +61,7 @@ def score_few(
     return result
 
 
-def _products(queries: Rows, parts: Rows) -> tuple[Rows, Rows]:
+def _products(queries: Ints, parts: Ints) -> tuple[Ints, Ints]:
     """Cut pairs (p,) into n products of one query in one part, by which they are sorted. Return the start (n,) and end (n,) of each."""
     starts = np.flatnonzero(np.append(True, (queries[1:] != queries[:-1]) | (parts[1:] != parts[:-1])))
     return starts, np.append(starts[1:], len(queries))

@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from miner.arrays import Ids
 from miner.encoders.token_vectors import TokenVectors
-from miner.mining.candidates import Candidates, Ids, LateScores, NeighbourMeans, late_means
+from miner.mining.candidates import Candidates, LateScores, NeighbourMeans, late_means
 from miner.mining.late_interaction import DEFAULT_OPTIONS, LateOptions, late_similarities
 from miner.search.neighbours import Neighbours
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from miner.arrays import Bools, Floats, Ids, Ints
 from miner.choices import CALIBRATED, FALLBACK, FALLBACK_RATIO, MARGINS, DefaultThreshold
-from miner.mining.candidates import Bools, Candidates, Ids, LateScores, late_means, pair_margins, sample_step
-from miner.mining.margin import Floats, blend
+from miner.mining.candidates import Candidates, LateScores, late_means, pair_margins, sample_step
+from miner.mining.margin import blend
 from miner.mining.thresholds import num_required, num_wrong
 
 MAX_SAMPLED_SOURCES = 50_000
@@ -84,10 +84,10 @@ def leave_out(candidates: Candidates, margin: str, best: BestMargins, k: int) ->
     return LeftOut(margins[partners][is_mutual], next_margins[_best_rows(candidates.source_ids, next_margins)][is_mutual])
 
 
-def _best_rows(ids: Ids, margins: Floats) -> npt.NDArray[np.intp]:
+def _best_rows(ids: Ids, margins: Floats) -> Ints:
     """Return the row of the largest margin (n,) of each id (n,), by ascending id."""
     order = np.lexsort((-margins, ids))
-    rows: npt.NDArray[np.intp] = order[np.unique(ids[order], return_index=True)[1]]
+    rows: Ints = order[np.unique(ids[order], return_index=True)[1]]
     return rows
 
 

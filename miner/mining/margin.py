@@ -5,12 +5,10 @@ score(x, y) = margin(a, b) with a = cos(x, y), and b the average of the mean sim
 """
 
 import numpy as np
-import numpy.typing as npt
 
+from miner.arrays import Floats
 from miner.choices import MARGINS
 from miner.errors import ConfigError
-
-Floats = npt.NDArray[np.float64]
 
 MIN_RATIO_MEAN = 1e-6  # of similarities in float32, which are rounded; a ratio to a mean of 0 or less orders pairs the wrong way round
 LATE_WEIGHT = 3.0  # of the margin of late interaction relative to that of the embeddings

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from miner.mining.candidates import Bools, Candidates, Ids, concat, pair_margins, sample_step
-from miner.mining.margin import Floats
+from miner.arrays import Bools, Floats, Ids
+from miner.mining.candidates import Candidates, concat, pair_margins, sample_step
 
 MAX_SAMPLED = 20_000  # sentences of a side
 

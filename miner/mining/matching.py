@@ -9,11 +9,11 @@ included; only the walk is fast on a long chain of candidates, each better than 
 """
 
 import numpy as np
-import numpy.typing as npt
 
+from miner.arrays import Bools, Ids, Ints
 from miner.choices import RETRIEVALS
 from miner.errors import ConfigError
-from miner.mining.candidates import Bools, Ids, ScoredPairs
+from miner.mining.candidates import ScoredPairs
 
 WALK_BLOCK_ROWS = 1 << 16  # rows that are Python objects at a time
 
@@ -61,7 +61,7 @@ def mark_first(ids: Ids, eligible: Bools | None = None) -> Bools:
     return is_first
 
 
-def match_one_to_one(ranked: ScoredPairs) -> npt.NDArray[np.intp]:
+def match_one_to_one(ranked: ScoredPairs) -> Ints:
     """Return the rows of the pairs that a greedy walk down the list takes."""
     matched_sources: set[int] = set()
     matched_targets: set[int] = set()

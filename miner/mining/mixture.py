@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from miner.mining.margin import Floats
+from miner.arrays import Floats
 
 MIN_PAIRS = 100  # mutual best candidates, and runners-up; with fewer, the weights stay as they are
 MAX_SHIFT = 4.0  # log odds of 0.98
@@ -43,8 +42,6 @@ STARTS = (-2.0, 0.0, 2.0)  # log odds that a pair is right
 MAX_EVIDENCE = 1000  # pairs
 MAX_STEPS = 500
 MAX_STEP, TOLERANCE = 0.5, 1e-5  # of a parameter
-
-Matrix = npt.NDArray[np.float64]
 
 
 def estimate_shift(bests: Floats, runners_up: Sequence[Floats]) -> float:
@@ -73,14 +70,14 @@ def gumbel_of_runners_up(runners_up: Sequence[Floats]) -> Floats:
     return max(map(gumbel_by_quartiles, runners_up), key=lambda parameters: float(parameters[0]))
 
 
-def _wrong_prior(runners_up: Sequence[Floats]) -> Matrix:
+def _wrong_prior(runners_up: Sequence[Floats]) -> Floats:
     """Return means and standard deviations (2, 2) of location and log scale of wrong pairs, by the log odds of each side's runners-up."""
     location, log_scale = gumbel_of_runners_up(runners_up)
     intercept, slope = LOCATION_BY_RUNNERS_UP
     return np.stack([(intercept + slope * location, log_scale + LOG_SCALE_OVER_RUNNERS_UP), WRONG_DEVIATIONS], axis=1)
 
 
-def find_boundary(logits: Floats, wrong_prior: Matrix) -> float:
+def find_boundary(logits: Floats, wrong_prior: Floats) -> float:
     """Return where a pair is as likely right as wrong, by the mixture that is the most probable for log odds (n,) of pairs."""
     counts, _ = np.histogram(np.clip(logits, BIN_EDGES[0], BIN_EDGES[-1]), BIN_EDGES)
     weight = min(1.0, MAX_EVIDENCE / len(logits))
@@ -117,7 +114,7 @@ class _Evidence:
 
     values: Floats  # (n,), the middles of the bins
     counts: Floats  # (n,)
-    wrong_prior: Matrix  # (2, 2)
+    wrong_prior: Floats  # (2, 2)
 
     def log_posterior(self, mixture: _Mixture) -> float:
         """Return the logarithm of the probability of a mixture, up to a constant."""
@@ -169,7 +166,7 @@ def _standardise(values: Floats, parameters: Floats) -> Floats:
     return standard
 
 
-def _step(parameters: Floats, gradient: Floats, information: Matrix, prior: Matrix) -> Floats:
+def _step(parameters: Floats, gradient: Floats, information: Floats, prior: Floats) -> Floats:
     """Return the step (p,) of Fisher scoring to the largest posterior of parameters (p,) with a normal prior (p, 2)."""
     precision = prior[:, 1] ** -2.0
     step = np.linalg.solve(information + np.diag(precision), gradient - precision * (parameters - prior[:, 0]))

@@ -3,11 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from miner.mining.margin import Floats
-
-Bools = npt.NDArray[np.bool_]
+from miner.arrays import Bools, Floats, Ints
 
 MAX_CURVE_POINTS = 200  # in the JSON
 
@@ -20,7 +17,7 @@ class Curve:
     precision: Floats
     recall: Floats
     f1: Floats
-    pairs: npt.NDArray[np.int64]
+    pairs: Ints
 
     def best(self) -> int | None:
         """Return the row with the largest F1, of equal ones the highest threshold; None if no pair is correct."""

@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from miner.mining.margin import Floats
+from miner.arrays import Bools, Floats, Ints
 from miner.mining.thresholds import (
     Z_95,
-    Bools,
     PrecisionEstimate,
     ThresholdChoice,
     find_cuts,
@@ -25,7 +23,6 @@ from miner.mining.thresholds import (
     wilson,
 )
 
-Ints = npt.NDArray[np.int64]
 Pair = tuple[int, int]  # of source id and target id
 
 NUM_LEVELS = 10

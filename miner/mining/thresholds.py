@@ -11,12 +11,10 @@ from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from miner.arrays import Bools, Floats, Ints
 from miner.errors import NoThresholdError
-from miner.mining.margin import Floats
 
-Bools = npt.NDArray[np.bool_]
 Z_95 = NormalDist().inv_cdf(0.975)  # standard errors of a 95 % interval
 Z_SAMPLED_SHARE = 4.0  # standard errors below which the sampled share of gold pairs is taken
 PROBABILITY_BOUNDS = np.arange(1, 1000) / 1000
@@ -179,7 +177,7 @@ def _share_above(margins: Floats, thresholds: Floats) -> Floats:
     return 1 - np.searchsorted(ascending, thresholds, side="right") / max(len(margins), 1)
 
 
-def find_cuts(margins: Floats) -> npt.NDArray[np.intp]:
+def find_cuts(margins: Floats) -> Ints:
     """Return the numbers of pairs that a threshold can keep, without 0: pairs of one margin are kept together."""
     return np.flatnonzero(np.append(margins[1:] != margins[:-1], [True] * bool(len(margins)))) + 1
 

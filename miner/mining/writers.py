@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from miner import storage, table_files
-from miner.mining.candidates import Bools, Candidates, LateScores, ScoredPairs
+from miner.arrays import Bools
+from miner.mining.candidates import Candidates, LateScores, ScoredPairs
 from miner.tables import BITEXT, CANDIDATES, PROBABILITY, RESCORED_CANDIDATES
 
 COLUMNS = tuple(field.name for field in fields(Candidates) if field.name != "late")  # in the order of the schema CANDIDATES

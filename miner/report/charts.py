@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 from xml.etree.ElementTree import Element, fromstring
 
 import numpy as np
-import numpy.typing as npt
 
+from miner.arrays import Floats
 from miner.extras import require
 from miner.report.page import element
 
@@ -115,7 +115,7 @@ def plane(height: float) -> Axes:
     return ax
 
 
-def heat_map(name: str, labels: Sequence[str], matrix: npt.NDArray[np.float64]) -> Element:
+def heat_map(name: str, labels: Sequence[str], matrix: Floats) -> Element:
     """Return the figure of a matrix (n, n) with the same labels on both sides; NaN cells are empty."""
     font_size = min(10.0, MAX_HEAT_MAP_POINTS / len(labels))
     label_inches = max(0.3, 0.1 + CHARACTER_INCHES * font_size / 10 * min(max(map(len, labels)), MAX_LABEL_CHARACTERS))

@@ -6,10 +6,10 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from miner import storage
+from miner.arrays import Bools, Ints
 from miner.evaluation.marks import ReviewMarks
-from miner.mining.precision_recall import Bools
 from miner.mining.review import NUM_LEVELS, LevelCounts, count_levels, find_marked, level_bounds, plan_sample
-from miner.report.mined_pairs import MinedBitext, Rows
+from miner.report.mined_pairs import MinedBitext
 from miner.report.page import Section, element, text
 
 SEED = 0
@@ -35,7 +35,7 @@ def section(mined: MinedBitext, marks: ReviewMarks | None, size: int) -> Section
     return Section("Right or wrong?", _note(len(rows), marks), [_form(pairs)])
 
 
-def draw_sample(levels: LevelCounts, is_reviewed: Bools, size: int, seed: int) -> Rows:
+def draw_sample(levels: LevelCounts, is_reviewed: Bools, size: int, seed: int) -> Ints:
     """Return the rows, in random order, of at most `size` pairs that are not reviewed (n,), as `plan_sample` distributes them.
 
     Rows of a level are drawn from one permutation, so a larger sample contains a smaller one.

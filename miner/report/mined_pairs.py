@@ -8,19 +8,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from miner import stages, storage, table_files
+from miner.arrays import Floats, Ids, Ints
 from miner.evaluation.bitext import SIDES, num_neighbours
 from miner.filters import hubs
 from miner.mining.histogram import Histogram
 from miner.mining.writers import PARQUET, candidates_from_arrow
 from miner.stages import Manifest
-
-Floats = npt.NDArray[np.float64]
-Ids = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.intp]
 
 MAX_SAMPLE_PAIRS = 1000  # pairs whose lengths and languages are shown
 MAX_HUB_CANDIDATES = 1 << 22  # with more candidates, hubs are counted for a random sample of the sentences
@@ -77,7 +73,7 @@ class MinedBitext:
         table = table_files.read_table(self.uri, [f"{side}_id" for side in SIDES])
         return table["source_id"].to_numpy(), table["target_id"].to_numpy()
 
-    def texts(self, rows: Rows) -> tuple[list[str], list[str]]:
+    def texts(self, rows: Ints) -> tuple[list[str], list[str]]:
         """Rows (m,), ascending -> the source and target texts of these pairs."""
         selected: list[pa.Table] = []
         start = 0

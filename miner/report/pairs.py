@@ -6,6 +6,7 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
+from miner.arrays import Bools, Floats, Ints
 from miner.errors import ConfigError
 from miner.evaluation.bitext import SIDES
 from miner.evaluation.bitext_precision import GoldReport, KnownPairs, ReviewReport, measure_precision
@@ -14,9 +15,8 @@ from miner.evaluation.reliability import Reliability
 from miner.filters import language
 from miner.mining.gold import GoldPairs
 from miner.mining.histogram import BIN_WIDTH, Histogram
-from miner.mining.precision_recall import Bools
 from miner.report import charts, marking, thresholds
-from miner.report.mined_pairs import MAX_SAMPLE_PAIRS, Floats, MinedBitext, NeighbourCounts, Rows
+from miner.report.mined_pairs import MAX_SAMPLE_PAIRS, MinedBitext, NeighbourCounts
 from miner.report.page import Section, table, text
 
 MAX_CHART_BINS = 60
@@ -171,7 +171,7 @@ def _yield(margins: Floats) -> Section:
     return Section("Yield", "How many pairs a higher threshold would keep.", [charts.figure("yield", ax, caption)])
 
 
-def _spaced_rows(num_rows: int, max_rows: int) -> Rows:
+def _spaced_rows(num_rows: int, max_rows: int) -> Ints:
     """Return at most `max_rows` evenly spaced rows, including the first and the last."""
     return np.unique(np.linspace(0, num_rows - 1, min(num_rows, max_rows)).round().astype(int))
 

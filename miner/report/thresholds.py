@@ -5,12 +5,10 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 import numpy as np
-import numpy.typing as npt
 
+from miner.arrays import Floats
 from miner.report import charts
 from miner.report.page import Section
-
-Floats = npt.NDArray[np.float64]
 
 SHARES = {"precision": "precision", "recall": "recall", "f1": "F1"}
 LEGEND = dict(zip(SHARES.values(), charts.SERIES, strict=False))

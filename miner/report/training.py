@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from itertools import zip_longest
 
 import numpy as np
-import numpy.typing as npt
 
 from miner import storage
+from miner.arrays import Floats
 from miner.errors import DataError
 from miner.report import charts
 from miner.report.page import MALFORMED, Section
@@ -18,7 +18,7 @@ RATES = {"lr": "Learning rate", "examples_per_second": "Speed"}
 NOT_LOSSES = {*RATES, "step", "examples", "cut_texts", "score"}
 COUNTS_OF_SOURCES = ("examples/", "epochs/")
 
-Line = npt.NDArray[np.float64]  # (n, 2): steps, ascending, and values
+Line = Floats  # (n, 2): steps, ascending, and values
 
 
 def read(folder: str) -> dict[str, Line]:

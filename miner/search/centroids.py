@@ -7,9 +7,8 @@ dominates training, adding and the first step of a search.
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from miner.search.neighbours import Ids
+from miner.arrays import AnyFloats, Floats32, Ids
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,11 +18,10 @@ POINTS_PER_LIST = 40  # training vectors; FAISS warns below 39
 MAX_SIMILARITIES = 1 << 24  # in memory at a time: 64 MB
 SUM_ROWS = 1 << 15  # vectors that are widened to float32 and summed at a time
 
-Vectors = npt.NDArray[np.floating]
-Floats = npt.NDArray[np.float32]
 
-
-def nearest_centroids(vectors: Vectors, centroids: "Tensor", count: int, max_similarities: int = MAX_SIMILARITIES) -> tuple[Floats, Ids]:
+def nearest_centroids(
+    vectors: AnyFloats, centroids: "Tensor", count: int, max_similarities: int = MAX_SIMILARITIES
+) -> tuple[Floats32, Ids]:
     """Return similarities and list numbers (n, count) of the centroids (dim, lists) float32 nearest to vectors (n, dim), best first."""
     import torch
 
@@ -37,7 +35,7 @@ def nearest_centroids(vectors: Vectors, centroids: "Tensor", count: int, max_sim
     return similarities, lists
 
 
-def train_centroids(sample: Vectors, num_lists: int, seed: int) -> Floats:
+def train_centroids(sample: AnyFloats, num_lists: int, seed: int) -> Floats32:
     """Return centroids (num_lists, dim) of unit length by spherical k-means over a sample (n, dim), n >= num_lists.
 
     An empty list restarts from one of the vectors that are furthest from their own centroid.
@@ -55,7 +53,7 @@ def train_centroids(sample: Vectors, num_lists: int, seed: int) -> Floats:
     return centroids
 
 
-def _sum_lists(sample: Vectors, lists: Ids, num_lists: int) -> Floats:
+def _sum_lists(sample: AnyFloats, lists: Ids, num_lists: int) -> Floats32:
     """Return the sum (num_lists, dim) of the vectors (n, dim) of each list, added in the order of the sample."""
     sums = np.zeros((num_lists, sample.shape[1]), dtype=np.float32)
     order = np.argsort(lists, kind="stable")
@@ -66,8 +64,8 @@ def _sum_lists(sample: Vectors, lists: Ids, num_lists: int) -> Floats:
     return sums
 
 
-def _normalise(vectors: Floats) -> Floats:
+def _normalise(vectors: Floats32) -> Floats32:
     """Scale rows to unit length in place; zero rows stay zero."""
-    norms: Floats = np.linalg.norm(vectors, axis=1, keepdims=True)
+    norms: Floats32 = np.linalg.norm(vectors, axis=1, keepdims=True)
     np.divide(vectors, norms, out=vectors, where=norms > 0)
     return vectors

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from miner.search.neighbours import Ids, Neighbours, Similarities, VectorBlock, empty_neighbours
+from miner.arrays import Ids
+from miner.search.neighbours import Neighbours, Similarities, VectorBlock, empty_neighbours
 from miner.search.readers import ShardReader, concatenate_groups
 
 MAX_MULTIPLICATIONS = 1 << 32  # 0.2 s of one core

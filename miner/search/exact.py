@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from miner.arrays import Vectors
 from miner.devices import free_memory
 from miner.errors import MinerError
 from miner.search.device_side import DeviceBlock, DeviceNeighbours, SearchSide, device_blocks
@@ -165,7 +165,7 @@ def _retry_with_smaller_tiles(
             torch.cuda.empty_cache()
 
 
-def pair_similarities(sources: npt.NDArray[np.float16], targets: npt.NDArray[np.float16]) -> Similarities:
+def pair_similarities(sources: Vectors, targets: Vectors) -> Similarities:
     """Return the similarities (n,) of vectors (n, dim) and (n, dim), exact as those of the search."""
     similarities = np.empty(len(sources))
     for start in range(0, len(sources), PRODUCT_ROWS):

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from miner.arrays import Ids, Vectors
 from miner.errors import ConfigError, StorageError
 from miner.search.centroids import POINTS_PER_LIST, nearest_centroids, train_centroids
-from miner.search.neighbours import Ids
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,7 +22,6 @@ GPU_LIMIT = 2048  # largest k and nprobe of faiss-gpu
 MIN_TRAINING_ROWS = 20_000  # a product quantiser of 256 centroids needs 10,000
 MAX_EF_SEARCH = 4096  # largest efSearch that tuning tries
 
-Vectors = npt.NDArray[np.float16]
 
 logger = logging.getLogger(__name__)
 

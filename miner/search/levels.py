@@ -6,9 +6,10 @@ Few products are above, so words of eight are tested. numpy compares bytes, and 
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
+
+from miner.arrays import Bools, Ints
 
 WORD = 8  # products that are tested at a time
 BLOCK_BYTES = 1 << 18  # of products that are tested at a time: they, their thresholds and the differences fit into the cache
@@ -61,16 +62,16 @@ def _positions_above(levels: Tensor, thresholds: Tensor, numbers: Tensor) -> Ten
     return torch.from_numpy(np.flatnonzero(levels.numpy() > limits.numpy()))
 
 
-def _words(levels: Tensor) -> npt.NDArray[np.int64]:
+def _words(levels: Tensor) -> Ints:
     """Return words of eight levels."""
     return levels.contiguous().view(-1).numpy().view(np.int64)
 
 
-def _set_flags(flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+def _set_flags(flags: Bools) -> Ints:
     """Return the numbers, ascending, of the flags (8 n,) that are set: faster than numpy and torch alone where few are."""
     words = np.flatnonzero(flags.view(np.int64) != 0)
     positions = np.flatnonzero(flags.view(np.int64)[words].view(bool))
-    numbers: npt.NDArray[np.int64] = words[positions >> 3] * WORD + (positions & 7)
+    numbers: Ints = words[positions >> 3] * WORD + (positions & 7)
     return numbers
 
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Ids = npt.NDArray[np.int64]
-Similarities = npt.NDArray[np.float64]
+from miner.arrays import Bools, Floats, Ids, Ints, Vectors
+
+Similarities = Floats
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class VectorBlock:
     """A contiguous part of a corpus: ids (n,) ascending, and vectors (n, dim) float16, finite and of norm 1 or 0."""
 
     ids: Ids
-    vectors: npt.NDArray[np.float16]
+    vectors: Vectors
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Neighbours:
         return int(self.ids.shape[1])
 
     @property
-    def is_neighbour(self) -> npt.NDArray[np.bool_]:
+    def is_neighbour(self) -> Bools:
         """(n, k): False where the row is padded. Derived from the similarities, because -1 can be the hash of a sentence."""
         return ~np.isnan(self.similarities)
 
@@ -46,7 +46,7 @@ class Neighbours:
         """Return the k nearest of these neighbours, or all if there are fewer."""
         return Neighbours(self.ids[:, :k], self.similarities[:, :k])
 
-    def take(self, rows: npt.NDArray[np.int64]) -> "Neighbours":
+    def take(self, rows: Ints) -> "Neighbours":
         """Return the neighbours of these rows."""
         return Neighbours(self.ids[rows], self.similarities[rows])
 

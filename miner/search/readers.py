@@ -4,11 +4,11 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from miner.search.neighbours import Ids, VectorBlock
+from miner.arrays import Ids, Vectors
+from miner.search.neighbours import VectorBlock
 
-RowGroup = tuple[Ids, npt.NDArray[np.float16]]  # ids (n,) ascending, vectors (n, dim)
+RowGroup = tuple[Ids, Vectors]  # ids (n,) ascending, vectors (n, dim)
 ReadGroups = Callable[[], Iterable[RowGroup]]
 
 

@@ -4,14 +4,13 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
-from miner.search.neighbours import Ids, Similarities
+from miner.arrays import Floats, Ids, Vectors
+from miner.search.neighbours import Similarities
 from miner.search.parallel import parallel_for
 
 CHUNK_ELEMENTS = 1 << 20  # of a temporary array: 8 MB of float64 per core
 
-Vectors = npt.NDArray[np.float16]
 GatherVectors = Callable[[Ids], Vectors]  # positions (n,) -> vectors (n, dim)
 
 
@@ -47,9 +46,9 @@ def score_candidates(queries: Vectors, candidate_ids: Ids, sorted_ids: Ids, gath
     return scores
 
 
-def _to_float64(vectors: Vectors) -> npt.NDArray[np.float64]:
+def _to_float64(vectors: Vectors) -> Floats:
     """Convert through torch and float32: processors have an instruction for float16 to float32, which numpy does not use."""
     import torch
 
-    result: npt.NDArray[np.float64] = torch.from_numpy(vectors).float().double().numpy()
+    result: Floats = torch.from_numpy(vectors).float().double().numpy()
     return result

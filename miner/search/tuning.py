@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from miner.arrays import Floats
 from miner.search.neighbours import Neighbours, Similarities
 
 ONE_SIDED_95 = 1.645  # standard errors below the mean: the lower end of a one-sided 95 % confidence interval
@@ -71,7 +71,7 @@ def measure_recall(similarities: Similarities, true_neighbours: Neighbours, effo
     return SearchParameters(effort, candidates, recall, recall - ONE_SIDED_95 * float(recalls.std()) / math.sqrt(len(recalls)))
 
 
-def recall_per_query(similarities: Similarities, true_neighbours: Neighbours) -> npt.NDArray[np.float64]:
+def recall_per_query(similarities: Similarities, true_neighbours: Neighbours) -> Floats:
     """Return the share (n,) of the true nearest of each row that are among candidates with similarities (n, c).
 
     A candidate that ties with the k-th nearest counts as a hit. A row without neighbours has recall 1.
@@ -79,5 +79,5 @@ def recall_per_query(similarities: Similarities, true_neighbours: Neighbours) ->
     num_true = true_neighbours.is_neighbour.sum(axis=1)
     kth_similarity = np.where(true_neighbours.is_neighbour, true_neighbours.similarities, np.inf).min(axis=1)
     hits = np.nan_to_num(similarities, nan=-np.inf) >= kth_similarity[:, None]
-    recalls: npt.NDArray[np.float64] = np.where(num_true > 0, np.minimum(hits.sum(axis=1), num_true) / np.maximum(num_true, 1), 1.0)
+    recalls: Floats = np.where(num_true > 0, np.minimum(hits.sum(axis=1), num_true) / np.maximum(num_true, 1), 1.0)
     return recalls

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from miner.arrays import Hashes, Ints
 from miner.text.near_duplicates import skeleton
 
-Hashes = npt.NDArray[np.uint64]
-Ints = npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.int8]
 
 NGRAM_LETTERS = 5

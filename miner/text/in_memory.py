@@ -6,16 +6,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
+from miner.arrays import Bools, Ids, Ints
 from miner.config.commands import TextSettings
 from miner.errors import DataError
-from miner.tables import Ids
 from miner.text import readers
 from miner.text.normalise import sentence_ids
 from miner.text.sharding import DEFAULT_SIZES, IngestSizes, range_of
 
-Rows = npt.NDArray[np.int64]
 BLOCK_TEXTS = 1 << 16  # cleaned at a time
 
 
@@ -25,11 +23,11 @@ class UniqueSentences:
 
     ids: Ids  # (n,) ascending
     texts: Sequence[str]  # n cleaned texts
-    first_rows: Rows  # (n,) row of the first text with this sentence
-    sentence_of: Rows  # (m,) sentence of each text, -1 for one that is empty or too long
+    first_rows: Ints  # (n,) row of the first text with this sentence
+    sentence_of: Ints  # (m,) sentence of each text, -1 for one that is empty or too long
     num_ranges: int  # shards of a corpus of these texts
 
-    def encoding_groups(self, kept: npt.NDArray[np.bool_], sizes: IngestSizes = DEFAULT_SIZES) -> Iterator[Rows]:
+    def encoding_groups(self, kept: Bools, sizes: IngestSizes = DEFAULT_SIZES) -> Iterator[Ints]:
         """Yield the sentences, among the kept (n,), that `miner embed` encodes together.
 
         Rounding errors of a transformer depend on the batch, so equal vectors need equal batches.

@@ -9,12 +9,12 @@ Memory is bounded by a range, and the result does not depend on the number of ra
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import regex
 import xxhash
 
 from miner import storage, table_files
+from miner.arrays import Ints
 from miner.tables import SENTENCES
 from miner.text.normalise import compose
 from miner.text.sharding import range_of, write_range_batches
@@ -27,15 +27,13 @@ REMOVED = -1
 # Digits are compared, because `Page 2` and `Page 3` have different translations.
 NOT_COMPARED = regex.compile(r"[^\p{L}\p{M}\p{N}]+")
 
-Numbers = npt.NDArray[np.int64]
-
 
 def skeleton(text: str) -> str:
     """Return what near-duplicates share: letters, marks and digits of the casefolded NFKC form, or the text if it has none."""
     return NOT_COMPARED.sub("", compose(text, "NFKC").casefold()) or text
 
 
-def skeleton_keys(texts: Sequence[str]) -> Numbers:
+def skeleton_keys(texts: Sequence[str]) -> Ints:
     """Return (n,) the xxh3-64 hashes of the skeletons of n texts."""
     digest = xxhash.xxh3_64_intdigest
     return np.fromiter((digest(skeleton(text).encode()) for text in texts), dtype=np.uint64, count=len(texts)).view(np.int64)
@@ -81,12 +79,12 @@ def apply_changes(keyed_file: str, change_files: Sequence[str], index: int, num_
     return table.filter(pa.array(added != REMOVED)), table.filter(pa.array(added == REMOVED))
 
 
-def _to_numpy(table: pa.Table, name: str) -> Numbers:
-    values: Numbers = table[name].to_numpy().astype(np.int64)
+def _to_numpy(table: pa.Table, name: str) -> Ints:
+    values: Ints = table[name].to_numpy().astype(np.int64)
     return values
 
 
-def _write_grouped(uri: str, table: pa.Table, range_numbers: Numbers, num_ranges: int) -> None:
+def _write_grouped(uri: str, table: pa.Table, range_numbers: Ints, num_ranges: int) -> None:
     """Sort rows by range and write one batch per range."""
     order = np.argsort(range_numbers, kind="stable")
     with storage.atomic(uri) as handle, pa.ipc.new_file(handle, table.schema) as writer:

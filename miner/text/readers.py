@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import compress
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
 from miner import storage
+from miner.arrays import Ints
 from miner.config.commands import TextSettings
 from miner.errors import DataError
 from miner.text import splitting
@@ -29,7 +29,7 @@ class SentenceBlock:
     """The sentences of consecutive lines."""
 
     texts: list[str]  # n cleaned sentences, none of them empty
-    lines: npt.NDArray[np.int64]  # (n,) their line numbers, from 1, ascending
+    lines: Ints  # (n,) their line numbers, from 1, ascending
     end: int  # number of the last line of the block, dropped or not
     # Lines by outcome: `lines` is the sum of the other LINE_COUNTS. Lines that are split count once per sentence; `split` is how many more
     # sentences than lines that makes.

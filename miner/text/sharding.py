@@ -15,15 +15,15 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from miner import storage, table_files
+from miner.arrays import Bools, Ids, Ints
 from miner.background import background_thread
 from miner.config.commands import TextSettings
 from miner.errors import ConfigError, DataError, StorageError
-from miner.tables import SENTENCES, Ids, hash_ids
+from miner.tables import SENTENCES, hash_ids
 from miner.text import readers, streams
 
 RANGE_BYTES = 32 << 20  # of text in one id range, and in memory before a scatter writes
@@ -157,13 +157,13 @@ def _write_by_range(writer: pa.RecordBatchFileWriter, table: pa.Table, num_range
     write_range_batches(writer, table, range_of(_to_numpy(table, "id"), num_ranges), num_ranges)
 
 
-def range_of(ids: Ids, num_ranges: int) -> npt.NDArray[np.int64]:
+def range_of(ids: Ids, num_ranges: int) -> Ints:
     """Return (n,) the range of each id, from 0, monotonic in the signed id. `num_ranges` must be below 2^31."""
     unsigned = ids.view(np.uint64) ^ np.uint64(1 << 63)
     return ((unsigned >> np.uint64(32)) * np.uint64(num_ranges) >> np.uint64(32)).astype(np.int64)
 
 
-def write_range_batches(writer: pa.RecordBatchFileWriter, table: pa.Table, range_numbers: npt.NDArray[np.int64], num_ranges: int) -> None:
+def write_range_batches(writer: pa.RecordBatchFileWriter, table: pa.Table, range_numbers: Ints, num_ranges: int) -> None:
     """Write rows sorted by range as one batch per range, empty ranges included."""
     batch = table.combine_chunks().to_batches()[0] if len(table) else pa.RecordBatch.from_pylist([], schema=table.schema)
     bounds = np.searchsorted(range_numbers, np.arange(num_ranges + 1))
@@ -171,8 +171,8 @@ def write_range_batches(writer: pa.RecordBatchFileWriter, table: pa.Table, range
         writer.write_batch(batch.slice(start, end - start))
 
 
-def _to_numpy(table: pa.Table, name: str) -> npt.NDArray[np.int64]:
-    values: npt.NDArray[np.int64] = table.column(name).to_numpy()
+def _to_numpy(table: pa.Table, name: str) -> Ints:
+    values: Ints = table.column(name).to_numpy()
     return values
 
 
@@ -194,7 +194,7 @@ def deduplicate(table: pa.Table) -> pa.Table:
     return unique.set_column(unique.schema.get_field_index("count"), unique.schema.field("count"), pa.array(counts, pa.int32()))
 
 
-def _check_collisions(table: pa.Table, order: npt.NDArray[np.int64], is_first: npt.NDArray[np.bool_]) -> None:
+def _check_collisions(table: pa.Table, order: Ints, is_first: Bools) -> None:
     """Raise DataError if a row has the id of the first row of its group, but another text."""
     starts = np.flatnonzero(is_first)
     repeats = np.flatnonzero(~is_first)

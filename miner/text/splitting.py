@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 from langcodes import Language
 
+from miner.arrays import Ints
 from miner.errors import ConfigError
 from miner.extras import require
 from miner.text.normalise import clean_all
@@ -36,7 +36,7 @@ def load_splitter(lang: str) -> Splitter:
     return split
 
 
-def split_texts(texts: Sequence[str], split: Splitter) -> tuple[list[str], npt.NDArray[np.int64]]:
+def split_texts(texts: Sequence[str], split: Splitter) -> tuple[list[str], Ints]:
     """Clean n texts and split them: a sentence ends at the end of a line, and where `split` says.
 
     Returns the cleaned sentences of all texts, and (n,) their numbers; a text without a sentence counts as one empty sentence.

@@ -12,12 +12,12 @@ from itertools import pairwise
 from typing import Any, BinaryIO, cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from miner import storage
+from miner.arrays import Ints
 from miner.errors import REMOTE_REMEDY, DataError, first_line, is_remote_error
 from miner.progress import add_work
 
@@ -198,14 +198,14 @@ def _chunk_bytes(uri: str, group: pq.RowGroupMetaData, columns: Sequence[str]) -
     return sum(chunk.total_uncompressed_size for chunk in chunks)
 
 
-def _cell_bytes(column: pa.Array) -> npt.NDArray[np.int64]:
+def _cell_bytes(column: pa.Array) -> Ints:
     """Return the number of bytes (n,) of each cell of a dictionary of strings, or of those of a struct; zeros for other columns."""
     if pa.types.is_struct(column.type):
         return sum((_cell_bytes(field) for field in column.flatten()), np.zeros(len(column), np.int64))
     if not pa.types.is_dictionary(column.type) or not len(column.dictionary):
         return np.zeros(len(column), np.int64)
     lengths = pc.binary_length(column.dictionary.cast(pa.large_binary())).fill_null(0).to_numpy(zero_copy_only=False)
-    sizes: npt.NDArray[np.int64] = lengths.astype(np.int64)[column.indices.fill_null(0).to_numpy(zero_copy_only=False)]
+    sizes: Ints = lengths.astype(np.int64)[column.indices.fill_null(0).to_numpy(zero_copy_only=False)]
     return sizes
 
 

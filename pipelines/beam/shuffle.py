@@ -14,10 +14,10 @@ from itertools import pairwise
 from typing import Concatenate, Generic, ParamSpec
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from miner import progress, stages, storage, table_files
+from miner.arrays import Ints
 from miner.corpus import Span
 from miner.errors import MinerError
 from miner.stages import Manifest, Stage
@@ -32,7 +32,6 @@ ARROW_MAGIC = b"ARROW1\0\0"  # with which an Arrow file starts; then comes the s
 METADATA_BYTES = 1 << 16  # that hold the schema and some hundred samples
 IN_PROCESS_ROWS = 1 << 23  # input rows up to which running the steps in this process takes less time than starting pipelines
 
-Numbers = npt.NDArray[np.int64]
 Parameters = ParamSpec("Parameters")
 ShardFunction = Callable[Concatenate[int, str, Parameters], tuple[int, Mapping[str, int]]]  # shard index and URI -> rows and counts
 
@@ -134,7 +133,7 @@ def arrow_name(shard: str) -> str:
     return shard.removesuffix(".parquet") + SUFFIX
 
 
-def scatter(uri: str, table: pa.Table, range_indexes: Numbers, ranges: int, metadata: Mapping[str, str] | None = None) -> None:
+def scatter(uri: str, table: pa.Table, range_indexes: Ints, ranges: int, metadata: Mapping[str, str] | None = None) -> None:
     """Write a table of n rows as a file with one batch per range. `range_indexes` (n,) is the range of each row, from 0."""
     order = np.argsort(range_indexes, kind="stable")
     bounds = np.searchsorted(range_indexes[order], np.arange(ranges + 1))

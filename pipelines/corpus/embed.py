@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from miner import languages, stages, storage, table_files, tables
+from miner.arrays import Floats32
 from miner.background import background_thread
 from miner.choices import INT8
 from miner.config.commands import EmbedConfig, EncoderSettings
@@ -203,7 +203,7 @@ class EmbedTask(ShardTask):
             return {}
         return {"tokens": self.encoder.tally.tokens, "truncated_texts": self.encoder.tally.truncated_texts}
 
-    def _write(self, writer: pq.ParquetWriter, sentences: pa.Table, vectors: npt.NDArray[np.float32], uri: str) -> None:
+    def _write(self, writer: pq.ParquetWriter, sentences: pa.Table, vectors: Floats32, uri: str) -> None:
         """Write (n, dim) vectors with the ids of their sentences, which are from `uri`.
 
         Raises ModelError if a vector is not finite in float16, and DataError if an id is not the hash of its text.

@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from miner import records, storage, table_files
+from miner.arrays import Bools, Ints
 from miner.evaluation.marks import ReviewMarks
-from miner.loop.groups import CONTRADICTED, Ints, draw_validation, link_pairs, share_sentence
+from miner.loop.groups import CONTRADICTED, draw_validation, link_pairs, share_sentence
 from miner.loop.progress import jaccard
-from miner.loop.selection import Bools, MinedPairs, select_pairs, template_keys
+from miner.loop.selection import MinedPairs, select_pairs, template_keys
 from miner.loop.settings import LoopConfig
 from miner.mining import matching, writers
 from miner.mining.gold import GoldPairs

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from miner import tables
+from miner.arrays import Floats
 from miner.choices import PROBABILITY, RETRIEVALS, DefaultThreshold
 from miner.config.commands import DecideSettings, ThresholdSettings
 from miner.corpus import Corpus
@@ -14,7 +15,6 @@ from miner.evaluation.marks import ReviewMarks
 from miner.mining import review, thresholds
 from miner.mining.candidates import ScoredPairs
 from miner.mining.gold import GoldPairs
-from miner.mining.margin import Floats
 from miner.mining.thresholds import ThresholdChoice
 from pipelines.beam.runner import Pipeline
 from pipelines.mining import inputs, planted_pairs, sort_pairs

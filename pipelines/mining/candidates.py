@@ -17,12 +17,13 @@ import numpy as np
 import pyarrow as pa
 
 from miner import stages, storage, table_files
+from miner.arrays import Ids
 from miner.config.commands import EncoderSettings
 from miner.corpus import Corpus, open_corpus
 from miner.errors import DataError
 from miner.mining import candidates as scoring
 from miner.mining import writers
-from miner.mining.candidates import Edges, Ids, MergedEdges, ScoredPairs
+from miner.mining.candidates import Edges, MergedEdges, ScoredPairs
 from miner.search.neighbours import Neighbours
 from miner.stages import CANDIDATES, Manifest, Shard, Stage
 from pipelines.beam import shuffle

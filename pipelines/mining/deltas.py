@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from miner import choices, stages, storage, table_files
+from miner.arrays import Bools, Ints
 from miner.errors import StorageError
 from miner.mining import writers
 from miner.stages import Manifest, Stage
@@ -31,8 +31,6 @@ FOLDER, STEPS = "deltas", ".delta"
 BEFORE = ".before.parquet"  # suffix of the previous pairs
 CHANGES = ("added", "removed", "changed")
 TEXTS = ("source_text", "target_text")  # determined by the ids
-
-Rows = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -189,7 +187,7 @@ def compare(before: pa.Table, after: pa.Table) -> pa.Table:
     return both.add_column(0, "change", pa.array(change, pa.string())).filter(pa.array(is_change))
 
 
-def _differ(table: pa.Table, old: Rows, new: Rows) -> npt.NDArray[np.bool_]:
+def _differ(table: pa.Table, old: Ints, new: Ints) -> Bools:
     """Mark (n,) whether an old and a new row (n,) of the same pair differ."""
     differ = np.zeros(len(old), dtype=bool)
     for name in BITEXT.names:

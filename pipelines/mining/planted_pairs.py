@@ -10,14 +10,13 @@ from dataclasses import dataclass, fields, replace
 from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 
 from miner import storage, table_files
+from miner.arrays import Bools, Floats, Ids, Ints
 from miner.config.commands import EmbedConfig, EncoderSettings, FromCandidatesConfig, MineConfig, TextSettings
 from miner.corpus import Corpus, open_corpus
 from miner.errors import DataError
-from miner.mining.candidates import Ids, ScoredPairs
-from miner.mining.margin import Floats
+from miner.mining.candidates import ScoredPairs
 from miner.mining.matching import mark_first
 from miner.mining.thresholds import PlantedMargins
 from miner.stages import CANDIDATES, NEIGHBOURS, Stage
@@ -46,7 +45,7 @@ class PlantedPairs:
 
     sources: Ids
     targets: Ids
-    kinds: npt.NDArray[np.intp]  # WHOLE, SOURCE_ONLY or TARGET_ONLY
+    kinds: Ints  # WHOLE, SOURCE_ONLY or TARGET_ONLY
     texts: Sequence[tuple[str, str]]
 
     def planted_texts(self, side: int) -> list[str]:
@@ -79,7 +78,7 @@ def read(uri: str, source: Corpus, target: Corpus) -> PlantedPairs:
     return PlantedPairs(ids[0][rows], ids[1][rows], np.arange(len(rows)) % 3, [pairs[row] for row in rows])
 
 
-def _is_in(corpus: Corpus, ids: Ids) -> npt.NDArray[np.bool_]:
+def _is_in(corpus: Corpus, ids: Ids) -> Bools:
     """Mark (n,) the ids that a corpus has."""
     is_in = np.zeros(len(ids), dtype=bool)
     for shard in corpus.shards:

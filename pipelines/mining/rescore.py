@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from miner import stages, storage
+from miner.arrays import Ids, Ints
 from miner.config.commands import EncoderSettings
 from miner.corpus import Corpus, SentenceLookup, Span, id_spans
 from miner.devices import choose_device
@@ -25,7 +25,7 @@ from miner.mining import candidates as scoring
 from miner.mining import late_pairs
 from miner.mining.candidates import LateScores, look_up
 from miner.stages import Shard, Stage
-from miner.tables import Ids, together
+from miner.tables import together
 from miner.text.sharding import range_of
 from pipelines.beam import shuffle
 from pipelines.beam.runner import Pipeline
@@ -237,7 +237,7 @@ def tokens_in(sides: Sequence[RescoredSide], ids: Ids) -> TokenVectors:
     return sides[0].token_vectors([texts[sentence] for sentence in ids.tolist()])
 
 
-def _encode_sources(texts: pa.Table, source: RescoredSide, ids: Ids) -> tuple[npt.NDArray[np.int64], TokenVectors]:
+def _encode_sources(texts: pa.Table, source: RescoredSide, ids: Ids) -> tuple[Ints, TokenVectors]:
     """Return the row of each source (n,) among the texts, and the tokens of these."""
     text_ids = texts["id"].to_numpy()
     order = np.argsort(text_ids)

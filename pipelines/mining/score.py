@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from miner import languages, lock, storage
+from miner.arrays import Floats, Ids
 from miner.config.commands import EmbedConfig, EncoderSettings, ScoreConfig, TextSettings
 from miner.config.probability import ProbabilityBound
 from miner.corpus import Corpus, open_corpus
@@ -27,9 +28,9 @@ from miner.errors import ConfigError
 from miner.filters import language
 from miner.filters.line_pair_filter import KEPT, NO_MARGIN, NO_SENTENCE, LinePairFilter, count_reasons
 from miner.mining import late_pairs
-from miner.mining.candidates import Ids, NeighbourMeans, means_of, merge_means
+from miner.mining.candidates import NeighbourMeans, means_of, merge_means
 from miner.mining.late_scores import TokensById, neighbour_means
-from miner.mining.margin import Floats, blend, margins
+from miner.mining.margin import blend, margins
 from miner.search.exact import pair_similarities
 from miner.search.neighbours import Neighbours
 from miner.stages import CANDIDATES, NEIGHBOURS

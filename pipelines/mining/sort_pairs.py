@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from miner import stages, table_files
+from miner.arrays import Ints
 from miner.config.probability import ProbabilityWeights
 from miner.corpus import Corpus, Span
 from miner.filters.pairs import probabilities_of
@@ -20,7 +21,7 @@ from miner.mining.writers import sort_best_first
 from miner.tables import BITEXT, PROBABILITY
 from pipelines.beam import shuffle
 from pipelines.beam.runner import Pipeline
-from pipelines.beam.shuffle import Numbers, ShuffleSteps, StepOutput
+from pipelines.beam.shuffle import ShuffleSteps, StepOutput
 from pipelines.mining.candidates import MiningLimits, SearchResult
 from pipelines.mining.match import MatchedPairs, Written
 
@@ -114,7 +115,7 @@ class MarginRanges:
     def count(self) -> int:
         return len(self.margins) + 1
 
-    def of(self, table: pa.Table) -> Numbers:
+    def of(self, table: pa.Table) -> Ints:
         """Return the ranges (m,), from 0, of the rows (m,) of a table."""
         starts = (self.margins, self.sources, self.targets)
         dtypes = (np.float64, np.int64, np.int64)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow.compute as pc
 import torch
 
+from miner.arrays import Vectors
 from miner.config.commands import EmbedConfig, EncoderSettings, SentenceFilters, SentenceSettings
 from miner.config.runs import RunConfig
 from miner.corpus import open_corpus
@@ -25,7 +26,6 @@ from miner.search.exact import SearchOptions, search_block
 from miner.search.neighbours import VectorBlock
 from miner.search.precision import fastest_precision
 from miner.stages import EMBEDDINGS, SENTENCES
-from miner.tables import Vectors
 from pipelines.beam.runner import claim_output, run_pipeline
 from pipelines.corpus import embed, ingest
 from pipelines.corpus.embed import EmbedResult

@@ -14,11 +14,10 @@ import numpy as np
 from fsspec.implementations.local import LocalFileSystem
 
 from miner import checksums, host_copies, stages, storage, table_files
+from miner.arrays import Ids, Vectors
 from miner.corpus import Corpus
 from miner.errors import StorageError
-from miner.search.neighbours import Ids
 from miner.stages import EMBEDDINGS, Manifest
-from miner.tables import Vectors
 
 VECTORS = "vectors"  # folder
 IDS = "ids.npy"  # of a copy

@@ -6,13 +6,13 @@ from functools import cached_property
 
 import numpy as np
 
+from miner.arrays import Ids, Vectors
 from miner.corpus import Corpus
 from miner.search import cost_model, faiss_index
 from miner.search.faiss_index import FaissIndex
-from miner.search.neighbours import Ids, Neighbours, Similarities, VectorBlock, empty_neighbours, select_nearest, stack_neighbours
+from miner.search.neighbours import Neighbours, Similarities, VectorBlock, empty_neighbours, select_nearest, stack_neighbours
 from miner.search.rescoring import score_candidates
 from miner.search.tuning import SearchParameters, tune_search
-from miner.tables import Vectors
 from pipelines.search import index_files
 from pipelines.search.index_files import IndexedSide
 

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 # Room -> the rooms it may import, besides itself. A room is a file or a folder of `miner`, or a folder of `pipelines`.
 ROOMS = {
     "errors": set(),
+    "arrays": set(),
     "choices": set(),
     "counts": set(),
     "background": set(),
@@ -22,7 +23,7 @@ ROOMS = {
     "extras": {"errors"},
     "progress": set(),
     "credentials": set(),
-    "tables": {"errors"},
+    "tables": {"arrays", "errors"},
     "config": {"errors", "choices"},
     "object_stores": set(),
     "whole_files": {"object_stores"},
@@ -35,8 +36,9 @@ ROOMS = {
     "stages": {"errors", "records", "storage"},
     "lock": {"credentials", "errors", "progress", "records", "storage"},
     "languages": {"errors"},
-    "corpus": {"errors", "tables", "storage", "stages", "table_files"},
+    "corpus": {"arrays", "errors", "tables", "storage", "stages", "table_files"},
     "text": {
+        "arrays",
         "counts",
         "credentials",
         "errors",
@@ -52,6 +54,7 @@ ROOMS = {
     },
     "datasets": {"errors", "config", "storage", "languages", "table_files", "text"},
     "encoders": {
+        "arrays",
         "background",
         "checksums",
         "choices",
@@ -67,10 +70,10 @@ ROOMS = {
         "tables",
         "int8_products",
     },
-    "search": {"background", "devices", "errors", "int8_products"},
-    "filters": {"errors", "choices", "config", "languages", "tables", "mining"},
-    "mining": {"errors", "choices", "devices", "encoders", "search"},
-    "export": {"errors", "config", "languages", "lock", "mining", "records", "stages", "storage", "table_files", "tables"},
+    "search": {"arrays", "background", "devices", "errors", "int8_products"},
+    "filters": {"arrays", "errors", "choices", "config", "languages", "tables", "mining"},
+    "mining": {"arrays", "errors", "choices", "devices", "encoders", "search"},
+    "export": {"arrays", "errors", "config", "languages", "lock", "mining", "records", "stages", "storage", "table_files", "tables"},
     "plan": {"errors", "config", "storage", "table_files", "text", "search"},
     "training": {
         "checksums",
@@ -92,6 +95,7 @@ ROOMS = {
         "mining",
     },
     "evaluation": {
+        "arrays",
         "errors",
         "extras",
         "choices",
@@ -110,9 +114,22 @@ ROOMS = {
         "mining",
         "training",
     },
-    "report": {"errors", "choices", "counts", "extras", "records", "storage", "stages", "table_files", "filters", "mining", "evaluation"},
+    "report": {
+        "arrays",
+        "errors",
+        "choices",
+        "counts",
+        "extras",
+        "records",
+        "storage",
+        "stages",
+        "table_files",
+        "filters",
+        "mining",
+        "evaluation",
+    },
     "reproduction": {"errors", "lock", "progress", "records", "config", "storage", "datasets", "encoders", "training", "evaluation"},
-    "loop": {"errors", "config", "storage", "languages", "text", "datasets", "filters", "training", "evaluation"},
+    "loop": {"arrays", "errors", "config", "storage", "languages", "text", "datasets", "filters", "training", "evaluation"},
 }
 LIBRARY = set(ROOMS)
 ROOMS["api"] = LIBRARY

@@ -1,0 +1,70 @@
+"""Types of arrays, and operations on sorted arrays, runs of equal values, and ragged arrays that numpy lacks.
+
+n rows of different lengths are one array of values and the bounds (n + 1,) of the rows: row i is `values[bounds[i] : bounds[i + 1]]`.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Ids = npt.NDArray[np.int64]  # of sentences
+Ints = npt.NDArray[np.int64]  # counts, positions, row numbers
+Ints32 = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float64]
+Floats32 = npt.NDArray[np.float32]
+AnyFloats = npt.NDArray[np.floating]  # of any precision
+Vectors = npt.NDArray[np.float16]  # (n, dim), of unit length or zero, as they are stored
+Bools = npt.NDArray[np.bool_]
+Hashes = npt.NDArray[np.uint64]
+
+
+def find_rows(values: npt.NDArray[Any], ascending: npt.NDArray[Any]) -> Ints:
+    """Return the row of each value (...) in an ascending array (n,), -1 for a value that it lacks."""
+    if not len(ascending):
+        return np.full(values.shape, -1, dtype=np.int64)
+    order = np.argsort(values, axis=None)  # sorted lookups touch neighbouring memory, which avoids most cache misses
+    rows = np.empty(values.size, dtype=np.int64)
+    rows[order] = np.searchsorted(ascending, values.ravel()[order]).clip(max=len(ascending) - 1)
+    is_equal = ascending[rows] == values.ravel()
+    return np.where(is_equal, rows, -1).reshape(values.shape)
+
+
+def mark_run_starts(*columns: npt.NDArray[Any]) -> Bools:
+    """Mark (n,) the first row of each run of rows that are equal in all columns (n,)."""
+    is_start = np.zeros(len(columns[0]), dtype=bool)
+    is_start[:1] = True
+    for column in columns:
+        is_start[1:] |= column[1:] != column[:-1]
+    return is_start
+
+
+def run_bounds(*columns: npt.NDArray[Any]) -> Ints:
+    """Return the bounds (r + 1,) of the r runs of rows that are equal in all columns (n,)."""
+    return np.append(np.flatnonzero(mark_run_starts(*columns)), len(columns[0]))
+
+
+def bounds_of(lengths: npt.NDArray[np.integer]) -> Ints:
+    """Return the bounds (n + 1,) of consecutive rows of these lengths (n,)."""
+    return np.append(0, np.cumsum(lengths, dtype=np.int64))
+
+
+def concatenate_ranges(starts: npt.NDArray[np.integer], lengths: npt.NDArray[np.integer]) -> Ints:
+    """Return start, start + 1, ..., start + length - 1 of each of n ranges, one range after the other."""
+    bounds = bounds_of(lengths)
+    return np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], lengths)
+
+
+def spaced_rows(num_rows: int, max_rows: int) -> Ints:
+    """Return at most `max_rows` evenly spaced rows, the first and the last among them."""
+    return np.unique(np.linspace(0, num_rows - 1, min(num_rows, max_rows)).round().astype(np.int64))
+
+
+def connected_components(starts: Ints, ends: Ints, num_nodes: int) -> Ints:
+    """Return the number (num_nodes,) of the connected component of each node in an undirected graph of edges (m,)."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components as find_components  # here, since it takes a while to import
+
+    graph = coo_array((np.ones(len(starts), dtype=np.int8), (starts, ends)), shape=(num_nodes, num_nodes))
+    components: Ints = find_components(graph, directed=False)[1].astype(np.int64)
+    return components

@@ -1,0 +1,67 @@
+"""Operations on arrays, against plain loops over lists."""
+
+from itertools import groupby
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+from miner import arrays
+
+SMALL = st.lists(st.integers(-3, 3), max_size=20)
+LENGTHS = st.lists(st.integers(0, 4), max_size=10)
+
+
+@given(SMALL, st.sets(st.integers(-3, 3)).map(sorted))
+def test_find_rows(values: list[int], ascending: list[int]) -> None:
+    rows = arrays.find_rows(np.array(values, np.int64), np.array(ascending, np.int64))
+    assert rows.tolist() == [ascending.index(value) if value in ascending else -1 for value in values]
+
+
+def test_find_rows_of_a_matrix() -> None:
+    assert arrays.find_rows(np.array([[7, 2], [3, -5]]), np.array([-5, 2, 7])).tolist() == [[2, 1], [-1, 0]]
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), max_size=20))
+def test_runs(rows: list[tuple[int, int]]) -> None:
+    first, second = np.array(rows, np.int64).reshape(-1, 2).T
+    for columns, keys in (((first,), [row[0] for row in rows]), ((first, second), rows)):
+        bounds = [0]
+        for _, run in groupby(keys):
+            bounds.append(bounds[-1] + len(list(run)))
+        assert arrays.run_bounds(*columns).tolist() == bounds
+        assert np.flatnonzero(arrays.mark_run_starts(*columns)).tolist() == bounds[:-1]
+
+
+def test_nan_is_a_run_of_its_own() -> None:
+    assert arrays.run_bounds(np.array([1.0, np.nan, np.nan, 2.0, 2.0])).tolist() == [0, 1, 2, 3, 5]
+
+
+@given(LENGTHS)
+def test_bounds_of_lengths(lengths: list[int]) -> None:
+    assert arrays.bounds_of(np.array(lengths, np.int64)).tolist() == [sum(lengths[:row]) for row in range(len(lengths) + 1)]
+
+
+@given(st.lists(st.tuples(st.integers(-5, 5), st.integers(0, 4)), max_size=10))
+def test_concatenate_ranges(ranges: list[tuple[int, int]]) -> None:
+    starts, lengths = np.array(ranges, np.int64).reshape(-1, 2).T
+    assert arrays.concatenate_ranges(starts, lengths).tolist() == [row for start, length in ranges for row in range(start, start + length)]
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "max_rows", "expected"),
+    [(0, 5, []), (1, 5, [0]), (3, 5, [0, 1, 2]), (11, 3, [0, 5, 10]), (8, 3, [0, 4, 7]), (7, 1, [0])],
+)
+def test_spaced_rows(num_rows: int, max_rows: int, expected: list[int]) -> None:
+    assert arrays.spaced_rows(num_rows, max_rows).tolist() == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12))
+def test_connected_components(edges: list[tuple[int, int]]) -> None:
+    expected = list(range(10))
+    for start, end in edges:
+        expected = [expected[start] if number == expected[end] else number for number in expected]
+    starts, ends = np.array(edges, np.int64).reshape(-1, 2).T
+    components = arrays.connected_components(starts, ends, 10)
+    assert (components[:, None] == components).tolist() == [[one == other for other in expected] for one in expected]
