@@ -3,6 +3,7 @@
 n rows of different lengths are one array of values and the bounds (n + 1,) of the rows: row i is `values[bounds[i] : bounds[i + 1]]`.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ def run_bounds(*columns: npt.NDArray[Any]) -> Ints:
     return np.append(np.flatnonzero(mark_run_starts(*columns)), len(columns[0]))
 
 
-def bounds_of(lengths: npt.NDArray[np.integer]) -> Ints:
+def bounds_of(lengths: npt.NDArray[np.integer] | Sequence[int]) -> Ints:
     """Return the bounds (n + 1,) of consecutive rows of these lengths (n,)."""
     return np.append(0, np.cumsum(lengths, dtype=np.int64))
 

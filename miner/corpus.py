@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from miner import stages, storage, table_files
-from miner.arrays import Bools, Ids, Ints, Vectors
+from miner.arrays import Ids, Ints, Vectors, find_rows
 from miner.errors import DataError, StorageError
 from miner.stages import EMBEDDINGS, SENTENCES, Shard
 from miner.tables import SENTENCES as SENTENCES_TABLE
@@ -76,8 +76,8 @@ class Corpus:
         for shard in self.shards:
             for group_ids, group_vectors in self.vectors(shard.name) if shard.rows else ():
                 start, end = np.searchsorted(sorted_ids, group_ids[0]), np.searchsorted(sorted_ids, group_ids[-1], side="right")
-                positions = np.searchsorted(group_ids, sorted_ids[start:end])
-                matches = group_ids[positions] == sorted_ids[start:end]
+                positions = find_rows(sorted_ids[start:end], group_ids)
+                matches = positions >= 0
                 rows = order[start:end][matches]
                 vectors[rows], is_read[rows] = group_vectors[positions[matches]], True
         if not is_read.all():
@@ -125,7 +125,8 @@ class Corpus:
         return SentenceLookup(table["id"].to_numpy()[order], order, table)
 
     def _filter_shard(self, name: str, sorted_ids: Ids) -> pa.Table:
-        tables = [group.filter(pa.array(_contains(sorted_ids, group["id"].to_numpy()))) for group in self.sentences(name)]
+        # np.isin would sort `sorted_ids` for every row group.
+        tables = [group.filter(pa.array(find_rows(group["id"].to_numpy(), sorted_ids) >= 0)) for group in self.sentences(name)]
         table = pa.concat_tables(tables)
         check_ids(self.sentences_uri(name), table)
         return table
@@ -142,15 +143,6 @@ class SentenceLookup:
     def of(self, ids: Ids) -> pa.Table:
         """Return a table of the schema SENTENCES whose row i is the sentence of ids[i]; ids (m,) may repeat."""
         return self.table.take(pa.array(self.rows[np.searchsorted(self.ids, ids)]))
-
-
-def _contains(sorted_ids: Ids, ids: Ids) -> Bools:
-    """Whether each of `ids` (m,) is in `sorted_ids` (n,) -> (m,). np.isin would sort `sorted_ids` for every row group."""
-    if not len(sorted_ids):
-        return np.zeros(len(ids), dtype=bool)
-    positions = np.searchsorted(sorted_ids, ids).clip(max=len(sorted_ids) - 1)
-    contains: Bools = sorted_ids[positions] == ids
-    return contains
 
 
 def row_groups(uri: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from miner.arrays import AnyFloats, Floats, Ints, Ints32
+from miner.arrays import AnyFloats, Floats, Ints, Ints32, bounds_of, concatenate_ranges
 from miner.errors import StorageError
 
 SCALE = 127  # of a component of a unit vector, which becomes an 8-bit integer
@@ -111,9 +111,8 @@ class TokenVectors:
     def take(self, texts: Ints) -> TokenVectors:
         """Return these texts (k,)."""
         lengths = self.lengths[texts]
-        bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-        positions = np.repeat(self.bounds[texts] - bounds[:-1], lengths) + np.arange(bounds[-1])
-        return TokenVectors(self.table, self.rows[positions], self.weights[positions], bounds)
+        positions = concatenate_ranges(self.bounds[texts], lengths)
+        return TokenVectors(self.table, self.rows[positions], self.weights[positions], bounds_of(lengths))
 
     @property
     def lengths(self) -> Ints:

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from miner.arrays import Floats, Hashes
+from miner.arrays import Floats, Hashes, mark_run_starts
 from miner.filters.characters import CharacterTable, share
 
 DOUBLINGS = 3
@@ -23,8 +23,7 @@ def repeated_share(texts: CharacterTable) -> Floats:
     within_text = owners[NGRAM_CHARACTERS - 1 :] == first_owners
     # Text index in the upper bits, n-gram hash in the lower: sorting groups by text and puts equal n-grams side by side.
     keys = np.sort(((first_owners << hash_bits) | (_hash_ngrams(texts.codes) >> text_bits))[within_text])
-    is_new = np.append(True, keys[1:] != keys[:-1])[: len(keys)]
-    num_distinct = np.bincount((keys[is_new] >> hash_bits).astype(np.int64), minlength=len(texts))
+    num_distinct = np.bincount((keys[mark_run_starts(keys)] >> hash_bits).astype(np.int64), minlength=len(texts))
     return share(num_ngrams - num_distinct, num_ngrams)
 
 

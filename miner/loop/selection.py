@@ -6,7 +6,7 @@ import numpy as np
 import regex
 import xxhash
 
-from miner.arrays import Bools, Floats, Ints
+from miner.arrays import Bools, Floats, Ints, concatenate_ranges, run_bounds
 from miner.loop.settings import SelectionSettings
 from miner.text.near_duplicates import skeleton
 
@@ -66,9 +66,8 @@ def select_pairs(pairs: MinedPairs, threshold: float, settings: SelectionSetting
 def _mask_repeats(keys: Ints, max_count: int) -> Bools:
     """Return a mask (n,) that is True for the first `max_count` occurrences of each key."""
     order = np.argsort(keys, kind="stable")
-    ordered = keys[order]
-    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(keys) else np.zeros(0, np.intp)
-    occurrence = np.arange(len(keys)) - np.repeat(starts, np.diff(np.append(starts, len(keys))))
+    counts = np.diff(run_bounds(keys[order]))
+    occurrence = concatenate_ranges(np.zeros_like(counts), counts)
     mask = np.empty(len(keys), dtype=bool)
     mask[order] = occurrence < max_count
     return mask

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from miner.arrays import Bools, Floats, Ids, Ints
+from miner.arrays import Bools, Floats, Ids, Ints, find_rows, mark_run_starts
 from miner.errors import DataError
 from miner.mining.margin import blend, margins, mean_similarities
 from miner.search.neighbours import Neighbours
@@ -103,10 +103,9 @@ class NeighbourMeans:
 
     def of(self, ids: Ids) -> Floats:
         """Return the means (m,) of sentences (m,). DataError for a sentence that is not on this side."""
-        rows = np.searchsorted(self.ids, ids).clip(max=max(0, len(self.ids) - 1))
-        is_present = self.ids[rows] == ids if len(self.ids) else np.zeros(len(ids), dtype=bool)
-        if not is_present.all():
-            raise DataError(f"sentence {ids[~is_present][0]} has no neighbours; delete the neighbours and run the same command again")
+        rows = find_rows(ids, self.ids)
+        if (rows < 0).any():
+            raise DataError(f"sentence {ids[rows < 0][0]} has no neighbours; delete the neighbours and run the same command again")
         means: Floats = self.means[rows]
         return means
 
@@ -123,8 +122,7 @@ def late_means(ids: Ids, similarities: Floats, is_neighbour: Bools, k: int) -> F
     a sentence without neighbours.
     """
     order = np.argsort(ids)
-    ordered = ids[order]
-    is_first = np.append(True, ordered[1:] != ordered[:-1])[: len(ids)]
+    is_first = mark_run_starts(ids[order])
     sentences = np.cumsum(is_first) - 1  # of the pairs in this order
     own = is_neighbour[order]
     counts = np.bincount(sentences[own], minlength=int(is_first.sum()))
@@ -165,7 +163,7 @@ def look_up(pairs: tuple[Ids, Ids], scored_pairs: tuple[Ids, Ids], scores: Float
         return np.full(len(pairs[0]), np.nan)
     sources, targets = (np.concatenate(sides) for sides in zip(scored_pairs, pairs, strict=True))
     order = np.lexsort((np.arange(len(sources)), targets, sources))  # a scored pair precedes the same one without a score
-    is_repeat = (sources[order][1:] == sources[order][:-1]) & (targets[order][1:] == targets[order][:-1])
+    is_repeat = ~mark_run_starts(sources[order], targets[order])[1:]
     result = np.full(len(sources) - num_scored, np.nan)
     result[order[1:][is_repeat] - num_scored] = scores[order[:-1][is_repeat]]
     return result
@@ -223,10 +221,8 @@ def merge_edges(forward: Edges, backward: Edges) -> MergedEdges:
     is_backward = np.arange(len(edges.source_ids)) >= len(forward.source_ids)
     order = np.lexsort((edges.target_ids, edges.source_ids))  # stable: of a pair of both directions, the forward edge comes first
     source_ids, target_ids, is_backward = edges.source_ids[order], edges.target_ids[order], is_backward[order]
-    is_repeat = np.zeros(len(order), dtype=bool)
-    is_repeat[1:] = (source_ids[1:] == source_ids[:-1]) & (target_ids[1:] == target_ids[:-1])
-    is_in_both = np.append(is_repeat[1:], False)
-    pairs = ~is_repeat
+    pairs = mark_run_starts(source_ids, target_ids)
+    is_in_both = np.append(~pairs[1:], False)
     similarities = edges.similarities[order][pairs]
     return MergedEdges(source_ids[pairs], target_ids[pairs], similarities, ~is_backward[pairs], (is_backward | is_in_both)[pairs])
 

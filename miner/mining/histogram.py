@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from miner.arrays import Floats, Ids
+from miner.arrays import Floats, Ids, run_bounds
 from miner.mining.candidates import Candidates, score
 
 BIN_WIDTH = 0.002
@@ -39,8 +39,7 @@ class Histogram:
         """Add the largest margin of each source of candidates (n,), which are all of these sources, sorted by source."""
         pairs = score(candidates, margin)
         if len(pairs):
-            starts = np.flatnonzero(np.append(True, pairs.source_ids[1:] != pairs.source_ids[:-1]))
-            self.add(np.maximum.reduceat(pairs.margins, starts))
+            self.add(np.maximum.reduceat(pairs.margins, run_bounds(pairs.source_ids)[:-1]))
 
     def quantiles(self, shares: Sequence[float] = SHARES) -> dict[str, float]:
         """Return the margin below which each share of the margins is, to BIN_WIDTH; of all, the largest. Nothing without margins."""

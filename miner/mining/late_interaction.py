@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from miner.arrays import Floats, Ints, Ints32
+from miner.arrays import Floats, Ints, Ints32, concatenate_ranges, mark_run_starts, run_bounds
 from miner.encoders.token_vectors import SCALE, TokenVectors
 from miner.search.parallel import parallel_for
 from miner.search.precision import full_precision_matmul, rank_precisions
@@ -129,14 +129,13 @@ class _Blocks:
     @classmethod
     def of(cls, padded: Ints, key_lengths: Ints, query_rows: Ints, key_rows: Ints, block_tokens: int) -> "_Blocks":
         """Cut pairs (p,), given the padded lengths (n,) of queries and the lengths (m,) of keys, into blocks of so many key tokens."""
-        pairs = np.arange(len(query_rows))
-        is_new_query = np.append(True, query_rows[1:] != query_rows[:-1])
-        rank = pairs - np.maximum.accumulate(np.where(is_new_query, pairs, 0))
-        products = np.flatnonzero(rank % MAX_KEYS == 0)
+        num_keys = np.diff(run_bounds(query_rows))
+        key_numbers = concatenate_ranges(np.zeros_like(num_keys), num_keys)
+        products = np.flatnonzero(key_numbers % MAX_KEYS == 0)
         widths = padded[query_rows[products]]
         block = np.cumsum(np.add.reduceat(key_lengths[key_rows], products)) // max(1, block_tokens)
-        starts = np.flatnonzero(np.append(True, (block[1:] != block[:-1]) | (widths[1:] != widths[:-1])))
-        return cls(query_rows, key_rows, np.append(products, len(pairs)), np.append(starts, len(products)), widths[starts])
+        bounds = run_bounds(block, widths)
+        return cls(query_rows, key_rows, np.append(products, len(query_rows)), bounds, widths[bounds[:-1]])
 
 
 @dataclass(frozen=True)
@@ -151,10 +150,10 @@ class _DistinctTokens:
     def of(cls, rows: Ints32, bounds: Ints) -> "_DistinctTokens":
         """Find the distinct ones of tokens (m,), by their rows, with the bounds (b + 1,) of products."""
         num_rows = int(rows.max()) + 1
-        tokens = rows + np.repeat(np.arange(len(bounds) - 1) * num_rows, np.diff(bounds))
+        tokens = np.repeat(np.arange(len(bounds) - 1) * num_rows, np.diff(bounds)) + rows
         order = np.argsort(tokens)
         tokens = tokens[order]
-        is_first = np.append(True, tokens[1:] != tokens[:-1])
+        is_first = mark_run_starts(tokens)
         numbers = np.empty(len(rows), dtype=np.int64)
         numbers[order] = np.cumsum(is_first) - 1
         tokens = tokens[is_first]

@@ -6,7 +6,7 @@ The score is that of `miner.mining.late_interaction`: products, maxima and sums 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from miner.arrays import Floats, Ints
+from miner.arrays import Floats, Ints, run_bounds
 from miner.devices import CPU
 from miner.encoders.token_vectors import SCALE, TokenVectors
 
@@ -63,5 +63,5 @@ def score_few(
 
 def _products(queries: Ints, parts: Ints) -> tuple[Ints, Ints]:
     """Cut pairs (p,) into n products of one query in one part, by which they are sorted. Return the start (n,) and end (n,) of each."""
-    starts = np.flatnonzero(np.append(True, (queries[1:] != queries[:-1]) | (parts[1:] != parts[:-1])))
-    return starts, np.append(starts[1:], len(queries))
+    bounds = run_bounds(queries, parts)
+    return bounds[:-1], bounds[1:]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from miner.arrays import Bools, Floats, Ids, Ints
+from miner.arrays import Bools, Floats, Ids, Ints, find_rows
 from miner.choices import CALIBRATED, FALLBACK, FALLBACK_RATIO, MARGINS, DefaultThreshold
 from miner.mining.candidates import Candidates, LateScores, late_means, pair_margins, sample_step
 from miner.mining.margin import blend
@@ -48,8 +48,8 @@ class BestMargins:
     def update(self, candidates: Candidates, margin: str) -> None:
         """Include the margins of candidates (m,); those of other targets are ignored."""
         margins = pair_margins(candidates, margin)
-        rows = np.searchsorted(self.ids, candidates.target_ids).clip(max=max(0, len(self.ids) - 1))
-        counts = ~np.isnan(margins) & (self.ids[rows] == candidates.target_ids if len(self.ids) else False)
+        rows = find_rows(candidates.target_ids, self.ids)
+        counts = (rows >= 0) & ~np.isnan(margins)
         np.maximum.at(self.margins, rows[counts], margins[counts])
 
     def of(self, ids: Ids) -> Floats:

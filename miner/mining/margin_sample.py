@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from miner.arrays import Bools, Floats, Ids
+from miner.arrays import Bools, Floats, Ids, mark_run_starts, run_bounds
 from miner.mining.candidates import Candidates, concat, pair_margins, sample_step
 
 MAX_SAMPLED = 20_000  # sentences of a side
@@ -27,7 +27,7 @@ class SampledCandidates:
         """Return the candidate with the largest margin of each sentence, of equal ones the best of its source, and the second largest."""
         order = np.lexsort((~self.is_source_best, -self.margins, self.ids))
         ranked = SampledCandidates(self.ids[order], self.margins[order], self.is_source_best[order])
-        is_first = _starts_run(ranked.ids)
+        is_first = mark_run_starts(ranked.ids)
         is_second = ~is_first
         is_second[1:] &= is_first[:-1]
         return ranked.take(is_first), ranked.take(is_second)
@@ -70,17 +70,8 @@ def sample_candidates(candidates: Candidates, margin: str, sizes: tuple[int, int
     return of_sources[1], concat(of_targets)
 
 
-def _starts_run(ids: Ids) -> Bools:
-    """Mark (n,) the first row of each run of equal ids."""
-    is_start = np.ones(len(ids), dtype=bool)
-    is_start[1:] = ids[1:] != ids[:-1]
-    return is_start
-
-
 def _is_largest_of_run(ids: Ids, margins: Floats) -> Bools:
     """Mark (n,) the rows with the largest margin of their run of equal ids."""
-    starts = np.flatnonzero(_starts_run(ids))
-    if not len(starts):
-        return np.zeros(0, dtype=bool)
-    is_largest: Bools = margins == np.repeat(np.maximum.reduceat(margins, starts), np.diff(np.append(starts, len(ids))))
+    bounds = run_bounds(ids)
+    is_largest: Bools = margins == np.repeat(np.maximum.reduceat(margins, bounds[:-1]), np.diff(bounds))
     return is_largest

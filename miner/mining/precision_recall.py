@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from miner.arrays import Bools, Floats, Ints
+from miner.arrays import Bools, Floats, Ints, run_bounds
 
 MAX_CURVE_POINTS = 200  # in the JSON
 
@@ -48,7 +48,7 @@ def curve(margins: Floats, is_correct: Bools, num_gold: int) -> Curve:
     """
     order = np.argsort(-margins, kind="stable")
     margins, is_correct = margins[order], is_correct[order]
-    last_rows = np.flatnonzero(np.append(margins[1:] != margins[:-1], [True] * bool(len(margins))))
+    last_rows = run_bounds(margins)[1:] - 1
     midpoints = (margins[last_rows[:-1]] + margins[last_rows[:-1] + 1]) / 2
     thresholds = np.append(midpoints, np.nextafter(margins[last_rows[-1:]], -np.inf))
     num_mined, num_correct = last_rows + 1, is_correct.cumsum()[last_rows]

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from miner.arrays import Bools, Floats, Ints
+from miner.arrays import Bools, Floats, Ints, run_bounds
 from miner.errors import NoThresholdError
 
 Z_95 = NormalDist().inv_cdf(0.975)  # standard errors of a 95 % interval
@@ -179,7 +179,7 @@ def _share_above(margins: Floats, thresholds: Floats) -> Floats:
 
 def find_cuts(margins: Floats) -> Ints:
     """Return the numbers of pairs that a threshold can keep, without 0: pairs of one margin are kept together."""
-    return np.flatnonzero(np.append(margins[1:] != margins[:-1], [True] * bool(len(margins)))) + 1
+    return run_bounds(margins)[1:]
 
 
 def threshold_after(margins: Floats, num_pairs: int) -> float:

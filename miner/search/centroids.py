@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from miner.arrays import AnyFloats, Floats32, Ids
+from miner.arrays import AnyFloats, Floats32, Ids, run_bounds
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,7 +59,7 @@ def _sum_lists(sample: AnyFloats, lists: Ids, num_lists: int) -> Floats32:
     order = np.argsort(lists, kind="stable")
     for start in range(0, len(order), SUM_ROWS):
         rows = order[start : start + SUM_ROWS]
-        starts = np.flatnonzero(np.diff(lists[rows], prepend=-1))
+        starts = run_bounds(lists[rows])[:-1]
         sums[lists[rows][starts]] += np.add.reduceat(sample[rows].astype(np.float32), starts)
     return sums
 

@@ -6,10 +6,11 @@ search takes.
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
 
-from miner.arrays import Ids
+from miner.arrays import Ids, bounds_of
 from miner.search.neighbours import Neighbours, Similarities, VectorBlock, empty_neighbours
 from miner.search.readers import ShardReader, concatenate_groups
 
@@ -40,8 +41,8 @@ def search_shards(
 
 
 def _split(neighbours: Neighbours, parts: Sequence[VectorBlock]) -> list[Neighbours]:
-    ends = np.cumsum([len(part.ids) for part in parts])
-    return [neighbours.take(np.arange(end - len(part.ids), end)) for end, part in zip(ends, parts, strict=True)]
+    bounds = bounds_of([len(part.ids) for part in parts])
+    return [neighbours.take(np.arange(start, end)) for start, end in pairwise(bounds)]
 
 
 def search_block(source: VectorBlock, target: VectorBlock, k: int) -> tuple[Neighbours, Neighbours]:

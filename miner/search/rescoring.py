@@ -5,24 +5,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from miner.arrays import Floats, Ids, Vectors
+from miner.arrays import Floats, Ids, Vectors, find_rows
 from miner.search.neighbours import Similarities
 from miner.search.parallel import parallel_for
 
 CHUNK_ELEMENTS = 1 << 20  # of a temporary array: 8 MB of float64 per core
 
 GatherVectors = Callable[[Ids], Vectors]  # positions (n,) -> vectors (n, dim)
-
-
-def find_positions(ids: Ids, sorted_ids: Ids) -> Ids:
-    """Return the position of each id (...) in `sorted_ids`, which ascend; -1 for an id that is not there."""
-    if not len(sorted_ids):
-        return np.full(ids.shape, -1, dtype=np.int64)
-    order = np.argsort(ids, axis=None)  # sorted lookups touch neighbouring memory, which avoids most cache misses
-    flat = np.empty(ids.size, dtype=np.int64)
-    flat[order] = np.searchsorted(sorted_ids, ids.ravel()[order]).clip(max=len(sorted_ids) - 1)
-    positions = flat.reshape(ids.shape)
-    return np.where((sorted_ids[positions] == ids) & (ids != -1), positions, -1)  # -1 can be a hash, but here it marks padding
 
 
 def score_candidates(queries: Vectors, candidate_ids: Ids, sorted_ids: Ids, gather: GatherVectors) -> Similarities:
@@ -37,7 +26,8 @@ def score_candidates(queries: Vectors, candidate_ids: Ids, sorted_ids: Ids, gath
 
     def score_chunk(number: int) -> None:
         rows = slice(number * step, (number + 1) * step)
-        positions = find_positions(candidate_ids[rows], sorted_ids)
+        ids = candidate_ids[rows]
+        positions = np.where(ids == -1, -1, find_rows(ids, sorted_ids))  # -1 can be a hash, but here it marks padding
         vectors = _to_float64(gather(positions.clip(min=0).ravel())).reshape(*positions.shape, queries.shape[1])
         products = np.matmul(vectors, queries[rows].astype(np.float64)[:, :, None])[:, :, 0]
         scores[rows] = np.where(positions >= 0, products, np.nan)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from miner.arrays import Hashes, Ints
+from miner.arrays import Hashes, Ints, bounds_of, concatenate_ranges, find_rows, mark_run_starts, run_bounds
 from miner.text.near_duplicates import skeleton
 
 Kinds = npt.NDArray[np.int8]
@@ -46,7 +46,7 @@ class NgramSets:
     def take(self, rows: Ints) -> "NgramSets":
         """Return the sets of rows (m,), which may repeat."""
         sizes = self.sizes[rows]
-        return NgramSets(self.hashes[_expand_ranges(self.bounds[rows], sizes)], _bounds_of(sizes))
+        return NgramSets(self.hashes[concatenate_ranges(self.bounds[rows], sizes)], bounds_of(sizes))
 
 
 class EvaluationIndex:
@@ -62,7 +62,7 @@ class EvaluationIndex:
         # Inverted index: n-gram i of `_prefix_ngrams` is in the prefixes of rows `_owners[_owner_bounds[i] : _owner_bounds[i + 1]]`.
         self._owners = prefixes.rows[np.argsort(prefixes.hashes, kind="stable")]
         self._prefix_ngrams, num_owners = np.unique(prefixes.hashes, return_counts=True)
-        self._owner_bounds = _bounds_of(num_owners)
+        self._owner_bounds = bounds_of(num_owners)
         self._cache: dict[str, int] = {}  # skeleton -> kind
 
     def __len__(self) -> int:
@@ -80,12 +80,13 @@ class EvaluationIndex:
 
     def _select_prefixes(self, sets: NgramSets) -> NgramSets:
         """Return the prefix of each set: its rarest hashes by their count in the evaluation sentences, ties by hash."""
-        positions, matched = _match_sorted(self._ngrams, sets.hashes)
+        positions = find_rows(sets.hashes, self._ngrams)
+        matched = positions >= 0
         counts = np.zeros(len(sets.hashes), dtype=np.int64)
-        counts[matched] = self._ngram_counts[positions]
+        counts[matched] = self._ngram_counts[positions[matched]]
         order = np.lexsort((sets.hashes, counts, sets.rows))
         lengths = sets.sizes - self._min_overlap(sets.sizes) + self._prefix_overlap(sets.sizes)
-        return NgramSets(sets.hashes[order][_expand_ranges(sets.bounds[:-1], lengths)], _bounds_of(lengths))
+        return NgramSets(sets.hashes[order][concatenate_ranges(sets.bounds[:-1], lengths)], bounds_of(lengths))
 
     def _min_overlap(self, sizes: Ints) -> Ints:
         """Return the minimum number of hashes that sets of these sizes share with a near match."""
@@ -99,15 +100,14 @@ class EvaluationIndex:
     def _classify_sets(self, sets: NgramSets) -> Kinds:
         """Return NEAR (n,) for sets with a near match among the evaluation sentences, else NONE."""
         prefixes = self._select_prefixes(sets)
-        positions, matched = _match_sorted(self._prefix_ngrams, prefixes.hashes)
-        order = np.argsort(matched)
-        positions, rows = positions[order], prefixes.rows[matched[order]]
+        positions = find_rows(prefixes.hashes, self._prefix_ngrams)
+        positions, rows = positions[positions >= 0], prefixes.rows[positions >= 0]
         counts = np.diff(self._owner_bounds)[positions]
         kinds = np.full(len(sets.sizes), NONE, dtype=np.int8)
         # Split at row boundaries to bound memory: boilerplate matches every sentence.
-        splits = np.searchsorted(rows, rows[np.flatnonzero(np.diff(np.cumsum(counts) // MAX_PREFIX_MATCHES)) + 1])
+        splits = np.searchsorted(rows, rows[run_bounds(np.cumsum(counts) // MAX_PREFIX_MATCHES)[1:-1]])
         for part in np.split(np.arange(len(rows)), splits):
-            owners = self._owners[_expand_ranges(self._owner_bounds[positions[part]], counts[part])]
+            owners = self._owners[concatenate_ranges(self._owner_bounds[positions[part]], counts[part])]
             kinds[self._verify_matches(sets, np.repeat(rows[part], counts[part]), owners)] = NEAR
         return kinds
 
@@ -126,14 +126,14 @@ def build_ngram_sets(skeletons: Sequence[str]) -> NgramSets:
     """Return the sorted, distinct n-gram hashes of n skeletons; a skeleton shorter than an n-gram is one n-gram itself."""
     blocks = [_hash_ngrams(skeletons[start : start + BLOCK_TEXTS]) for start in range(0, len(skeletons), BLOCK_TEXTS)]
     hashes = np.concatenate([np.zeros(0, np.uint64), *(block.hashes for block in blocks)])
-    return NgramSets(hashes, _bounds_of(np.concatenate([np.zeros(0, np.int64), *(block.sizes for block in blocks)])))
+    return NgramSets(hashes, bounds_of(np.concatenate([np.zeros(0, np.int64), *(block.sizes for block in blocks)])))
 
 
 def _hash_ngrams(texts: Sequence[str]) -> NgramSets:
     letters = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype=np.uint32).astype(np.uint64)
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     counts = np.where(lengths > 0, np.maximum(lengths - NGRAM_LETTERS + 1, 1), 0)
-    starts, rows = _expand_ranges(_bounds_of(lengths)[:-1], counts), np.repeat(np.arange(len(texts)), counts)
+    starts, rows = concatenate_ranges(bounds_of(lengths)[:-1], counts), np.repeat(np.arange(len(texts)), counts)
     widths = np.minimum(lengths, NGRAM_LETTERS)[rows]
     hashes = np.zeros(len(starts), dtype=np.uint64)
     for offset in range(NGRAM_LETTERS):
@@ -142,8 +142,8 @@ def _hash_ngrams(texts: Sequence[str]) -> NgramSets:
         hashes = np.where(within, mixed ^ (mixed >> np.uint64(29)), hashes)
     order = np.lexsort((hashes, rows))
     hashes, rows = hashes[order], rows[order]
-    is_first = np.append(True, (hashes[1:] != hashes[:-1]) | (rows[1:] != rows[:-1]))[: len(hashes)]
-    return NgramSets(hashes[is_first], _bounds_of(np.bincount(rows[is_first], minlength=len(texts))))
+    is_first = mark_run_starts(hashes, rows)
+    return NgramSets(hashes[is_first], bounds_of(np.bincount(rows[is_first], minlength=len(texts))))
 
 
 def _count_common(left: NgramSets, right: NgramSets) -> Ints:
@@ -152,25 +152,4 @@ def _count_common(left: NgramSets, right: NgramSets) -> Ints:
     hashes = np.concatenate([left.hashes, right.hashes])
     order = np.lexsort((hashes, rows))
     rows, hashes = rows[order], hashes[order]
-    is_repeated = (rows[1:] == rows[:-1]) & (hashes[1:] == hashes[:-1])
-    return np.bincount(rows[1:][is_repeated], minlength=len(left.bounds) - 1)
-
-
-def _match_sorted(keys: Hashes, queries: Hashes) -> tuple[Ints, Ints]:
-    """Return positions (m,) in the sorted `keys` and rows (m,) of `queries` for all queries that are among the keys."""
-    order = np.argsort(queries)  # sorted queries keep the binary search in the cache
-    ordered = queries[order]
-    positions = np.searchsorted(keys, ordered)
-    matched = np.flatnonzero(positions < len(keys))
-    matched = matched[keys[positions[matched]] == ordered[matched]]
-    return positions[matched], order[matched]
-
-
-def _bounds_of(sizes: Ints) -> Ints:
-    return np.append(0, np.cumsum(sizes))
-
-
-def _expand_ranges(starts: Ints, sizes: Ints) -> Ints:
-    """Return start, start + 1, ..., start + size - 1 of each range, concatenated."""
-    bounds = _bounds_of(sizes)
-    return np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], sizes)
+    return np.bincount(rows[~mark_run_starts(hashes, rows)], minlength=len(left.bounds) - 1)

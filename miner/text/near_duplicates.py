@@ -14,7 +14,7 @@ import regex
 import xxhash
 
 from miner import storage, table_files
-from miner.arrays import Ints
+from miner.arrays import Ints, run_bounds
 from miner.tables import SENTENCES
 from miner.text.normalise import compose
 from miner.text.sharding import range_of, write_range_batches
@@ -56,9 +56,9 @@ def resolve_key_range(keyed_files: Sequence[str], index: int, uri: str, num_rang
     columns = ["id", "count", "line", "source", "key"]
     table = pa.concat_tables([_read_batches(file, [index], columns) for file in keyed_files]).sort_by(order)
     ids, counts, keys = (_to_numpy(table, name) for name in ("id", "count", "key"))
-    starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
+    starts = run_bounds(keys)[:-1]
     added = np.full(len(ids), REMOVED)
-    added[starts] = (np.add.reduceat(counts, starts) if len(starts) else counts) - counts[starts]
+    added[starts] = np.add.reduceat(counts, starts) - counts[starts]
     is_changed = added != 0
     changes = pa.table([ids[is_changed], added[is_changed]], schema=CHANGES_SCHEMA)
     _write_grouped(uri, changes, range_of(ids[is_changed], num_ranges), num_ranges)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from miner import storage, table_files
-from miner.arrays import Bools, Ids, Ints
+from miner.arrays import Bools, Ids, Ints, mark_run_starts
 from miner.background import background_thread
 from miner.config.commands import TextSettings
 from miner.errors import ConfigError, DataError, StorageError
@@ -183,8 +183,7 @@ def deduplicate(table: pa.Table) -> pa.Table:
     """
     order = np.argsort(_to_numpy(table, "id"), kind="stable")
     ids = _to_numpy(table, "id")[order]
-    is_first = np.ones(len(ids), dtype=bool)
-    is_first[1:] = ids[1:] != ids[:-1]
+    is_first = mark_run_starts(ids)
     if is_first.all():
         return table.take(order)
     starts = np.flatnonzero(is_first)

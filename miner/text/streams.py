@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from miner import storage
-from miner.arrays import Ints
+from miner.arrays import Ints, run_bounds
 from miner.errors import REMOTE_REMEDY, DataError, first_line, is_remote_error
 from miner.progress import add_work
 
@@ -180,9 +180,7 @@ def read_batches(
             num_bytes += int(sizes.sum())
             if limit is not None and num_bytes > limit:
                 raise _expands(uri, limit)
-            parts = np.cumsum(sizes) // BATCH_BYTES
-            bounds = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(batch)]
-            for start, end in pairwise(bounds):
+            for start, end in pairwise(run_bounds(np.cumsum(sizes) // BATCH_BYTES).tolist()):
                 yield batch.slice(start, end - start)
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from miner import records, storage, table_files
-from miner.arrays import Bools, Ints
+from miner.arrays import Bools, Ints, bounds_of
 from miner.evaluation.marks import ReviewMarks
 from miner.loop.groups import CONTRADICTED, draw_validation, link_pairs, share_sentence
 from miner.loop.progress import jaccard
@@ -70,7 +70,7 @@ def select(config: LoopConfig, folder: str, mined: Mapping[LanguagePair, MinedFo
     is_training = ~share_sentence(is_validation, sides)
     for name in (PAIRS, VALIDATION, GROUPS):
         storage.remove(storage.join(folder, name))
-    bounds = np.cumsum([0, *(len(selection.bitext) for selection in selections)])
+    bounds = bounds_of([len(selection.bitext) for selection in selections])
     for number, selection in enumerate(selections):
         rows = slice(bounds[number], bounds[number + 1])
         _write_pairs(folder, selection, is_training[rows], is_validation[rows])

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from miner import choices, stages, storage, table_files
-from miner.arrays import Bools, Ints
+from miner.arrays import Bools, Ints, mark_run_starts
 from miner.errors import StorageError
 from miner.mining import writers
 from miner.stages import Manifest, Stage
@@ -178,7 +178,7 @@ def compare(before: pa.Table, after: pa.Table) -> pa.Table:
     both = together([before, after])
     sources, targets = both["source_id"].to_numpy(), both["target_id"].to_numpy()
     order = np.lexsort((np.arange(len(both)), targets, sources))
-    is_repeat = (sources[order][1:] == sources[order][:-1]) & (targets[order][1:] == targets[order][:-1])
+    is_repeat = ~mark_run_starts(sources[order], targets[order])[1:]
     old, new = order[:-1][is_repeat], order[1:][is_repeat]
     change = np.where(np.arange(len(both)) < len(before), "removed", "added")
     change[new] = "changed"

@@ -12,7 +12,7 @@ from itertools import chain
 import numpy as np
 
 from miner import storage, table_files
-from miner.arrays import Bools, Floats, Ids, Ints
+from miner.arrays import Bools, Floats, Ids, Ints, find_rows
 from miner.config.commands import EmbedConfig, EncoderSettings, FromCandidatesConfig, MineConfig, TextSettings
 from miner.corpus import Corpus, open_corpus
 from miner.errors import DataError
@@ -186,6 +186,6 @@ def _largest_margins(sentences: Ids, pair_ids: Ids, margins: Floats) -> Floats:
     """Return the largest margin (m,) of each sentence (m,) among pairs, by their ids (n,) and margins (n,); -inf if it has no pair."""
     largest = np.full(len(sentences), -np.inf)
     order = np.argsort(sentences)
-    rows = np.flatnonzero(np.isin(pair_ids, sentences))
-    np.maximum.at(largest, order[np.searchsorted(sentences[order], pair_ids[rows])], margins[rows])
+    rows = find_rows(pair_ids, sentences[order])
+    np.maximum.at(largest, order[rows[rows >= 0]], margins[rows >= 0])
     return largest

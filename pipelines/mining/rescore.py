@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from miner import stages, storage
-from miner.arrays import Ids, Ints
+from miner.arrays import Ids, Ints, mark_run_starts
 from miner.config.commands import EncoderSettings
 from miner.corpus import Corpus, SentenceLookup, Span, id_spans
 from miner.devices import choose_device
@@ -200,8 +200,7 @@ def _write_source_texts(index: int, uri: str, edges: RescoredEdges, source: Resc
     ids, ranges = table["source_ids"].to_numpy(), range_of(table["target_ids"].to_numpy(), num_ranges)
     order = np.lexsort((ids, ranges))
     ids, ranges = ids[order], ranges[order]
-    is_new = np.ones(len(ids), dtype=bool)
-    is_new[1:] = (ids[1:] != ids[:-1]) | (ranges[1:] != ranges[:-1])
+    is_new = mark_run_starts(ids, ranges)
     texts = source.find(ids[is_new]).of(ids[is_new])["text"]
     shuffle.scatter(uri, pa.table({"id": pa.array(ids[is_new]), "text": texts}), ranges[is_new], num_ranges)
     return int(is_new.sum()), {}

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from miner.arrays import Ids, Vectors
+from miner.arrays import Ids, Vectors, bounds_of
 from miner.corpus import Corpus
 from miner.search import cost_model, faiss_index
 from miner.search.faiss_index import FaissIndex
@@ -69,7 +69,7 @@ class OpenIndex:
         rows = positions if self.id_order is None else self.id_order[positions]
         order = np.argsort(rows)  # reads follow the order of the files
         rows = rows[order]
-        starts = np.cumsum([0, *(len(array) for array in self.stored_vectors)])
+        starts = bounds_of([len(array) for array in self.stored_vectors])
         bounds = np.searchsorted(rows, starts)
         ordered = np.empty((len(rows), self.corpus.dim), dtype=np.float16)
         for shard in np.flatnonzero(np.diff(bounds)).tolist():
