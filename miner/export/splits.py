@@ -2,10 +2,8 @@
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
-from miner.arrays import Ids, Ints32
+from miner.arrays import Ids, Ints, connected_components
 from miner.errors import ConfigError
 
 SPLITS = ("train", "dev", "test")
@@ -30,14 +28,12 @@ def assign_splits(source_ids: Ids, target_ids: Ids, sizes: tuple[int, int], seed
     return splits
 
 
-def _groups(source_ids: Ids, target_ids: Ids) -> Ints32:
+def _groups(source_ids: Ids, target_ids: Ids) -> Ints:
     """Return the connected component (n,) of each pair, sources and targets being the nodes."""
     sources, rows = np.unique(source_ids, return_inverse=True)
     targets, columns = np.unique(target_ids, return_inverse=True)
-    nodes = len(sources) + len(targets)
-    edges = csr_array((np.ones(len(rows), dtype=np.int8), (rows, columns + len(sources))), shape=(nodes, nodes))
-    components: Ints32 = connected_components(edges, directed=False)[1]
-    return components[rows]
+    components: Ints = connected_components(rows, columns + len(sources), len(sources) + len(targets))[rows]
+    return components
 
 
 def _fill(group_sizes: Ids, order: Ids, size: int) -> Ids:

@@ -6,7 +6,7 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from miner.arrays import Bools, Floats, Ints
+from miner.arrays import Bools, Floats, spaced_rows
 from miner.errors import ConfigError
 from miner.evaluation.bitext import SIDES
 from miner.evaluation.bitext_precision import GoldReport, KnownPairs, ReviewReport, measure_precision
@@ -110,7 +110,7 @@ def _calibration_section(calibration: Reliability) -> Section:
 
 def _gold_section(report: GoldReport) -> Section:
     curve = report.curve
-    rows = _spaced_rows(len(curve.pairs), MAX_LINE_POINTS)
+    rows = spaced_rows(len(curve.pairs), MAX_LINE_POINTS)
     shares = {"precision": curve.precision[rows], "recall": curve.recall[rows], "f1": curve.f1[rows]}
     best, caption = curve.best(), "No pair is correct."
     if best is not None:
@@ -163,7 +163,7 @@ def _agreement_table(agreements: Sequence[Agreement]) -> Element:
 
 def _yield(margins: Floats) -> Section:
     ax = charts.axes("threshold", "pairs above")
-    rows = _spaced_rows(len(margins), MAX_LINE_POINTS)
+    rows = spaced_rows(len(margins), MAX_LINE_POINTS)
     ax.step(margins[rows], rows + 1, where="post", color=charts.colour("one"))
     ax.set_ylim(0, None)
     quartiles = margins[np.linspace(0, len(margins) - 1, 5).round().astype(int)]
@@ -171,13 +171,8 @@ def _yield(margins: Floats) -> Section:
     return Section("Yield", "How many pairs a higher threshold would keep.", [charts.figure("yield", ax, caption)])
 
 
-def _spaced_rows(num_rows: int, max_rows: int) -> Ints:
-    """Return at most `max_rows` evenly spaced rows, including the first and the last."""
-    return np.unique(np.linspace(0, num_rows - 1, min(num_rows, max_rows)).round().astype(int))
-
-
 def _lengths(mined: MinedBitext, is_right: Bools | None) -> Section:
-    rows = _spaced_rows(len(mined.margins), MAX_SAMPLE_PAIRS)
+    rows = spaced_rows(len(mined.margins), MAX_SAMPLE_PAIRS)
     lengths = [np.array([max(1, len(sentence)) for sentence in side]) for side in mined.texts(rows)]
     ax = charts.axes(f"characters, {mined.languages[0]}", f"characters, {mined.languages[1]}")
     limits = [min(map(min, lengths)), max(map(max, lengths))]
@@ -230,7 +225,7 @@ def _top_hubs(mined: MinedBitext, neighbour_counts: NeighbourCounts) -> list[lis
 
 def _languages(mined: MinedBitext) -> list[Section]:
     """Identify the languages of a sample of the pairs; nothing if py3langid is not installed."""
-    rows = _spaced_rows(len(mined.margins), MAX_SAMPLE_PAIRS)
+    rows = spaced_rows(len(mined.margins), MAX_SAMPLE_PAIRS)
     try:
         counts_by_side = [Counter(language.identify_languages(side)) for side in mined.texts(rows)]
     except ConfigError:

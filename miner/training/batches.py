@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
+from miner.arrays import connected_components
 from miner.training.augment import partial_translation
 from miner.training.datasets import TextColumn
 
@@ -170,8 +169,7 @@ def group_connected_rows(*id_columns: Ints) -> Ints:
     num_nodes = int(nodes.max()) + 1
     edges = [(columns[0], column) for column in columns[1:]] or [(columns[0], columns[0])]
     starts, ends = (np.concatenate(endpoints) for endpoints in zip(*edges, strict=True))
-    graph = coo_array((np.ones(len(starts), dtype=np.int8), (starts, ends)), shape=(num_nodes, num_nodes))
-    groups: Ints = connected_components(graph, directed=False)[1][columns[0]].astype(np.int64)
+    groups: Ints = connected_components(starts, ends, num_nodes)[columns[0]]
     return groups
 
 

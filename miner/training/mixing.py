@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
+from miner.arrays import connected_components
 from miner.training.batches import ANCHOR, NEGATIVE, POSITIVE, SECOND, Batch, Floats, Ints, MixedView, find_groups
 from miner.training.sampling import Weights, apportion
 from miner.training.steps import LossTerm
@@ -167,10 +166,7 @@ def _join_groups(groups: Ints, rows: Ints, ids: Ints) -> Ints:
     """
     numbers, group_nodes = np.unique(groups, return_inverse=True)
     texts, text_nodes = np.unique(ids, return_inverse=True)
-    edges = group_nodes[rows], len(numbers) + text_nodes
-    size = len(numbers) + len(texts)
-    graph = coo_array((np.ones(len(rows), dtype=np.int8), edges), shape=(size, size))
-    components = connected_components(graph, directed=False)[1]
+    components = connected_components(group_nodes[rows], len(numbers) + text_nodes, len(numbers) + len(texts))
     smallest = np.full(int(components.max()) + 1, np.iinfo(np.int64).max)
     np.minimum.at(smallest, components[: len(numbers)], numbers)
     joined: Ints = smallest[components[group_nodes]]

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from miner import stages, storage, table_files
+from miner.arrays import spaced_rows
 from miner.choices import MARGINS, RETRIEVALS, DefaultThreshold
 from miner.config.commands import DecideSettings, MatchSettings
 from miner.config.probability import ProbabilityBound
@@ -256,7 +257,7 @@ class _BitextReader:
         self.num_pairs, self.scorer = num_pairs, scorer
         self.examples: list[tuple[float, str, str]] = []
         self._sum_probabilities = 0.0
-        self._rows = np.unique(np.linspace(0, num_pairs - 1, NUM_EXAMPLES).round().astype(int)) if num_pairs else np.zeros(0, int)
+        self._rows = spaced_rows(num_pairs, NUM_EXAMPLES)
 
     def mean_probability(self) -> float:
         return round(self._sum_probabilities / self.num_pairs, 4)
