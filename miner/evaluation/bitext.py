@@ -18,28 +18,18 @@ from miner.config.commands import PairFilters
 from miner.config.probability import PROBABILITY
 from miner.errors import ConfigError, DataError
 from miner.evaluation.bitext_precision import GoldReport, KnownPairs, ReviewReport, measure_precision
+from miner.evaluation.hub_counts import SIDES, HubCounts, read_hub_counts
 from miner.evaluation.scores import percent
-from miner.filters import BLOCK_ROWS, hubs, language
+from miner.filters import BLOCK_ROWS, language
 from miner.filters.pairs import PAIR_FILTERS, PairTexts, apply_pair_filters
 from miner.mining.writers import PARQUET
-from miner.stages import Manifest
 from miner.text.near_duplicates import skeleton_keys
 
-SIDES = ("source", "target")
 QUANTILES = {"min": 0.0, "5 %": 0.05, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "95 %": 0.95, "max": 1.0}
 HISTOGRAM_BINS = 50
 MAX_LANGUAGE_PAIRS = 20_000  # pairs whose languages are identified; this is the slowest part
-NUM_TOP_HUBS = 5
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class HubCounts:
-    """In how many candidates each sentence of either side occurs, whatever the margin; and the neighbours of each that are candidates."""
-
-    sides: Mapping[str, hubs.OccurrenceCounts]
-    k: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,22 +127,6 @@ def evaluate(
     return BitextResult(bitext, _top_hubs(uri, bitext, hub_counts) if hub_counts else None, precision)
 
 
-def read_hub_counts(folder: str) -> HubCounts | None:
-    """Count the candidates in a directory of `miner mine`; return None without candidates, as after `--from-candidates`."""
-    candidates = storage.join(folder, stages.CANDIDATES)
-    if not storage.exists(storage.join(candidates, stages.MANIFEST)):
-        return None
-    manifest = stages.read_manifest(candidates, stages.CANDIDATES)
-    tables = [table_files.read_table(storage.join(candidates, shard.name), [f"{side}_id" for side in SIDES]) for shard in manifest.shards]
-    ids = {side: np.concatenate([table[f"{side}_id"].to_numpy() for table in tables]) for side in SIDES}
-    return HubCounts({side: hubs.count_occurrences(ids[side]) for side in SIDES}, num_neighbours(manifest))
-
-
-def num_neighbours(candidates: Manifest) -> int:
-    """Return the number of neighbours of each sentence that are candidates."""
-    return max(int(candidates.details["k"]), int(candidates.config.get("rescore_candidates", 0)))
-
-
 def _batches(uri: str, batch_rows: int = BLOCK_ROWS) -> Iterator[pa.Table]:
     with table_files.open_parquet(uri) as file:
         for batch in file.iter_batches(batch_rows):
@@ -165,7 +139,7 @@ def _describe(batch: pa.Table, languages: tuple[str, str], hub_counts: HubCounts
     texts = {side: batch[f"{side}_text"].to_pylist() for side in SIDES}
     candidates_by_k = np.full(len(batch), np.nan)
     if hub_counts is not None:
-        candidates_by_k = np.maximum(*(hub_counts.sides[side].of(ids[side]) for side in SIDES)) / hub_counts.k
+        candidates_by_k = np.maximum(*(hub_counts.times_k(side, ids[side]) for side in SIDES))
     bounds = {name: bound for name, bound in PairFilters.USUAL.items() if name != "languages"}
     verdicts = apply_pair_filters(PairTexts(texts["source"], texts["target"], languages, candidates_by_k), bounds)
     skeletons = {side: skeleton_keys(texts[side]) for side in SIDES}
@@ -209,11 +183,10 @@ def _top_hubs(uri: str, bitext: BitextPart, hub_counts: HubCounts) -> dict[str, 
     """Return by side the sentences of the bitext with most candidates: their number divided by k, and the text."""
     top_hubs = {}
     for side in SIDES:
-        candidates_by_k = hub_counts.sides[side].of(bitext.ids[side]) / hub_counts.k
-        first_rows = np.unique(bitext.ids[side], return_index=True)[1]  # one row per sentence
-        rows = first_rows[np.lexsort((first_rows, -candidates_by_k[first_rows]))][:NUM_TOP_HUBS]
+        rows = hub_counts.top_rows(side, bitext.ids[side])
         texts = _texts(uri, f"{side}_text", rows)
-        top_hubs[side] = [(float(candidates_by_k[row]), texts[row]) for row in rows.tolist()]
+        times_k = hub_counts.times_k(side, bitext.ids[side][rows])
+        top_hubs[side] = [(times, texts[row]) for times, row in zip(times_k.tolist(), rows.tolist(), strict=True)]
     return top_hubs
 
 

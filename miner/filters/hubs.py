@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from miner.arrays import Ids, Ints
+from miner.arrays import Ids, Ints, find_rows
 
 
 @dataclass(frozen=True)
@@ -15,8 +15,10 @@ class OccurrenceCounts:
     counts: Ints
 
     def of(self, ids: Ids) -> Ints:
-        """Return (m,) the counts of (m,) ids, all of which must be in `self.ids`."""
-        counts: Ints = self.counts[np.searchsorted(self.ids, ids)]
+        """Return (m,) the counts of (m,) ids, 0 for one that does not occur."""
+        rows = find_rows(ids, self.ids)
+        counts = np.zeros(len(ids), dtype=np.int64)
+        counts[rows >= 0] = self.counts[rows[rows >= 0]]
         return counts
 
 

@@ -3,7 +3,7 @@
 Memory: the margins of all pairs, 8 bytes each; with gold or marks, the ids too; and the texts of a sample.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,23 +12,13 @@ import pyarrow as pa
 
 from miner import stages, storage, table_files
 from miner.arrays import Floats, Ids, Ints
-from miner.evaluation.bitext import SIDES, num_neighbours
-from miner.filters import hubs
+from miner.evaluation.hub_counts import SIDES, HubCounts, read_candidates, read_hub_counts
 from miner.mining.histogram import Histogram
 from miner.mining.writers import PARQUET, candidates_from_arrow
 from miner.stages import Manifest
 
 MAX_SAMPLE_PAIRS = 1000  # pairs whose lengths and languages are shown
 MAX_HUB_CANDIDATES = 1 << 22  # with more candidates, hubs are counted for a random sample of the sentences
-
-
-@dataclass(frozen=True, eq=False)
-class NeighbourCounts:
-    """In how many candidates each sentence of either side occurs, for a random share of the sentences."""
-
-    by_side: Mapping[str, hubs.OccurrenceCounts]
-    k: int
-    share: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,32 +74,17 @@ class MinedBitext:
         table = pa.concat_tables(selected)
         return table["source_text"].to_pylist(), table["target_text"].to_pylist()
 
-    def _candidates(self) -> tuple[str, Manifest] | None:
-        folder = storage.join(self.folder, stages.CANDIDATES)
-        if not storage.exists(storage.join(folder, stages.MANIFEST)):
-            return None
-        return folder, stages.read_manifest(folder, stages.CANDIDATES)
-
     def best_margins(self) -> Histogram | None:
         """Return the histogram of the largest margin of each source sentence; None without candidates."""
-        if (stage := self._candidates()) is None:
+        manifest = read_candidates(self.folder)
+        if manifest is None:
             return None
-        folder, manifest = stage
         histogram = Histogram()
         for shard in manifest.shards:
-            candidates = candidates_from_arrow(table_files.read_table(storage.join(folder, shard.name)))
+            candidates = candidates_from_arrow(table_files.read_table(storage.join(self.folder, stages.CANDIDATES, shard.name)))
             histogram.add_best(candidates, self.manifest.config.get("margin", "ratio"))
         return histogram if histogram.bins else None
 
-    def neighbour_counts(self) -> NeighbourCounts | None:
+    def hub_counts(self) -> HubCounts | None:
         """Count the candidates of the sentences; None without candidates."""
-        if (stage := self._candidates()) is None:
-            return None
-        folder, manifest = stage
-        step = max(1, -(-manifest.rows // MAX_HUB_CANDIDATES))
-        by_side = {}
-        for side in SIDES:
-            columns = (table_files.read_table(storage.join(folder, shard.name), [f"{side}_id"])[f"{side}_id"] for shard in manifest.shards)
-            samples = [ids[ids % step == 0] for ids in (column.to_numpy() for column in columns)]  # ids are hashes: a random sample
-            by_side[side] = hubs.count_occurrences(np.concatenate([np.zeros(0, np.int64), *samples]))
-        return NeighbourCounts(by_side, num_neighbours(manifest), 1 / step)
+        return read_hub_counts(self.folder, MAX_HUB_CANDIDATES)

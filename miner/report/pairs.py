@@ -8,20 +8,19 @@ import numpy as np
 
 from miner.arrays import Bools, Floats, spaced_rows
 from miner.errors import ConfigError
-from miner.evaluation.bitext import SIDES
 from miner.evaluation.bitext_precision import GoldReport, KnownPairs, ReviewReport, measure_precision
+from miner.evaluation.hub_counts import SIDES, HubCounts
 from miner.evaluation.marks import Agreement, ReviewMarks
 from miner.evaluation.reliability import Reliability
 from miner.filters import language
 from miner.mining.gold import GoldPairs
 from miner.mining.histogram import BIN_WIDTH, Histogram
 from miner.report import charts, marking, thresholds
-from miner.report.mined_pairs import MAX_SAMPLE_PAIRS, MinedBitext, NeighbourCounts
+from miner.report.mined_pairs import MAX_SAMPLE_PAIRS, MinedBitext
 from miner.report.page import Section, table, text
 
 MAX_CHART_BINS = 60
 MAX_LINE_POINTS = 400
-NUM_TOP_HUBS = 5  # of each side
 MAX_LANGUAGES = 5  # of each side
 MIN_LANGUAGE_PERCENT = 1
 
@@ -30,10 +29,8 @@ def sections(mined: MinedBitext, known_pairs: KnownPairs | None, identify: bool,
     """Return all sections. `identify` includes the languages of a sample, whose identifier takes a second to load."""
     is_right = known_pairs.is_gold(*mined.ids()) if isinstance(known_pairs, GoldPairs) else None
     margins = _margins(mined, is_right)
-    neighbour_counts = mined.neighbour_counts()
-    hubs = (
-        [_hubs(mined, neighbour_counts)] if neighbour_counts and all(len(side.counts) for side in neighbour_counts.by_side.values()) else []
-    )
+    hub_counts = mined.hub_counts()
+    hubs = [_hubs(mined, hub_counts)] if hub_counts and all(len(side.counts) for side in hub_counts.sides.values()) else []
     if not len(mined.margins):
         return [margins, *hubs]
     precision = _precision(mined, known_pairs) if known_pairs is not None else []
@@ -189,37 +186,34 @@ def _lengths(mined: MinedBitext, is_right: Bools | None) -> Section:
     return Section("Lengths", note, [charts.figure("lengths", ax, caption, legend)])
 
 
-def _hubs(mined: MinedBitext, neighbour_counts: NeighbourCounts) -> Section:
+def _hubs(mined: MinedBitext, hub_counts: HubCounts) -> Section:
     ax = charts.axes("candidates / k", "sentences with as many or more")
     x_min, x_max, y_max = 1.0, 1.0, 1.0
     for side, colour in zip(SIDES, charts.SERIES, strict=False):
-        candidates_by_k, counts = np.unique(neighbour_counts.by_side[side].counts / neighbour_counts.k, return_counts=True)
-        num_sentences = counts[::-1].cumsum()[::-1] / neighbour_counts.share
+        candidates_by_k, counts = np.unique(hub_counts.sides[side].counts / hub_counts.k, return_counts=True)
+        num_sentences = counts[::-1].cumsum()[::-1] / hub_counts.share
         x_min, x_max, y_max = min(x_min, candidates_by_k[0]), max(x_max, candidates_by_k[-1]), max(y_max, num_sentences[0])
         ax.step(candidates_by_k, num_sentences, where="pre", color=charts.colour(colour))
     charts.set_log_scale(ax, "x", x_min, x_max)
     charts.set_log_scale(ax, "y", 1, y_max)
     legend = dict(zip((f"{side} ({lang})" for side, lang in zip(SIDES, mined.languages, strict=True)), charts.SERIES, strict=False))
     caption = "How many sentences occur in how many candidates."
-    if neighbour_counts.share < 1:
-        caption = f"Estimated from a random {neighbour_counts.share:.2%} of the sentences."
+    if hub_counts.share < 1:
+        caption = f"Estimated from a random {hub_counts.share:.2%} of the sentences."
     note = "Sentences that are neighbours of very many others are short phrases and templates; their pairs are rarely right."
     figure = charts.figure("hubs", ax, caption, legend)
-    return Section("Hubs", note, [figure, table(["candidates / k", "side", "sentence of a pair"], _top_hubs(mined, neighbour_counts))])
+    return Section("Hubs", note, [figure, table(["candidates / k", "side", "sentence of a pair"], _top_hubs(mined, hub_counts))])
 
 
-def _top_hubs(mined: MinedBitext, neighbour_counts: NeighbourCounts) -> list[list[str | Element]]:
+def _top_hubs(mined: MinedBitext, hub_counts: HubCounts) -> list[list[str | Element]]:
     """Return table rows of the sentences of pairs that occur in most candidates."""
     table_rows: list[list[str | Element]] = []
     for number, (side, ids) in enumerate(zip(SIDES, mined.ids(), strict=True)):
-        counted = neighbour_counts.by_side[side]
-        positions = np.searchsorted(counted.ids, ids).clip(max=len(counted.ids) - 1)
-        counts = np.where(counted.ids[positions] == ids, counted.counts[positions], 0)
-        first_rows = np.unique(ids, return_index=True)[1]
-        top = first_rows[np.lexsort((first_rows, -counts[first_rows]))][:NUM_TOP_HUBS]
+        top = hub_counts.top_rows(side, ids)
         rows = np.sort(top)
         texts = dict(zip(rows.tolist(), mined.texts(rows)[number], strict=True))
-        table_rows += [[f"{counts[row] / neighbour_counts.k:.1f}", side, text(texts[row])] for row in top.tolist()]
+        times_k = hub_counts.times_k(side, ids[top])
+        table_rows += [[f"{times:.1f}", side, text(texts[row])] for times, row in zip(times_k.tolist(), top.tolist(), strict=True)]
     return table_rows
 
 
