@@ -1,9 +1,7 @@
 """Collapse near-duplicates: sentences that differ only in case, punctuation and spaces become the first of them.
 
-Near-duplicates share a skeleton, whose hash is their key. Sentences are sharded by id, so near-duplicates can be in any shard
-and are joined by key in three steps: `write_keyed` groups the sentences of one id range by key range; `resolve_key_range` reads one
-key range of all those files and decides what happens to each sentence; `apply_changes` applies all decisions about one id range.
-Memory is bounded by a range, and the result does not depend on the number of ranges or on the workers.
+Near-duplicates share a skeleton, whose hash is their key. Corpora are resolved by key range and changed by id range: memory is bounded by a
+range, and the result does not depend on the number of ranges.
 """
 
 from collections.abc import Sequence
@@ -13,13 +11,10 @@ import pyarrow as pa
 import regex
 import xxhash
 
-from miner import storage, table_files
 from miner.arrays import Ints, run_bounds
 from miner.tables import SENTENCES
 from miner.text.normalise import compose
-from miner.text.sharding import range_of, write_range_batches
 
-KEYED_SCHEMA = pa.schema([*SENTENCES.remove(3), pa.field("source", pa.string()), pa.field("key", pa.int64())])
 # `added` is what the count of a sentence grows by, or REMOVED if the sentence is merged into another.
 CHANGES_SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("added", pa.int64())])
 REMOVED = -1
@@ -39,59 +34,41 @@ def skeleton_keys(texts: Sequence[str]) -> Ints:
     return np.fromiter((digest(skeleton(text).encode()) for text in texts), dtype=np.uint64, count=len(texts)).view(np.int64)
 
 
-def write_keyed(uri: str, table: pa.Table, num_ranges: int) -> None:
-    """Write sentences to an Arrow file of KEYED_SCHEMA, whose batch i holds those with a key in range i."""
+def add_keys(table: pa.Table) -> pa.Table:
+    """Return the id, count, source, line and key of sentences of the schema SENTENCES."""
     keys = skeleton_keys(table["text"].to_pylist())
-    keyed = table.append_column("key", pa.array(keys)).select(KEYED_SCHEMA.names).cast(KEYED_SCHEMA)
-    _write_grouped(uri, keyed, range_of(keys, num_ranges), num_ranges)
+    columns = [table["id"], table["count"], table["source"].cast(pa.string()), table["line"], pa.array(keys)]
+    return pa.table(columns, names=["id", "count", "source", "line", "key"])
 
 
-def resolve_key_range(keyed_files: Sequence[str], index: int, uri: str, num_ranges: int) -> int:
-    """Decide what happens to the sentences of key range `index` in all files of `write_keyed`; return how many are removed.
+def find_changes(keyed: pa.Table) -> pa.Table:
+    """Return what happens to the sentences of a key range, in any order: a table of CHANGES_SCHEMA, of the changed sentences only.
 
-    Writes an Arrow file of CHANGES_SCHEMA to `uri`, whose batch i holds the changes of ids in range i. Of the sentences with one key,
-    the first in the order of (source, line) is kept.
+    Of the sentences with one key, the first in the order of (source, line) is kept.
     """
-    order = [("key", "ascending"), ("source", "ascending"), ("line", "ascending")]
-    columns = ["id", "count", "line", "source", "key"]
-    table = pa.concat_tables([_read_batches(file, [index], columns) for file in keyed_files]).sort_by(order)
+    table = keyed.sort_by([("key", "ascending"), ("source", "ascending"), ("line", "ascending")])
     ids, counts, keys = (_to_numpy(table, name) for name in ("id", "count", "key"))
     starts = run_bounds(keys)[:-1]
     added = np.full(len(ids), REMOVED)
     added[starts] = np.add.reduceat(counts, starts) - counts[starts]
     is_changed = added != 0
-    changes = pa.table([ids[is_changed], added[is_changed]], schema=CHANGES_SCHEMA)
-    _write_grouped(uri, changes, range_of(ids[is_changed], num_ranges), num_ranges)
-    return int((added == REMOVED).sum())
+    return pa.table([ids[is_changed], added[is_changed]], schema=CHANGES_SCHEMA)
 
 
-def apply_changes(keyed_file: str, change_files: Sequence[str], index: int, num_ranges: int) -> tuple[pa.Table, pa.Table]:
-    """Apply the changes in all files of `resolve_key_range` to id range `index`, whose sentences are in `keyed_file`.
+def apply_changes(table: pa.Table, changes: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Apply the changes of an id range to its sentences, which are of the schema SENTENCES and sorted by id.
 
-    Returns the sentences that are kept and those that are removed, both of the schema SENTENCES and sorted by id.
+    Returns the sentences that are kept and those that are removed.
     """
-    table = _read_batches(keyed_file, range(num_ranges), SENTENCES.names).sort_by("id")
-    changes = pa.concat_tables([_read_batches(file, [index], CHANGES_SCHEMA.names) for file in change_files])
     added = np.zeros(len(table), dtype=np.int64)
     added[np.searchsorted(_to_numpy(table, "id"), _to_numpy(changes, "id"))] = _to_numpy(changes, "added")
     counts = pa.array(_to_numpy(table, "count") + np.maximum(added, 0), pa.int32())
-    table = table.set_column(table.schema.get_field_index("count"), "count", counts).cast(SENTENCES).combine_chunks()
+    sources = table["source"].cast(pa.string())  # the dictionary of a shard lists its sources in the order of ids
+    table = table.drop_columns(["count", "source"]).append_column("count", counts).append_column("source", sources)
+    table = table.select(SENTENCES.names).cast(SENTENCES).combine_chunks()
     return table.filter(pa.array(added != REMOVED)), table.filter(pa.array(added == REMOVED))
 
 
 def _to_numpy(table: pa.Table, name: str) -> Ints:
     values: Ints = table[name].to_numpy().astype(np.int64)
     return values
-
-
-def _write_grouped(uri: str, table: pa.Table, range_numbers: Ints, num_ranges: int) -> None:
-    """Sort rows by range and write one batch per range."""
-    order = np.argsort(range_numbers, kind="stable")
-    with storage.atomic(uri) as handle, pa.ipc.new_file(handle, table.schema) as writer:
-        write_range_batches(writer, table.take(pa.array(order)), range_numbers[order], num_ranges)
-
-
-def _read_batches(uri: str, batches: Sequence[int], columns: Sequence[str]) -> pa.Table:
-    with table_files.open_arrow(uri) as reader:
-        schema = pa.schema([reader.schema.field(name) for name in columns])
-        return pa.Table.from_batches([reader.get_batch(number).select(columns) for number in batches], schema)

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import Concatenate, Generic, ParamSpec
 
 import numpy as np
@@ -22,7 +21,7 @@ from miner.corpus import Span
 from miner.errors import MinerError
 from miner.stages import Manifest, Stage
 from miner.tables import together
-from miner.text.sharding import range_of
+from miner.text.sharding import range_of, write_range_batches
 from pipelines.beam.retry import call_with_retries
 from pipelines.beam.runner import Pipeline, ShardTask, StageRun, run_stage
 from pipelines.beam.watch import watch_progress
@@ -55,7 +54,9 @@ class ShuffleSteps:
     def run(self, name: str, shards: Sequence[str], task: "ShuffleTask[Parameters]") -> Pipeline["StepOutput"]:
         """Write FOLDER/name by a task whose folder it is."""
         manifest = yield from self._write(name, shards, task)
-        counts = sum((Counter(shard.counts) for shard in manifest.shards), Counter[str]())
+        counts = Counter[str]()
+        for shard in manifest.shards:
+            counts.update(shard.counts)  # a sum of counters would lack what is 0
         return StepOutput(self.place(name), shards, manifest.rows, counts)
 
     def _write(self, name: str, shards: Sequence[str], task: ShardTask) -> Pipeline[Manifest]:
@@ -136,13 +137,9 @@ def arrow_name(shard: str) -> str:
 def scatter(uri: str, table: pa.Table, range_indexes: Ints, ranges: int, metadata: Mapping[str, str] | None = None) -> None:
     """Write a table of n rows as a file with one batch per range. `range_indexes` (n,) is the range of each row, from 0."""
     order = np.argsort(range_indexes, kind="stable")
-    bounds = np.searchsorted(range_indexes[order], np.arange(ranges + 1))
-    table = table.take(pa.array(order)).combine_chunks()
-    schema = table.schema.with_metadata(metadata)
-    batch = table.to_batches()[0] if len(table) else pa.RecordBatch.from_pylist([], schema=table.schema)
-    with storage.atomic(uri) as handle, pa.ipc.new_file(handle, schema) as writer:
-        for start, end in pairwise(bounds):
-            writer.write_batch(batch.slice(start, end - start).replace_schema_metadata(metadata))
+    table = table.take(pa.array(order)).replace_schema_metadata(metadata)
+    with storage.atomic(uri) as handle, pa.ipc.new_file(handle, table.schema) as writer:
+        write_range_batches(writer, table, range_indexes[order], ranges)
 
 
 def scatter_by_id(uri: str, table: pa.Table, column: str, ranges: int, metadata: Mapping[str, str] | None = None) -> None:

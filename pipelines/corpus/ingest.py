@@ -26,6 +26,7 @@ from miner.text import readers, splitting
 from miner.text.readers import InputState
 from miner.text.sharding import DEFAULT_SIZES, IngestSizes, InputFile, num_ranges_for
 from pipelines.beam.runner import Pipeline, run_stage
+from pipelines.beam.shuffle import ShuffleSteps
 from pipelines.corpus.deduplicate import (
     DROPPED,
     DeduplicateTask,
@@ -36,7 +37,7 @@ from pipelines.corpus.deduplicate import (
     count_reasons,
 )
 from pipelines.corpus.increments import CorpusIncrement, merge_inputs, plan_increments, write_increments
-from pipelines.corpus.near_duplicates import NEAR_DUPLICATE, NearDuplicateCollapse
+from pipelines.corpus.near_duplicates import NEAR_DUPLICATE, STEPS, collapse
 from pipelines.corpus.scatter import ScatteredFiles, ScatterResult, ScatterTask, scatter_inputs
 
 logger = logging.getLogger(__name__)
@@ -180,7 +181,7 @@ class _Ingestion:
         self.increments = [increment for increment in self.increments if increment.inputs]
         self._write_increments()
         stage = self._stage(SENTENCES, merge_inputs(self.increments))
-        return stage.finish(self._shard_keys(stage), lambda shards: self._details(shards, shards))
+        return stage.finish(self._shard_keys(stage), self._details)
 
     def _ingest_increment(self, number: int) -> Pipeline[Manifest | None]:
         """Write the missing shards of one increment, after those of all earlier ones; None if there is nothing to write."""
@@ -229,11 +230,12 @@ class _Ingestion:
         if not self.config.collapse:
             previous = PreviousSentences([stage.path(name) for name in self._shard_names(range(scattered.increment))])
             task = DeduplicateTask(scattered, previous, sentence_filter, writer)
-            return (yield from run_stage(stage, keys, task, lambda shards: self._details(shards, shards)))
-        collapse = NearDuplicateCollapse(self.config.output, scattered, writer)
-        filtered = yield from collapse.prepare(sentence_filter, stage.key())
-        manifest = yield from run_stage(stage, keys, collapse, lambda shards: self._details(filtered, shards))
-        collapse.remove_intermediates()
+            return (yield from run_stage(stage, keys, task, self._details))
+        # Filters take long, so the steps always run as jobs.
+        steps = ShuffleSteps("near-duplicates", storage.join(self.config.output, STEPS), stage.key(), self._num_kept(), in_process_rows=0)
+        collapse_task, dropped = yield from collapse(scattered, sentence_filter, writer, steps)
+        manifest = yield from run_stage(stage, keys, collapse_task, lambda shards: self._details(shards, dropped))
+        steps.remove()
         return manifest
 
     def _dropped_shards(self, number: int) -> DroppedShards | None:
@@ -267,20 +269,23 @@ class _Ingestion:
     def _write_increments(self) -> None:
         write_increments(storage.join(self.config.output, SENTENCES, INCREMENTS), self.increments)
 
-    def _details(self, filtered: Sequence[Shard], shards: Sequence[Shard]) -> dict[str, Any]:
-        """Return the details of the manifest; the counts of `filtered` shards include the reasons of filters."""
+    def _num_kept(self) -> int:
+        """Return the number of lines that are read, before filters."""
+        return sum((increment.counts or {}).get("kept", 0) for increment in self.increments)
+
+    def _details(self, shards: Sequence[Shard], dropped: Mapping[str, int] | None = None) -> dict[str, Any]:
+        """Return the details of the manifest. `dropped` counts lines that filters dropped before near-duplicates, by reason."""
         lines: Counter[str] = Counter(dict.fromkeys(readers.LINE_COUNTS, 0))
         for increment in self.increments:
             lines.update(increment.counts or {})
-        counts = _count_outcomes(lines, filtered, shards)
+        counts = _count_outcomes(lines, dropped or {}, shards)
         return {"counts": counts, **({SKIPPED: self.skipped} if self.skipped else {})}
 
 
-def _count_outcomes(lines: Mapping[str, int], filtered: Sequence[Shard], shards: Sequence[Shard]) -> dict[str, int]:
+def _count_outcomes(lines: Mapping[str, int], filtered: Mapping[str, int], shards: Sequence[Shard]) -> dict[str, int]:
     """Count lines by outcome: `lines` = `kept` + every reason; `kept` = unique sentences + `duplicate` + `near_duplicate`."""
-    dropped = count_reasons(filtered)
-    dropped.pop(NEAR_DUPLICATE, None)
-    kept = lines["kept"] - dropped.total()
+    dropped = Counter(filtered)
+    dropped.update(count_reasons(shards))
+    kept = lines["kept"] - dropped.total() + dropped[NEAR_DUPLICATE]
     unique = sum(shard.rows for shard in shards)
-    near = {NEAR_DUPLICATE: sum(shard.counts[NEAR_DUPLICATE] for shard in shards)} if filtered is not shards else {}
-    return {**lines, "kept": kept, **dropped, **near, "duplicate": kept - unique - sum(near.values())}
+    return {**lines, "kept": kept, **dropped, "duplicate": kept - unique - dropped[NEAR_DUPLICATE]}
