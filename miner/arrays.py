@@ -50,6 +50,13 @@ def bounds_of(lengths: npt.NDArray[np.integer] | Sequence[int]) -> Ints:
     return np.append(0, np.cumsum(lengths, dtype=np.int64))
 
 
+def sum_rows(values: Bools | Ints | Ints32, bounds: npt.NDArray[np.integer]) -> Ints:
+    """Return the sum (n,) of each row of values (m,) with these bounds (n + 1,); 0 for an empty row."""
+    running = np.append(0, np.cumsum(values, dtype=np.int64))
+    sums: Ints = np.diff(running[bounds])
+    return sums
+
+
 def concatenate_ranges(starts: npt.NDArray[np.integer], lengths: npt.NDArray[np.integer]) -> Ints:
     """Return start, start + 1, ..., start + length - 1 of each of n ranges, one range after the other."""
     bounds = bounds_of(lengths)

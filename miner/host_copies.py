@@ -10,7 +10,6 @@ import logging
 import os
 import shutil
 import time
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +17,7 @@ from typing import TypeVar
 from miner import checksums, storage
 from miner.credentials import hide
 from miner.errors import MinerError, ModelError, StorageError, first_line
+from miner.whole_files import TEMPORARY, write_folder
 
 CACHE = "MINER_CACHE"  # environment variable: the directory of the copies
 ATTEMPTS, WAIT_SECONDS = 4, 0.2  # doubled after each attempt
@@ -68,15 +68,10 @@ def _is_intact(folder: Path) -> bool:
 
 
 def _replace(folder: Path, write: Callable[[Path], None]) -> None:
-    for leftover in (folder, *folder.parent.glob(f".{folder.name}.*{storage.TEMPORARY}")):  # of killed processes: the lock is ours
+    for leftover in (folder, *folder.parent.glob(f".{folder.name}.*{TEMPORARY}")):  # of killed processes: the lock is ours
         shutil.rmtree(leftover, ignore_errors=True)
-    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}{storage.TEMPORARY}")
-    try:
-        temporary.mkdir()
+    with write_folder(folder) as temporary:
         write(temporary)
-        temporary.replace(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def remove_unused(parent: Path) -> None:

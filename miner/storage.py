@@ -16,12 +16,11 @@ import fsspec
 import xxhash
 from fsspec.implementations.local import LocalFileSystem
 
-from miner import object_stores, whole_files
+from miner import object_stores
 from miner.errors import StorageError, first_line, storage_errors
 from miner.object_stores import is_object_store
-from miner.whole_files import HashedFile, open_whole, rename
+from miner.whole_files import TEMPORARY, HashedFile, open_whole, rename
 
-TEMPORARY = whole_files.TEMPORARY
 MANIFEST = "manifest.json"  # of a directory of shards, with the checksum of each
 LOCK_PREFIX = "_lock-"  # of the names of locks
 HASHED_BYTES = 1 << 16  # from which the checksum of a written file is remembered; reading a smaller one takes less time than asking for it

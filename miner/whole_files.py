@@ -1,8 +1,9 @@
-"""Write files that appear complete, or not at all: under a temporary name and renamed, or uploaded to an object store."""
+"""Write files and folders that appear complete, or not at all: under a temporary name and renamed, or uploaded to an object store."""
 
 import contextlib
 import io
 import posixpath
+import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from miner import object_stores
 
-TEMPORARY = ".tmp"
+TEMPORARY, REPLACED = ".tmp", ".old"
 
 
 def open_whole(fs: fsspec.AbstractFileSystem, path: str) -> contextlib.AbstractContextManager[BinaryIO]:
@@ -44,6 +45,25 @@ def rename(fs: fsspec.AbstractFileSystem, source: str, target: str) -> None:
         Path(source).replace(target)  # `mv` is not atomic across file systems, and moves a file *into* a directory of that name
     else:
         fs.mv(source, target)
+
+
+@contextlib.contextmanager
+def write_folder(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder that replaces a local folder when the block ends, and is removed when the block raises.
+
+    A process that dies between the two renames leaves the replaced folder, as `.NAME.<hex>.old`.
+    """
+    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}{TEMPORARY}")
+    replaced = temporary.with_suffix(REPLACED)
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        if folder.exists():
+            folder.rename(replaced)
+        temporary.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(replaced, ignore_errors=True)
 
 
 class HashedFile:

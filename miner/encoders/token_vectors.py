@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from miner.arrays import AnyFloats, Floats, Ints, Ints32, bounds_of, concatenate_ranges
+from miner.arrays import AnyFloats, Floats, Ints, Ints32, bounds_of, concatenate_ranges, sum_rows
 from miner.errors import StorageError
 
 SCALE = 127  # of a component of a unit vector, which becomes an 8-bit integer
@@ -94,8 +94,7 @@ class TokenVectors:
         largest = np.repeat(largest, lengths)
         weights = np.rint(norms / np.where(largest > 0, largest, 1) * WEIGHT_SCALE).astype(np.int32)
         is_kept = weights >= MIN_WEIGHT * WEIGHT_SCALE
-        kept_before = np.concatenate([[0], np.cumsum(is_kept)])
-        return cls(table.vectors, rows[is_kept], weights[is_kept], kept_before[bounds].astype(np.int64))
+        return cls(table.vectors, rows[is_kept], weights[is_kept], bounds_of(sum_rows(is_kept, bounds)))
 
     @classmethod
     def concat(cls, table: TokenTable, parts: Sequence[TokenVectors]) -> TokenVectors:
@@ -121,5 +120,4 @@ class TokenVectors:
 
     def total_weights(self) -> Ints:
         """Return the sum (n,) of the weights of each text."""
-        sums = np.concatenate([[0], np.cumsum(self.weights, dtype=np.int64)])
-        return np.diff(sums[self.bounds])
+        return sum_rows(self.weights, self.bounds)

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 import regex
 
-from miner.arrays import Bools, Floats, Ints
+from miner.arrays import Bools, Floats, Ints, bounds_of, sum_rows
 
 NUM_CODE_POINTS = 0x110000
 SURROGATES = range(0xD800, 0xE000)
@@ -63,7 +63,7 @@ class CharacterTable:
     def __init__(self, texts: Sequence[str]) -> None:
         self.codes = np.frombuffer("".join(texts).encode("utf-32-le"), dtype=np.uint32)
         self.lengths: Ints = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
-        self.ends = np.cumsum(self.lengths)
+        self.bounds = bounds_of(self.lengths)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -76,7 +76,7 @@ class CharacterTable:
         """Return (n,) the number of runs in each text of characters that match a single-character pattern."""
         inside = code_point_table(pattern)[self.codes]
         before = np.append(False, inside[:-1])
-        before[(self.ends - self.lengths)[self.lengths > 0]] = False  # a run does not continue across texts
+        before[self.bounds[:-1][self.lengths > 0]] = False  # a run does not continue across texts
         return self.sum(inside & ~before[: len(inside)])
 
     @property
@@ -86,9 +86,7 @@ class CharacterTable:
 
     def sum(self, values: Bools | Ints) -> Ints:
         """Sum one value per code point by text -> (n,)."""
-        running = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
-        sums: Ints = running[self.ends] - running[self.ends - self.lengths]
-        return sums
+        return sum_rows(values, self.bounds)
 
 
 def share(part: Ints, whole: Ints) -> Floats:

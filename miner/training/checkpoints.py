@@ -4,7 +4,6 @@ import json
 import logging
 import re
 import shutil
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from miner import checksums, records, storage
 from miner.errors import StorageError
 from miner.training.training_log import CheckpointState
+from miner.whole_files import write_folder
 
 WEIGHTS, MOMENTS, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
 TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{32}\.(tmp|old)")  # unfinished (tmp), or about to be replaced (old)
@@ -31,21 +31,13 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
 
     FOLDER then contains the checksums of its files.
     """
-    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
-    replaced = temporary.with_suffix(".old")
     try:
-        temporary.mkdir(parents=True)
-        yield temporary
-        checksums.write(temporary, checksums.USER_FILES)
-        if folder.exists():
-            folder.rename(replaced)
-        temporary.rename(folder)
+        with write_folder(folder) as temporary:
+            yield temporary
+            checksums.write(temporary, checksums.USER_FILES)
     except (OSError, SafetensorError) as error:
         fault = getattr(error, "strerror", None) or error
         raise StorageError(f"{folder}: {fault}; free some space or choose another --output") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(replaced, ignore_errors=True)
 
 
 def remove_leftovers(folder: Path) -> None:

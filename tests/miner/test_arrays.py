@@ -43,6 +43,12 @@ def test_bounds_of_lengths(lengths: list[int]) -> None:
     assert arrays.bounds_of(np.array(lengths, np.int64)).tolist() == [sum(lengths[:row]) for row in range(len(lengths) + 1)]
 
 
+@given(st.lists(st.lists(st.integers(-3, 3), max_size=4), max_size=10))
+def test_sum_rows(rows: list[list[int]]) -> None:
+    values = np.array([value for row in rows for value in row], np.int32)
+    assert arrays.sum_rows(values, arrays.bounds_of(list(map(len, rows)))).tolist() == list(map(sum, rows))
+
+
 @given(st.lists(st.tuples(st.integers(-5, 5), st.integers(0, 4)), max_size=10))
 def test_concatenate_ranges(ranges: list[tuple[int, int]]) -> None:
     starts, lengths = np.array(ranges, np.int64).reshape(-1, 2).T

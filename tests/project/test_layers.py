@@ -32,7 +32,7 @@ ROOMS = {
     "table_files": {"checked_reads", "errors", "storage"},
     "records": {"errors", "storage"},
     "checksums": {"errors", "records", "storage"},
-    "host_copies": {"checksums", "credentials", "errors", "storage"},
+    "host_copies": {"checksums", "credentials", "errors", "storage", "whole_files"},
     "stages": {"errors", "records", "storage"},
     "lock": {"credentials", "errors", "progress", "records", "storage"},
     "languages": {"errors"},
@@ -94,6 +94,7 @@ ROOMS = {
         "encoders",
         "search",
         "mining",
+        "whole_files",
     },
     "evaluation": {
         "arrays",
