@@ -89,7 +89,7 @@ class Corpus:
 
     def sentences(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield the sentences of a shard by row group, in the order of its vectors."""
-        yield from row_groups(self.sentences_uri(name), columns)
+        yield from table_files.read_row_groups(self.sentences_uri(name), columns)
 
     def sentences_uri(self, name: str) -> str:
         """Return the URI of a shard's sentences."""
@@ -143,13 +143,6 @@ class SentenceLookup:
     def of(self, ids: Ids) -> pa.Table:
         """Return a table of the schema SENTENCES whose row i is the sentence of ids[i]; ids (m,) may repeat."""
         return self.table.take(pa.array(self.rows[np.searchsorted(self.ids, ids)]))
-
-
-def row_groups(uri: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """Yield the row groups of a Parquet file."""
-    with table_files.open_parquet(uri) as file:
-        for group in range(file.num_row_groups):
-            yield file.read_row_group(group, columns=list(columns) if columns else None)
 
 
 def id_spans(uris: Sequence[str]) -> dict[str, Span]:

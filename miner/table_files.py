@@ -4,10 +4,12 @@ import contextlib
 import io
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from miner import storage
+from miner.arrays import Ints
 from miner.checked_reads import WRITE_AGAIN, open_checked, open_unchecked
 from miner.errors import StorageError, first_line, storage_errors
 
@@ -75,6 +77,25 @@ def _parquet_errors(uri: str) -> Iterator[None]:
 def read_table(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
     with open_parquet(uri) as file:
         return file.read(columns=list(columns) if columns else None)
+
+
+def read_row_groups(uri: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """Yield the row groups of a Parquet file."""
+    with open_parquet(uri) as file:
+        for group in range(file.num_row_groups):
+            yield file.read_row_group(group, columns=list(columns) if columns else None)
+
+
+def read_rows(uri: str, rows: Ints, columns: Sequence[str]) -> pa.Table:
+    """Read rows (m,), ascending, of a Parquet file, with one row group in memory at a time."""
+    with open_parquet(uri) as file:
+        selected = [file.schema_arrow.empty_table().select(list(columns))]
+    start = 0
+    for group in read_row_groups(uri, columns):
+        group_rows = rows[slice(*np.searchsorted(rows, [start, start + len(group)]))] - start
+        selected.append(group.take(pa.array(group_rows)))
+        start += len(group)
+    return pa.concat_tables(selected)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from miner import stages, storage, table_files
-from miner.arrays import Floats, Ids, Ints
+from miner.arrays import Floats, Ids
 from miner.config.commands import PairFilters
 from miner.config.probability import PROBABILITY
 from miner.errors import ConfigError, DataError
@@ -124,10 +124,11 @@ def evaluate(
     bitext = _concatenate(parts, _language_scores(uri, parts, max_language_pairs, batch_rows))
     ids = bitext.ids["source"], bitext.ids["target"]
     precision = measure_precision(known_pairs, ids, bitext.margins, bitext.probabilities) if known_pairs else None
-    return BitextResult(bitext, _top_hubs(uri, bitext, hub_counts) if hub_counts else None, precision)
+    top_hubs = {side: hub_counts.top(side, bitext.ids[side], uri) for side in SIDES} if hub_counts else None
+    return BitextResult(bitext, top_hubs, precision)
 
 
-def _batches(uri: str, batch_rows: int = BLOCK_ROWS) -> Iterator[pa.Table]:
+def _batches(uri: str, batch_rows: int) -> Iterator[pa.Table]:
     with table_files.open_parquet(uri) as file:
         for batch in file.iter_batches(batch_rows):
             if len(batch):
@@ -177,24 +178,3 @@ def _language_scores(uri: str, parts: list[BitextPart], max_pairs: int, batch_ro
         scores[start + rows] = apply_pair_filters(pairs, {"languages": PairFilters.USUAL["languages"]}).scores["languages"]
         start += len(batch)
     return {"languages": scores}
-
-
-def _top_hubs(uri: str, bitext: BitextPart, hub_counts: HubCounts) -> dict[str, list[tuple[float, str]]]:
-    """Return by side the sentences of the bitext with most candidates: their number divided by k, and the text."""
-    top_hubs = {}
-    for side in SIDES:
-        rows = hub_counts.top_rows(side, bitext.ids[side])
-        texts = _texts(uri, f"{side}_text", rows)
-        times_k = hub_counts.times_k(side, bitext.ids[side][rows])
-        top_hubs[side] = [(times, texts[row]) for times, row in zip(times_k.tolist(), rows.tolist(), strict=True)]
-    return top_hubs
-
-
-def _texts(uri: str, column: str, rows: Ints) -> dict[int, str]:
-    texts: dict[int, str] = {}
-    start = 0
-    for batch in _batches(uri):
-        batch_rows = rows[(rows >= start) & (rows < start + len(batch))]
-        texts.update(zip(batch_rows.tolist(), batch[column].take(pa.array(batch_rows - start)).to_pylist(), strict=True))
-        start += len(batch)
-    return texts

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from miner import stages, storage, table_files
-from miner.arrays import Floats, Ids, Ints
+from miner.arrays import Floats, Ids
 from miner.filters.hubs import OccurrenceCounts, count_occurrences
 from miner.stages import CANDIDATES, Manifest
 
@@ -26,12 +26,14 @@ class HubCounts:
         """Return the number of candidates, divided by k, of sentences (n,); 0 for one that is not counted."""
         return self.sides[side].of(ids) / self.k
 
-    def top_rows(self, side: str, ids: Ids) -> Ints:
-        """Return the rows of sentences (n,), each once, that occur in most candidates, in descending order; ties by row."""
-        first_rows = np.unique(ids, return_index=True)[1]
-        counts = self.sides[side].of(ids[first_rows])
-        rows: Ints = first_rows[np.lexsort((first_rows, -counts))][:NUM_TOP_HUBS]
-        return rows
+    def top(self, side: str, ids: Ids, uri: str) -> list[tuple[float, str]]:
+        """Return the sentences (n,) of the pairs in a bitext that occur in most candidates: their number divided by k, and the text."""
+        first_rows = np.unique(ids, return_index=True)[1]  # one row per sentence
+        ranked = first_rows[np.lexsort((first_rows, -self.times_k(side, ids[first_rows])))][:NUM_TOP_HUBS]
+        rows, column = np.sort(ranked), f"{side}_text"
+        texts = dict(zip(rows.tolist(), table_files.read_rows(uri, rows, [column])[column].to_pylist(), strict=True))
+        times_k = self.times_k(side, ids[ranked])
+        return [(times, texts[row]) for times, row in zip(times_k.tolist(), ranked.tolist(), strict=True)]
 
 
 def read_candidates(folder: str) -> Manifest | None:

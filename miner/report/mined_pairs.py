@@ -3,12 +3,10 @@
 Memory: the margins of all pairs, 8 bytes each; with gold or marks, the ids too; and the texts of a sample.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import pyarrow as pa
 
 from miner import stages, storage, table_files
 from miner.arrays import Floats, Ids, Ints
@@ -50,13 +48,8 @@ class MinedBitext:
         return self._floats("probability") if has_probabilities else None
 
     def _floats(self, column: str) -> Floats:
-        batches = [batch[column].to_numpy() for batch in self.row_groups([column])]
+        batches = [batch[column].to_numpy() for batch in table_files.read_row_groups(self.uri, [column])]
         return np.concatenate(batches) if batches else np.zeros(0)
-
-    def row_groups(self, columns: list[str]) -> Iterator[pa.Table]:
-        with table_files.open_parquet(self.uri) as file:
-            for group in range(file.num_row_groups):
-                yield file.read_row_group(group, columns=columns)
 
     def ids(self) -> tuple[Ids, Ids]:
         """Return the ids of the sources and the targets, (n,) each."""
@@ -65,13 +58,7 @@ class MinedBitext:
 
     def texts(self, rows: Ints) -> tuple[list[str], list[str]]:
         """Rows (m,), ascending -> the source and target texts of these pairs."""
-        selected: list[pa.Table] = []
-        start = 0
-        for group in self.row_groups([f"{side}_text" for side in SIDES]):
-            group_rows = rows[(rows >= start) & (rows < start + len(group))] - start
-            selected.append(group.take(pa.array(group_rows)))
-            start += len(group)
-        table = pa.concat_tables(selected)
+        table = table_files.read_rows(self.uri, rows, [f"{side}_text" for side in SIDES])
         return table["source_text"].to_pylist(), table["target_text"].to_pylist()
 
     def best_margins(self) -> Histogram | None:

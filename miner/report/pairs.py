@@ -202,19 +202,12 @@ def _hubs(mined: MinedBitext, hub_counts: HubCounts) -> Section:
         caption = f"Estimated from a random {hub_counts.share:.2%} of the sentences."
     note = "Sentences that are neighbours of very many others are short phrases and templates; their pairs are rarely right."
     figure = charts.figure("hubs", ax, caption, legend)
-    return Section("Hubs", note, [figure, table(["candidates / k", "side", "sentence of a pair"], _top_hubs(mined, hub_counts))])
-
-
-def _top_hubs(mined: MinedBitext, hub_counts: HubCounts) -> list[list[str | Element]]:
-    """Return table rows of the sentences of pairs that occur in most candidates."""
-    table_rows: list[list[str | Element]] = []
-    for number, (side, ids) in enumerate(zip(SIDES, mined.ids(), strict=True)):
-        top = hub_counts.top_rows(side, ids)
-        rows = np.sort(top)
-        texts = dict(zip(rows.tolist(), mined.texts(rows)[number], strict=True))
-        times_k = hub_counts.times_k(side, ids[top])
-        table_rows += [[f"{times:.1f}", side, text(texts[row])] for times, row in zip(times_k.tolist(), top.tolist(), strict=True)]
-    return table_rows
+    rows: list[list[str | Element]] = [
+        [f"{times:.1f}", side, text(sentence)]
+        for side, ids in zip(SIDES, mined.ids(), strict=True)
+        for times, sentence in hub_counts.top(side, ids, mined.uri)
+    ]
+    return Section("Hubs", note, [figure, table(["candidates / k", "side", "sentence of a pair"], rows)])
 
 
 def _languages(mined: MinedBitext) -> list[Section]:

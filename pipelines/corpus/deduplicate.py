@@ -65,7 +65,7 @@ class PreviousSentences:
         is_new = np.ones(len(ids), dtype=bool)
         for uri, (first, last) in spans.items():
             if len(ids) and first <= ids[-1] and ids[0] <= last:
-                for previous in corpus.row_groups(uri, ["id", "text"]):
+                for previous in table_files.read_row_groups(uri, ["id", "text"]):
                     previous = previous.filter(pa.array(np.isin(previous["id"].to_numpy(), ids)))
                     check_ids(uri, previous)
                     rows = np.searchsorted(ids, previous["id"].to_numpy())

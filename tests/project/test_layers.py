@@ -29,7 +29,7 @@ ROOMS = {
     "whole_files": {"object_stores"},
     "storage": {"errors", "object_stores", "whole_files"},
     "checked_reads": {"errors", "object_stores", "storage"},
-    "table_files": {"checked_reads", "errors", "storage"},
+    "table_files": {"arrays", "checked_reads", "errors", "storage"},
     "records": {"errors", "storage"},
     "checksums": {"errors", "records", "storage"},
     "host_copies": {"checksums", "credentials", "errors", "storage", "whole_files"},

@@ -248,6 +248,7 @@ class TestHubs:
     def test_occurrences_of_a_sentence_in_pairs_are_counted(self) -> None:
         counts = count_occurrences(np.array([7, -1, 7, 9, 7]))
         assert counts.of(np.array([9, 7, -1, 7])).tolist() == [1, 3, 1, 3]
+        assert count_occurrences(np.zeros(0, np.int64)).of(np.array([7])).tolist() == [0]
         assert count_occurrences(np.zeros(0, np.int64)).of(np.zeros(0, np.int64)).tolist() == []
 
     def test_counts_of_several_ranges_are_added_up(self) -> None:
