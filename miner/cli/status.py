@@ -1,13 +1,16 @@
 """`miner status`."""
 
+import posixpath
 from typing import TYPE_CHECKING
 
 import click
 
 from miner.cli import console, options
+from miner.counts import counted
 
 if TYPE_CHECKING:
     from pipelines.runs.status import RunStatus, StageStatus
+    from pipelines.runs.training_status import TrainingStatus
 
 
 @click.command()
@@ -30,14 +33,18 @@ def command(folder: str, json_file: str | None) -> None:
 def summary(status: "RunStatus") -> str:
     """Format a line for the run and a line for each stage."""
     if status.run is None:
-        lines = ["no run is active"]
+        lines = ["no run is active" + (f"; {console.resume_advice(status.command)}" if status.can_resume else "")]
     elif status.alive:
         lines = [f"running: {status.run.describe()}"]
     else:
         command = next(iter(status.run.command.split()[1:]), None)
         lines = [f"died: {status.run.describe()}; {console.resume_advice(command)}"]
-    width = max((len(stage.folder) for stage in status.stages), default=0)
-    lines += [f"{'done' if stage.finished else 'started':7}  {stage.folder:{width}}  {_format_shards(stage)}" for stage in status.stages]
+    width = max((len(part.folder) for part in (*status.stages, *status.trainings)), default=0)
+    lines += [_format_line(stage, _format_shards(stage), width) for stage in status.stages]
+    lines += [_format_line(training, _format_training(status.folder, training), width) for training in status.trainings]
+    if status.loop is not None:
+        lines.append(f"loop     {counted(status.loop.rounds, 'round')}, best on dev: {status.loop.best}")
+        lines += [f"ended    {status.loop.stopped}"] if status.loop.stopped is not None else []
     for name, progress in status.run.stages.items() if status.run is not None else ():
         if progress.done < progress.total:
             note = f", {progress.note}" if progress.note else ""
@@ -45,7 +52,23 @@ def summary(status: "RunStatus") -> str:
     return "\n".join(lines)
 
 
+def _format_line(part: "StageStatus | TrainingStatus", state: str, width: int) -> str:
+    return f"{'done' if part.finished else 'started':7}  {part.folder:{width}}  {state}"
+
+
 def _format_shards(stage: "StageStatus") -> str:
-    if stage.finished:
-        return f"{stage.shards:,} shards, {stage.rows:,} rows" + (f", {stage.skipped:,} skipped" if stage.skipped else "")
-    return f"{stage.shards:,} shards" if stage.total is None else f"{stage.shards:,} of {stage.total:,} shards"
+    if stage.rows is not None:
+        return f"{counted(stage.shards, 'shard')}, {counted(stage.rows, 'row')}" + (f", {stage.skipped:,} skipped" if stage.skipped else "")
+    return counted(stage.shards, "shard") if stage.total is None else f"{stage.shards:,} of {counted(stage.total, 'shard')}"
+
+
+def _format_training(folder: str, training: "TrainingStatus") -> str:
+    """Return steps, scores, the last checkpoint and the encoder of a training run."""
+    parts = [counted(training.steps, "step")]
+    if training.score is not None:
+        parts.append(f"last score {training.score:.4f}, best {training.best_score:.4f}")
+    if not training.finished:
+        parts.append("no checkpoint" if training.checkpoint is None else f"checkpoint at step {training.checkpoint:,}")
+    if training.encoder is not None:
+        parts.append(f"{'encoder' if training.finished else 'encoder so far'} {posixpath.join(folder, training.encoder)}")
+    return ", ".join(parts)

@@ -28,7 +28,7 @@ from miner.reproduction.plan import (
 from miner.training import config_checks
 from miner.training.config import TrainConfig
 from miner.training.datasets import check_source
-from miner.training.run import RESULT
+from miner.training.layout import RESULT
 from miner.training.settings import TransformerSettings
 from miner.training.transformer import Transformer
 

@@ -23,17 +23,16 @@ from miner.training.augment import load_code_switch
 from miner.training.cleaning import Cleaning
 from miner.training.config import TrainConfig
 from miner.training.datasets import Dataset, check_source, describe_dropped, open_dataset, read_dropped, read_source, source_key
+from miner.training.layout import CHECKPOINTS, CONFIG, ENCODER, OUTPUTS, RESULT, WORK
 from miner.training.settings import EvaluationSettings, StaticSettings, TransformerSettings
 from miner.training.static import StaticModel
 from miner.training.strategies import Strategy, build_strategy
 from miner.training.stream_setup import build_streams, count_steps
-from miner.training.trainer import CHECKPOINTS, ENCODER, Trainer
-from miner.training.training_log import LOG, TENSORBOARD, SourceCounts
+from miner.training.trainer import Trainer
+from miner.training.training_log import SourceCounts
 from miner.training.transformer import Transformer
 from miner.training.validation import ValidationSet
 
-WORK, CONFIG, RESULT = "work", "train.json", "result.json"
-OUTPUTS = (WORK, CHECKPOINTS, ENCODER, LOG, TENSORBOARD, CONFIG, RESULT)  # in the folder of a run
 CHANGEABLE_SETTINGS = ("checkpoint_every", "log_every")  # of `training`, when a run is resumed
 
 logger = logging.getLogger(__name__)

@@ -21,6 +21,7 @@ from miner.training.accelerator import Accelerator
 from miner.training.batches import Batch, tower_index
 from miner.training.grad_cache import EncodingPass, reseed
 from miner.training.heads import save_head
+from miner.training.layout import CHECKPOINTS, ENCODER
 from miner.training.mixing import Stream
 from miner.training.settings import TrainingSettings
 from miner.training.steps import ClassifierTerm, TrainingStep
@@ -28,7 +29,6 @@ from miner.training.strategies import Strategy
 from miner.training.training_log import CheckpointState, SourceCounts, TrainingLog, TrainingProgress
 from miner.training.validation import ValidationSet
 
-CHECKPOINTS, ENCODER = "checkpoints", "encoder"
 CLASSIFICATION = "classification"  # name of the first such loss of a config; later ones are numbered
 
 logger = logging.getLogger(__name__)

@@ -15,8 +15,7 @@ from typing_extensions import TypedDict
 
 from miner import storage
 from miner.progress import Progress, report_progress
-
-LOG, TENSORBOARD = "log.jsonl", "tensorboard"  # in the folder of a run
+from miner.training.layout import LOG, TENSORBOARD
 
 logger = logging.getLogger(__name__)
 

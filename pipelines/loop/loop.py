@@ -28,8 +28,8 @@ from miner.text.decontaminate import EvaluationIndex
 from miner.training import checkpoints, config_checks
 from miner.training import run as training
 from miner.training.export import store_pooling
+from miner.training.layout import ENCODER
 from miner.training.settings import StaticSettings, TransformerSettings
-from miner.training.trainer import ENCODER
 from pipelines.loop import round as rounds
 from pipelines.loop.figures import CorpusSignature, RoundFigures
 from pipelines.loop.select import VALIDATION, LanguagePair, compare_selections

@@ -33,7 +33,7 @@ from miner.text import readers
 from miner.text.decontaminate import EvaluationIndex
 from miner.training import run as training
 from miner.training.config import TrainConfig
-from miner.training.trainer import ENCODER
+from miner.training.layout import ENCODER, OUTPUTS
 from pipelines.corpus import embed
 from pipelines.loop.figures import CorpusSignature, EvaluationFigures, SelectionFigures, StageSeconds
 from pipelines.loop.select import GROUPS, PAIRS, SELECTION, VALIDATION, LanguagePair, MinedFolder, pair_name, select
@@ -42,7 +42,7 @@ from pipelines.mining import mine, rescore_choice
 
 CORPORA, MINED, EVALUATION, STARTED, SECONDS = "corpora", "mined", "evaluation.json", "started.json", "seconds.json"
 # Everything that depends on the text of a round, except embeddings, which are kept by sentence id.
-TRAINING_OUTPUTS = (PAIRS, GROUPS, VALIDATION, SELECTION, EVALUATION, *training.OUTPUTS)
+TRAINING_OUTPUTS = (PAIRS, GROUPS, VALIDATION, SELECTION, EVALUATION, *OUTPUTS)
 MINED_PER_REQUESTED = 2  # mined pairs per pair of `min_count`, since the selection drops some
 MAX_DRIFT_TEXTS = 4000  # dev sentences by which encoders are compared
 

@@ -8,8 +8,9 @@ from miner.errors import DataError, StorageError
 from miner.lock import LockOwner
 from miner.stages import MARKERS, stage_folder
 from pipelines.mining.select_pairs import DROPPED
+from pipelines.runs.training_status import LoopStatus, TrainingStatus, read_loop_status, read_training_statuses
 
-START_RECORDS = {"config.json", "train.json"}  # of `miner loop` and `miner train`, which may stop before their first stage
+START_RECORDS = {"config.json": "loop", "train.json": "train"}  # file -> the command, which may stop before its first stage
 TSV = ".tsv.gz"  # has the same rows as the Parquet file of the same name
 
 
@@ -33,6 +34,15 @@ class RunStatus:
     run: LockOwner | None  # the run that is active or died
     alive: bool
     stages: tuple[StageStatus, ...]
+    trainings: tuple[TrainingStatus, ...]
+    loop: LoopStatus | None
+    command: str | None  # that writes to the directory: loop, train, or None for another one
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether a training run or a loop has stopped before its end."""
+        is_unfinished = not all(training.finished for training in self.trainings) or (self.loop is not None and self.loop.stopped is None)
+        return is_unfinished and not self.alive
 
     def figures(self) -> dict[str, Any]:
         """Return the status as JSON values."""
@@ -46,10 +56,13 @@ def read_status(folder: str) -> RunStatus:
     names = storage.files_below(folder)
     owner = lock.read_owner(folder)
     stage_folders = sorted({path for name in names if (path := stage_folder(name)) is not None})
-    if owner is None and not stage_folders and not START_RECORDS & set(names):
+    if owner is None and not stage_folders and not START_RECORDS.keys() & set(names):
         raise DataError(f"{folder}: holds no output of `miner`; give the --output of a command")
     statuses = tuple(_read_stage_status(folder, path, names) for path in stage_folders)
-    return RunStatus(folder, owner, owner is not None and owner.is_alive, statuses)
+    is_alive = owner is not None and owner.is_alive
+    command = next((command for name, command in START_RECORDS.items() if name in names), None)
+    trainings, loop = read_training_statuses(folder, names), read_loop_status(folder, names)
+    return RunStatus(folder, owner, is_alive, statuses, trainings, loop, command)
 
 
 def _read_stage_status(folder: str, path: str, names: list[str]) -> StageStatus:

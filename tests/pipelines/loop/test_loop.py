@@ -126,6 +126,16 @@ def test_rounds_improve_and_write_all_outputs(finished_loop: Path) -> None:
     assert "2 rounds" in figures["stop_reason"] or "dev is no better" in figures["stop_reason"]
 
 
+def test_status_of_a_finished_loop(finished_loop: Path) -> None:
+    figures = storage.read_json(str(finished_loop / "loop.json"))
+    lines = output_of("status", finished_loop).splitlines()
+    trainings = [(line.split()[1], line.split(maxsplit=2)[2]) for line in lines if " steps, " in line]
+    assert (lines[0], lines[-1]) == ("no run is active", f"ended    {figures['stopped']}")
+    assert lines[-2] == f"loop     2 rounds, best on dev: {figures['best']}"
+    expected_steps = {"round-00": 60, "round-01": 60, "seed": 20}
+    assert trainings == [(name, f"{steps} steps, encoder {finished_loop}/{name}/encoder") for name, steps in expected_steps.items()]
+
+
 def test_evaluation_sentences_are_excluded_from_training(finished_loop: Path, data: Path) -> None:
     evaluation = {
         cell.casefold() for path in data.glob("dev.*.tsv") for line in path.read_text().splitlines()[1:] for cell in line.split("\t")

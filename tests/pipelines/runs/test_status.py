@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import tiny
+import yaml
 from command import miner
 from square_stage import PYTHONPATH
 
 from miner import lock, storage
+from miner.training import run
+from miner.training.config import TrainConfig
 from pipelines.runs.status import read_status
 
 # Report progress, write a heartbeat often, and hang at shard 3.
@@ -69,8 +73,8 @@ def test_finished_stages_are_listed(toy_encoder: Path, tmp_path: Path) -> None:
     assert miner("embed", tmp_path / "text.txt", "--encoder", toy_encoder, "--output", tmp_path / "out").exit_code == 0
     assert miner("status", tmp_path / "out").stdout.splitlines() == [
         "no run is active",
-        "done     embeddings  1 shards, 2 rows",
-        "done     sentences   1 shards, 2 rows",
+        "done     embeddings  1 shard, 2 rows",
+        "done     sentences   1 shard, 2 rows",
     ]
 
 
@@ -79,7 +83,7 @@ def test_pairs_in_two_formats_are_counted_once(toy_encoder: Path, tmp_path: Path
         (tmp_path / name).write_text(text)
     sides = (tmp_path / "en.txt", tmp_path / "fr.txt")
     assert miner("mine", *sides, "--encoder", toy_encoder, "--threshold", 0, "--output", tmp_path / "out").exit_code == 0
-    assert "done     .                    1 shards, 2 rows" in miner("status", tmp_path / "out").stdout.splitlines()
+    assert "done     .                    1 shard, 2 rows" in miner("status", tmp_path / "out").stdout.splitlines()
 
 
 def test_dropped_pairs_are_not_counted(toy_encoder: Path, tmp_path: Path) -> None:
@@ -117,3 +121,30 @@ def test_a_dead_run_is_resumed_by_its_command(command: str, advice: str, tmp_pat
 def test_a_loop_that_was_stopped_before_its_first_stage_has_no_stages(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     assert miner("status", tmp_path).stdout == "no run is active\n"
+
+
+def test_training_runs_that_are_stopped_and_finished(tmp_path: Path) -> None:
+    """The log of 4 steps has an entry every 2 steps and a score every 4; the run was stopped after its checkpoint at step 3."""
+    tiny.save_transformer(tmp_path / "model")
+    tiny.write_pairs(tmp_path / "pairs.tsv", rows=20)
+    tiny.write_pairs(tmp_path / "dev.tsv", rows=10, seed=5)
+    values = tiny.config(tmp_path, steps=4, batch_size=4, checkpoint_every=3, log_every=2)
+    values["evaluation"] = {"files": [str(tmp_path / "dev.tsv")], "columns": {"source": "en", "target": "de"}, "every": 2}
+    (tmp_path / "train.yaml").write_text(yaml.safe_dump(values))
+    output = tmp_path / "out"
+    trainer, validation = run.prepare(TrainConfig(**values), output)
+    trainer.num_steps = 3  # a run that ends before it is finished
+    trainer.run(validation)
+    scores = [entry["score"] for entry in map(json.loads, (output / "log.jsonl").read_text().splitlines()) if "score" in entry]
+    with (output / "log.jsonl").open("a") as file:
+        file.write('{"step": 4, "sco')  # a kill while it was written
+    assert miner("status", output).stdout.splitlines() == [
+        "no run is active; run the same command with --resume",
+        f"started  .  3 steps, last score {scores[-1]:.4f}, best {max(scores):.4f}, checkpoint at step 3, encoder so far {output}/encoder",
+    ]
+    assert miner("train", tmp_path / "train.yaml", "--output", output, "--resume", "--no-report").exit_code == 0
+    result = json.loads((output / "result.json").read_text())
+    run_line, training_line = miner("status", output).stdout.splitlines()
+    assert run_line == "no run is active"
+    assert training_line.startswith("done     .  4 steps, last score ")
+    assert training_line.endswith(f", best {result['score']:.4f}, encoder {output}/encoder")
