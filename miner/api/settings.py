@@ -7,7 +7,6 @@ import pydantic
 
 from miner.api.embedding import EncoderOptions
 from miner.choices import MarginName, RescoreName, RetrievalName
-from miner.config.base import suggest
 from miner.config.commands import (
     DecideSettings,
     EncoderSettings,
@@ -20,6 +19,7 @@ from miner.config.commands import (
     Threshold,
     TopSettings,
 )
+from miner.config.messages import suggest
 from miner.errors import ConfigError
 
 

@@ -1,6 +1,5 @@
 """The base class of all settings, and reading settings from YAML files."""
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -13,14 +12,13 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
+from miner.config.messages import UNKNOWN, describe, suggest
 from miner.errors import ConfigError
 
 MAX_CHARACTERS = 1 << 24
-MAX_SHOWN = 200  # characters of a value in an error
 MAX_NODES = 100_000  # with aliases expanded
 
 Model = TypeVar("Model", bound="Settings")
-UNKNOWN = "unknown_setting"  # type of the error for an unknown key
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C is ten times as fast, but not in every build
 
 
@@ -47,7 +45,7 @@ class Settings(pydantic.BaseModel):
         try:
             return cls(**values)
         except pydantic.ValidationError as error:
-            raise ConfigError(_one_line(error)) from error
+            raise ConfigError(describe(error, values)) from error
 
     def part(self, model: type[Model]) -> Model:
         """Return the settings of `model`, a base class of this one."""
@@ -81,7 +79,7 @@ def load_yaml(model: type[Model], path: str, changes: Sequence[str] = ()) -> Mod
     try:
         return model(**values)
     except pydantic.ValidationError as error:
-        raise ConfigError(f"{path}: {_one_line(error)}") from error
+        raise ConfigError(f"{path}: {describe(error, values)}") from error
 
 
 def load_values(path: str, changes: Sequence[str] = ()) -> dict[str, Any]:
@@ -192,19 +190,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _plain(item) for name, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def suggest(name: str, choices: Sequence[str]) -> str:
-    """Return the choice that resembles an unknown name, or all choices."""
-    close = difflib.get_close_matches(name.lower().replace("-", "_"), choices, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"one of {', '.join(choices)}" if choices else "there are none here"
-
-
-def _one_line(error: pydantic.ValidationError) -> str:
-    first = error.errors()[0]
-    path = ".".join(str(part) for part in first["loc"])
-    if first["type"] == UNKNOWN:
-        return f"unknown setting {path!r}; {first['msg']}"
-    value = "" if isinstance(first["input"], dict) else f", not {first['input']!r:.{MAX_SHOWN}}"  # a group of settings is too long to print
-    message = first["msg"].replace("a valid tuple", "a list")
-    return f"{path + ': ' if path else ''}{message[0].lower()}{message[1:]}{value}"

@@ -28,12 +28,13 @@ class DatasetFiles(Settings):
 
 
 def _kind(value: Any) -> str:
-    return "dataset" if isinstance(value, Mapping | DatasetFiles) else "file"
+    """Return the tag of a value, none of which is a key: the path of an error would be ambiguous."""
+    return "public dataset" if isinstance(value, Mapping | DatasetFiles) else "file"
 
 
 # A file of columns: its name, or a public dataset.
 TableFile = Annotated[
-    Annotated[str, pydantic.Tag("file")] | Annotated[DatasetFiles, pydantic.Tag("dataset")], pydantic.Discriminator(_kind)
+    Annotated[str, pydantic.Tag("file")] | Annotated[DatasetFiles, pydantic.Tag("public dataset")], pydantic.Discriminator(_kind)
 ]
 TableFiles = Annotated[tuple[TableFile, ...], OneOrMore()]
 

@@ -1,11 +1,11 @@
 """The recipes that ship with the package: `configs/` of the repository, which a wheel holds as `miner/recipes`."""
 
-import difflib
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from miner.config.base import load_values
+from miner.config.messages import find_similar
 from miner.errors import ConfigError
 
 FOLDER = (Path(__file__).parents[1] / "recipes").resolve()
@@ -54,8 +54,8 @@ def find_recipe(name: str) -> Recipe:
     all_recipes = recipes()
     name = name.removesuffix(SUFFIX).removeprefix("configs/")
     if name not in all_recipes:
-        close = difflib.get_close_matches(name, all_recipes, n=1)
-        hint = f"did you mean {close[0]}?" if close else "`miner config list` lists them"
+        similar = find_similar(name, all_recipes)
+        hint = f"did you mean {similar}?" if similar else "`miner config list` lists them"
         raise ConfigError(f"unknown recipe {name!r}; {hint}")
     return all_recipes[name]
 
@@ -65,7 +65,7 @@ def config_path(path: str) -> str:
     if "://" in path or Path(path).exists():
         return path
     if path not in recipes():
-        close = difflib.get_close_matches(Path(path).stem, recipes(), n=1)
-        hint = f"did you mean the recipe {close[0]}?" if close else "`miner config list` lists the recipes"
+        similar = find_similar(Path(path).stem, recipes())
+        hint = f"did you mean the recipe {similar}?" if similar else "`miner config list` lists the recipes"
         raise ConfigError(f"{path}: no such file or recipe; {hint}")
     return str(find_recipe(path).path)

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 import pydantic
@@ -25,6 +26,8 @@ class CorpusSettings(Settings):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _expand_short_form(cls, value: Any) -> Any:
+        if not isinstance(value, str | list | Mapping | CorpusSettings):
+            raise PydanticCustomError("corpus", "expected a file, a list of files, or a mapping with `files`")
         return {"files": value} if isinstance(value, str | list) else value
 
     @classmethod

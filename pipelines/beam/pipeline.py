@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import difflib
 import io
 import logging
 import threading
@@ -15,6 +14,7 @@ from apache_beam.metrics import Metrics
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, PortableOptions, StandardOptions
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
+from miner.config.messages import find_similar
 from miner.errors import ConfigError, MinerError, first_line
 from miner.plan.hardware import find_hardware
 from miner.stages import Stage
@@ -212,8 +212,8 @@ def _check_names(options: PipelineOptions) -> None:
     if unknown:
         names |= job_service.option_names(options.view_as(PortableOptions).job_endpoint)
     for name in sorted(unknown - names):
-        similar = difflib.get_close_matches(name, names, n=1)
-        hint = f"did you mean --{similar[0]}?" if similar else "check its name; those of a job server need its --job_endpoint"
+        similar = find_similar(name, names)
+        hint = f"did you mean --{similar}?" if similar else "check its name; those of a job server need its --job_endpoint"
         raise ConfigError(f"--{name}: Beam has no such option; {hint}")
 
 

@@ -199,7 +199,7 @@ def test_unusual_input_is_a_clear_error(toy_encoder: Path) -> None:
         (lambda: miner.mine({"a": 1}, ["a"]), "dict instead of texts"),
         (lambda: miner.embed(["a"], 42), "encoder: expected a name, or an encoder of miner.load_encoder, not int"),
         (lambda: miner.mine(["a"], ["a"], None), "encoder: expected a name, or an encoder of miner.load_encoder, not NoneType"),
-        (lambda: miner.load_encoder(None), "encoder: input should be a valid string"),
+        (lambda: miner.load_encoder(None), "encoder: expected text, not None"),
         (lambda: miner.embed(["a"], lang=None), "language None is not a code"),
         (lambda: miner.train(None, "out"), "config: expected a path, the name of a recipe or a mapping of settings, not NoneType"),
         (lambda: miner.train("mpl.yaml", "out"), "mpl.yaml: no such file or recipe; "),

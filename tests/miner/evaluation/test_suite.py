@@ -165,12 +165,12 @@ def test_two_encoders_are_compared(toy_encoder: Path, data: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("tasks", "message"),
     [
-        ("[]", "tasks: tuple should have at least 1 item"),
+        ("[]", "tasks: list should have at least 1 item"),
         ("[{task: sts, data: nowhere}]", "sts: no such file or folder as "),
         ("[{task: sts, data: sts.tsv}, {task: sts, data: sts.tsv}]", "two tasks are called 'sts'"),
-        ("[{task: stss, data: sts.tsv}]", "tasks.0: input tag 'stss' found using 'task' does not match any of the expected tags"),
-        ("[{task: sts}]", "tasks.0.sts.data: field required"),
-        ("[{task: sts, data: sts.tsv, k: 4}]", "unknown setting 'tasks.0.sts.k'"),
+        ("[{task: stss, data: sts.tsv}]", "tasks.0.task: unknown 'stss'; did you mean 'sts'?"),
+        ("[{task: sts}]", "tasks.0.data: missing, and required"),
+        ("[{task: sts, data: sts.tsv, k: 4}]", "unknown setting 'tasks.0.k'"),
     ],
 )
 def test_invalid_suites_are_errors(toy_encoder: Path, data: Path, tasks: str, message: str) -> None:

@@ -117,7 +117,7 @@ def test_a_split_without_labels_is_an_error_where_labels_are_read(tmp_path: Path
 
 def test_errors_in_the_config_are_one_line() -> None:
     for files, message in (
-        ({"dataset": "xnli-mt", "pat": "x"}, r"files\.0\.dataset\.path: field required|unknown setting 'files\.0\.dataset\.pat'"),
+        ({"dataset": "xnli-mt", "pat": "x"}, r"unknown setting 'files\.pat'"),
         ([], "files: .*at least 1 item"),
         (5, "files"),
     ):

@@ -224,8 +224,8 @@ def test_an_epoch_of_a_source_in_several_languages_holds_every_example_once() ->
     [
         (["data.0.batch_size=8"], "sources parallel, nli share batches, so only training.batch_size applies"),
         (["data.0.limit=0", "data.1.limit=0"], "limit is 0 for all sources of a loss (parallel, nli)"),
-        (["data.0.limit=-1"], "data.0.parallel.limit: input should be greater than or equal to 0"),
-        (["training.mix=rows"], "training.mix: input should be 'examples' or 'batches'"),
+        (["data.0.limit=-1"], "data.0.limit: input should be greater than or equal to 0"),
+        (["training.mix=rows"], "training.mix: expected 'examples' or 'batches', not 'rows'"),
     ],
 )
 def test_errors_of_mixtures_are_one_line(folder: Path, changes: list[str], message: str) -> None:

@@ -150,10 +150,10 @@ class TestErrors:
         [
             ("colour", "unknown --filter 'colour'; one of recommended, min_chars"),
             ("numbers", "unknown --filter 'numbers'"),
-            ("letters=much", "letters: input should be a valid number"),
+            ("letters=much", "letters: expected a number, not 'much'"),
             ("letters=1.5", "letters: input should be less than or equal to 1"),
             ("letters=nan", "letters: input should be"),
-            ("min_chars=2.5", "min_chars: input should be a valid integer"),
+            ("min_chars=2.5", "min_chars: expected an integer, not '2.5'"),
             ("min_chars", "min_chars: needs a number for a bound"),
             ("recommended=0.5", "--filter recommended=0.5: each of the recommended filters has its own bound"),
             ("", "unknown --filter ''"),

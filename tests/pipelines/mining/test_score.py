@@ -196,7 +196,7 @@ class TestFiltering:
             (["--top", 0], "top: input should be greater than or equal to 1, not 0"),
             (["--threshold", "nan"], "threshold: "),
             (["--filter", "hubs"], "unknown --filter 'hubs'; one of recommended, "),
-            (["--filter", "numbers=x"], "numbers: input should be a valid number"),
+            (["--filter", "numbers=x"], "numbers: expected a number, not 'x'"),
             (["--filter", "min_words=9"], "the filters drop every sentence"),
         ],
     )
