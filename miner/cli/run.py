@@ -36,6 +36,7 @@ def command(config: str, changes: tuple[str, ...], profile: str | None, dry_run:
     """
     from miner import storage
     from miner.config.base import load_yaml
+    from miner.config.messages import name_keys
     from miner.config.runs import RunConfig
 
     defer_pandas()
@@ -47,11 +48,13 @@ def command(config: str, changes: tuple[str, ...], profile: str | None, dry_run:
         return
     beam_options = (*settings.runner.options(profile), *console.beam_options())
     if dry_run:
-        steps = run.plan(settings)
+        with name_keys({"": RunConfig}):
+            steps = run.plan(settings)
         console.write_figures(json_file, {"runner": list(beam_options), "steps": [asdict(step) for step in steps]})
         console.echo(format_steps(steps, beam_options))
         return
-    result = run.run(settings, beam_options)
+    with name_keys({"": RunConfig}):
+        result = run.run(settings, beam_options)
     console.write_figures(json_file, result.figures())
     seconds, uri = {"corpora and pairs": result.seconds}, None
     if not flags["no_report"]:

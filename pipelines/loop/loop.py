@@ -13,8 +13,9 @@ from statistics import fmean
 from typing import Any
 
 from miner import lock, records, storage
-from miner.config.commands import DecideSettings
+from miner.config.commands import DecideSettings, EncoderSettings
 from miner.config.datasets import DatasetFiles
+from miner.config.messages import name_keys
 from miner.datasets.columns import expand_files, file_fingerprints, read_texts
 from miner.encoders import find_folder, load_encoder
 from miner.encoders.pair import PairEncoder
@@ -22,7 +23,7 @@ from miner.errors import ConfigError, StorageError
 from miner.evaluation.inputs import read_aligned
 from miner.evaluation.tatoeba import as_dataset, find_tables
 from miner.loop.progress import LoopState, RoundOutcome, assess_rounds
-from miner.loop.settings import LoopConfig
+from miner.loop.settings import LoopConfig, MiningSettings, ReadingSettings
 from miner.text import readers
 from miner.text.decontaminate import EvaluationIndex
 from miner.training import checkpoints, config_checks
@@ -64,6 +65,7 @@ class LoopResult:
         return {"start": self.start, "rounds": rounds, **names}
 
 
+@name_keys({"start": EncoderSettings, "reading": ReadingSettings, "mining": MiningSettings})
 def run(config: LoopConfig, output: str, resume: bool = False, options: Sequence[str] = ()) -> LoopResult:
     """Run the loop into `output`, or resume it.
 
@@ -112,8 +114,10 @@ def check(config: LoopConfig) -> EvaluationIndex:
         if isinstance(encoder, PairEncoder):
             raise ConfigError(f"start.encoder: {encoder.pair.folder} has two sides, and the loop needs one encoder for all languages")
     _check_validation(config)
-    for task in (*config.evaluation.dev.values(), *config.evaluation.test.values()):
-        read_aligned(task)
+    for key, tasks in (("dev", config.evaluation.dev), ("test", config.evaluation.test)):
+        for name, task in tasks.items():
+            with name_keys({f"evaluation.{key}.{name}": type(task)}):
+                read_aligned(task)
     sentences = (sentence for uri in _evaluation_files(config) for sentence in read_texts(uri))
     return EvaluationIndex(sentences, config.evaluation.near)
 

@@ -423,6 +423,7 @@ INVALID_CONFIGS = {
     ),
     "unknown": ({"stop": {"round": 3}}, "unknown setting"),
     "no threshold": ({"mining": {"threshold": "auto"}}, "mining.threshold: auto needs mining.gold or mining.planted"),
+    "pooling": ({"start": {"pooling": "cls"}}, "start.pooling cls: "),
     "one language": ({"corpora": {"eng": ["a.txt"], "eng_Latn": ["b.txt"], "deu": ["c.txt"]}}, "eng and eng_Latn are one language"),
 }
 
@@ -432,3 +433,14 @@ def test_invalid_configs_are_reported_before_anything_is_written(case: str, data
     changes, message = INVALID_CONFIGS[case]
     assert message in error_of("loop", write_config(tmp_path, loop_config(data, **changes)), "--output", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_errors_name_the_keys_of_the_config(data: Path, tmp_path: Path) -> None:
+    """Commands that read the same text name their options, which the loop does not have."""
+    table = str(data / "seed.parquet")
+    corpora = {"eng": [table], "deu": [table]}
+    message = error_of("loop", write_config(tmp_path, loop_config(data, corpora=corpora)), "--output", tmp_path / "out")
+    assert message == f"{table}: is a table; name the column with the text by reading.text_column"
+    evaluation = {"dev": {"x": {"source": table, "target": table}}}
+    message = error_of("loop", write_config(tmp_path, loop_config(data, evaluation=evaluation)), "--output", tmp_path / "out")
+    assert message == f"{table}: is a table; name the column with the text by evaluation.dev.x.text_column"

@@ -188,6 +188,7 @@ def test_pairs_are_a_list_or_all_or_around_a_pivot(pairs: Any, expected: list[st
         ({"gold": "gold.tsv"}, "unknown setting 'gold'"),
         ({"runner": {"use": "far"}}, "runner: use names no profile"),
         ({"encoder": "./nowhere"}, "nowhere: no such encoder folder"),
+        ({"pooling": "max"}, "pooling max: "),
     ],
 )
 def test_invalid_configs_are_one_line_and_leave_no_output(
