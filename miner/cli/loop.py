@@ -67,9 +67,9 @@ def _scores(figures: dict[str, Any]) -> tuple[str, str]:
 
 def _mined(figures: dict[str, Any]) -> tuple[str, ...]:
     """Return the number of training pairs, their precision if there is gold, the Jaccard index with the previous round, and minutes."""
+    from miner.loop.figures import training_precision
+
     selection, jaccard = figures["selection"], figures["changes"]["jaccard"]
-    with_gold = [pair for pair in selection["pairs"].values() if "precision" in pair]
-    num_correct = sum(pair["precision"] * pair["training"] for pair in with_gold)
-    precision = f"{num_correct / max(1, sum(pair['training'] for pair in with_gold)):.4f}" if with_gold else "-"
-    minutes = sum(figures["seconds"].values()) / 60
-    return f"{selection['training']:,}", precision, "-" if jaccard is None else f"{jaccard:.3f}", f"{minutes:.1f}"
+    precision = training_precision(selection)
+    shares = ("-" if precision is None else f"{precision:.4f}", "-" if jaccard is None else f"{jaccard:.3f}")
+    return f"{selection['training']:,}", *shares, f"{sum(figures['seconds'].values()) / 60:.1f}"

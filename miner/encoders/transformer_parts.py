@@ -95,14 +95,18 @@ def model_errors(folder: Path) -> Iterator[None]:
 
 def load_model(folder: Path) -> Any:
     """Load the transformer, or the encoder of an encoder-decoder, ready for inference."""
+    return encoder_of(load_whole_model(folder))
+
+
+def load_whole_model(folder: Path) -> Any:
+    """Load the transformer, an encoder-decoder with its decoder, ready for inference; the weights of a decoder may be missing."""
     import transformers
 
     _check_sizes(folder)
     with model_errors(folder):
         model, report = transformers.AutoModel.from_pretrained(str(folder), trust_remote_code=False, output_loading_info=True)
     unused_prefixes = ("pooler.", "decoder.")
-    model = _encoder_of(model)
-    num_layers = getattr(model.config, "num_hidden_layers", 0)
+    num_layers = getattr(encoder_of(model).config, "num_hidden_layers", 0)
     if any(int(match[1]) >= num_layers for key in report["unexpected_keys"] if (match := LAYER_WEIGHT.match(key))):
         logger.warning("%s: the weights have more layers than the %d of the config, and these are not used", folder, num_layers)
     missing = sorted(key for key in report["missing_keys"] if not key.startswith(unused_prefixes))
@@ -113,26 +117,16 @@ def load_model(folder: Path) -> Any:
 
 def build_skeleton(folder: Path) -> Any:
     """Build the model of `load_model` without weights, from which its sizes can be read."""
-    return _encoder_of(_build_whole_skeleton(folder))
-
-
-def has_decoder(folder: Path) -> bool:
-    """Whether the model of a folder is an encoder-decoder, of which `load_model` returns a part."""
-    model = _build_whole_skeleton(folder)
-    return _encoder_of(model) is not model
-
-
-def _build_whole_skeleton(folder: Path) -> Any:
     import torch
     import transformers
 
     _check_sizes(folder)
     with model_errors(folder), torch.device("meta"):
         config = transformers.AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
-        return transformers.AutoModel.from_config(config, trust_remote_code=False)
+        return encoder_of(transformers.AutoModel.from_config(config, trust_remote_code=False))
 
 
-def _encoder_of(model: Any) -> Any:
+def encoder_of(model: Any) -> Any:
     """Return the encoder of an encoder-decoder, any other model as it is."""
     return model.get_encoder() if model.config.is_encoder_decoder or hasattr(model, "decoder") else model
 

@@ -7,6 +7,7 @@ from xml.etree.ElementTree import Element
 
 from miner import records, storage
 from miner.errors import DataError
+from miner.loop.figures import training_precision
 from miner.report import charts
 from miner.report.page import MALFORMED, Section, table, text
 
@@ -101,19 +102,12 @@ def _training_pairs(selection: Mapping[str, Any] | None) -> str:
     return f"{selection['training']:,}" + (f" ({selection['precision']:.1%})" if "precision" in selection else "")
 
 
-def _precision(figures: Round) -> float | None:
-    """Return the precision of the training pairs of a round, over the language pairs with gold; None without gold."""
-    with_gold = [pair for pair in figures["selection"]["pairs"].values() if "precision" in pair and pair["training"]]
-    num_pairs = sum(pair["training"] for pair in with_gold)
-    return sum(pair["precision"] * pair["training"] for pair in with_gold) / num_pairs if num_pairs else None
-
-
 def _changes(rounds: Sequence[Round]) -> Section:
     """Draw how much each round differs from the one before, and the precision of its pairs."""
     lines: dict[str, list[tuple[int, float]]] = {
         name: [(number, value) for number, value in enumerate(values) if value is not None]
         for name, values in (
-            ("precision of the pairs", map(_precision, rounds)),
+            ("precision of the pairs", (training_precision(figures["selection"]) for figures in rounds)),
             ("Jaccard similarity of the pairs to the previous round's", (figures["changes"]["jaccard"] for figures in rounds)),
             ("drift of the encoder", (figures.get("drift") for figures in rounds)),
         )

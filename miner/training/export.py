@@ -9,8 +9,8 @@ from torch import nn
 from transformers.utils.logging import disable_progress_bar
 
 from miner import languages, storage
-from miner.encoders import pair
-from miner.encoders.model_folder import CONFIG, MODULES, TANH, ModelRecipe, read_json
+from miner.encoders import STATIC, find_kind, pair
+from miner.encoders.model_folder import CONFIG, MODULES, TANH, ModelRecipe, read_json, read_recipe
 from miner.encoders.pooling import POOLINGS, mixture_layers
 from miner.training.settings import TransformerSettings
 
@@ -46,11 +46,15 @@ def save(recipe: ModelRecipe, model: Any, tokenizer: Any, pooling: str, head: nn
 
 
 def store_pooling(folder: Path, pooling: str) -> bool:
-    """Make a folder of transformers one of sentence-transformers with this pooling; return whether that is possible.
+    """Make a folder of transformers one of sentence-transformers with this pooling; return whether it then states this pooling.
 
-    It is not where the folder has modules already, and for a pooling of other layers than the last.
+    It does not where it has modules with another one, and for a pooling of other layers than the last. A static encoder needs no change.
     """
-    if (folder / MODULES).exists() or pooling not in POOLINGS or not POOLINGS[pooling].flag:
+    if find_kind(str(folder)) == STATIC:
+        return True
+    if (folder / MODULES).exists():
+        return read_recipe(folder).pooling == (pooling,)
+    if pooling not in POOLINGS or not POOLINGS[pooling].flag:
         return False
     modules = ["Transformer", "Pooling", "Normalize"]
     flags = {option.flag: name == pooling for name, option in POOLINGS.items() if option.flag}

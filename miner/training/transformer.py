@@ -52,9 +52,10 @@ class Transformer(nn.Module):
         self.settings = settings
         folder = Path(settings.model) if Path(settings.model).is_dir() else hub.fetch(settings.model)
         self.recipe = read_recipe(folder)
-        if parts.has_decoder(self.recipe.folder):  # a folder of its encoder alone would lack the weights of the decoder
+        model = parts.load_whole_model(self.recipe.folder)
+        if parts.encoder_of(model) is not model:  # a folder of its encoder alone would lack the weights of the decoder
             raise ConfigError(f"encoder.model {settings.model}: the encoder of an encoder-decoder cannot be trained alone; choose another")
-        self.model = parts.load_model(self.recipe.folder).float()
+        self.model = model.float()
         self.tokenizer = parts.load_tokenizer(self.recipe)
         if self.tokenizer.pad_token_id is None:
             raise ConfigError(f"{settings.model}: its tokenizer has no padding token; choose another encoder.model")

@@ -115,7 +115,7 @@ def corpus_signature(config: LoopConfig) -> dict[str, dict[str, str]]:
 
 @contextlib.contextmanager
 def _timed(folder: str, stage: str) -> Iterator[None]:
-    """Add the duration of a stage to `FOLDER/seconds.json`, which accumulates over resumed runs."""
+    """Add the duration of a stage to `FOLDER/seconds.json`, which accumulates over resumed runs, unless the process was killed."""
     logger.info("%s: %s", Path(folder).name, stage)
     start, uri = time.perf_counter(), storage.join(folder, SECONDS)
     try:

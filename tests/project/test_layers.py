@@ -129,6 +129,7 @@ ROOMS = {
         "filters",
         "mining",
         "evaluation",
+        "loop",
     },
     "reproduction": {"errors", "lock", "progress", "records", "config", "storage", "datasets", "encoders", "training", "evaluation"},
     "loop": {"arrays", "errors", "config", "storage", "languages", "text", "datasets", "filters", "training", "evaluation"},

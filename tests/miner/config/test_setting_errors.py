@@ -71,7 +71,7 @@ class Deciding(Settings):
 
 
 def test_options_become_the_keys_of_a_config() -> None:
-    message = "a.tsv: name the column by --text-column, or --split it; --planted or --other-option, not--planted 1--2"
+    message = "name the column by --text-column, or --split it; --planted or --other-option, not--planted 1--2"
     with pytest.raises(DataError) as error, name_keys({"reading": Reading, "": Deciding}):
         raise DataError(message)
-    assert str(error.value) == "a.tsv: name the column by reading.text_column, or reading.split it; planted or --other-option, not--planted 1--2"
+    assert str(error.value) == "name the column by reading.text_column, or reading.split it; planted or --other-option, not--planted 1--2"

@@ -23,6 +23,7 @@ from tiny import NUMBERS, numbers, save_transformer, sentence, write_pairs, writ
 from miner import records, storage, table_files
 from miner.config.commands import EncoderSettings
 from miner.encoders import load_encoder
+from miner.training.export import store_pooling
 from pipelines.loop import round as loop_round
 from pipelines.mining import mine
 
@@ -228,6 +229,21 @@ def test_the_pooling_of_the_start_encoder_is_stored(data: Path, tmp_path: Path) 
     output_of("loop", write_config(tmp_path, values), "--output", tmp_path / "out")
     expected = load_encoder(str(model), EncoderSettings(pooling="mean", device="cpu")).encode(["one two"])
     np.testing.assert_allclose(load_encoder(str(tmp_path / "out" / "best" / "encoder")).encode(["one two"]), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "pooling", "is_stored"), [("transformer", "mean", True), ("transformer", "max", False), ("static", "mean", True)]
+)
+def test_a_pooling_that_the_start_encoder_states_is_no_warning(
+    kind: str, pooling: str, is_stored: bool, data: Path, toy_encoder: Path, tmp_path: Path
+) -> None:
+    model = save_transformer(tmp_path / "model", dropout=0.0) if kind == "transformer" else toy_encoder
+    if kind == "transformer":
+        assert store_pooling(model, "mean")
+    values = loop_config(data, pairs=ONE_PAIR, start={"encoder": str(model), "pooling": pooling, "device": "cpu"})
+    values["mining"] = {"threshold": 5.0, "pair_filters": {}}
+    result = run_loop(write_config(tmp_path, values), tmp_path / "out")
+    assert (result.exit_code, f"start.pooling {pooling} is not stored" not in result.stderr) == (0, is_stored)
 
 
 @pytest.mark.slow
