@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from miner.arrays import Bools, Floats, Ints, Vectors
+from miner.counts import counted
 from miner.encoders import Encoder
 from miner.encoders.base import search_device
 from miner.encoders.pair import SOURCE, TARGET
@@ -79,7 +80,7 @@ class RetrievalResult:
         return {"n": len(self.answers["ratio"]), "accuracy": rows, "f1": {"cosine": f1}, "xsim": xsim}
 
     def summary(self) -> str:
-        return f"{len(self.answers['ratio']):,} lines\n{table(HEADS, {name: row.cells() for name, row in self._rows().items()})}"
+        return f"{counted(len(self.answers['ratio']), 'line')}\n{table(HEADS, {name: row.cells() for name, row in self._rows().items()})}"
 
     def scores(self) -> dict[str, Score]:
         return {f"accuracy, {name}": Score({"all": hits(answers)}, mean) for name, answers in self.answers.items()}

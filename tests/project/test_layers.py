@@ -101,6 +101,7 @@ ROOMS = {
         "errors",
         "extras",
         "choices",
+        "counts",
         "progress",
         "tables",
         "config",
