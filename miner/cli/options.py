@@ -75,7 +75,7 @@ reading_options = group(
     setting(TextSettings, "strict", "Stop at the first invalid line or file instead of skipping it.", is_flag=True),
     setting(TextSettings, "max_chars", "Drop longer lines.", type=int),
     setting(TextSettings, "max_expansion", "Refuse compressed files that expand by a larger factor.", type=float),
-    setting(TextSettings, "shards", "Number of shards; by default, one per 32 MB of text.", type=int),
+    setting(TextSettings, "shards", "Number of shards; by default, one per 32 MB of text; above 16, at most one per 10 kB.", type=int),
 )
 
 text_options = group(text_column_option, reading_options)

@@ -6,6 +6,7 @@ The result does not depend on the order of inputs, the workers or the runner.
 """
 
 import contextlib
+import logging
 import math
 import posixpath
 from collections import Counter, defaultdict
@@ -27,10 +28,14 @@ from miner.tables import SENTENCES, hash_ids
 from miner.text import readers, streams
 
 RANGE_BYTES = 32 << 20  # of text in one id range, and in memory before a scatter writes
+MIN_RANGE_BYTES = 10_000  # of text, some hundred sentences: a range of less takes longer to write than to compute
+FEW_RANGES = 16  # which need no minimum
 MAX_RANGES = 99_999  # a shard name has five digits
 EXPANSION_RATIOS = {"": 1.0, ".gz": 3.0, ".zst": 3.5, ".xz": 4.0, ".bz2": 4.0, ".parquet": 2.0}  # typical bytes of text per byte of file
 MAX_SAMPLED_FILES = 8  # of one compression, whose heads are decompressed to estimate the ratio
 ARROW_SUFFIX = ".arrow"
+
+logger = logging.getLogger(__name__)
 
 # A scattered file holds the sentences of one source, whose name is in the metadata.
 SCATTERED_SCHEMA = pa.schema([SENTENCES.field(name) for name in ("id", "text", "count", "line")])
@@ -69,18 +74,31 @@ class InputFile:
 
 
 def num_ranges_for(inputs: Sequence[InputFile], settings: TextSettings, sizes: IngestSizes = DEFAULT_SIZES) -> int:
-    """Return the number of id ranges for the text of these inputs: `settings.shards`, or one per 32 MB of text."""
-    if settings.shards is not None:
+    """Return the number of id ranges for the text of these inputs: `settings.shards`, or one per 32 MB of text.
+
+    More than FEW_RANGES ranges of less than 10 kB become fewer, with a warning: a step has a task for each, with a piece for each other.
+    """
+    if settings.shards is None:
+        return min(max(1, math.ceil(_text_bytes(inputs, sizes) / sizes.range_bytes)), MAX_RANGES)
+    if settings.shards <= FEW_RANGES:
         return settings.shards
+    text_bytes = _text_bytes(inputs, sizes)
+    num_ranges = min(settings.shards, max(FEW_RANGES, math.ceil(text_bytes / MIN_RANGE_BYTES)))
+    if num_ranges < settings.shards:
+        logger.warning("%d shards are too many for %.0f kB of text, which becomes %d", settings.shards, text_bytes / 1e3, num_ranges)
+    return num_ranges
+
+
+def _text_bytes(inputs: Sequence[InputFile], sizes: IngestSizes) -> float:
+    """Estimate the bytes of the text of these inputs."""
     by_format: dict[str, list[InputFile]] = defaultdict(list)  # compression, else extension -> inputs
     for file in inputs:
         extension, compression = streams.split_extensions(file.uri)
         by_format[compression or extension].append(file)
-    text_bytes = sum(
+    return sum(
         sum(file.size(sizes.range_bytes) for file in files) * _expansion_ratio(extension, [file.uri for file in files], sizes.head_bytes)
         for extension, files in by_format.items()
     )
-    return min(max(1, math.ceil(text_bytes / sizes.range_bytes)), MAX_RANGES)
 
 
 def _expansion_ratio(extension: str, uris: Sequence[str], head_bytes: int) -> float:

@@ -170,6 +170,19 @@ def test_one_range_per_32_megabytes(tmp_path: Path) -> None:
         sharding.num_ranges_for(input_files(tmp_path / "missing"), TEXT)
 
 
+def test_small_text_has_few_shards(tmp_path: Path) -> None:
+    """300 sentences in 1,000 shards took minutes: a step writes a file for each shard, with a part for each of the others."""
+    lines = [f"sentence number {number:03d} of a text of ninety bytes per line, with its end {number:014d}" for number in range(300)]
+    path = tmp_path / "a.txt"
+    path.write_text("".join(f"{line:89}\n" for line in lines))
+    expected = {1: 1, 16: 16, 17: 16, 1000: 16}
+    assert {shards: sharding.num_ranges_for(input_files(path), TextSettings(shards=shards)) for shards in expected} == expected
+    with path.open("wb") as handle:
+        handle.truncate(1_000_000)
+    expected = {99: 99, 100: 100, 101: 100}
+    assert {shards: sharding.num_ranges_for(input_files(path), TextSettings(shards=shards)) for shards in expected} == expected
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2", ".zst"])
 def test_ranges_of_compressed_text_follow_its_uncompressed_size(tmp_path: Path, suffix: str) -> None:
