@@ -248,6 +248,15 @@ def has_fingerprint(settings: EncoderSettings, fingerprint: str) -> bool:
     return (loaded is not None and loaded.encoder.fingerprint == fingerprint) or load_once(settings).fingerprint == fingerprint
 
 
+def find_profile(settings: EncoderSettings, fingerprint: str) -> mining_profile.MiningProfile:
+    """Return what `mining_profile.find` does, without reading an encoder again that this process has loaded."""
+    with _lock:
+        loaded = _loaded.get(settings)
+    is_loaded = loaded is not None and loaded.encoder.fingerprint == fingerprint
+    profile = mining_profile.read(find_folder(settings.encoder)) if is_loaded else mining_profile.NO_PROFILE
+    return mining_profile.find(settings, fingerprint) if profile == mining_profile.NO_PROFILE else profile
+
+
 def load_once(settings: EncoderSettings, fingerprint: str | None = None) -> Encoder:
     """Return the encoder of these settings, loaded once per process.
 

@@ -92,7 +92,7 @@ def run(config: LoopConfig, paths: RoundPaths, evaluation: EvaluationIndex, opti
 
 def _warn(config: LoopConfig, paths: RoundPaths, fingerprint: str) -> None:
     """Warn, once for all language pairs, of thresholds that the encoder does not recommend and of languages that it does not know."""
-    profile = mining_profile.find(_encoder_settings(config, paths, paths.mining_encoder), fingerprint)
+    profile = embed.find_profile(_encoder_settings(config, paths, paths.mining_encoder), fingerprint)
     is_rescored = rescore_choice.is_planned(config.mining, paths.mining_encoder)
     mining_profile.warn_of_corpora(config.mining, config.mining.threshold, profile, is_rescored)
     mining_profile.warn_of_languages(profile, config.corpora)

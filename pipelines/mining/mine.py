@@ -21,6 +21,7 @@ from miner.mining.review import MarkScores
 from miner.mining.thresholds import ThresholdChoice
 from pipelines.beam import workers
 from pipelines.beam.runner import Pipeline, claim_output, run_pipeline
+from pipelines.corpus import embed
 from pipelines.mining import (
     auto_threshold,
     candidates,
@@ -114,7 +115,7 @@ def pipeline(
     workers.describe(options).device_type(config.device)  # raises for an unknown one
     sides = yield from open_sides(config, options)
     gold = gold_pairs.resolve(gold_file, sides.source, sides.target)
-    profile = mining_profile.find(config.part(EncoderSettings), sides.source.fingerprint)
+    profile = embed.find_profile(config.part(EncoderSettings), sides.source.fingerprint)
     chooser = auto_threshold.prepare(config, profile, sides.source, sides.target, gold)
     start = time.perf_counter()
     search_result = yield from _search(config, sides, options, limits, engine_reason)
@@ -132,7 +133,7 @@ def run_from_candidates(config: FromCandidatesConfig, options: Sequence[str] = (
     search_result = candidates.open_search_result(config.candidates)
     with claim_output(config.output):
         gold = gold_pairs.resolve(gold_file, search_result.source, search_result.target)
-        profile = mining_profile.find(config.part(EncoderSettings), search_result.source.fingerprint)
+        profile = embed.find_profile(config.part(EncoderSettings), search_result.source.fingerprint)
         chooser = auto_threshold.prepare(config, profile, search_result.source, search_result.target, gold)
         return run_pipeline(_from_candidates(search_result, config, profile, chooser, options, limits), options)
 

@@ -111,7 +111,7 @@ def run(config: ScoreConfig, options: Sequence[str] = (), block_bytes: int = BLO
                 backgrounds[side] = embedding.corpus(f"background-{side}", path, config.part(TextSettings))
         for background in backgrounds.values():
             inputs.check_pair(source, background)
-        profile = mining_profile.find(config.part(EncoderSettings), source.fingerprint)
+        profile = embed.find_profile(config.part(EncoderSettings), source.fingerprint)
         _warn_of_languages(config, profile, (source.lang, target.lang))
         start = time.perf_counter()
         sides = _Search(source, target, backgrounds, config, work).run(options)

@@ -149,7 +149,7 @@ class _RunTasks:
                 self._add_corpus(name)
         self.fingerprint = self._check_encoder()
         is_rescored = rescore_choice.is_planned(config, config.encoder)
-        profile = mining_profile.find(config.part(EncoderSettings), self.fingerprint)
+        profile = embed.find_profile(config.part(EncoderSettings), self.fingerprint)
         if config.threshold == "auto":
             auto_threshold.check_probabilities(config, AUTO_REFUSAL)
             auto_threshold.check_profile(profile, config, AUTO_REFUSAL)

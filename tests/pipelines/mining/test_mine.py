@@ -18,6 +18,8 @@ from command import error_of, miner, output_of
 
 from miner.choices import FALLBACK_RATIO, MARGINS, RETRIEVALS
 from miner.cli.main import main
+from miner.config.commands import EncoderSettings
+from miner.encoders import ENCODERS, STATIC, Encoder, find_folder
 
 OUTPUTS = ("bitext.tsv.gz", "bitext.parquet", "manifest.json")
 ENGLISH = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -341,3 +343,17 @@ def test_the_default_threshold_of_an_encoder_that_recommends_none_is_a_warning(t
     assert pairs_in(tmp_path / "explicit") == pairs_in(tmp_path / "default")
     assert WARNING not in miner(*sides, tmp_path / "all", *by_model, "--retrieval", "all").stderr
     assert WARNING not in miner(*sides, tmp_path / "builtin").stderr
+
+
+def test_an_encoder_is_loaded_once(texts: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both sides, the probabilities of its profile and rescoring share it."""
+    (tmp_path / "encoder").symlink_to(find_folder("builtin"))  # which no other test has loaded
+    loaded, load = [], ENCODERS[STATIC]
+
+    def count(folder: str, settings: EncoderSettings) -> Encoder:
+        loaded.append(folder)
+        return load(folder, settings)
+
+    monkeypatch.setitem(ENCODERS, STATIC, count)
+    output_of("mine", texts["en.txt"], texts["fr.txt"], "--encoder", tmp_path / "encoder", "--output", tmp_path / "out")
+    assert loaded == [str(tmp_path / "encoder")]
