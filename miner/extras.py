@@ -5,13 +5,24 @@ from typing import Any
 
 from miner.errors import ConfigError
 
-EXTRAS = {"accelerate": "train", "matplotlib": "report", "sentencex": "split", "sklearn": "eval"}  # package -> extra
+EXTRAS = {  # package -> extra
+    "accelerate": "train",
+    "apitools": "gcp",
+    "distributed": "dask",
+    "faiss": "cpu",
+    "fasttext": "fasttext",
+    "matplotlib": "report",
+    "mteb": "mteb",
+    "py3langid": "langid",
+    "sentencex": "split",
+    "sklearn": "eval",
+}
 
 
-def require(module: str) -> Any:
-    """Return a module. Raises ConfigError, with the pip command, if its package is not installed."""
+def require(module: str, hint: str = "") -> Any:
+    """Return a module. Raises ConfigError, with the pip command and a hint, if its package is not installed."""
     try:
         return import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
-        raise ConfigError(f"{package} is not installed; pip install 'bitext-miner[{EXTRAS[package]}]'") from error
+        raise ConfigError(f"{package} is not installed; pip install 'bitext-miner[{EXTRAS[package]}]'{hint}") from error

@@ -28,6 +28,7 @@ from miner import records, storage
 from miner.credentials import hide_in_command
 from miner.errors import StorageError
 from miner.progress import Progress, ProgressHandler
+from miner.units import format_seconds
 
 PREFIX = storage.LOCK_PREFIX
 HEARTBEAT_SECONDS = 5.0  # between two heartbeats
@@ -261,8 +262,4 @@ def _read_lock(uri: str) -> LockOwner | None:
 
 
 def _format_age(moment: float) -> str:
-    seconds = max(0.0, time.time() - moment)  # 0 for NaN
-    for unit_seconds, unit in ((86400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * unit_seconds:
-            return f"{seconds / unit_seconds:.0f} {unit} ago"
-    return f"{seconds:.0f} s ago"
+    return f"{format_seconds(max(0.0, time.time() - moment))} ago"  # 0 for NaN

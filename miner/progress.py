@@ -74,8 +74,3 @@ def add_work(amount: int) -> None:
 def running_work(folder: str) -> dict[str, int]:
     """Return the work that this process has done on the unfinished shards of a stage."""
     return dict(_running_work.get(folder, {}))
-
-
-def format_seconds(seconds: float) -> str:
-    """Format a duration: 45 s, 12 min, 3.5 h."""
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

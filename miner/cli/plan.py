@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from miner.cli import console, options
+from miner.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from pipelines.runs.plan import RunPlan
@@ -115,19 +116,3 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], alignments: str) -
         "  ".join(f"{cell:{alignment}{width}}" for cell, alignment, width in zip(row, alignments, widths, strict=True)).rstrip()
         for row in (head, *rows)
     ]
-
-
-def format_seconds(seconds: float) -> str:
-    """Format a duration in seconds, minutes, hours or days."""
-    for unit, minimum, length in (("days", 172_800, 86_400), ("h", 7200, 3600), ("min", 120, 60)):
-        if seconds >= minimum:
-            return f"{seconds / length:,.1f} {unit}"
-    return f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-
-
-def format_bytes(amount: float) -> str:
-    """Format bytes as kB, MB, GB or TB."""
-    for unit, length in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
-        if amount >= length:
-            return f"{amount / length:,.1f} {unit}"
-    return f"{amount / 1e3:,.0f} kB"

@@ -6,6 +6,7 @@ from typing import Any
 from miner import checksums, records, storage
 from miner.encoders import find_folder
 from miner.errors import StorageError
+from miner.units import format_bytes
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class FetchResult:
 
     def summary(self) -> str:
         """Return the result in one line."""
-        return f"{self.files} files of {self.encoder}, {self.bytes / 1e6:,.1f} MB, in {self.output}; give it as --encoder"
+        return f"{self.files} files of {self.encoder}, {format_bytes(self.bytes)}, in {self.output}; give it as --encoder"
 
     def figures(self) -> dict[str, Any]:
         """Return the values for --json."""

@@ -15,14 +15,13 @@ import numpy as np
 
 from miner.arrays import Floats32
 from miner.encoders import Encoder
-from miner.errors import ConfigError
+from miner.extras import require
 
-try:
-    from mteb.models import ModelMeta
-    from mteb.models.abs_encoder import AbsEncoder
-    from mteb.models.model_meta import ScoringFunction
-except ImportError as error:
-    raise ConfigError("evaluating with MTEB needs mteb: pip install 'bitext-miner[mteb]'") from error
+require("mteb")
+
+from mteb.models import ModelMeta  # noqa: E402  # after the error for a missing package
+from mteb.models.abs_encoder import AbsEncoder  # noqa: E402
+from mteb.models.model_meta import ScoringFunction  # noqa: E402
 
 
 class MtebEncoder(AbsEncoder):  # type: ignore[misc]  # mteb is not typed

@@ -14,6 +14,7 @@ from langcodes import Language
 
 from miner.arrays import Floats
 from miner.errors import ConfigError
+from miner.extras import require
 from miner.languages import UNDETERMINED, canonical
 
 # Labels of the identifier that count as the language: its members, and languages too similar to distinguish in one sentence.
@@ -83,11 +84,8 @@ def load_identifier(model: str | None = None) -> Identifier:
 
 
 def _load_py3langid() -> Identifier:
-    try:
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier
-    except ImportError as error:
-        raise ConfigError("language filters need py3langid: pip install 'bitext-miner[langid]'") from error
-    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    langid = require("py3langid.langid", " for language filters")
+    identifier = langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
     supported = frozenset(identifier.labels)
     return Identifier(identifier.rank, lambda lang: _py3langid_labels(lang) & supported)
 
@@ -101,10 +99,7 @@ def _py3langid_labels(lang: str) -> frozenset[str]:
 
 def _load_fasttext(path: str) -> Identifier:
     """Load a classifier whose labels are languages, such as `__label__deu_Latn` of GlotLID or `__label__de` of lid.176."""
-    try:
-        import fasttext
-    except ImportError as error:
-        raise ConfigError("--lang-id-model needs fastText: pip install 'bitext-miner[fasttext]'") from error
+    fasttext = require("fasttext", " for --lang-id-model")
     if not Path(path).is_file():
         raise ConfigError(f"--lang-id-model {path}: no such file; download the model and give its path")
     try:

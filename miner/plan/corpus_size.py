@@ -15,6 +15,7 @@ from miner import storage, table_files
 from miner.config.commands import TextSettings
 from miner.errors import DataError
 from miner.text import readers, streams
+from miner.units import format_bytes
 
 MAX_SAMPLED_SENTENCES = 50_000  # of a corpus
 
@@ -77,7 +78,7 @@ def count_lines(uris: Sequence[str], sampling: SamplingSettings = DEFAULT_SAMPLI
 
 def _estimate_reason(samples: Sequence[FileSample], lines: float, size: int) -> str:
     bytes_read = sum(sample.bytes_read for sample in samples)
-    return f"estimated by {bytes_read / 1e6:,.0f} of {size / 1e6:,.0f} MB, {size / max(1.0, lines):,.0f} bytes a line"
+    return f"estimated by {format_bytes(bytes_read)} of {format_bytes(size)}, {size / max(1.0, lines):,.0f} bytes a line"
 
 
 def _file_size(uri: str) -> int:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from miner.arrays import Ids, Vectors
 from miner.errors import ConfigError, StorageError
+from miner.extras import require
 from miner.search.centroids import POINTS_PER_LIST, nearest_centroids, train_centroids
 
 if TYPE_CHECKING:
@@ -265,10 +266,4 @@ def _reason(error: Exception) -> str:
 
 
 def _faiss() -> Any:
-    try:
-        import faiss
-    except ImportError as error:
-        raise ConfigError(
-            "an index needs FAISS: pip install 'bitext-miner[cpu]' (or [gpu]); `miner mine --engine exact` works without"
-        ) from error
-    return faiss
+    return require("faiss", " (or [gpu]); `miner mine --engine exact` works without")

@@ -26,6 +26,7 @@ from miner.config.commands import TextSettings
 from miner.errors import ConfigError, DataError, StorageError
 from miner.tables import SENTENCES, hash_ids
 from miner.text import readers, streams
+from miner.units import format_bytes
 
 RANGE_BYTES = 32 << 20  # of text in one id range, and in memory before a scatter writes
 MIN_RANGE_BYTES = 10_000  # of text, some hundred sentences: a range of less takes longer to write than to compute
@@ -85,7 +86,7 @@ def num_ranges_for(inputs: Sequence[InputFile], settings: TextSettings, sizes: I
     text_bytes = _text_bytes(inputs, sizes)
     num_ranges = min(settings.shards, max(FEW_RANGES, math.ceil(text_bytes / MIN_RANGE_BYTES)))
     if num_ranges < settings.shards:
-        logger.warning("%d shards are too many for %.0f kB of text, which becomes %d", settings.shards, text_bytes / 1e3, num_ranges)
+        logger.warning("%d shards are too many for %s of text, which becomes %d", settings.shards, format_bytes(text_bytes), num_ranges)
     return num_ranges
 
 

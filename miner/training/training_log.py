@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 from miner import storage
 from miner.progress import Progress, report_progress
 from miner.training.layout import LOG, TENSORBOARD
+from miner.units import format_seconds
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class TrainingLog:
         seconds = time.perf_counter() - self.start_seconds
         rate = (progress.examples - self.start_progress.examples) / seconds
         remaining_seconds = seconds / (progress.step - self.start_progress.step) * (self.num_steps - progress.step)
-        note = f"loss {losses['loss']:.3f}, {rate:,.0f}/s, {_format_duration(remaining_seconds)} left"
+        note = f"loss {losses['loss']:.3f}, {rate:,.0f}/s, {format_seconds(remaining_seconds)} left"
         text = f"train: step {progress.step} of {self.num_steps}, {note}"
         report_progress(logger, Progress("train", progress.step, self.num_steps, "step", note), text)
         if progress.step % self.log_every == 0 or progress.step == self.num_steps:
@@ -116,9 +117,3 @@ def _open_tensorboard(folder: Path, step: int) -> Any:
         logger.info("TensorBoard is not installed, so no scalars; run: pip install 'bitext-miner[tensorboard]'")
         return None
     return SummaryWriter(str(folder), purge_step=step or None)
-
-
-def _format_duration(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}"

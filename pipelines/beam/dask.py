@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.runners.runner import PipelineResult
 
-from miner.errors import ConfigError
+from miner.extras import require
 
 RUNNER, RUNNER_CLASS = "DaskRunner", "apache_beam.runners.dask.dask_runner.DaskRunner"
 PARTITION_OPTIONS = ("--dask_npartitions", "--dask_partition_size")
@@ -20,11 +20,9 @@ def complete_options(options: Sequence[str]) -> list[str]:
 
     By default the runner puts 128 elements into a partition, so one worker would write up to 128 shards.
     """
-    try:
-        import apache_beam.runners.dask.dask_runner  # noqa: F401  # registers its options
-        import distributed  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(f"--runner={RUNNER}: Dask is not installed; pip install 'bitext-miner[dask]'") from error
+    require("distributed", f" for --runner={RUNNER}")
+    import apache_beam.runners.dask.dask_runner  # noqa: F401  # registers its options
+
     has_partitions = any(option.startswith(PARTITION_OPTIONS) for option in options)
     return [*options, f"--runner={RUNNER_CLASS}", *([] if has_partitions else ["--dask_partition_size=1"])]
 

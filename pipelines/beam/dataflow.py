@@ -4,7 +4,7 @@ from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from miner.errors import ConfigError
+from miner.extras import require
 
 TERMINAL_STATES = {"STOPPED", "DONE", "FAILED", "CANCELLED", "UPDATED", "DRAINED"}
 
@@ -13,10 +13,9 @@ class DataflowJobs:
     """The jobs of a project in a region."""
 
     def __init__(self, project: str | None, region: str | None) -> None:
-        try:
-            from apache_beam.runners.dataflow.internal import apiclient
-        except ImportError as error:
-            raise ConfigError("Dataflow's client is not installed; pip install 'bitext-miner[gcp]'") from error
+        require("apitools", " for Dataflow's client")
+        from apache_beam.runners.dataflow.internal import apiclient
+
         self.api: Any = apiclient.DataflowApplicationClient(PipelineOptions([f"--project={project}", f"--region={region}"]))
 
     def is_running(self, job_id: str) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from miner import progress, storage
 from miner.errors import MinerError
 from miner.progress import Progress, report_progress
+from miner.units import format_seconds
 from pipelines.beam import metrics
 from pipelines.beam.runner import StageRun
 
@@ -116,7 +117,7 @@ class _KindWatch:
         rate = (done - self.work_before) / max(seconds, 1e-9)
         parts = [self.label, metrics.format_rate(f"{unit}s", done - self.work_before, seconds)]
         if 0 < done < total and rate > 0:
-            parts.append(f"{progress.format_seconds((total - done) / rate)} left")
+            parts.append(f"{format_seconds((total - done) / rate)} left")
         return Progress(self.kind, done, total, unit, ", ".join(filter(None, parts)))
 
     def _work_done(self) -> int:

@@ -11,7 +11,7 @@ import pytest
 from square_stage import SquareTask, square_stage
 
 from miner.config.commands import EmbedConfig, MineConfig, TextSettings
-from miner.progress import Progress, add_work, count_work, format_seconds, progress_of, running_work
+from miner.progress import Progress, add_work, count_work, progress_of, running_work
 from miner.text import readers
 from pipelines.beam import job
 from pipelines.beam.runner import run_pipeline, run_stage
@@ -104,8 +104,3 @@ def test_work_is_counted_for_the_shard_of_the_thread() -> None:
         add_work(3)
         assert running_work("stage") == {"a": 5}
     assert running_work("stage") == {}
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (89, "89 s"), (600, "10 min"), (9000, "2.5 h")])
-def test_durations_are_short(seconds: float, text: str) -> None:
-    assert format_seconds(seconds) == text

@@ -20,7 +20,6 @@ import tiny
 import yaml
 from command import error_of, output_of
 
-from miner.cli.plan import format_bytes, format_seconds
 from miner.config.commands import EncoderSettings, TextSettings
 from miner.config.planning import Hardware, PlanSettings
 from miner.encoders import load_encoder
@@ -363,7 +362,7 @@ def test_embedded_corpora_need_no_encoder(config: Path, tmp_path: Path, toy_enco
         (["--set", "plan.sentences.en=-5"], "plan.sentences.en"),
         (["--set", "plan.speed=5"], "unknown setting 'plan.speed'"),
         (["--set", "corpora.en=nowhere.txt"], "nowhere.txt: no such file"),
-        (["--set", "corpora.de.text_column=null"], "--text-column"),
+        (["--set", "corpora.de.text_column=null"], "by text_column"),
         (["--set", "encoder=./nowhere"], "no such encoder folder"),
         (["--set", "sentence_filters.min_chars=1000"], "the filters leave none of"),
         (["--set", "max_chars=1"], "corpora.en: not one sentence in"),
@@ -378,9 +377,3 @@ def test_invalid_plans_are_refused_in_one_line(config: Path, tmp_path: Path, arg
 
 def test_a_run_ignores_the_plan_settings(config: Path) -> None:
     assert "5 of 5 stages to do" in output_of("run", config, "--dry-run", "--set", "plan.price=2", "--set", "plan.hardware=h100")
-
-
-def test_units() -> None:
-    seconds = (0.04, 9.96, 59.5, 130, 9000, 400_000)
-    assert [format_seconds(duration) for duration in seconds] == ["0.0 s", "10.0 s", "60 s", "2.2 min", "2.5 h", "4.6 days"]
-    assert [format_bytes(amount) for amount in (12, 5e6, 2.5e9, 4e14)] == ["0 kB", "5.0 MB", "2.5 GB", "400.0 TB"]

@@ -1,0 +1,17 @@
+"""Durations and sizes as text."""
+
+
+def format_seconds(seconds: float) -> str:
+    """Format a duration in seconds, minutes, hours or days: 45 s, 2.5 min, 12 h."""
+    for unit, minimum, length in (("days", 172_800, 86_400), ("h", 7200, 3600), ("min", 120, 60)):
+        if seconds >= minimum:
+            return f"{seconds / length:,.{int(seconds < 10 * length)}f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def format_bytes(amount: float) -> str:
+    """Format bytes as kB, MB, GB or TB."""
+    for unit, length in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if amount >= length:
+            return f"{amount / length:,.1f} {unit}"
+    return f"{amount / 1e3:,.0f} kB"
