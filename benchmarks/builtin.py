@@ -20,7 +20,7 @@ from miner.encoders.base import TokenEncoder
 from miner.evaluation import tatoeba
 from miner.evaluation.inputs import encode
 from miner.evaluation.retrieval import accuracy, hits, retrieve
-from miner.evaluation.tasks import TatoebaTask
+from miner.evaluation.translation_tasks import TatoebaTask
 from miner.mining.late_scores import TokenSides
 
 XNLI = ("ar", "bg", "de", "el", "ko", "sw", "th", "ur", "vi", "zh")

@@ -33,7 +33,7 @@ from study_methods import METHODS, MIXTURES, NOTHING, RANDOM, WORDS, Method
 from miner.config.commands import EncoderSettings
 from miner.encoders import load_encoder
 from miner.evaluation import sts
-from miner.evaluation.tasks import StsTask
+from miner.evaluation.label_tasks import StsTask
 from miner.training import run
 from miner.training.config import TrainConfig
 

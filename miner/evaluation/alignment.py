@@ -15,7 +15,7 @@ from miner.errors import DataError
 from miner.evaluation.inputs import encode, encode_aligned, read_aligned, read_scored_pairs
 from miner.evaluation.scores import Score, mean
 from miner.evaluation.task_base import AlignedTask
-from miner.evaluation.tasks import AlignmentTask
+from miner.evaluation.translation_tasks import AlignmentTask
 
 SHARPNESS = 2.0  # t of the paper's potential exp(-t ||x - y||^2)
 BLOCK_ROWS = 1024  # rows compared with all others at a time

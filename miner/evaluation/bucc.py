@@ -26,7 +26,7 @@ from miner.encoders.base import search_device
 from miner.errors import DataError
 from miner.evaluation.inputs import TextPart, encode_parts, encode_tokens
 from miner.evaluation.scores import Items, Score, f1, percent, table
-from miner.evaluation.tasks import BuccTask
+from miner.evaluation.translation_tasks import BuccTask
 from miner.mining.candidates import ScoredPairs
 from miner.mining.in_memory import mine_vectors
 from miner.mining.precision_recall import Curve, curve

@@ -11,8 +11,8 @@ from miner.arrays import Floats32, Ints
 from miner.encoders import Encoder
 from miner.errors import DataError
 from miner.evaluation.inputs import encode, read_columns
+from miner.evaluation.label_tasks import ClusteringTask
 from miner.evaluation.scores import Items, Score, percent, table
-from miner.evaluation.tasks import ClusteringTask
 from miner.extras import require
 
 KMEANS_STARTS = 10  # the one with the smallest sum of squared distances to the centres is used

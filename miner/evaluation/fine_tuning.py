@@ -10,8 +10,8 @@ from miner.encoders.base import FineTunable
 from miner.errors import ConfigError
 from miner.evaluation import classifiers
 from miner.evaluation.classifiers import MAX_PAIR_TOKENS
+from miner.evaluation.label_tasks import PairClassificationTask
 from miner.evaluation.probe import LabelledRows, Labels
-from miner.evaluation.tasks import PairClassificationTask
 from miner.training.config import TrainConfig
 from miner.training.run import train
 

@@ -12,7 +12,7 @@ from miner.encoders import Encoder
 from miner.errors import ConfigError, DataError
 from miner.evaluation.inputs import encode, read_columns
 from miner.evaluation.scores import Score, mean, table
-from miner.evaluation.tasks import MapTask
+from miner.evaluation.translation_tasks import MapTask
 from miner.extras import require
 
 MAX_MAP_LANGUAGES = 6  # those with most sentences

@@ -10,8 +10,8 @@ from miner.encoders import Encoder
 from miner.errors import DataError
 from miner.evaluation import probe
 from miner.evaluation.inputs import encode, read_columns
+from miner.evaluation.label_tasks import LanguageProbeTask
 from miner.evaluation.scores import Items, Score, agreement, percent, table
-from miner.evaluation.tasks import LanguageProbeTask
 
 
 @dataclass(frozen=True, eq=False)

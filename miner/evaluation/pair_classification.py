@@ -11,8 +11,8 @@ from miner.encoders.pair import PairEncoder
 from miner.errors import DataError
 from miner.evaluation import probe
 from miner.evaluation.inputs import encode
+from miner.evaluation.label_tasks import PairClassificationTask
 from miner.evaluation.probe import LabelledRows, ProbeResult
-from miner.evaluation.tasks import PairClassificationTask
 
 BLOCK_PAIRS = 8192  # pairs whose features are in memory at a time
 

@@ -13,7 +13,7 @@ from miner.encoders.base import search_device
 from miner.encoders.pair import SOURCE, TARGET
 from miner.evaluation.inputs import TextPart, encode_aligned, encode_tokens, read_aligned
 from miner.evaluation.scores import Score, mean, percent, table
-from miner.evaluation.tasks import RetrievalTask
+from miner.evaluation.translation_tasks import RetrievalTask
 from miner.mining.candidates import ScoredPairs, join_neighbours, score
 from miner.mining.in_memory import search_vectors
 from miner.mining.late_interaction import LateOptions

@@ -10,8 +10,8 @@ from miner.arrays import Floats, Floats32
 from miner.encoders import Encoder
 from miner.errors import DataError
 from miner.evaluation.inputs import encode, read_scored_pairs
+from miner.evaluation.label_tasks import StsTask
 from miner.evaluation.scores import Score, pearson, percent, spearman, table
-from miner.evaluation.tasks import StsTask
 
 Track = Floats  # (n, 2): the human score of each pair, and its cosine
 

@@ -20,7 +20,7 @@ from miner.evaluation.inputs import TextPart, encode_parts
 from miner.evaluation.lines import read_lines
 from miner.evaluation.retrieval import HEADS, Accuracy, Hits, accuracy, hits, nearest_by_cosine
 from miner.evaluation.scores import Score, mean, table
-from miner.evaluation.tasks import TatoebaTask
+from miner.evaluation.translation_tasks import TatoebaTask
 from miner.languages import canonical
 from miner.mining.in_memory import search_vectors
 from miner.search.parallel import parallel_for

@@ -13,7 +13,7 @@ from miner.encoders import find_folder, load_encoder
 from miner.errors import DataError, ModelError
 from miner.evaluation import bucc
 from miner.evaluation.task_base import TaskSettings
-from miner.evaluation.tasks import BuccTask
+from miner.evaluation.translation_tasks import BuccTask
 from miner.progress import Progress, report_progress
 from miner.reproduction.plan import (
     NOT_SELECTED,

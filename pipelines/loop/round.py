@@ -26,7 +26,7 @@ from miner.encoders import Encoder, load_encoder, mining_profile
 from miner.errors import NoThresholdError
 from miner.evaluation import retrieval, tatoeba
 from miner.evaluation.inputs import encode, read_aligned
-from miner.evaluation.tasks import RetrievalTask, TatoebaTask
+from miner.evaluation.translation_tasks import RetrievalTask, TatoebaTask
 from miner.loop.progress import drift
 from miner.loop.settings import LoopConfig
 from miner.text import readers

@@ -181,6 +181,8 @@ LIGHT = {
     "miner.config.recipes",
     "miner.evaluation.task_base",
     "miner.evaluation.tasks",
+    "miner.evaluation.label_tasks",
+    "miner.evaluation.translation_tasks",
     "miner.export.settings",
 }  # what the modules of miner.cli may import before a command is chosen
 HEAVY = {"torch", "matplotlib", "transformers", "apache_beam", "faiss", "pyarrow", "sentencepiece", "numpy", "huggingface_hub", "fsspec"}

@@ -14,7 +14,9 @@ from miner.encoders import Encoder, load_encoder
 from miner.errors import ConfigError, DataError
 from miner.evaluation import probe, suite
 from miner.evaluation.inputs import read_aligned
-from miner.evaluation.tasks import AlignmentTask, ClassificationTask, MapTask, RetrievalTask, StsTask, SuiteConfig, TatoebaTask
+from miner.evaluation.label_tasks import ClassificationTask, StsTask
+from miner.evaluation.tasks import SuiteConfig
+from miner.evaluation.translation_tasks import AlignmentTask, MapTask, RetrievalTask, TatoebaTask
 
 PAIRS = [("one two", "un deux"), ("three", "trois"), ("four five", "quatre cinq")]
 FLORES: dict[str, str | bytes] = {

@@ -22,7 +22,8 @@ from miner.encoders import load_encoder
 from miner.errors import ConfigError
 from miner.evaluation import alignment, clustering, probe, retrieval, scores, sts
 from miner.evaluation.inputs import encode
-from miner.evaluation.tasks import RetrievalTask, StsTask
+from miner.evaluation.label_tasks import StsTask
+from miner.evaluation.translation_tasks import RetrievalTask
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 FRENCH = ["un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf", "dix"]

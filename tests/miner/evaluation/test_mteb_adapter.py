@@ -8,7 +8,8 @@ import pytest
 
 from miner.encoders import load_encoder
 from miner.evaluation import retrieval, sts
-from miner.evaluation.tasks import RetrievalTask, StsTask
+from miner.evaluation.label_tasks import StsTask
+from miner.evaluation.translation_tasks import RetrievalTask
 
 mteb = pytest.importorskip("mteb")
 

@@ -11,7 +11,7 @@ from miner.config.datasets import DatasetFiles
 from miner.encoders import load_encoder
 from miner.errors import ConfigError, DataError
 from miner.evaluation import bucc
-from miner.evaluation.tasks import BuccTask
+from miner.evaluation.translation_tasks import BuccTask
 from miner.training.bucc_dev import read_bucc
 from miner.training.config import TrainConfig
 from miner.training.config_checks import check
