@@ -39,7 +39,8 @@ def summary(status: "RunStatus") -> str:
     else:
         command = next(iter(status.run.command.split()[1:]), None)
         lines = [f"died: {status.run.describe()}; {console.resume_advice(command)}"]
-    width = max((len(part.folder) for part in (*status.stages, *status.trainings)), default=0)
+    folders = [stage.folder for stage in status.stages] + [training.folder for training in status.trainings]
+    width = max(map(len, folders), default=0)
     lines += [_format_line(stage, _format_shards(stage), width) for stage in status.stages]
     lines += [_format_line(training, _format_training(status.folder, training), width) for training in status.trainings]
     if status.loop is not None:

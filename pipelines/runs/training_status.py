@@ -83,7 +83,7 @@ def _read_training_status(folder: str, path: str, names: set[str]) -> TrainingSt
 
 def _read_log(content: bytes) -> list[Mapping[str, float]]:
     """Return the entries of a log, without those that a kill has cut."""
-    entries = []
+    entries: list[Mapping[str, float]] = []
     for line in content.splitlines():
         try:
             entry = json.loads(line)
