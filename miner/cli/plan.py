@@ -34,7 +34,6 @@ def command(config: str, changes: tuple[str, ...], profile: str | None, rates: s
       miner plan configs/run.yaml --hardware l4 --workers 8 --price 0.7 --set plan.sentences.en=1e9
     """
     from miner.config.base import load_yaml
-    from miner.config.messages import name_keys
     from miner.config.planning import PlanSettings
     from miner.config.runs import RunConfig
     from pipelines.runs import plan
@@ -44,8 +43,7 @@ def command(config: str, changes: tuple[str, ...], profile: str | None, rates: s
     if rates is not None:
         plan_settings = plan_settings.over(load_yaml(PlanSettings, rates))
     plan_settings = plan_settings.over(run_config.plan).over(run_config.runner.plan_settings(profile))
-    with name_keys({"": RunConfig}):
-        run_plan = plan.make_plan(run_config.model_copy(update={"plan": plan_settings}))
+    run_plan = plan.make_plan(run_config.model_copy(update={"plan": plan_settings}))
     console.close_bar()
     console.write_figures(json_file, run_plan.figures())
     console.echo(summary(run_plan))

@@ -36,7 +36,6 @@ def command(config: str, changes: tuple[str, ...], profile: str | None, dry_run:
     """
     from miner import storage
     from miner.config.base import load_yaml
-    from miner.config.messages import name_keys
     from miner.config.runs import RunConfig
 
     defer_pandas()
@@ -48,13 +47,11 @@ def command(config: str, changes: tuple[str, ...], profile: str | None, dry_run:
         return
     beam_options = (*settings.runner.options(profile), *console.beam_options())
     if dry_run:
-        with name_keys({"": RunConfig}):
-            steps = run.plan(settings)
+        steps = run.plan(settings)
         console.write_figures(json_file, {"runner": list(beam_options), "steps": [asdict(step) for step in steps]})
         console.echo(format_steps(steps, beam_options))
         return
-    with name_keys({"": RunConfig}):
-        result = run.run(settings, beam_options)
+    result = run.run(settings, beam_options)
     console.write_figures(json_file, result.figures())
     seconds, uri = {"corpora and pairs": result.seconds}, None
     if not flags["no_report"]:
