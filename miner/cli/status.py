@@ -45,7 +45,7 @@ def summary(status: "RunStatus") -> str:
     lines += [_format_line(training, _format_training(status.folder, training), width) for training in status.trainings]
     if status.loop is not None:
         lines.append(f"loop     {counted(status.loop.rounds, 'round')}, best on dev: {status.loop.best}")
-        lines += [f"ended    {status.loop.stopped}"] if status.loop.stopped is not None else []
+        lines += [f"ended    {status.loop.stop_reason}"] if status.loop.stop_reason is not None else []
     for name, progress in status.run.stages.items() if status.run is not None else ():
         if progress.done < progress.total:
             note = f", {progress.note}" if progress.note else ""

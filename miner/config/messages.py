@@ -14,6 +14,7 @@ from miner.errors import MinerError
 MAX_SHOWN = 200  # characters of a value in an error
 UNKNOWN = "unknown_setting"  # type of the error for an unknown key
 MISSING = "missing"
+TOP_LEVEL = ""  # in `name_keys`, for the config itself
 # Type of pydantic's error -> the type of value that was expected.
 EXPECTED = {
     "bool_type": "true or false",
@@ -118,7 +119,7 @@ def suggest(name: str, choices: Sequence[str]) -> str:
 def name_keys(groups: Mapping[str, type[pydantic.BaseModel]]) -> Iterator[None]:
     """Replace options in the message of a MinerError by the keys of a config, such as `--pooling` by `start.pooling`.
 
-    `groups` maps keys to groups of settings, "" to the config itself. An option that is in none of them is left as it is.
+    `groups` maps keys to groups of settings, TOP_LEVEL to the config itself. An option that is in none of them is left as it is.
     """
     try:
         yield

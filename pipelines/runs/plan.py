@@ -13,7 +13,7 @@ import torch
 
 from miner import languages
 from miner.config.commands import EngineSettings, TextSettings
-from miner.config.messages import name_keys
+from miner.config.messages import TOP_LEVEL, name_keys
 from miner.config.planning import HERE, Hardware
 from miner.config.runs import RunConfig
 from miner.corpus import Corpus
@@ -158,7 +158,7 @@ class RunPlan:
         return advice
 
 
-@name_keys({"": RunConfig})
+@name_keys({TOP_LEVEL: RunConfig})
 def make_plan(config: RunConfig, probe: ProbeSettings = DEFAULT_PROBE) -> RunPlan:
     """Sample the corpora, measure this machine with their sentences, and estimate every stage.
 

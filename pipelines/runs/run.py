@@ -25,7 +25,7 @@ from miner.config.commands import (
     TextSettings,
     ThresholdSettings,
 )
-from miner.config.messages import name_keys
+from miner.config.messages import TOP_LEVEL, name_keys
 from miner.config.runs import RunConfig
 from miner.corpus import Corpus
 from miner.encoders import choose_side, mining_profile
@@ -92,7 +92,7 @@ class RunResult:
         return asdict(self)
 
 
-@name_keys({"": RunConfig})
+@name_keys({TOP_LEVEL: RunConfig})
 def plan(config: RunConfig) -> list[RunStep]:
     """List the steps of `run` in the order of the config. Raises the errors that `run` raises before it starts."""
     tasks = _RunTasks(config, ())
@@ -106,7 +106,7 @@ def plan(config: RunConfig) -> list[RunStep]:
     return embed_steps + mine_steps
 
 
-@name_keys({"": RunConfig})
+@name_keys({TOP_LEVEL: RunConfig})
 def run(config: RunConfig, options: Sequence[str] = ()) -> RunResult:
     """Embed every corpus that a pair needs, then mine every pair. Corpora share jobs, as do pairs. Results that are up to date are kept.
 

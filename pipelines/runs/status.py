@@ -41,8 +41,8 @@ class RunStatus:
     @property
     def can_resume(self) -> bool:
         """Whether a training run or a loop has stopped before its end."""
-        is_unfinished = not all(training.finished for training in self.trainings) or (self.loop is not None and self.loop.stopped is None)
-        return is_unfinished and not self.alive
+        can_continue = self.loop is not None and self.loop.stop_reason is None
+        return not self.alive and (can_continue or not all(training.finished for training in self.trainings))
 
     def figures(self) -> dict[str, Any]:
         """Return the status as JSON values."""

@@ -22,7 +22,7 @@ class LoopRecord(TypedDict):
 
     rounds: list[dict[str, Any]]
     best: str
-    stopped: str | None
+    stop_reason: str | None
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class LoopStatus:
 
     rounds: int  # finished ones
     best: str  # directory of the best encoder on dev
-    stopped: str | None  # why the loop ended; None while it can continue
+    stop_reason: str | None  # why the loop ended; None while it can continue
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def read_loop_status(folder: str, names: Iterable[str]) -> LoopStatus | None:
     if LOOP not in names:
         return None
     record = records.read(storage.join(folder, LOOP), LoopRecord)
-    return LoopStatus(len(record["rounds"]), record["best"], record["stopped"])
+    return LoopStatus(len(record["rounds"]), record["best"], record["stop_reason"])
 
 
 def read_training_statuses(folder: str, names: Iterable[str]) -> tuple[TrainingStatus, ...]:

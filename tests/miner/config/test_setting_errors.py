@@ -8,7 +8,7 @@ import yaml
 from command import error_of
 
 from miner.config.base import Settings
-from miner.config.messages import name_keys
+from miner.config.messages import TOP_LEVEL, name_keys
 from miner.errors import DataError
 
 RUN = {"output": "out", "corpora": {"en": "a.txt", "de": {"files": ["b.txt"]}}}
@@ -72,6 +72,6 @@ class Deciding(Settings):
 
 def test_options_become_the_keys_of_a_config() -> None:
     message = "name the column by --text-column, or --split it; --planted or --other-option, not--planted 1--2"
-    with pytest.raises(DataError) as error, name_keys({"reading": Reading, "": Deciding}):
+    with pytest.raises(DataError) as error, name_keys({"reading": Reading, TOP_LEVEL: Deciding}):
         raise DataError(message)
     assert str(error.value) == "name the column by reading.text_column, or reading.split it; planted or --other-option, not--planted 1--2"
