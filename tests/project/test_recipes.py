@@ -101,10 +101,11 @@ def min_layers(encoder: dict[str, Any]) -> int:
     return int(layer) if kind == "layer" else 2
 
 
-def dataset_name(files: Any) -> str | None:
-    """Return the name of a file of columns that takes the place of public datasets, None if the source reads files."""
-    first = files[0] if isinstance(files, list) else files
-    return f"{first['dataset']}.tsv" if isinstance(first, dict) else None
+def dataset_name(source: dict[str, Any]) -> str | None:
+    """Return the name of a file of lines or columns that takes the place of public datasets, None if the source reads files."""
+    first = source["files"][0] if isinstance(source["files"], list) else source["files"]
+    extension = ".tsv" if source.get("columns") else ".txt"
+    return f"{first['dataset']}{extension}" if isinstance(first, dict) else None
 
 
 def named_datasets(values: Any) -> Iterator[tuple[dict[str, Any], list[str]]]:
@@ -134,7 +135,7 @@ def shrink_recipe(recipe: str, folder: Path) -> dict[str, Any]:
             pq.write_table(pa.table({**columns, "margin": [1.1] * ROWS}), folder / "mined" / "bitext.parquet")
             source["files"] = [str(folder / "mined")]
         else:
-            name = f"{number}-{dataset_name(source['files']) or Path(source['files'][0]).name}"
+            name = f"{number}-{dataset_name(source) or Path(source['files'][0]).name}"
             source["files"] = [str(write_source(folder / name, source.get("columns", {}), labels))]
         source |= {"positives": min(source["positives"], len(LANGS))} if "positives" in source else {}
         if source.get("code_switch"):
