@@ -49,7 +49,7 @@ def rename(fs: fsspec.AbstractFileSystem, source: str, target: str) -> None:
 
 @contextlib.contextmanager
 def write_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder that replaces a local folder when the block ends, and is removed when the block raises.
+    """Yield a temporary folder that replaces a local folder when the block ends; when the block raises, the folder stays as it was.
 
     A process that dies between the two renames leaves the replaced folder, as `.NAME.<hex>.old`.
     """
@@ -62,6 +62,8 @@ def write_folder(folder: Path) -> Iterator[Path]:
             folder.rename(replaced)
         temporary.rename(folder)
     finally:
+        if replaced.exists() and not folder.exists():
+            replaced.rename(folder)
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(replaced, ignore_errors=True)
 
