@@ -86,7 +86,8 @@ def num_ranges_for(inputs: Sequence[InputFile], settings: TextSettings, sizes: I
     text_bytes = _text_bytes(inputs, sizes)
     num_ranges = min(settings.shards, max(FEW_RANGES, math.ceil(text_bytes / MIN_RANGE_BYTES)))
     if num_ranges < settings.shards:
-        logger.warning("%d shards are too many for %s of text, which becomes %d", settings.shards, format_bytes(text_bytes), num_ranges)
+        size = format_bytes(text_bytes)
+        logger.warning("%s of text has %d shards instead of %d, which would be too small", size, num_ranges, settings.shards)
     return num_ranges
 
 
