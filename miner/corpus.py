@@ -168,7 +168,7 @@ def open_corpus(folder: str) -> Corpus:
     its sentences and vectors are inconsistent.
     """
     if not storage.is_folder(folder):
-        raise DataError(f"{folder}: not a folder of `miner embed`")
+        raise DataError(f"{folder}: not an embeddings directory; give the --output of `miner embed`")
     embeddings = stages.read_manifest(storage.join(folder, EMBEDDINGS), EMBEDDINGS)
     sentences = stages.read_manifest(storage.join(folder, SENTENCES), SENTENCES)
     config = embeddings.config

@@ -47,16 +47,16 @@ class StorageError(MinerError):
 MAX_REASON = 300  # characters of an error of another library
 REMOTE_PACKAGES = ("adlfs", "aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google")
 REMOTE_REMEDY = "check the address and the credentials, and run the same command again"
-_REMEDY = "fix this or choose another place"
+_REMEDY = "fix this or choose another path"
 _REMEDIES = {
-    errno.ENOSPC: "free some space or choose another place",
-    errno.EDQUOT: "free some space or choose another place",
-    errno.EFBIG: "allow larger files or choose another place",
-    errno.EACCES: "allow access or choose another place",
-    errno.EROFS: "choose another place",
-    errno.EEXIST: "choose another place",
-    errno.ENOTDIR: "choose another place",
-    errno.EISDIR: "choose another place",
+    errno.ENOSPC: "free some space or choose another path",
+    errno.EDQUOT: "free some space or choose another path",
+    errno.EFBIG: "allow larger files or choose another path",
+    errno.EACCES: "allow access or choose another path",
+    errno.EROFS: "choose another path",
+    errno.EEXIST: "choose another path",
+    errno.ENOTDIR: "choose another path",
+    errno.EISDIR: "choose another path",
 }
 
 

@@ -187,11 +187,11 @@ def read_manifest(folder: str, stage: str | None = None) -> Manifest:
     """
     uri = storage.join(folder, MANIFEST)
     if not storage.exists(uri):
-        remedy = "run its command again, or give another directory"
-        raise StorageError(f"{folder}: no {MANIFEST}, so {stage or 'this stage'} is not finished; {remedy}")
+        remedy = "check the path, or run the command that writes it again"
+        raise StorageError(f"{folder}: no finished stage{f' `{stage}`' if stage else ''} (no {MANIFEST}); {remedy}")
     manifest = records.read(uri, Manifest, DELETE_FOLDER)
     if stage is not None and manifest.stage != stage:
-        raise StorageError(f"{folder}: contains {manifest.stage}, but {stage} was expected")
+        raise StorageError(f"{folder}: contains the stage `{manifest.stage}`, but `{stage}` was expected; check the path")
     for name, values in (("config", manifest.config), ("details", manifest.details)):
         schema = SCHEMAS.get((manifest.stage, name))
         if schema is not None:
@@ -263,19 +263,20 @@ class Stage:
         sizes = storage.sizes(self.folder) if unmarked else {}  # of files, not of directories
         foreign = [name for name in unmarked if name in sizes]
         if foreign:
-            raise StorageError(f"{self.folder}: contains {foreign[0]}, which is not of this program; choose another --output")
+            raise StorageError(f"{self.folder}: contains {foreign[0]}, which miner did not write; choose another --output")
 
     def _write_started(self) -> None:
         records.write(self.path(STARTED), {"stage": self.stage, "config": self.config})
 
     def _check_config(self, started: "StartedStage", uri: str) -> None:
         if started.stage != self.stage:
-            raise StorageError(f"{uri}: contains {started.stage}, not {self.stage}; choose another --output")
+            raise StorageError(f"{uri}: contains the stage `{started.stage}`, not `{self.stage}`; choose another --output")
         previous, current = started.config, json.loads(json.dumps(self.config))
         changed = [name for name in sorted({*previous, *current}) if previous.get(name) != current.get(name)]
         if changed:
             name = changed[0]
-            values = f"{name} {previous.get(name)!r}, now {current.get(name)!r}"
+            label = "encoder" if name == "fingerprint" else name
+            values = f"{label} {previous.get(name)!r}, now {current.get(name)!r}"
             raise StorageError(f"{uri}: made with {values}; choose another --output, or delete {self.folder}")
 
     def path(self, name: str) -> str:
@@ -383,7 +384,7 @@ def check_output(folder: str) -> None:
     files = storage.files_below(folder, MARKER_DEPTH) if storage.is_folder(folder) else []
     foreign = [name for name in files if not name.startswith((".", "_"))]
     if foreign and not any(_is_marker(storage.join(folder, name)) for name in files):
-        raise StorageError(f"{folder}: contains {foreign[0]}, which is not of this program; choose another --output, new or empty")
+        raise StorageError(f"{folder}: contains {foreign[0]}, which miner did not write; choose another --output, new or empty")
 
 
 def _is_marker(uri: str) -> bool:

@@ -68,7 +68,7 @@ def list_layouts(json_file: str | None) -> None:
 def show(name: str, path: str, languages: tuple[str, ...], split: str, json_file: str | None) -> None:
     """Show what would be read: files, rows, columns, languages, dropped rows by reason, three rows.
 
-    NAME is one of `miner data list`; PATH is a file of the release, its archive, or the folder that it is unpacked in. Everything
+    NAME is one of `miner data list`; PATH is a file of the release, its archive, or the directory that it is unpacked in. Everything
     is read, nothing is written.
 
     \b
@@ -95,7 +95,7 @@ def show(name: str, path: str, languages: tuple[str, ...], split: str, json_file
 def convert(name: str, path: str, output: str, languages: tuple[str, ...], split: str | None, json_file: str | None) -> None:
     """Write a dataset in the columns of `miner train` and `miner eval`.
 
-    NAME is one of `miner data list`; PATH is a file of the release, its archive, or the folder that it is unpacked in.
+    NAME is one of `miner data list`; PATH is a file of the release, its archive, or the directory that it is unpacked in.
 
     \b
     Example:

@@ -7,12 +7,12 @@ from miner.cli import console, options
 
 @click.command()
 @click.argument("encoder")
-@click.option("--output", required=True, metavar="DIR", help="Folder or URI of the copy; it must be new or empty.")
+@click.option("--output", required=True, metavar="DIR", help="Directory or URI of the copy; it must be new or empty.")
 @options.json_option
 def command(encoder: str, output: str, json_file: str | None) -> None:
-    """Copy ENCODER to a folder or URI, with checksums, for the workers of a cluster.
+    """Copy ENCODER to a directory or URI, with checksums, for the workers of a cluster.
 
-    ENCODER is `builtin`, a folder, a URI or a hub id.
+    ENCODER is `builtin`, a directory, a URI, or a model id of the Hugging Face Hub.
 
     \b
     Example:

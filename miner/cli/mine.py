@@ -73,8 +73,8 @@ decide_options = options.group(
     options.setting(
         DecideSettings,
         "threshold",
-        "Keep pairs with a larger margin; `auto`: choose it for a --precision, by --gold or --planted, or else by probabilities;"
-        " default: a bound of the encoder, or calibrated.",
+        "Keep pairs with a larger margin. auto: choose the threshold for --precision, by --gold, --planted or probabilities."
+        " Default: recommended by the encoder, or calibrated.",
         metavar="FLOAT|auto",
         type=NumberOrAuto(),
     ),
@@ -85,7 +85,7 @@ decide_options = options.group(
         " has probabilities.",
         type=float,
     ),
-    options.setting(DecideSettings, "precision", "Precision that `auto` has to reach, and a calibrated threshold aims at.", type=float),
+    options.setting(DecideSettings, "precision", "Target precision of --threshold auto, and of a calibrated threshold.", type=float),
     options.top_option,
     options.setting(
         DecideSettings,
@@ -108,7 +108,7 @@ decide_options = options.group(
 @click.argument("source", required=False)
 @click.argument("target", required=False)
 @options.output_option
-@click.option("--from-candidates", metavar="DIR", help="Select from the candidates of an earlier run, by its --output.")
+@click.option("--from-candidates", metavar="DIR", help="Select pairs from the candidates of an earlier run, whose --output is DIR.")
 @search_options
 @decide_options
 @options.encoder_options
@@ -127,7 +127,7 @@ def command(json_file: str | None, no_report: bool, from_candidates: str | None,
     SOURCE and TARGET are text, as for `miner embed`, or embeddings or index directories. Without TARGET, SOURCE has both sides: a
     table with --source-column and --target-column, TMX, or the stem of Moses files. The pairs are written to bitext.tsv.gz
     (margin, source, target; best first) and, with files and line numbers, to bitext.parquet; report.html shows them.
-    A rerun with another margin, retrieval or threshold only selects again; --from-candidates does that into another folder.
+    A rerun with another margin, retrieval or threshold only selects again; --from-candidates does that into another directory.
     A rerun after adding files embeds and searches only the new text; deltas/ lists the pairs that changed.
 
     \b

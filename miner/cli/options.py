@@ -48,12 +48,12 @@ def group(*options: Callable[[Function], Function]) -> Callable[[Function], Func
 
 
 runtime_options = group(
-    setting(EncoderSettings, "encoder", "`builtin`, a folder, a URI, or a model id of the Hugging Face Hub.", metavar="NAME"),
+    setting(EncoderSettings, "encoder", "`builtin`, a directory, a URI, or a model id of the Hugging Face Hub.", metavar="NAME"),
     setting(EncoderSettings, "pooling", "cls, mean, max, first_last_avg or layer:N; by default, the encoder's own.", metavar="NAME"),
     setting(EncoderSettings, "device", "auto, cpu, cuda or cuda:N.", metavar="NAME"),
     setting(EncoderSettings, "dtype", "Data type of a transformer; int8 is for CPUs.", type=click.Choice(DTYPES)),
     setting(EncoderSettings, "batch_tokens", "Tokens per batch of a transformer; by default 4096 on a CPU, 16384 on a GPU.", type=int),
-    setting(EncoderSettings, "max_tokens", "Truncate longer sentences; by default, at the transformer's own limit.", type=int),
+    setting(EncoderSettings, "max_tokens", "Truncate sentences with more tokens; by default, at the limit of the transformer.", type=int),
 )
 
 side_option = setting(
@@ -63,7 +63,7 @@ side_option = setting(
 encoder_options = group(runtime_options, side_option)
 
 text_column_option = setting(
-    TextSettings, "text_column", "Column of a table: a name, or a number from 1; of TMX: a language.", metavar="NAME"
+    TextSettings, "text_column", "Column of a table: a name, a number from 1, or a language of TMX.", metavar="NAME"
 )
 
 side_column_options = group(
@@ -73,7 +73,7 @@ side_column_options = group(
 
 reading_options = group(
     setting(TextSettings, "strict", "Stop at the first invalid line or file instead of skipping it.", is_flag=True),
-    setting(TextSettings, "max_chars", "Drop longer lines.", type=int),
+    setting(TextSettings, "max_chars", "Drop lines with more characters.", type=int),
     setting(TextSettings, "max_expansion", "Refuse compressed files that expand by a larger factor.", type=float),
     setting(TextSettings, "shards", "Number of shards; by default, one per 32 MB of text; above 16, at most one per 10 kB.", type=int),
 )
@@ -81,7 +81,7 @@ reading_options = group(
 text_options = group(text_column_option, reading_options)
 
 split_option = setting(
-    SentenceSettings, "split", "Split lines, which are paragraphs, into sentences of their language; needs the extra `split`.", is_flag=True
+    SentenceSettings, "split", "Split each line into sentences by the rules of its language; needs the extra `split`.", is_flag=True
 )
 
 collapse_option = setting(
@@ -97,7 +97,7 @@ rescore_options = group(
     setting(
         RescoreSettings,
         "rescore",
-        "Rescore candidates by late interaction of tokens; auto: with a static encoder, unless the output was mined without.",
+        "Rescore candidates by late interaction of tokens; auto: if the encoder is static.",
         type=click.Choice(RESCORINGS),
     ),
     setting(
@@ -126,7 +126,7 @@ suite_option = click.option(
     "--config", "path", required=True, metavar="FILE", callback=_find_config, help="Config file with the tasks, such as configs/eval.yaml."
 )
 print_config_option = click.option(
-    "--print-config", is_flag=True, help="Print CONFIG with all defaults, as YAML that can be CONFIG, and do nothing else."
+    "--print-config", is_flag=True, help="Print CONFIG with all defaults filled in, as YAML, and do nothing else."
 )
 
 

@@ -9,7 +9,7 @@ LISTED_ROWS = 12  # of each table, when all are listed
 
 @click.command()
 @click.argument("table", required=False, metavar="[TABLE]")
-@click.option("--data", default="data", show_default=True, metavar="DIR", help="Folder of the public datasets as downloaded.")
+@click.option("--data", default="data", show_default=True, metavar="DIR", help="Directory of the public datasets as downloaded.")
 @click.option("--models", metavar="DIR", help="Directory of models, each named by its hub id; other models come from the hub.")
 @click.option(
     "--output", default="build/reproduce", show_default=True, metavar="DIR", help="Output directory. Run again, the command resumes there."
@@ -17,7 +17,7 @@ LISTED_ROWS = 12  # of each table, when all are listed
 @click.option("--rows", multiple=True, metavar="NAME", help="Run this row, or those that match a pattern; may be repeated.")
 @click.option("--seeds", type=click.IntRange(1), help="Number of seeds of each row; by default, that of the paper.")
 @click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a setting of every recipe: training.gradient_cache=32.")
-@click.option("--configs", metavar="DIR", help="Folder of recipes and tables; by default, those of the package.")
+@click.option("--configs", metavar="DIR", help="Directory of recipes and tables; by default, those of the package.")
 @click.option("--list", "only_list", is_flag=True, help="List the tables, or TABLE, with the data and models that they need; run nothing.")
 @click.option("--dry-run", is_flag=True, help="Print the commands that train, and what is missing; run nothing.")
 @options.json_option

@@ -17,7 +17,9 @@ from miner.config.filters import choose
 @click.argument("target", required=False)
 @click.option("--output", required=True, metavar="FILE", help="File to write, compressed if its name ends in .gz.")
 @options.side_column_options
-@options.setting(ScoreConfig, "background_source", "A larger corpus to search for neighbours: text or folder.", metavar="PATH")
+@options.setting(
+    ScoreConfig, "background_source", "A larger corpus to search for neighbours: text, or an embeddings or index directory.", metavar="PATH"
+)
 @options.setting(ScoreConfig, "background_target", "The same for the other side.", metavar="PATH")
 @options.setting(MineConfig, "source_lang", "Language of SOURCE.", metavar="CODE")
 @options.setting(MineConfig, "target_lang", "Language of TARGET.", metavar="CODE")

@@ -7,7 +7,7 @@ from miner.cli import console, options, report
 
 @click.command()
 @options.config_argument
-@click.option("--output", metavar="DIR", help="Output folder; the encoder is written to DIR/encoder.  [required]")
+@click.option("--output", metavar="DIR", help="Output directory; the encoder is written to DIR/encoder.  [required]")
 @options.changes_option("training.lr=1e-5")
 @options.print_config_option
 @click.option("--resume", is_flag=True, help="Continue the run in DIR from its last checkpoint.")

@@ -31,5 +31,5 @@ def command(folder: str, json_file: str | None) -> None:
         raise DataError(f"{folder}: {faults} in {files}; apply the remedy of each")
     parts = [f"{counted(result.files, 'file')} of {counted(result.stages, 'stage')}"] if result.stages else []
     if result.records:  # such as the checksums of an encoder
-        parts.append(f"{counted(result.records, 'other record' if parts else 'record')} with the files listed there")
+        parts.append(f"{counted(result.records, 'other JSON file' if parts else 'JSON file')} and the files listed there")
     console.echo(f"intact: {', '.join(parts)}")

@@ -91,8 +91,8 @@ def load_values(path: str, changes: Sequence[str] = ()) -> dict[str, Any]:
     try:
         values = _parse(_read_text(path))
     except (OSError, ValueError, ImportError) as error:
-        missing = "no such file" if isinstance(error, FileNotFoundError) else ""
-        raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or missing or str(error) or 'cannot be read'}") from error
+        missing = "no such file; check the name" if isinstance(error, FileNotFoundError) else ""
+        raise ConfigError(f"{path}: {missing or getattr(error, 'strerror', None) or str(error) or 'cannot be read'}") from error
     except yaml.YAMLError as error:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         raise ConfigError(f"{path}{f':{mark.line + 1}' if mark else ''}: not YAML ({problem or ' '.join(str(error).split())})") from error

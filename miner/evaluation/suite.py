@@ -111,7 +111,9 @@ def _check(tasks: Sequence[TaskSettings]) -> None:
             if isinstance(path, DatasetFiles):
                 dataset_paths(path)
             elif not storage.exists(path):
-                raise DataError(f"{task.title}: no such file or folder as {path}; correct the config, or give the data folder by --data")
+                raise DataError(
+                    f"task {task.title}: {path}: no such file or directory; correct the config, or give the data directory by --data"
+                )
 
 
 def _run(encoder: Encoder, tasks: Sequence[TaskSettings]) -> SuiteRun:

@@ -92,7 +92,7 @@ class AlignedTask(TaskSettings):
 
     source: TableFile
     target: TableFile = ""  # that of a public dataset is the source, see `_complete_target`
-    text_column: str | None = pydantic.Field(None, description="Column of both sides: a name, or a number from 1; of TMX: a language.")
+    text_column: str | None = pydantic.Field(None, description="Column of both sides: a name, a number from 1, or a language of TMX.")
     source_column: str | None = pydantic.Field(None, description="Column of the source, if it has another name.")
     target_column: str | None = pydantic.Field(None, description="Column of the target, which may be in the same file: leave TARGET out.")
 

@@ -62,7 +62,7 @@ class TatoebaTask(TaskSettings):
 
     task: Literal["tatoeba"] = "tatoeba"
     data: TableFile = pydantic.Field(
-        description="The release of LASER or XTREME; or a folder of files tatoeba.xxx-eng.tsv.gz: xxx<TAB>English, no header."
+        description="The release of LASER or XTREME; or a directory of files tatoeba.xxx-eng.tsv.gz: xxx<TAB>English, no header."
     )
 
     def evaluate(self, encoder: "Encoder") -> "TaskResult":
@@ -93,7 +93,7 @@ class BuccTask(RescoredTask):
 
     task: Literal["bucc"] = "bucc"
     data: TableFile = pydantic.Field(
-        description="Folder, or archives in it, of files such as de-en.dev.de, de-en.dev.en (id<TAB>sentence) and de-en.dev.gold"
+        description="Directory of files, or of archives with files, such as de-en.dev.de, de-en.dev.en (id<TAB>sentence) and de-en.dev.gold"
         " (id<TAB>id), also for test."
     )
     protocol: Literal["test", "sample"] = pydantic.Field(
@@ -143,7 +143,7 @@ class AlignmentTask(TaskSettings):
     task: Literal["alignment"] = "alignment"
     source: TableFile | None = None
     target: TableFile | None = None
-    text_column: str | None = pydantic.Field(None, description="Column of both sides: a name, or a number from 1; of TMX: a language.")
+    text_column: str | None = pydantic.Field(None, description="Column of both sides: a name, a number from 1, or a language of TMX.")
     source_column: str | None = pydantic.Field(None, description="Column of the source, if it has another name.")
     target_column: str | None = pydantic.Field(None, description="Column of the target, which may be in the same file: leave TARGET out.")
     data: TableFile | None = pydantic.Field(

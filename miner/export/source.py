@@ -75,7 +75,9 @@ def _manifest(folder: str) -> stages.Manifest | None:
 def _language(config: ExportConfig, side: str, recorded: Any) -> str:
     code = getattr(config, f"{side}_lang") or recorded.get(side)
     if code is None:
-        raise ConfigError(f"{config.bitext}: no manifest with the language of the {side}; give --{side}-lang")
+        raise ConfigError(
+            f"{config.bitext}: no manifest with the language of the {side}; give --{side}-lang, or the output of `miner mine`"
+        )
     return languages.bcp47(code)
 
 

@@ -79,7 +79,7 @@ def open_folder(path: str) -> Corpus:
     elif is_corpus(path):
         corpus = open_corpus(path)
     else:
-        raise DataError(f"{path}: neither a text nor a finished folder of `miner embed` or `miner index`")
+        raise DataError(f"{path}: not a finished output of `miner embed` or `miner index`; give such a directory, or a text file")
     if not corpus.rows:
         raise DataError(f"{path}: has no sentences; embed a text that has some")
     return corpus
@@ -117,7 +117,7 @@ def check_encoder(embedded: Corpus, config: EncoderSettings, options: Sequence[s
     if encoder.fingerprint != embedded.fingerprint:
         raise DataError(
             f"{embedded.folder} was embedded by {embedded.fingerprint}, and --encoder {config.encoder} is {encoder.fingerprint};"
-            " give the --encoder of that folder"
+            " give the --encoder that embedded it"
         )
 
 

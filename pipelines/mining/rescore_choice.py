@@ -97,7 +97,7 @@ def find_encoder(encoder: EncoderSettings, corpora: Sequence[Corpus], only_stati
                 raise
     raise ConfigError(
         f"{corpora[0].folder} was embedded by {fingerprint}, and --encoder {encoder.encoder} is another one;"
-        " give the --encoder of that folder"
+        " give the --encoder that embedded it"
     )
 
 

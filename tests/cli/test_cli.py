@@ -139,7 +139,7 @@ def test_invalid_options_are_one_line_and_leave_no_output(
 
 def test_an_impossible_output_is_one_line(text: Path, toy_encoder: Path) -> None:
     for out in (text, text / "below"):
-        assert "Not a directory; choose another place" in error_of("embed", text, "--encoder", toy_encoder, "--output", out)
+        assert "Not a directory; choose another path" in error_of("embed", text, "--encoder", toy_encoder, "--output", out)
     assert text.read_text() == "one two\nthree\none two\n"
 
 
@@ -164,7 +164,7 @@ def test_a_full_disk_is_one_line_and_leaves_no_partial_file(tmp_path: Path, toy_
         pytest.skip("mounting is not allowed")
     assert done.returncode == 1, done.stderr
     assert done.stderr.startswith("miner: error: ")
-    assert "No space left on device; free some space or choose another place, then run the same command again" in done.stderr
+    assert "No space left on device; free some space or choose another path, then run the same command again" in done.stderr
     assert done.stderr.count("\n") == 1
     assert ".tmp" not in done.stdout
 
@@ -271,5 +271,5 @@ def test_every_command_has_an_example_and_debug(name: str) -> None:
 
 def test_help_shows_the_defaults_of_the_settings() -> None:
     text = " ".join(miner("embed", "--help").stdout.split())
-    assert f"Drop longer lines. [default: {EmbedConfig.model_fields['max_chars'].default}]" in text
+    assert f"Drop lines with more characters. [default: {EmbedConfig.model_fields['max_chars'].default}]" in text
     assert f"[default: {EmbedConfig.model_fields['encoder'].default}]" in text

@@ -161,4 +161,4 @@ def test_an_address_that_cannot_be_reached_is_an_error_that_names_it(
     for arguments in ((uri, "--output", tmp_path / "out"), (text, "--output", uri)):
         message = error_of("embed", *arguments, "--lang", "en", "--encoder", toy_encoder)
         assert re.search(rf"{re.escape(uri)}: .*{reason}", message), message
-        assert "check the address" in message or "choose another place" in message
+        assert "check the address" in message or "choose another path" in message

@@ -75,13 +75,13 @@ def test_a_full_disk_is_one_error_and_leaves_no_file(tmp_path: Path) -> None:
     )
     path = tmp_path / "t.parquet"
     done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, preexec_fn=limit_file_size, timeout=60)
-    assert done.stdout == f"{path}: File too large; allow larger files or choose another place, then run the same command again\n"
+    assert done.stdout == f"{path}: File too large; allow larger files or choose another path, then run the same command again\n"
     assert list_names(tmp_path) == []
 
 
 def test_writing_over_a_directory_fails(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
-    with pytest.raises(StorageError, match="taken: Is a directory; choose another place"):
+    with pytest.raises(StorageError, match="taken: Is a directory; choose another path"):
         storage.write_json(str(tmp_path / "taken"), {})
     assert list_names(tmp_path) == ["taken"]
     assert list_names(tmp_path / "taken") == []
@@ -141,17 +141,17 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def test_a_stage_is_complete_when_it_has_a_manifest(folder: str) -> None:
     numbers = NumberStage(folder)
-    with pytest.raises(StorageError, match="is not finished"):
+    with pytest.raises(StorageError, match="no finished stage"):
         stages.read_manifest(folder, "numbers")
     assert numbers.write() == list(numbers.keys)
     assert len(numbers.stage.marked_shards()) == 3
-    with pytest.raises(StorageError, match="is not finished"):
+    with pytest.raises(StorageError, match="no finished stage"):
         stages.read_manifest(folder, "numbers")
     finished = numbers.finish()
     assert stages.read_manifest(folder, "numbers") == finished
     assert (finished.rows, finished.details) == (3, {"seen": 6})
     assert storage.names_in(folder) == ["_shards", "manifest.json", *numbers.keys]
-    with pytest.raises(StorageError, match="contains numbers, but letters was expected"):
+    with pytest.raises(StorageError, match="contains the stage `numbers`, but `letters` was expected"):
         stages.read_manifest(folder, "letters")
 
 
@@ -220,7 +220,7 @@ def test_another_configuration_is_an_error_with_both_values_and_the_remedy(folde
         NumberStage(folder).finish()
     with pytest.raises(StorageError, match="made with base 10, now 16; choose another --output, or delete"):
         NumberStage(folder, {"base": 16}).write()
-    with pytest.raises(StorageError, match="contains numbers, not letters"):
+    with pytest.raises(StorageError, match="contains the stage `numbers`, not `letters`"):
         Stage(folder, "letters", {"base": 10}, {}).start()
 
 

@@ -163,7 +163,7 @@ def test_a_read_only_file_system(name: str, folder: Path) -> None:
     finally:
         subprocess.run(["umount", folder / "out"], check=True)
     assert (status, stderr.count("miner: error: ")) == (1, 1)
-    assert "Read-only file system; choose another place" in stderr
+    assert "Read-only file system; choose another path" in stderr
 
 
 @pytest.mark.slow

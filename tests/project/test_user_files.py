@@ -42,7 +42,7 @@ def test_an_output_with_other_files_is_refused(name: str, tmp_path: Path, toy_en
     }.items():
         folder.mkdir(parents=True)
         (folder / name).write_text("mine", encoding="utf-8")
-        assert f"{name}, which is not of this program" in error_of(*command)
+        assert f"{name}, which miner did not write" in error_of(*command)
         assert contents(folder) == {name: b"mine"}
 
 
@@ -53,7 +53,7 @@ def test_mining_refuses_a_folder_of_others(name: str, tmp_path: Path, embedded: 
     (output / name).write_text("mine", encoding="utf-8")
     (tmp_path / "run.yaml").write_text(yaml.safe_dump({"output": str(output), "corpora": {"a": str(embedded), "b": str(embedded)}}))
     for command in (["mine", embedded, embedded, "--output", output], ["run", tmp_path / "run.yaml"]):
-        assert f"theirs: contains {name}, which is not of this program" in error_of(*command)
+        assert f"theirs: contains {name}, which miner did not write" in error_of(*command)
     assert contents(output) == {name: b"mine"}
 
 

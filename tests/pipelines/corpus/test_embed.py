@@ -210,7 +210,7 @@ def test_output_of_other_settings_is_refused(text: Path, tmp_path: Path, toy_enc
     before = shard_mtimes(out)
     other = changed_encoder(tmp_path / "other", toy_encoder) if change == "encoder" else toy_encoder
     expected = {
-        "encoder": f"made with fingerprint '{fingerprint}', now '{load_encoder(str(other)).fingerprint}'",
+        "encoder": f"made with encoder '{fingerprint}', now '{load_encoder(str(other)).fingerprint}'",
         "lang": "made with lang 'und', now 'deu_Latn'",
         "max_chars": "made with max_chars 5000, now 7",
         "strict": "made with strict False, now True",
@@ -294,7 +294,7 @@ def test_invalid_vectors_are_an_error_of_the_encoder(
     with pytest.raises(ModelError, match=f"{folder}.*{message}"):
         run(text, tmp_path / "out", folder)
     assert not list((tmp_path / "out" / "embeddings").glob("*part*"))
-    with pytest.raises(StorageError, match="so embeddings is not finished"):
+    with pytest.raises(StorageError, match="no finished stage `embeddings`"):
         open_corpus(str(tmp_path / "out"))
 
 
@@ -324,9 +324,9 @@ def rewrite_and_list(folder: Path, change: Callable[[pa.Table], pa.Table]) -> No
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda out: shutil.rmtree(out), "out: not a folder of `miner embed`"),
-        (lambda out: shutil.rmtree(out / "embeddings"), "so embeddings is not finished"),
-        (lambda out: (out / "sentences" / "manifest.json").unlink(), "so sentences is not finished"),
+        (lambda out: shutil.rmtree(out), "out: not an embeddings directory; give the --output of `miner embed`"),
+        (lambda out: shutil.rmtree(out / "embeddings"), "no finished stage `embeddings`"),
+        (lambda out: (out / "sentences" / "manifest.json").unlink(), "no finished stage `sentences`"),
         (lambda out: (out / "embeddings" / FULL).unlink(), f"{FULL}: this shard is missing"),
         (lambda out: (out / "embeddings" / FULL).write_bytes(b"PAR1"), "not a complete Parquet file"),
         (lambda out: (out / "sentences" / FULL).write_bytes(b"PAR1"), "not a complete Parquet file"),

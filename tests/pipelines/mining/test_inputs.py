@@ -144,7 +144,7 @@ def test_vectors_that_are_not_finite(value: float, sides: tuple[Path, Path], tmp
 
 def test_folder_that_is_no_corpus(sides: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    assert "neither a text nor a finished folder" in mine_error(sides[0], tmp_path / "folder", output=tmp_path / "out")
+    assert "not a finished output of `miner embed`" in mine_error(sides[0], tmp_path / "folder", output=tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -184,5 +184,5 @@ def test_output_of_another_stage(sides: tuple[Path, Path], tmp_path: Path) -> No
     indexed = tmp_path / "indexed"
     command.output_of("index", sides[0], "--output", indexed)
     before = sorted(indexed.rglob("*"))
-    assert "contains index" in command.error_of("mine", *sides, "--output", indexed)
+    assert "contains the stage `index`" in command.error_of("mine", *sides, "--output", indexed)
     assert sorted(indexed.rglob("*")) == before

@@ -175,11 +175,11 @@ def test_corpora_lead_to_their_encoder(
     with caplog.at_level(logging.WARNING):
         output_of("mine", *sides, "--output", tmp_path / "moved-encoder")
     assert f"candidates are not rescored: {sides[0]} was embedded by static-" in caplog.text
-    assert "give the --encoder of that folder, or --rescore none" in caplog.text
+    assert "give the --encoder that embedded it, or --rescore none" in caplog.text
     assert list(read_candidates(tmp_path / "moved-encoder")) == CANDIDATES.names
     message = error_of("mine", *sides, "--output", tmp_path / "late", "--rescore", "late")
     assert f"{sides[0]} was embedded by static-" in message
-    assert "give the --encoder of that folder" in message
+    assert "give the --encoder that embedded it" in message
 
 
 @pytest.mark.slow

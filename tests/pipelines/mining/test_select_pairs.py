@@ -124,7 +124,7 @@ class TestErrors:
 
     def test_folder_without_candidates(self, sides: tuple[Path, Path], tmp_path: Path) -> None:
         message = self.error_of("--from-candidates", sides[0], output=tmp_path / "out")
-        assert "x/candidates: no manifest.json" in message
+        assert "x/candidates: no finished stage `candidates`" in message
 
     def test_corpus_that_is_missing_or_changed(self, tmp_path: Path) -> None:
         x, y = noisy_sides()
@@ -133,7 +133,7 @@ class TestErrors:
         output_of("mine", tmp_path / "x", tmp_path / "y", "--output", tmp_path / "first")
         dense.write_corpus(tmp_path / "z", dense.text_ids(len(y), 2), y[::-1])
         (tmp_path / "y").rename(tmp_path / "moved")
-        assert "y: not a folder of `miner embed`" in self.error_of("--from-candidates", tmp_path / "first", output=tmp_path / "out")
+        assert "y: not an embeddings directory" in self.error_of("--from-candidates", tmp_path / "first", output=tmp_path / "out")
         (tmp_path / "z").rename(tmp_path / "y")
         message = self.error_of("--from-candidates", tmp_path / "first", output=tmp_path / "out")
         assert "y: changed since the candidates in" in message

@@ -82,7 +82,7 @@ def test_intact_output_is_reported_and_not_changed(folder: Path) -> None:
     result = miner("verify", folder)
     assert (result.exit_code, result.stderr) == (0, "")
     # 2 corpora x (sentences, embeddings) x 2 shards, 2 directions x 2 and 2 of candidates, the index and 2 of its vectors, 2 of pairs
-    assert result.stdout == "intact: 19 files of 10 stages, 2 other records with the files listed there\n"
+    assert result.stdout == "intact: 19 files of 10 stages, 2 other JSON files and the files listed there\n"
     assert contents(folder) == expected
 
 
