@@ -90,13 +90,13 @@ class BitextResult:
         figures = self.figures()
         lines = [f"{len(self.bitext):,} pairs, {' and '.join(self.bitext.languages)}"]
         for name in ("margin", "length_ratio"):
-            lines.append(f"{name:14}" + ", ".join(f"{quantile} {value:.3f}" for quantile, value in figures[name].items()))
+            lines.append(f"{name:15}" + ", ".join(f"{quantile} {value:.3f}" for quantile, value in figures[name].items()))
         suspects = (f"{reason} {percent(suspect['share'])} %" for reason, suspect in self.bitext.suspects.items())
-        lines.append(f"{'suspects':14}{', '.join(suspects)}")
+        lines.append(f"{'suspects':15}{', '.join(suspects)}")
         for kind, shares in figures["repeats"].items():
-            lines.append(f"{'repeats, ' + kind:14}" + ", ".join(f"{side} {percent(share)} %" for side, share in shares.items()))
+            lines.append(f"{'repeats, ' + kind:15}" + ", ".join(f"{side} {percent(share)} %" for side, share in shares.items()))
         for side, top in (self.hubs or {}).items():
-            lines += [f"{'hub, ' + side:14}{times:.1f} k  {text}" for times, text in top[:1]]
+            lines += [f"{'hub, ' + side:15}{times:.1f} k  {text}" for times, text in top[:1]]
         return "\n".join([*lines, *([self.precision.summary()] if self.precision else [])])
 
 
