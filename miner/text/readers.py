@@ -104,7 +104,7 @@ def _match_files(name: str) -> list[str]:
         if fs.isfile(path):
             return [name]
         if fs.isdir(path):
-            raise DataError(f"{name}: a directory; name its files, as in `{name.rstrip('/')}/*.txt`")
+            raise DataError(f"{name}: a directory, not a text; name its files, as in `{name.rstrip('/')}/*.txt`")
         if fs.exists(path):
             raise DataError(f"{name}: not a regular file; send it to standard input and give `-`")
         if not glob.has_magic(name):

@@ -90,7 +90,7 @@ def bad_inputs(folder: Path) -> dict[str, Path]:
     [
         ("missing.txt", [], "missing.txt: no such file"),
         ("*.nothing", [], "no file matches"),
-        ("folder", [], "folder: a directory; name its files"),
+        ("folder", [], "folder: a directory, not a text; name its files"),
         ("empty.txt", [], "empty.txt: no sentence in 0 lines"),
         ("blank.txt", [], "no sentence in 3 lines (3 empty)"),
         ("binary.txt", ["--strict"], "binary.txt:2: not UTF-8"),

@@ -274,7 +274,7 @@ class TestTemplate:
 
     def test_a_config_that_cannot_be_fetched_is_one_line(self) -> None:
         assert error_of("run", "nowhere://bucket/run.yaml").startswith("nowhere://bucket/run.yaml: Protocol not known")
-        assert error_of("run", "memory://bucket/run.yaml") == "memory://bucket/run.yaml: no such file"
+        assert error_of("run", "memory://bucket/run.yaml") == "memory://bucket/run.yaml: no such file; check the name"
 
     def test_its_job_makes_the_run(self, toy_encoder: Path, tmp_path: Path) -> None:
         (tmp_path / "en.txt").write_text("one two\nthree\n")

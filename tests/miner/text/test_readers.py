@@ -281,7 +281,7 @@ def test_expand_accepts_uris() -> None:
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        (["deep"], "deep: a directory; name its files, as in `deep/*.txt`"),
+        (["deep"], "deep: a directory, not a text; name its files, as in `deep/*.txt`"),
         (["a.txt", "none.txt"], "none.txt: no such file; check the name"),
         (["none/*.txt"], "none/*.txt: no file matches this pattern; check it"),
         (["dee*"], "dee*: no file matches this pattern"),
