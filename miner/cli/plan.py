@@ -100,8 +100,8 @@ def _totals(plan: "RunPlan") -> str:
     cost = "" if plan.cost is None else f"; {plan.cost:,.2f} at {plan.price:g} per machine and hour"
     copies = f"; {format_bytes(plan.worker_disk)} on the disk of each machine for copies of indexes" if plan.worker_disk else ""
     return (
-        f"{format_seconds(plan.seconds)} on {machines}, {format_bytes(plan.memory)} of memory per worker, {format_bytes(plan.disk)} on disk,"
-        f" {format_bytes(plan.peak_disk)} at the peak{copies}{cost}"
+        f"{format_seconds(plan.seconds)} on {machines}, {format_bytes(plan.memory)} of memory per worker, {format_bytes(plan.disk)} on"
+        f" disk, {format_bytes(plan.peak_disk)} at the peak{copies}{cost}"
     )
 
 
