@@ -83,7 +83,7 @@ def _explain_no_progress(rounds: Sequence[RoundOutcome], kept: Sequence[bool], n
 def _explain_spent_budget(rounds: Sequence[RoundOutcome], settings: StopSettings) -> str | None:
     """Return which budget another round would exceed, or None."""
     if len(rounds) >= settings.rounds:
-        return f"all {settings.rounds} rounds are done"
+        return f"round {settings.rounds} was the last one"
     seconds = [outcome.seconds for outcome in rounds]
     if settings.hours is not None and sum(seconds) + sum(seconds[-1:]) > settings.hours * 3600:
         return f"another round would end after {settings.hours:g} hours"

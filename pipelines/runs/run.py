@@ -28,6 +28,7 @@ from miner.config.commands import (
 from miner.config.messages import TOP_LEVEL, name_keys
 from miner.config.runs import RunConfig
 from miner.corpus import Corpus
+from miner.counts import counted
 from miner.encoders import choose_side, mining_profile
 from miner.errors import ConfigError, DataError, StorageError
 from miner.text import readers
@@ -97,7 +98,7 @@ def plan(config: RunConfig) -> list[RunStep]:
     """List the steps of `run` in the order of the config. Raises the errors that `run` raises before it starts."""
     tasks = _RunTasks(config, ())
     embed_steps = [
-        RunStep(f"embed {name}", f"{len(readers.expand(settings.inputs))} files", settings.output, tasks.is_embedded(name))
+        RunStep(f"embed {name}", counted(len(readers.expand(settings.inputs)), "file"), settings.output, tasks.is_embedded(name))
         for name, settings in tasks.texts.items()
     ]
     mine_steps = [

@@ -141,7 +141,7 @@ STOP_CASES: dict[str, tuple[list[RoundOutcome], StopSettings, int, int, str | No
     "gain after a rollback": ([trained(0.8), trained(0.7), trained(0.85)], PATIENCE_2, 2, 2, None),
     "gain below least_gain": ([trained(0.8), trained(0.805)], MIN_GAIN, 1, 1, "did not gain"),
     "same pairs": ([trained(0.8), trained(0.9, jaccard=0.99)], DEFAULT, 1, 1, "the same pairs"),
-    "all rounds": ([trained(0.8), trained(0.9), trained(0.91), trained(0.92)], DEFAULT, 3, 3, "all 4 rounds"),
+    "all rounds": ([trained(0.8), trained(0.9), trained(0.91), trained(0.92)], DEFAULT, 3, 3, "round 4 was the last one"),
     "no time left": ([trained(0.8, seconds=1900)], ONE_HOUR, 0, 0, "after 1 hours"),
     "time left": ([trained(0.8, seconds=1700)], ONE_HOUR, 0, 0, None),
     "too few pairs": ([TOO_FEW], DEFAULT, -1, -1, "too few to learn from"),

@@ -106,7 +106,7 @@ class TestRerun:
     def test_a_dry_run_lists_the_steps_and_writes_nothing(self, output: Path, tmp_path: Path) -> None:
         times = modification_times(output / "out")
         lines = output_of("run", output / "run.yaml", "--dry-run").splitlines()
-        assert lines[0] == f"done   embed de    1 files -> {output}/out/corpora/de"
+        assert lines[0] == f"done   embed de    1 file -> {output}/out/corpora/de"
         assert lines[3] == f"done   mine de-en  de and en -> {output}/out/pairs/de-en"
         assert lines[-1] == "0 of 6 stages to do, on this machine"
         assert modification_times(output / "out") == times
