@@ -13,7 +13,6 @@ import numpy as np
 
 from miner import storage, table_files
 from miner.corpus import open_corpus
-from pipelines.loop.select import pair_ids
 from pipelines.mining import gold_pairs as golds
 
 THRESHOLDS = (1.06, 1.08, 1.10, 1.12, 1.15, 1.20)
@@ -39,9 +38,9 @@ def threshold_rows(round_folder: Path, gold_folder: Path) -> Iterator[Sequence[A
     mined = []
     for folder in sorted((round_folder / "mined").iterdir()):
         sides = (open_corpus(str(round_folder / "corpora" / lang)) for lang in folder.name.split("-"))
-        gold = golds.resolve_lines(golds.read_lines(str(gold_folder / f"{folder.name}.tsv")), *sides)[0]
+        gold = golds.resolve_lines(golds.read_gold_file(str(gold_folder / f"{folder.name}.tsv")), *sides)
         bitext = table_files.read_table(str(folder / "bitext.parquet"))
-        is_correct = np.array([pair in gold for pair in pair_ids(bitext)])
+        is_correct = gold.is_gold(bitext["source_id"].to_numpy(), bitext["target_id"].to_numpy())
         mined.append((bitext["margin"].to_numpy(), is_correct, len(gold)))
     for threshold in THRESHOLDS:
         counts = [((margins > threshold).sum(), is_correct[margins > threshold].sum(), num_gold) for margins, is_correct, num_gold in mined]

@@ -133,7 +133,7 @@ def all_finite(vectors: Vectors) -> bool:
     return not bool(np.any((vectors.view(np.uint16) & 0x7C00) == 0x7C00))
 
 
-def together(tables: Sequence[pa.Table]) -> pa.Table:
+def concat_tables(tables: Sequence[pa.Table]) -> pa.Table:
     """Concatenate tables without their metadata into one chunk, with common dictionaries."""
     return pa.concat_tables([table.replace_schema_metadata(None) for table in tables]).unify_dictionaries().combine_chunks()
 

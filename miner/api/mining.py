@@ -34,7 +34,7 @@ from miner.mining.margin_sample import MarginSample
 from miner.mining.matching import match, rank
 from miner.mining.writers import pairs_from_arrow, pairs_to_arrow, sort_best_first
 from miner.search import exact
-from miner.tables import PROBABILITY, together
+from miner.tables import PROBABILITY, concat_tables
 
 logger = logging.getLogger(__name__)
 
@@ -198,7 +198,7 @@ class _CandidateSelection:
             kept, dropped_here, counts_here = pair_filter.split(kept, name)
             dropped.append(dropped_here)
             reasons = {reason: count + counts_here[reason] for reason, count in reasons.items()}
-        return rank(pairs_from_arrow(kept)), sort_best_first(together(dropped)), reasons
+        return rank(pairs_from_arrow(kept)), sort_best_first(concat_tables(dropped)), reasons
 
     def table(self, pairs: ScoredPairs) -> pa.Table:
         """Return the table of a Bitext."""

@@ -47,7 +47,7 @@ def command(config: str, changes: tuple[str, ...], profile: str | None, dry_run:
         return
     beam_options = (*settings.runner.options(profile), *console.beam_options())
     if dry_run:
-        steps = run.plan(settings)
+        steps = run.plan_steps(settings)
         console.write_figures(json_file, {"runner": list(beam_options), "steps": [asdict(step) for step in steps]})
         console.echo(format_steps(steps, beam_options))
         return

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from miner.datasets.layout import SOLE, Cells, Dropped, FileGroup, Record, Request
-from miner.datasets.release import ReleaseFile, read_lines
+from miner.datasets.release import ReleaseFile, read_release_lines
 from miner.errors import DataError
 
 TOO_LONG = Dropped("line too long", "a line of more than 16 MiB")
@@ -91,7 +91,7 @@ class DelimitedRows:
         return names
 
     def _cut(self, file: ReleaseFile) -> Iterator[Cut]:
-        lines = read_lines(file)
+        lines = read_release_lines(file)
         if self.quoted and not self.one_line:
             return self._quoted_rows(file, lines)
         return ((line, TOO_LONG if text is None else self._cut_line(text)) for line, text in lines)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from miner.datasets.delimited import TOO_LONG, WRONG_CELLS
 from miner.datasets.json_rows import load_json
 from miner.datasets.layout import SOLE, Dropped, FileGroup, Record, Request
-from miner.datasets.release import ReleaseFile, read_lines
+from miner.datasets.release import ReleaseFile, read_release_lines
 from miner.errors import DataError
 
 GOLD = "gold"  # role of the gold file
@@ -28,7 +28,7 @@ class BuccPairs:
             raise DataError(
                 f"{group.title}: no gold beside it, so no pairs are known; read the sentences with bucc-sentences, or choose another split"
             )
-        gold = [(line, None if text is None else text.split("\t")) for line, text in read_lines(group.files[GOLD])]
+        gold = [(line, None if text is None else text.split("\t")) for line, text in read_release_lines(group.files[GOLD])]
         is_pair = [ids is not None and len(ids) == 2 and all(BUCC_ID.fullmatch(key.strip()) for key in ids) for _, ids in gold]
         keys = {key.strip() for (_, ids), valid in zip(gold, is_pair, strict=True) if valid and ids for key in ids}
         texts = {key: text for code in group.languages for key, text in _texts(group.files[code], keys)}
@@ -50,7 +50,7 @@ class BuccSentences:
     def __call__(self, group: FileGroup, request: Request) -> Iterator[Record]:
         del request
         for code in group.languages:
-            for line, text in read_lines(group.files[code]):
+            for line, text in read_release_lines(group.files[code]):
                 key, tab, sentence = (text or "").partition("\t")
                 if text is None:
                     yield line, TOO_LONG
@@ -95,9 +95,9 @@ class SortedEnglish:
                 f"{group.title}: XTREME sorts the English file, so the lines are not aligned; put the gold test-{source}.tsv beside it,"
                 " or read LASER's copy"
             )
-        english = [text or "" for _, text in read_lines(group.files[target])]
-        positions = [(text or "").strip() for _, text in read_lines(group.files[GOLD])]
-        sources = list(read_lines(group.files[source]))
+        english = [text or "" for _, text in read_release_lines(group.files[target])]
+        positions = [(text or "").strip() for _, text in read_release_lines(group.files[GOLD])]
+        sources = list(read_release_lines(group.files[source]))
         if len(positions) != len(sources):
             raise DataError(
                 f"{group.files[GOLD].uri}: {len(positions)} positions for the {len(sources)} lines of {group.files[source].uri}; both must"
@@ -146,7 +146,7 @@ END = NumberedLine(math.inf, 0, "", "")
 
 def _numbered(file: ReleaseFile) -> Iterator[NumberedLine]:
     previous = -1
-    for line, text in read_lines(file):
+    for line, text in read_release_lines(file):
         cells = (text or "").split("\t")
         if len(cells) != 3 or not cells[0].isdecimal():
             yield NumberedLine(previous, line, "", None)
@@ -164,7 +164,7 @@ def _unpaired(row: NumberedLine) -> Record:
 
 
 def _texts(file: ReleaseFile, keys: set[str]) -> Iterator[tuple[str, str]]:
-    for _, text in read_lines(file):
+    for _, text in read_release_lines(file):
         key, _, sentence = (text or "").partition("\t")
         if key in keys:
             yield key, sentence

@@ -7,7 +7,7 @@ from typing import Any
 
 from miner.datasets.delimited import TOO_LONG
 from miner.datasets.layout import SOLE, Cells, Dropped, FileGroup, Record, Request
-from miner.datasets.release import ReleaseFile, read_lines
+from miner.datasets.release import ReleaseFile, read_release_lines
 from miner.errors import DataError
 from miner.text import streams
 from miner.text.values import find_key
@@ -30,7 +30,7 @@ class JsonLines:
 
     def __call__(self, group: FileGroup, request: Request) -> Iterator[Record]:
         del request
-        for line, text in read_lines(group.files[SOLE]):
+        for line, text in read_release_lines(group.files[SOLE]):
             if text is None:
                 yield line, TOO_LONG
             elif not text.strip():

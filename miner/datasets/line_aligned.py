@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 from miner.datasets.delimited import TOO_LONG, WRONG_CELLS
 from miner.datasets.layout import SOLE, Cells, Dropped, FileGroup, Record, Request
-from miner.datasets.release import read_lines
+from miner.datasets.release import read_release_lines
 from miner.errors import DataError
 
 
@@ -77,7 +77,7 @@ class PlainLines:
 
     def __call__(self, group: FileGroup, request: Request) -> Iterator[Record]:
         del request
-        for line, text in read_lines(group.files[SOLE]):
+        for line, text in read_release_lines(group.files[SOLE]):
             yield line, TOO_LONG if text is None else {"text": text}
 
 
@@ -91,7 +91,7 @@ class HeaderOfLanguages:
         from miner.datasets.file_groups import choose_codes
 
         file = group.files[SOLE]
-        lines = read_lines(file)
+        lines = read_release_lines(file)
         codes = [code.strip() for code in (next(lines, (1, ""))[1] or "").split("\t")]
         if len(codes) < 2 or not all(0 < len(code) < 12 for code in codes):
             raise DataError(f"{file.uri}:1: expected {self.expected}, found {len(codes)} cells in the header; check the file")
@@ -111,7 +111,7 @@ def aligned(group: FileGroup, roles: Mapping[str, str], limit: int | None = None
     """
     files = [group.files[role] for role in roles.values()]
     with ExitStack() as stack:
-        readers = [stack.enter_context(closing(read_lines(file))) for file in files]
+        readers = [stack.enter_context(closing(read_release_lines(file))) for file in files]
         for number, lines in enumerate(zip_longest(*readers), start=1):
             ended = [line is None for line in lines]
             if any(ended):

@@ -73,10 +73,10 @@ def is_archive(path: str) -> bool:
     return path.lower().endswith((".zip", *TARS))
 
 
-def read_lines(file: ReleaseFile) -> Generator[tuple[int, str | None]]:
+def read_release_lines(file: ReleaseFile) -> Generator[tuple[int, str | None]]:
     r"""Lines with their numbers from 1, cut at "\n" alone and without a "\r" at their end; None for one of MAX_LINE_BYTES or more."""
     with file.open() as handle:
-        for first, values in decoding.read_lines(decoding.refuse_utf16(handle, file.uri), MAX_LINE_BYTES):
+        for first, values in decoding.decode_lines(decoding.refuse_utf16(handle, file.uri), MAX_LINE_BYTES):
             for number, text in enumerate(values, first):
                 if text is NOT_UTF8:
                     raise DataError(f"{file.uri}:{number}: not UTF-8; download the file again, or convert it")

@@ -27,14 +27,14 @@ class Int8Linear(nn.Module):
     def __init__(self, linear: nn.Linear) -> None:
         """Round the weights (outputs, inputs) of a float32 layer."""
         super().__init__()
-        weights, scales = round_rows(linear.weight.detach())
+        weights, scales = quantise_rows(linear.weight.detach())
         self.products = PackedInt8(weights, scales.flatten(), MAX_UNSATURATED)
         self.weight = self.products.packed  # under its usual name, as T5 asks for its dtype
         self.bias = None if linear.bias is None else linear.bias.detach()
 
     def forward(self, activations: Tensor) -> Tensor:
         """Return the outputs (..., outputs) of activations (..., inputs)."""
-        rounded, scales = round_rows(activations.reshape(-1, activations.shape[-1]))
+        rounded, scales = quantise_rows(activations.reshape(-1, activations.shape[-1]))
         outputs = self.products.multiply(rounded, 1.0, 1.0, torch.float32)
         outputs = outputs.mul_(scales)
         if self.bias is not None:
@@ -42,7 +42,7 @@ class Int8Linear(nn.Module):
         return outputs.view(*activations.shape[:-1], -1)
 
 
-def round_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
+def quantise_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Round rows (n, dim) to integers (n, dim) int8 with a scale (n, 1) each: rows = integers * scales, up to half a scale."""
     magnitudes = torch.maximum(rows.amax(1, keepdim=True), rows.amin(1, keepdim=True).neg_())  # much faster than a norm
     scales = magnitudes.clamp_min_(MIN_MAGNITUDE).div_(MAX_UNSATURATED)

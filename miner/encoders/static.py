@@ -188,7 +188,7 @@ def save(folder: str | Path, vectors: npt.NDArray[np.floating[Any]], pieces: byt
     storage.make_folder(folder)
     with storage.atomic(storage.join(folder, PIECES)) as handle:
         handle.write(pieces)
-    rows, scales = round_rows(vectors.astype(np.float32))
+    rows, scales = round_to_int8(vectors.astype(np.float32))
     with storage.atomic(storage.join(folder, VECTORS)) as handle:
         handle.write(to_bytes({"vectors": rows, "scales": scales}))
     dims = {"dim": int(vectors.shape[1])} | ({} if token_dim is None else {"token_dim": token_dim})
@@ -196,7 +196,7 @@ def save(folder: str | Path, vectors: npt.NDArray[np.floating[Any]], pieces: byt
     checksums.write(Path(folder))
 
 
-def round_rows(vectors: Floats32) -> tuple[npt.NDArray[np.int8], Floats32]:
+def round_to_int8(vectors: Floats32) -> tuple[npt.NDArray[np.int8], Floats32]:
     """Round rows (n, dim) to integers of 8 bits with a scale (n,) each. Rows that were rounded before do not change.
 
     For that, a scale has 16 significant bits: 127 times it is exact, and so is the largest component of a rounded row.

@@ -20,7 +20,7 @@ from miner.config.datasets import DatasetFiles, TableFile
 from miner.datasets.file_groups import ALL_SPLITS, find_groups
 from miner.datasets.layout import Request
 from miner.datasets.registry import get_layout
-from miner.datasets.release import ReleaseFile, expand_archives, list_files, read_lines
+from miner.datasets.release import ReleaseFile, expand_archives, list_files, read_release_lines
 from miner.encoders import Encoder
 from miner.encoders.base import search_device
 from miner.errors import DataError
@@ -299,7 +299,7 @@ def _read_side(file: ReleaseFile) -> BuccSide:
 def _read_cells(file: ReleaseFile, expected: str) -> tuple[list[str], list[str]]:
     """Return both cells of the lines that are not blank; a sentence may have tabs."""
     ids, others = [], []
-    for line, text in read_lines(file):
+    for line, text in read_release_lines(file):
         if text is not None and not text.strip():
             continue
         name, tab, other = (text or "").partition("\t")

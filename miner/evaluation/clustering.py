@@ -10,7 +10,7 @@ import numpy as np
 from miner.arrays import Floats32, Ints
 from miner.encoders import Encoder
 from miner.errors import DataError
-from miner.evaluation.inputs import encode, read_columns
+from miner.evaluation.inputs import encode, load_columns
 from miner.evaluation.label_tasks import ClusteringTask
 from miner.evaluation.scores import Items, Score, percent, table
 from miner.extras import require
@@ -56,7 +56,7 @@ def evaluate(encoder: Encoder, task: ClusteringTask) -> ClusteringResult:
 
     Raise DataError if a language has fewer than two labels, or fewer distinct texts than clusters.
     """
-    texts, label_names, langs = read_columns(task.data, task.text_column, task.label_column, task.lang_column)
+    texts, label_names, langs = load_columns(task.data, task.text_column, task.label_column, task.lang_column)
     numbers = {label: number for number, label in enumerate(dict.fromkeys(label_names))}
     labels = np.array([numbers[label] for label in label_names])
     rows = {lang: np.flatnonzero(np.array(langs) == lang) for lang in dict.fromkeys(langs)}

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from miner.arrays import Floats
 from miner.choices import LATE, NONE, default_candidates
 from miner.config.datasets import DatasetFiles
-from miner.datasets.columns import read_columns as read_batches
+from miner.datasets.columns import read_columns
 from miner.encoders import Encoder
 from miner.encoders.layer_tokens import choose_token_encoder
 from miner.encoders.pair import SOURCE, TARGET, PairEncoder
@@ -33,7 +33,7 @@ def read_aligned(task: AlignedTask) -> tuple[list[str], list[str]]:
     """Return the lines of both sides. Raise DataError if their numbers differ, or there are none."""
     columns = task.source_column or task.text_column, task.target_column or task.text_column
     if isinstance(task.source, DatasetFiles) or isinstance(task.target, DatasetFiles):
-        sources, targets = read_columns(task.source, columns[0] or "source", columns[1] or "target")
+        sources, targets = load_columns(task.source, columns[0] or "source", columns[1] or "target")
         return sources, targets
     sources, targets = read_lines(task.source, columns[0]), read_lines(task.target, columns[1])
     if len(sources) != len(targets):
@@ -52,13 +52,13 @@ def encode_aligned(
     return source, target
 
 
-def read_columns(uri: str | DatasetFiles, *columns: str | None) -> list[list[str]]:
+def load_columns(uri: str | DatasetFiles, *columns: str | None) -> list[list[str]]:
     """Return columns of a table; for None, a column of the constant `all`.
 
     Raise DataError if a column is missing, a cell is empty, or there are no rows.
     """
     names = list(dict.fromkeys(column for column in columns if column is not None))
-    batches = list(read_batches(uri, names))
+    batches = list(read_columns(uri, names))
     if not batches:
         raise DataError(f"{uri}: no rows; check the file name")
     cells = {name: [cell for batch in batches for cell in batch[index]] for index, name in enumerate(names)}
@@ -81,7 +81,7 @@ def read_scored_pairs(uri: str | DatasetFiles, track_columns: Sequence[str] = ()
 
     Raise DataError if a score is not a number.
     """
-    first, second, score_cells, *track_cells = read_columns(uri, *STS_COLUMNS, *(track_columns or (None,)))
+    first, second, score_cells, *track_cells = load_columns(uri, *STS_COLUMNS, *(track_columns or (None,)))
     scores = np.array([_parse_score(uri, row, cell) for row, cell in enumerate(score_cells, start=1)])
     return ScoredTextPairs(first, second, scores, ["-".join(values) for values in zip(*track_cells, strict=True)])
 

@@ -10,7 +10,7 @@ import numpy as np
 from miner.arrays import Bools, Floats, Floats32
 from miner.encoders import Encoder
 from miner.errors import ConfigError, DataError
-from miner.evaluation.inputs import encode, read_columns
+from miner.evaluation.inputs import encode, load_columns
 from miner.evaluation.scores import Score, mean, table
 from miner.evaluation.translation_tasks import MapTask
 from miner.extras import require
@@ -91,10 +91,10 @@ def evaluate(encoder: Encoder, task: MapTask) -> LanguageMapResult:
 def _read_rows(task: MapTask) -> list[list[str]]:
     """Return texts, languages and ids. Texts of a pair share the number of their row, and their columns are the languages."""
     if task.pair_column is None:
-        return read_columns(task.data, task.text_column, task.lang_column, task.id_column)
+        return load_columns(task.data, task.text_column, task.lang_column, task.id_column)
     if task.pair_column == task.text_column:
         raise ConfigError(f"--pair-column {task.pair_column}: the same as --text-column; name the column of the other text")
-    first, second = read_columns(task.data, task.text_column, task.pair_column)
+    first, second = load_columns(task.data, task.text_column, task.pair_column)
     rows = list(map(str, range(len(first))))
     return [first + second, [task.text_column] * len(rows) + [task.pair_column] * len(rows), rows + rows]
 

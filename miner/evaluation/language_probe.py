@@ -9,7 +9,7 @@ import numpy as np
 from miner.encoders import Encoder
 from miner.errors import DataError
 from miner.evaluation import probe
-from miner.evaluation.inputs import encode, read_columns
+from miner.evaluation.inputs import encode, load_columns
 from miner.evaluation.label_tasks import LanguageProbeTask
 from miner.evaluation.scores import Items, Score, agreement, percent, table
 
@@ -50,7 +50,7 @@ def evaluate(encoder: Encoder, task: LanguageProbeTask) -> LanguageProbeResult:
 
     Raise DataError if a language has one row only, or there is one language only.
     """
-    texts, langs = read_columns(task.data, task.text_column, task.lang_column)
+    texts, langs = load_columns(task.data, task.text_column, task.lang_column)
     labels = np.array(langs)
     rows = {lang: np.flatnonzero(labels == lang) for lang in dict.fromkeys(langs)}
     if len(rows) < 2:

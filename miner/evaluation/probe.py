@@ -16,7 +16,7 @@ from miner.arrays import Floats32
 from miner.config.datasets import DatasetFiles
 from miner.encoders import Encoder
 from miner.errors import DataError
-from miner.evaluation.inputs import encode, read_columns
+from miner.evaluation.inputs import encode, load_columns
 from miner.evaluation.label_tasks import ClassificationTask
 from miner.evaluation.scores import Items, Score, agreement, macro_f1, percent, table
 from miner.evaluation.task_base import ProbeTask
@@ -109,7 +109,7 @@ def read_test_rows(task: ProbeTask, *text_columns: str) -> LabelledRows:
 
 
 def _read_split(task: ProbeTask, uri: str | DatasetFiles, split: str, text_columns: Sequence[str]) -> LabelledRows:
-    labels, langs, splits, *texts = read_columns(uri, task.label_column, task.lang_column, task.split_column, *text_columns)
+    labels, langs, splits, *texts = load_columns(uri, task.label_column, task.lang_column, task.split_column, *text_columns)
     rows = LabelledRows(texts, labels, langs)
     if task.split_column is None:
         return rows

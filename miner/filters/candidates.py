@@ -12,7 +12,7 @@ from miner.config.commands import MatchSettings
 from miner.config.probability import ProbabilityBound, ProbabilityWeights
 from miner.filters.pairs import PAIR_FILTERS, PairTexts, apply_pair_filters
 from miner.mining import matching
-from miner.tables import together
+from miner.tables import concat_tables
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class PairFilter:
             dropped.append(table.append_column("reason", pa.array(reasons, pa.string())).append_column("score", pa.array(scores)))
         column = candidates.schema.get_field_index("passed")
         kept = candidates.set_column(column, "passed", pa.array(is_scored)).filter(pa.array(remains))
-        return kept, together(dropped), counts
+        return kept, concat_tables(dropped), counts
 
     def _best(self, ids: Ints, eligible: Bools, remains: Bools) -> Bools:
         return remains if RETRIEVALS[self.retrieval].filter_all else matching.mark_first(ids, eligible)

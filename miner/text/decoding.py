@@ -45,7 +45,7 @@ class _Rejoined(io.RawIOBase):
         return len(data)
 
 
-def read_lines(handle: BinaryIO, max_line_bytes: int, block_bytes: int = streams.BLOCK_BYTES) -> Iterator[NumberedValues]:
+def decode_lines(handle: BinaryIO, max_line_bytes: int, block_bytes: int = streams.BLOCK_BYTES) -> Iterator[NumberedValues]:
     r"""Yield the lines of a text in blocks, cut at "\n"; a line that is not UTF-8, or too long, is a Fault. See `read_line_blocks`."""
     too_long = Fault("too_long", f"longer than {max_line_bytes} bytes; cut the line")
     first = 1

@@ -80,7 +80,7 @@ def read_rows(uri: str, columns: Sequence[str | None], options: ReadOptions = TE
             picks = [_json_picker(column, name, options, takes_strings) for column in columns]
             yield from select_columns(_read_records(handle, extension, name, options, is_record), picks)
         elif list(columns) == [None] and extension != ".tmx":
-            for first, values in decoding.read_lines(handle, options.max_line_bytes, options.block_bytes):
+            for first, values in decoding.decode_lines(handle, options.max_line_bytes, options.block_bytes):
                 yield Rows(first, [values])
         else:
             names = [_require_lang(name, column) if extension == ".tmx" else require_column(name, column) for column in columns]
@@ -147,7 +147,7 @@ def _read_records(
     if extension == ".tmx":
         return number_records(tmx_units(handle, name))
     parse = _parse_json if extension in JSON else _mark_blank
-    lines = decoding.read_lines(handle, options.max_line_bytes, options.block_bytes)
+    lines = decoding.decode_lines(handle, options.max_line_bytes, options.block_bytes)
     return ((first, [parse(line) if isinstance(line, str) else line for line in values]) for first, values in lines)
 
 

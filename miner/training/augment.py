@@ -49,7 +49,7 @@ def read_lexicon(uri: str) -> Lexicon:
 def _lines(uri: str) -> Iterator[tuple[int, str]]:
     """Yield the non-empty lines with their numbers from 1."""
     with streams.open_bytes(uri, streams.split_extensions(uri)[1]) as handle:
-        for first, lines in decoding.read_lines(decoding.refuse_utf16(handle, uri), streams.MAX_LINE_BYTES):
+        for first, lines in decoding.decode_lines(decoding.refuse_utf16(handle, uri), streams.MAX_LINE_BYTES):
             for number, line in enumerate(lines, first):
                 if isinstance(line, Fault):
                     raise DataError(f"{uri}:{number}: {line.reason}")

@@ -20,7 +20,7 @@ from miner.arrays import Ints
 from miner.corpus import Span
 from miner.errors import MinerError
 from miner.stages import Manifest, Stage
-from miner.tables import together
+from miner.tables import concat_tables
 from miner.text.sharding import range_of, write_range_batches
 from pipelines.beam.retry import call_with_retries
 from pipelines.beam.runner import Pipeline, ShardTask, StageRun, run_stage
@@ -149,7 +149,7 @@ def scatter_by_id(uri: str, table: pa.Table, column: str, ranges: int, metadata:
 
 def gather(folder: str, shards: Sequence[str], index: int) -> pa.Table:
     """Read range `index` of several files, in their order."""
-    return together([read(storage.join(folder, shard), index) for shard in shards])
+    return concat_tables([read(storage.join(folder, shard), index) for shard in shards])
 
 
 def read(uri: str, index: int) -> pa.Table:

@@ -146,7 +146,7 @@ class SentenceWriter:
         writer.write_table(table, row_group_size=self.sizes.group_rows(len(table), text_bytes))
 
 
-def count_reasons(shards: Sequence[Shard]) -> Counter[str]:
+def count_dropped_lines(shards: Sequence[Shard]) -> Counter[str]:
     """Return how many lines the filters dropped, by reason."""
     total: Counter[str] = Counter()
     for shard in shards:

@@ -34,7 +34,7 @@ from pipelines.corpus.deduplicate import (
     PreviousSentences,
     SentenceFilter,
     SentenceWriter,
-    count_reasons,
+    count_dropped_lines,
 )
 from pipelines.corpus.increments import CorpusIncrement, merge_inputs, plan_increments, write_increments
 from pipelines.corpus.near_duplicates import NEAR_DUPLICATE, STEPS, collapse
@@ -285,7 +285,7 @@ class _Ingestion:
 def _count_outcomes(lines: Mapping[str, int], filtered: Mapping[str, int], shards: Sequence[Shard]) -> dict[str, int]:
     """Count lines by outcome: `lines` = `kept` + every reason; `kept` = unique sentences + `duplicate` + `near_duplicate`."""
     dropped = Counter(filtered)
-    dropped.update(count_reasons(shards))
+    dropped.update(count_dropped_lines(shards))
     kept = lines["kept"] - dropped.total() + dropped[NEAR_DUPLICATE]
     unique = sum(shard.rows for shard in shards)
     return {**lines, "kept": kept, **dropped, "duplicate": kept - unique - dropped[NEAR_DUPLICATE]}

@@ -19,7 +19,7 @@ from miner.arrays import Bools, Ints, mark_run_starts
 from miner.errors import StorageError
 from miner.mining import writers
 from miner.stages import Manifest, Stage
-from miner.tables import BITEXT, DELTA, PROBABILITY, together
+from miner.tables import BITEXT, DELTA, PROBABILITY, concat_tables
 from pipelines.beam import shuffle
 from pipelines.beam.runner import Pipeline
 from pipelines.beam.shuffle import ShuffleSteps, StepOutput
@@ -161,7 +161,7 @@ def _scatter_row_groups(index: int, uri: str, bitext: str, groups_per_file: int,
     start = index * groups_per_file
     with table_files.open_parquet(bitext) as file:
         groups = range(start, min(start + groups_per_file, file.num_row_groups))
-        table = together([file.schema_arrow.empty_table(), *(file.read_row_group(group) for group in groups)])
+        table = concat_tables([file.schema_arrow.empty_table(), *(file.read_row_group(group) for group in groups)])
     shuffle.scatter_by_id(uri, table, "source_id", source_ranges)
     return len(table), {}
 
@@ -175,7 +175,7 @@ def _compare_range(index: int, uri: str, before: StepOutput, after: StepOutput, 
 
 def compare(before: pa.Table, after: pa.Table) -> pa.Table:
     """Compare two tables of bitexts, in which a pair occurs once. Return the changed pairs with the column `change`."""
-    both = together([before, after])
+    both = concat_tables([before, after])
     sources, targets = both["source_id"].to_numpy(), both["target_id"].to_numpy()
     order = np.lexsort((np.arange(len(both)), targets, sources))
     is_repeat = ~mark_run_starts(sources[order], targets[order])[1:]

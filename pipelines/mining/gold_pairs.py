@@ -40,10 +40,10 @@ def read(uris: Sequence[str], is_sample: bool = False) -> GoldFile | ReviewMarks
         raise ConfigError("--gold-sample describes gold pairs, and marks are a sample of the mined pairs anyway; remove it")
     if marks:
         return read_marks(marks)
-    return replace(read_lines(others[0]), is_sample=is_sample) if others else None
+    return replace(read_gold_file(others[0]), is_sample=is_sample) if others else None
 
 
-def read_lines(uri: str) -> GoldFile:
+def read_gold_file(uri: str) -> GoldFile:
     """Read a file of `source line<TAB>target line`, from 1. DataError for another format, and for a file without a pair."""
     with streams.open_bytes(uri, streams.split_extensions(uri)[1]) as handle:
         data = handle.read()

@@ -17,7 +17,7 @@ from miner.mining import candidates as scoring
 from miner.mining import matching, writers
 from miner.mining.candidates import ScoredPairs
 from miner.mining.writers import pairs_from_arrow, pairs_to_arrow, sort_best_first
-from miner.tables import together
+from miner.tables import concat_tables
 from pipelines.beam import shuffle
 from pipelines.beam.runner import Pipeline
 from pipelines.beam.shuffle import ShuffleSteps, StepOutput
@@ -129,7 +129,7 @@ def _drop_matched_targets(index: int, uri: str, taken: StepOutput, source_ranges
 
 def _match_remaining(index: int, uri: str, remaining: StepOutput, source_ranges: int, target_ranges: int) -> Written:  # noqa: ARG001
     """Match all remaining candidates in memory."""
-    table = together([remaining.gather(source_range) for source_range in range(source_ranges)])
+    table = concat_tables([remaining.gather(source_range) for source_range in range(source_ranges)])
     ranked = matching.rank(pairs_from_arrow(table))
     pairs = ranked.take(matching.match_one_to_one(ranked))
     shuffle.scatter_by_id(uri, pairs_to_arrow(pairs, matched=np.ones(len(pairs), dtype=bool)), "target_id", target_ranges)

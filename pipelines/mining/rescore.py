@@ -25,7 +25,7 @@ from miner.mining import candidates as scoring
 from miner.mining import late_pairs
 from miner.mining.candidates import LateScores, look_up
 from miner.stages import Shard, Stage
-from miner.tables import together
+from miner.tables import concat_tables
 from miner.text.sharding import range_of
 from pipelines.beam import shuffle
 from pipelines.beam.runner import Pipeline
@@ -102,7 +102,7 @@ class PreviousCandidates:
         tables = self.pairs.read(index, ranges)
         columns = ("source_id", "target_id", "late_similarity")
         pairs = (pa.table([table[name] for name in columns], names=[*PAIR, LATE]) for table in tables)
-        return together([_no_pairs(), *pairs])
+        return concat_tables([_no_pairs(), *pairs])
 
 
 def _is_intact(uri: str, shard: Shard) -> bool:
@@ -189,7 +189,7 @@ def _no_pairs() -> pa.Table:
 
 
 def _read_file(output: StepOutput, index: int, ranges: int) -> pa.Table:
-    return together([shuffle.read(output.uris[index], number) for number in range(ranges)])
+    return concat_tables([shuffle.read(output.uris[index], number) for number in range(ranges)])
 
 
 def _write_source_texts(index: int, uri: str, edges: RescoredEdges, source: RescoredSide) -> tuple[int, Mapping[str, int]]:

@@ -166,7 +166,7 @@ def make_plan(config: RunConfig, probe: ProbeSettings = DEFAULT_PROBE) -> RunPla
     """
     machine, load_per_core = _target_machine(config), os.getloadavg()[0] / available_cores()
     local_config = config if machine is None else config.model_copy(update={"device": "cpu"})
-    steps = run.plan(local_config)
+    steps = run.plan_steps(local_config)
     done = [] if config.plan.sentences else [step.name for step in steps if step.done]
     embedded = {step.name.removeprefix("embed "): step.output for step in steps if step.name in done and step.name.startswith("embed ")}
     _check_corpus_names(config)

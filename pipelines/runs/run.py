@@ -94,7 +94,7 @@ class RunResult:
 
 
 @name_keys({TOP_LEVEL: RunConfig})
-def plan(config: RunConfig) -> list[RunStep]:
+def plan_steps(config: RunConfig) -> list[RunStep]:
     """List the steps of `run` in the order of the config. Raises the errors that `run` raises before it starts."""
     tasks = _RunTasks(config, ())
     embed_steps = [

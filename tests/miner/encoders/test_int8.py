@@ -12,7 +12,7 @@ import transformers
 
 from miner.config.commands import EncoderSettings
 from miner.encoders import BUILTIN, identify, int8_linear, load_encoder, pair
-from miner.encoders.int8_linear import Int8Linear, round_rows
+from miner.encoders.int8_linear import Int8Linear, quantise_rows
 from miner.encoders.pair import PairEncoder
 from miner.encoders.transformer import TransformerEncoder
 from miner.encoders.transformer_parts import choose_precision
@@ -42,7 +42,7 @@ def load(folder: Path, **settings: Any) -> TransformerEncoder:
 
 def test_rows_are_rounded_to_the_nearest_integer_of_their_scale() -> None:
     rows = torch.tensor([[0.1, -1.8, 1.0], [0.0, 0.0, 0.0], [1000.0, -3.0, 4.0]])
-    integers, scales = round_rows(rows)
+    integers, scales = quantise_rows(rows)
     assert integers.dtype == torch.int8
     assert integers.tolist() == [[5, -90, 50], [0, 0, 0], [90, 0, 0]]
     assert bool(((integers * scales - rows).abs() <= scales / 2 * 1.0001).all())
@@ -54,8 +54,8 @@ def test_rows_are_rounded_to_the_nearest_integer_of_their_scale() -> None:
 def test_layer_multiplies_the_rounded_values_exactly(shape: tuple[int, ...], has_bias: bool) -> None:
     torch.manual_seed(0)
     layer, inputs = torch.nn.Linear(100, 30, bias=has_bias), torch.randn(*shape, 100) * 50
-    weights, weight_scales = round_rows(layer.weight.detach())
-    integers, scales = round_rows(inputs.reshape(-1, 100))
+    weights, weight_scales = quantise_rows(layer.weight.detach())
+    integers, scales = quantise_rows(inputs.reshape(-1, 100))
     exact = (integers.double() @ weights.double().T) * scales.double() * weight_scales.double().T
     exact += layer.bias.detach().double() if has_bias else 0
     with torch.inference_mode():

@@ -13,7 +13,7 @@ import pytest
 from command import error_of, miner
 
 from miner.encoders import load_encoder, static
-from miner.evaluation.inputs import read_columns
+from miner.evaluation.inputs import load_columns
 from miner.evaluation.task_base import BarChart
 from miner.evaluation.tasks import CHARTS
 from miner.report.scores import groups
@@ -108,8 +108,8 @@ def test_figures_have_what_their_chart_shows(task: str, toy_encoder: Path, tmp_p
 
 def test_columns_are_named_or_numbered(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("x\ty\n1\ta b\n\n2\tc\n")
-    assert read_columns(str(tmp_path / "a.tsv"), "y", None, "x", "y") == [["a b", "c"], ["all", "all"], ["1", "2"], ["a b", "c"]]
-    assert read_columns(str(tmp_path / "a.tsv"), "2") == [["y", "a b", "c"]]
+    assert load_columns(str(tmp_path / "a.tsv"), "y", None, "x", "y") == [["a b", "c"], ["all", "all"], ["1", "2"], ["a b", "c"]]
+    assert load_columns(str(tmp_path / "a.tsv"), "2") == [["y", "a b", "c"]]
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])

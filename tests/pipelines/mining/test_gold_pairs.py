@@ -19,7 +19,7 @@ def french(tmp_path: Path) -> Path:
 
 def test_file_may_have_a_bom_crlf_blank_lines_and_repeats(tmp_path: Path) -> None:
     (tmp_path / "gold.tsv").write_bytes(b"\xef\xbb\xbf1\t2\r\n\r\n3\t1 \r\n1\t2\r\n007\t5")
-    assert gold_pairs.read_lines(str(tmp_path / "gold.tsv")).lines == ((1, 2), (3, 1), (7, 5))
+    assert gold_pairs.read_gold_file(str(tmp_path / "gold.tsv")).lines == ((1, 2), (3, 1), (7, 5))
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_file_may_have_a_bom_crlf_blank_lines_and_repeats(tmp_path: Path) -> Non
 def test_invalid_line_is_an_error_with_its_number(line: bytes, tmp_path: Path) -> None:
     (tmp_path / "gold.tsv").write_bytes(b"1\t2\n" + line + b"\n")
     with pytest.raises(DataError, match=r"gold\.tsv:2: not `source line<TAB>target line`, counted from 1; fix or remove the line"):
-        gold_pairs.read_lines(str(tmp_path / "gold.tsv"))
+        gold_pairs.read_gold_file(str(tmp_path / "gold.tsv"))
 
 
 def test_gold_pair_of_a_dropped_line_counts_as_missed(toy_encoder: Path, tmp_path: Path) -> None:
