@@ -67,13 +67,13 @@ def choose_by_gold(margins: np.ndarray, is_correct: np.ndarray, precision: float
 def choose_by_planted(folder: Path, hidden: set[Pair], precision: float, encoder: str) -> str:
     config = {"candidates": str(folder / "out"), "output": str(folder / "again"), "planted": str(folder / "planted"), "encoder": encoder}
     try:
-        result = mine.run_from_candidates(FromCandidatesConfig(**config, threshold="auto", precision=precision))
+        choice = mine.run_from_candidates(FromCandidatesConfig(**config, threshold="auto", precision=precision)).bitext.choice
     except DataError as error:
         return str(error)
-    assert result.choice is not None
+    assert choice is not None
     pairs = read_bitext(folder / "again")[1]
     num_correct = sum(pair in hidden for pair in pairs)
-    shares = (f"{part.value:.3f} ({part.low:.3f}-{part.high:.3f})" for part in (result.choice.precision, result.choice.recall))
+    shares = (f"{part.value:.3f} ({part.low:.3f}-{part.high:.3f})" for part in (choice.precision, choice.recall))
     return f"{num_correct / len(pairs):.3f}, expected {next(shares)}; recall {num_correct / len(hidden):.3f}, expected {next(shares)}"
 
 

@@ -29,6 +29,7 @@ from miner.errors import ConfigError, MinerError
 if TYPE_CHECKING:
     from miner.mining.thresholds import ThresholdChoice
     from pipelines.mining.mine import MineResult
+    from pipelines.mining.select_pairs import WrittenBitext
 
 MAX_TEXT_CHARS = 60  # of a sentence in the summary
 UNDROPPED = ("lines", "kept", "duplicate", "near_duplicate", "empty", "split")  # counts of lines that lose no sentence
@@ -148,12 +149,12 @@ def command(json_file: str | None, no_report: bool, from_candidates: str | None,
     files, seconds = result.files, dict(result.seconds)
     if not no_report:
         start = time.perf_counter()
-        is_shown = result.shows_precision and not settings["gold_sample"]  # a sample of gold does not show which pairs are wrong
+        is_shown = result.bitext.shows_precision and not settings["gold_sample"]  # a sample of gold does not show which pairs are wrong
         known_pairs = gold.read(from_candidates or result.output, settings["gold"]) if is_shown else None
         files += filter(None, [report.write_report(result.output, known_pairs)])
         seconds["report"] = time.perf_counter() - start
     console.echo("\n".join([summary(result), console.time_line(seconds), f"files: {', '.join(files)}"]))
-    _warn_of_precision(click.get_current_context(), result)
+    _warn_of_precision(click.get_current_context(), result.bitext)
     console.exit_if_skipped(result.skipped)
 
 
@@ -224,10 +225,10 @@ def _is_given(ctx: click.Context, name: str) -> bool:
     return ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT and ctx.params.get(name) is not None
 
 
-def _warn_of_precision(ctx: click.Context, result: "MineResult") -> None:
+def _warn_of_precision(ctx: click.Context, bitext: "WrittenBitext") -> None:
     """Warn if --precision was given and did not choose the threshold."""
-    is_calibrated = result.default is not None and result.default.precision is not None
-    if _is_given(ctx, "precision") and result.choice is None and not is_calibrated:
+    is_calibrated = bitext.default is not None and bitext.default.precision is not None
+    if _is_given(ctx, "precision") and bitext.choice is None and not is_calibrated:
         console.warn("--precision has no effect on this threshold; add --threshold auto, which chooses the threshold for it")
 
 
@@ -235,23 +236,24 @@ def summary(result: "MineResult") -> str:
     """Return the summary for the terminal."""
     from miner.mining.histogram import describe_quantiles
 
+    bitext = result.bitext
     lines = [_side_line(result, side) for side in ("source", "target")]
-    estimate = "" if result.estimated_precision is None else f"; by their probabilities, {result.estimated_precision:.0%} are right"
-    lines.append(f"{counted(result.pairs, 'pair')}{_bound(result.threshold, result.default)}{estimate}")
-    if result.quantiles:
-        lines.append(f"few pairs; best margins of the source sentences: {describe_quantiles(result.quantiles)}")
-    if result.delta is not None:
-        changes = ", ".join(f"{count:,} {change}" for change, count in result.delta.counts.items())
-        lines.append(f"since the previous run: {changes} ({result.delta.file})")
-    if result.choice is not None:
-        lines.append(_choice_line(result.choice))
-    if dropped := list_counts(result.dropped):
+    estimate = "" if bitext.estimated_precision is None else f"; by their probabilities, {bitext.estimated_precision:.0%} are right"
+    lines.append(f"{counted(bitext.pairs, 'pair')}{_bound(bitext.threshold, bitext.default)}{estimate}")
+    if bitext.quantiles:
+        lines.append(f"few pairs; best margins of the source sentences: {describe_quantiles(bitext.quantiles)}")
+    if bitext.delta is not None:
+        changes = ", ".join(f"{count:,} {change}" for change, count in bitext.delta.counts.items())
+        lines.append(f"since the previous run: {changes} ({bitext.delta.file})")
+    if bitext.choice is not None:
+        lines.append(_choice_line(bitext.choice))
+    if dropped := list_counts(bitext.dropped):
         lines.append(f"dropped: {dropped}")
-    if result.scores is not None:
-        lines.append(result.scores.summary())
-    if result.examples:
+    if bitext.scores is not None:
+        lines.append(bitext.scores.summary())
+    if bitext.examples:
         lines += ["", f"{'margin':>7}  pairs from the best to the last"]
-        lines += [f"{margin:7.4f}  {_cut(source)}  |  {_cut(target)}" for margin, source, target in result.examples]
+        lines += [f"{margin:7.4f}  {_cut(source)}  |  {_cut(target)}" for margin, source, target in bitext.examples]
     return "\n".join([*lines, "", *_engine_lines(result.engine)])
 
 

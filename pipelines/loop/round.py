@@ -158,11 +158,11 @@ def _mine(config: LoopConfig, langs: LanguagePair, corpora: Mapping[str, str], p
 def _mine_above_threshold(config: MineConfig, options: Sequence[str]) -> tuple[int, float]:
     """Return the number of mined pairs and the threshold: infinite if no threshold reaches the required precision."""
     try:
-        result = mine.run(config, options, warns=False)
+        bitext = mine.run(config, options, warns=False).bitext
     except NoThresholdError as error:
         logger.warning("%s: %s", config.output, error)
         return 0, np.inf
-    return result.pairs, -np.inf if result.threshold is None else result.threshold
+    return bitext.pairs, -np.inf if bitext.threshold is None else bitext.threshold
 
 
 def fill_evidence(settings: DecideSettings, langs: LanguagePair) -> DecideSettings:

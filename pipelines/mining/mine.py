@@ -9,16 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from miner import stages, storage
-from miner.choices import DefaultThreshold
 from miner.config.commands import EncoderSettings, EngineSettings, FromCandidatesConfig, MineConfig
 from miner.encoders import mining_profile
 from miner.encoders.mining_profile import MiningProfile
 from miner.evaluation.marks import ReviewMarks
 from miner.filters import language
 from miner.mining import writers
-from miner.mining.gold import GoldScores
-from miner.mining.review import MarkScores
-from miner.mining.thresholds import ThresholdChoice
 from pipelines.beam import workers
 from pipelines.beam.runner import Pipeline, claim_output, run_pipeline
 from pipelines.corpus import embed
@@ -34,7 +30,6 @@ from pipelines.mining import (
 )
 from pipelines.mining.auto_threshold import ThresholdChooser
 from pipelines.mining.candidates import DEFAULT_LIMITS, MiningLimits, SearchResult
-from pipelines.mining.deltas import BitextDelta
 from pipelines.mining.gold_pairs import GoldFile
 from pipelines.mining.inputs import CorpusPair, open_sides
 from pipelines.mining.planted_pairs import PlantConfig
@@ -50,19 +45,10 @@ class MineResult:
     output: str
     lines: Mapping[str, Mapping[str, int]]  # side -> outcome -> lines, as counted when the text was read
     unique: Mapping[str, int]  # side -> sentences
-    pairs: int
-    threshold: float | None  # None: all pairs
-    choice: ThresholdChoice | None  # of the threshold, with `auto`
-    default: DefaultThreshold | None  # the threshold, if none was given
-    quantiles: Mapping[str, float]  # share -> best margin of the sources below which that share is; empty unless pairs are few
-    dropped: Mapping[str, int]  # reason of a filter -> candidates above the threshold
+    bitext: WrittenBitext
     seconds: Mapping[str, float]  # by stage
-    scores: GoldScores | MarkScores | None  # with gold or marks
-    estimated_precision: float | None  # by the probabilities of the pairs, if there are at least 100
     engine: Mapping[str, Any]  # of the search, with the reason for it
     skipped: Mapping[str, str]  # skipped file or shard of a side -> reason
-    delta: BitextDelta | None  # if the corpora changed since the previous run
-    examples: Sequence[tuple[float, str, str]]  # margin, source, target: from the best pair to the last
 
     @property
     def sentences(self) -> dict[str, int]:
@@ -73,21 +59,11 @@ class MineResult:
     def files(self) -> list[str]:
         return [storage.join(self.output, name) for name in (writers.TSV, writers.PARQUET, stages.MANIFEST)]
 
-    @property
-    def shows_precision(self) -> bool:
-        """Whether gold, or at least one mark, scored the pairs."""
-        return self.scores is not None and getattr(self.scores, "num_marked", 1) > 0
-
     def figures(self) -> dict[str, Any]:
         """Return the result for --json."""
-        names = ("lines", "sentences", "unique", "pairs", "threshold", "dropped", "engine", "seconds", "skipped")
-        figures = {name: getattr(self, name) for name in names}
-        choice = {"choice": self.choice.figures()} if self.choice else {}
-        default = {"default_threshold": self.default.figures()} if self.default else {}
-        quantiles = {"best_margins": dict(self.quantiles)} if self.quantiles else {}
-        delta = {"delta": self.delta.figures()} if self.delta else {}
-        estimate = {} if self.estimated_precision is None else {"estimated_precision": self.estimated_precision}
-        return {**figures, **choice, **default, **quantiles, **delta, **estimate, **(self.scores.figures() if self.scores else {})}
+        figures = {name: getattr(self, name) for name in ("lines", "sentences", "unique", "engine", "seconds", "skipped")}
+        delta = {"delta": self.bitext.delta.figures()} if self.bitext.delta else {}
+        return {**figures, "threshold": self.bitext.threshold, **self.bitext.figures(), **delta}
 
 
 def run(config: MineConfig, options: Sequence[str] = (), limits: MiningLimits = DEFAULT_LIMITS, warns: bool = True) -> MineResult:
@@ -216,17 +192,8 @@ def _result(selection: PairSelection, written: WrittenBitext, seconds: Mapping[s
         output=selection.output,
         lines={"source": search_result.source.counts, "target": search_result.target.counts},
         unique=select_pairs.num_unique(search_result),
-        pairs=written.pairs,
-        threshold=written.threshold,
-        choice=written.choice,
-        default=selection.default,
-        quantiles=written.quantiles,
-        dropped=written.dropped,
+        bitext=written,
         seconds=seconds,
-        scores=written.scores,
-        estimated_precision=written.estimated_precision,
         engine=search_result.engine,
         skipped={**search_result.source.skipped, **search_result.target.skipped},
-        delta=written.delta,
-        examples=written.examples,
     )

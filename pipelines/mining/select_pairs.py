@@ -96,11 +96,6 @@ class PairSelection:
             return self.default.value
         return None if self.settings.threshold in (None, -np.inf) else float(self.settings.threshold)
 
-    def threshold_figures(self, choice: ThresholdChoice | None) -> dict[str, Any]:
-        """Return how the threshold was chosen, if it was not given, for manifests and --json."""
-        choices = {"choice": choice, "default_threshold": self.default}
-        return {name: value.figures() for name, value in choices.items() if value is not None}
-
     def steps(self, threshold: float) -> ShuffleSteps:
         """Return the steps, under OUTPUT, that match the candidates above a threshold."""
         candidates = stages.read_manifest(self.search_result.folder)
@@ -133,14 +128,36 @@ class WrittenBitext:
     """The outcome of a selection."""
 
     pairs: int
-    threshold: float | None
+    threshold: float | None  # None: all pairs
     choice: ThresholdChoice | None  # of the threshold, with `auto`
-    quantiles: Mapping[str, float]  # of the best margins of the sources, if there are few pairs; otherwise empty
-    dropped: Mapping[str, int]  # reason -> candidates
+    default: DefaultThreshold | None  # the threshold, if none was given
+    quantiles: Mapping[str, float]  # share -> best margin of the sources below which that share is; empty unless pairs are few
+    dropped: Mapping[str, int]  # reason of a filter -> candidates above the threshold
     scores: GoldScores | MarkScores | None  # with gold or marks
     estimated_precision: float | None  # the mean probability of the pairs, if it estimates their precision
     examples: Sequence[tuple[float, str, str]]  # margin, source, target: from the best pair to the last
     delta: BitextDelta | None  # if the corpora changed since the previous run
+
+    @property
+    def shows_precision(self) -> bool:
+        """Whether gold, or at least one mark, scored the pairs."""
+        return self.scores is not None and getattr(self.scores, "num_marked", 1) > 0
+
+    def figures(self) -> dict[str, Any]:
+        """Return what the manifest and --json have in common."""
+        return {
+            "pairs": self.pairs,
+            "dropped": self.dropped,
+            **_threshold_figures(self.choice, self.default),
+            **({"best_margins": dict(self.quantiles)} if self.quantiles else {}),
+            **({} if self.estimated_precision is None else {"estimated_precision": self.estimated_precision}),
+            **(self.scores.figures() if self.scores else {}),
+        }
+
+
+def _threshold_figures(choice: ThresholdChoice | None, default: DefaultThreshold | None) -> dict[str, Any]:
+    """Return how the threshold was chosen, if it was not given."""
+    return {name: value.figures() for name, value in {"choice": choice, "default_threshold": default}.items() if value is not None}
 
 
 def write(selection: PairSelection, gold: GoldPairs | ReviewMarks | None, choice: ThresholdChoice | None = None) -> Pipeline[WrittenBitext]:
@@ -156,7 +173,7 @@ def write(selection: PairSelection, gold: GoldPairs | ReviewMarks | None, choice
     weights, limits = selection.probability.weights, selection.limits
     sorted_pairs = yield from sort_pairs.sort_matches(matches, selection.search_result, weights, steps, limits)
     dropped = yield from _sort_dropped(selection, filtered, steps)
-    delta_stage = deltas.stage_of(output, deltas.stable_config(selection.config(threshold), selection.threshold_figures(choice)))
+    delta_stage = deltas.stage_of(output, deltas.stable_config(selection.config(threshold), _threshold_figures(choice, selection.default)))
     before = deltas.begin(output, delta_stage, selection.corpus_keys)
     previous_checksum = _remove_manifest(output)
     num_pairs = min(matches.rows, selection.top or matches.rows)
@@ -167,6 +184,7 @@ def write(selection: PairSelection, gold: GoldPairs | ReviewMarks | None, choice
         pairs=num_pairs,
         threshold=threshold,
         choice=choice,
+        default=selection.default,
         quantiles=_quantiles(selection, num_pairs),
         dropped=filtered.dropped if filtered else {},
         scores=reader.scorer.scores() if reader.scorer else None,
@@ -228,14 +246,9 @@ def _manifest(selection: PairSelection, written: WrittenBitext) -> Manifest:
     details = {
         "sentences": num_kept(search_result),
         "unique": num_unique(search_result),
-        "pairs": written.pairs,
-        "dropped": written.dropped,
         "languages": {"source": search_result.source.lang, "target": search_result.target.lang},
         "fingerprint": search_result.source.fingerprint,
-        **selection.threshold_figures(written.choice),
-        **({"best_margins": dict(written.quantiles)} if written.quantiles else {}),
-        **({} if written.estimated_precision is None else {"estimated_precision": written.estimated_precision}),
-        **(written.scores.figures() if written.scores else {}),
+        **written.figures(),
     }
     return Manifest(MINE, selection.config(written.threshold), selection.corpus_keys, files, details)
 
