@@ -74,7 +74,7 @@ def embed(
     texts: Iterable[str],
     encoder: EncoderLike = encoders.BUILTIN,
     lang: str = languages.UNDETERMINED,
-    max_chars: int = 5000,
+    max_chars: int = TextSettings.model_fields["max_chars"].default,
     **options: Unpack[EncoderOptions],
 ) -> Embeddings:
     """Clean and embed texts, as `miner embed` does; equal texts are encoded once.

@@ -13,7 +13,7 @@ from miner.api.embedding import EncoderLike, check_encoder, find_profile, named
 from miner.api.rescoring import InMemoryRescoring, choose_rescoring, num_neighbours
 from miner.api.results import TableResult
 from miner.api.settings import InMemoryMining, MiningOptions, check_names
-from miner.api.sides import OpenSide, Side, SideOpener, check_encoders, warn_of_filters
+from miner.api.sides import OpenSide, Side, SideOpener, check_encoders
 from miner.choices import DefaultThreshold, MarginName
 from miner.config.commands import PairFilters, SentenceFilters
 from miner.config.filters import choose
@@ -87,12 +87,11 @@ def mine(source: Side, target: Side, encoder: EncoderLike = encoders.BUILTIN, **
     check_names(options, MiningOptions.__annotations__)
     chosen = choose(options.pop("filters", ()), sentence_filters=SentenceFilters, pair_filters=PairFilters)
     settings = InMemoryMining.check(**named(encoder), **options, **chosen)
-    if settings.sentence_filters.language is not None or settings.pair_filters.languages is not None:
-        language.load_identifier(settings.lang_id_model)
-    opener = SideOpener(encoder, settings, settings.sentence_filters.bounds(), settings.lang_id_model)
+    language.check_identifier([*settings.sentence_filters.bounds(), *settings.pair_filters.bounds()], settings.lang_id_model)
+    opener = SideOpener(encoder, settings)
     sides = opener.open(source, SIDES[0]), opener.open(target, SIDES[1])
     check_encoders(*sides)
-    warn_of_filters(sides, settings.pair_filters.bounds(), settings.lang_id_model)
+    language.warn_if_unrated(settings.pair_filters.bounds(), [side.lang for side in sides], settings.lang_id_model)
     rescoring = choose_rescoring(sides, encoder, settings)
     candidates = search(sides, settings, rescoring)
     profile = find_profile(encoder, sides[0].fingerprint, settings, [side.lang for side in sides])

@@ -12,7 +12,7 @@ from miner.api.embedding import EncoderLike, check_encoder, find_profile, named
 from miner.api.rescoring import ROLES, InMemoryRescoring, choose_rescoring, num_neighbours
 from miner.api.results import TableResult
 from miner.api.settings import InMemoryScoring, ScoringOptions, SearchSettings, check_names
-from miner.api.sides import OpenSide, Side, SideOpener, check_encoders, warn_of_filters
+from miner.api.sides import OpenSide, Side, SideOpener, check_encoders
 from miner.arrays import Floats, Ints
 from miner.config.commands import PairTextFilters, SentenceFilters
 from miner.config.filters import choose
@@ -78,7 +78,7 @@ def score(
         >>> scores.to_pandas()[["row", "margin", "source_text", "target_text"]]
     """
     settings = _check_options(encoder := check_encoder(encoder), options)
-    opener = SideOpener(encoder, settings, settings.sentence_filters.bounds(), settings.lang_id_model)
+    opener = SideOpener(encoder, settings)
     sides = opener.open(source, "source"), opener.open(target, "target")
     _check_sides(sides, settings)
     profile = find_profile(encoder, sides[0].fingerprint, settings, [side.lang for side in sides])
@@ -98,8 +98,7 @@ def _check_options(encoder: str | Encoder, options: ScoringOptions) -> InMemoryS
     check_names(options, ScoringOptions.__annotations__)
     chosen = choose(options.pop("filters", ()), sentence_filters=SentenceFilters, pair_filters=PairTextFilters)
     settings = InMemoryScoring.check(**named(encoder), **options, **chosen)
-    if settings.sentence_filters.language is not None or settings.pair_filters.languages is not None:
-        language.load_identifier(settings.lang_id_model)
+    language.check_identifier([*settings.sentence_filters.bounds(), *settings.pair_filters.bounds()], settings.lang_id_model)
     return settings
 
 
@@ -113,7 +112,7 @@ def _check_sides(sides: tuple[OpenSide, OpenSide], settings: InMemoryScoring) ->
     has_bounds = settings.sentence_filters.bounds() or settings.pair_filters.bounds() or settings.min_probability is not None
     if has_bounds and any(side.texts is None for side in sides):
         raise ConfigError("filters read texts; give sentences or the result of `miner.embed`, or leave the filters out")
-    warn_of_filters(sides, settings.pair_filters.bounds(), settings.lang_id_model)
+    language.warn_if_unrated(settings.pair_filters.bounds(), [side.lang for side in sides], settings.lang_id_model)
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,9 +187,7 @@ def _score(
 
 def _select(scores: PairScores, sides: tuple[OpenSide, OpenSide], settings: InMemoryScoring, probability: ProbabilityBound) -> PairScores:
     """Return the pairs that the bounds of the settings keep."""
-    bounds = settings.sentence_filters.bounds(), settings.pair_filters.bounds()
-    langs = sides[0].lang, sides[1].lang
-    line_filter = LinePairFilter(langs, *bounds, settings.threshold, settings.top, settings.lang_id_model, probability)
+    line_filter = LinePairFilter.of(settings, (sides[0].lang, sides[1].lang), probability)
     if not line_filter.drops_pairs:
         return scores
     codes = line_filter.check_pairs(_sentence_codes(sides), scores.margins, *(scores.texts or ((), ())))

@@ -8,13 +8,15 @@ import pydantic
 from miner.api.embedding import EncoderOptions
 from miner.choices import MarginName, RescoreName, RetrievalName
 from miner.config.commands import (
-    DecideSettings,
     EncoderSettings,
+    IdentifierSettings,
     LineSelectionSettings,
+    MarginSettings,
     MatchSettings,
-    MineConfig,
+    NeighbourSettings,
     RescoreSettings,
     SentenceFilters,
+    SideLanguages,
     TextSettings,
     Threshold,
     TopSettings,
@@ -23,22 +25,17 @@ from miner.config.messages import suggest
 from miner.errors import ConfigError
 
 
-class SearchSettings(EncoderSettings, RescoreSettings):
+class SearchSettings(EncoderSettings, RescoreSettings, SideLanguages, NeighbourSettings, MarginSettings, IdentifierSettings):
     """What mining and scoring in memory have in common."""
 
-    source_lang: str = MineConfig.model_fields["source_lang"].default
-    target_lang: str = MineConfig.model_fields["target_lang"].default
     max_chars: int = pydantic.Field(TextSettings.model_fields["max_chars"].default, ge=1)
-    k: int = pydantic.Field(MineConfig.model_fields["k"].default, ge=1, le=1024)
-    margin: MarginName = "ratio"
+    sentence_filters: SentenceFilters = SentenceFilters()
 
 
 class InMemoryMining(SearchSettings, MatchSettings, TopSettings):
     """The settings of `miner.mine`."""
 
     threshold: Threshold | None = None
-    precision: float = pydantic.Field(DecideSettings.model_fields["precision"].default, gt=0, lt=1)
-    sentence_filters: SentenceFilters = SentenceFilters()
 
 
 class InMemoryScoring(SearchSettings, LineSelectionSettings):

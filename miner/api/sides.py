@@ -49,8 +49,6 @@ class SideOpener:
 
     encoder: str | Encoder
     settings: SearchSettings
-    bounds: Mapping[str, float]  # of sentence filters
-    lang_id_model: str | None = None  # of the filter of languages
 
     def open(self, side: Side, role: str) -> OpenSide:
         """Open the `source` or the `target`. Raises ConfigError or DataError if it is neither sentences nor vectors, or has none."""
@@ -95,10 +93,11 @@ class SideOpener:
 
     def _filter(self, texts: Sequence[str], lang: str, sentence_of: Ints) -> tuple[Bools, dict[str, Ints]]:
         """Return which sentences (n,) pass the filters, and the rows (of m, `sentence_of` each) that are dropped by reason."""
-        if not self.bounds:
+        bounds, lang_id_model = self.settings.sentence_filters.bounds(), self.settings.lang_id_model
+        if not bounds:
             return np.ones(len(texts), dtype=bool), {}
-        language.warn_if_unrated(self.bounds, lang, self.lang_id_model)
-        decisions = apply_sentence_filters(texts, lang, self.bounds, self.lang_id_model)
+        language.warn_if_unrated(bounds, [lang], lang_id_model)
+        decisions = apply_sentence_filters(texts, lang, bounds, lang_id_model)
         dropped_by = np.append(decisions.dropped_by, -1)[sentence_of]
         return decisions.kept, {reason: np.flatnonzero(dropped_by == index) for index, reason in enumerate(decisions.reasons)}
 
@@ -147,9 +146,3 @@ def check_encoders(source: OpenSide, target: OpenSide) -> None:
     if source.block.vectors.shape[1] != target.block.vectors.shape[1]:
         dims = source.block.vectors.shape[1], target.block.vectors.shape[1]
         raise DataError(f"source has {dims[0]} dimensions and target {dims[1]}; embed both with one encoder")
-
-
-def warn_of_filters(sides: tuple[OpenSide, OpenSide], bounds: Mapping[str, float], lang_id_model: str | None) -> None:
-    """Warn of pair filters that cannot rate the language of a side."""
-    for side in sides:
-        language.warn_if_unrated(bounds, side.lang, lang_id_model)

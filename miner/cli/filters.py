@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable
 
 import click
 
-from miner.cli.options import Function
-from miner.config.commands import Filters
-from miner.config.filters import RECOMMENDED
+from miner.cli.options import Function, setting
+from miner.config.commands import DroppedSettings, Filters, IdentifierSettings
+from miner.config.filters import IDENTIFYING, RECOMMENDED
 from miner.errors import ConfigError
 
 
@@ -20,18 +20,17 @@ def filter_option(*models: type[Filters]) -> Callable[[Function], Function]:
     return click.option("--filter", "filters", metavar="NAME[=BOUND]", multiple=True, help=_help(*models))
 
 
-LANGUAGE_FILTERS = {"language", "languages"}
-
-lang_id_option = click.option(
-    "--lang-id-model",
+lang_id_option = setting(
+    IdentifierSettings,
+    "lang_id_model",
+    "fastText model that identifies languages for --filter, such as that of GlotLID; by default, py3langid.",
     metavar="FILE",
-    help="fastText model that identifies languages for --filter, such as that of GlotLID; by default, py3langid.",
 )
-keep_dropped_option = click.option("--keep-dropped", is_flag=True, help="Also write what the filters drop, with reason and score.")
+keep_dropped_option = setting(DroppedSettings, "keep_dropped", "Also write what the filters drop, with reason and score.", is_flag=True)
 
 
 def check_lang_id_model(path: str | None, filters: Iterable[Filters]) -> None:
     """Raise ConfigError for a model that no filter uses."""
-    if path is not None and not any(LANGUAGE_FILTERS & group.bounds().keys() for group in filters):
-        names = " or ".join(f"--filter {name}" for name in sorted(LANGUAGE_FILTERS))
+    if path is not None and not any(name in group.bounds() for group in filters for name in IDENTIFYING):
+        names = " or ".join(f"--filter {name}" for name in IDENTIFYING)
         raise ConfigError(f"--lang-id-model has no effect without {names}; add one, or remove it")

@@ -8,7 +8,7 @@ from miner.choices import MARGINS
 from miner.cli import console, options
 from miner.cli.arrow import defer_pandas
 from miner.cli.filters import check_lang_id_model, filter_option, lang_id_option
-from miner.config.commands import DecideSettings, MineConfig, PairTextFilters, ScoreConfig, SentenceFilters
+from miner.config.commands import PairTextFilters, ScoreConfig, SentenceFilters
 from miner.config.filters import choose
 
 
@@ -21,11 +21,11 @@ from miner.config.filters import choose
     ScoreConfig, "background_source", "A larger corpus to search for neighbours: text, or an embeddings or index directory.", metavar="PATH"
 )
 @options.setting(ScoreConfig, "background_target", "The same for the other side.", metavar="PATH")
-@options.setting(MineConfig, "source_lang", "Language of SOURCE.", metavar="CODE")
-@options.setting(MineConfig, "target_lang", "Language of TARGET.", metavar="CODE")
-@options.setting(MineConfig, "k", "Neighbours per sentence.", type=int)
+@options.setting(ScoreConfig, "source_lang", "Language of SOURCE.", metavar="CODE")
+@options.setting(ScoreConfig, "target_lang", "Language of TARGET.", metavar="CODE")
+@options.setting(ScoreConfig, "k", "Neighbours per sentence.", type=int)
 @options.rescore_options
-@options.setting(DecideSettings, "margin", "Score of a pair.", type=click.Choice(list(MARGINS)))
+@options.setting(ScoreConfig, "margin", "Score of a pair.", type=click.Choice(list(MARGINS)))
 @options.encoder_options
 @options.text_options
 @options.setting(ScoreConfig, "threshold", "Write only pairs with a larger margin; by default, all lines.", type=float)

@@ -34,13 +34,18 @@ class TextSettings(Settings):
     shards: int | None = pydantic.Field(None, ge=1, le=99999)  # None: one shard per 32 MB of text
 
 
-class SideColumns(TextSettings):
+class SideLanguages(Settings):
+    """The languages of both sides."""
+
+    source_lang: str = "und"
+    target_lang: str = "und"
+
+
+class SideColumns(TextSettings, SideLanguages):
     """The columns of both sides, which may be in one file."""
 
     source_column: str | None = None  # of the source; None: `text_column`, or the language of the source in TMX
     target_column: str | None = None
-    source_lang: str = "und"
-    target_lang: str = "und"
 
     def side_text(self, side: Literal["source", "target"], path: str) -> TextSettings:
         """Return how the text of a side is read."""
@@ -117,14 +122,24 @@ class PairFilters(PairTextFilters):
     hubs: float | None = pydantic.Field(None, gt=0)  # maximum candidates of a sentence, relative to k
 
 
-class SentenceSettings(Settings):
+class IdentifierSettings(Settings):
+    """By what filters identify languages."""
+
+    lang_id_model: str | None = None  # file of a fastText model that identifies languages for filters; None: py3langid
+
+
+class DroppedSettings(IdentifierSettings):
+    """What is written of what filters drop."""
+
+    keep_dropped: bool = False  # also write what the filters drop, with the reason
+
+
+class SentenceSettings(DroppedSettings):
     """The sentences of a text that are embedded."""
 
     split: bool = False  # split each line, a paragraph, into sentences; needs the language of the text
     sentence_filters: SentenceFilters = SentenceFilters()
     collapse: bool = False  # merge sentences that differ only in case, punctuation and spaces
-    lang_id_model: str | None = None  # file of a fastText model that identifies languages for filters; None: py3langid
-    keep_dropped: bool = False  # also write what the filters drop, with the reason
 
 
 class EmbedConfig(TextSettings, EncoderSettings, SentenceSettings):
@@ -163,12 +178,17 @@ class IndexSettings(ApproximateSettings):
     device: str = "auto"  # auto, cpu, cuda, cuda:N
 
 
-class IndexConfig(IndexSettings):
-    """`miner index`: build a FAISS index of embeddings."""
+class NeighbourSettings(Settings):
+    """How many neighbours a sentence has."""
+
+    k: int = pydantic.Field(4, ge=1, le=1024)  # neighbours on each side
+
+
+class IndexConfig(IndexSettings, NeighbourSettings):
+    """`miner index`: build a FAISS index of embeddings. Its recall is measured for `k` neighbours."""
 
     embeddings: str  # an embeddings directory, written by `miner embed`
     output: str
-    k: int = pydantic.Field(4, ge=1, le=1024)  # neighbours for which recall is measured
 
 
 class EngineSettings(ApproximateSettings):
@@ -189,15 +209,19 @@ class TopSettings(Settings):
     top: int | None = pydantic.Field(None, ge=1)  # the pairs with the largest margins, of those that pass every other bound; None: all
 
 
-class MatchSettings(Settings):
-    """How candidates are scored and matched."""
+class MarginSettings(Settings):
+    """How a pair is scored."""
 
     margin: MarginName = "ratio"
+
+
+class MatchSettings(MarginSettings, DroppedSettings):
+    """How candidates are scored and matched."""
+
     min_probability: Probability | None = None  # of a pair; None: 0.5 if no other bound is given, where the encoder has weights
     retrieval: RetrievalName = "max"
     pair_filters: PairFilters = PairFilters()
-    lang_id_model: str | None = None  # file of a fastText model that identifies languages for filters; None: py3langid
-    keep_dropped: bool = False  # also write what the filters drop, with the reason
+    precision: float = pydantic.Field(0.95, gt=0, lt=1)  # that threshold `auto` has to reach, and a calibrated threshold aims at
 
 
 def check_token_layer(layer: int | None, rescore: RescoreName) -> None:
@@ -224,7 +248,6 @@ class ThresholdSettings(MatchSettings):
     """Above which margin candidates become pairs."""
 
     threshold: Threshold | Literal["auto"] | None = None  # pairs have a greater margin; None: a default, see docs/mining.md
-    precision: float = pydantic.Field(0.95, gt=0, lt=1)  # that threshold `auto` aims at
 
     @pydantic.field_validator("threshold", mode="wrap")
     @classmethod
@@ -243,13 +266,14 @@ class DecideSettings(ThresholdSettings):
     planted: str | None = None  # file of known pairs to plant for threshold `auto`: source <tab> target
 
 
-class MineConfig(SideColumns, EncoderSettings, EngineSettings, SentenceSettings, RescoreSettings, DecideSettings, TopSettings):
+class MineConfig(
+    SideColumns, EncoderSettings, EngineSettings, SentenceSettings, RescoreSettings, NeighbourSettings, DecideSettings, TopSettings
+):
     """`miner mine`: mine pairs of two sides. A side is text, which is embedded under the output, or an embeddings or index directory."""
 
     source: str
     target: str
     output: str
-    k: int = pydantic.Field(4, ge=1, le=1024)  # neighbours on each side
 
 
 class FromCandidatesConfig(EncoderSettings, DecideSettings, TopSettings):
@@ -259,17 +283,16 @@ class FromCandidatesConfig(EncoderSettings, DecideSettings, TopSettings):
     output: str
 
 
-class LineSelectionSettings(TopSettings):
+class LineSelectionSettings(TopSettings, IdentifierSettings):
     """Which pairs of a scored bitext are kept: all of them without a bound."""
 
     threshold: Threshold | None = None  # pairs have a greater margin
     min_probability: Probability | None = None  # of a pair
     sentence_filters: SentenceFilters = SentenceFilters()
     pair_filters: PairTextFilters = PairTextFilters()
-    lang_id_model: str | None = None  # file of a fastText model that identifies languages for filters; None: py3langid
 
 
-class ScoreConfig(SideColumns, EncoderSettings, RescoreSettings, LineSelectionSettings):
+class ScoreConfig(SideColumns, EncoderSettings, RescoreSettings, NeighbourSettings, MarginSettings, LineSelectionSettings):
     """`miner score`: compute the margins of the line pairs of a bitext, and filter it."""
 
     source: str
@@ -277,8 +300,6 @@ class ScoreConfig(SideColumns, EncoderSettings, RescoreSettings, LineSelectionSe
     output: str
     background_source: str | None = None  # more sentences to search for neighbours: text, or an embeddings or index directory
     background_target: str | None = None
-    k: int = pydantic.Field(4, ge=1, le=1024)  # neighbours on each side
-    margin: MarginName = "ratio"
 
     def backgrounds(self) -> dict[str, str]:
         """Return the backgrounds by side."""

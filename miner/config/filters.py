@@ -7,6 +7,7 @@ from miner.config.commands import Filters
 from miner.errors import ConfigError
 
 RECOMMENDED, OFF = "recommended", "off"
+IDENTIFYING = ("language", "languages")  # filters that identify languages
 
 Chosen = dict[str, dict[str, Any]]
 

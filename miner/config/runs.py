@@ -11,7 +11,15 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from miner.config.base import Settings, Strings
-from miner.config.commands import EncoderSettings, EngineSettings, RescoreSettings, SentenceSettings, TextSettings, ThresholdSettings
+from miner.config.commands import (
+    EncoderSettings,
+    EngineSettings,
+    NeighbourSettings,
+    RescoreSettings,
+    SentenceSettings,
+    TextSettings,
+    ThresholdSettings,
+)
 from miner.config.planning import PlanSettings
 from miner.errors import ConfigError
 
@@ -74,13 +82,12 @@ class RunnerSettings(Settings):
 Pair = tuple[str, str]  # names of corpora: source, target
 
 
-class RunConfig(TextSettings, EncoderSettings, EngineSettings, SentenceSettings, RescoreSettings, ThresholdSettings):
+class RunConfig(TextSettings, EncoderSettings, EngineSettings, SentenceSettings, RescoreSettings, NeighbourSettings, ThresholdSettings):
     """`miner run`: embed every corpus once, and mine pairs of corpora."""
 
     output: str
     corpora: dict[str, CorpusSettings]
     pairs: Literal["all"] | dict[str, str] | list[str | list[str]] = "all"  # all, `pivot: NAME`, or a list of en-de or [en, de]
-    k: int = pydantic.Field(4, ge=1, le=1024)  # neighbours on each side
     at_once: int | None = pydantic.Field(None, ge=1)  # corpora, then pairs, that share jobs; fewer take less disk. None: all
     runner: RunnerSettings = RunnerSettings()
     plan: PlanSettings = PlanSettings()  # for `miner plan` only

@@ -116,6 +116,7 @@ class AlignedTask(TaskSettings):
 class RescoredTask(TaskSettings):
     """A task that searches, and can rescore the neighbours by late interaction."""
 
+    k: int = pydantic.Field(4, ge=1, le=1024, description="Neighbours on each side, for the margin; all of a side that has fewer.")
     rescore: RescoreName = pydantic.Field(
         "auto", description="Also rescore candidates by late interaction of tokens; auto: with a static encoder."
     )

@@ -34,7 +34,6 @@ class RetrievalTask(AlignedTask, RescoredTask):
     )
 
     task: Literal["retrieval"] = "retrieval"
-    k: int = pydantic.Field(4, ge=1, le=1024, description="Neighbours on each side, for the margin; all of a side that has fewer.")
 
     def evaluate(self, encoder: "Encoder") -> "TaskResult":
         from miner.evaluation import retrieval
@@ -99,7 +98,6 @@ class BuccTask(RescoredTask):
     protocol: Literal["test", "sample"] = pydantic.Field(
         "test", description="test: tune on dev, score test; sample: tune and score on dev, an oracle."
     )
-    k: int = pydantic.Field(4, ge=1, le=1024, description="Neighbours on each side, for the margin; all of a side that has fewer.")
     margin: MarginName = pydantic.Field("ratio", description="Margin function that scores pairs.")
 
     @pydantic.field_validator("data")

@@ -4,7 +4,7 @@ Instead, the file of a fastText classifier can be given, such as that of GlotLID
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 from langcodes import Language
 
 from miner.arrays import Floats
+from miner.config.filters import IDENTIFYING
 from miner.errors import ConfigError
 from miner.extras import require
 from miner.languages import UNDETERMINED, canonical
@@ -26,8 +27,6 @@ LABELS = {
     "fil": ("tl",),
     "sh": ("sr", "hr", "bs"),
 }
-
-IDENTIFYING = ("language", "languages")  # filters that identify languages
 
 logger = logging.getLogger(__name__)
 
@@ -61,13 +60,20 @@ def identify_languages(texts: Sequence[str]) -> list[str]:
     return [identifier.rank(text)[0][0] for text in texts]
 
 
-def warn_if_unrated(filters: Iterable[str], lang: str, model: str | None) -> None:
+def check_identifier(filters: Iterable[str], model: str | None) -> None:
+    """Raise ConfigError if one of the filters identifies languages, and the identifier cannot be loaded: before any work."""
+    if any(name in IDENTIFYING for name in filters):
+        load_identifier(model)
+
+
+def warn_if_unrated(filters: Collection[str], langs: Iterable[str], model: str | None) -> None:
     """Warn of filters that cannot rate texts of a canonical language, and so keep all of them."""
-    idle = [name for name in filters if name == "script" and "_" not in lang]
-    idle += [name for name in filters if name in IDENTIFYING and not load_identifier(model).find_labels(lang)]
-    if idle:
-        remedy = "give the language of the text" if lang == UNDETERMINED else "they know no such language"
-        logger.warning("--filter %s: cannot rate text in %s, and keeps all of it; %s", ", ".join(idle), lang, remedy)
+    for lang in langs:
+        idle = [name for name in filters if name == "script" and "_" not in lang]
+        idle += [name for name in filters if name in IDENTIFYING and not load_identifier(model).find_labels(lang)]
+        if idle:
+            remedy = "give the language of the text" if lang == UNDETERMINED else "they know no such language"
+            logger.warning("--filter %s: cannot rate text in %s, and keeps all of it; %s", ", ".join(idle), lang, remedy)
 
 
 def _relative_probability(ranked: RankedLabels, labels: Set[str]) -> float:
@@ -76,10 +82,7 @@ def _relative_probability(ranked: RankedLabels, labels: Set[str]) -> float:
 
 @lru_cache(maxsize=4)
 def load_identifier(model: str | None = None) -> Identifier:
-    """Return py3langid, or the identifier in a file of a fastText model.
-
-    Raises ConfigError if it cannot be loaded; commands call this first to fail before any work.
-    """
+    """Return py3langid, or the identifier in a file of a fastText model. Raises ConfigError if it cannot be loaded."""
     return _load_py3langid() if model is None else _load_fasttext(model)
 
 

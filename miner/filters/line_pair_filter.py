@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.arrays import Floats
+from miner.config.commands import LineSelectionSettings
 from miner.config.probability import NO_BOUND, ProbabilityBound
 from miner.filters.pairs import PAIR_FILTERS, PairTexts, apply_pair_filters
 from miner.filters.sentences import SENTENCE_FILTERS, apply_sentence_filters
@@ -41,6 +42,12 @@ class LinePairFilter:
     top: int | None
     lang_id_model: str | None  # file of a fastText model that identifies languages; None: py3langid
     probability: ProbabilityBound = NO_BOUND
+
+    @classmethod
+    def of(cls, settings: LineSelectionSettings, languages: tuple[str, str], probability: ProbabilityBound) -> "LinePairFilter":
+        """Return the filter of these settings."""
+        bounds = settings.sentence_filters.bounds(), settings.pair_filters.bounds()
+        return cls(languages, *bounds, settings.threshold, settings.top, settings.lang_id_model, probability)
 
     @property
     def drops_pairs(self) -> bool:

@@ -12,6 +12,7 @@ from miner.config.commands import (
     DecideSettings,
     EncoderSettings,
     EngineSettings,
+    NeighbourSettings,
     PairFilters,
     RescoreSettings,
     SentenceSettings,
@@ -52,10 +53,9 @@ class ReadingSettings(TextSettings, SentenceSettings):
     """How corpora are read and which sentences are embedded."""
 
 
-class MiningSettings(EngineSettings, RescoreSettings, DecideSettings):
+class MiningSettings(EngineSettings, RescoreSettings, NeighbourSettings, DecideSettings):
     """How each language pair is mined. In `gold` and `planted`, `{source}` and `{target}` are replaced by the language codes."""
 
-    k: int = Field(4, ge=1, le=1024)  # neighbours per sentence
     pair_filters: PairFilters = PairFilters(**{name: PairFilters.USUAL[name] for name in PairFilters.RECOMMENDED})
 
 

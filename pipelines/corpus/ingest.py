@@ -56,7 +56,7 @@ def run(config: EmbedConfig, inputs: Sequence[str], sizes: IngestSizes = DEFAULT
     filters.
     """
     check_extras(config)
-    language.warn_if_unrated(config.sentence_filters.bounds(), languages.canonical(config.lang), config.lang_id_model)
+    language.warn_if_unrated(config.sentence_filters.bounds(), [languages.canonical(config.lang)], config.lang_id_model)
     spool = storage.join(config.output, STDIN)
     try:
         names = {uri: hide(uri) for uri in inputs}  # recorded in the sentences and the manifest
@@ -92,8 +92,7 @@ def _warn_of_faulty_lines(manifest: Manifest) -> None:
 
 def check_extras(config: EmbedConfig) -> None:
     """Raise ConfigError if the settings need a package that is not installed, or a language that is not given."""
-    if config.sentence_filters.language is not None:
-        language.load_identifier(config.lang_id_model)
+    language.check_identifier(config.sentence_filters.bounds(), config.lang_id_model)
     if config.split:
         splitting.load_splitter(languages.canonical(config.lang))
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from miner import storage, table_files
 from miner.config.commands import DecideSettings
 from miner.config.probability import ProbabilityBound
-from miner.filters import hubs, language
+from miner.filters import hubs
 from miner.filters.candidates import PairFilter, no_dropped
 from miner.mining import candidates as scoring
 from miner.mining import writers
@@ -25,12 +25,6 @@ from pipelines.mining import match, sort_pairs
 from pipelines.mining.candidates import MiningLimits, SearchResult
 from pipelines.mining.match import RankedCandidates, Written
 from pipelines.mining.sort_pairs import SideTexts, SortedPairs
-
-
-def check(settings: DecideSettings) -> None:
-    """Raise ConfigError if a filter needs a package that is not installed."""
-    if settings.pair_filters.languages is not None:
-        language.load_identifier(settings.lang_id_model)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ from pipelines.mining import (
     candidates,
     corpus_probability,
     default_threshold,
-    filter_pairs,
     gold_pairs,
     rescore_choice,
     select_pairs,
@@ -129,7 +128,7 @@ def _from_candidates(
 def _check(config: PlantConfig) -> GoldFile | ReviewMarks | None:
     """Read gold or marks. Raises MinerError for invalid settings or gold, and for an output folder of another stage."""
     auto_threshold.check(config)
-    filter_pairs.check(config)
+    language.check_identifier(config.pair_filters.bounds(), config.lang_id_model)
     gold_file = gold_pairs.read(config.gold, config.gold_sample)
     if storage.exists(storage.join(config.output, stages.MANIFEST)):
         stages.read_manifest(config.output, stages.MINE)
@@ -145,8 +144,7 @@ def _selection(
     warns: bool = True,
 ) -> Pipeline[PairSelection]:
     langs = search_result.source.lang, search_result.target.lang
-    for lang in langs:
-        language.warn_if_unrated(config.pair_filters.bounds(), lang, config.lang_id_model)
+    language.warn_if_unrated(config.pair_filters.bounds(), langs, config.lang_id_model)
     if warns:
         mining_profile.warn_of_languages(profile, langs)
     profile = yield from corpus_probability.fit_profile(profile, config.margin, search_result, config.output, limits)

@@ -19,11 +19,9 @@ import numpy as np
 from miner import languages, lock, storage
 from miner.arrays import Floats, Ids
 from miner.config.commands import EmbedConfig, EncoderSettings, ScoreConfig, TextSettings
-from miner.config.probability import ProbabilityBound
 from miner.corpus import Corpus, open_corpus
 from miner.counts import list_counts
 from miner.encoders import choose_side, mining_profile
-from miner.encoders.mining_profile import MiningProfile
 from miner.errors import ConfigError
 from miner.filters import language
 from miner.filters.line_pair_filter import KEPT, NO_MARGIN, NO_SENTENCE, LinePairFilter, count_reasons
@@ -96,8 +94,7 @@ def run(config: ScoreConfig, options: Sequence[str] = (), block_bytes: int = BLO
     """
     workers.describe(options).device_type(config.device)  # raises for an unknown one
     bitext = LinePairs.of(config)
-    if config.sentence_filters.language is not None or config.pair_filters.languages is not None:
-        language.load_identifier(config.lang_id_model)
+    language.check_identifier([*config.sentence_filters.bounds(), *config.pair_filters.bounds()], config.lang_id_model)
     work = f"{config.output}.work"
     _check_paths(config, bitext, work)
     num_lines = bitext.count_lines()  # raises for an invalid text, before the long part
@@ -112,24 +109,20 @@ def run(config: ScoreConfig, options: Sequence[str] = (), block_bytes: int = BLO
         for background in backgrounds.values():
             inputs.check_pair(source, background)
         profile = embed.find_profile(config.part(EncoderSettings), source.fingerprint)
-        _warn_of_languages(config, profile, (source.lang, target.lang))
+        langs = source.lang, target.lang
+        mining_profile.warn_of_languages(profile, langs)
+        language.warn_if_unrated(config.pair_filters.bounds(), langs, config.lang_id_model)
         start = time.perf_counter()
         sides = _Search(source, target, backgrounds, config, work).run(options)
         seconds["search"] = time.perf_counter() - start
         start = time.perf_counter()
         probability = profile.of_line_pairs().probability_bound(config.margin, sides[0].rescored is not None, config.min_probability)
-        line_filter = _line_filter(config, (source.lang, target.lang), probability)
+        line_filter = LinePairFilter.of(config, langs, probability)
         writer = ScoreWriter(bitext, partial(_margins, config.margin, sides), line_filter, max(1, block_bytes // (4 * source.dim)))
         scored = writer.write(config.output, work, num_lines)
         seconds["score"] = time.perf_counter() - start
     storage.remove(work)
     return _result(config, scored, line_filter.drops_pairs, (source, target), seconds)
-
-
-def _warn_of_languages(config: ScoreConfig, profile: MiningProfile, langs: tuple[str, str]) -> None:
-    mining_profile.warn_of_languages(profile, langs)
-    for lang in langs:
-        language.warn_if_unrated(config.pair_filters.bounds(), lang, config.lang_id_model)
 
 
 def _check_paths(config: ScoreConfig, bitext: LinePairs, work: str) -> None:
@@ -282,11 +275,6 @@ def _margins(margin: str, sides: tuple[_SearchedSide, _SearchedSide], source_tex
     rows, tokens = np.arange(len(source_ids)), (source.rescored.token_vectors(source_texts), target.rescored.token_vectors(target_texts))
     late = late_pairs.score_pairs(*tokens, rows, rows, source.rescored.device())
     return blend(scores, margins(margin, late, source.late_means.of(source_ids), target.late_means.of(target_ids)))
-
-
-def _line_filter(config: ScoreConfig, langs: tuple[str, str], probability: ProbabilityBound) -> LinePairFilter:
-    bounds = config.sentence_filters.bounds(), config.pair_filters.bounds()
-    return LinePairFilter(langs, *bounds, config.threshold, config.top, config.lang_id_model, probability)
 
 
 def _result(
