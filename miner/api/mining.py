@@ -27,8 +27,8 @@ from miner.filters.candidates import PairFilter, no_dropped
 from miner.filters.pairs import probabilities_of
 from miner.filters.probability import fit_to_corpora
 from miner.mining import leave_out
-from miner.mining.candidates import Candidates, ScoredPairs, join_neighbours, sample_step, score
-from miner.mining.histogram import Histogram, are_few_pairs, describe_quantiles
+from miner.mining.candidates import Candidates, ScoredPairs, join_neighbours, score
+from miner.mining.histogram import describe_quantiles, few_pair_quantiles
 from miner.mining.late_scores import TokenSides, rescore
 from miner.mining.margin_sample import MarginSample
 from miner.mining.matching import match, rank
@@ -123,24 +123,9 @@ def find_threshold(
     if recommended is not None:
         return recommended
     sources = leave_out.SampledSources(len(sides[0].ids), settings.k)
-    sampled = candidates.take(candidates.source_ids % sample_step(sources.total, leave_out.MAX_SAMPLED_SOURCES) == 0)
-    best = leave_out.BestMargins.of_none(sampled.target_ids)
-    best.update(candidates, settings.margin)
-    chosen = leave_out.choose(sampled, settings.margin, best, sources, settings.precision)
+    chosen = leave_out.choose_by_sample(lambda: [candidates], settings.margin, sources, settings.precision)
     logger.warning("%s", mining_profile.describe(chosen, sides[0].fingerprint))
     return chosen
-
-
-def few_pair_quantiles(candidates: Candidates, num_pairs: int, margin: MarginName, unique: Mapping[str, int]) -> dict[str, float]:
-    """Return quantiles of the best margins of the sources, with a warning, if the pairs are so few that the threshold may be wrong."""
-    if not are_few_pairs(num_pairs, unique.values()):
-        return {}
-    histogram = Histogram()
-    histogram.add_best(candidates, margin)
-    quantiles = histogram.quantiles()
-    if quantiles:
-        logger.warning("few pairs (%d); best margins of the source sentences: %s", num_pairs, describe_quantiles(quantiles))
-    return quantiles
 
 
 def search(sides: tuple[OpenSide, OpenSide], settings: InMemoryMining, rescoring: InMemoryRescoring | None) -> Candidates:
@@ -173,7 +158,11 @@ class _CandidateSelection:
         for side in self.sides:
             counts |= {reason: counts.get(reason, 0) + len(rows) for reason, rows in side.dropped_rows.items()}
         unique = {name: len(side.ids) for name, side in zip(SIDES, self.sides, strict=True)}
-        quantiles = {} if self.settings.top is not None else few_pair_quantiles(candidates, len(pairs), self.settings.margin, unique)
+        quantiles = {}
+        if self.settings.top is None:
+            quantiles = few_pair_quantiles([candidates], self.settings.margin, len(pairs), unique.values())
+        if quantiles:
+            logger.warning("few pairs (%d); best margins of the source sentences: %s", len(pairs), describe_quantiles(quantiles))
         dropped_pairs = dropped.select(DROPPED_COLUMNS) if self.settings.keep_dropped else None
         threshold = None if np.isneginf(self.threshold) else self.threshold
         return Bitext(self.table(pairs), threshold, default, unique, quantiles, counts, dropped_pairs)

@@ -11,7 +11,7 @@ from miner.choices import LATE, NONE, default_candidates
 from miner.devices import choose_device
 from miner.encoders import Encoder
 from miner.encoders.base import TokenEncoder
-from miner.encoders.layer_tokens import choose_token_encoder
+from miner.encoders.layer_tokens import choose_rescoring_encoder
 from miner.encoders.token_vectors import TokenVectors
 from miner.errors import ConfigError
 from miner.mining.late_interaction import LateOptions
@@ -62,5 +62,4 @@ def _token_encoder(side: OpenSide, encoder: str | Encoder, settings: SearchSetti
         own_encoder = resolve_encoder(encoder, settings, side.lang, role)
     if own_encoder is None or own_encoder.fingerprint != side.fingerprint:
         return None
-    token_encoder = choose_token_encoder(own_encoder, settings.token_layer)
-    return token_encoder if token_encoder is not None and (settings.rescore == LATE or token_encoder.rescores_by_default) else None
+    return choose_rescoring_encoder(own_encoder, settings.token_layer, settings.rescore)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from miner.choices import LATE, RescoreName
 from miner.encoders.base import Encoder, TokenEncoder
 from miner.encoders.token_vectors import TokenFile, TokenTable, TokenVectors
 from miner.encoders.transformer import TransformerEncoder
@@ -56,3 +57,10 @@ def choose_token_encoder(encoder: Encoder, layer: int | None) -> TokenEncoder | 
     if layer is not None:
         raise ConfigError(f"--token-layer {layer}: this encoder has no layers; remove the option")
     return encoder
+
+
+def choose_rescoring_encoder(encoder: Encoder, layer: int | None, rescore: RescoreName) -> TokenEncoder | None:
+    """Return the token encoder that rescores, with `auto` only one that does so at a low cost; None if there is none."""
+    token_encoder = choose_token_encoder(encoder, layer)
+    rescores = token_encoder is not None and (rescore == LATE or token_encoder.rescores_by_default)
+    return token_encoder if rescores else None

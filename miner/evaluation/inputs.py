@@ -14,7 +14,7 @@ from miner.choices import LATE, NONE, default_candidates
 from miner.config.datasets import DatasetFiles
 from miner.datasets.columns import read_columns
 from miner.encoders import Encoder
-from miner.encoders.layer_tokens import choose_token_encoder
+from miner.encoders.layer_tokens import choose_rescoring_encoder
 from miner.encoders.pair import SOURCE, TARGET, PairEncoder
 from miner.encoders.token_vectors import TokenVectors
 from miner.errors import ConfigError, DataError
@@ -134,12 +134,10 @@ def encode_tokens(encoder: Encoder, source: TextPart, target: TextPart, task: Re
     sides: list[TokenVectors] = []
     for part in (source, target):
         side = encoder.side(encoder.pair.choose_side(part.lang, part.side)) if isinstance(encoder, PairEncoder) else encoder
-        token_encoder = choose_token_encoder(side, task.token_layer)
+        token_encoder = choose_rescoring_encoder(side, task.token_layer, task.rescore)
         if token_encoder is None:
             if task.rescore == LATE:
                 raise ConfigError(f"--rescore {LATE}: this encoder has no token vectors; give --rescore {NONE}")
-            return None
-        if task.rescore != LATE and not token_encoder.rescores_by_default:
             return None
         sides.append(token_encoder.token_vectors(part.texts))
     num_candidates = task.rescore_candidates or default_candidates([len(source.texts), len(target.texts)])

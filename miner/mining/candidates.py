@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -91,7 +91,13 @@ def score(candidates: Candidates, margin: str, threshold: float = -np.inf) -> Sc
 def concat(parts: Sequence[Columns]) -> Columns:
     """Concatenate the rows of one or more parts that have no pair in common."""
     table_type = type(parts[0])
-    return table_type(**{column.name: np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(table_type)})
+    return table_type(**{column.name: _concat_column([getattr(part, column.name) for part in parts]) for column in fields(table_type)})
+
+
+def _concat_column(values: Sequence[Any]) -> Any:
+    if values[0] is None:  # the late scores of candidates that were not rescored
+        return None
+    return concat(values) if isinstance(values[0], LateScores) else np.concatenate(values)
 
 
 @dataclass(frozen=True)

@@ -62,9 +62,17 @@ class Histogram:
         return MarginBins(edges, counts.astype(np.int64))
 
 
-def are_few_pairs(num_pairs: int, num_sentences: Iterable[int]) -> bool:
-    """Return whether two corpora with these numbers of unique sentences have so few pairs that the threshold may be wrong."""
-    return num_pairs < FEW_PAIRS * min(num_sentences)
+def few_pair_quantiles(blocks: Iterable[Candidates], margin: str, num_pairs: int, num_sentences: Iterable[int]) -> dict[str, float]:
+    """Return quantiles of the best margins of the sources if the pairs are so few that the threshold may be wrong, otherwise nothing.
+
+    `blocks` are all candidates, each with all those of its sources, sorted by source; `num_sentences` the unique sentences of both sides.
+    """
+    if num_pairs >= FEW_PAIRS * min(num_sentences):
+        return {}
+    histogram = Histogram()
+    for candidates in blocks:
+        histogram.add_best(candidates, margin)
+    return histogram.quantiles()
 
 
 def describe_quantiles(quantiles: Mapping[str, float]) -> str:

@@ -9,6 +9,7 @@ sentences are wrong.
 It takes wrong pairs for translations too, and sentences with a translation for typical of those without: an estimate, without an interval.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from miner.arrays import Bools, Floats, Ids, Ints, find_rows
 from miner.choices import CALIBRATED, FALLBACK, FALLBACK_RATIO, MARGINS, DefaultThreshold
-from miner.mining.candidates import Candidates, LateScores, late_means, pair_margins, sample_step
+from miner.mining.candidates import Candidates, LateScores, concat, late_means, pair_margins, sample_step
 from miner.mining.margin import blend
 from miner.mining.thresholds import num_required, num_wrong
 
@@ -156,3 +157,18 @@ def choose(candidates: Candidates, margin: str, best: BestMargins, sources: Samp
     left_out = leave_out(candidates, margin, best, sources.k)
     share = 1 / sample_step(sources.total, MAX_SAMPLED_SOURCES)
     return calibrate(left_out, sources.total, share, min_precision) or fallback(candidates, margin)
+
+
+def choose_by_sample(
+    read_blocks: Callable[[], Iterable[Candidates]], margin: str, sources: SampledSources, min_precision: float
+) -> DefaultThreshold:
+    """Choose the threshold by all candidates, in blocks that each have all those of its sources, sorted by source.
+
+    They are read twice: for the candidates of the sampled sources, then for the best margins of their targets. Only these are in memory.
+    """
+    step = sample_step(sources.total, MAX_SAMPLED_SOURCES)
+    sampled = concat([block.take(block.source_ids % step == 0) for block in read_blocks()])
+    best = BestMargins.of_none(sampled.target_ids)
+    for block in read_blocks():
+        best.update(block, margin)
+    return choose(sampled, margin, best, sources, min_precision)

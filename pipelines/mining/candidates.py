@@ -9,7 +9,7 @@ neighbours of each of its sentences, and the edges of the other side that end in
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -23,7 +23,7 @@ from miner.corpus import Corpus, open_corpus
 from miner.errors import DataError
 from miner.mining import candidates as scoring
 from miner.mining import writers
-from miner.mining.candidates import Edges, MergedEdges, ScoredPairs
+from miner.mining.candidates import Candidates, Edges, MergedEdges, ScoredPairs
 from miner.search.neighbours import Neighbours
 from miner.stages import CANDIDATES, Manifest, Shard, Stage
 from pipelines.beam import shuffle
@@ -72,6 +72,11 @@ class SearchResult:
     def candidate_uris(self) -> list[str]:
         """Return the shards of the candidates, one per range of sources."""
         return [storage.join(self.folder, shard.name) for shard in stages.read_manifest(self.folder).shards]
+
+    def read_candidates(self) -> Iterator[Candidates]:
+        """Yield the candidates of each range of sources, sorted by source."""
+        for uri in self.candidate_uris():
+            yield writers.candidates_from_arrow(table_files.read_table(uri))
 
     def details(self, output: str) -> dict[str, Any]:
         """Return the details of the candidates' manifest in OUTPUT, by which `open_search_result` finds the corpora."""

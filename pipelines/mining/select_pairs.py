@@ -18,10 +18,9 @@ from miner.config.probability import ProbabilityBound
 from miner.evaluation.marks import ReviewMarks
 from miner.mining import writers
 from miner.mining.gold import GoldPairs, GoldScorer, GoldScores
-from miner.mining.histogram import Histogram, are_few_pairs
+from miner.mining.histogram import few_pair_quantiles
 from miner.mining.review import MarkScorer, MarkScores
 from miner.mining.thresholds import MIN_PROBABLE_PAIRS, ThresholdChoice
-from miner.mining.writers import candidates_from_arrow
 from miner.stages import MINE, Manifest, Shard
 from miner.tables import DROPPED_PAIRS, PROBABILITY
 from pipelines.beam.runner import Pipeline
@@ -218,13 +217,10 @@ def _sort_dropped(selection: PairSelection, filtered: FilteredCandidates | None,
 
 def _quantiles(selection: PairSelection, num_pairs: int) -> dict[str, float]:
     """Return quantiles of the best margins of the sources, if the pairs are so few that the threshold may be wrong."""
-    search_result = selection.search_result
-    if selection.top is not None or not are_few_pairs(num_pairs, num_unique(search_result).values()):
+    if selection.top is not None:
         return {}
-    histogram = Histogram()
-    for uri in search_result.candidate_uris():
-        histogram.add_best(candidates_from_arrow(table_files.read_table(uri)), selection.settings.margin)
-    return histogram.quantiles()
+    search_result = selection.search_result
+    return few_pair_quantiles(search_result.read_candidates(), selection.settings.margin, num_pairs, num_unique(search_result).values())
 
 
 def _write_dropped(dropped: SortedPairs | None, settings: DecideSettings, output: str) -> None:

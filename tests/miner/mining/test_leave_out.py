@@ -1,11 +1,13 @@
 """Thresholds without known pairs: partners that are left out, against a loop over dense matrices, and estimates against planted truth."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from miner.choices import CALIBRATED, FALLBACK, FALLBACK_RATIO, MARGINS
 from miner.mining import leave_out
-from miner.mining.candidates import Candidates, score
+from miner.mining.candidates import Candidates, LateScores, score
 from miner.mining.in_memory import find_candidates
 from miner.mining.leave_out import BestMargins, LeftOut, SampledSources
 from miner.mining.matching import match, rank
@@ -79,6 +81,23 @@ def test_calibrated_threshold_has_about_the_precision(margin: str, noise: float)
     assert chosen.precision == pytest.approx(0.9, abs=0.02)
     assert 0.8 <= is_correct.mean() <= 1
     assert is_correct.sum() >= 200
+
+
+@pytest.mark.parametrize("is_rescored", [False, True])
+def test_candidates_in_blocks_give_the_same_threshold(is_rescored: bool) -> None:
+    source, target = corpora(600, 900, 0.5)
+    candidates = find_candidates(source, target, K)
+    if is_rescored:
+        late = LateScores(candidates.similarities + 0.01, candidates.source_means, candidates.target_means)
+        candidates = replace(candidates, late=late)
+    best = BestMargins.of_none(candidates.target_ids)
+    best.update(candidates, "ratio")
+    blocks = [candidates.take(candidates.source_ids // 500 == number) for number in range(3)]
+    assert [len(np.unique(block.source_ids)) for block in blocks] == [500, 500, 500]
+    sources = SampledSources(len(source), K)  # so few that all are sampled
+    expected = leave_out.choose(candidates, "ratio", best, sources, 0.9)
+    assert expected.by == CALIBRATED
+    assert leave_out.choose_by_sample(lambda: blocks, "ratio", sources, 0.9) == expected
 
 
 @pytest.mark.parametrize("margin", MARGINS)
