@@ -14,6 +14,13 @@ from miner.text.normalise import sentence_ids
 
 Pair = tuple[float, str, str]
 
+OUTPUTS = ("bitext.tsv.gz", "bitext.parquet", "manifest.json")
+
+
+def read_outputs(output: Path) -> dict[str, bytes]:
+    """Return the bytes of the files that `miner mine` writes, by name, with those of the dropped pairs if there are any."""
+    return {name: (output / name).read_bytes() for name in (*OUTPUTS, "dropped.parquet") if name in OUTPUTS or (output / name).exists()}
+
 
 def write(folder: Path, pairs: Sequence[Pair], languages: tuple[str, str] = ("eng_Latn", "deu_Latn"), **config: object) -> Path:
     """A folder of `miner mine --from-candidates` with these pairs, best first; `config` is what it says it was made with."""

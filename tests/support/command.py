@@ -23,6 +23,12 @@ def miner(*arguments: object, stdin: bytes | None = None, report: bool = False) 
     return result
 
 
+def outcome_of(*arguments: object) -> tuple[int, str, str]:
+    """Return the exit status of a command, and what it prints to stdout and stderr."""
+    result = miner(*arguments)
+    return result.exit_code, result.stdout, result.stderr
+
+
 def output_of(*arguments: object, stdin: bytes | None = None) -> str:
     """What a command that succeeds prints."""
     result = miner(*arguments, stdin=stdin)

@@ -3,7 +3,7 @@
 import json
 import pickle
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ TEXTS = [
 ]
 ST_POOLINGS = ["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 
+pytestmark = pytest.mark.usefixtures("one_thread")  # tiny models spend their time waiting for threads
+
 
 def save_tokenizer(folder: Path, **options: Any) -> None:
     tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="<unk>"))
@@ -59,15 +61,6 @@ def save_model(folder: Path, kind: str, seed: int = 0) -> Path:
     transformers.AutoModel.from_config(config).save_pretrained(folder)
     save_tokenizer(folder)
     return folder
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Use one thread: tiny models spend their time waiting for threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module", params=["bert", "xlm-roberta", "t5"])

@@ -1,12 +1,13 @@
 """`miner eval bitext`: figures of bitexts made by hand, and mined."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import bitexts
 import numpy as np
 import pytest
-from command import miner
+from command import miner, outcome_of
 
 from miner import table_files
 from miner.evaluation import bitext
@@ -17,10 +18,7 @@ from miner.mining.thresholds import wilson
 from miner.mining.writers import PARQUET
 from miner.text.normalise import sentence_ids
 
-
-def run(*arguments: object) -> tuple[int, str, str]:
-    result = miner("eval", "bitext", *arguments)
-    return result.exit_code, result.stdout, result.stderr
+run = partial(outcome_of, "eval", "bitext")
 
 
 PAIRS = [

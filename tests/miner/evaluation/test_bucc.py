@@ -6,12 +6,13 @@ import json
 import shutil
 import tarfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import dense
 import numpy as np
 import pytest
-from command import miner
+from command import miner, outcome_of
 from sklearn.metrics import precision_recall_curve
 
 from miner.encoders import load_encoder
@@ -86,9 +87,7 @@ def write(folder: Path, split: str, sides: tuple[Pairs, Pairs, Pairs], suffix: s
         (folder / f"fr-en.{split}.{part}{suffix}").write_bytes(gzip.compress(data) if suffix else data)
 
 
-def run(*arguments: object) -> tuple[int, str, str]:
-    result = miner("eval", "bucc", *arguments)
-    return result.exit_code, result.stdout, result.stderr
+run = partial(outcome_of, "eval", "bucc")
 
 
 def measure(folder: Path, toy_encoder: Path, *options: object) -> dict:

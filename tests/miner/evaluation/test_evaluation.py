@@ -6,13 +6,14 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from command import miner
+from command import outcome_of
 from scipy import stats
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator, TranslationEvaluator
 from sklearn import metrics
@@ -34,9 +35,7 @@ def write(path: Path, rows: Sequence[Sequence[object]]) -> str:
     return str(path)
 
 
-def run(*arguments: object) -> tuple[int, str, str]:
-    result = miner("eval", *arguments)
-    return result.exit_code, result.stdout, result.stderr
+run = partial(outcome_of, "eval")
 
 
 def measure(folder: Path, *arguments: object) -> dict:

@@ -2,11 +2,12 @@
 
 import gzip
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from command import miner
+from command import outcome_of
 from sklearn.metrics import f1_score
 
 from miner.encoders.token_vectors import TokenTable, TokenVectors
@@ -99,9 +100,7 @@ def test_f1_equals_sklearns_weighted_f1_of_classes() -> None:
         assert share == pytest.approx(expected, abs=1e-12)
 
 
-def run(*arguments: str) -> tuple[int, str, str]:
-    result = miner("eval", "retrieval", *arguments)
-    return result.exit_code, result.stdout, result.stderr
+run = partial(outcome_of, "eval", "retrieval")
 
 
 def test_command_retrieves_both_ways(toy_encoder: Path, tmp_path: Path) -> None:

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from command import miner
+from command import outcome_of
 from scipy import stats
 
 from miner.encoders import load_encoder, static
@@ -117,9 +118,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(*arguments: object) -> tuple[int, str, str]:
-    result = miner("eval", "suite", *arguments)
-    return result.exit_code, result.stdout, result.stderr
+run = partial(outcome_of, "eval", "suite")
 
 
 def test_suite_prints_one_table_and_names_tasks_in_its_figures(toy_encoder: Path, data: Path) -> None:

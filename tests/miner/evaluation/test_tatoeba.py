@@ -2,10 +2,11 @@
 
 import gzip
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
-from command import miner
+from command import outcome_of
 
 from miner.evaluation.tatoeba import SETS
 
@@ -18,9 +19,7 @@ def write(folder: Path, code: str, lines: list[str]) -> None:
         file.write("\n".join(lines) + "\n")
 
 
-def run(*arguments: str) -> tuple[int, str, str]:
-    result = miner("eval", "tatoeba", *arguments)
-    return result.exit_code, result.stdout, result.stderr
+run = partial(outcome_of, "eval", "tatoeba")
 
 
 def test_sets_have_the_sizes_of_xtremes() -> None:

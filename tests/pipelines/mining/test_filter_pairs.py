@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from bitexts import OUTPUTS, read_outputs
 from command import error_of, output_of
 from dense import one_to_one
 
@@ -17,7 +18,6 @@ from miner.filters.pairs import PAIR_FILTERS, PairTexts, apply_pair_filters
 from miner.tables import DROPPED_PAIRS
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-OUTPUTS = ("bitext.tsv.gz", "bitext.parquet", "manifest.json", "dropped.parquet")
 
 # A German text with an untranslated line, and with the same template for other numbers.
 ENGLISH = """
@@ -39,10 +39,6 @@ Ich hätte gern eine Tasse Kaffee.
 def pairs_in(output: Path) -> set[tuple[str, str]]:
     table = pq.read_table(output / "bitext.parquet")
     return set(zip(table["source_text"].to_pylist(), table["target_text"].to_pylist(), strict=True))
-
-
-def contents(output: Path) -> dict[str, bytes]:
-    return {name: (output / name).read_bytes() for name in OUTPUTS if (output / name).exists()}
 
 
 @pytest.fixture(scope="module")
@@ -79,11 +75,11 @@ def test_dropped_candidates_are_counted_and_written(plain: Path, tmp_path: Path)
     assert manifest["config"]["filters"] == {"copies": 0.7, "numbers": 0}
     assert {shard["name"]: shard["rows"] for shard in manifest["shards"]}["dropped.parquet"] == len(table)
     assert f"dropped: 1 near copy, {len(table) - 1} numbers disagree" in printed
-    before = contents(tmp_path / "out")
+    before = read_outputs(tmp_path / "out")
     output_of("mine", *arguments, "--filter", "copies", "--filter", "numbers")
-    assert contents(tmp_path / "out") == before
+    assert read_outputs(tmp_path / "out") == before
     output_of("mine", *arguments[:-1])  # without --keep-dropped and filters
-    assert set(contents(tmp_path / "out")) == set(OUTPUTS[:3])
+    assert set(read_outputs(tmp_path / "out")) == set(OUTPUTS)
 
 
 def test_filters_that_drop_nothing_give_the_same_bitext(plain: Path, tmp_path: Path) -> None:

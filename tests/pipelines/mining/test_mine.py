@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import tiny
+from bitexts import OUTPUTS, read_outputs
 from click.testing import CliRunner
 from command import error_of, miner, output_of
 
@@ -21,7 +22,6 @@ from miner.cli.main import main
 from miner.config.commands import EncoderSettings
 from miner.encoders import ENCODERS, STATIC, Encoder, find_folder
 
-OUTPUTS = ("bitext.tsv.gz", "bitext.parquet", "manifest.json")
 ENGLISH = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 FRENCH = ["un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf", "dix"]
 
@@ -35,10 +35,6 @@ def rows_in(output: Path) -> list[list[str]]:
     data = gzip.decompress((output / "bitext.tsv.gz").read_bytes()).decode()
     assert data.endswith("\n")
     return [line.split("\t") for line in data[:-1].split("\n")]
-
-
-def contents(output: Path) -> dict[str, bytes]:
-    return {name: (output / name).read_bytes() for name in OUTPUTS}
 
 
 def random_sides() -> tuple[np.ndarray, np.ndarray]:
@@ -280,36 +276,36 @@ class TestRerun:
 
     def test_same_settings_give_the_same_bytes_and_keep_shards(self, first: tuple[Path, Path, Path], tmp_path: Path) -> None:
         source, target, output = first
-        before = contents(output)
+        before = read_outputs(output)
         shards = {path: path.stat().st_mtime_ns for path in output.rglob("part-*.parquet")}
         output_of("mine", source, target, "--output", output)
-        assert contents(output) == before
+        assert read_outputs(output) == before
         assert {path: path.stat().st_mtime_ns for path in output.rglob("part-*.parquet")} == shards
         output_of("mine", source, target, "--output", tmp_path / "elsewhere")
-        assert contents(tmp_path / "elsewhere") == before
+        assert read_outputs(tmp_path / "elsewhere") == before
 
     def test_other_settings_of_the_selection_give_the_bytes_of_a_new_run(self, first: tuple[Path, Path, Path], tmp_path: Path) -> None:
         source, target, output = first
         options = ("--margin", "distance", "--retrieval", "intersection", "--threshold", "0.01")
         output_of("mine", source, target, "--output", output, *options)
         output_of("mine", source, target, "--output", tmp_path / "fresh", *options)
-        assert contents(output) == contents(tmp_path / "fresh")
+        assert read_outputs(output) == read_outputs(tmp_path / "fresh")
 
     def test_stopped_run_resumes(self, first: tuple[Path, Path, Path]) -> None:
         source, target, output = first
-        before = contents(output)
+        before = read_outputs(output)
         for name in ("manifest.json", "bitext.tsv.gz", "candidates/manifest.json", "neighbours/forward/manifest.json"):
             (output / name).unlink()
         for name in ("candidates/part-00001-of-00002.parquet", "neighbours/forward/part-00000-of-00002.parquet"):
             (output / name).write_bytes((output / name).read_bytes()[:100])
         output_of("mine", source, target, "--output", output)
-        assert contents(output) == before
+        assert read_outputs(output) == before
 
     def test_another_k_is_an_error_that_names_both_values(self, first: tuple[Path, Path, Path]) -> None:
         source, target, output = first
-        before = contents(output)
+        before = read_outputs(output)
         assert "k 4, now 5" in error_of("mine", source, target, "--output", output, "--k", 5)
-        assert contents(output) == before
+        assert read_outputs(output) == before
 
     def test_other_sides_are_mined_again(self, first: tuple[Path, Path, Path], tmp_path: Path) -> None:
         source, _, output = first

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import tiny
+from bitexts import read_outputs
 from command import error_of, miner, output_of
 
 from miner import stages
@@ -24,7 +25,6 @@ from pipelines.mining.candidates import MiningLimits
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 NUM_LINES = 150
-FILES = ("bitext.tsv.gz", "bitext.parquet", "manifest.json")
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +42,6 @@ def mined(texts: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) ->
     output = tmp_path_factory.mktemp("mined") / "out"
     output_of("mine", *texts, "--output", output, "--threshold", "0.9")
     return output
-
-
-def contents(output: Path) -> dict[str, bytes]:
-    return {name: (output / name).read_bytes() for name in FILES}
 
 
 def read_candidates(output: Path) -> dict[str, np.ndarray]:
@@ -111,14 +107,14 @@ def test_a_stopped_run_resumes_to_the_same_bytes(texts: tuple[Path, Path], mined
     for name in ("_shards/part-00000-of-00001.parquet.json", "part-00000-of-00001.parquet"):
         (output / "candidates" / name).unlink()
     output_of("mine", *texts, "--output", output, "--threshold", "0.9")
-    assert contents(output) == contents(mined)
+    assert read_outputs(output) == read_outputs(mined)
 
 
 def test_selecting_again_needs_no_text_and_gives_the_same_bytes(texts: tuple[Path, Path], mined: Path, tmp_path: Path) -> None:
     options = ("--margin", "distance", "--retrieval", "intersection", "--threshold", "0.02")
     output_of("mine", "--from-candidates", mined, "--output", tmp_path / "again", *options)
     output_of("mine", *texts, "--output", tmp_path / "direct", *options)
-    assert contents(tmp_path / "again") == contents(tmp_path / "direct")
+    assert read_outputs(tmp_path / "again") == read_outputs(tmp_path / "direct")
     assert json.loads((tmp_path / "again/manifest.json").read_text())["config"]["rescore"] == "late"
 
 
@@ -127,21 +123,21 @@ def test_an_output_that_was_mined_without_rescoring_stays_so(
     texts: tuple[Path, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     output_of("mine", *texts, "--output", tmp_path / "out", "--rescore", "none")
-    before = contents(tmp_path / "out")
+    before = read_outputs(tmp_path / "out")
     with caplog.at_level(logging.WARNING):
         output_of("mine", *texts, "--output", tmp_path / "out")
     assert "out/candidates: the candidates there are not rescored; to rescore them, mine into another --output" in caplog.text
-    assert contents(tmp_path / "out") == before
+    assert read_outputs(tmp_path / "out") == before
     message = error_of("mine", *texts, "--output", tmp_path / "out", "--rescore", "late")
     assert "out/candidates: computed with --rescore none, now late; choose another --output" in message
-    assert contents(tmp_path / "out") == before
+    assert read_outputs(tmp_path / "out") == before
 
 
 def test_an_output_that_was_rescored_is_not_mined_without(texts: tuple[Path, Path], mined: Path) -> None:
-    before = contents(mined)
+    before = read_outputs(mined)
     assert "computed with --rescore late, now none" in error_of("mine", *texts, "--output", mined, "--rescore", "none")
     assert "made with k 4, now 16" in error_of("mine", *texts, "--output", mined, "--k", 16, "--rescore-candidates", 6)
-    assert contents(mined) == before
+    assert read_outputs(mined) == before
 
 
 def test_more_candidates_of_small_corpora_by_default() -> None:
@@ -150,13 +146,13 @@ def test_more_candidates_of_small_corpora_by_default() -> None:
 
 def test_an_output_keeps_its_number_of_candidates(texts: tuple[Path, Path], tmp_path: Path) -> None:
     output_of("mine", *texts, "--output", tmp_path / "out", "--rescore-candidates", 6)
-    before = contents(tmp_path / "out")
+    before = read_outputs(tmp_path / "out")
     output_of("mine", *texts, "--output", tmp_path / "out")
-    assert contents(tmp_path / "out") == before
+    assert read_outputs(tmp_path / "out") == before
     (tmp_path / "out/candidates/manifest.json").unlink()  # an interrupted run has searched, and records no candidates yet
     shutil.rmtree(tmp_path / "out/candidates")
     output_of("mine", *texts, "--output", tmp_path / "out")
-    assert contents(tmp_path / "out") == before
+    assert read_outputs(tmp_path / "out") == before
 
 
 @pytest.mark.slow
@@ -170,7 +166,7 @@ def test_corpora_lead_to_their_encoder(
     output_of("mine", *sides, "--output", tmp_path / "given", "--encoder", encoder)
     output_of("mine", *sides, "--output", tmp_path / "recorded")
     assert list(read_candidates(tmp_path / "recorded")) == RESCORED_CANDIDATES.names
-    assert contents(tmp_path / "recorded") == contents(tmp_path / "given")
+    assert read_outputs(tmp_path / "recorded") == read_outputs(tmp_path / "given")
     encoder.rename(tmp_path / "moved")
     with caplog.at_level(logging.WARNING):
         output_of("mine", *sides, "--output", tmp_path / "moved-encoder")
@@ -258,9 +254,9 @@ def test_a_transformer_rescores_if_asked(number_texts: tuple[Path, Path], tmp_pa
     encoder = transformer.load(str(folder), EncoderSettings(pooling="mean", device="cpu"))
     expected = late_by_loops(tmp_path / "late", {"source": encoder, "target": encoder}, 2)
     np.testing.assert_allclose(read_candidates(tmp_path / "late")["late_similarity"], expected, atol=0.02)
-    before = contents(tmp_path / "late")
+    before = read_outputs(tmp_path / "late")
     output_of("mine", *number_texts, *options, "--output", tmp_path / "late")  # auto: as before
-    assert contents(tmp_path / "late") == before
+    assert read_outputs(tmp_path / "late") == before
     message = error_of("mine", *number_texts, *options, "--output", tmp_path / "late", "--rescore", "late", "--token-layer", 1)
     assert "made with token_layer 2, now 1" in message
     message = error_of("mine", *number_texts, *options, "--output", tmp_path / "late", "--rescore", "late", "--token-layer", 4)

@@ -9,18 +9,13 @@ import dense
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from bitexts import read_outputs
 from command import error_of, miner, output_of
 
 from miner.choices import MARGINS
 from miner.config.commands import MineConfig, PairFilters
 from pipelines.mining import mine
 from pipelines.mining.candidates import MiningLimits
-
-OUTPUTS = ("bitext.tsv.gz", "bitext.parquet", "manifest.json")
-
-
-def contents(output: Path) -> dict[str, bytes]:
-    return {name: (output / name).read_bytes() for name in OUTPUTS}
 
 
 def noisy_sides() -> tuple[np.ndarray, np.ndarray]:
@@ -72,7 +67,7 @@ class TestRanges:
             paths = {"source": str(sides[0]), "target": str(sides[1]), "output": str(folder / name)}
             mine.run(MineConfig(**paths, **settings), (), run_limits)
         assert pq.read_metadata(folder / "small/bitext.parquet").num_rows > 5
-        assert contents(folder / "small") == contents(folder / "default")
+        assert read_outputs(folder / "small") == read_outputs(folder / "default")
         assert not [*(folder / "small").glob(".*"), *(folder / "small").glob("*.steps")]
 
     @pytest.mark.parametrize("settings", [{"retrieval": "max"}, {"retrieval": "intersection", "margin": "distance"}])
@@ -103,7 +98,7 @@ class TestFromCandidates:
             options = ("--margin", margin, "--retrieval", retrieval, *threshold)
             output_of("mine", "--from-candidates", tmp_path / "first", "--output", tmp_path / "selected", *options)
             output_of("mine", *sides, "--output", tmp_path / "full", "--k", 3, *options)
-            assert contents(tmp_path / "selected") == contents(tmp_path / "full")
+            assert read_outputs(tmp_path / "selected") == read_outputs(tmp_path / "full")
 
     def test_output_can_be_moved_with_its_texts_and_compared_with_gold(self, toy_encoder: Path, tmp_path: Path) -> None:
         for name, text in (("en", "one two\nthree four\n"), ("fr", "trois quatre\nun deux\n"), ("gold", "1\t2\n2\t1\n")):
