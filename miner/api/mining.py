@@ -96,11 +96,13 @@ def mine(source: Side, target: Side, encoder: EncoderLike = encoders.BUILTIN, **
     candidates = search(sides, settings, rescoring)
     profile = find_profile(encoder, sides[0].fingerprint, settings, [side.lang for side in sides])
     profile = fit_profile(profile, candidates, sides, settings.margin)
-    probability = profile.probability_bound(settings.margin, rescoring is not None, settings.min_probability)
+    bound = profile.probability_bound(settings.margin, rescoring is not None, settings.min_probability)
     default = find_threshold(candidates, sides, profile, settings)
+    bound = bound.with_default(default)
+    mining_profile.warn_of_margin(settings, bound.minimum)
     threshold = settings.threshold if default is None else default.value
     lowest, per_sentence = -np.inf if threshold is None else float(threshold), num_neighbours(rescoring, settings)
-    return _CandidateSelection(sides, settings, lowest, per_sentence, probability.with_default(default)).bitext(candidates, default)
+    return _CandidateSelection(sides, settings, lowest, per_sentence, bound).bitext(candidates, default)
 
 
 def fit_profile(profile: MiningProfile, candidates: Candidates, sides: tuple[OpenSide, OpenSide], margin: MarginName) -> MiningProfile:

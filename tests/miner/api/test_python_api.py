@@ -246,3 +246,9 @@ def test_the_default_threshold_of_another_encoder_warns(toy_encoder: Path, caplo
     assert miner.mine(["one two"], ["un deux"], str(toy_encoder)).threshold == FALLBACK_RATIO
     assert f"the default threshold {FALLBACK_RATIO} is the ratio of CRISS" in caplog.text
     assert command("--help").exit_code == 0
+
+
+@pytest.mark.parametrize(("margin", "warns"), [("absolute", True), ("ratio", False)])
+def test_probabilities_by_a_margin_that_is_not_relative_warn(margin: str, warns: bool, caplog: pytest.LogCaptureFixture) -> None:
+    miner.mine(EN[:20], DE[:20], margin=margin, min_probability=0.5)
+    assert ("probabilities are not fitted to the corpora" in caplog.text) == warns
