@@ -134,8 +134,9 @@ def train_half(config: dict[str, object]) -> str:
     from miner.training.trainer import learning_rate
 
     trainer, _ = training.prepare(TrainConfig(**config), Path("trained"))
+    batches = trainer.load_batches()
     for _ in range(STEPS - 2):
-        trainer.take_step(learning_rate(trainer.progress.step, trainer.num_steps, trainer.settings))
+        trainer.take_step(learning_rate(trainer.progress.step, trainer.num_steps, trainer.settings), batches)
         trainer.save_checkpoint()
     return "done"
 

@@ -1,7 +1,7 @@
 """Run work in a background thread: calls while the caller prepares the next, or an iterator one item ahead of the caller."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar, cast
 
@@ -29,8 +29,11 @@ def background_thread() -> Iterator[Submit]:
             pending.result()
 
 
-def read_ahead(items: Iterable[T]) -> Iterator[T]:
-    """Yield the items of `items`, which runs in a background thread: the next item is computed while the caller works on this one."""
+def read_ahead(items: Iterable[T]) -> Generator[T, None, None]:
+    """Yield the items of `items`, which runs in a background thread: the next item is computed while the caller works on this one.
+
+    The thread ends with the items, or on `close`.
+    """
     iterator, end = iter(items), object()
     with ThreadPoolExecutor(1) as pool:
         pending = pool.submit(next, iterator, end)

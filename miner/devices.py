@@ -1,4 +1,4 @@
-"""The device of a computation, the memory that is free there, and the cores of this process."""
+"""The device of a computation, copies to it, the memory that is free there, and the cores of this process."""
 
 import os
 import re
@@ -77,6 +77,11 @@ def free_memory(device: "torch.device") -> int:
         return int(psutil.virtual_memory().available // (os.cpu_count() or 1))
 
     return int(torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
+
+
+def upload(tensor: "torch.Tensor", device: "torch.device") -> "torch.Tensor":
+    """Copy a tensor to a device. To a GPU it goes through page-locked memory, so that the CPU need not wait for earlier work."""
+    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 
 def available_cores() -> int:

@@ -21,7 +21,7 @@ import numpy as np
 from miner.arrays import Bools, Floats32, Ints
 from miner.background import read_ahead
 from miner.config.commands import EncoderSettings
-from miner.devices import choose_device
+from miner.devices import choose_device, upload
 from miner.encoders import transformer_parts as parts
 from miner.encoders.base import EncodeCounts, check_texts
 from miner.encoders.model_folder import ModelRecipe, fingerprint, read_recipe
@@ -258,7 +258,7 @@ class TransformerEncoder:
 
         inputs = {name: self._pad([values[index] for index in batch], name) for name, values in tokens.items()}
         lengths = torch.tensor([len(tokens["input_ids"][index]) for index in batch])
-        mask = parts.upload((torch.arange(inputs["input_ids"].shape[1]) < lengths[:, None]).long(), self.device)
+        mask = upload((torch.arange(inputs["input_ids"].shape[1]) < lengths[:, None]).long(), self.device)
         output = self._model(**inputs, attention_mask=mask, output_hidden_states=needs_hidden_states)
         return output.hidden_states if needs_hidden_states else [output.last_hidden_state], mask
 
@@ -281,7 +281,7 @@ class TransformerEncoder:
         if name == "input_ids" and padded.max(initial=0) >= self._num_embeddings:
             numbers = f"the tokenizer has token {padded.max()}, but the model only {self._num_embeddings}"
             raise ModelError(f"{self.recipe.folder}: {numbers}; they do not belong together: download the model again")
-        return parts.upload(torch.from_numpy(padded), self.device)
+        return upload(torch.from_numpy(padded), self.device)
 
     def _check_layers(self) -> bool:
         """Return whether the pooling needs all hidden states; raise ConfigError for a layer that the model lacks."""

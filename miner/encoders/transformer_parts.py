@@ -64,11 +64,6 @@ def move(model: Any, device: torch.device, precision: str) -> None:
         int8_linear.round_linear_layers(model)
 
 
-def upload(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Copy a tensor to a device. To a GPU it goes through page-locked memory, so that the CPU need not wait for earlier work."""
-    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
-
-
 @contextlib.contextmanager
 def model_errors(folder: Path) -> Iterator[None]:
     """Silence transformers while it loads, and turn its exceptions into a one-line ModelError."""

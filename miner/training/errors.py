@@ -54,14 +54,13 @@ def check_weights(weights: Iterable[Tensor], step: int) -> None:
         raise DataError(f"step {step}: weights became NaN or infinite; lower training.lr, set training.clip, or raise the temperature")
 
 
-def check_loss(loss: float, vectors: Mapping[str, Tensor], batch: Batch, step: int) -> None:
-    """Raise DataError where the loss is NaN or infinite, with the texts whose vectors are."""
+def check_loss(loss: float, is_finite: Mapping[str, Tensor], batch: Batch, step: int) -> None:
+    """Raise DataError where the loss is NaN or infinite, with the texts whose vectors are not finite, given by view (n,)."""
     if math.isfinite(loss):
         return
     faulty = []
-    for name, rows in vectors.items():
-        is_faulty = ~torch.isfinite(rows).all(dim=1)
-        positions = is_faulty.nonzero().flatten().cpu().numpy()[:SHOWN_TEXTS]
+    for name, is_finite_row in is_finite.items():
+        positions = (~is_finite_row).nonzero().flatten().cpu().numpy()[:SHOWN_TEXTS]
         faulty += batch.views[name].take(positions)
     description = "NaN or infinite vectors of" if faulty else "the batch starts with"
     shown = faulty or batch.views[ANCHOR].take(np.arange(min(len(batch), SHOWN_TEXTS)))

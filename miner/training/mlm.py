@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from miner.devices import upload
 from miner.encoders.transformer_parts import model_errors
 from miner.errors import ConfigError
 from miner.training.batches import ANCHOR, Ints
@@ -65,11 +66,11 @@ class MlmTerm(LossTerm):
         num_anchors = step.num_local_rows(ANCHOR)
         generator = torch.Generator().manual_seed(int(torch.randint(1 << 62, ())))
         losses, counts = [], []
-        for rows in encoding.rows:
+        for rows in encoding.inputs.rows:
             rows = rows[rows < num_anchors]  # anchors come first
             if not len(rows):
                 continue
-            ids, labels, mask = self._mask_rows(tower, encoding.tokens, rows, generator)
+            ids, labels, mask = self._mask_rows(tower, encoding.inputs.tokens, rows, generator)
             with step.accelerator.autocast():
                 loss = (
                     checkpoint(self._loss, tower, ids, labels, mask, use_reentrant=False)
@@ -83,13 +84,13 @@ class MlmTerm(LossTerm):
 
     def _mask_rows(self, tower: Any, tokens: Any, rows: Ints, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Return masked ids, labels and attention mask, (n, l) each."""
-        inputs = tower.pad(tokens, rows)
-        ids = inputs["input_ids"].cpu()
-        special = torch.isin(ids, torch.tensor(tower.tokenizer.all_special_ids)) | (inputs["attention_mask"].cpu() == 0)
+        inputs = tower.collate(tokens, rows)
+        ids, mask = inputs["input_ids"], inputs["attention_mask"]
+        special = torch.isin(ids, torch.tensor(tower.tokenizer.all_special_ids)) | (mask == 0)
         mask_id, vocabulary_size = tower.tokenizer.mask_token_id, len(tower.tokenizer)
         masked, labels = mask_tokens(ids, special, self.settings.probability, mask_id, vocabulary_size, generator)
-        device = inputs["input_ids"].device
-        return masked.to(device), labels.to(device), inputs["attention_mask"]
+        device = next(tower.parameters()).device
+        return upload(masked, device), upload(labels, device), upload(mask, device)
 
     def _loss(self, tower: Any, ids: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
         tokens = tower.model(input_ids=ids, attention_mask=mask).last_hidden_state

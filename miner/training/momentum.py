@@ -38,7 +38,7 @@ class Queue(nn.Module):
 
     def __init__(self, size: int, dim: int) -> None:
         super().__init__()
-        self.size = size
+        self.size, self.is_full = size, False
         self.register_buffer("keys", torch.zeros(size, dim))
         self.register_buffer("groups", torch.zeros(size, dtype=torch.int64))
         self.register_buffer("count", torch.zeros((), dtype=torch.int64))
@@ -57,7 +57,8 @@ class Queue(nn.Module):
 
     def contents(self) -> tuple[Tensor, Tensor]:
         """Return the keys (k, dim) in the queue and their groups (k,); k is `size` once the queue is full."""
-        length = min(self.size, int(self.count))
+        count = self.size if self.is_full else int(self.count)  # reading it waits for the device
+        self.is_full, length = count >= self.size, min(self.size, count)
         return self.keys[:length], self.groups[:length]
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from miner import checksums, devices, storage
+from miner.devices import upload
 from miner.encoders import load_encoder, static, static_export
 from miner.encoders.base import PieceEncoder
 from miner.errors import ModelError
@@ -193,18 +194,22 @@ class StaticModel(nn.Module):
             self.computed.backward(self.leaf.grad)  # type: ignore[no-untyped-call]
         self.computed = self.leaf = None
 
-    def forward(self, bags: PieceBags, rows: Ints) -> Tensor:
-        """Return the sums (n, dim) of rows (n,)."""
+    def collate(self, bags: PieceBags, rows: Ints) -> dict[str, Tensor]:
+        """Return the pieces of rows (n,), and the offset (n,) of the first piece of each."""
         if len(rows) != len(bags):
             bags = bags.take(rows)
-        flat, offsets = torch.from_numpy(bags.flat.astype(np.int64)), torch.from_numpy(bags.bounds[:-1])
+        return {"pieces": torch.from_numpy(bags.flat.astype(np.int64)), "offsets": torch.from_numpy(bags.bounds[:-1])}
+
+    def forward(self, inputs: dict[str, Tensor]) -> Tensor:
+        """Return the sums (n, dim) of collated texts."""
         table = self.table()
-        return functional.embedding_bag(flat.to(table.device), table, offsets.to(table.device), mode="sum")
+        pieces, offsets = (upload(inputs[name], table.device) for name in ("pieces", "offsets"))
+        return functional.embedding_bag(pieces, table, offsets, mode="sum")
 
     def look_up(self, pieces: npt.NDArray[np.int32]) -> Tensor:
         """Return the vectors (n, dim) of n pieces."""
         table = self.table()
-        return functional.embedding(torch.from_numpy(pieces.astype(np.int64)).to(table.device), table)
+        return functional.embedding(upload(torch.from_numpy(pieces.astype(np.int64)), table.device), table)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "StaticModel":
         """Copy the parameters; share the tokenised texts, the tokeniser and the spelling matrices, which never change."""

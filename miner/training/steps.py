@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from miner.devices import upload
 from miner.training import distributed, losses
 from miner.training.accelerator import Accelerator
 from miner.training.batches import ANCHOR, NEGATIVE, POSITIVE, Batch, tower_index
@@ -43,7 +44,7 @@ class TrainingStep:
 
     def tensor(self, values: Any) -> Tensor:
         """Copy an array of the batch to the device."""
-        return torch.from_numpy(values).to(self.accelerator.device)
+        return upload(torch.from_numpy(values), self.accelerator.device)
 
     def local_rows(self, view: str) -> slice:
         """Return the rows of a view that this process encodes."""
@@ -61,7 +62,7 @@ class TrainingStep:
             if view in views:
                 counts = np.cumsum([0, *(self.num_local_rows(name) for name in views)])
                 number = views.index(view)
-                return encoding.tokens.take(np.arange(counts[number], counts[number + 1]))
+                return encoding.inputs.tokens.take(np.arange(counts[number], counts[number + 1]))
         raise KeyError(view)
 
     def encode_with(self, towers: Sequence[Any]) -> dict[str, Tensor]:
@@ -69,7 +70,7 @@ class TrainingStep:
         vectors: dict[str, Tensor] = {}
         for views, encoding in self.passes:
             tower = towers[tower_index(views[0], len(towers))]
-            local = encode_without_gradient(tower, encoding.tokens, CHUNK_TEXTS, self.accelerator.autocast)
+            local = encode_without_gradient(tower, encoding.inputs.tokens, CHUNK_TEXTS, self.accelerator.autocast)
             vectors |= self._gather(views, local)
         return vectors
 

@@ -7,18 +7,21 @@ that was stopped and resumed ends with the same weights as an uninterrupted one.
 import contextlib
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from miner.background import read_ahead
+from miner.devices import upload
 from miner.errors import StorageError
 from miner.training import checkpoints, distributed, errors, export
 from miner.training.accelerator import Accelerator
-from miner.training.batches import Batch, tower_index
+from miner.training.batch_loader import BatchLoader, DrawnCounts, LoadedBatch, combine_seeds
+from miner.training.batch_results import BatchResult, mean_losses
 from miner.training.grad_cache import EncodingPass, reseed
 from miner.training.heads import save_head
 from miner.training.layout import CHECKPOINTS, ENCODER
@@ -53,27 +56,45 @@ class Trainer:
             self.root = nn.ModuleList([*towers, *self.terms]).to(self.accelerator.device)
         self.weights = [weight for weight in self.root.parameters() if weight.requires_grad]
         self.optimizer = self.accelerator.prepare(_build_adamw(self.weights, settings))
+        self.loader = BatchLoader(streams, towers, settings, accelerator)
         self.progress = TrainingProgress()
+        self.drawn = DrawnCounts.of(streams)  # in the steps that were taken; the loader may be ahead
+        self.unread: list[list[BatchResult]] = []  # of the steps whose losses are not in `progress` yet
 
-    def run(self, validation: ValidationSet | None) -> TrainingProgress:
-        """Take the remaining steps. OUTPUT/encoder is then the best encoder by `validation` or, without it, the last."""
+    def run(self, validation: ValidationSet | None, overlap: bool | None = None) -> TrainingProgress:
+        """Take the remaining steps. OUTPUT/encoder is then the best encoder by `validation` or, without it, the last.
+
+        With `overlap`, by default on a GPU, the device does not wait for the CPU: a background thread loads the next batch during a
+        step, and losses are read only where they are logged. The results are the same.
+        """
+        overlap = self.accelerator.device.type != "cpu" if overlap is None else overlap
         with contextlib.ExitStack() as stack:
             log = None
             if self.is_main_process:
                 log = TrainingLog(self.output, self.progress, self.num_steps, self.settings.log_every)
                 stack.callback(log.close)
-            self._take_steps(validation, log)
+            batches = stack.enter_context(contextlib.closing(self.load_batches(overlap)))
+            self._take_steps(validation, log, batches, self.settings.log_every if overlap else 1)
         if validation is None:
             self.export_encoders()
         return self.progress
 
-    def _take_steps(self, validation: ValidationSet | None, log: TrainingLog | None) -> None:
-        """Take, log and evaluate the remaining steps, and save checkpoints."""
+    def load_batches(self, overlap: bool = False) -> Generator[LoadedBatch, None, None]:
+        """Yield the batches of the remaining steps; with `overlap`, each is loaded while the caller works on the one before."""
+        batches = self.loader.load_steps(range(self.progress.step, self.num_steps))
+        return read_ahead(batches) if overlap else batches
+
+    def _take_steps(
+        self, validation: ValidationSet | None, log: TrainingLog | None, batches: Iterator[LoadedBatch], read_every: int
+    ) -> None:
+        """Take, log and evaluate the remaining steps, and save checkpoints. Losses are read every `read_every` steps."""
         while self.progress.step < self.num_steps and not _is_patience_exhausted(self.progress, validation):
             rate = learning_rate(self.progress.step, self.num_steps, self.settings)
-            losses = self.take_step(rate)
+            self.take_step(rate, batches)
+            if self.progress.step % read_every == 0 or self.progress.step == self.num_steps:
+                self.read_losses()
             if log:
-                log.log_step(self.progress, rate, losses, self.count_examples())
+                log.log_step(self.progress, rate, self.count_examples())
             if validation and (self.progress.step % validation.settings.every == 0 or self.progress.step == self.num_steps):
                 self._evaluate(validation, log)
             if self.progress.step % self.settings.checkpoint_every == 0:
@@ -83,27 +104,33 @@ class Trainer:
     def is_main_process(self) -> bool:
         return bool(self.accelerator.is_main_process)
 
-    def take_step(self, rate: float) -> dict[str, float]:
-        """Take one optimizer step; return the losses by name, and their weighted sum as `loss`."""
+    def take_step(self, rate: float, batches: Iterator[LoadedBatch]) -> None:
+        """Take one optimizer step on the next batches."""
         self.root.train()
         for parameter_group in self.optimizer.param_groups:
             parameter_group["lr"] = rate
         self.optimizer.zero_grad(set_to_none=True)
-        totals: dict[str, float] = {"loss": 0.0}
-        for accumulated in range(self.settings.accumulation):
-            for number, stream in enumerate(self.streams):
-                seed = [self.settings.seed, self.progress.step, accumulated, number]
-                batch = stream.draw(np.random.default_rng(seed), self.settings.accumulation - accumulated)
-                with errors.explain_out_of_memory(batch, self.progress.step + 1, self.towers[0]):
-                    losses = self.accumulate_gradients(batch, stream, seed)
-                for name, loss in losses.items():
-                    totals[name] = totals.get(name, 0.0) + loss / self.settings.accumulation
-                self.progress.examples += len(batch)
-        with errors.explain_out_of_memory(batch, self.progress.step + 1, self.towers[0]):  # the first step allocates the moments
+        results = []
+        for loaded in islice(batches, self.settings.accumulation * len(self.streams)):
+            with errors.explain_out_of_memory(loaded.batch, self.progress.step + 1, self.towers[0]):
+                results.append(self.accumulate_gradients(loaded))
+            self.progress.examples += len(loaded.batch)
+            self.drawn = loaded.drawn
+        with errors.explain_out_of_memory(loaded.batch, self.progress.step + 1, self.towers[0]):  # the first step allocates the moments
             self._update_weights()
         self.progress.step += 1
-        self.progress.loss = totals["loss"]
-        return totals
+        self.unread.append(results)
+
+    def read_losses(self) -> None:
+        """Add the losses and text counts of the steps since the last call to `progress`. Raises DataError for a NaN or infinite loss."""
+        for results in self.unread:
+            losses = mean_losses(results, self.settings.accumulation)
+            self.progress.loss = losses["loss"]
+            for name, loss in losses.items() if self.is_main_process else ():
+                self.progress.unlogged_losses.setdefault(name, []).append(loss)
+            for result in results:
+                self._count_texts(*result.text_counts.tolist())
+        self.unread = []
 
     def _update_weights(self) -> None:
         for tower in self.towers:
@@ -115,30 +142,37 @@ class Trainer:
         for term in self.terms:
             term.after_optimizer_step(self.towers)
 
-    def accumulate_gradients(self, batch: Batch, stream: Stream, seed: list[int]) -> dict[str, float]:
-        """Add the gradients of one batch to the weights; return its losses by name.
+    def accumulate_gradients(self, loaded: LoadedBatch) -> BatchResult:
+        """Add the gradients of one batch to the weights; return its losses by name, of which `loss` is the weighted sum.
 
         Every process embeds its part of the batch, collects the vectors of the whole batch as leaf tensors and computes the same
         losses. It then backpropagates the gradients of its own leaves through its encoder.
         """
-        step = TrainingStep(batch, self._encode_views(batch, stream, seed), self.accelerator)
-        self._count_texts(step)
-        reseed(_combine_seeds(seed))  # so that the losses draw the same numbers in all processes
-        losses = {name: (weight, term(step)) for name, (weight, term) in stream.terms.items()}
+        is_cached, autocast = self.settings.gradient_cache is not None, self.accelerator.autocast
+        passes = [
+            (part.views, EncodingPass(part.tower, part.inputs, is_cached, part.dropout_seed, autocast)) for part in loaded.tower_inputs
+        ]
+        step = TrainingStep(loaded.batch, passes, self.accelerator)
+        reseed(combine_seeds(loaded.seed))  # so that the losses draw the same numbers in all processes
+        losses = {name: (weight, term(step)) for name, (weight, term) in loaded.stream.terms.items()}
         loss = torch.stack([weight * value for weight, value in losses.values()]).sum()
         self.accelerator.backward(loss / self.settings.accumulation)
         step.backward()
-        values = torch.stack([loss, *(value for _, value in losses.values())]).tolist()  # once: the CPU waits for the device here
-        errors.check_loss(values[0], step.vectors, batch, self.progress.step + 1)
-        return dict(zip(["loss", *losses], values, strict=True))
+        values = torch.stack([loss, *(value for _, value in losses.values())]).detach()
+        is_finite = {name: torch.isfinite(rows.detach()).all(dim=1) for name, rows in step.vectors.items()}
+        counts = self._sum_text_counts(loaded)
+        return BatchResult(loaded.batch, self.progress.step + 1, ["loss", *losses], values, is_finite, counts)
 
-    def _count_texts(self, step: TrainingStep) -> None:
-        """Count the texts of all processes, and those that were cut; warn of the first."""
-        tokens = [encoding.tokens for _, encoding in step.passes]
+    def _sum_text_counts(self, loaded: LoadedBatch) -> Tensor:
+        """Return the number of texts of all processes, and of those that were cut, (2,)."""
+        tokens = [part.inputs.tokens for part in loaded.tower_inputs]
         counts = torch.tensor([sum(map(len, tokens)), sum(int(part.is_cut.sum()) for part in tokens)])
         if self.accelerator.num_processes > 1:
-            counts = self.accelerator.reduce(counts.to(self.accelerator.device), reduction="sum")
-        num_texts, num_cut = counts.tolist()
+            counts = self.accelerator.reduce(upload(counts, self.accelerator.device), reduction="sum")
+        return counts
+
+    def _count_texts(self, num_texts: int, num_cut: int) -> None:
+        """Count the texts of a batch, and those that were cut; warn of the first."""
         if num_cut and not self.progress.cut_texts and self.is_main_process:
             tower = self.towers[0]
             message = "%d of %d texts of a batch are longer than %s (%d) and cut in training; result.json counts them"
@@ -146,22 +180,9 @@ class Trainer:
         self.progress.texts += num_texts
         self.progress.cut_texts += num_cut
 
-    def _encode_views(self, batch: Batch, stream: Stream, seed: list[int]) -> list[tuple[list[str], EncodingPass]]:
-        """Encode this process's part of the views that the losses use, each with its tower."""
-        process = self.accelerator.process_index
-        passes = []
-        for number, tower in enumerate(self.towers):
-            names = [name for name in batch.views if stream.uses_view(name) and tower_index(name, len(self.towers)) == number]
-            views = [batch.views[name].select(distributed.local_rows(len(batch.views[name]), self.accelerator)) for name in names]
-            if views:
-                tower_seed = [*seed, process, number]
-                tokens = tower.tokenize_views(views, np.random.default_rng(tower_seed))
-                cache, dropout_seed = self.settings.gradient_cache, _combine_seeds(tower_seed)
-                passes.append((names, EncodingPass(tower, tokens, cache, dropout_seed, self.accelerator.autocast)))
-        return passes
-
     def _evaluate(self, validation: ValidationSet, log: TrainingLog | None) -> None:
         """Score the encoders on held-out data, and export them where the score is the best so far."""
+        self.read_losses()
         self.root.eval()
         score = torch.zeros(1, dtype=torch.float64, device=self.accelerator.device)
         if self.is_main_process:
@@ -196,11 +217,12 @@ class Trainer:
                     yield name, term
 
     def save_checkpoint(self) -> None:
+        self.read_losses()
         errors.check_weights(self.weights, self.progress.step)
         state: CheckpointState = {
             "progress": self.progress,
-            "examples_of_sources": [source.sampler.drawn for source in self._sources()],
-            "examples_of_streams": [stream.num_drawn for stream in self.streams],
+            "examples_of_sources": self.drawn.of_sources,
+            "examples_of_streams": self.drawn.of_streams,
             "scaler": self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else None,
         }
         if self.is_main_process:
@@ -222,12 +244,13 @@ class Trainer:
             sampler.drawn = drawn
         for stream, num_drawn in zip(self.streams, streams, strict=True):
             stream.num_drawn = num_drawn
-        self.progress = state["progress"]
+        self.progress, self.drawn = state["progress"], DrawnCounts.of(self.streams)
 
     def count_examples(self) -> dict[str, SourceCounts]:
         """Return how often each source was seen, by title."""
-        sources = {title: source for stream in self.streams for title, source in stream.sources.items()}
-        return {title: SourceCounts.of(sum(source.sampler.drawn), source.num_examples) for title, source in sources.items()}
+        sources = [item for stream in self.streams for item in stream.sources.items()]
+        counts = zip(sources, self.drawn.of_sources, strict=True)
+        return {title: SourceCounts.of(sum(drawn), source.num_examples) for (title, source), drawn in counts}
 
     def _sources(self) -> list[Strategy]:
         return [source for stream in self.streams for source in stream.sources.values()]
@@ -254,8 +277,3 @@ def _build_adamw(weights: Sequence[Tensor], settings: TrainingSettings) -> torch
         {"params": [weight for weight in weights if weight.dim() <= 1], "weight_decay": 0.0},
     ]
     return torch.optim.AdamW([group for group in groups if group["params"]], lr=settings.lr, betas=settings.betas, fused=True)
-
-
-def _combine_seeds(seeds: Sequence[int]) -> int:
-    """Hash several seeds to one that torch accepts."""
-    return int(np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0] >> np.uint64(2))

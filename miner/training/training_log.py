@@ -27,7 +27,7 @@ class TrainingProgress:
 
     step: int = 0
     examples: int = 0
-    loss: float = math.nan  # of the last step
+    loss: float = math.nan  # of the last step whose losses were read
     best_score: float | None = None
     scores_since_best: int = 0
     texts: int = 0  # encoded, over all views and processes
@@ -80,14 +80,13 @@ class TrainingLog:
         self.tensorboard = _open_tensorboard(folder / TENSORBOARD, step)
         self.start_seconds, self.start_progress = time.perf_counter(), replace(progress)
 
-    def log_step(self, progress: TrainingProgress, lr: float, losses: Mapping[str, float], sources: Mapping[str, SourceCounts]) -> None:
-        """Log a finished step: its learning rate, its losses, of which `loss` is the weighted sum, and how often sources were seen."""
-        for name, loss in losses.items():
-            progress.unlogged_losses.setdefault(name, []).append(loss)
+    def log_step(self, progress: TrainingProgress, lr: float, sources: Mapping[str, SourceCounts]) -> None:
+        """Log a finished step: its learning rate, the losses since the last entry, and how often sources were seen."""
         seconds = time.perf_counter() - self.start_seconds
         rate = (progress.examples - self.start_progress.examples) / seconds
         remaining_seconds = seconds / (progress.step - self.start_progress.step) * (self.num_steps - progress.step)
-        note = f"loss {losses['loss']:.3f}, {rate:,.0f}/s, {format_seconds(remaining_seconds)} left"
+        loss = "" if math.isnan(progress.loss) else f"loss {progress.loss:.3f}, "  # that was read last
+        note = f"{loss}{rate:,.0f}/s, {format_seconds(remaining_seconds)} left"
         text = f"train: step {progress.step} of {self.num_steps}, {note}"
         report_progress(logger, Progress("train", progress.step, self.num_steps, "step", note), text)
         if progress.step % self.log_every == 0 or progress.step == self.num_steps:

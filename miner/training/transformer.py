@@ -1,5 +1,6 @@
 """The transformer in training: tokens, hidden states, pooling and an optional head."""
 
+import copy
 import inspect
 import logging
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from miner.devices import upload
 from miner.encoders import hub
 from miner.encoders import transformer_parts as parts
 from miner.encoders.model_folder import ModelRecipe, read_recipe
@@ -57,6 +59,8 @@ class Transformer(nn.Module):
             raise ConfigError(f"encoder.model {settings.model}: the encoder of an encoder-decoder cannot be trained alone; choose another")
         self.model = model.float()
         self.tokenizer = parts.load_tokenizer(self.recipe)
+        # A copy: a tokenizer stores its limit, and batches may be tokenised in a background thread during an evaluation.
+        self._training_tokenizer = copy.deepcopy(self.tokenizer)
         if self.tokenizer.pad_token_id is None:
             raise ConfigError(f"{settings.model}: its tokenizer has no padding token; choose another encoder.model")
         self.max_length = parts.token_limit(self.recipe, settings.max_tokens, self.tokenizer, self.model)
@@ -134,20 +138,21 @@ class Transformer(nn.Module):
 
     def tokenize_views(self, views: Sequence[View | MixedView], random: np.random.Generator) -> Tokens:
         """Tokenise the texts of all views, concatenated, with the limit of training."""
-        tokenized = [self._tokenize(*part.read(random), self.max_length) for view in views for part in view.parts]
+        tokenizer, limit = self._training_tokenizer, self.max_length
+        tokenized = [self._tokenize(tokenizer, limit, *part.read(random)) for view in views for part in view.parts]
         inputs = {name: [row for tokens in tokenized for row in tokens.inputs[name]] for name in tokenized[0].inputs}
         lengths, is_cut = (np.concatenate([getattr(tokens, name) for tokens in tokenized]) for name in ("lengths", "is_cut"))
         return Tokens(inputs, lengths, is_cut)
 
     def tokenize(self, texts: Sequence[str], partners: Sequence[str] | None = None) -> Tokens:
         """Tokenise texts, or pairs of texts as one sequence each, with the limit of the exported encoder."""
-        return self._tokenize(texts, partners, self._inference_max_length)
+        return self._tokenize(self.tokenizer, self._inference_max_length, texts, partners)
 
-    def _tokenize(self, texts: Sequence[str], partners: Sequence[str] | None, limit: int | None) -> Tokens:
+    def _tokenize(self, tokenizer: Any, limit: int | None, texts: Sequence[str], partners: Sequence[str] | None) -> Tokens:
         prompted = [self.recipe.prompt + text for text in texts] if self.recipe.prompt else list(texts)
         second = {} if partners is None else {"text_pair": list(partners)}
         truncation: dict[str, Any] = {"truncation": False} if limit is None else {"truncation": True, "max_length": limit}
-        tokens = self.tokenizer(prompted, **second, **truncation, return_attention_mask=False)
+        tokens = tokenizer(prompted, **second, **truncation, return_attention_mask=False)
         inputs: dict[str, list[list[int]]] = {
             name: tokens[name] for name in ("input_ids", "token_type_ids") if name in tokens and name in self._model_inputs
         }
@@ -164,27 +169,27 @@ class Transformer(nn.Module):
     def finish_backward(self) -> None:
         """Do nothing: gradients reach the weights at once."""
 
-    def forward(self, tokens: Tokens, rows: Ints) -> Tensor:
-        """Return the vectors (n, dim) float32 of rows (n,)."""
-        inputs = self.pad(tokens, rows)
+    def forward(self, inputs: dict[str, Tensor]) -> Tensor:
+        """Return the vectors (n, dim) float32 of collated texts."""
+        device = next(self.parameters()).device
+        inputs = {name: upload(tensor, device) for name, tensor in inputs.items()}
         output = self.model(**inputs, output_hidden_states=bool(POOLINGS[self.pooling].layers))
         states = getattr(output, "hidden_states", None) or [output.last_hidden_state]
         vectors = pooler(self.pooling)(states, inputs["attention_mask"])
         return vectors if self.head is None else self.head(vectors).float()
 
-    def pad(self, tokens: Tokens, rows: Ints) -> dict[str, Tensor]:
-        """Return the model inputs (n, length) of rows (n,), padded on the right to the longest."""
+    def collate(self, tokens: Tokens, rows: Ints) -> dict[str, Tensor]:
+        """Return the model inputs (n, length) of rows (n,), padded on the right to the longest, on the CPU."""
         length = max(1, int(tokens.lengths[rows].max()))
-        device = next(self.parameters()).device
         tensors = {}
         for name, values in tokens.inputs.items():
             fill = self.tokenizer.pad_token_type_id if name == "token_type_ids" else self.tokenizer.pad_token_id
             table = np.full((len(rows), length), fill, dtype=np.int64)
             for line, row in zip(table, rows, strict=True):
                 line[: len(values[row])] = values[row]
-            tensors[name] = torch.from_numpy(table).to(device)
+            tensors[name] = torch.from_numpy(table)
         mask = np.arange(length) < tokens.lengths[rows, None]
-        return {**tensors, "attention_mask": torch.from_numpy(mask.astype(np.int64)).to(device)}
+        return {**tensors, "attention_mask": torch.from_numpy(mask.astype(np.int64))}
 
     def save(self, folder: Path) -> None:
         """Write the encoder in a format that miner, sentence-transformers and transformers load."""

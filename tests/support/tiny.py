@@ -91,5 +91,5 @@ def compute_gradients(trainer: Trainer) -> list[torch.Tensor]:
     """Return the gradients of the first batch."""
     trainer.root.train()
     stream, seed = trainer.streams[0], [0, 0, 0, 0]
-    trainer.accumulate_gradients(stream.draw(np.random.default_rng(seed)), stream, seed)
+    trainer.accumulate_gradients(trainer.loader.load(stream.draw(np.random.default_rng(seed)), stream, seed))
     return [weight.grad.clone() for weight in trainer.weights if weight.grad is not None]

@@ -21,7 +21,7 @@ def stopped(folder: Path) -> Path:
     tiny.write_pairs(folder / "pairs.tsv", rows=20)
     (folder / "train.yaml").write_text(yaml.safe_dump(values))
     trainer, _ = run.prepare(TrainConfig(**values), folder / "out")
-    trainer.take_step(learning_rate(0, trainer.num_steps, trainer.settings))
+    trainer.take_step(learning_rate(0, trainer.num_steps, trainer.settings), trainer.load_batches())
     trainer.save_checkpoint()
     return folder
 

@@ -69,7 +69,7 @@ def test_exported_encoder_is_equal_in_all_libraries(folder: Path, pooling: str, 
     if head == "dropped":
         tower.head = None
     with torch.no_grad():
-        trained = torch.nn.functional.normalize(tower(tower.tokenize(texts), np.arange(len(texts))), dim=1).numpy()
+        trained = torch.nn.functional.normalize(tower(tower.collate(tower.tokenize(texts), np.arange(len(texts)))), dim=1).numpy()
     exported = folder / "out" / "encoder"
     ours = load_encoder(str(exported)).encode(texts)
     theirs = SentenceTransformer(str(exported), device="cpu").encode(texts, normalize_embeddings=True)
@@ -95,7 +95,7 @@ def test_all_layers_are_trained_and_a_lower_layer_is_exported(folder: Path) -> N
     inputs = tower.tokenizer(texts, padding=True, return_tensors="pt")
     with torch.no_grad():
         states = tower.model.eval()(**inputs, output_hidden_states=True).hidden_states
-        trained = tower(tower.tokenize(texts), np.arange(3))
+        trained = tower(tower.collate(tower.tokenize(texts), np.arange(3)))
     assert len(states) == 13
     torch.testing.assert_close(trained, states[12][:, 0], atol=1e-6, rtol=0)
     exported = load_encoder(str(folder / "out" / "encoder")).encode(texts)

@@ -79,6 +79,11 @@ def prepare(folder: Path, objective: list[dict[str, Any]]) -> tuple[Trainer, Bat
     return trainer, trainer.streams[0].draw(np.random.default_rng(0))
 
 
+def accumulate_gradients(trainer: Trainer, batch: Batch) -> float:
+    """Return the loss of the batch."""
+    return trainer.accumulate_gradients(trainer.loader.load(batch, trainer.streams[0], [0])).read_losses()["loss"]
+
+
 def texts_of(batch: Batch, view: str) -> list[str]:
     texts: list[str] = batch.views[view].read(np.random.default_rng(0))[0]
     return texts
@@ -88,7 +93,7 @@ def test_loss_and_gradient_equal_a_plain_loop(tmp_path: Path) -> None:
     """With as many candidates as a block has pairs, a text is contrasted with all translations of its block."""
     trainer, batch = prepare(tmp_path, [{"loss": "late_interaction", "temperature": TEMPERATURE, "candidates": 6}])
     tower, parameters = trainer.towers[0], list(trainer.towers[0].parameters())
-    loss = trainer.accumulate_gradients(batch, trainer.streams[0], [0])["loss"]
+    loss = accumulate_gradients(trainer, batch)
     tower.finish_backward()
     gradients = [parameter.grad.clone() for parameter in parameters]
 
@@ -113,7 +118,7 @@ def test_losses_add_their_gradients(tmp_path: Path) -> None:
     for number, objective in enumerate(objectives):
         (tmp_path / str(number)).mkdir()
         trainer, batch = prepare(tmp_path / str(number), objective)
-        trainer.accumulate_gradients(batch, trainer.streams[0], [0])
+        accumulate_gradients(trainer, batch)
         trainer.towers[0].finish_backward()
         gradients.append(trainer.towers[0].vectors.shared.grad)
     torch.testing.assert_close(gradients[2], gradients[0] + gradients[1], atol=1e-6, rtol=1e-5)
@@ -125,7 +130,7 @@ def test_at_most_max_pairs_are_contrasted(tmp_path: Path) -> None:
     for number, max_pairs in enumerate((None, 6)):
         (tmp_path / str(number)).mkdir()
         trainer, batch = prepare(tmp_path / str(number), [{"loss": "late_interaction", "candidates": 3, "max_pairs": max_pairs}])
-        trainer.accumulate_gradients(batch, trainer.streams[0], [0])
+        accumulate_gradients(trainer, batch)
         trainer.towers[0].finish_backward()
         is_used = trainer.towers[0].vectors.own.grad.abs().sum(dim=1) > 0
         losses.append((batch, {trainer.towers[0].processor.id_to_piece(int(piece)) for piece in torch.nonzero(is_used)}))
@@ -134,7 +139,7 @@ def test_at_most_max_pairs_are_contrasted(tmp_path: Path) -> None:
 
 def test_a_batch_smaller_than_a_cluster_has_no_loss(tmp_path: Path) -> None:
     trainer, batch = prepare(tmp_path, [{"loss": "late_interaction", "candidates": 7}])
-    assert trainer.accumulate_gradients(batch, trainer.streams[0], [0])["loss"] == 0
+    assert accumulate_gradients(trainer, batch) == 0
 
 
 def test_a_transformer_is_refused(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def prepare(folder: Path, objective: dict[str, Any]) -> Trainer:
 def encode_unit_rows(tower: Any, pairs: tuple[list[str], list[str] | None]) -> Rows:
     tokens = tower.tokenize(*pairs)
     with torch.no_grad():
-        vectors: Rows = tower(tokens, np.arange(len(tokens))).double().tolist()
+        vectors: Rows = tower(tower.collate(tokens, np.arange(len(tokens)))).double().tolist()
     return [[x / math.hypot(*vector) for x in vector] for vector in vectors]
 
 
@@ -53,7 +53,7 @@ def compute(folder: Path, objective: dict[str, Any]) -> tuple[float, Rows, list[
     trainer = prepare(folder, objective)
     stream = trainer.streams[0]
     batch = stream.draw(np.random.default_rng(0))
-    loss = trainer.accumulate_gradients(batch, stream, [0])["loss"]
+    loss = trainer.accumulate_gradients(trainer.loader.load(batch, stream, [0])).read_losses()["loss"]
     tower = trainer.towers[0].eval()
     anchors = encode_unit_rows(tower, batch.views["anchor"].read(np.random.default_rng(0)))
     parts = [encode_unit_rows(tower, part.read(np.random.default_rng(0))) for part in batch.views["positive"].parts]

@@ -140,14 +140,14 @@ def test_loss_and_gradients_of_a_mixed_batch_equal_plain_loops(folder: Path) -> 
     batch = stream.draw(np.random.default_rng(0))
     assert (len(batch), len(batch.views["negative"])) == (110, 90)
     assert sorted(Counter(map(frozenset, find_meanings(batch))).values()) == [1] * 108 + [2]
-    losses = trainer.accumulate_gradients(batch, stream, [0, 0, 0, 0])
+    losses = trainer.accumulate_gradients(trainer.loader.load(batch, stream, [0, 0, 0, 0])).read_losses()
     gradients = [weight.grad.clone() for weight in trainer.weights if weight.grad is not None]
     trainer.optimizer.zero_grad(set_to_none=True)
     tower = trainer.towers[0]
     vectors = {}
     for name in batch.views:
         tokens = tower.tokenize(read_view(batch, name))
-        rows = torch.nn.functional.normalize(tower(tokens, np.arange(len(tokens))).double(), dim=1)
+        rows = torch.nn.functional.normalize(tower(tower.collate(tokens, np.arange(len(tokens)))).double(), dim=1)
         vectors[name] = list(rows)
     expected = reference_loss(batch, vectors, 0.2, 0.7)
     expected.backward()
@@ -167,10 +167,10 @@ def test_a_resumed_mixture_equals_an_uninterrupted_one(folder: Path, monkeypatch
     whole = run.train(TrainConfig(**values), str(folder / "whole"))
     take_step = Trainer.take_step
 
-    def fail(self: Trainer, rate: float) -> dict[str, float]:
+    def fail(self: Trainer, *arguments: Any) -> None:
         if self.progress.step == 5:
             raise KilledError
-        return take_step(self, rate)
+        take_step(self, *arguments)
 
     monkeypatch.setattr(Trainer, "take_step", fail)
     with pytest.raises(KilledError):
@@ -258,7 +258,7 @@ from miner.training.config import TrainConfig
 folder = Path(sys.argv[1])
 trainer = run.prepare(TrainConfig(**json.loads((folder / "config.json").read_text())), folder / "prepared")[0]
 (stream,) = trainer.streams
-trainer.accumulate_gradients(stream.draw(np.random.default_rng(0)), stream, [0, 0, 0, 0])
+trainer.accumulate_gradients(trainer.loader.load(stream.draw(np.random.default_rng(0)), stream, [0, 0, 0, 0]))
 distributed.average_gradients(trainer.weights, trainer.accelerator)
 if trainer.is_main_process:
     torch.save([weight.grad for weight in trainer.weights if weight.grad is not None], folder / "gradients.pt")
@@ -284,8 +284,8 @@ def test_two_processes_have_the_gradients_of_one(folder: Path, batch_size: int) 
         assert process.returncode == 0, errors.decode()
     trainer = prepare(values, folder)
     (stream,) = trainer.streams
-    loss = trainer.accumulate_gradients(stream.draw(np.random.default_rng(0)), stream, [0, 0, 0, 0])
-    assert math.isfinite(loss["loss"])
+    loaded = trainer.loader.load(stream.draw(np.random.default_rng(0)), stream, [0, 0, 0, 0])
+    assert math.isfinite(trainer.accumulate_gradients(loaded).read_losses()["loss"])
     averaged = torch.load(folder / "gradients.pt")
     for expected, gradient in zip([weight.grad for weight in trainer.weights if weight.grad is not None], averaged, strict=True):
         torch.testing.assert_close(expected, gradient, rtol=1e-4, atol=1e-6)

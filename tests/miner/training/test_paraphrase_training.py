@@ -68,7 +68,9 @@ def test_paraphrases_are_mixed_with_other_sources(folder: Path) -> None:
     trainer = run.prepare(TrainConfig(**values), folder / "out")[0]
     batch = trainer.streams[0].draw(np.random.default_rng(0))
     assert len(batch) == len(batch.views["positive"]) == 4 + 2 * 4
-    assert np.isfinite(trainer.take_step(1e-3)["loss"])
+    trainer.take_step(1e-3, trainer.load_batches())
+    trainer.read_losses()
+    assert np.isfinite(trainer.progress.loss)
 
 
 def test_rows_of_paraphrases_are_not_cleaned_one_by_one(folder: Path) -> None:

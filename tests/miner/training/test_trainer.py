@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from miner.training import run
 from miner.training.config import TrainConfig
 from miner.training.heads import load_head
 from miner.training.trainer import Trainer
+from miner.training.transformer import Transformer
 
 ROOT = Path(__file__).parents[3]
 
@@ -146,10 +148,10 @@ def test_resumed_run_equals_an_uninterrupted_run(folder: Path, killed_step: int,
     train(values, folder / "whole")
     take_step = Trainer.take_step
 
-    def fail_at_step(self: Trainer, rate: float) -> dict[str, float]:
+    def fail_at_step(self: Trainer, *arguments: Any) -> None:
         if self.progress.step == killed_step:
             raise KilledError
-        return take_step(self, rate)
+        take_step(self, *arguments)
 
     monkeypatch.setattr(Trainer, "take_step", fail_at_step)
     with pytest.raises(KilledError):
@@ -164,6 +166,121 @@ def test_resumed_run_equals_an_uninterrupted_run(folder: Path, killed_step: int,
     logs = [[json.loads(line) for line in (folder / name / "log.jsonl").read_text().splitlines()] for name in ("whole", "resumed")]
     timeless = [[{**entry, "examples_per_second": None} for entry in log] for log in logs]
     assert timeless[0] == timeless[1]
+
+
+class InterruptedRunError(Exception):
+    """Stands for any error of the main thread."""
+
+
+def train_overlapped(values: dict[str, Any], output: Path) -> Trainer:
+    """Train, or resume, as on a GPU: batches are loaded in a background thread, and losses are read where they are logged."""
+    trainer, validation = run.prepare(TrainConfig(**values), output)
+    trainer.resume()
+    trainer.run(validation, overlap=True)
+    return trainer
+
+
+def read_log(output: Path) -> list[dict[str, Any]]:
+    entries = [json.loads(line) for line in (output / "log.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in entry.items() if name != "examples_per_second"} for entry in entries]
+
+
+def read_checkpoints(output: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(output)): path.read_bytes() for path in sorted(output.glob("checkpoints/*/*"))}
+
+
+def count_threads() -> int:
+    return sum(thread.name.startswith("ThreadPoolExecutor") for thread in threading.enumerate())
+
+
+@pytest.fixture
+def overlapped_config(folder: Path) -> dict[str, Any]:
+    """Two batches of two losses with state per step, each of two sources; a checkpoint every 5 of 13 steps and a score every 4."""
+    tiny.write_pairs(folder / "dev.tsv", rows=60, seed=5)
+    tiny.write_pairs(folder / "more.tsv", rows=100, seed=6)
+    values = config(folder, steps=13, checkpoint_every=5, log_every=3, accumulation=2)
+    values["data"].append({**values["data"][0], "name": "more", "files": [str(folder / "more.tsv")], "swap": True})
+    values["objective"] = [{"loss": "momentum", "queue": 50}, {"loss": "mlm"}]
+    values["evaluation"] = {"files": [str(folder / "dev.tsv")], "columns": {"source": "en", "target": "de"}, "every": 4}
+    return values
+
+
+def test_batches_loaded_in_the_background_change_nothing(folder: Path, overlapped_config: dict[str, Any]) -> None:
+    trainer, validation = run.prepare(TrainConfig(**overlapped_config), folder / "one thread")
+    trainer.run(validation, overlap=False)
+    threads = count_threads()
+    overlapped = train_overlapped(overlapped_config, folder / "overlapped")
+    assert count_threads() == threads
+    assert overlapped.progress == trainer.progress
+    assert overlapped.count_examples() == trainer.count_examples()
+    assert sum(counts.examples for counts in trainer.count_examples().values()) == 13 * 2 * 32
+    assert read_log(folder / "overlapped") == read_log(folder / "one thread")
+    checkpoints = read_checkpoints(folder / "overlapped")
+    assert len(checkpoints) == 2 * 4
+    assert checkpoints == read_checkpoints(folder / "one thread")
+
+
+@pytest.mark.parametrize("failed_step", [3, 9])
+def test_an_overlapped_run_that_fails_can_be_resumed(
+    folder: Path, overlapped_config: dict[str, Any], failed_step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint does not count the batch that is loaded ahead, and the thread that loads it ends with the run."""
+    whole, threads = train_overlapped(overlapped_config, folder / "whole"), count_threads()
+    take_step = Trainer.take_step
+
+    def fail_at_step(self: Trainer, *arguments: Any) -> None:
+        if self.progress.step == failed_step:
+            raise InterruptedRunError
+        take_step(self, *arguments)
+
+    monkeypatch.setattr(Trainer, "take_step", fail_at_step)
+    with pytest.raises(InterruptedRunError) as raised:
+        train_overlapped(overlapped_config, folder / "resumed")
+    assert raised.tb  # keeps the frames of the run
+    assert count_threads() == threads
+    monkeypatch.undo()
+    resumed = train_overlapped(overlapped_config, folder / "resumed")
+    assert resumed.progress == whole.progress
+    assert read_log(folder / "resumed") == read_log(folder / "whole")
+    assert read_checkpoints(folder / "resumed") == read_checkpoints(folder / "whole")
+
+
+def test_early_stop_discards_the_batch_that_was_loaded_ahead(folder: Path, overlapped_config: dict[str, Any]) -> None:
+    overlapped_config["training"] |= {"lr": 1e-30, "steps": 40}  # the score never improves
+    overlapped_config["evaluation"]["patience"] = 1
+    threads = count_threads()
+    trainer = train_overlapped(overlapped_config, folder / "out")
+    assert trainer.progress.step == 8
+    assert sum(counts.examples for counts in trainer.count_examples().values()) == trainer.progress.examples == 8 * 2 * 32
+    assert count_threads() == threads
+
+
+def test_errors_of_the_background_thread_are_raised(
+    folder: Path, overlapped_config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the step that needs the batch: the steps before are taken, logged and saved."""
+    tokenize_views, calls = Transformer.tokenize_views, iter(range(100))
+
+    def fail_in_step_6(self: Transformer, *arguments: Any) -> Any:
+        if next(calls) == 2 * 5:
+            raise RuntimeError("not enough: you tried to allocate memory")
+        return tokenize_views(self, *arguments)
+
+    monkeypatch.setattr(Transformer, "tokenize_views", fail_in_step_6)
+    threads = count_threads()
+    with pytest.raises(ModelError, match=r"step 6: out of memory on a batch of 32 examples"):
+        train_overlapped(overlapped_config, folder / "out")
+    assert count_threads() == threads
+    assert [entry["step"] for entry in read_log(folder / "out")] == [3, 4]
+    assert {path.parent.name for path in (folder / "out").glob("checkpoints/*/*")} == {"step-000000005"}
+
+
+def test_losses_that_are_read_late_report_the_first_step_with_nan(folder: Path) -> None:
+    trainer, _ = run.prepare(TrainConfig(**config(folder, lr=1e38, log_every=10)), folder / "out")
+    with pytest.raises(DataError, match="step 2: the loss is nan; NaN or infinite vectors of '") as raised:
+        trainer.run(None, overlap=True)
+    assert trainer.progress.step == 10
+    assert any(f"'{word} " in str(raised.value) for words in tiny.NUMBERS.values() for word in words)
 
 
 def test_best_encoder_is_kept_and_training_stops_early(folder: Path) -> None:
