@@ -5,8 +5,15 @@ from dataclasses import dataclass
 
 from miner.config.commands import ScoreConfig, TextSettings
 from miner.errors import ConfigError, DataError
-from miner.text import readers
+from miner.text import formats, readers, streams
 from miner.text.pairs import Lines, read_pairs
+
+
+def _check_columns(uri: str, *columns: str | None) -> None:
+    """Raise ConfigError where one column of a table is a name and another a number, since a table without names has no header."""
+    is_number = [column.isdecimal() for column in columns if column is not None]
+    if any(is_number) and not all(is_number) and streams.split_extensions(uri)[0] not in (*formats.JSON, ".parquet", ".tmx"):
+        raise ConfigError(f"{uri}: columns {' and '.join(map(str, columns))} are a name and a number; give two names, or two numbers")
 
 
 @dataclass(frozen=True)
@@ -26,7 +33,10 @@ class LinePairs:
             if len(files) > 1:
                 raise ConfigError(f"{path}: matches {len(files)} files; a bitext has one file per side")
         source, target = uris[0][0], uris[1][0]
-        return cls((source, target), (config.side_text("source", source), config.side_text("target", target)))
+        settings = config.side_text("source", source), config.side_text("target", target)
+        if source == target:
+            _check_columns(source, *[side.text_column for side in settings])
+        return cls((source, target), settings)
 
     def read(self) -> Iterator[tuple[Lines, Lines]]:
         return read_pairs(*self.uris, self.settings)

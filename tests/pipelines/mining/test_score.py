@@ -267,6 +267,15 @@ class TestErrors:
         message = self.error_of(*texts, *background, output=tmp_path / "out.tsv", encoder=toy_encoder)
         assert "background was embedded by static-" in message
 
+    def test_a_name_and_a_number_of_one_table(self, toy_encoder: Path, tmp_path: Path) -> None:
+        """By number, a header is a line; by name it is none: line i of one column would be read with line i + 1 of the other."""
+        (tmp_path / "pairs.tsv").write_text("en\tfr\none\tun\ntwo\tdeux\n")
+        for columns in (("en", "2"), ("1", "fr")):
+            options = ("--source-column", columns[0], "--target-column", columns[1])
+            message = self.error_of(tmp_path / "pairs.tsv", *options, output=tmp_path / "out.tsv", encoder=toy_encoder)
+            assert f"pairs.tsv: columns {' and '.join(columns)} are a name and a number; give two names, or two numbers" in message
+            assert not (tmp_path / "out.tsv").exists()
+
     def test_one_file_without_its_columns_is_wrong_usage(self, texts: tuple[Path, Path], tmp_path: Path) -> None:
         result = miner("score", texts[0], "--source-column", "1", "--output", tmp_path / "out.tsv")
         assert result.exit_code == 2
