@@ -79,6 +79,7 @@ ROOMS = {
     "export": {"arrays", "errors", "config", "languages", "lock", "mining", "records", "stages", "storage", "table_files", "tables"},
     "plan": {"errors", "config", "storage", "table_files", "text", "search", "units"},
     "training": {
+        "background",
         "arrays",
         "units",
         "checksums",
