@@ -1,7 +1,7 @@
 """Count or estimate the lines of a corpus without reading all of it, and keep a sample of them.
 
 Parquet files record their number of rows, and small text is counted. Larger text is sampled: evenly spread windows of a plain file, and the
-start of a compressed one. The rest is assumed to have as many lines per byte.
+start of a compressed one, or of one whose records are not lines (CSV, JSON, TMX). The rest is assumed to have as many lines per byte.
 """
 
 import math
@@ -11,13 +11,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from miner import storage, table_files
+from miner import progress, storage, table_files
 from miner.config.commands import TextSettings
 from miner.errors import DataError
-from miner.text import readers, streams
+from miner.text import formats, readers, streams
 from miner.units import format_bytes
 
 MAX_SAMPLED_SENTENCES = 50_000  # of a corpus
+SAMPLE = "sample"  # name of the work of reading it
+RECORDS = (".csv", ".json", ".tmx")  # whose records may span lines, or share one
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class SamplingSettings:
     max_files: int = 16  # that are sampled, of a corpus that has more
     num_windows: int = 8  # of a plain file
     window_bytes: int = 1 << 20
-    head_bytes: int = streams.HEAD_BYTES  # of a compressed file
+    head_bytes: int = streams.HEAD_BYTES  # of a compressed file, or of records
     head_step_bytes: int = streams.HEAD_STEP_BYTES  # decompressed at a time
     kept_bytes: int = 1 << 17  # of the lines of a window or head
 
@@ -43,8 +45,8 @@ class FileSample:
     uri: str
     size: int  # bytes of the file
     bytes_read: int
-    lines: int  # in the bytes read
-    kept_lines: bytes  # the first line of the file among them; empty for Parquet
+    lines: int  # or records, in the bytes read
+    kept_lines: bytes | None  # the first line of the file among them; None for Parquet and records, which are read from the file
 
 
 @dataclass(frozen=True)
@@ -57,18 +59,22 @@ class LineCount:
     reason: str
 
 
-def count_lines(uris: Sequence[str], sampling: SamplingSettings = DEFAULT_SAMPLING) -> LineCount:
+def count_lines(uris: Sequence[str], settings: TextSettings, sampling: SamplingSettings = DEFAULT_SAMPLING) -> LineCount:
     """Count or estimate the lines of these inputs. Raises DataError for one that cannot be read."""
     sizes = {uri: _file_size(uri) for uri in uris}
     tables = [_read_table_size(uri, size) for uri, size in sizes.items() if streams.split_extensions(uri)[0] == ".parquet"]
-    texts: dict[str, dict[str, int]] = defaultdict(dict)  # compression -> sizes of its files
+    texts: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)  # extension of records, compression -> sizes of the files
     for uri in sizes.keys() - {table.uri for table in tables}:
-        texts[streams.split_extensions(uri)[1]][uri] = sizes[uri]
+        extension, compression = streams.split_extensions(uri)
+        texts[extension if extension in RECORDS else "", compression][uri] = sizes[uri]
     is_exact = sum(sum(files.values()) for files in texts.values()) <= sampling.counted_bytes
     samples, lines = list(tables), float(sum(table.lines for table in tables))
-    for compression, files in texts.items():
+    for (records, compression), files in texts.items():
         sampled_uris = sorted(files) if is_exact else _spread(sorted(files), sampling.max_files)
-        text_samples = [_sample_text(uri, files[uri], compression, sampling, is_exact) for uri in sampled_uris]
+        if records:
+            text_samples = [_sample_records(uri, files[uri], settings, sampling, is_exact) for uri in sampled_uris]
+        else:
+            text_samples = [_sample_text(uri, files[uri], compression, sampling, is_exact) for uri in sampled_uris]
         bytes_read = sum(sample.bytes_read for sample in text_samples)
         lines += sum(sample.lines for sample in text_samples) * sum(files.values()) / max(1, bytes_read)
         samples += text_samples
@@ -95,7 +101,21 @@ def _spread(uris: list[str], count: int) -> list[str]:
 
 def _read_table_size(uri: str, size: int) -> FileSample:
     with table_files.open_parquet(uri, is_whole=False) as file:
-        return FileSample(uri, size, size, file.metadata.num_rows, b"")
+        return FileSample(uri, size, size, file.metadata.num_rows, None)
+
+
+def _sample_records(uri: str, size: int, settings: TextSettings, sampling: SamplingSettings, is_exact: bool) -> FileSample:
+    """Read records from the start of a file until `head_bytes` of it are read; all of them if `is_exact`."""
+    num_records, bytes_read, parsed = 0, 0, (0, 0)  # bytes and records when the next bytes were read, since the reader reads ahead
+    with progress.count_work(SAMPLE, uri):
+        for _, values in formats.read_values(uri, settings, uri):
+            if progress.running_work(SAMPLE)[uri] > bytes_read:
+                parsed = bytes_read, num_records
+                bytes_read = progress.running_work(SAMPLE)[uri]
+            if parsed[0] >= sampling.head_bytes and not is_exact:
+                return FileSample(uri, size, *parsed, None)
+            num_records += len(values)
+    return FileSample(uri, size, size, num_records, None)
 
 
 def _sample_text(uri: str, size: int, compression: str, sampling: SamplingSettings, is_exact: bool) -> FileSample:
@@ -146,10 +166,9 @@ def sample_sentences(count: LineCount, settings: TextSettings, split_lang: str |
     lines, texts = 0, []
     with tempfile.TemporaryDirectory(prefix="miner-") as folder:
         for number, file in enumerate(count.files):
-            kind = streams.split_extensions(file.uri)[0]
             path = file.uri
-            if kind != ".parquet":
-                path = storage.join(folder, f"{number}{kind}")
+            if file.kept_lines is not None:
+                path = storage.join(folder, f"{number}{streams.split_extensions(file.uri)[0]}")
                 Path(path).write_bytes(file.kept_lines)
             missing = sentences_per_file
             for block in readers.read_sentences(path, settings, file.uri, split_lang=split_lang):

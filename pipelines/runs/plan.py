@@ -242,7 +242,7 @@ def _sample_corpus(config: RunConfig, name: str, embeddings: str | None) -> Corp
         return _sample_embedded(embeddings)
     files = readers.expand(settings.files)
     text_settings = config.part(TextSettings).model_copy(update={"text_column": settings.text_column or config.text_column})
-    count = corpus_size.count_lines(files)
+    count = corpus_size.count_lines(files, text_settings)
     split_lang = languages.canonical(settings.lang or name) if config.split else None
     num_lines, texts = corpus_size.sample_sentences(count, text_settings, split_lang)
     if not texts:

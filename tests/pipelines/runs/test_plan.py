@@ -48,6 +48,7 @@ BATCHES = BatchSizes(
 SMALL_SAMPLES = SamplingSettings(
     counted_bytes=1 << 16, max_files=4, window_bytes=1 << 14, head_bytes=1 << 16, head_step_bytes=1 << 12, kept_bytes=1 << 11
 )  # with which files of a megabyte are sampled
+TEXT, COLUMN = TextSettings(), TextSettings(text_column="text")
 
 
 def lines(count: int, seed: int = 0) -> list[str]:
@@ -64,22 +65,22 @@ def write(path: Path, texts: list[str], opener: Callable[..., Any] = open) -> st
 
 @pytest.mark.parametrize(("name", "opener"), [("a.txt", open), ("a.txt.gz", gzip.open), ("a.jsonl.xz", lzma.open), ("a.bz2", bz2.open)])
 def test_small_text_is_counted(tmp_path: Path, name: str, opener: Callable[..., Any]) -> None:
-    count = count_lines([write(tmp_path / name, lines(1000), opener)])
+    count = count_lines([write(tmp_path / name, lines(1000), opener)], TEXT)
     assert (count.lines, count.exact, count.reason) == (1000, True, "counted")
 
 
 @pytest.mark.parametrize(("text", "expected"), [("", 0), ("a\nb", 2), ("a\n\n\n", 3), ("\ufeffa\n", 1)])
 def test_empty_files_and_missing_final_newlines(tmp_path: Path, text: str, expected: int) -> None:
     (tmp_path / "a.txt").write_text(text, encoding="utf-8")
-    assert count_lines([str(tmp_path / "a.txt")]).lines == expected
+    assert count_lines([str(tmp_path / "a.txt")], TEXT).lines == expected
 
 
 def test_parquet_is_counted_by_its_metadata(tmp_path: Path) -> None:
     for name, rows in (("a", 70_000), ("b", 5)):
         pq.write_table(pa.table({"text": [str(number) for number in range(rows)]}), tmp_path / f"{name}.parquet")
-    count = count_lines([str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")], SMALL_SAMPLES)
+    count = count_lines([str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")], COLUMN, SMALL_SAMPLES)
     assert (count.lines, count.exact) == (70_005, True)
-    assert sample_sentences(count, TextSettings(text_column="text"))[1][-5:] == ["0", "1", "2", "3", "4"]
+    assert sample_sentences(count, COLUMN)[1][-5:] == ["0", "1", "2", "3", "4"]
 
 
 def open_small_blocks(path: Path, mode: str, encoding: str) -> Any:
@@ -93,7 +94,7 @@ def open_small_blocks(path: Path, mode: str, encoding: str) -> Any:
 def test_large_text_is_sampled(tmp_path: Path, name: str, opener: Callable[..., Any]) -> None:
     first = write(tmp_path / f"0-{name}", lines(12_000), opener)
     files = [first, *(str(shutil.copy(first, tmp_path / f"{part}-{name}")) for part in range(1, 6))]
-    count = count_lines(files, SMALL_SAMPLES)
+    count = count_lines(files, TEXT, SMALL_SAMPLES)
     assert not count.exact
     assert count.reason.startswith("estimated by")
     assert count.lines == pytest.approx(72_000, rel=0.1)
@@ -103,23 +104,44 @@ def test_large_text_is_sampled(tmp_path: Path, name: str, opener: Callable[..., 
 def test_windows_cover_long_lines_at_the_end(tmp_path: Path) -> None:
     """From the start of the file alone, the estimate is 190,000 lines."""
     path = write(tmp_path / "a.txt", ["x" * 20] * 95_700 + ["x" * 200] * 10_000)
-    assert count_lines([path], SMALL_SAMPLES).lines == pytest.approx(105_700, rel=0.05)
+    assert count_lines([path], TEXT, SMALL_SAMPLES).lines == pytest.approx(105_700, rel=0.05)
 
 
 def test_sampled_lines_are_parsed_like_the_file(tmp_path: Path) -> None:
     rows = ["lang\ttext", *(f"en\t{text}" for text in lines(12_000)), *["en\t"] * 12_000]
-    count = count_lines([write(tmp_path / "a.tsv", rows)], SMALL_SAMPLES)
-    num_lines, texts = sample_sentences(count, TextSettings(text_column="text"))
+    count = count_lines([write(tmp_path / "a.tsv", rows)], COLUMN, SMALL_SAMPLES)
+    num_lines, texts = sample_sentences(count, COLUMN)
     assert set(texts) <= set(lines(12_000))
     assert 100 < len(texts) < num_lines
+
+
+TMX_UNIT = '<tu><tuv xml:lang="text"><seg>{}</seg></tuv></tu>'
+RECORD_FILES: dict[str, Callable[[list[str]], str]] = {
+    "one-line.json": lambda texts: json.dumps([{"text": text} for text in texts]),
+    "indented.json": lambda texts: json.dumps([{"text": text} for text in texts], indent=2),
+    "breaks.csv": lambda texts: "text,id\n" + "".join(f'"{text}\nsecond line",{number}\n' for number, text in enumerate(texts)),
+    "units.tmx": lambda texts: "<tmx><body>" + "".join(map(TMX_UNIT.format, texts)) + "</body></tmx>",
+}
+
+
+@pytest.mark.parametrize("name", RECORD_FILES)
+def test_records_that_are_not_lines_are_counted(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text(RECORD_FILES[name](lines(60_000)), encoding="utf-8")
+    whole, sampled = count_lines([str(path)], COLUMN), count_lines([str(path)], COLUMN, SMALL_SAMPLES)
+    assert (whole.lines, whole.exact) == (60_000, True)
+    assert sampled.lines == pytest.approx(60_000, rel=0.1)
+    assert (sampled.exact, sampled.files[0].bytes_read < path.stat().st_size / 1.5) == (False, True)
+    texts = sample_sentences(sampled, COLUMN)[1]
+    assert texts[0] == lines(1)[0] + " second line" * (path.suffix == ".csv")
 
 
 def test_broken_and_missing_files_are_reported(tmp_path: Path) -> None:
     (tmp_path / "a.gz").write_bytes(b"nothing" * 20_000)
     with pytest.raises(DataError, match=r"a\.gz: truncated or not \.gz"):
-        count_lines([str(tmp_path / "a.gz")], SMALL_SAMPLES)
+        count_lines([str(tmp_path / "a.gz")], TEXT, SMALL_SAMPLES)
     with pytest.raises(DataError, match="no such file"):
-        count_lines([str(tmp_path / "b.txt")], SMALL_SAMPLES)
+        count_lines([str(tmp_path / "b.txt")], TEXT, SMALL_SAMPLES)
 
 
 MACHINE = Hardware(cores=8, memory=64, flops=1e12, bandwidth=1e12, efficiency=0.5, vector_bytes_per_second=1e9)
