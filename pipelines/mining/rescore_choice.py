@@ -132,6 +132,8 @@ def _rescores_by_default(settings: EncoderSettings, corpora: Sequence[Corpus]) -
 def _choose_token_layer(layer: int | None, settings: EncoderSettings, corpora: Sequence[Corpus]) -> int | None:
     """Return the layer of the tokens of both sides. Raises ConfigError if a side has no token vectors, or no such layer."""
     own_encoder = find_encoder(settings, corpora)
+    if settings.encoder not in (own_encoder.encoder, EncoderSettings().encoder):
+        logger.warning("%s was embedded by %s, which rescores, not by %s", corpora[0].folder, own_encoder.encoder, settings.encoder)
     for corpus in corpora:
         own_side = embed.load_once(own_encoder.model_copy(update={"side": corpus.side}), corpus.fingerprint)
         token_encoder = choose_token_encoder(own_side, layer)

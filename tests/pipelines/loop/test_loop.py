@@ -124,7 +124,7 @@ def test_rounds_improve_and_write_all_outputs(finished_loop: Path) -> None:
     assert (finished_loop / "best").resolve().name == figures["best"]
     assert (finished_loop / "latest" / "encoder" / "miner.json").exists()
     assert figures["best"] in (finished_loop / "report.html").read_text(encoding="utf-8")
-    assert "2 rounds" in figures["stop_reason"] or "dev is no better" in figures["stop_reason"]
+    assert "round 2 was the last" in figures["stop_reason"] or "dev is no better" in figures["stop_reason"]
 
 
 def test_status_of_a_finished_loop(finished_loop: Path) -> None:

@@ -15,7 +15,7 @@ from command import error_of, miner, output_of
 from miner import stages
 from miner.choices import default_candidates
 from miner.config.commands import EncoderSettings, MineConfig
-from miner.encoders import load_encoder, transformer
+from miner.encoders import load_encoder, static, transformer
 from miner.encoders import pair as pair_encoder
 from miner.encoders.transformer import TransformerEncoder
 from miner.mining.candidates import look_up
@@ -167,6 +167,12 @@ def test_corpora_lead_to_their_encoder(
     output_of("mine", *sides, "--output", tmp_path / "recorded")
     assert list(read_candidates(tmp_path / "recorded")) == RESCORED_CANDIDATES.names
     assert read_outputs(tmp_path / "recorded") == read_outputs(tmp_path / "given")
+    loaded = load_encoder(str(encoder))
+    static.save(tmp_path / "other", -loaded.vectors, loaded.pieces.serialized_model_proto())
+    with caplog.at_level(logging.WARNING):
+        output_of("mine", *sides, "--output", tmp_path / "by-another", "--encoder", tmp_path / "other")
+    assert f"{sides[0]} was embedded by {encoder}, which rescores, not by {tmp_path / 'other'}" in caplog.text
+    assert read_outputs(tmp_path / "by-another") == read_outputs(tmp_path / "given")
     encoder.rename(tmp_path / "moved")
     with caplog.at_level(logging.WARNING):
         output_of("mine", *sides, "--output", tmp_path / "moved-encoder")
