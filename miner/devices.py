@@ -80,8 +80,8 @@ def free_memory(device: "torch.device") -> int:
 
 
 def upload(tensor: "torch.Tensor", device: "torch.device") -> "torch.Tensor":
-    """Copy a tensor to a device. To a GPU it goes through page-locked memory, so that the CPU need not wait for earlier work."""
-    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+    """Copy a tensor to a device. To a CUDA GPU it goes through page-locked memory, so that the CPU need not wait for earlier work."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == CUDA else tensor.to(device)
 
 
 def available_cores() -> int:

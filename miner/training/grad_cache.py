@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from miner.devices import upload
+from miner.devices import CUDA, upload
 from miner.training.batches import Ints
 
 Context = Callable[[], AbstractContextManager[Any]]  # returns the autocast context in which an encoder runs
@@ -49,10 +49,10 @@ class EncoderInputs:
 
 
 def build_inputs(encoder: BatchReader, tokens: Any, chunk_size: int | None, device: torch.device) -> EncoderInputs:
-    """Build the inputs; in page-locked memory for a GPU, so that their copy to it need not wait for earlier work."""
+    """Build the inputs; in page-locked memory for a CUDA GPU, so that their copy to it need not wait for earlier work."""
     rows = encoder.split_chunks(tokens, chunk_size)
     chunks = [encoder.collate(tokens, chunk_rows) for chunk_rows in rows]
-    if device.type != "cpu":
+    if device.type == CUDA:
         chunks = [{name: tensor.pin_memory() for name, tensor in chunk.items()} for chunk in chunks]
     return EncoderInputs(tokens, rows, chunks)
 
