@@ -77,7 +77,7 @@ ROOMS = {
     "filters": {"arrays", "errors", "extras", "choices", "config", "languages", "tables", "mining"},
     "mining": {"arrays", "errors", "choices", "devices", "encoders", "search"},
     "export": {"arrays", "errors", "config", "languages", "lock", "mining", "records", "stages", "storage", "table_files", "tables"},
-    "plan": {"errors", "config", "storage", "table_files", "text", "search", "units"},
+    "plan": {"errors", "config", "progress", "storage", "table_files", "text", "search", "units"},
     "training": {
         "background",
         "arrays",
