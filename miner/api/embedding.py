@@ -97,7 +97,7 @@ def embed(
     sentences = clean_texts(texts, TextSettings.check(max_chars=max_chars))
     settings = EncoderSettings.check(**named(encoder), **options)
     resolved = resolve_encoder(encoder, settings, lang)
-    find_profile(encoder, resolved.fingerprint, settings, [languages.canonical(lang)])
+    find_profile(resolved, resolved.fingerprint, settings, [languages.canonical(lang)])
     vectors = encode_sentences(sentences, np.ones(len(sentences.ids), dtype=bool), resolved, encoder_name(encoder))
     vectors, ids = np.concatenate([vectors, np.zeros((1, resolved.dim), np.float16)]), np.append(sentences.ids, sentence_id(""))
     rows, cleaned = sentences.sentence_of, [*sentences.texts, ""]  # row -1 is that of dropped texts
