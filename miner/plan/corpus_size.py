@@ -109,9 +109,9 @@ def _sample_records(uri: str, size: int, settings: TextSettings, sampling: Sampl
     num_records, bytes_read, parsed = 0, 0, (0, 0)  # bytes and records when the next bytes were read, since the reader reads ahead
     with progress.count_work(SAMPLE, uri):
         for _, values in formats.read_values(uri, settings, uri):
-            if progress.running_work(SAMPLE)[uri] > bytes_read:
-                parsed = bytes_read, num_records
-                bytes_read = progress.running_work(SAMPLE)[uri]
+            work = progress.running_work(SAMPLE)[uri]
+            if work > bytes_read:
+                parsed, bytes_read = (bytes_read, num_records), work
             if parsed[0] >= sampling.head_bytes and not is_exact:
                 return FileSample(uri, size, *parsed, None)
             num_records += len(values)

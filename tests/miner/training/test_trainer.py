@@ -137,7 +137,19 @@ def test_steps_do_not_queue_cuda_calls(folder: Path) -> None:
 
 
 class KilledError(Exception):
-    """Stands for a killed process."""
+    """Stands for a killed process, or any error of the main thread."""
+
+
+def fail_at_step(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raise KilledError in place of the step after this number of steps, until `monkeypatch.undo()`."""
+    take_step = Trainer.take_step
+
+    def take_step_or_fail(self: Trainer, *arguments: Any) -> None:
+        if self.progress.step == step:
+            raise KilledError
+        take_step(self, *arguments)
+
+    monkeypatch.setattr(Trainer, "take_step", take_step_or_fail)
 
 
 @pytest.mark.slow
@@ -146,14 +158,7 @@ def test_resumed_run_equals_an_uninterrupted_run(folder: Path, killed_step: int,
     values = config(folder, checkpoint_every=5, log_every=4, accumulation=2)
     values["objective"] = [{"loss": "momentum", "queue": 50}, {"loss": "mlm"}]
     train(values, folder / "whole")
-    take_step = Trainer.take_step
-
-    def fail_at_step(self: Trainer, *arguments: Any) -> None:
-        if self.progress.step == killed_step:
-            raise KilledError
-        take_step(self, *arguments)
-
-    monkeypatch.setattr(Trainer, "take_step", fail_at_step)
+    fail_at_step(killed_step, monkeypatch)
     with pytest.raises(KilledError):
         train(values, folder / "resumed")
     monkeypatch.undo()
@@ -166,10 +171,6 @@ def test_resumed_run_equals_an_uninterrupted_run(folder: Path, killed_step: int,
     logs = [[json.loads(line) for line in (folder / name / "log.jsonl").read_text().splitlines()] for name in ("whole", "resumed")]
     timeless = [[{**entry, "examples_per_second": None} for entry in log] for log in logs]
     assert timeless[0] == timeless[1]
-
-
-class InterruptedRunError(Exception):
-    """Stands for any error of the main thread."""
 
 
 def train_overlapped(values: dict[str, Any], output: Path) -> Trainer:
@@ -226,15 +227,8 @@ def test_an_overlapped_run_that_fails_can_be_resumed(
 ) -> None:
     """A checkpoint does not count the batch that is loaded ahead, and the thread that loads it ends with the run."""
     whole, threads = train_overlapped(overlapped_config, folder / "whole"), count_threads()
-    take_step = Trainer.take_step
-
-    def fail_at_step(self: Trainer, *arguments: Any) -> None:
-        if self.progress.step == failed_step:
-            raise InterruptedRunError
-        take_step(self, *arguments)
-
-    monkeypatch.setattr(Trainer, "take_step", fail_at_step)
-    with pytest.raises(InterruptedRunError) as raised:
+    fail_at_step(failed_step, monkeypatch)
+    with pytest.raises(KilledError) as raised:
         train_overlapped(overlapped_config, folder / "resumed")
     assert raised.tb  # keeps the frames of the run
     assert count_threads() == threads
