@@ -252,8 +252,7 @@ def find_profile(settings: EncoderSettings, fingerprint: str) -> mining_profile.
     """Return what `mining_profile.find` does, without reading an encoder again that this process has loaded."""
     with _lock:
         loaded = _loaded.get(settings)
-    is_loaded = loaded is not None and loaded.encoder.fingerprint == fingerprint
-    profile = mining_profile.read(find_folder(settings.encoder)) if is_loaded else mining_profile.NO_PROFILE
+    profile = mining_profile.NO_PROFILE if loaded is None else mining_profile.of_encoder(loaded.encoder, fingerprint)
     return mining_profile.find(settings, fingerprint) if profile == mining_profile.NO_PROFILE else profile
 
 
