@@ -15,7 +15,7 @@ from statistics import mean
 
 from news_data import SMALL, Lines, news, parse_arguments, rows
 
-from miner.choices import default_candidates
+from miner.config.choices import default_candidates
 from miner.encoders.base import TokenEncoder
 from miner.evaluation import tatoeba
 from miner.evaluation.inputs import encode

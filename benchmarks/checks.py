@@ -75,8 +75,8 @@ def print_costs(command: str, runs: list[dict[str, float]]) -> None:
 
 def timed(figures: Path, arguments: list[str]) -> None:
     """Run a command in this process with its checks timed, and write the seconds."""
-    from miner import checksums, storage, table_files, tables
     from miner.cli.main import main as miner
+    from miner.io import checksums, storage, table_files, tables
 
     seconds: dict[str, float] = collections.defaultdict(float)
     opened: collections.Counter[str] = collections.Counter()

@@ -27,9 +27,9 @@ from pathlib import Path
 import yaml
 from click.testing import CliRunner
 
-from miner import lock
 from miner.cli import console
 from miner.cli.main import main as miner
+from miner.io import lock
 from miner.training import checkpoints
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

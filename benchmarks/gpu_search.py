@@ -19,13 +19,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
+from miner.io.tables import embeddings_schema, read_vectors, vectors_to_arrow
 from miner.search.blocks import BlockCache, search_shards
 from miner.search.exact import SearchOptions, search_block
 from miner.search.group_maxima import both_maxima, has_kernel, row_maxima
 from miner.search.neighbours import Neighbours, VectorBlock
 from miner.search.precision import full_precision_matmul
 from miner.search.readers import ShardReader
-from miner.tables import embeddings_schema, read_vectors, vectors_to_arrow
 
 BENCHMARKS = Path(__file__).parent
 K = 4

@@ -19,18 +19,18 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from miner import stages, storage, table_files
 from miner.config.commands import IndexSettings
-from miner.corpus import Corpus, open_corpus
 from miner.devices import available_cores
+from miner.io import stages, storage, table_files
+from miner.io.corpus import Corpus, open_corpus
+from miner.io.stages import EMBEDDINGS, Shard
+from miner.io.tables import embeddings_schema, vectors_to_arrow
 from miner.search import cost_model
 from miner.search.cost_model import SearchWorkload
 from miner.search.exact import SearchOptions, search_block
 from miner.search.neighbours import VectorBlock
 from miner.search.precision import fastest_precision
 from miner.search.tuning import SearchParameters
-from miner.stages import EMBEDDINGS, Shard
-from miner.tables import embeddings_schema, vectors_to_arrow
 from pipelines.beam.runner import run_pipeline
 from pipelines.search import build_index
 from pipelines.search.index_files import IndexedSide

@@ -17,7 +17,7 @@ import numpy as np
 from probability import FITTED, TESTED, Floats, MinedPairs, Pair, fit, read_arguments, unique_pairs
 
 import miner
-from miner.choices import MARGINS
+from miner.config.choices import MARGINS
 from miner.config.probability import DEFAULT_MIN_PROBABILITY, ProbabilityWeights
 from miner.encoders import Encoder
 from miner.evaluation.reliability import measure_reliability

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from miner import storage, table_files
-from miner.corpus import open_corpus
+from miner.io import storage, table_files
+from miner.io.corpus import open_corpus
 from pipelines.mining import gold_pairs as golds
 
 THRESHOLDS = (1.06, 1.08, 1.10, 1.12, 1.15, 1.20)

@@ -112,7 +112,7 @@ def print_medians(name: str, times: list[tuple[float, float]], more: str = "") -
 
 def write_arrays(corpus: Path, folder: Path) -> None:
     """Write the input of the script: FOLDER/NAME.npy of float32 vectors, and FOLDER/NAME.lines of their sentences."""
-    from miner.corpus import open_corpus
+    from miner.io.corpus import open_corpus
 
     embedded = open_corpus(str(corpus))
     np.save(

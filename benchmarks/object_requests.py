@@ -49,8 +49,8 @@ def count_embed(folder: Path, shards: int, log: RequestLog, protocol: str) -> St
 
 def count_mine(folder: Path, shards: int, log: RequestLog, protocol: str, engine: str = "exact") -> StageCounts:
     """Mine two embedded corpora of this number of shards each, every step as a job, and run the same command again."""
-    from miner import host_copies
     from miner.config.commands import MineConfig
+    from miner.io import host_copies
     from pipelines.mining import mine
     from pipelines.mining.candidates import MiningLimits
 

@@ -28,7 +28,7 @@ import pyarrow as pa
 from news_data import planted_news, rows
 from sklearn.linear_model import LogisticRegression
 
-from miner.choices import MARGINS, default_candidates
+from miner.config.choices import MARGINS, default_candidates
 from miner.config.probability import DEFAULT_MIN_PROBABILITY, ProbabilityWeights
 from miner.encoders import Encoder, load_encoder, mining_profile
 from miner.encoders.base import TokenEncoder

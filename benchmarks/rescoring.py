@@ -14,7 +14,7 @@ import time
 import numpy as np
 import torch
 
-from miner import stages
+from miner.io import stages
 from miner.search.parallel import parallel_for
 from miner.search.rescoring import CPU, score_candidates
 from pipelines.search.build_index import indexed_corpus

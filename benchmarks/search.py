@@ -29,11 +29,11 @@ import pyarrow as pa
 import torch
 from search_baselines import SearchResult, product_rates, two_searches
 
-from miner import corpus, stages, table_files
+from miner.io import corpus, stages, table_files
+from miner.io.stages import Stage
+from miner.io.tables import SENTENCES, embeddings_schema, vectors_to_arrow
 from miner.search.exact import SearchOptions, search_block
 from miner.search.neighbours import Neighbours, VectorBlock
-from miner.stages import Stage
-from miner.tables import SENTENCES, embeddings_schema, vectors_to_arrow
 from miner.text.normalise import sentence_ids
 
 K = 4

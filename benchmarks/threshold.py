@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from miner.choices import MARGINS, default_candidates
+from miner.config.choices import MARGINS, default_candidates
 from miner.encoders import Encoder, load_encoder
 from miner.encoders.base import TokenEncoder
 from miner.mining.candidates import Candidates, score

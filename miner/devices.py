@@ -1,10 +1,13 @@
-"""The device of a computation, copies to it, the memory that is free there, and the cores of this process."""
+"""The device of a computation, copies to it, the memory that is free there, the cores of this process, and its background threads."""
 
+import contextlib
 import os
 import re
 import sys
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from miner.errors import ConfigError
 
@@ -89,3 +92,41 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+Submit = Callable[..., None]
+T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def background_thread() -> Iterator[Submit]:
+    """Yield `submit(function, *arguments)`, which waits for the previous call, raises its exception, and starts the next.
+
+    At most two calls hold their arguments at a time. The block ends when the last call has returned.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        pending: Future[None] | None = None
+
+        def submit(function: Callable[..., None], *arguments: object) -> None:
+            nonlocal pending
+            if pending is not None:
+                pending.result()
+            pending = pool.submit(function, *arguments)
+
+        yield submit
+        if pending is not None:
+            pending.result()
+
+
+def read_ahead(items: Iterable[T]) -> Generator[T, None, None]:
+    """Yield the items of `items`, which runs in a background thread: the next item is computed while the caller works on this one.
+
+    The thread ends with the items, or on `close`.
+    """
+    iterator, end = iter(items), object()
+    with ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(next, iterator, end)
+        while (item := pending.result()) is not end:
+            pending = pool.submit(next, iterator, end)
+            yield cast(T, item)
+            del item

@@ -6,6 +6,21 @@ The command line prints them in one line and exits with status 1. Any other exce
 import contextlib
 import errno
 from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+EXTRAS = {  # package that only some commands need -> extra of bitext-miner
+    "accelerate": "train",
+    "apitools": "gcp",
+    "distributed": "dask",
+    "faiss": "cpu",
+    "fasttext": "fasttext",
+    "matplotlib": "report",
+    "mteb": "mteb",
+    "py3langid": "langid",
+    "sentencex": "split",
+    "sklearn": "eval",
+}
 
 
 class MinerError(Exception):
@@ -90,3 +105,12 @@ def storage_errors(uri: str) -> Iterator[None]:
 def is_permanent(error: OSError) -> bool:
     """Whether a retry cannot succeed until the user fixes the cause."""
     return error.errno in _REMEDIES or isinstance(error, FileNotFoundError)
+
+
+def require(module: str, hint: str = "") -> Any:
+    """Return a module. Raises ConfigError, with the pip command and a hint, if its package is not installed."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise ConfigError(f"{package} is not installed; pip install 'bitext-miner[{EXTRAS[package]}]'{hint}") from error

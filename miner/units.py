@@ -1,4 +1,6 @@
-"""Durations and sizes as text."""
+"""Counts, durations and sizes as text."""
+
+from collections.abc import Mapping
 
 
 def format_seconds(seconds: float) -> str:
@@ -15,3 +17,13 @@ def format_bytes(amount: float) -> str:
         if amount >= length:
             return f"{amount / length:,.1f} {unit}"
     return f"{amount / 1e3:,.0f} kB"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: `1 pair`, `2,000 pairs`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def list_counts(counts: Mapping[str, int]) -> str:
+    """Return the counts above 0, by name: `1,200 too long, 3 empty`."""
+    return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count)

@@ -14,7 +14,7 @@ from miner.api.rescoring import InMemoryRescoring, choose_rescoring, num_neighbo
 from miner.api.results import TableResult
 from miner.api.settings import InMemoryMining, MiningOptions, check_names
 from miner.api.sides import OpenSide, Side, SideOpener, check_encoders
-from miner.choices import DefaultThreshold, MarginName
+from miner.config.choices import DefaultThreshold, MarginName
 from miner.config.commands import PairFilters, SentenceFilters
 from miner.config.filters import choose
 from miner.config.probability import ProbabilityBound
@@ -26,6 +26,7 @@ from miner.filters import hubs, language
 from miner.filters.candidates import PairFilter, no_dropped
 from miner.filters.pairs import probabilities_of
 from miner.filters.probability import fit_to_corpora
+from miner.io.tables import PROBABILITY, concat_tables
 from miner.mining import leave_out
 from miner.mining.candidates import Candidates, ScoredPairs, join_neighbours, score
 from miner.mining.histogram import describe_quantiles, few_pair_quantiles
@@ -34,7 +35,6 @@ from miner.mining.margin_sample import MarginSample
 from miner.mining.matching import match, rank
 from miner.mining.writers import pairs_from_arrow, pairs_to_arrow, sort_best_first
 from miner.search import exact
-from miner.tables import PROBABILITY, concat_tables
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from miner import encoders
 from miner.api.embedding import resolve_encoder
 from miner.api.settings import SearchSettings
 from miner.api.sides import OpenSide
-from miner.choices import LATE, NONE, default_candidates
+from miner.config.choices import LATE, NONE, default_candidates
 from miner.devices import choose_device
 from miner.encoders import Encoder
 from miner.encoders.base import TokenEncoder

@@ -6,7 +6,7 @@ from typing import Any
 import pydantic
 
 from miner.api.embedding import EncoderOptions
-from miner.choices import MarginName, RescoreName, RetrievalName
+from miner.config.choices import MarginName, RescoreName, RetrievalName
 from miner.config.commands import (
     EncoderSettings,
     IdentifierSettings,

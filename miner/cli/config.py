@@ -14,7 +14,7 @@ MODELS = {
     "train": "miner.training.config:TrainConfig",
     "loop": "miner.loop.settings:LoopConfig",
     "suite": "miner.evaluation.tasks:SuiteConfig",
-    "reproduce": "miner.reproduction.registry:PaperSettings",
+    "reproduce": "miner.research.reproduction.registry:PaperSettings",
 }
 
 

@@ -17,8 +17,8 @@ from typing import Any, TextIO
 
 import click
 
-from miner.credentials import hide
 from miner.errors import REMOTE_REMEDY, MinerError, StorageError, Terminated, first_line, is_remote_error
+from miner.io.credentials import hide
 from miner.progress import Progress, progress_of
 
 PACKAGES = ("miner", "pipelines")
@@ -199,7 +199,7 @@ def warn(text: str) -> None:
 
 def write_figures(path: str | None, figures: dict[str, Any]) -> None:
     """Write the figures of a result to the file that `--json` names, if it is given; `-` is standard output."""
-    from miner import storage
+    from miner.io import storage
 
     if path == STDOUT:
         with _writing_stdout():

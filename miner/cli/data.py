@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 import click
 
 from miner.cli import console, options
-from miner.counts import counted
+from miner.units import counted
 
 if TYPE_CHECKING:
-    from miner.datasets.convert import DatasetSummary
+    from miner.research.datasets.convert import DatasetSummary
 
 name_argument = click.argument("name", metavar="NAME")
 path_argument = click.argument("path", metavar="PATH")
@@ -38,7 +38,7 @@ def list_layouts(json_file: str | None) -> None:
       miner data list
     """
     from miner.cli.plan import table
-    from miner.datasets.registry import LAYOUTS
+    from miner.research.datasets.registry import LAYOUTS
 
     layouts = [LAYOUTS[name] for name in sorted(LAYOUTS)]
     rows = [(layout.name, layout.kind.name, layout.title, layout.licence) for layout in layouts]
@@ -75,9 +75,9 @@ def show(name: str, path: str, languages: tuple[str, ...], split: str, json_file
     Example:
       miner data show paws-x x-final.tar.gz --language de --split dev
     """
-    from miner.datasets.convert import summarise
-    from miner.datasets.reading import read_dataset
-    from miner.datasets.registry import get_layout
+    from miner.research.datasets.convert import summarise
+    from miner.research.datasets.reading import read_dataset
+    from miner.research.datasets.registry import get_layout
 
     layout = get_layout(name)
     summary = summarise(layout, read_dataset(layout, path, languages, split))
@@ -101,9 +101,9 @@ def convert(name: str, path: str, output: str, languages: tuple[str, ...], split
     Example:
       miner data convert snli snli_1.0.zip --split train --output snli.tsv.gz
     """
-    from miner.datasets.convert import convert_dataset
-    from miner.datasets.reading import read_dataset
-    from miner.datasets.registry import get_layout
+    from miner.research.datasets.convert import convert_dataset
+    from miner.research.datasets.reading import read_dataset
+    from miner.research.datasets.registry import get_layout
 
     layout = get_layout(name)
     summary = convert_dataset(layout, read_dataset(layout, path, languages, split), output)

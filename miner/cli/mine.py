@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from miner.choices import ENGINES, MARGINS, RECOMMENDED, RETRIEVALS, DefaultThreshold
 from miner.cli import console, gold, options, report
 from miner.cli.arrow import defer_pandas
 from miner.cli.filters import check_lang_id_model, filter_option, keep_dropped_option, lang_id_option
+from miner.config.choices import ENGINES, MARGINS, RECOMMENDED, RETRIEVALS, DefaultThreshold
 from miner.config.commands import (
     DecideSettings,
     EncoderSettings,
@@ -23,8 +23,8 @@ from miner.config.commands import (
     SideColumns,
 )
 from miner.config.filters import choose
-from miner.counts import counted, list_counts
 from miner.errors import ConfigError, MinerError
+from miner.units import counted, list_counts
 
 if TYPE_CHECKING:
     from miner.mining.thresholds import ThresholdChoice
@@ -189,7 +189,7 @@ def _preload(config: MineConfig | FromCandidatesConfig, has_report: bool) -> Non
 
 def _preload_encoder(config: MineConfig) -> None:
     """Start to read the encoder if a side is text and nothing is in the output yet."""
-    from miner import stages, storage
+    from miner.io import stages, storage
     from pipelines.corpus import embed
 
     has_text = not all(storage.is_folder(path) for path in (config.source, config.target))
@@ -213,7 +213,7 @@ def _check_usage(ctx: click.Context, from_candidates: bool) -> None:
 
 def _check_text_options(ctx: click.Context, config: MineConfig) -> None:
     """Raise ConfigError for an option of the text if no side is text."""
-    from miner import storage
+    from miner.io import storage
 
     names = {*SideColumns.model_fields, *SentenceSettings.model_fields} - {"source_lang", "target_lang", "lang_id_model", "keep_dropped"}
     labels = [parameter.opts[0] for parameter in ctx.command.params if str(parameter.name) in names and _is_given(ctx, str(parameter.name))]

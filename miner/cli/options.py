@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 import click
 
-from miner.choices import DTYPES, RESCORINGS
 from miner.cli import console
 from miner.config import recipes
 from miner.config.base import Settings, dump_yaml
+from miner.config.choices import DTYPES, RESCORINGS
 from miner.config.commands import (
     ApproximateSettings,
     EmbedConfig,
@@ -173,7 +173,7 @@ output_option = click.option(
 
 def _check_replaceable(path: str, values: Iterable[Any]) -> None:
     """Raise ConfigError for an input of the command, named or by a pattern, and for a file that no `--json` can have written."""
-    from miner import records, storage
+    from miner.io import records, storage
 
     if storage.exists(path):
         try:

@@ -37,9 +37,9 @@ def command(
     Example:
       miner reproduce msimcse-retrieval --data data --models models --rows unsupervised --rows 'nli-*'
     """
-    from miner.reproduction import describe
-    from miner.reproduction.plan import ReproductionOptions, plan_table
-    from miner.reproduction.registry import load_registry
+    from miner.research.reproduction import describe
+    from miner.research.reproduction.plan import ReproductionOptions, plan_table
+    from miner.research.reproduction.registry import load_registry
 
     registry = load_registry(configs)
     if table is None or only_list:
@@ -52,7 +52,7 @@ def command(
     if dry_run:
         console.echo(describe.dry_run_text(plan))
         return
-    from miner.reproduction import run
+    from miner.research.reproduction import run
 
     result = run.reproduce(plan)
     console.write_figures(json_file, result.figures())

@@ -34,9 +34,9 @@ def command(config: str, changes: tuple[str, ...], profile: str | None, dry_run:
       miner run configs/run.yaml --dry-run
       miner run configs/run.yaml
     """
-    from miner import storage
     from miner.config.base import load_yaml
     from miner.config.runs import RunConfig
+    from miner.io import storage
 
     defer_pandas()
     from pipelines.runs import run

@@ -4,10 +4,10 @@ from typing import Any
 
 import click
 
-from miner.choices import MARGINS
 from miner.cli import console, options
 from miner.cli.arrow import defer_pandas
 from miner.cli.filters import check_lang_id_model, filter_option, lang_id_option
+from miner.config.choices import MARGINS
 from miner.config.commands import PairTextFilters, ScoreConfig, SentenceFilters
 from miner.config.filters import choose
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from miner.cli import console, options
-from miner.counts import counted
+from miner.units import counted
 
 if TYPE_CHECKING:
     from pipelines.runs.status import RunStatus, StageStatus

@@ -3,8 +3,8 @@
 import click
 
 from miner.cli import console, options
-from miner.counts import counted
 from miner.errors import DataError
+from miner.units import counted
 
 
 @click.command()

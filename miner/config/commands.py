@@ -8,8 +8,8 @@ from pydantic import GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
-from miner.choices import LATE, DtypeName, EngineName, MarginName, RescoreName, RetrievalName
 from miner.config.base import Settings, Strings
+from miner.config.choices import LATE, DtypeName, EngineName, MarginName, RescoreName, RetrievalName
 
 
 class EncoderSettings(Settings):

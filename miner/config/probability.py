@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 import pydantic
 
-from miner.choices import DefaultThreshold
 from miner.config.base import Settings
+from miner.config.choices import DefaultThreshold
 
 PROBABILITY = "probability"  # column of a bitext, and filter
 DEFAULT_MIN_PROBABILITY = 0.5  # of the pairs that are mined, where the encoder has weights

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from miner import storage
-from miner.choices import INT8
+from miner.config.choices import INT8
 from miner.config.commands import EncoderSettings
 from miner.devices import parse_device
 from miner.encoders import remote
 from miner.encoders.base import Encoder
 from miner.errors import ConfigError, ModelError, first_line
+from miner.io import storage
 
 __all__ = [
     "ENCODERS",

@@ -9,7 +9,7 @@ import pyarrow as pa
 from miner.arrays import Floats32, Vectors
 from miner.encoders.base import Encoder
 from miner.errors import ModelError
-from miner.tables import all_finite
+from miner.io.tables import all_finite
 
 
 def encode_checked(encoder: Encoder, texts: Sequence[str], name: str) -> Floats32:

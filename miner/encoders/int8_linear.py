@@ -15,7 +15,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from miner.int8_products import MAX_UNSATURATED, PackedInt8
+from miner.search.int8_products import MAX_UNSATURATED, PackedInt8
 
 MIN_MAGNITUDE = 2.0**-100  # of a row, so that a row of zeros can be divided by it
 PROBE_SHAPE = (32, 512)  # tokens and dimensions of the products that are checked

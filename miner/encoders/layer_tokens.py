@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from miner.choices import LATE, RescoreName
+from miner.config.choices import LATE, RescoreName
 from miner.encoders.base import Encoder, TokenEncoder
 from miner.encoders.token_vectors import TokenFile, TokenTable, TokenVectors
 from miner.encoders.transformer import TransformerEncoder

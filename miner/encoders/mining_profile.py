@@ -13,14 +13,15 @@ from pathlib import Path
 
 import pydantic
 
-from miner import languages, storage
-from miner.choices import CALIBRATED, MARGINS, PROBABILITY, RECOMMENDED, RETRIEVALS, DefaultThreshold, MarginName
+from miner import languages
 from miner.config.base import Settings
+from miner.config.choices import CALIBRATED, MARGINS, PROBABILITY, RECOMMENDED, RETRIEVALS, DefaultThreshold, MarginName
 from miner.config.commands import EncoderSettings, MatchSettings, Threshold
 from miner.config.probability import DEFAULT_MIN_PROBABILITY, ProbabilityBound, ProbabilityWeights
 from miner.encoders import BUILTIN, find_folder, identify
 from miner.encoders.base import Encoder, StoredEncoder
 from miner.errors import ConfigError, ModelError
+from miner.io import storage
 
 FILE = "mining.json"
 REMEDY = "choose one by known pairs with `--threshold auto --planted known.tsv`"

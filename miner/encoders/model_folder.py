@@ -13,10 +13,10 @@ from typing import Any
 
 import xxhash
 
-from miner import checksums, storage
-from miner.choices import INT8
+from miner.config.choices import INT8
 from miner.encoders.pooling import POOLINGS, mixture_layers
 from miner.errors import ModelError
+from miner.io import checksums, storage
 
 MODULES = "modules.json"
 CONFIG = "config.json"

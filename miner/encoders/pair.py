@@ -10,13 +10,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from miner import checksums, languages, storage
+from miner import languages
 from miner.arrays import Floats32
 from miner.config.commands import EncoderSettings
 from miner.devices import choose_device
 from miner.encoders import model_folder, transformer
 from miner.encoders.transformer import TransformerEncoder
 from miner.errors import ConfigError, ModelError
+from miner.io import checksums, storage
 
 if TYPE_CHECKING:
     import torch

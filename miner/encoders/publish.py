@@ -3,9 +3,9 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from miner import checksums, records, storage
 from miner.encoders import find_folder
 from miner.errors import StorageError
+from miner.io import checksums, records, storage
 from miner.units import format_bytes
 
 

@@ -8,9 +8,9 @@ import functools
 from collections.abc import Mapping
 from pathlib import Path
 
-from miner import checksums, host_copies, storage
-from miner.credentials import hide
 from miner.errors import ModelError, StorageError
+from miner.io import checksums, host_copies, storage
+from miner.io.credentials import hide
 
 REMEDY = "copy the encoder there again"
 WRITE_IT = "`miner fetch ENCODER --output DIR` writes it"

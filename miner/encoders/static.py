@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from miner import checksums, storage
 from miner.arrays import Floats32, Ints32
 from miner.encoders.vector_sums import VectorSums
 from miner.encoders.word_cache import MAX_CACHED_WORDS, PieceIds, WordCache
 from miner.errors import ModelError
+from miner.io import checksums, storage
 
 KIND = "static"
 FORMAT = 2

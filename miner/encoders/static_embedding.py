@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from miner import checksums
 from miner.arrays import Floats32, Ints32
 from miner.encoders.model_folder import CONFIG, MODULES, list_modules, module_path, read_json
 from miner.encoders.vector_sums import VectorSums
 from miner.encoders.word_cache import PieceIds
 from miner.errors import ModelError
+from miner.io import checksums
 
 TOKENIZER, WEIGHTS = "tokenizer.json", "model.safetensors"
 MODULE = "StaticEmbedding"

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from miner import checksums, storage
 from miner.encoders.static import PIECES, StaticEncoder
 from miner.errors import ModelError
+from miner.io import checksums, storage
 
 TOKENIZER, WEIGHTS, MODULES, CONFIG = "tokenizer.json", "model.safetensors", "modules.json", "config.json"
 EMBEDDINGS = "embeddings"  # name of the tensor, as in model2vec; sentence-transformers reads it too

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from miner.arrays import Bools, Floats32, Ints
-from miner.background import read_ahead
 from miner.config.commands import EncoderSettings
-from miner.devices import choose_device, upload
+from miner.devices import choose_device, read_ahead, upload
 from miner.encoders import transformer_parts as parts
 from miner.encoders.base import EncodeCounts, check_texts
 from miner.encoders.model_folder import ModelRecipe, fingerprint, read_recipe

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from miner.choices import INT8
+from miner.config.choices import INT8
 from miner.encoders.model_folder import CONFIG, TANH, DenseLayer, ModelRecipe, read_json, weight_files
 from miner.errors import ConfigError, MinerError, ModelError, first_line
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from miner import stages, storage, table_files
 from miner.arrays import Floats, Ids
 from miner.config.commands import PairFilters
 from miner.config.probability import PROBABILITY
@@ -22,6 +21,7 @@ from miner.evaluation.hub_counts import SIDES, HubCounts, read_hub_counts
 from miner.evaluation.scores import percent
 from miner.filters import BLOCK_ROWS, language
 from miner.filters.pairs import PAIR_FILTERS, PairTexts, apply_pair_filters
+from miner.io import stages, storage, table_files
 from miner.mining.writers import PARQUET
 from miner.text.near_duplicates import skeleton_keys
 

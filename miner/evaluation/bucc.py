@@ -17,10 +17,6 @@ import numpy as np
 
 from miner.arrays import Bools, Floats
 from miner.config.datasets import DatasetFiles, TableFile
-from miner.datasets.file_groups import ALL_SPLITS, find_groups
-from miner.datasets.layout import Request
-from miner.datasets.registry import get_layout
-from miner.datasets.release import ReleaseFile, expand_archives, list_files, read_release_lines
 from miner.encoders import Encoder
 from miner.encoders.base import search_device
 from miner.errors import DataError
@@ -30,6 +26,10 @@ from miner.evaluation.translation_tasks import BuccTask
 from miner.mining.candidates import ScoredPairs
 from miner.mining.in_memory import mine_vectors
 from miner.mining.precision_recall import Curve, curve
+from miner.research.datasets.file_groups import ALL_SPLITS, find_groups
+from miner.research.datasets.layout import Request
+from miner.research.datasets.registry import get_layout
+from miner.research.datasets.release import ReleaseFile, expand_archives, list_files, read_release_lines
 from miner.text.normalise import clean_all
 
 FILE = re.compile(r"([a-z]{2,3})-([a-z]{2,3})\.(dev|sample|test|training)\.(\1|\2|gold)")

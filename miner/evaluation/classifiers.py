@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from miner.choices import INT8
+from miner.config.choices import INT8
 from miner.encoders import Encoder
 from miner.encoders.base import FineTunable, StoredEncoder
 from miner.encoders.model_folder import read_recipe

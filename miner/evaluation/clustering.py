@@ -9,11 +9,10 @@ import numpy as np
 
 from miner.arrays import Floats32, Ints
 from miner.encoders import Encoder
-from miner.errors import DataError
+from miner.errors import DataError, require
 from miner.evaluation.inputs import encode, load_columns
 from miner.evaluation.label_tasks import ClusteringTask
 from miner.evaluation.scores import Items, Score, percent, table
-from miner.extras import require
 
 KMEANS_STARTS = 10  # the one with the smallest sum of squared distances to the centres is used
 

@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from miner.choices import INT8
+from miner.config.choices import INT8
 from miner.config.commands import EncoderSettings
 from miner.encoders import Encoder, load_encoder
 from miner.encoders.base import FineTunable

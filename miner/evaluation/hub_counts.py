@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from miner import stages, storage, table_files
 from miner.arrays import Floats, Ids
 from miner.filters.hubs import OccurrenceCounts, count_occurrences
-from miner.stages import CANDIDATES, Manifest
+from miner.io import stages, storage, table_files
+from miner.io.stages import CANDIDATES, Manifest
 
 SIDES = ("source", "target")
 NUM_TOP_HUBS = 5  # of each side

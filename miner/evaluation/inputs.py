@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.arrays import Floats
-from miner.choices import LATE, NONE, default_candidates
+from miner.config.choices import LATE, NONE, default_candidates
 from miner.config.datasets import DatasetFiles
-from miner.datasets.columns import read_columns
 from miner.encoders import Encoder
 from miner.encoders.layer_tokens import choose_rescoring_encoder
 from miner.encoders.pair import SOURCE, TARGET, PairEncoder
@@ -22,6 +21,7 @@ from miner.evaluation.lines import read_lines
 from miner.evaluation.task_base import AlignedTask, RescoredTask
 from miner.mining.late_scores import TokenSides
 from miner.progress import Progress, report_progress
+from miner.research.datasets.columns import read_columns
 
 CHUNK_TEXTS = 8192  # texts encoded between two updates of the progress bar
 STS_COLUMNS = ("sentence1", "sentence2", "score")

@@ -9,11 +9,10 @@ import numpy as np
 
 from miner.arrays import Bools, Floats, Floats32
 from miner.encoders import Encoder
-from miner.errors import ConfigError, DataError
+from miner.errors import ConfigError, DataError, require
 from miner.evaluation.inputs import encode, load_columns
 from miner.evaluation.scores import Score, mean, table
 from miner.evaluation.translation_tasks import MapTask
-from miner.extras import require
 
 MAX_MAP_LANGUAGES = 6  # those with most sentences
 MAX_MAP_SENTENCES = 40

@@ -15,7 +15,7 @@ import numpy as np
 
 from miner.arrays import Floats32
 from miner.encoders import Encoder
-from miner.extras import require
+from miner.errors import require
 
 require("mteb")
 

@@ -15,12 +15,11 @@ import numpy.typing as npt
 from miner.arrays import Floats32
 from miner.config.datasets import DatasetFiles
 from miner.encoders import Encoder
-from miner.errors import DataError
+from miner.errors import DataError, require
 from miner.evaluation.inputs import encode, load_columns
 from miner.evaluation.label_tasks import ClassificationTask
 from miner.evaluation.scores import Items, Score, agreement, macro_f1, percent, table
 from miner.evaluation.task_base import ProbeTask
-from miner.extras import require
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1)  # C of scikit-learn: the inverse of the regularisation strength
 HELD_OUT_SHARE = 0.2

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from miner.arrays import Bools, Floats, Ints, Vectors
-from miner.counts import counted
 from miner.encoders import Encoder
 from miner.encoders.base import search_device
 from miner.encoders.pair import SOURCE, TARGET
@@ -21,6 +20,7 @@ from miner.mining.late_scores import TokenSides, rescore
 from miner.mining.margin import margins, mean_similarities
 from miner.mining.matching import best_of_sources, best_of_targets, rank
 from miner.search.neighbours import Neighbours
+from miner.units import counted
 
 Answers = Ints  # (n, 2): the line retrieved for line i, forward and backward; -1 if none
 Hits = Bools  # (n, 2): whether it is line i

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from miner.extras import require
+from miner.errors import require
 
 Items = npt.NDArray[Any]  # (n, c): one row per item, such as a query sentence
 Statistic = Callable[[Items], float]

@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from miner import storage
 from miner.config.datasets import DatasetFiles
-from miner.datasets.columns import dataset_paths
 from miner.encoders import Encoder
 from miner.errors import ConfigError, DataError
 from miner.evaluation.inputs import one_side
@@ -16,7 +14,9 @@ from miner.evaluation.scores import Score, TaskResult, table
 from miner.evaluation.significance import Comparison, Interval, compare
 from miner.evaluation.task_base import TaskSettings
 from miner.evaluation.tasks import SuiteConfig
+from miner.io import storage
 from miner.progress import Progress, report_progress
+from miner.research.datasets.columns import dataset_paths
 
 SIGNIFICANT_P = 0.05  # a difference with a smaller p is starred
 

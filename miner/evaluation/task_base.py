@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import pydantic
 from pydantic_core import PydanticCustomError
 
-from miner.choices import RescoreName
 from miner.config.base import Settings, Strings
+from miner.config.choices import RescoreName
 from miner.config.commands import check_token_layer
 from miner.config.datasets import DatasetFiles, TableFile
 

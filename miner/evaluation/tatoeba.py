@@ -9,10 +9,7 @@ from typing import Any
 
 import torch
 
-from miner import storage
 from miner.config.datasets import DatasetFiles, TableFile
-from miner.datasets.columns import read_dataset_columns
-from miner.datasets.file_groups import comparable
 from miner.encoders import Encoder
 from miner.encoders.base import search_device
 from miner.errors import DataError
@@ -21,8 +18,11 @@ from miner.evaluation.lines import read_lines
 from miner.evaluation.retrieval import HEADS, Accuracy, Hits, accuracy, hits, nearest_by_cosine
 from miner.evaluation.scores import Score, mean, table
 from miner.evaluation.translation_tasks import TatoebaTask
+from miner.io import storage
 from miner.languages import canonical
 from miner.mining.in_memory import search_vectors
+from miner.research.datasets.columns import read_dataset_columns
+from miner.research.datasets.file_groups import comparable
 from miner.search.parallel import parallel_for
 
 FILE = re.compile(r"tatoeba\.([a-z]{3})-eng\.tsv(?:\.gz)?")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import pydantic
 from pydantic_core import PydanticCustomError
 
-from miner.choices import MarginName
+from miner.config.choices import MarginName
 from miner.config.datasets import DatasetFiles, TableFile
 from miner.evaluation.task_base import AlignedTask, BarChart, RescoredTask, TaskSettings, ValueTable
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import yaml
 
-from miner import storage
 from miner.export.settings import ExportConfig
 from miner.export.source import MinedPairsFile
+from miner.io import storage
 
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"), (10_000_000, "1M<n<10M"))
 # What would control a terminal, or reverse the rest of the line.

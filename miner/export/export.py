@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pyarrow as pa
 from typing_extensions import TypedDict
 
-from miner import lock, records, stages, storage, table_files
 from miner.arrays import Ints
 from miner.errors import ConfigError, DataError
 from miner.export.card import dataset_card
@@ -22,6 +21,7 @@ from miner.export.formats import WRITERS, SplitTarget
 from miner.export.settings import ExportConfig
 from miner.export.source import MinedPairsFile, open_pairs
 from miner.export.splits import SPLITS, assign_splits
+from miner.io import lock, records, stages, storage, table_files
 
 RECORD, CARD = "export.json", "README.md"
 EXAMPLES = 5

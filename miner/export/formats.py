@@ -11,8 +11,9 @@ from xml.sax.saxutils import escape, quoteattr
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from miner import __version__, storage, table_files
+from miner import __version__
 from miner.config.probability import PROBABILITY
+from miner.io import storage, table_files
 from miner.mining.writers import text_writer
 
 # Line breaks of str.splitlines and of other readers: a sentence with one would be two lines of a Moses file.

@@ -7,12 +7,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from miner import languages, stages, storage, table_files
+from miner import languages
 from miner.config.probability import PROBABILITY
 from miner.errors import ConfigError, DataError, StorageError
 from miner.export.settings import ExportConfig
+from miner.io import stages, storage, table_files
+from miner.io.tables import BITEXT
 from miner.mining.writers import PARQUET
-from miner.tables import BITEXT
 
 BATCH_ROWS = 1 << 14
 

@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow as pa
 
 from miner.arrays import Bools, Ints
-from miner.choices import RETRIEVALS
+from miner.config.choices import RETRIEVALS
 from miner.config.commands import MatchSettings
 from miner.config.probability import ProbabilityBound, ProbabilityWeights
 from miner.filters.pairs import PAIR_FILTERS, PairTexts, apply_pair_filters
+from miner.io.tables import concat_tables
 from miner.mining import matching
-from miner.tables import concat_tables
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from langcodes import Language
 
 from miner.arrays import Floats
 from miner.config.filters import IDENTIFYING
-from miner.errors import ConfigError
-from miner.extras import require
+from miner.errors import ConfigError, require
 from miner.languages import UNDETERMINED, canonical
 
 # Labels of the identifier that count as the language: its members, and languages too similar to distinguish in one sentence.

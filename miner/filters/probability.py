@@ -3,7 +3,7 @@
 import numpy as np
 
 from miner.arrays import Floats
-from miner.choices import MARGINS
+from miner.config.choices import MARGINS
 from miner.config.probability import ProbabilityWeights
 from miner.mining.margin_sample import MarginSample
 from miner.mining.mixture import estimate_shift

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from miner.arrays import Bools, Floats, Ids, Ints, find_rows
-from miner.choices import CALIBRATED, FALLBACK, FALLBACK_RATIO, MARGINS, DefaultThreshold
+from miner.config.choices import CALIBRATED, FALLBACK, FALLBACK_RATIO, MARGINS, DefaultThreshold
 from miner.mining.candidates import Candidates, LateScores, concat, late_means, pair_margins, sample_step
 from miner.mining.margin import blend
 from miner.mining.thresholds import num_required, num_wrong

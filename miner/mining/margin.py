@@ -7,7 +7,7 @@ score(x, y) = margin(a, b) with a = cos(x, y), and b the average of the mean sim
 import numpy as np
 
 from miner.arrays import Floats
-from miner.choices import MARGINS
+from miner.config.choices import MARGINS
 from miner.errors import ConfigError
 
 MIN_RATIO_MEAN = 1e-6  # of similarities in float32, which are rounded; a ratio to a mean of 0 or less orders pairs the wrong way round

@@ -11,7 +11,7 @@ included; only the walk is fast on a long chain of candidates, each better than 
 import numpy as np
 
 from miner.arrays import Bools, Ids, Ints
-from miner.choices import RETRIEVALS
+from miner.config.choices import RETRIEVALS
 from miner.errors import ConfigError
 from miner.mining.candidates import ScoredPairs
 

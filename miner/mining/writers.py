@@ -11,10 +11,10 @@ from typing import BinaryIO, TextIO
 import numpy as np
 import pyarrow as pa
 
-from miner import storage, table_files
 from miner.arrays import Bools
+from miner.io import storage, table_files
+from miner.io.tables import BITEXT, CANDIDATES, PROBABILITY, RESCORED_CANDIDATES
 from miner.mining.candidates import Candidates, LateScores, ScoredPairs
-from miner.tables import BITEXT, CANDIDATES, PROBABILITY, RESCORED_CANDIDATES
 
 COLUMNS = tuple(field.name for field in fields(Candidates) if field.name != "late")  # in the order of the schema CANDIDATES
 TSV, PARQUET = "bitext.tsv.gz", "bitext.parquet"

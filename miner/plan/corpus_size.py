@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from miner import progress, storage, table_files
+from miner import progress
 from miner.config.commands import TextSettings
 from miner.errors import DataError
+from miner.io import storage, table_files
 from miner.text import formats, readers, streams
 from miner.units import format_bytes
 

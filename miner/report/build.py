@@ -4,18 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from miner import stages, storage
-from miner.choices import CALIBRATED, PROBABILITY, RECOMMENDED
-from miner.counts import list_counts
+from miner.config.choices import CALIBRATED, PROBABILITY, RECOMMENDED
 from miner.errors import ConfigError, DataError, StorageError
 from miner.evaluation.bitext_precision import KnownPairs
+from miner.io import stages, storage
+from miner.io.stages import Manifest
 from miner.mining.histogram import describe_quantiles
 from miner.mining.writers import PARQUET
 from miner.report import charts, pairs, rounds, runs, scores, training
 from miner.report.marking import SAMPLE_PAIRS
 from miner.report.mined_pairs import MinedBitext
 from miner.report.page import MALFORMED, Section, page
-from miner.stages import Manifest
+from miner.units import list_counts
 
 NAME = "report.html"
 

@@ -19,7 +19,7 @@ from xml.etree.ElementTree import Element, fromstring
 import numpy as np
 
 from miner.arrays import Floats
-from miner.extras import require
+from miner.errors import require
 from miner.report.page import element
 
 require("matplotlib")

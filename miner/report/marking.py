@@ -5,9 +5,9 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from miner import storage
 from miner.arrays import Bools, Ints
 from miner.evaluation.marks import ReviewMarks
+from miner.io import storage
 from miner.mining.review import NUM_LEVELS, LevelCounts, count_levels, find_marked, level_bounds, plan_sample
 from miner.report.mined_pairs import MinedBitext
 from miner.report.page import Section, element, text

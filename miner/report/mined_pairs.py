@@ -8,12 +8,12 @@ from functools import cached_property
 
 import numpy as np
 
-from miner import stages, storage, table_files
 from miner.arrays import Floats, Ids, Ints
 from miner.evaluation.hub_counts import SIDES, HubCounts, read_candidates, read_hub_counts
+from miner.io import stages, storage, table_files
+from miner.io.stages import Manifest
 from miner.mining.histogram import Histogram
 from miner.mining.writers import PARQUET, candidates_from_arrow
-from miner.stages import Manifest
 
 MAX_SAMPLE_PAIRS = 1000  # pairs whose lengths and languages are shown
 MAX_HUB_CANDIDATES = 1 << 22  # with more candidates, hubs are counted for a random sample of the sentences

@@ -5,8 +5,8 @@ from statistics import fmean
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from miner import records, storage
 from miner.errors import DataError
+from miner.io import records, storage
 from miner.loop.figures import training_precision
 from miner.report import charts
 from miner.report.page import MALFORMED, Section, table, text

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from miner import records, stages, storage
 from miner.errors import DataError
+from miner.io import records, stages, storage
 from miner.report.page import MALFORMED, Child, Section, element, table
 
 RUN, PAIRS = "run.json", "pairs"  # file and folder of a run

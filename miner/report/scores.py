@@ -8,10 +8,10 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from miner import storage
 from miner.errors import StorageError
 from miner.evaluation.task_base import BarChart, ValueTable
 from miner.evaluation.tasks import CHARTS
+from miner.io import storage
 from miner.mining.thresholds import wilson
 from miner.report import charts, maps, thresholds
 from miner.report.page import MALFORMED, Section, element, table

@@ -6,9 +6,9 @@ from itertools import zip_longest
 
 import numpy as np
 
-from miner import storage
 from miner.arrays import Floats
 from miner.errors import DataError
+from miner.io import storage
 from miner.report import charts
 from miner.report.page import MALFORMED, Section
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from miner.background import read_ahead
+from miner.devices import read_ahead
 from miner.search.neighbours import Neighbours, VectorBlock
 from miner.search.precision import Tile
 from miner.search.principal_axes import PrincipalAxes

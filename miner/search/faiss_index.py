@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.arrays import Ids, Vectors
-from miner.errors import ConfigError, StorageError
-from miner.extras import require
+from miner.errors import ConfigError, StorageError, require
 from miner.search.centroids import POINTS_PER_LIST, nearest_centroids, train_centroids
 
 if TYPE_CHECKING:

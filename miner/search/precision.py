@@ -20,7 +20,7 @@ from functools import lru_cache, partial
 import torch
 from torch import Tensor
 
-from miner.int8_products import MAX_INT8, MAX_UNSATURATED, PackedInt8
+from miner.search.int8_products import MAX_INT8, MAX_UNSATURATED, PackedInt8
 from miner.search.parallel import parallel_for, single_thread
 from miner.search.principal_axes import PrincipalAxes, ProjectedVectors
 

@@ -12,7 +12,7 @@ import regex
 import xxhash
 
 from miner.arrays import Ints, run_bounds
-from miner.tables import SENTENCES
+from miner.io.tables import SENTENCES
 from miner.text.normalise import compose
 
 # `added` is what the count of a sentence grows by, or REMOVED if the sentence is merged into another.

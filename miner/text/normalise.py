@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from miner.arrays import Ids
-from miner.tables import hash_ids
+from miner.io.tables import hash_ids
 
 # White space and control characters, each replaced by a space; except LF, which separates the lines of a block.
 _SPACE = r"\x00-\x09\x0b-\x1f\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"

@@ -10,10 +10,10 @@ from itertools import compress
 import numpy as np
 import xxhash
 
-from miner import storage
 from miner.arrays import Ints
 from miner.config.commands import TextSettings
 from miner.errors import DataError
+from miner.io import storage
 from miner.text import splitting
 from miner.text.formats import read_values
 from miner.text.normalise import clean_all

@@ -19,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from miner import storage, table_files
 from miner.arrays import Bools, Ids, Ints, mark_run_starts
-from miner.background import background_thread
 from miner.config.commands import TextSettings
+from miner.devices import background_thread
 from miner.errors import ConfigError, DataError, StorageError
-from miner.tables import SENTENCES, hash_ids
+from miner.io import storage, table_files
+from miner.io.tables import SENTENCES, hash_ids
 from miner.text import readers, streams
 from miner.units import format_bytes
 

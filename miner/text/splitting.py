@@ -7,8 +7,7 @@ import numpy as np
 from langcodes import Language
 
 from miner.arrays import Ints
-from miner.errors import ConfigError
-from miner.extras import require
+from miner.errors import ConfigError, require
 from miner.text.normalise import clean_all
 
 LIBRARY = "sentencex"

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from miner import storage
 from miner.arrays import Ints, run_bounds
 from miner.errors import REMOTE_REMEDY, DataError, first_line, is_remote_error
+from miner.io import storage
 from miner.progress import add_work
 
 BLOCK_BYTES = 1 << 20  # read at a time

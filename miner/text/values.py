@@ -7,8 +7,8 @@ from functools import partial
 from itertools import product
 from typing import Any, Literal
 
-from miner.counts import counted
 from miner.errors import ConfigError, DataError
+from miner.units import counted
 
 MAX_LISTED_COLUMNS = 20  # in an error message
 MAX_WHOLE_FLOAT = 1e15  # larger ones are written with an exponent

@@ -1,6 +1,6 @@
 """Accelerate, which only training needs."""
 
-from miner.extras import require
+from miner.errors import require
 
 require("accelerate")
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import regex
 
-from miner.datasets.columns import expand_globs
 from miner.errors import DataError
+from miner.research.datasets.columns import expand_globs
 from miner.text import decoding, streams
 from miner.text.normalise import clean
 from miner.text.values import Fault

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.config.datasets import DatasetFiles
-from miner.datasets.reading import read_dataset
-from miner.datasets.registry import get_layout
 from miner.errors import ConfigError, DataError
 from miner.mining.in_memory import mine_vectors
 from miner.mining.precision_recall import curve
+from miner.research.datasets.reading import read_dataset
+from miner.research.datasets.registry import get_layout
 
 NEIGHBOURS = 4  # on each side, for the ratio margin
 Vectors = npt.NDArray[np.float16]

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import xxhash
 
-from miner.datasets.columns import expand_files, file_fingerprints, read_texts
+from miner.research.datasets.columns import expand_files, file_fingerprints, read_texts
 from miner.text.decontaminate import EXACT, NEAR, EvaluationIndex
 from miner.training.settings import CleaningSettings
 

@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from miner import records, storage
 from miner.config.datasets import DatasetFiles
-from miner.counts import list_counts
-from miner.datasets.columns import expand_files, file_fingerprints, read_columns
 from miner.errors import DataError
+from miner.io import records, storage
+from miner.research.datasets.columns import expand_files, file_fingerprints, read_columns
 from miner.text.normalise import sentence_ids
 from miner.training.cleaning import Cleaning, RowFilter
 from miner.training.source_settings import MinedSettings, SourceSettings
+from miner.units import list_counts
 
 Ints = npt.NDArray[np.int64]
 

@@ -8,10 +8,11 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers.utils.logging import disable_progress_bar
 
-from miner import languages, storage
+from miner import languages
 from miner.encoders import STATIC, find_kind, pair
 from miner.encoders.model_folder import CONFIG, MODULES, TANH, ModelRecipe, read_json, read_recipe
 from miner.encoders.pooling import POOLINGS, mixture_layers
+from miner.io import storage
 from miner.training.settings import TransformerSettings
 
 PACKAGE = "sentence_transformers.models"

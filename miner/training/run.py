@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from typing_extensions import TypedDict
 
-from miner import checksums, lock, records, storage
-from miner.datasets.columns import file_fingerprints
 from miner.devices import choose_device
 from miner.encoders import convert_damage, find_kind, pair, read_fingerprint
 from miner.errors import ConfigError, DataError, MinerError, StorageError
+from miner.io import checksums, lock, records, storage
+from miner.research.datasets.columns import file_fingerprints
 from miner.training import checkpoints, config_checks, distributed
 from miner.training.augment import load_code_switch
 from miner.training.cleaning import Cleaning

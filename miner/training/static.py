@@ -15,11 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from miner import checksums, devices, storage
+from miner import devices
 from miner.devices import upload
 from miner.encoders import load_encoder, static, static_export
 from miner.encoders.base import PieceEncoder
 from miner.errors import ModelError
+from miner.io import checksums, storage
 from miner.training.batches import Floats, Ints, MixedView, View
 from miner.training.datasets import Dataset
 from miner.training.piece_bags import PieceBags

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from miner.background import read_ahead
-from miner.devices import upload
+from miner.devices import read_ahead, upload
 from miner.errors import StorageError
 from miner.training import checkpoints, distributed, errors, export
 from miner.training.accelerator import Accelerator

@@ -13,7 +13,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from miner import storage
+from miner.io import storage
 from miner.progress import Progress, report_progress
 from miner.training.layout import LOG, TENSORBOARD
 from miner.units import format_seconds

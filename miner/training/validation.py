@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from miner.config.datasets import DatasetFiles
-from miner.datasets.columns import Cells, expand_files, read_columns
 from miner.errors import ConfigError, DataError
+from miner.research.datasets.columns import Cells, expand_files, read_columns
 from miner.training.bucc_dev import read_bucc
 from miner.training.grad_cache import Context, encode_without_gradient
 from miner.training.settings import EvaluationSettings

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.runners.runner import PipelineResult
 
-from miner.extras import require
+from miner.errors import require
 
 RUNNER, RUNNER_CLASS = "DaskRunner", "apache_beam.runners.dask.dask_runner.DaskRunner"
 PARTITION_OPTIONS = ("--dask_npartitions", "--dask_partition_size")

@@ -4,7 +4,7 @@ from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from miner.extras import require
+from miner.errors import require
 
 TERMINAL_STATES = {"STOPPED", "DONE", "FAILED", "CANCELLED", "UPDATED", "DRAINED"}
 

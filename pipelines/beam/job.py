@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from miner import storage
 from miner.errors import AllSkippedError, MinerError
-from miner.stages import SKIPPED, Manifest, Shard
+from miner.io import storage
+from miner.io.stages import SKIPPED, Manifest, Shard
 from pipelines.beam import metrics, pending, retry
 from pipelines.beam.pending import PendingShards
 from pipelines.beam.runner import StageRun

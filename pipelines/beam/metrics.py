@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol
 
-from miner import storage
-from miner.stages import Manifest, Stage
+from miner.io import storage
+from miner.io.stages import Manifest, Stage
 
 logger = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from miner import storage
 from miner.errors import StorageError
-from miner.stages import Stage
+from miner.io import storage
+from miner.io.stages import Stage
 from pipelines.beam.runner import ShardTask
 
 FILE = "_pending.pickle"

@@ -16,8 +16,8 @@ from apache_beam.runners.runner import PipelineRunner, create_runner
 
 from miner.config.messages import find_similar
 from miner.errors import ConfigError, MinerError, first_line
+from miner.io.stages import Stage
 from miner.plan.hardware import find_hardware
-from miner.stages import Stage
 from pipelines.beam import dask, job_service, retry, started_jobs
 from pipelines.beam.local_runner import WorkerDiedError, create_local_runner, raise_interruptions
 from pipelines.beam.pending import PendingFile, PendingShards

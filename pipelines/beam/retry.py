@@ -13,10 +13,11 @@ from typing import TypeVar
 
 from typing_extensions import TypedDict
 
-from miner import errors, records, storage
-from miner.credentials import hide
+from miner import errors
 from miner.errors import ConfigError, MinerError, ModelError, StorageError
-from miner.stages import Stage
+from miner.io import records, storage
+from miner.io.credentials import hide
+from miner.io.stages import Stage
 
 FAILURE = "_failure.json"  # the error that ends the stage
 SKIPPED = "_skipped"  # directory with a JSON file per skipped shard

@@ -18,9 +18,9 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Se
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from miner import lock, stages, storage
 from miner.errors import DataError, MinerError
-from miner.stages import Manifest, Shard, Stage
+from miner.io import lock, stages, storage
+from miner.io.stages import Manifest, Shard, Stage
 from pipelines.beam.retry import RetryPolicy
 
 T = TypeVar("T")

@@ -15,12 +15,13 @@ from typing import Concatenate, Generic, ParamSpec
 import numpy as np
 import pyarrow as pa
 
-from miner import progress, stages, storage, table_files
+from miner import progress
 from miner.arrays import Ints
-from miner.corpus import Span
 from miner.errors import MinerError
-from miner.stages import Manifest, Stage
-from miner.tables import concat_tables
+from miner.io import stages, storage, table_files
+from miner.io.corpus import Span
+from miner.io.stages import Manifest, Stage
+from miner.io.tables import concat_tables
 from miner.text.sharding import range_of, write_range_batches
 from pipelines.beam.retry import call_with_retries
 from pipelines.beam.runner import Pipeline, ShardTask, StageRun, run_stage

@@ -16,9 +16,9 @@ from typing import Any
 
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, PortableOptions, StandardOptions
 
-from miner import lock, records, storage
 from miner.errors import ConfigError, MinerError, StorageError
-from miner.stages import Stage
+from miner.io import lock, records, storage
+from miner.io.stages import Stage
 from pipelines.beam import dataflow, job_service
 from pipelines.beam.runner import JOBS
 

@@ -7,8 +7,9 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from miner import progress, storage
+from miner import progress
 from miner.errors import MinerError
+from miner.io import storage
 from miner.progress import Progress, report_progress
 from miner.units import format_seconds
 from pipelines.beam import metrics

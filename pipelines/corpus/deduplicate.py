@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from miner import corpus, storage, table_files
-from miner.corpus import Span
 from miner.errors import DataError
 from miner.filters.sentences import apply_sentence_filters
-from miner.stages import Shard, Stage
-from miner.tables import DROPPED_SENTENCES, check_ids
+from miner.io import corpus, storage, table_files
+from miner.io.corpus import Span
+from miner.io.stages import Shard, Stage
+from miner.io.tables import DROPPED_SENTENCES, check_ids
 from miner.text.sharding import IngestSizes
 from pipelines.beam.runner import ShardTask
 from pipelines.corpus.scatter import ScatteredFiles

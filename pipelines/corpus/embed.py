@@ -13,13 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from miner import languages, stages, storage, table_files, tables
+from miner import languages
 from miner.arrays import Floats32
-from miner.background import background_thread
-from miner.choices import INT8
+from miner.config.choices import INT8
 from miner.config.commands import EmbedConfig, EncoderSettings
-from miner.counts import list_counts
-from miner.devices import CPU
+from miner.devices import CPU, background_thread
 from miner.encoders import (
     BUILTIN,
     STATIC,
@@ -36,9 +34,11 @@ from miner.encoders import (
 from miner.encoders.base import CountsTokens, Preloads
 from miner.encoders.checked import encode_checked, to_float16
 from miner.errors import ConfigError, ModelError
-from miner.stages import Shard, Stage
+from miner.io import stages, storage, table_files, tables
+from miner.io.stages import Shard, Stage
 from miner.text import readers
 from miner.text.sharding import DEFAULT_SIZES, IngestSizes
+from miner.units import list_counts
 from pipelines.beam import workers
 from pipelines.beam.runner import Pipeline, ShardTask, claim_output, run_pipeline, run_stage
 from pipelines.corpus import ingest

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from miner import records, storage
 from miner.errors import StorageError
+from miner.io import records, storage
 
 Signatures = Mapping[str, str]  # input -> its signature, see `readers.input_signature`
 

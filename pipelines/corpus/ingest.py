@@ -15,16 +15,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from miner import languages, stages, storage
+from miner import languages
 from miner.config.commands import EmbedConfig, TextSettings
-from miner.counts import list_counts
-from miner.credentials import hide
 from miner.errors import AllSkippedError, DataError
 from miner.filters import language
-from miner.stages import SENTENCES, SKIPPED, Manifest, Shard, Stage
+from miner.io import stages, storage
+from miner.io.credentials import hide
+from miner.io.stages import SENTENCES, SKIPPED, Manifest, Shard, Stage
 from miner.text import readers, splitting
 from miner.text.readers import InputState
 from miner.text.sharding import DEFAULT_SIZES, IngestSizes, InputFile, num_ranges_for
+from miner.units import list_counts
 from pipelines.beam.runner import Pipeline, run_stage
 from pipelines.beam.shuffle import ShuffleSteps
 from pipelines.corpus.deduplicate import (

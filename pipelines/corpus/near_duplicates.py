@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from miner import stages, storage, table_files
-from miner.tables import DROPPED_SENTENCES
+from miner.io import stages, storage, table_files
+from miner.io.tables import DROPPED_SENTENCES
 from miner.text import near_duplicates
 from pipelines.beam import shuffle
 from pipelines.beam.runner import Pipeline, ShardTask

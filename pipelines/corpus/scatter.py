@@ -8,13 +8,13 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from miner import stages, storage
 from miner.config.commands import TextSettings
-from miner.counts import counted, list_counts
 from miner.errors import DataError
-from miner.stages import Stage
+from miner.io import stages, storage
+from miner.io.stages import Stage
 from miner.text import readers, sharding
 from miner.text.sharding import IngestSizes, InputFile
+from miner.units import counted, list_counts
 from pipelines.beam.runner import Pipeline, ShardTask, run_stage
 from pipelines.corpus.increments import Signatures
 

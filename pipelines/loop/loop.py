@@ -12,18 +12,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from miner import lock, records, storage
 from miner.config.commands import DecideSettings, EncoderSettings
 from miner.config.datasets import DatasetFiles
 from miner.config.messages import name_keys
-from miner.datasets.columns import expand_files, file_fingerprints, read_texts
 from miner.encoders import find_folder, load_encoder
 from miner.encoders.pair import PairEncoder
 from miner.errors import ConfigError, StorageError
 from miner.evaluation.inputs import read_aligned
 from miner.evaluation.tatoeba import as_dataset, find_tables
+from miner.io import lock, records, storage
 from miner.loop.progress import LoopState, RoundOutcome, assess_rounds
 from miner.loop.settings import LoopConfig, MiningSettings, ReadingSettings
+from miner.research.datasets.columns import expand_files, file_fingerprints, read_texts
 from miner.text import readers
 from miner.text.decontaminate import EvaluationIndex
 from miner.training import checkpoints, config_checks

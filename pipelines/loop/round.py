@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from miner import records, storage
 from miner.config.commands import (
     DecideSettings,
     EmbedConfig,
@@ -21,12 +20,13 @@ from miner.config.commands import (
     SentenceSettings,
     TextSettings,
 )
-from miner.corpus import open_corpus
 from miner.encoders import Encoder, load_encoder, mining_profile
 from miner.errors import NoThresholdError
 from miner.evaluation import retrieval, tatoeba
 from miner.evaluation.inputs import encode, read_aligned
 from miner.evaluation.translation_tasks import RetrievalTask, TatoebaTask
+from miner.io import records, storage
+from miner.io.corpus import open_corpus
 from miner.loop.progress import drift
 from miner.loop.settings import LoopConfig
 from miner.text import readers

@@ -13,16 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from miner import records, storage, table_files
 from miner.arrays import Bools, Ints, bounds_of
 from miner.evaluation.marks import ReviewMarks
+from miner.io import records, storage, table_files
+from miner.io.stages import CANDIDATES
 from miner.loop.groups import CONTRADICTED, draw_validation, link_pairs, share_sentence
 from miner.loop.progress import jaccard
 from miner.loop.selection import MinedPairs, select_pairs, template_keys
 from miner.loop.settings import LoopConfig
 from miner.mining import matching, writers
 from miner.mining.gold import GoldPairs
-from miner.stages import CANDIDATES
 from miner.text.decontaminate import EXACT, NEAR, NONE, EvaluationIndex
 from pipelines.mining import candidates
 

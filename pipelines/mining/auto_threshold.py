@@ -4,14 +4,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from miner import tables
 from miner.arrays import Floats
-from miner.choices import PROBABILITY, RETRIEVALS, DefaultThreshold
+from miner.config.choices import PROBABILITY, RETRIEVALS, DefaultThreshold
 from miner.config.commands import DecideSettings, ThresholdSettings
-from miner.corpus import Corpus
 from miner.encoders.mining_profile import MiningProfile
 from miner.errors import ConfigError, DataError
 from miner.evaluation.marks import ReviewMarks
+from miner.io import tables
+from miner.io.corpus import Corpus
 from miner.mining import review, thresholds
 from miner.mining.candidates import ScoredPairs
 from miner.mining.gold import GoldPairs

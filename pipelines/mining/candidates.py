@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from miner import stages, storage, table_files
 from miner.arrays import Ids
 from miner.config.commands import EncoderSettings
-from miner.corpus import Corpus, open_corpus
 from miner.errors import DataError
+from miner.io import stages, storage, table_files
+from miner.io.corpus import Corpus, open_corpus
+from miner.io.stages import CANDIDATES, Manifest, Shard, Stage
 from miner.mining import candidates as scoring
 from miner.mining import writers
 from miner.mining.candidates import Candidates, Edges, MergedEdges, ScoredPairs
 from miner.search.neighbours import Neighbours
-from miner.stages import CANDIDATES, Manifest, Shard, Stage
 from pipelines.beam import shuffle
 from pipelines.beam.runner import Pipeline, ShardTask, run_stage
 from pipelines.beam.shuffle import ShuffleSteps, StepOutput, TextsById

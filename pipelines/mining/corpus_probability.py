@@ -7,14 +7,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from miner import storage, table_files
-from miner.choices import MARGINS, MarginName
+from miner.config.choices import MARGINS, MarginName
 from miner.encoders.mining_profile import MiningProfile
 from miner.filters.probability import fit_to_corpora
+from miner.io import storage, table_files
+from miner.io.stages import read_manifest
 from miner.mining.candidates import concat
 from miner.mining.margin_sample import MarginSample, SampledCandidates, sample_candidates
 from miner.mining.writers import candidates_from_arrow
-from miner.stages import read_manifest
 from pipelines.beam import shuffle
 from pipelines.beam.runner import Pipeline
 from pipelines.beam.shuffle import ShuffleSteps

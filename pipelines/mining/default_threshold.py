@@ -5,7 +5,7 @@ A calibration samples the sources, so it holds the candidates of at most MAX_SAM
 
 import logging
 
-from miner.choices import DefaultThreshold
+from miner.config.choices import DefaultThreshold
 from miner.encoders import mining_profile
 from miner.encoders.mining_profile import MiningProfile
 from miner.mining import leave_out

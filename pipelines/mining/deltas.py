@@ -14,12 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from miner import choices, stages, storage, table_files
 from miner.arrays import Bools, Ints, mark_run_starts
+from miner.config import choices
 from miner.errors import StorageError
+from miner.io import stages, storage, table_files
+from miner.io.stages import Manifest, Stage
+from miner.io.tables import BITEXT, DELTA, PROBABILITY, concat_tables
 from miner.mining import writers
-from miner.stages import Manifest, Stage
-from miner.tables import BITEXT, DELTA, PROBABILITY, concat_tables
 from pipelines.beam import shuffle
 from pipelines.beam.runner import Pipeline
 from pipelines.beam.shuffle import ShuffleSteps, StepOutput

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from miner import storage, table_files
 from miner.config.commands import DecideSettings
 from miner.config.probability import ProbabilityBound
 from miner.filters import hubs
 from miner.filters.candidates import PairFilter, no_dropped
+from miner.io import storage, table_files
+from miner.io.tables import DROPPED_PAIRS
 from miner.mining import candidates as scoring
 from miner.mining import writers
-from miner.tables import DROPPED_PAIRS
 from pipelines.beam import shuffle
 from pipelines.beam.runner import Pipeline
 from pipelines.beam.shuffle import ShuffleSteps, StepOutput

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from miner import stages, storage
 from miner.config.commands import TextSettings
-from miner.corpus import Corpus
 from miner.errors import ConfigError, DataError
 from miner.evaluation.marks import ReviewMarks, is_marks, read_marks
+from miner.io import stages, storage
+from miner.io.corpus import Corpus
+from miner.io.stages import Manifest
 from miner.mining.gold import GoldPairs
-from miner.stages import Manifest
 from miner.text import readers, streams
 from miner.text.normalise import sentence_ids
 

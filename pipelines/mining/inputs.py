@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from miner import languages, storage
+from miner import languages
 from miner.config.commands import EmbedConfig, EncoderSettings, MineConfig, SentenceSettings, TextSettings
-from miner.corpus import Corpus, is_corpus, open_corpus
 from miner.encoders import choose_side
 from miner.errors import ConfigError, DataError
+from miner.io import storage
+from miner.io.corpus import Corpus, is_corpus, open_corpus
 from miner.text import readers
 from pipelines.beam.runner import Pipeline, together
 from pipelines.corpus import embed, ingest

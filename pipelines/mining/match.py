@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from miner import table_files
-from miner.choices import RETRIEVALS
+from miner.config.choices import RETRIEVALS
+from miner.io import table_files
+from miner.io.tables import concat_tables
 from miner.mining import candidates as scoring
 from miner.mining import matching, writers
 from miner.mining.candidates import ScoredPairs
 from miner.mining.writers import pairs_from_arrow, pairs_to_arrow, sort_best_first
-from miner.tables import concat_tables
 from pipelines.beam import shuffle
 from pipelines.beam.runner import Pipeline
 from pipelines.beam.shuffle import ShuffleSteps, StepOutput

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from miner import stages, storage
 from miner.config.commands import EncoderSettings, EngineSettings, FromCandidatesConfig, MineConfig
 from miner.encoders import mining_profile
 from miner.encoders.mining_profile import MiningProfile
 from miner.evaluation.marks import ReviewMarks
 from miner.filters import language
+from miner.io import stages, storage
 from miner.mining import writers
 from pipelines.beam import workers
 from pipelines.beam.runner import Pipeline, claim_output, run_pipeline

@@ -11,15 +11,15 @@ from itertools import chain
 
 import numpy as np
 
-from miner import storage, table_files
 from miner.arrays import Bools, Floats, Ids, Ints, find_rows
 from miner.config.commands import EmbedConfig, EncoderSettings, FromCandidatesConfig, MineConfig, TextSettings
-from miner.corpus import Corpus, open_corpus
 from miner.errors import DataError
+from miner.io import storage, table_files
+from miner.io.corpus import Corpus, open_corpus
+from miner.io.stages import CANDIDATES, NEIGHBOURS, Stage
 from miner.mining.candidates import ScoredPairs
 from miner.mining.matching import mark_first
 from miner.mining.thresholds import PlantedMargins
-from miner.stages import CANDIDATES, NEIGHBOURS, Stage
 from miner.text import readers
 from miner.text.normalise import sentence_ids
 from miner.text.pairs import read_pairs

@@ -13,19 +13,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from miner import stages, storage
 from miner.arrays import Ids, Ints, mark_run_starts
 from miner.config.commands import EncoderSettings
-from miner.corpus import Corpus, SentenceLookup, Span, id_spans
 from miner.devices import choose_device
 from miner.encoders.layer_tokens import choose_token_encoder
 from miner.encoders.token_vectors import TokenVectors
 from miner.errors import MinerError
+from miner.io import stages, storage
+from miner.io.corpus import Corpus, SentenceLookup, Span, id_spans
+from miner.io.stages import Shard, Stage
+from miner.io.tables import concat_tables
 from miner.mining import candidates as scoring
 from miner.mining import late_pairs
 from miner.mining.candidates import LateScores, look_up
-from miner.stages import Shard, Stage
-from miner.tables import concat_tables
 from miner.text.sharding import range_of
 from pipelines.beam import shuffle
 from pipelines.beam.runner import Pipeline

@@ -5,13 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from miner import encoders, stages
-from miner.choices import AUTO, LATE, NONE, default_candidates
+from miner import encoders
+from miner.config.choices import AUTO, LATE, NONE, default_candidates
 from miner.config.commands import EncoderSettings, RescoreSettings
-from miner.corpus import Corpus
 from miner.encoders.base import TokenEncoder
 from miner.encoders.layer_tokens import LayerTokens, choose_token_encoder
 from miner.errors import ConfigError, MinerError, ModelError
+from miner.io import stages
+from miner.io.corpus import Corpus
 from pipelines.corpus import embed
 
 logger = logging.getLogger(__name__)

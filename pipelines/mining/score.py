@@ -16,23 +16,24 @@ from typing import Any
 
 import numpy as np
 
-from miner import languages, lock, storage
+from miner import languages
 from miner.arrays import Floats, Ids
 from miner.config.commands import EmbedConfig, EncoderSettings, ScoreConfig, TextSettings
-from miner.corpus import Corpus, open_corpus
-from miner.counts import list_counts
 from miner.encoders import choose_side, mining_profile
 from miner.errors import ConfigError
 from miner.filters import language
 from miner.filters.line_pair_filter import KEPT, NO_MARGIN, NO_SENTENCE, LinePairFilter, count_reasons
+from miner.io import lock, storage
+from miner.io.corpus import Corpus, open_corpus
+from miner.io.stages import CANDIDATES, NEIGHBOURS
 from miner.mining import late_pairs
 from miner.mining.candidates import NeighbourMeans, means_of, merge_means
 from miner.mining.late_scores import TokensById, neighbour_means
 from miner.mining.margin import blend, margins
 from miner.search.exact import pair_similarities
 from miner.search.neighbours import Neighbours
-from miner.stages import CANDIDATES, NEIGHBOURS
 from miner.text.normalise import sentence_ids
+from miner.units import list_counts
 from pipelines.beam import workers
 from pipelines.beam.runner import claim_output, run_pipeline, together
 from pipelines.corpus import embed

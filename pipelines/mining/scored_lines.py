@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from miner import storage
 from miner.arrays import Floats
 from miner.filters.line_pair_filter import KEPT, Codes, LinePairFilter
+from miner.io import storage
 from miner.mining import writers
 from miner.progress import Progress, report_progress
 from miner.text.pairs import Lines

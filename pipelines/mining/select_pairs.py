@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from miner import stages, storage, table_files
 from miner.arrays import spaced_rows
-from miner.choices import MARGINS, RETRIEVALS, DefaultThreshold
+from miner.config.choices import MARGINS, RETRIEVALS, DefaultThreshold
 from miner.config.commands import DecideSettings, MatchSettings
 from miner.config.probability import ProbabilityBound
 from miner.evaluation.marks import ReviewMarks
+from miner.io import stages, storage, table_files
+from miner.io.stages import MINE, Manifest, Shard
+from miner.io.tables import DROPPED_PAIRS, PROBABILITY
 from miner.mining import writers
 from miner.mining.gold import GoldPairs, GoldScorer, GoldScores
 from miner.mining.histogram import few_pair_quantiles
 from miner.mining.review import MarkScorer, MarkScores
 from miner.mining.thresholds import MIN_PROBABLE_PAIRS, ThresholdChoice
-from miner.stages import MINE, Manifest, Shard
-from miner.tables import DROPPED_PAIRS, PROBABILITY
 from pipelines.beam.runner import Pipeline
 from pipelines.beam.shuffle import ShuffleSteps
 from pipelines.mining import deltas, filter_pairs, match, sort_pairs

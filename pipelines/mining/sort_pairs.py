@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from miner import stages, table_files
 from miner.arrays import Ints
 from miner.config.probability import ProbabilityWeights
-from miner.corpus import Corpus, Span
 from miner.filters.pairs import probabilities_of
+from miner.io import stages, table_files
+from miner.io.corpus import Corpus, Span
+from miner.io.tables import BITEXT, PROBABILITY
 from miner.mining import writers
 from miner.mining.writers import sort_best_first
-from miner.tables import BITEXT, PROBABILITY
 from pipelines.beam import shuffle
 from pipelines.beam.runner import Pipeline
 from pipelines.beam.shuffle import ShuffleSteps, StepOutput

@@ -14,18 +14,18 @@ import torch
 from miner.arrays import Vectors
 from miner.config.commands import EmbedConfig, EncoderSettings, SentenceFilters, SentenceSettings
 from miner.config.runs import RunConfig
-from miner.corpus import open_corpus
 from miner.devices import CPU, available_cores, choose_device, device_type
 from miner.encoders import Encoder, choose_side, load_encoder
 from miner.encoders.base import EstimatesOperations
 from miner.errors import DataError
+from miner.io.corpus import open_corpus
+from miner.io.stages import EMBEDDINGS, SENTENCES
 from miner.plan.speeds import EncodingCost, Speeds
 from miner.search import cost_model
 from miner.search.blocks import default_block_bytes
 from miner.search.exact import SearchOptions, search_block
 from miner.search.neighbours import VectorBlock
 from miner.search.precision import fastest_precision
-from miner.stages import EMBEDDINGS, SENTENCES
 from pipelines.beam.runner import claim_output, run_pipeline
 from pipelines.corpus import embed, ingest
 from pipelines.corpus.embed import EmbedResult

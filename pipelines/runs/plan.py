@@ -16,9 +16,9 @@ from miner.config.commands import EngineSettings, TextSettings
 from miner.config.messages import TOP_LEVEL, name_keys
 from miner.config.planning import HERE, Hardware
 from miner.config.runs import RunConfig
-from miner.corpus import Corpus
 from miner.devices import available_cores, choose_device, device_type
 from miner.errors import ConfigError, DataError
+from miner.io.corpus import Corpus
 from miner.plan import corpus_size, resources, stage_costs
 from miner.plan.hardware import find_hardware
 from miner.plan.resources import BatchSizes, CorpusSize

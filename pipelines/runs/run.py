@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from miner import languages, records, stages, storage
-from miner.choices import FAISS, LATE, NONE
+from miner import languages
+from miner.config.choices import FAISS, LATE, NONE
 from miner.config.commands import (
     EmbedConfig,
     EncoderSettings,
@@ -27,11 +27,12 @@ from miner.config.commands import (
 )
 from miner.config.messages import TOP_LEVEL, name_keys
 from miner.config.runs import RunConfig
-from miner.corpus import Corpus
-from miner.counts import counted
 from miner.encoders import choose_side, mining_profile
 from miner.errors import ConfigError, DataError, StorageError
+from miner.io import records, stages, storage
+from miner.io.corpus import Corpus
 from miner.text import readers
+from miner.units import counted
 from pipelines.beam import metrics
 from pipelines.beam.runner import Pipeline, claim_output, discard_if_empty, run_pipeline, together
 from pipelines.corpus import embed

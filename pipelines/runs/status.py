@@ -3,10 +3,10 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from miner import lock, stages, storage
 from miner.errors import DataError, StorageError
-from miner.lock import LockOwner
-from miner.stages import MARKERS, stage_folder
+from miner.io import lock, stages, storage
+from miner.io.lock import LockOwner
+from miner.io.stages import MARKERS, stage_folder
 from pipelines.mining.select_pairs import DROPPED
 from pipelines.runs.training_status import LoopStatus, TrainingStatus, read_loop_status, read_training_statuses
 

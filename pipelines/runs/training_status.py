@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from miner import records, storage
+from miner.io import records, storage
 from miner.training.layout import CHECKPOINTS, CONFIG, ENCODER, LOG, RESULT
 
 LOOP = "loop.json"

@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from miner import checksums, lock, records, stages, storage, table_files
 from miner.errors import DataError, MinerError, StorageError
+from miner.io import checksums, lock, records, stages, storage, table_files
+from miner.io.stages import CANDIDATES, EMBEDDINGS, INDEX, MANIFEST, MARKERS, MINE, NEIGHBOURS, SENTENCES, Manifest, Shard, stage_folder
 from miner.progress import Progress, report_progress
-from miner.stages import CANDIDATES, EMBEDDINGS, INDEX, MANIFEST, MARKERS, MINE, NEIGHBOURS, SENTENCES, Manifest, Shard, stage_folder
 from pipelines.corpus.increments import IncrementsRecord
 from pipelines.corpus.ingest import INCREMENTS
 from pipelines.mining import candidates

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from miner import stages, storage, table_files
-from miner.choices import FAISS
-from miner.corpus import Corpus
+from miner.config.choices import FAISS
 from miner.devices import choose_device
+from miner.io import stages, storage, table_files
+from miner.io.corpus import Corpus
+from miner.io.stages import Manifest, Shard, Stage
+from miner.io.tables import neighbours_schema
 from miner.search.tuning import SearchParameters
-from miner.stages import Manifest, Shard, Stage
-from miner.tables import neighbours_schema
 from pipelines.beam.runner import Pipeline, ShardTask, StageRun, run_stages
 from pipelines.search import tune
 from pipelines.search.exact import BACKWARD, FORWARD, SearchRequest, to_arrow

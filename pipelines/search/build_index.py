@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from miner import checked_reads, stages, storage
 from miner.config.commands import IndexConfig, IndexSettings
-from miner.corpus import Corpus, open_corpus
 from miner.devices import CPU
 from miner.errors import DataError
+from miner.io import checked_reads, stages, storage
+from miner.io.corpus import Corpus, open_corpus
+from miner.io.stages import INDEX, MANIFEST, Manifest, Stage
 from miner.search import cost_model, faiss_index
 from miner.search.tuning import SearchParameters
-from miner.stages import INDEX, MANIFEST, Manifest, Stage
 from pipelines.beam import workers
 from pipelines.beam.runner import Pipeline, ShardTask, StageRun, claim_output, run_pipeline, run_stage, run_stages
 from pipelines.search import tune

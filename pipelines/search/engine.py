@@ -7,11 +7,11 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from miner import records, stages, storage
-from miner.choices import AUTO, EXACT, FAISS
+from miner.config.choices import AUTO, EXACT, FAISS
 from miner.config.commands import EngineSettings, IndexSettings
-from miner.corpus import Corpus
 from miner.devices import CPU
+from miner.io import records, stages, storage
+from miner.io.corpus import Corpus
 from miner.search import cost_model, dense, faiss_index
 from miner.search.cost_model import SearchWorkload
 from pipelines.beam import workers

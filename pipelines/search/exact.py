@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from miner import storage, table_files
 from miner.arrays import Ids, Vectors
-from miner.corpus import Corpus
 from miner.devices import CPU, choose_device
+from miner.io import storage, table_files
+from miner.io.corpus import Corpus
+from miner.io.stages import EMBEDDINGS, NEIGHBOURS, Manifest, Stage
+from miner.io.tables import neighbours_schema
 from miner.progress import add_work
 from miner.search import dense
 from miner.search.cost_model import shards_per_group
 from miner.search.neighbours import Neighbours
 from miner.search.readers import ShardReader
-from miner.stages import EMBEDDINGS, NEIGHBOURS, Manifest, Stage
-from miner.tables import neighbours_schema
 from pipelines.beam.metrics import READ_BYTES
 from pipelines.beam.runner import Pipeline, ShardTask, StageRun, run_stage, run_stages
 from pipelines.search import previous_neighbours

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from fsspec.implementations.local import LocalFileSystem
 
-from miner import checksums, host_copies, stages, storage, table_files
 from miner.arrays import Ids, Vectors
-from miner.corpus import Corpus
 from miner.errors import StorageError
-from miner.stages import EMBEDDINGS, Manifest
+from miner.io import checksums, host_copies, stages, storage, table_files
+from miner.io.corpus import Corpus
+from miner.io.stages import EMBEDDINGS, Manifest
 
 VECTORS = "vectors"  # folder
 IDS = "ids.npy"  # of a copy

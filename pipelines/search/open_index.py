@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from miner.arrays import Ids, Vectors, bounds_of
-from miner.corpus import Corpus
+from miner.io.corpus import Corpus
 from miner.search import cost_model, faiss_index
 from miner.search.faiss_index import FaissIndex
 from miner.search.neighbours import Neighbours, Similarities, VectorBlock, empty_neighbours, select_nearest, stack_neighbours

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from miner import records, stages, storage
-from miner.corpus import Corpus
 from miner.errors import MinerError, StorageError
+from miner.io import records, stages, storage
+from miner.io.corpus import Corpus
 
 FOLDER = "previous"
 COVERAGE = "previous.json"

@@ -6,12 +6,12 @@ It runs on a worker, because it maps the index and compares the sample with ever
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from miner import records, stages, storage
-from miner.corpus import Corpus
 from miner.devices import CPU, choose_device
+from miner.io import records, stages, storage
+from miner.io.corpus import Corpus
+from miner.io.stages import Stage
 from miner.search import faiss_index
 from miner.search.tuning import SearchParameters
-from miner.stages import Stage
 from pipelines.beam.runner import ShardTask, StageRun
 from pipelines.search.index_files import IndexedSide
 from pipelines.search.open_index import SAMPLE_ROWS, OpenIndex, draw_sample

@@ -21,7 +21,7 @@ from command import error_of, miner
 from miner import __version__
 from miner.cli.main import COMMANDS, main
 from miner.config.commands import EmbedConfig
-from miner.corpus import open_corpus
+from miner.io.corpus import open_corpus
 
 ROOT = Path(__file__).parents[2]
 MINER = [sys.executable, "-c", "from miner.cli.main import main; main()"]

@@ -10,7 +10,7 @@ import pytest
 from command import error_of, miner
 from public_data import write_release
 
-from miner.datasets.registry import LAYOUTS
+from miner.research.datasets.registry import LAYOUTS
 
 FILES: dict[str, str | bytes] = {
     "x-final/en/dev_2k.tsv": "id\tsentence1\tsentence2\tlabel\n1\tA b .\tB a .\t1\n2\tC d .\tD c .\t0\n",

@@ -16,10 +16,10 @@ import yaml
 from command import error_of
 from torch import nn
 
-from miner import checksums
 from miner.config.commands import EncoderSettings
 from miner.encoders import load_encoder, read_fingerprint
 from miner.errors import MinerError, StorageError
+from miner.io import checksums
 from miner.training import checkpoints, run
 from miner.training.config import TrainConfig
 from miner.training.training_log import CheckpointState, TrainingProgress

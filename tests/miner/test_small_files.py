@@ -11,8 +11,8 @@ import pytest
 import yaml
 from command import error_of, miner, output_of
 
-from miner import records, storage
 from miner.errors import StorageError
+from miner.io import records, storage
 from miner.report import charts
 
 RUN = {

@@ -17,7 +17,7 @@ from miner.config.base import Settings, load_yaml
 from miner.config.runs import RunConfig
 from miner.evaluation.tasks import SuiteConfig
 from miner.loop.settings import LoopConfig
-from miner.reproduction.registry import PaperSettings
+from miner.research.reproduction.registry import PaperSettings
 from miner.training.config import TrainConfig
 
 ROOT = Path(__file__).parents[2]

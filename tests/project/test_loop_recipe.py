@@ -10,7 +10,7 @@ import tiny
 import yaml
 from command import miner
 
-from miner import storage, table_files
+from miner.io import storage, table_files
 from miner.training import run as training
 from miner.training.config import TrainConfig
 

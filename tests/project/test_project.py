@@ -14,7 +14,7 @@ import click
 import pytest
 
 from miner.cli.main import main
-from miner.extras import EXTRAS
+from miner.errors import EXTRAS
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,9 +16,9 @@ from command import miner
 from miner.config.base import load_yaml
 from miner.config.commands import EncoderSettings
 from miner.config.datasets import DatasetFiles
-from miner.datasets.registry import get_layout
 from miner.encoders import load_encoder
 from miner.evaluation.tasks import SuiteConfig
+from miner.research.datasets.registry import get_layout
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 RECIPES = sorted(path.relative_to(CONFIGS).as_posix() for path in CONFIGS.rglob("*.yaml") if "\nobjective:" in path.read_text())

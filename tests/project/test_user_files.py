@@ -104,7 +104,7 @@ def test_training_that_fails_leaves_other_files_and_no_folder(training: Path, tm
 
 
 def test_two_trainings_do_not_share_a_folder(training: Path, tmp_path: Path) -> None:
-    from miner import lock
+    from miner.io import lock
 
     with lock.hold(str(tmp_path / "out")):
         assert "out" in error_of("train", training, "--output", tmp_path / "out")

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from miner import stages
+from miner.io import stages
+from miner.io.stages import Manifest
+from miner.io.tables import BITEXT
 from miner.mining import writers
-from miner.stages import Manifest
-from miner.tables import BITEXT
 from miner.text.normalise import sentence_ids
 
 Pair = tuple[float, str, str]

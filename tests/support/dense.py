@@ -101,9 +101,12 @@ def text_ids(count, seed):
 
 def write_corpus(folder: Path, corpus_ids, vectors, shards=1, fingerprint="test-1", row_group_rows=32768):
     """Write an embeddings directory: sentence i has line i + 1, and the id, of `text_ids`, and the vector at i."""
-    from miner import stages, table_files  # they need packages that search does not
-    from miner.stages import Stage
-    from miner.tables import SENTENCES, embeddings_schema, vectors_to_arrow
+    from miner.io import (
+        stages,  # they need packages that search does not
+        table_files,
+    )
+    from miner.io.stages import Stage
+    from miner.io.tables import SENTENCES, embeddings_schema, vectors_to_arrow
 
     rows = np.array_split(np.arange(len(corpus_ids)), shards)
     sentences = Stage(str(folder / stages.SENTENCES), stages.SENTENCES, {}, {"test.txt": "0"})

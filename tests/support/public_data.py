@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from miner.datasets.reading import read_dataset
-from miner.datasets.registry import LAYOUTS
 from miner.errors import DataError
+from miner.research.datasets.reading import read_dataset
+from miner.research.datasets.registry import LAYOUTS
 
 COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 

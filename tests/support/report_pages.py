@@ -8,8 +8,8 @@ from typing import Any
 
 import bitexts
 
-from miner import storage
 from miner.evaluation.bitext_precision import KnownPairs
+from miner.io import storage
 from miner.report import build
 from miner.text.normalise import clean
 

@@ -7,9 +7,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from miner import stages, storage
 from miner.errors import DataError, StorageError
-from miner.stages import Stage
+from miner.io import stages, storage
+from miner.io.stages import Stage
 from pipelines.beam.retry import RetryPolicy
 from pipelines.beam.runner import ShardTask
 

@@ -16,10 +16,10 @@ from command import output_of
 
 import miner
 from miner.api.settings import InMemoryMining, InMemoryScoring, MiningOptions, ScoringOptions
-from miner.choices import FALLBACK_RATIO
+from miner.config.choices import FALLBACK_RATIO
 from miner.config.commands import EmbedConfig, TextSettings
-from miner.corpus import open_corpus
 from miner.errors import ConfigError, DataError
+from miner.io.corpus import open_corpus
 from miner.text.in_memory import unique_sentences
 from miner.text.sharding import IngestSizes
 from pipelines.corpus import embed

@@ -18,7 +18,7 @@ from miner.config.schema import json_schema, setting_comments
 from miner.errors import ConfigError
 from miner.evaluation.tasks import SuiteConfig
 from miner.loop.settings import LoopConfig
-from miner.reproduction.registry import PaperSettings
+from miner.research.reproduction.registry import PaperSettings
 from miner.training.config import TrainConfig
 
 ROOT = Path(__file__).parents[3]

@@ -16,11 +16,11 @@ import pytest
 from command import error_of, miner
 from tiny import save_transformer
 
-from miner import records
 from miner.config.commands import EncoderSettings
 from miner.encoders import identify, load_encoder, publish, transformer_parts
 from miner.encoders.pair import write as write_pair
 from miner.errors import ConfigError, ModelError, StorageError
+from miner.io import records
 
 TEXTS = ["one two", "trois"]
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from command import miner, outcome_of
 
-from miner import table_files
 from miner.evaluation import bitext
 from miner.evaluation.marks import read_marks
 from miner.evaluation.reliability import measure_reliability
+from miner.io import table_files
 from miner.mining.gold import GoldPairs
 from miner.mining.thresholds import wilson
 from miner.mining.writers import PARQUET

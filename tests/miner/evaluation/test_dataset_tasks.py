@@ -9,7 +9,6 @@ from command import error_of, miner
 from public_data import write_release
 
 from miner.config.datasets import DatasetFiles
-from miner.datasets.columns import read_texts
 from miner.encoders import Encoder, load_encoder
 from miner.errors import ConfigError, DataError
 from miner.evaluation import probe, suite
@@ -17,6 +16,7 @@ from miner.evaluation.inputs import read_aligned
 from miner.evaluation.label_tasks import ClassificationTask, StsTask
 from miner.evaluation.tasks import SuiteConfig
 from miner.evaluation.translation_tasks import AlignmentTask, MapTask, RetrievalTask, TatoebaTask
+from miner.research.datasets.columns import read_texts
 
 PAIRS = [("one two", "un deux"), ("three", "trois"), ("four five", "quatre cinq")]
 FLORES: dict[str, str | bytes] = {

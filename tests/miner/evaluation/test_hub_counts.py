@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from miner import storage, table_files
 from miner.evaluation.hub_counts import CANDIDATES, HubCounts, read_hub_counts
-from miner.stages import Stage, shard_name
+from miner.io import storage, table_files
+from miner.io.stages import Stage, shard_name
 
 K = 4
 SOURCES = [[7, 7, 7, 3, 3, 8], [8, 8, 8, 8, 5]]  # of the candidates in each shard

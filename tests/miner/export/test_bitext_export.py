@@ -12,9 +12,9 @@ from command import error_of, miner, output_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from miner import records, whole_files
 from miner.errors import ConfigError
 from miner.export.splits import assign_splits
+from miner.io import records, whole_files
 from miner.languages import bcp47
 
 PAIRS = [

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from miner.choices import CALIBRATED, FALLBACK, FALLBACK_RATIO, MARGINS
+from miner.config.choices import CALIBRATED, FALLBACK, FALLBACK_RATIO, MARGINS
 from miner.mining import leave_out
 from miner.mining.candidates import Candidates, LateScores, score
 from miner.mining.in_memory import find_candidates

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miner.choices import RETRIEVALS
+from miner.config.choices import RETRIEVALS
 from miner.errors import ConfigError
 from miner.mining import matching
 from miner.mining.candidates import ScoredPairs, concat

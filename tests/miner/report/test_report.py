@@ -15,10 +15,10 @@ import pytest
 from command import error_of, miner, output_of
 from report_pages import HOSTILE_TEXTS, Page, write_figures, write_hostile_mined, write_mined, write_report
 
-from miner import records, stages, table_files
-from miner.choices import MARGINS
+from miner.config.choices import MARGINS
 from miner.config.probability import PROBABILITY
 from miner.evaluation.marks import read_marks
+from miner.io import records, stages, table_files
 from miner.mining.gold import GoldPairs
 from miner.mining.histogram import BIN_WIDTH, Histogram
 from miner.mining.review import count_levels, find_marked

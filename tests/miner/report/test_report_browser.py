@@ -23,8 +23,8 @@ from report_pages import (
     write_report,
 )
 
-from miner import records
 from miner.evaluation.marks import read_marks
+from miner.io import records
 from miner.report.maps import CELL_PIXELS
 from miner.text.normalise import clean, sentence_ids
 

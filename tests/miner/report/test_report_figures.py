@@ -10,9 +10,9 @@ from command import error_of, miner, output_of
 from report_pages import HOSTILE_TEXTS, Page, classification_figures, loop_figures, suite_figures, write_figures, write_journal
 from scipy import stats
 
-from miner import records
 from miner.evaluation.task_base import BarChart
 from miner.evaluation.tasks import CHARTS
+from miner.io import records
 from miner.report import scores, training
 from miner.report.training import MAX_LINE_POINTS, thin
 

@@ -9,7 +9,7 @@ import pytest
 from command import miner
 from report_pages import Page, loop_figures, suite_figures, write_figures, write_journal
 
-from miner import records, storage
+from miner.io import records, storage
 
 ATTACKS = ("<script>alert(1)</script>", "\"'><img src=x onerror=alert(1)><!--", "</style></svg><a href='javascript:alert(1)'>x</a>")
 RUN = {

@@ -12,7 +12,7 @@ import pytest
 import torch
 from search_cases import Sides, assert_exact, many_ties, mixed_scales, no_ties, one_dimension
 
-from miner.int8_products import MAX_UNSATURATED, PackedInt8
+from miner.search.int8_products import MAX_UNSATURATED, PackedInt8
 from miner.search.precision import rank_precisions
 
 NO_VNNI = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}

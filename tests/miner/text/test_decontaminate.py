@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from miner.datasets.columns import read_texts
 from miner.errors import ConfigError, DataError
+from miner.research.datasets.columns import read_texts
 from miner.text.decontaminate import EXACT, NEAR, NONE, EvaluationIndex
 
 

@@ -8,7 +8,7 @@ import tiny
 import yaml
 from command import error_of, output_of
 
-from miner import checksums
+from miner.io import checksums
 from miner.training import run
 from miner.training.config import TrainConfig
 from miner.training.trainer import learning_rate

@@ -9,8 +9,8 @@ from command import error_of, miner
 from public_data import write_release
 
 from miner.config.datasets import DatasetFiles
-from miner.datasets.columns import read_columns
 from miner.errors import ConfigError, DataError
+from miner.research.datasets.columns import read_columns
 from miner.training import datasets
 from miner.training.source_settings import (
     CrossLingualNliSettings,

@@ -16,10 +16,10 @@ from command import error_of, miner
 from safetensors.torch import load_file, save_file
 from tiny import NUMBERS, SPECIAL
 
-from miner.corpus import open_corpus
 from miner.encoders import load_encoder
 from miner.encoders.pair import PairEncoder
 from miner.errors import ConfigError, MinerError, ModelError
+from miner.io.corpus import open_corpus
 from miner.training import run
 from miner.training.config import TrainConfig
 from miner.training.trainer import Trainer

@@ -14,9 +14,9 @@ from command import miner
 from distributed import LocalCluster
 from object_servers import ObjectServer, RequestLog
 
-from miner import lock, stages, storage
 from miner.config.commands import EmbedConfig
 from miner.errors import StorageError
+from miner.io import lock, stages, storage
 from pipelines.beam import watch
 from pipelines.corpus import embed
 

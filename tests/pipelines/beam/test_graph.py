@@ -18,8 +18,8 @@ from command import miner
 from object_servers import RequestLog
 
 from miner.config.commands import EncoderSettings
-from miner.corpus import Corpus
 from miner.errors import ConfigError
+from miner.io.corpus import Corpus
 from miner.search import faiss_index
 from pipelines.beam import pipeline as beam_pipeline
 from pipelines.beam import workers

@@ -16,10 +16,10 @@ import pytest
 from command import miner
 from object_servers import ObjectServer, RequestLog
 
-from miner import checked_reads, records, stages, storage, table_files
 from miner.config.commands import EmbedConfig, MineConfig
 from miner.errors import StorageError
-from miner.stages import Stage
+from miner.io import checked_reads, records, stages, storage, table_files
+from miner.io.stages import Stage
 from pipelines.beam import job, pipeline, watch
 from pipelines.corpus import embed
 from pipelines.mining import mine

@@ -10,9 +10,9 @@ import pytest
 import yaml
 from command import error_of, miner
 
-from miner import stages, storage
 from miner.errors import ConfigError, DataError, StorageError
-from miner.stages import Stage
+from miner.io import stages, storage
+from miner.io.stages import Stage
 from pipelines.beam import retry
 from pipelines.beam.retry import RetryPolicy
 from pipelines.beam.runner import ShardTask, run_pipeline, run_stage

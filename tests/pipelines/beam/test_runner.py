@@ -15,8 +15,8 @@ import pytest
 from apache_beam.runners.runner import PipelineRunner
 from square_stage import EXPECTED_SQUARES, PYTHONPATH, SquareTask, TwoAttemptsTask, read_processes, read_squares, square_stage
 
-from miner import stages
 from miner.errors import ConfigError, DataError, MinerError, StorageError
+from miner.io import stages
 from pipelines.beam import job
 from pipelines.beam.runner import run_pipeline, run_stage
 

@@ -12,8 +12,8 @@ import pytest
 from command import miner
 from moto.server import ThreadedMotoServer
 
-from miner import lock, storage
 from miner.errors import StorageError
+from miner.io import lock, storage
 from miner.text import readers
 from miner.text.readers import InputState
 

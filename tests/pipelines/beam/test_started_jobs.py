@@ -13,8 +13,8 @@ import job_servers
 import pytest
 from square_stage import EXPECTED_SQUARES, PYTHONPATH, SquareTask, read_squares, square_stage
 
-from miner import records, storage
 from miner.errors import StorageError
+from miner.io import records, storage
 from pipelines.beam import job_service
 from pipelines.beam.runner import claim_output, run_pipeline, run_stage
 

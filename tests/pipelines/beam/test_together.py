@@ -10,7 +10,7 @@ from square_stage import EXPECTED_SQUARES, SquareTask, read_squares, square_stag
 
 from miner.config.runs import RunConfig
 from miner.errors import DataError, StorageError
-from miner.stages import Stage, shard_name
+from miner.io.stages import Stage, shard_name
 from pipelines.beam import pipeline as beam_pipeline
 from pipelines.beam.pending import PendingFile, PendingShards
 from pipelines.beam.runner import Pipeline, StageRun, run_pipeline, run_stage, run_stages, together

@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from miner import encoders, stages, storage, table_files, tables
+from miner import encoders
 from miner.config.commands import EmbedConfig, EncoderSettings
-from miner.corpus import Corpus, open_corpus
 from miner.encoders import load_encoder
 from miner.errors import DataError, MinerError, ModelError, StorageError
+from miner.io import stages, storage, table_files, tables
+from miner.io.corpus import Corpus, open_corpus
 from miner.text.normalise import sentence_ids
 from miner.text.sharding import DEFAULT_SIZES, IngestSizes
 from pipelines.corpus import embed

@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 from command import error_of, output_of
 
-from miner import stages
 from miner.config.commands import Filters, PairFilters, SentenceFilters
 from miner.config.probability import PROBABILITY
 from miner.filters.language import load_identifier
 from miner.filters.pairs import PAIR_FILTERS
 from miner.filters.sentences import SENTENCE_FILTERS
+from miner.io import stages
 from miner.text.near_duplicates import skeleton
 
 LINES = {

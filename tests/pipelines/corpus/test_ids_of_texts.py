@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from command import error_of, miner, output_of
 
-from miner import records, stages, storage, table_files
 from miner.errors import DataError
-from miner.tables import check_ids, hash_ids
+from miner.io import records, stages, storage, table_files
+from miner.io.tables import check_ids, hash_ids
 
 SHARD = "part-00000-of-00001.parquet"
 

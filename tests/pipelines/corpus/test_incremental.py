@@ -13,10 +13,10 @@ from command import miner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from miner import stages, storage
 from miner.config.commands import EmbedConfig
-from miner.corpus import open_corpus
 from miner.errors import StorageError
+from miner.io import stages, storage
+from miner.io.corpus import open_corpus
 from miner.mining import writers
 from miner.text.sharding import IngestSizes
 from pipelines.corpus import embed

@@ -16,10 +16,10 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miner import storage
 from miner.config.commands import TextSettings
 from miner.errors import ConfigError, DataError, MinerError, StorageError
-from miner.tables import SENTENCES
+from miner.io import storage
+from miner.io.tables import SENTENCES
 from miner.text import readers, sharding
 from miner.text.normalise import clean, sentence_id
 from miner.text.sharding import DEFAULT_SIZES, IngestSizes, InputFile

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from miner import records
 from miner.errors import StorageError
+from miner.io import records
 from pipelines.loop import loop
 from pipelines.loop import round as loop_round
 

@@ -20,9 +20,9 @@ from click.testing import Result
 from command import error_of, miner, output_of
 from tiny import NUMBERS, numbers, save_transformer, sentence, write_pairs, write_tsv
 
-from miner import records, storage, table_files
 from miner.config.commands import EncoderSettings
 from miner.encoders import load_encoder
+from miner.io import records, storage, table_files
 from miner.training.export import store_pooling
 from pipelines.loop import round as loop_round
 from pipelines.mining import mine

@@ -15,7 +15,7 @@ from dense import one_to_one
 from miner.config.commands import PairFilters
 from miner.filters.hubs import count_occurrences
 from miner.filters.pairs import PAIR_FILTERS, PairTexts, apply_pair_filters
-from miner.tables import DROPPED_PAIRS
+from miner.io.tables import DROPPED_PAIRS
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

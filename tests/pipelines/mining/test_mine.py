@@ -17,8 +17,8 @@ from bitexts import OUTPUTS, read_outputs
 from click.testing import CliRunner
 from command import error_of, miner, output_of
 
-from miner.choices import FALLBACK_RATIO, MARGINS, RETRIEVALS
 from miner.cli.main import main
+from miner.config.choices import FALLBACK_RATIO, MARGINS, RETRIEVALS
 from miner.config.commands import EncoderSettings
 from miner.encoders import ENCODERS, STATIC, Encoder, find_folder
 

@@ -12,14 +12,14 @@ import tiny
 from bitexts import read_outputs
 from command import error_of, miner, output_of
 
-from miner import stages
-from miner.choices import default_candidates
+from miner.config.choices import default_candidates
 from miner.config.commands import EncoderSettings, MineConfig
 from miner.encoders import load_encoder, static, transformer
 from miner.encoders import pair as pair_encoder
 from miner.encoders.transformer import TransformerEncoder
+from miner.io import stages
+from miner.io.tables import CANDIDATES, RESCORED_CANDIDATES
 from miner.mining.candidates import look_up
-from miner.tables import CANDIDATES, RESCORED_CANDIDATES
 from pipelines.mining import mine
 from pipelines.mining.candidates import MiningLimits
 

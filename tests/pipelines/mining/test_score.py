@@ -10,7 +10,7 @@ import command
 import pytest
 from command import miner, output_of
 
-from miner.choices import MARGINS
+from miner.config.choices import MARGINS
 from miner.config.commands import PairTextFilters, ScoreConfig
 from miner.filters.line_pair_filter import LinePairFilter
 from pipelines.mining import score

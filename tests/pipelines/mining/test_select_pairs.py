@@ -12,7 +12,7 @@ import pytest
 from bitexts import read_outputs
 from command import error_of, miner, output_of
 
-from miner.choices import MARGINS
+from miner.config.choices import MARGINS
 from miner.config.commands import MineConfig, PairFilters
 from pipelines.mining import mine
 from pipelines.mining.candidates import MiningLimits

@@ -24,6 +24,7 @@ from miner.config.commands import EncoderSettings, TextSettings
 from miner.config.planning import Hardware, PlanSettings
 from miner.encoders import load_encoder
 from miner.errors import ConfigError, DataError
+from miner.io.stages import read_manifest
 from miner.plan import hardware, resources, stage_costs
 from miner.plan.corpus_size import SamplingSettings, count_lines, sample_sentences
 from miner.plan.resources import BatchSizes, CorpusSize
@@ -31,7 +32,6 @@ from miner.plan.speeds import EncodingCost, Speeds, scale_speeds
 from miner.plan.stage_costs import EngineRequest, WorkerPool
 from miner.search import cost_model
 from miner.search.cost_model import SearchEstimate, SearchWorkload
-from miner.stages import read_manifest
 from pipelines.runs import plan as plan_module
 from pipelines.runs.measure_speed import ProbeSettings
 

@@ -11,10 +11,10 @@ import yaml
 from command import error_of, miner, output_of
 from report_pages import Page
 
-from miner import records
 from miner.config.base import load_yaml
 from miner.config.runs import RunConfig
 from miner.errors import ConfigError
+from miner.io import records
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 LANGUAGES = ("de", "en", "hi")

@@ -15,7 +15,7 @@ import yaml
 from command import miner
 from square_stage import PYTHONPATH
 
-from miner import lock, storage
+from miner.io import lock, storage
 from miner.training import run
 from miner.training.config import TrainConfig
 from pipelines.runs.status import read_status
@@ -24,7 +24,7 @@ from pipelines.runs.status import read_status
 HANGING_RUN = """
 import logging, sys, time
 from pathlib import Path
-from miner import lock
+from miner.io import lock
 from pipelines.beam.runner import run_pipeline, run_stage
 from square_stage import SquareTask, square_stage
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from command import miner
 
-from miner import lock, records
+from miner.io import lock, records
 
 ENGLISH = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 FRENCH = ["un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf", "dix"]

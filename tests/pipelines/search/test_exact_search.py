@@ -8,9 +8,9 @@ import dense
 import numpy as np
 import pytest
 
-from miner import stages, storage
-from miner.corpus import Corpus, open_corpus
 from miner.errors import DataError
+from miner.io import stages, storage
+from miner.io.corpus import Corpus, open_corpus
 from miner.search import blocks, cost_model
 from miner.search.neighbours import Neighbours, stack_neighbours
 from pipelines.beam import metrics

@@ -15,8 +15,8 @@ import pytest
 from click.testing import Result
 from command import error_lines, miner
 
-from miner import stages
 from miner.errors import StorageError
+from miner.io import stages
 from miner.search import cost_model, faiss_index
 from pipelines.search import build_index as stage
 

@@ -15,9 +15,9 @@ import pytest
 from command import error_of, miner, output_of
 from moto.server import ThreadedMotoServer
 
-from miner import host_copies, stages, storage
-from miner.corpus import open_corpus
 from miner.errors import StorageError
+from miner.io import host_copies, stages, storage
+from miner.io.corpus import open_corpus
 from miner.plan import resources
 from miner.plan.resources import CorpusSize
 from miner.search import faiss_index
@@ -30,7 +30,7 @@ VECTORS = "vectors/part-00001-of-00002.npy"
 # A process of its own opens the index and prints the neighbours of some of its sentences.
 SEARCH = """
 import sys
-from miner import stages
+from miner.io import stages
 from miner.search.tuning import SearchParameters
 from pipelines.search.build_index import indexed_corpus
 from pipelines.search.index_files import IndexedSide

@@ -1,0 +1,410 @@
+"""Read, write and list files by fsspec URI: atomic writes, checksums, and errors of one line that say how to fix them."""
+
+import contextlib
+import errno
+import json
+import os
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+from urllib.parse import urlsplit
+from zipfile import BadZipFile
+
+import fsspec
+import xxhash
+from fsspec.implementations.local import LocalFileSystem
+
+from miner.errors import StorageError, first_line, storage_errors
+from miner.io import object_stores
+from miner.io.object_stores import is_object_store
+from miner.io.whole_files import TEMPORARY, HashedFile, open_whole, rename
+
+MANIFEST = "manifest.json"  # of a directory of shards, with the checksum of each
+LOCK_PREFIX = "_lock-"  # of the names of locks
+HASHED_BYTES = 1 << 16  # from which the checksum of a written file is remembered; reading a smaller one takes less time than asking for it
+MAX_SMALL_BYTES = 1 << 28  # of a JSON file; a manifest of a million shards has fewer
+
+_LOCAL = LocalFileSystem()
+
+
+def filesystem(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    """Return the file system of a path or fsspec URI, and the path in it. Raises StorageError for an unknown protocol."""
+    if ":" not in str(uri):  # a path, of which fsspec takes five times as long to find that it is one
+        return _LOCAL, str(_LOCAL._strip_protocol(str(uri)))
+    try:
+        if "://" in str(uri) and not any(urlsplit(str(uri))[1:3]):  # neither a host or bucket, nor a path
+            raise ValueError("names no file or folder")
+        fs, path = fsspec.core.url_to_fs(str(uri))
+    except (ValueError, ImportError, OSError, BadZipFile) as error:
+        raise StorageError(f"{uri}: {first_line(error)}; check the address") from error
+    return fs, path
+
+
+def join(folder: str, *names: str) -> str:
+    """Append names to a directory."""
+    return posixpath.join(str(folder), *names)
+
+
+def is_on_object_store(uri: str) -> bool:
+    """Whether a URI is of S3 or GCS, where every look at a file is a request."""
+    return is_object_store(filesystem(uri)[0])
+
+
+def is_inside(uri: str, folder: str) -> bool:
+    """Whether a path is below a directory, at any depth."""
+    fs, path = filesystem(uri)
+    folder_fs, folder_path = filesystem(folder)
+    return type(fs) is type(folder_fs) and path.startswith(folder_path.rstrip("/") + "/")
+
+
+def exists(uri: str) -> bool:
+    fs, path = filesystem(uri)
+    fs.invalidate_cache(posixpath.dirname(path))  # object stores cache listings, and other processes write files
+    with storage_errors(uri):
+        return bool(fs.exists(path))
+
+
+def is_folder(uri: str) -> bool:
+    fs, path = filesystem(uri)
+    with storage_errors(uri):
+        return bool(fs.isdir(path))
+
+
+def is_file(uri: str) -> bool:
+    """Whether there is a regular file."""
+    fs, path = filesystem(uri)
+    with storage_errors(uri):
+        return bool(fs.isfile(path))
+
+
+def names_in(uri: str) -> list[str]:
+    """List the names in a directory, sorted. A missing directory has none."""
+    fs, path = filesystem(uri)
+    fs.invalidate_cache(path)
+    try:
+        with storage_errors(uri):
+            names = fs.ls(path, detail=False) if is_object_store(fs) or fs.isdir(path) else []
+    except StorageError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return []
+        raise
+    paths = [str(name).rstrip("/") for name in names]
+    return sorted(posixpath.basename(name) for name in paths if name != path.rstrip("/"))  # object stores list a file as itself
+
+
+def files_below(uri: str, max_depth: int | None = None) -> list[str]:
+    """List the files in a directory and its subdirectories, down to a depth, by their relative paths, sorted."""
+    fs, path = filesystem(uri)
+    fs.invalidate_cache()
+    with storage_errors(uri):
+        return sorted(posixpath.relpath(str(name), path) for name in fs.find(path, maxdepth=max_depth))
+
+
+def size(uri: str) -> int:
+    """Return the size of a file in bytes."""
+    fs, path = filesystem(uri)
+    with storage_errors(uri):
+        return int(fs.size(path) or 0)
+
+
+def sizes(uri: str) -> dict[str, int]:
+    """Return the size in bytes of each file in a directory, by name."""
+    fs, path = filesystem(uri)
+    fs.invalidate_cache(path)
+    with storage_errors(uri):
+        return {
+            posixpath.basename(str(info["name"])): int(info["size"] or 0) for info in fs.ls(path, detail=True) if info["type"] == "file"
+        }
+
+
+VERSION_KEYS = ("generation", "ETag", "etag", "md5Hash", "content_settings", "mtime", "LastModified", "last_modified", "created")
+
+
+def version_of(info: Mapping[str, Any]) -> str:
+    """Return what identifies the content of a file, from its entry in a listing: its size, and its hash or time of change."""
+    version = next((info[key] for key in VERSION_KEYS if info.get(key) is not None), None)
+    return f"{info.get('size')} {version}"
+
+
+def remote_checksum(fs: fsspec.AbstractFileSystem, path: str, info: Mapping[str, Any]) -> str:
+    """Return `fs.checksum` of a file. That of an object on S3 follows from its entry in a listing, for which it would ask again."""
+    if is_object_store(fs) and "ETag" in info:
+        return str(int(info["ETag"].strip('"').partition("-")[0], 16))
+    return str(fs.checksum(path))
+
+
+def versions(uri: str) -> dict[str, str]:
+    """Return what identifies the content of each entry of a directory, by name, from one listing. A missing directory has none."""
+    fs, path = filesystem(uri)
+    fs.invalidate_cache(path)
+    try:
+        with storage_errors(uri):
+            entries = fs.ls(path, detail=True) if is_object_store(fs) or fs.isdir(path) else []
+    except StorageError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return {}
+        raise
+    fs.invalidate_cache(path)
+    return {posixpath.basename(str(info["name"]).rstrip("/")): version_of(info) for info in entries}
+
+
+def versions_below(uri: str) -> dict[str, str]:
+    """Return what identifies the content of each file in a directory and its subdirectories, by relative path, from one listing."""
+    fs, path = filesystem(uri)
+    fs.invalidate_cache()
+    return {posixpath.relpath(str(name), path): version_of(info) for name, info in fs.find(path, detail=True).items()}
+
+
+def make_folder(uri: str) -> None:
+    fs, path = filesystem(uri)
+    with storage_errors(uri):
+        try:
+            fs.makedirs(path, exist_ok=True)
+        except FileExistsError as error:  # there is a file of that name
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
+
+
+def remove(uri: str) -> None:
+    """Remove a file or directory if it exists."""
+    fs, path = filesystem(uri)
+    with storage_errors(uri), contextlib.suppress(FileNotFoundError):
+        if fs.exists(path):
+            fs.rm(path, recursive=True)
+
+
+def remove_files(uris: Sequence[str]) -> None:
+    """Remove files of one directory that exist."""
+    if not uris:
+        return
+    fs, _ = filesystem(uris[0])
+    if is_object_store(fs):
+        with storage_errors(posixpath.dirname(uris[0])):
+            object_stores.delete(fs, [filesystem(uri)[1] for uri in uris])
+        return
+    for uri in uris:
+        remove(uri)
+
+
+def remove_temporary(folder: str) -> None:
+    """Remove the temporary files that killed processes left in a directory. On object stores there are none."""
+    if is_on_object_store(folder):
+        return
+    for name in names_in(folder):
+        if name.startswith(".") and name.endswith(TEMPORARY):
+            remove(join(folder, name))
+
+
+@dataclass(frozen=True)
+class FileState:
+    """A file at one moment."""
+
+    checksum: str
+    size: int = 0  # 0 if it is not known
+    version: str | None = None  # of an object, as a listing shows it; None where only reading a file shows that it has changed
+
+
+@contextlib.contextmanager
+def atomic(uri: str) -> Iterator[BinaryIO]:
+    """Open `uri` for writing bytes in order. The file appears complete when the block ends, and not at all if the block raises.
+
+    `checksum` and `describe` then know that of a larger file, and of an object, without reading it.
+    """
+    fs, path = filesystem(uri)
+    with storage_errors(uri):
+        with open_whole(fs, path) as handle:
+            hashed = HashedFile(handle)
+            yield cast(BinaryIO, hashed)
+        if is_object_store(fs):
+            version = _uploaded_version(fs, path, hashed)
+            _written[path] = FileState(hashed.digest.hexdigest(), hashed.num_bytes, version)
+            _checksums[_memo_key(path, version)] = hashed.digest.hexdigest()
+        elif hashed.num_bytes >= HASHED_BYTES:
+            _checksums[_version(fs, path)] = hashed.digest.hexdigest()
+
+
+_written: dict[str, FileState] = {}  # path of an object that this process wrote last -> what it wrote
+
+
+def describe(uri: str) -> FileState:
+    """Return the state of a file. That of an object that this process has just written takes no request."""
+    fs, path = filesystem(uri)
+    state = _written.pop(path, None)
+    if state is not None:
+        return state
+    with storage_errors(uri):
+        version = _object_version(fs, path) if is_object_store(fs) else None
+    return FileState(checksum(uri), size(uri), version)
+
+
+def move(uri: str, destination: str) -> None:
+    """Move a file within a file system, if it exists."""
+    fs, path = filesystem(uri)
+    _, target = filesystem(destination)
+    with storage_errors(uri):
+        if fs.exists(path):
+            fs.makedirs(posixpath.dirname(target), exist_ok=True)
+            rename(fs, path, target)
+
+
+def write_json(uri: str, value: Any) -> None:
+    fs, path = filesystem(uri)
+    with storage_errors(uri), open_whole(fs, path) as handle:
+        handle.write(json_text(value).encode())
+
+
+def json_text(value: Any) -> str:
+    """Return a value as JSON, the same for equal values."""
+    return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def create_json(uri: str, value: Any) -> bool:
+    """Create a file and return True, or return False if it exists. Atomic where the file system supports it."""
+    fs, path = filesystem(uri)
+    with storage_errors(uri):
+        try:
+            if not isinstance(fs, LocalFileSystem):
+                fs.pipe_file(path, json_text(value).encode(), mode="create")
+            else:
+                with Path(path).open("xb") as handle:
+                    _write_or_remove(handle, json_text(value).encode())
+        except FileExistsError:
+            return False
+    return True
+
+
+def _write_or_remove(handle: BinaryIO, data: bytes) -> None:
+    try:
+        handle.write(data)
+        handle.flush()
+    except OSError:
+        Path(handle.name).unlink()
+        raise
+
+
+def read_bytes(uri: str, max_bytes: int = MAX_SMALL_BYTES) -> bytes:
+    """Read a small file. Raises StorageError for one of more bytes, and for a device or pipe, whose reading may not end."""
+    fs, path = filesystem(uri)
+    check_regular(uri)
+    with storage_errors(uri):
+        if is_object_store(fs):
+            data = object_stores.read_start(fs, path, max_bytes + 1)
+        else:
+            with fs.open(path, "rb") as handle:
+                data = handle.read(max_bytes + 1)
+    return _check_small(uri, data, max_bytes)
+
+
+def find_bytes(uri: str) -> bytes | None:
+    """Read a small file as `read_bytes` does; None if it does not exist. An object takes one request."""
+    try:
+        return read_bytes(uri)
+    except StorageError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise
+
+
+def _check_small(uri: str, data: bytes, max_bytes: int) -> bytes:
+    if len(data) > max_bytes:
+        raise StorageError(f"{uri}: more than {max_bytes:,} bytes, so not written by this program; delete it")
+    return data
+
+
+def read_starts(uris: Sequence[str], num_bytes: int) -> list[bytes | None]:
+    """Return the first `num_bytes` of objects, or all of smaller ones, read side by side; None for one that is missing."""
+    fs, _ = filesystem(uris[0])
+    with storage_errors(posixpath.dirname(uris[0])):
+        return object_stores.read_starts(fs, [filesystem(uri)[1] for uri in uris], num_bytes)
+
+
+def read_ends(uris: Sequence[str], num_bytes: int) -> list[bytes | None]:
+    """Return the last `num_bytes` of objects, or all of smaller ones, read side by side; None for one that is missing."""
+    fs, _ = filesystem(uris[0])
+    with storage_errors(posixpath.dirname(uris[0]) if len(uris) > 1 else uris[0]):
+        return object_stores.read_ends(fs, [filesystem(uri)[1] for uri in uris], num_bytes)
+
+
+def read_range(uri: str, start: int, stop: int) -> bytes:
+    """Return the bytes of an object from `start` up to `stop`."""
+    fs, path = filesystem(uri)
+    with storage_errors(uri):
+        return bytes(fs.cat_file(path, start=start, end=stop))
+
+
+def read_files(folder: str, names: Sequence[str]) -> dict[str, bytes]:
+    """Read small files of a directory, of object stores side by side. Those that are missing or are no small files are left out."""
+    fs, _ = filesystem(folder)
+    contents: list[bytes | None] = []
+    if names and is_object_store(fs):
+        contents = read_starts([join(folder, name) for name in names], MAX_SMALL_BYTES)
+    else:
+        for name in names:
+            try:
+                contents.append(find_bytes(join(folder, name)))
+            except StorageError:
+                contents.append(None)
+    return {name: content for name, content in zip(names, contents, strict=True) if content is not None}
+
+
+def check_regular(uri: str) -> None:
+    """Raise StorageError for a device, pipe or socket."""
+    fs, path = filesystem(uri)
+    if isinstance(fs, LocalFileSystem) and Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
+        raise StorageError(f"{uri}: not a regular file; delete it, or do not trust this directory")
+
+
+def read_json(uri: str) -> Any:
+    return parse_json(read_bytes(uri), uri)
+
+
+def parse_json(data: bytes, uri: str) -> Any:
+    """Return the value of a JSON file. Raises StorageError if it is not valid."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise StorageError(f"{uri}: not JSON ({error}); delete it and run the same command again") from error
+
+
+_checksums: dict[str, str] = {}  # name and version of a file -> its checksum
+
+
+def checksum(uri: str) -> str:
+    """Return the xxh3-128 hash of a file in hexadecimal. A process reads each version of a file once."""
+    fs, path = filesystem(uri)
+    with storage_errors(uri):
+        version = _version(fs, path)
+        if version not in _checksums:
+            digest = xxhash.xxh3_128()
+            check_regular(uri)
+            with fs.open(path, "rb") as handle:
+                while block := handle.read(1 << 22):
+                    digest.update(block)
+            _checksums[version] = digest.hexdigest()
+    return _checksums[version]
+
+
+def _version(fs: fsspec.AbstractFileSystem, path: str) -> str:
+    """Return the key of the current version of a file in the memory of this process."""
+    return _memo_key(path, _object_version(fs, path)) if is_object_store(fs) else str(fs.ukey(path))
+
+
+def _memo_key(path: str, version: str) -> str:
+    return f"{path} {version}"
+
+
+def _object_version(fs: fsspec.AbstractFileSystem, path: str) -> str:
+    fs.invalidate_cache(posixpath.dirname(path))
+    return version_of(fs.info(path))
+
+
+def _uploaded_version(fs: fsspec.AbstractFileSystem, path: str, file: HashedFile) -> str:
+    """Return the version of an object that this process has just uploaded. That of one in parts on S3 takes a request."""
+    info = file.info
+    return version_of({**info, "size": file.num_bytes}) if info else _object_version(fs, path)
+
+
+def key(value: Any) -> str:
+    """Return a hash of a JSON value."""
+    return xxhash.xxh3_128_hexdigest(json.dumps(value, sort_keys=True, ensure_ascii=False).encode(errors="surrogatepass"))

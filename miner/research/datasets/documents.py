@@ -1,0 +1,131 @@
+"""Texts of documents: Wikipedia articles with marks, JSON documents, translation memories."""
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from miner.errors import DataError
+from miner.research.datasets.file_groups import choose_codes
+from miner.research.datasets.layout import SOLE, Dropped, FileGroup, Record, Request, RowReader
+
+SENTENCE_END = re.compile("(?<=。)")  # written without a space behind it
+START = "_START_"
+PARAGRAPH = "_START_PARAGRAPH_"
+XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
+
+
+@dataclass(frozen=True)
+class LinesOfDocuments:
+    """The lines of every document: a row each."""
+
+    documents: RowReader
+
+    @property
+    def expected(self) -> str:
+        return self.documents.expected
+
+    def __call__(self, group: FileGroup, request: Request) -> Iterator[Record]:
+        for line, cells in self.documents(group, request):
+            if isinstance(cells, Dropped):
+                yield line, cells
+            else:
+                for text in cells["text"].split("\n"):
+                    yield line, {**cells, "text": text}
+
+
+@dataclass(frozen=True)
+class WikiParagraphs:
+    """Wiki-40B: the paragraphs of articles without titles, cut at line ends and behind 。"""
+
+    articles: RowReader
+
+    @property
+    def expected(self) -> str:
+        return self.articles.expected
+
+    def __call__(self, group: FileGroup, request: Request) -> Iterator[Record]:
+        for number, cells in self.articles(group, request):
+            if isinstance(cells, Dropped):
+                yield number, cells
+                continue
+            paragraphs = list(_paragraphs(cells["text"]))
+            if not paragraphs:
+                yield number, Dropped("no paragraph", f"an article without {PARAGRAPH}: {cells['text'][:40]!r}")
+            for paragraph in paragraphs:
+                for text in SENTENCE_END.split(paragraph):
+                    if text.strip():
+                        yield number, {"text": text}
+
+
+@dataclass(frozen=True)
+class TranslationMemory:
+    """TMX: units (`tu`) of a segment in each language, by `xml:lang`.
+
+    The languages are those of the file name or, where it has none, those requested, or else those of the first unit.
+    """
+
+    expected: str = "TMX: <tu> elements with a <tuv> and a <seg> per language"
+
+    def __call__(self, group: FileGroup, request: Request) -> Iterator[Record]:
+        file = group.files[SOLE]
+        languages = group.languages or request.languages
+        codes: tuple[str, str] | None = None
+        number = 0
+        try:
+            with file.open() as handle:
+                events = ET.iterparse(handle, events=("start", "end"))
+                root = next(events)[1]
+                for event, element in events:
+                    if event != "end" or _name(element) != "tu":
+                        continue
+                    number += 1
+                    segments = _segments(element)
+                    codes = codes or _sides(segments, languages, f"{file.uri}: unit {number}")
+                    yield number, _pair(segments, codes)
+                    root.clear()
+        except ET.ParseError as error:
+            line = error.position[0]
+            raise DataError(f"{file.uri}:{line}: not XML ({error}); expected {self.expected}; download the file again") from error
+
+
+def _sides(segments: dict[str, str], languages: tuple[str, ...], where: str) -> tuple[str, str]:
+    """The codes of source and target, as the units have them."""
+    codes = tuple(segments)
+    if languages:
+        codes = tuple(choose_codes(languages, codes, where).values())
+    if len(codes) != 2:
+        raise DataError(f"{where}: a pair has two languages, here are {', '.join(codes) or 'none'}; name the two, source first")
+    return codes[0], codes[1]
+
+
+def _pair(segments: dict[str, str], codes: tuple[str, str]) -> dict[str, str] | Dropped:
+    if not all(code in segments for code in codes):
+        return Dropped("no translation", f"a unit in {', '.join(segments) or 'no language'}")
+    return {"source": segments[codes[0]], "target": segments[codes[1]], "source_lang": codes[0], "target_lang": codes[1]}
+
+
+def _segments(unit: ET.Element) -> dict[str, str]:
+    """Language, in lower case -> text of its first segment, inline markup removed."""
+    segments: dict[str, str] = {}
+    for variant in unit:
+        if _name(variant) == "tuv":
+            code = (variant.get(XML_LANG) or variant.get("lang") or "").lower()
+            text = next(("".join(segment.itertext()) for segment in variant if _name(segment) == "seg"), "")
+            segments.setdefault(code, text)
+    return segments
+
+
+def _name(element: ET.Element) -> str:
+    """The name of an element without its namespace, in lower case."""
+    return str(element.tag).rpartition("}")[2].lower()
+
+
+def _paragraphs(article: str) -> Iterator[str]:
+    """Each mark is a line, and what it marks is on the next one."""
+    is_paragraph = False
+    for line in article.split("\n"):
+        if line.startswith(START):
+            is_paragraph = line.strip() == PARAGRAPH
+        elif is_paragraph:
+            yield from line.split("_NEWLINE_")
