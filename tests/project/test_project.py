@@ -17,6 +17,8 @@ from miner.cli.main import main
 from miner.errors import EXTRAS
 
 ROOT = Path(__file__).parents[2]
+MAX_ASSET_BYTES = 60_000_000
+MAX_ASSETS_BYTES = 66_000_000  # every version stays in the history and in each full clone
 
 
 def distribution(requirement: str) -> str:
@@ -89,6 +91,13 @@ def test_optional_packages_are_in_their_extras() -> None:
         name = packages.get(package, package)
         assert name in {distribution(requirement) for requirement in extras[extra]}
         assert name in dev or extra == "gcp"
+
+
+def test_assets_are_small() -> None:
+    folders = [ROOT / "miner" / "encoders" / "assets", ROOT / "examples"]
+    sizes = {path: path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file()}
+    assert sum(sizes.values()) <= MAX_ASSETS_BYTES
+    assert max(sizes.values()) <= MAX_ASSET_BYTES
 
 
 @pytest.mark.slow

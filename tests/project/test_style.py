@@ -1,4 +1,4 @@
-"""Conventions of CONTRIBUTING.md that a program can check: words, names, and the size of functions."""
+"""Conventions of CONTRIBUTING.md that a program can check: words and names. ruff checks the complexity of functions."""
 
 import ast
 import re
@@ -7,11 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
-MAX_FUNCTION_LINES = 40
-MAX_PARAMETERS = 6
 PROSE = {".md", ".py", ".yaml", ".toml", ".html", ".js", ".service", ".timer", ".cron"}
 EXEMPT = {"tests/project/test_style.py", "CHANGELOG.md"}  # this list; released notes are not rewritten
 
@@ -106,21 +102,6 @@ def test_every_class_has_a_name_of_its_own() -> None:
             if isinstance(node, ast.ClassDef):
                 owners[node.name.lstrip("_")].append(str(path.relative_to(ROOT)))
     assert {name: files for name, files in owners.items() if len(files) > 1} == {}
-
-
-@pytest.mark.parametrize("folder", ["miner", "pipelines"])
-def test_functions_are_short_and_take_few_parameters(folder: str) -> None:
-    faults = []
-    for path in modules(folder):
-        for function in functions(path):
-            assert function.end_lineno is not None
-            lines = function.end_lineno - function.lineno + 1
-            arguments = function.args
-            names = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
-            parameters = len([name for name in names if name not in ("self", "cls", "ctx")])
-            if lines > MAX_FUNCTION_LINES or parameters > MAX_PARAMETERS:
-                faults.append(f"{path.relative_to(ROOT)}: {function.name}: {lines} lines, {parameters} parameters")
-    assert not faults, "\n".join(faults)
 
 
 def test_tests_use_public_names_and_patch_no_constants() -> None:
