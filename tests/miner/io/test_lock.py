@@ -18,7 +18,7 @@ from miner.errors import StorageError
 from miner.io import lock, storage
 from miner.progress import Progress, report_progress
 
-HOLD_LOCK = "import sys, time\nfrom miner import lock\nwith lock.hold(sys.argv[1]):\n    print('held', flush=True)\n    time.sleep(60)\n"
+HOLD_LOCK = "import sys, time\nfrom miner.io import lock\nwith lock.hold(sys.argv[1]):\n    print('held', flush=True)\n    time.sleep(60)\n"
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def limit_file_size() -> None:
 def test_a_full_disk_is_one_error_and_leaves_no_file(tmp_path: Path) -> None:
     code = (
         "import sys, pyarrow as pa\n"
-        "from miner import table_files\n"
+        "from miner.io import table_files\n"
         "from miner.errors import StorageError\n"
         "try:\n"
         "    table_files.write_table(sys.argv[1], pa.table({'text': [str(n) * 9 for n in range(100_000)]}))\n"

@@ -113,7 +113,7 @@ def test_folders_without_output_are_errors(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("command", "advice"), [("loop", "with --resume"), ("mine", "again to resume")])
 def test_a_dead_run_is_resumed_by_its_command(command: str, advice: str, tmp_path: Path) -> None:
-    script = f"import os; from miner import lock; held = lock.hold({str(tmp_path)!r}); held.__enter__(); os._exit(0)"
+    script = f"import os; from miner.io import lock; held = lock.hold({str(tmp_path)!r}); held.__enter__(); os._exit(0)"
     subprocess.run([sys.executable, "-c", script, command], check=True, env={**os.environ, "PYTHONPATH": PYTHONPATH})
     assert miner("status", tmp_path).stdout.rstrip().endswith(f"; run the same command {advice}")
 

@@ -18,7 +18,7 @@ from miner.research.reproduction.registry import load_registry
 from miner.training import config_checks
 from miner.training.config import TrainConfig
 
-REGISTRY = load_registry(str(Path(__file__).parents[3] / "configs"))
+REGISTRY = load_registry(str(Path(__file__).parents[4] / "configs"))
 RETRIEVAL = ("BUCC", "Tatoeba-14", "Tatoeba-36")
 
 # The figures as the papers print them, row by row.
@@ -178,7 +178,7 @@ def test_figures_are_those_of_the_suite(public: Path) -> None:
     rows = json.loads((public / "table.json").read_text())["rows"]
     assert len({row["Tatoeba-36"]["mean"] for row in rows.values()}) > 2
     assert all(row["Tatoeba-33"]["reason"].startswith("the 33 languages") for row in rows.values())
-    suite = Path(__file__).parents[3] / "configs" / "scl" / "eval-retrieval.yaml"
+    suite = Path(__file__).parents[4] / "configs" / "scl" / "eval-retrieval.yaml"
     encoder = public / "scl" / "scl" / "retrieval-scl" / "seed-0" / "encoder"
     output_of("eval", "suite", "--config", suite, "--data", public / "data", "--encoder", encoder, "--json", public / "suite.json")
     scores = json.loads((public / "suite.json").read_text())["scores"][str(encoder)]
