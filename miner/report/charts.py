@@ -12,7 +12,6 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 from xml.etree.ElementTree import Element, fromstring
 
@@ -36,7 +35,7 @@ SERIES = ("one", "two", "three", "four", "five", "six")  # colours of lines and 
 WIDTH_INCHES, HEIGHT_INCHES = 5.0, 2.9  # 360 points wide, so text has its nominal size on a phone
 MARGIN_INCHES = {"left": 0.5, "right": 0.14, "top": 0.3, "bottom": 0.5}
 BARE_TOP_INCHES = 0.06  # above axes whose y axis has no label
-CHARACTER_INCHES = 0.085  # of a label
+CHARACTER_INCHES = 0.085  # mean width of a character of a label
 MAX_LABEL_CHARACTERS = 24
 MAX_HEAT_MAP_POINTS = 290  # height of all labels of a heat map
 STYLE: dict[Any, Any] = {
@@ -67,6 +66,7 @@ STYLE: dict[Any, Any] = {
 logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
+Intervals = Mapping[str, tuple[float, float]]  # both ends, by label
 
 MAX_SHOWN = 200  # lines of a chart, or charts of a kind: figures of others may have any number
 MAX_TICKS = 40  # with labels
@@ -74,15 +74,6 @@ MAX_TICKS = 40  # with labels
 _NAMESPACE = re.compile(r"\{[^}]*\}")
 _PLACEHOLDER = re.compile(r"#00000([1-9])\b")
 _REFERENCE = re.compile(r"(url\(#|^#)")
-
-
-@dataclass(frozen=True)
-class BarSeries:
-    """Bars of one colour, by label, some with the ends of their interval."""
-
-    colour: str
-    lengths: Mapping[str, float]
-    intervals: Mapping[str, tuple[float, float]]
 
 
 @contextmanager
@@ -171,15 +162,16 @@ def dashed_line(ax: Axes, x: float) -> None:
     ax.axvline(x, color=colour("ink"), linestyle=(0, (4, 3)), linewidth=1)
 
 
-def bars(ax: Axes, labels: Sequence[str], series: Sequence[BarSeries]) -> None:
-    """Draw horizontal bars: a row for each label, with the bars of all series side by side."""
-    height = 0.8 / len(series)
-    for number, one_series in enumerate(series):
-        rows = {label: row - 0.4 + height * (number + 0.5) for row, label in enumerate(labels) if label in one_series.lengths}
-        ax.barh(list(rows.values()), [one_series.lengths[label] for label in rows], color=colour(one_series.colour), height=0.9 * height)
+def bars(ax: Axes, labels: Sequence[str], lengths: Mapping[str, Mapping[str, float]], intervals: Mapping[str, Intervals]) -> None:
+    """Draw horizontal bars by colour and label: a row for each label, with the bars of all colours side by side."""
+    height = 0.8 / len(lengths)
+    for number, (name, by_label) in enumerate(lengths.items()):
+        rows = {label: row - 0.4 + height * (number + 0.5) for row, label in enumerate(labels) if label in by_label}
+        ax.barh(list(rows.values()), [by_label[label] for label in rows], color=colour(name), height=0.9 * height)
+        ends = intervals.get(name, {})
         for label, row in rows.items():
-            if label in one_series.intervals:
-                ax.plot(one_series.intervals[label], [row] * 2, color=colour("ink"), linewidth=1)
+            if label in ends:
+                ax.plot(ends[label], [row] * 2, color=colour("ink"), linewidth=1)
     ax.set_yticks(range(len(labels)), [_shorten(label) for label in labels])
     ax.set_ylim(len(labels) - 0.4, -0.6)
     ax.grid(visible=False, axis="y")

@@ -27,12 +27,19 @@ def section(mined: MinedBitext, marks: ReviewMarks | None, size: int) -> Section
     rows = draw_sample(levels, is_reviewed, size, SEED)
     if not len(rows):
         return Section("Right or wrong?", "All pairs are marked.", [])
-    order = np.argsort(rows)
-    texts: list[tuple[str, str]] = [("", "")] * len(rows)
-    for position, pair in zip(order.tolist(), zip(*mined.texts(rows[order]), strict=True), strict=True):
-        texts[position] = pair
-    pairs = [(margin, *pair) for margin, pair in zip(mined.margins[rows].tolist(), texts, strict=True)]
-    return Section("Right or wrong?", _note(len(rows), marks), [_form(pairs)])
+    sources, targets = mined.texts(np.sort(rows))
+    ranks = np.argsort(np.argsort(rows)).tolist()
+    pairs = [(margin, sources[rank], targets[rank]) for margin, rank in zip(mined.margins[rows].tolist(), ranks, strict=True)]
+    design = f"drawn at random from {NUM_LEVELS} equally large levels of margin"
+    if marks:
+        design = f"not marked yet, most of them from the levels of margin whose precision is least certain by {marks.name}"
+    keys = ", ".join(f"{key} {mark}" for key, mark in KEYS.items())
+    note = (
+        f"{len(rows)} pairs, {design}, in random order. Mark the pairs that you understand, with the mouse or the keys {keys}; "
+        "the margin shows when a pair is marked. Marks are stored in this browser until you download them. "
+        "miner report DIR --gold marks.tsv shows the precision by level and draws the next sample."
+    )
+    return Section("Right or wrong?", note, [_form(pairs)])
 
 
 def draw_sample(levels: LevelCounts, is_reviewed: Bools, size: int, seed: int) -> Ints:
@@ -46,18 +53,6 @@ def draw_sample(levels: LevelCounts, is_reviewed: Bools, size: int, seed: int) -
     free = [rows[~is_reviewed[rows]] for rows in shuffled]
     plan = plan_sample(levels, np.array([len(rows) for rows in free]), size)
     return rng.permutation(np.concatenate([rows[:count] for rows, count in zip(free, plan.tolist(), strict=True)]))
-
-
-def _note(num_drawn: int, marks: ReviewMarks | None) -> str:
-    design = f"drawn at random from {NUM_LEVELS} equally large levels of margin"
-    if marks:
-        design = f"not marked yet, most of them from the levels of margin whose precision is least certain by {marks.name}"
-    keys = ", ".join(f"{key} {mark}" for key, mark in KEYS.items())
-    return (
-        f"{num_drawn} pairs, {design}, in random order. Mark the pairs that you understand, with the mouse or the keys {keys}; "
-        "the margin shows when a pair is marked. Marks are stored in this browser until you download them. "
-        "miner report DIR --gold marks.tsv shows the precision by level and draws the next sample."
-    )
 
 
 def _form(pairs: list[tuple[float, str, str]]) -> Element:

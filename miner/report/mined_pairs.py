@@ -9,14 +9,11 @@ from functools import cached_property
 import numpy as np
 
 from miner.arrays import Floats, Ids, Ints
-from miner.evaluation.hub_counts import SIDES, HubCounts, read_candidates, read_hub_counts
+from miner.evaluation.hub_counts import SIDES, read_candidates
 from miner.io import stages, storage, table_files
 from miner.io.stages import Manifest
 from miner.mining.histogram import Histogram
 from miner.mining.writers import PARQUET, candidates_from_arrow
-
-MAX_SAMPLE_PAIRS = 1000  # pairs whose lengths and languages are shown
-MAX_HUB_CANDIDATES = 1 << 22  # with more candidates, hubs are counted for a random sample of the sentences
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +68,3 @@ class MinedBitext:
             candidates = candidates_from_arrow(table_files.read_table(storage.join(self.folder, stages.CANDIDATES, shard.name)))
             histogram.add_best(candidates, self.manifest.config.get("margin", "ratio"))
         return histogram if histogram.bins else None
-
-    def hub_counts(self) -> HubCounts | None:
-        """Count the candidates of the sentences; None without candidates."""
-        return read_hub_counts(self.folder, MAX_HUB_CANDIDATES)

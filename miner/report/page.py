@@ -12,6 +12,8 @@ from xml.etree.ElementTree import Element, tostring
 
 ASSETS = Path(__file__).parent / "assets"
 
+REPORT = "report.html"
+
 Child = Element | str
 
 # What figures with keys or values of other types raise.
@@ -25,6 +27,15 @@ class Section:
     title: str
     note: str  # how to read it
     body: Sequence[Element]
+
+
+@dataclass(frozen=True)
+class Part:
+    """The part of a report on one kind of content, such as a training run."""
+
+    title: str
+    facts: Sequence[str]
+    sections: Sequence[Section]
 
 
 def element(tag: str, *children: Child, **attributes: str) -> Element:
@@ -52,8 +63,11 @@ def text(value: str) -> Element:
     return element("bdi", value, dir="auto", class_="text")
 
 
-def page(title: str, facts: Sequence[str], sections: Sequence[Section]) -> bytes:
-    """Return the HTML file. A policy in its head forbids requests, images from elsewhere, and all scripts but its own."""
+def page(parts: Sequence[Part]) -> bytes:
+    """Return the HTML file, with the title of the first part.
+
+    A policy in its head forbids requests, images from elsewhere, and all scripts but its own.
+    """
     style, script = ((ASSETS / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
     script_hash = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
@@ -66,23 +80,16 @@ def page(title: str, facts: Sequence[str], sections: Sequence[Section]) -> bytes
         element("meta", http_equiv="Content-Security-Policy", content=policy),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
-        element("title", title),
+        element("title", parts[0].title),
         element("style", style),
     )
-    links = [element("a", section.title, href=f"#{_anchor(number)}") for number, section in enumerate(sections)]
-    body = element(
-        "body",
-        element("header", element("h1", title), *(element("p", fact) for fact in facts), element("nav", *links)),
-        element("main", *(_section(number, section) for number, section in enumerate(sections))),
-        element("script", script),
-    )
+    facts = [element("p", fact) for part in parts for fact in part.facts]
+    links, sections = [], []
+    for number, section in enumerate(section for part in parts for section in part.sections):
+        anchor = f"section-{number}"
+        links.append(element("a", section.title, href=f"#{anchor}"))
+        sections.append(element("section", element("h2", section.title), element("p", section.note), *section.body, id=anchor))
+    header = element("header", element("h1", parts[0].title), *facts, element("nav", *links))
+    body = element("body", header, element("main", *sections), element("script", script))
     html: bytes = tostring(element("html", head, body, lang="en"), encoding="utf-8", method="html")
     return b"<!doctype html>\n" + html + b"\n"
-
-
-def _anchor(number: int) -> str:
-    return f"section-{number}"
-
-
-def _section(number: int, section: Section) -> Element:
-    return element("section", element("h2", section.title), element("p", section.note), *section.body, id=_anchor(number))

@@ -1,39 +1,94 @@
-"""The sections of a report on mined pairs: margins, precision, lengths, hubs and languages."""
+"""The part of a report on mined pairs: margins, precision, lengths, hubs and languages."""
 
 from collections import Counter
-from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
 import numpy as np
 
 from miner.arrays import Bools, Floats, spaced_rows
-from miner.errors import ConfigError
+from miner.config.choices import CALIBRATED, PROBABILITY, RECOMMENDED
+from miner.errors import ConfigError, StorageError
 from miner.evaluation.bitext_precision import GoldReport, KnownPairs, ReviewReport, measure_precision
-from miner.evaluation.hub_counts import SIDES, HubCounts
-from miner.evaluation.marks import Agreement, ReviewMarks
+from miner.evaluation.hub_counts import SIDES, HubCounts, read_hub_counts
+from miner.evaluation.marks import ReviewMarks
 from miner.evaluation.reliability import Reliability
 from miner.filters import language
+from miner.io import stages, storage
+from miner.io.stages import Manifest
 from miner.mining.gold import GoldPairs
-from miner.mining.histogram import BIN_WIDTH, Histogram
+from miner.mining.histogram import BIN_WIDTH, Histogram, describe_quantiles
+from miner.mining.writers import PARQUET
 from miner.report import charts, marking, thresholds
-from miner.report.mined_pairs import MAX_SAMPLE_PAIRS, MinedBitext
-from miner.report.page import Section, table, text
+from miner.report.mined_pairs import MinedBitext
+from miner.report.page import MALFORMED, Part, Section, table, text
+from miner.units import list_counts
 
 MAX_CHART_BINS = 60
 MAX_LINE_POINTS = 400
-MAX_LANGUAGES = 5  # of each side
+MAX_SAMPLE_PAIRS = 1000  # pairs whose lengths and languages are shown
+MAX_HUB_CANDIDATES = 1 << 22  # with more candidates, hubs are counted for a random sample of the sentences
+MAX_LANGUAGES = 5  # maximum number of languages shown of each side
 MIN_LANGUAGE_PERCENT = 1
 
 
-def sections(mined: MinedBitext, known_pairs: KnownPairs | None, identify: bool, sample_pairs: int) -> list[Section]:
+def read_part(folder: str, known_pairs: KnownPairs | None, identify: bool, sample_pairs: int) -> Part | None:
+    """Return the part on a directory of `miner mine`, None for another directory. The parameters are those of `build.write`."""
+    if not all(storage.exists(storage.join(folder, name)) for name in (stages.MANIFEST, PARQUET)):
+        if known_pairs is not None:
+            raise ConfigError(f"{folder}: no mined pairs to compare with gold; leave --gold out, or name a directory of `miner mine`")
+        return None
+    mined = MinedBitext(folder, stages.read_manifest(folder, stages.MINE))
+    try:
+        title = f"{' – '.join(mined.languages)}: {len(mined.margins):,} pairs"
+        return Part(title, _facts(mined.manifest), _sections(mined, known_pairs, identify, sample_pairs))
+    except MALFORMED as error:
+        raise StorageError(f"{folder}: its manifest or {PARQUET} is incomplete ({error!r}); run `miner mine` again") from error
+
+
+def _facts(manifest: Manifest) -> list[str]:
+    """Return the mining settings, the expected precision and recall, and the numbers of dropped pairs."""
+    config, details = manifest.config, manifest.details
+    settings = [f"{name} {config[name]}" for name in ("margin", "retrieval", "k") if name in config]
+    settings += [] if config.get("threshold") is None else [f"threshold {config['threshold']:g}"]
+    settings += [f"probability at least {config['min_probability']:g}"] if "min_probability" in config else []
+    facts = [", ".join(settings)]
+    if (choice := details.get("choice")) is not None:
+        estimates = {name: choice[name] for name in ("precision", "recall") if choice[name] is not None}
+        shares = (f"{name} {share['value']:.3f} ({share['low']:.3f}-{share['high']:.3f})" for name, share in estimates.items())
+        facts.append(f"threshold chosen by {choice['by']}: expected {', '.join(shares)}, with 95 % confidence")
+    if (default := details.get("default_threshold")) is not None:
+        if default["by"] == CALIBRATED:
+            share = f"about {default['precision']:.0%} are right above it"
+            facts.append(f"threshold calibrated on {default['num_pairs']:,} of these pairs: {share}")
+        elif default["by"] == PROBABILITY and "precision" in default:
+            facts.append(f"probability chosen for a precision of {default['precision']:g}")
+        elif default["by"] == PROBABILITY:
+            facts.append("threshold: the lowest margin of a pair with that probability")
+        else:
+            facts.append(
+                f"threshold: {'recommended for the encoder' if default['by'] == RECOMMENDED else 'fallback, not chosen for this encoder'}"
+            )
+    if (precision := details.get("estimated_precision")) is not None:
+        facts.append(f"by their probabilities, {precision:.0%} of the pairs are right")
+    if (quantiles := details.get("best_margins")) is not None:
+        facts.append(f"best margins of the source sentences: {describe_quantiles(quantiles)}")
+    if dropped := list_counts(details.get("dropped", {})):
+        facts.append(f"dropped: {dropped}")
+    return facts
+
+
+def _sections(mined: MinedBitext, known_pairs: KnownPairs | None, identify: bool, sample_pairs: int) -> list[Section]:
     """Return all sections. `identify` includes the languages of a sample, whose identifier takes a second to load."""
     is_right = known_pairs.is_gold(*mined.ids()) if isinstance(known_pairs, GoldPairs) else None
     margins = _margins(mined, is_right)
-    hub_counts = mined.hub_counts()
+    hub_counts = read_hub_counts(mined.folder, MAX_HUB_CANDIDATES)
     hubs = [_hubs(mined, hub_counts)] if hub_counts and all(len(side.counts) for side in hub_counts.sides.values()) else []
     if not len(mined.margins):
         return [margins, *hubs]
-    precision = _precision(mined, known_pairs) if known_pairs is not None else []
+    precision = []
+    if known_pairs is not None:
+        report = measure_precision(known_pairs, mined.ids(), mined.margins, mined.probabilities)
+        precision = [_marks_section(report)] if isinstance(report, ReviewReport) else _gold_sections(report)
     languages = _languages(mined) if identify else []
     form = marking.section(mined, known_pairs if isinstance(known_pairs, ReviewMarks) else None, sample_pairs)
     return [margins, *precision, _yield(mined.margins), _lengths(mined, is_right), *hubs, *languages, form]
@@ -47,45 +102,29 @@ def _margins(mined: MinedBitext, is_right: Bools | None) -> Section:
     threshold = mined.manifest.config.get("threshold")
     if not histograms:
         return Section("Margins", "There are no pairs and no candidates to show.", [])
-    edges = _bin_edges(histograms)
+    # The width of a bin is a multiple of BIN_WIDTH, so that no margin changes bins.
+    low, high = min(histogram.bounds()[0] for histogram in histograms), max(histogram.bounds()[1] for histogram in histograms)
+    num_steps = round((high - low) / BIN_WIDTH)
+    steps_per_bin = max(1, -(-num_steps // MAX_CHART_BINS))
+    edges = low + BIN_WIDTH * steps_per_bin * np.arange(-(-num_steps // steps_per_bin) + 1, dtype=np.float64)
     ax = charts.axes("margin", "pairs")
     legend: dict[str, str] = {}
     if best is not None:
         legend["best candidate of every source sentence"] = "muted"
         ax.stairs(best.rebin(edges).counts, edges, color=charts.colour("muted"), linewidth=1)
-    legend |= _fill_bins(ax, mined.margins, is_right, edges)
+    counts = np.histogram(mined.margins, edges)[0]
+    wrong = np.zeros_like(counts) if is_right is None else np.histogram(mined.margins[~is_right], edges)[0]
+    ax.stairs(counts, edges, baseline=wrong, fill=True, color=charts.colour("one"))
+    if is_right is None:
+        legend["pairs"] = "one"
+    else:
+        legend |= {"right": "one", "wrong": "two"}
+        ax.stairs(wrong, edges, fill=True, color=charts.colour("two"))
     if threshold is not None:
         charts.dashed_line(ax, threshold)
     caption = "" if threshold is None else f"The dashed line is the threshold, {threshold:g}."
     note = "If the grey outline has two modes, they separate right pairs from wrong ones; the threshold belongs between them."
     return Section("Margins", note, [charts.figure("margins", ax, caption, legend)])
-
-
-def _bin_edges(histograms: Sequence[Histogram]) -> Floats:
-    """Return the edges of at most MAX_CHART_BINS bins, whose width is a multiple of BIN_WIDTH."""
-    bounds = [histogram.bounds() for histogram in histograms]
-    low, high = min(bound[0] for bound in bounds), max(bound[1] for bound in bounds)
-    num_steps = round((high - low) / BIN_WIDTH)
-    steps_per_bin = max(1, -(-num_steps // MAX_CHART_BINS))
-    return low + BIN_WIDTH * steps_per_bin * np.arange(-(-num_steps // steps_per_bin) + 1, dtype=np.float64)
-
-
-def _fill_bins(ax: charts.Axes, margins: Floats, is_right: Bools | None, edges: Floats) -> dict[str, str]:
-    """Draw filled bins, with gold the right pairs stacked on the wrong ones; return the legend."""
-    counts = np.histogram(margins, edges)[0]
-    wrong = np.zeros_like(counts) if is_right is None else np.histogram(margins[~is_right], edges)[0]
-    ax.stairs(counts, edges, baseline=wrong, fill=True, color=charts.colour("one"))
-    if is_right is None:
-        return {"pairs": "one"}
-    ax.stairs(wrong, edges, fill=True, color=charts.colour("two"))
-    return {"right": "one", "wrong": "two"}
-
-
-def _precision(mined: MinedBitext, known_pairs: KnownPairs) -> list[Section]:
-    report = measure_precision(known_pairs, mined.ids(), mined.margins, mined.probabilities)
-    if isinstance(report, ReviewReport):
-        return [_marks_section(report)]
-    return [_gold_section(report), *([_calibration_section(report.calibration)] if report.calibration is not None else [])]
 
 
 def _calibration_section(calibration: Reliability) -> Section:
@@ -105,16 +144,19 @@ def _calibration_section(calibration: Reliability) -> Section:
     return Section("Calibration", note, [figure, table(["mean probability", "share right", "pairs"], rows)])
 
 
-def _gold_section(report: GoldReport) -> Section:
+def _gold_sections(report: GoldReport) -> list[Section]:
+    """Draw precision, recall and F1 by threshold and, where pairs have probabilities, their calibration."""
     curve = report.curve
     rows = spaced_rows(len(curve.pairs), MAX_LINE_POINTS)
     shares = {"precision": curve.precision[rows], "recall": curve.recall[rows], "f1": curve.f1[rows]}
-    best, caption = curve.best(), "No pair is correct."
+    best, marked, caption = curve.best(), None, "No pair is correct."
     if best is not None:
-        caption = f"The best F1 is {curve.f1[best]:.4f}, above {curve.thresholds[best]:.4f} (dashed)."
-    marked = None if best is None else float(curve.thresholds[best])
+        marked = float(curve.thresholds[best])
+        caption = f"The best F1 is {curve.f1[best]:.4f}, above {marked:.4f} (dashed)."
+    chart = thresholds.chart("gold", curve.thresholds[rows], shares, marked, caption)
     note = f"Against {report.num_gold:,} gold pairs, from the threshold of mining upwards."
-    return Section("Precision and recall", note, [thresholds.chart("gold", curve.thresholds[rows], shares, marked, caption)])
+    calibration = [] if report.calibration is None else [_calibration_section(report.calibration)]
+    return [Section("Precision and recall", note, [chart]), *calibration]
 
 
 def _marks_section(report: ReviewReport) -> Section:
@@ -136,26 +178,24 @@ def _marks_section(report: ReviewReport) -> Section:
         ]
         for level in levels
     ]
-    figure = charts.figure("marks", ax, "The share of marked pairs that are right, by level of margin.")
-    body = [figure, table(["margins", "pairs", "marked", "right", "right of all above"], rows)]
-    return Section("Marks", note, [*body, *([_agreement_table(report.agreements)] if report.agreements else [])])
+    chart = charts.figure("marks", ax, "The share of marked pairs that are right, by level of margin.")
+    body = [chart, table(["margins", "pairs", "marked", "right", "right of all above"], rows)]
+    if report.agreements:
+        agreements = [
+            [
+                *agreement.uris,
+                f"{agreement.num_pairs:,}",
+                f"{agreement.num_equal:,}",
+                "" if agreement.kappa is None else f"{agreement.kappa:.3f}",
+            ]
+            for agreement in report.agreements
+        ]
+        body.append(table(["marks", "and", "pairs in both", "equal marks", "Cohen's kappa"], agreements))
+    return Section("Marks", note, body)
 
 
 def _interval(share: float | None, interval: tuple[float, float]) -> str:
     return "" if share is None else f"{share:.3f} ({interval[0]:.3f}-{interval[1]:.3f})"
-
-
-def _agreement_table(agreements: Sequence[Agreement]) -> Element:
-    rows: list[list[str | Element]] = [
-        [
-            *agreement.uris,
-            f"{agreement.num_pairs:,}",
-            f"{agreement.num_equal:,}",
-            "" if agreement.kappa is None else f"{agreement.kappa:.3f}",
-        ]
-        for agreement in agreements
-    ]
-    return table(["marks", "and", "pairs in both", "equal marks", "Cohen's kappa"], rows)
 
 
 def _yield(margins: Floats) -> Section:
@@ -217,19 +257,15 @@ def _languages(mined: MinedBitext) -> list[Section]:
         counts_by_side = [Counter(language.identify_languages(side)) for side in mined.texts(rows)]
     except ConfigError:
         return []
-    series = []
+    shares = {}
     for colour, side, counts in zip(charts.SERIES, SIDES, counts_by_side, strict=False):
-        shares = {f"{side}: {code}": count / len(rows) for code, count in _most_frequent(counts)}
-        series.append(charts.BarSeries(colour, shares, {}))
-    labels = [label for bars in series for label in bars.lengths]
+        frequent = [(code, count) for code, count in counts.items() if 100 * count >= MIN_LANGUAGE_PERCENT * counts.total()]
+        frequent = sorted(frequent, key=lambda item: (-item[1], item[0]))[:MAX_LANGUAGES]
+        shares[colour] = {f"{side}: {code}": count / len(rows) for code, count in frequent}
+    labels = [label for by_label in shares.values() for label in by_label]
     ax = charts.axes("share of pairs", "", height=0.9 + 0.2 * len(labels), labels=labels)
-    for bars in series:
-        charts.bars(ax, labels, [bars])
+    for colour, by_label in shares.items():
+        charts.bars(ax, labels, {colour: by_label}, {})
     caption = f"Of {len(rows):,} pairs, evenly spaced. The declared languages are {mined.languages[0]} and {mined.languages[1]}."
     note = "As identified from single sentences, which is unreliable for short ones."
     return [Section("Languages", note, [charts.figure("languages", ax, caption)])]
-
-
-def _most_frequent(counts: Counter[str]) -> list[tuple[str, int]]:
-    frequent = [(name, count) for name, count in counts.items() if 100 * count >= MIN_LANGUAGE_PERCENT * counts.total()]
-    return sorted(frequent, key=lambda item: (-item[1], item[0]))[:MAX_LANGUAGES]

@@ -1,5 +1,6 @@
 """The sections of a report on evaluations, from the figures that `miner eval --json` wrote to a directory."""
 
+import contextlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -14,69 +15,68 @@ from miner.evaluation.tasks import CHARTS
 from miner.io import storage
 from miner.mining.thresholds import wilson
 from miner.report import charts, maps, thresholds
-from miner.report.page import MALFORMED, Section, element, table
+from miner.report.page import MALFORMED, Part, Section, element, table
 
 SUITE = "suite"
 MAX_FILE_BYTES = 1 << 24
 MAX_CHART_BARS = 40  # more are drawn as several charts
-MAX_BAR_CHARTS = 25  # of one task; the table has all figures
+MAX_BAR_CHARTS = 25  # maximum number of charts of one task; the table has all figures
 
 logger = logging.getLogger(__name__)
 
 Figures = Mapping[str, Any]
 Groups = Mapping[str, Figures]  # by group, such as a language
-Intervals = Mapping[str, tuple[float, float]]
 
 
-def read(folder: str) -> dict[str, Figures]:
-    """Return the figures in a folder by file name without `.json`. Other JSON files are ignored."""
-    names = [name for name in storage.names_in(folder) if name.endswith(".json")]
-    figures = {name.removesuffix(".json"): _read_json(storage.join(folder, name)) for name in names}
-    return {name: values for name, values in figures.items() if task_of(values) is not None}
-
-
-def _read_json(uri: str) -> Figures:
-    try:
-        value = json.loads(storage.read_bytes(uri, MAX_FILE_BYTES))
-    except (StorageError, ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def task_of(figures: Figures) -> str | None:
-    """Return the name of the task that wrote these figures, None if no task did."""
-    task = figures.get("task")
-    return task if isinstance(task, str) and (task in CHARTS or task == SUITE) else None
-
-
-def groups(chart: BarChart, figures: Figures) -> Groups:
-    """Return the groups of a task's figures that have the value of its chart."""
-    by_group = figures[chart.groups]
-    if not isinstance(by_group, dict):
-        return {}
-    common = {"n": figures["n"]} if "n" in figures else {}
-    rows = {name: {**common, **_test_figures(row)} for name, row in by_group.items() if isinstance(row, dict)}
-    return {name: row for name, row in rows.items() if isinstance(row.get(chart.value), int | float)}
-
-
-def _test_figures(row: Figures) -> Figures:
-    """Return the figures on the test split, if a group has figures on several splits."""
-    test = row.get("test")
-    return test if isinstance(test, dict) else row
-
-
-def sections(figures_by_name: Mapping[str, Figures]) -> list[Section]:
+def read_part(folder: str) -> Part | None:
+    """Return the charts of all evaluations in a folder, None if there are none. Malformed figures are left out, with a warning."""
+    figures_by_name = read(folder)
+    if not figures_by_name:
+        return None
     drawn: list[Section] = []
     for number, (name, figures) in enumerate(charts.shown(figures_by_name.items(), "files of figures")):
         try:
             drawn += _sections(number, name, figures)
         except MALFORMED:
             logger.warning("%s.json is left out: not written by `miner eval`", name)
-    return drawn
+    return Part("Evaluation", [], drawn)
+
+
+def read(folder: str) -> dict[str, Figures]:
+    """Return the figures in a folder by file name without `.json`. Other JSON files are ignored."""
+    figures_by_name: dict[str, Figures] = {}
+    for name in storage.names_in(folder):
+        if name.endswith(".json"):
+            with contextlib.suppress(StorageError, ValueError, RecursionError):
+                figures = json.loads(storage.read_bytes(storage.join(folder, name), MAX_FILE_BYTES))
+                if isinstance(figures, dict) and _task_of(figures) is not None:
+                    figures_by_name[name.removesuffix(".json")] = figures
+    return figures_by_name
+
+
+def _task_of(figures: Figures) -> str | None:
+    """Return the name of the task that wrote these figures, None if no task did."""
+    task = figures.get("task")
+    return task if isinstance(task, str) and (task in CHARTS or task == SUITE) else None
+
+
+def groups(chart: BarChart, figures: Figures) -> Groups:
+    """Return the groups of a task's figures that have the value of its chart; of a group with several splits, the test split."""
+    by_group = figures[chart.groups]
+    if not isinstance(by_group, dict):
+        return {}
+    common = {"n": figures["n"]} if "n" in figures else {}
+    rows = {}
+    for name, row in by_group.items():
+        if isinstance(row, dict):
+            row = {**common, **(row["test"] if isinstance(row.get("test"), dict) else row)}
+            if isinstance(row.get(chart.value), int | float):
+                rows[name] = row
+    return rows
 
 
 def _sections(number: int, title: str, figures: Figures) -> list[Section]:
-    task = str(task_of(figures))
+    task = str(_task_of(figures))
     if task == SUITE:
         return _suite_sections(f"suite-{number}", title, figures)
     chart = CHARTS[task]
@@ -108,7 +108,7 @@ def _suite_sections(name: str, title: str, figures: Figures) -> list[Section]:
     task_titles = list(dict.fromkeys(task_title for tasks in encoders.values() for task_title in tasks))
     for number, task_title in enumerate(charts.shown(task_titles, "tasks of a suite")):
         by_encoder = {encoder: tasks[task_title] for encoder, tasks in encoders.items() if task_title in tasks}
-        task = next((task for task in map(task_of, by_encoder.values()) if task), None)
+        task = next((task for task in map(_task_of, by_encoder.values()) if task), None)
         chart = CHARTS.get(task or "")
         if isinstance(chart, BarChart):
             rows = {encoder: of_task for encoder, task_figures in by_encoder.items() if (of_task := groups(chart, task_figures))}
@@ -118,38 +118,29 @@ def _suite_sections(name: str, title: str, figures: Figures) -> list[Section]:
 
 
 def _suite_scores(name: str, title: str, figures: Figures) -> Section:
+    """Draw the scores that are shares, as others would dwarf them; list all scores and, of two encoders, the differences."""
     scores: Mapping[str, Mapping[str, float]] = {encoder: figures["scores"][encoder] for encoder in figures["order"]}
     comparisons: Mapping[str, Any] = figures.get("comparisons", {})
     labels = list(dict.fromkeys(label for values in scores.values() for label in values))
-    shares = [label for label in labels if all(0 <= values.get(label, 0) <= 1 for values in scores.values())]  # others would dwarf these
+    shares = [label for label in labels if all(0 <= values.get(label, 0) <= 1 for values in scores.values())]
     values = {encoder: {label: values[label] for label in shares if label in values} for encoder, values in scores.items()}
-    ends = {encoder: _intervals(side, comparisons, shares) for encoder, side in zip(scores, ("first", "second"), strict=False)}
-    rows = [
-        [
-            label,
-            *("" if label not in values else f"{values[label]:.4f}" for values in scores.values()),
-            *_difference(comparisons.get(label)),
-        ]
-        for label in labels
-    ]
+    ends = {
+        encoder: {label: (comparisons[label][side]["low"], comparisons[label][side]["high"]) for label in shares if label in comparisons}
+        for encoder, side in zip(scores, ("first", "second"), strict=False)
+    }
+    rows = []
+    for label in labels:
+        row = [label, *("" if label not in values else f"{values[label]:.4f}" for values in scores.values())]
+        if label in comparisons:
+            difference, p = comparisons[label]["difference"], comparisons[label]["p"]
+            row += [f"{difference['value']:+.4f} [{difference['low']:+.4f}, {difference['high']:+.4f}]", f"{p:.3f}"]
+        rows.append(row)
     note = "One score for each task. Higher is better, except for alignment."
     heads = ["", *scores]
     if comparisons:
         note += " Lines are 95 % confidence intervals, by the paired bootstrap."
         heads += ["difference", "p"]
     return Section(title, note, [*_bar_charts(name, "score", values, ends), table(heads, rows)])
-
-
-def _intervals(side: str, comparisons: Mapping[str, Any], labels: Sequence[str]) -> Intervals:
-    """Return by score the interval of the `first` encoder or the `second`."""
-    return {label: (comparisons[label][side]["low"], comparisons[label][side]["high"]) for label in labels if label in comparisons}
-
-
-def _difference(comparison: Mapping[str, Any] | None) -> list[str]:
-    if comparison is None:
-        return []
-    difference = comparison["difference"]
-    return [f"{difference['value']:+.4f} [{difference['low']:+.4f}, {difference['high']:+.4f}]", f"{comparison['p']:.3f}"]
 
 
 def _bar_section(name: str, title: str, chart: BarChart, groups_by_encoder: Mapping[str, Groups]) -> Section:
@@ -191,7 +182,9 @@ def _cell(value: Any) -> str:
     return f"{value:.4f}" if isinstance(value, float) else "" if value is None else str(value)
 
 
-def _bar_charts(name: str, axis: str, values: Mapping[str, Mapping[str, float]], intervals: Mapping[str, Intervals]) -> list[Element]:
+def _bar_charts(
+    name: str, axis: str, values: Mapping[str, Mapping[str, float]], intervals: Mapping[str, charts.Intervals]
+) -> list[Element]:
     """Draw a bar for each encoder and label, with its interval if there is one; at most MAX_CHART_BARS labels per chart."""
     labels = list(dict.fromkeys(label for by_label in values.values() for label in by_label))
     colours = dict(zip(values, charts.SERIES, strict=False))
@@ -203,17 +196,10 @@ def _bar_charts(name: str, axis: str, values: Mapping[str, Mapping[str, float]],
     for start in range(0, len(labels), size)[:MAX_BAR_CHARTS]:
         shown = labels[start : start + size]
         ax = charts.axes(axis, "", height=0.7 + 0.2 * len(shown) * max(1, 0.7 * len(values)), labels=labels)
-        series = [
-            charts.BarSeries(colour, _select(values[encoder], shown), _select(intervals.get(encoder, {}), shown))
-            for encoder, colour in colours.items()
-        ]
-        charts.bars(ax, shown, series)
+        lengths_by_colour = {colour: values[encoder] for encoder, colour in colours.items()}
+        charts.bars(ax, shown, lengths_by_colour, {colour: intervals.get(encoder, {}) for encoder, colour in colours.items()})
         ax.set_xlim(1.05 * min(0.0, *lengths), 1.05 * max(0.0, *lengths) or 1)  # the same for all charts
         caption = "By encoder." if len(values) > 1 else "Sorted by value."
         caption += "" if num_charts == 1 else f" {shown[0]} to {shown[-1]}."
         figures.append(charts.figure(f"{name}-{start}", ax, caption, colours if len(values) > 1 else None))
     return figures
-
-
-def _select(values: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
-    return {label: values[label] for label in labels if label in values}

@@ -27,33 +27,32 @@ def chart(name: str, thresholds: Floats, shares: Mapping[str, Floats], marked: f
 
 def sections(name: str, title: str, figures: Mapping[str, Any]) -> list[Section]:
     """Return the curve of each language pair on the split that is scored, with the threshold that was chosen."""
-    section = _sample_section if figures.get("protocol") == "sample" else _pair_section
-    pairs = charts.shown(figures["pairs"].items(), "curves")
-    return [section(f"{name}-{number}", f"{title}: {pair}", pair_figures) for number, (pair, pair_figures) in enumerate(pairs)]
+    drawn = []
+    for number, (pair, pair_figures) in enumerate(charts.shown(figures["pairs"].items(), "curves")):
+        describe = _describe_sample if figures.get("protocol") == "sample" else _describe_splits
+        note, caption, threshold = describe(pair_figures)
+        columns = {key: np.array([float(point[key]) for point in pair_figures["curve"]]) for key in ("threshold", *SHARES)}
+        curve = chart(f"{name}-{number}", columns["threshold"], columns, threshold, caption)
+        drawn.append(Section(f"{title}: {pair}", note, [curve]))
+    return drawn
 
 
-def _sample_section(name: str, title: str, figures: Mapping[str, Any]) -> Section:
-    """Return the curve on the sample split, whose own best threshold is marked."""
+def _describe_sample(figures: Mapping[str, Any]) -> tuple[str, str, float | None]:
+    """Return the note, the caption and the marked threshold of a sample split."""
     note = (
         f"On the sample split, with {figures['gold']['sample']:,} gold pairs: the threshold is tuned on the gold that scores it, an oracle."
     )
-    caption = f"F1 at the best threshold: {figures['f1']:.4f}. Dashed: that threshold."
-    return _curve_section(name, title, note, figures, figures["threshold"], caption)
+    return note, f"F1 at the best threshold: {figures['f1']:.4f}. Dashed: that threshold.", figures["threshold"]
 
 
-def _pair_section(name: str, title: str, figures: Mapping[str, Any]) -> Section:
+def _describe_splits(figures: Mapping[str, Any]) -> tuple[str, str, float | None]:
+    """Return the same of a test split, whose threshold is tuned on the dev split."""
     dev_threshold = None if figures["dev"] is None else float(figures["dev"]["threshold"])
     shares = ", ".join(f"{label} {figures['test'][share]:.4f}" for share, label in SHARES.items())
     result = f"above the threshold of the dev split, {shares}"
     if dev_threshold is None:
         result = "no pair of the dev split is correct, so no pair is accepted"
-    note = f"On the test split, with {figures['gold']['test']:,} gold pairs: {result}."
     caption = "No pair is correct."
     if figures["oracle"] is not None:
         caption = f"F1 at the best threshold of the test split, an oracle: {figures['oracle']['f1']:.4f}. Dashed: the dev threshold."
-    return _curve_section(name, title, note, figures, dev_threshold, caption)
-
-
-def _curve_section(name: str, title: str, note: str, figures: Mapping[str, Any], marked: float | None, caption: str) -> Section:
-    columns = {key: np.array([float(point[key]) for point in figures["curve"]]) for key in ("threshold", *SHARES)}
-    return Section(title, note, [chart(name, columns["threshold"], columns, marked, caption)])
+    return f"On the test split, with {figures['gold']['test']:,} gold pairs: {result}.", caption, dev_threshold
