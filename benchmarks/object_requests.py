@@ -79,25 +79,25 @@ def run_embed(config: Any, options: Sequence[str]) -> None:
 
 def count_runs(run: Run, log: RequestLog) -> StageCounts:
     """Run a command twice. Return the counts of each stage of both runs."""
-    from pipelines.beam import job, watch
+    from pipelines.beam import reporting, runner
 
     counted: StageCounts = {}
-    run_job = job.run_job
-    watch.POLL_SECONDS = watch.OBJECT_POLL_SECONDS = 3600.0
+    run_job = runner.run_job
+    reporting.POLL_SECONDS = reporting.OBJECT_POLL_SECONDS = 3600.0
     log.take()
     for name in ("first", "again"):
 
-        def run_counted(runs: Any, options: Any, name: str = name) -> Any:
+        def run_counted(runs: Any, options: Any, stage_records: Any, name: str = name) -> Any:
             add(counted, (name, OUTSIDE), log.take())
-            result = run_job(runs, options)
+            result = run_job(runs, options, stage_records)
             add(counted, (name, stage_name(runs)), log.take())
             return result
 
-        job.run_job = run_counted
+        runner.run_job = run_counted
         try:
             run()
         finally:
-            job.run_job = run_job
+            runner.run_job = run_job
         add(counted, (name, OUTSIDE), log.take())
     return counted
 

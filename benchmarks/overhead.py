@@ -236,8 +236,8 @@ def counted_run(folder: Path, pairs: int, changes: list[str], is_large: bool) ->
 
     from miner.config.base import load_yaml
     from miner.config.runs import RunConfig
-    from pipelines.beam import pipeline
-    from pipelines.beam.pending import PendingFile
+    from pipelines.beam import beam_job
+    from pipelines.beam.beam_job import PendingFile
     from pipelines.mining import mine
     from pipelines.mining.candidates import MiningLimits
     from pipelines.runs import run
@@ -250,23 +250,23 @@ def counted_run(folder: Path, pairs: int, changes: list[str], is_large: bool) ->
     values = {"output": str(folder / "out"), "corpora": corpora, "pairs": {"pivot": "c000"}, "threshold": 1.0, "engine": "exact"}
     (folder / "run.yaml").write_text(yaml.safe_dump(values))
     counts: list[dict[str, int]] = []
-    build = pipeline.build_pipeline
+    build = beam_job.build_pipeline
 
     def build_counted(missing: Any, options: Any) -> beam.Pipeline:
         built = build(missing, options)
         elements = sum(len(shards.shard_keys) for shards in missing)
-        sent = elements * len(pickler.dumps(pipeline.WriteShard(PendingFile.write(missing))))
+        sent = elements * len(pickler.dumps(beam_job.WriteShard(PendingFile.write(missing))))
         counts.append({"jobs": 1, "elements": elements, "graphs": len(built.to_runner_api().SerializeToString()), "sent": sent})
         return built
 
-    pipeline.build_pipeline = build_counted
+    beam_job.build_pipeline = build_counted
     mine_pair = mine.pipeline
     if is_large:
         mine.pipeline = lambda config, options, warns: mine_pair(config, options, MiningLimits(in_process_rows=0), warns)
     try:
         run.run(load_yaml(RunConfig, str(folder / "run.yaml"), changes))
     finally:
-        pipeline.build_pipeline, mine.pipeline = build, mine_pair
+        beam_job.build_pipeline, mine.pipeline = build, mine_pair
     return counts
 
 

@@ -1,4 +1,8 @@
-"""Beam's runner for one machine, extended to notice dead worker processes and Ctrl-C."""
+"""Beam's runner for one machine, extended to notice dead worker processes and Ctrl-C, and confined to this machine.
+
+The servers of an FnApiRunner with worker processes listen on all interfaces without authentication, and one of them returns any file and
+any URL that a client names. Here they listen on 127.0.0.1, and return no files: the workers of this machine need none.
+"""
 
 import contextlib
 import logging
@@ -6,19 +10,22 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
+import grpc  # type: ignore[import-untyped]
 import psutil
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 from apache_beam.portability import python_urns
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.portability import artifact_service, local_job_service
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner, worker_handlers
 from apache_beam.runners.portability.fn_api_runner.worker_handlers import BeamFnControlServicer, SubprocessSdkWorkerHandler, WorkerHandler
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from miner.errors import MinerError, Terminated
-from pipelines.beam import loopback
 
 WORKER_MODULE = "pipelines.beam.worker"
+LOOPBACK = "127.0.0.1"
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +36,7 @@ def create_local_runner(options: PipelineOptions) -> FnApiRunner:
     if direct.direct_running_mode != "multi_processing":
         return FnApiRunner()
     direct.direct_running_mode = "in_memory"  # otherwise the runner replaces the environment below by its own
-    loopback.confine_servers()
+    confine_servers()
     # exec: or the shell reports the death of a worker. -P: or a file in the working directory can shadow a module.
     command = f"exec {shlex.quote(sys.executable)} -P -m {WORKER_MODULE}"
     return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(command))
@@ -127,3 +134,44 @@ def raise_interruptions() -> Iterator[None]:
             signal.signal(number, handler)
         if not (watcher.interruption or watcher.deaths):  # otherwise keep the hook, which silences the workers that are still ending
             threading.excepthook = watcher.previous_excepthook
+
+
+class _LoopbackServer:
+    """A gRPC server whose ports are open on the loopback interface only."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._server, name)
+
+    def add_insecure_port(self, address: str) -> Any:
+        return self._server.add_insecure_port(f"{LOOPBACK}:{address.rpartition(':')[2]}")
+
+
+class _LoopbackGrpc:
+    """The module grpc, except for its servers."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(grpc, name)
+
+    @staticmethod
+    def server(*args: Any, **options: Any) -> _LoopbackServer:
+        return _LoopbackServer(grpc.server(*args, **options))
+
+
+class _NoArtifacts(artifact_service.ArtifactRetrievalService):  # type: ignore[misc]
+    def GetArtifact(self, request: Any, context: Any = None) -> NoReturn:  # noqa: ARG002, N802 - the name of the RPC
+        raise PermissionError("this runner stages no files")
+
+
+class _ArtifactServices:
+    """The module artifact_service, as far as the runner uses it."""
+
+    ArtifactRetrievalService: Callable[..., Any] = _NoArtifacts
+
+
+def confine_servers() -> None:
+    """Replace the servers that Beam starts in this process from now on."""
+    worker_handlers.grpc = local_job_service.grpc = _LoopbackGrpc()
+    worker_handlers.artifact_service = _ArtifactServices

@@ -1,4 +1,4 @@
-"""Stages, and the pipelines that run them: what pipelines need at the same time is one Beam job, whose elements name shards.
+"""Run pipelines of stages: what pipelines need at the same time is one job, written in this process or, if it is large, by Beam.
 
 A pipeline is a generator. It yields the stages that it needs next and receives their manifests, so `together` can run the pipelines of
 many corpora or pairs side by side, with as many jobs as one of them has.
@@ -9,67 +9,34 @@ many corpora or pairs side by side, with as many jobs as one of them has.
 
     run_pipeline(embed(corpus), options)
     run_pipeline(together({name: embed(corpus) for name, corpus in corpora.items()}), options)
+
+Workers read and write the shards themselves and leave a marker for each, so the driver needs no results from Beam: it reads the
+directories. Errors and counters also go through the directories, so a stage that fails does not stop the others.
 """
 
 import contextlib
+import ctypes
 import logging
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
-from miner.errors import DataError, MinerError
+import pyarrow as pa
+
+from miner.errors import AllSkippedError, DataError, MinerError
 from miner.io import lock, stages, storage
-from miner.io.stages import Manifest, Shard, Stage
-from pipelines.beam.retry import RetryPolicy
+from miner.io.stages import SKIPPED, Manifest, Shard, Stage
+from pipelines.beam import reporting, shards
+from pipelines.beam.reporting import StageRecord
+from pipelines.beam.shards import ShardWriter
+from pipelines.beam.tasks import JOBS, ShardTask, StageRun, elements_of
 
 T = TypeVar("T")
+Pipeline = Generator[Sequence[StageRun], Sequence[Manifest | MinerError], T]
 
-JOBS = "_jobs"  # folder of an output directory: the jobs that its runs have started
+MAX_SHARDS_WITHOUT_BEAM = 16  # of a job that runs in this process: more, and the start of Beam is a small share of the time
 
 logger = logging.getLogger(__name__)
-
-
-class ShardTask(ABC):
-    """Write the shards of a stage. The task is pickled to the workers, so it holds names and settings, not models or arrays."""
-
-    uses_accelerator: bool = False  # whether the accelerator that Beam's options name makes this task faster
-    row_unit: ClassVar[str | None] = "sentences"  # the counter of rows; None: an intermediate step, whose rows are not counted
-    shard_unit: ClassVar[str | None] = None  # a second counter of shards
-    processed_counts: ClassVar[Set[str]] = frozenset()  # the counts of `write_shard` that do not count skipped input
-    retry_policy: ClassVar[RetryPolicy] = RetryPolicy()
-    work_unit: ClassVar[str | None] = None  # of `work`, singular; None: progress counts shards
-    label: str = ""  # what the shards are of, such as a side, for the progress
-
-    def setup(self) -> None:  # noqa: B027 - most tasks load nothing
-        """Load what every shard needs. Called before the first shard that a worker writes."""
-
-    def work(self, names: Sequence[str]) -> Mapping[str, int]:
-        """Return the amount of work in each shard, of which `miner.progress.add_work` reports parts. Called in the driver."""
-        return dict.fromkeys(names, 0)
-
-    @abstractmethod
-    def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        """Write the shard called `name`. Return its number of rows, and counts to store in its marker."""
-
-
-@dataclass(frozen=True)
-class StageRun:
-    """A stage to write.
-
-    `shard_keys` maps the name of each shard to the key of its inputs (`stage.key(...)`), and `details(shards)` returns what to record in
-    the manifest. With `skip_failed`, a shard that fails every attempt is skipped: the manifest lists the other shards, and the reason under
-    `skipped`. The next run tries it again.
-    """
-
-    stage: Stage
-    shard_keys: Mapping[str, str]
-    task: ShardTask
-    details: Callable[[Sequence[Shard]], Mapping[str, Any]] | None = None
-    skip_failed: bool = False
-
-
-Pipeline = Generator[Sequence[StageRun], Sequence[Manifest | MinerError], T]
 
 
 def run_stages(runs: Sequence[StageRun]) -> Pipeline[list[Manifest]]:
@@ -138,12 +105,12 @@ def together(
     return results, failed
 
 
-def run_pipeline(pipeline: Pipeline[T], options: Sequence[str] = ()) -> T:
-    """Run a pipeline to its end and return its result. `options` are Beam's (`--runner=...`)."""
-    from pipelines.beam import job
-
+def run_pipeline(pipeline: Pipeline[T], options: Sequence[str] = (), stage_records: list[StageRecord] | None = None) -> T:
+    """Run a pipeline to its end and return its result. `options` are Beam's (`--runner=...`); `stage_records` receives what was done."""
     if options:
-        job.check_options(options)
+        from pipelines.beam.options import parse_beam_options
+
+        parse_beam_options(options)  # raises ConfigError
     outcomes: Sequence[Manifest | MinerError] | None = None
     with contextlib.closing(pipeline):
         while True:
@@ -152,7 +119,84 @@ def run_pipeline(pipeline: Pipeline[T], options: Sequence[str] = ()) -> T:
             except StopIteration as end:
                 result: T = end.value
                 return result
-            outcomes = job.run_job(runs, options)
+            outcomes = run_job(runs, options, [] if stage_records is None else stage_records)
+
+
+def run_job(runs: Sequence[StageRun], options: Sequence[str], stage_records: list[StageRecord]) -> list[Manifest | MinerError]:
+    """Write the missing shards of several stages, then the manifests. Return the manifest of each, or the error that ended it."""
+    start = time.perf_counter()
+    opened = [_open(run) for run in runs]
+    missing = [run for run in opened if isinstance(run, StageRun) and run.shard_keys]
+    if missing:
+        _write_shards(runs, missing, options)
+    seconds = time.perf_counter() - start
+    outcomes = list[Manifest | MinerError]()
+    for run, written in zip(runs, opened, strict=True):
+        outcome = written if isinstance(written, MinerError) else _finish(run)
+        if isinstance(outcome, Manifest) and isinstance(written, StageRun):
+            stage_records.append(reporting.report_stage(run, outcome, written.shard_keys.keys(), seconds))
+        outcomes.append(outcome)
+    return outcomes
+
+
+def _open(run: StageRun) -> StageRun | MinerError:
+    """Claim the directory of a stage, and return the run of the shards that are missing, or the error."""
+    try:
+        run.stage.start()
+        shards.remove_records(run.stage)
+        return run.of(run.stage.reopen(run.shard_keys))
+    except MinerError as error:
+        return error
+
+
+def _write_shards(runs: Sequence[StageRun], missing: Sequence[StageRun], options: Sequence[str]) -> None:
+    """Write the missing shards: by a Beam pipeline or, if there are few and no options, here, because Beam takes longer to start."""
+    _release_memory()
+    num_shards = {run.stage.folder: len(run.shard_keys) for run in runs}
+    for run in missing:
+        text, stage = "%s: %d of %d shards to write", run.stage
+        logger.info(text, stage.stage, len(run.shard_keys), num_shards[stage.folder], extra={"stage": stage.stage})
+    elements = elements_of(missing)
+    with reporting.watch_progress(runs), shards.parse_failures([run.stage for run in missing]):
+        if needs_beam(len(elements), options):
+            from pipelines.beam import beam_job  # Beam takes a second to import
+
+            beam_job.run(missing, options)
+        else:
+            writer = ShardWriter(missing)
+            for element in elements:
+                writer.write(element)
+
+
+def needs_beam(num_shards: int, options: Sequence[str]) -> bool:
+    """Return whether Beam writes the shards of a job: many of them, or where options describe how."""
+    return bool(options) or num_shards > MAX_SHARDS_WITHOUT_BEAM
+
+
+def _release_memory() -> None:
+    """Return freed memory to the system; allocators would keep hundreds of MB of earlier stages."""
+    pa.default_memory_pool().release_unused()
+    with contextlib.suppress(AttributeError, OSError):  # only glibc has malloc_trim
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _finish(run: StageRun) -> Manifest | MinerError:
+    """Write the manifest of a stage, or return the error that ended it."""
+    stage = run.stage
+    try:
+        shards.raise_failure(stage)
+        skipped = shards.pop_skipped(stage)
+        if skipped and len(skipped) == len(run.shard_keys):
+            raise AllSkippedError(skipped)
+        for name, reason in skipped.items():
+            logger.info("%s: skipped: %s", stage.stage, reason, extra={"stage": stage.stage, "shard": name})
+
+        def details(written: Sequence[Shard]) -> Mapping[str, object]:
+            return {**(run.details(written) if run.details else {}), **({SKIPPED: skipped} if skipped else {})}
+
+        return stage.finish({name: key for name, key in run.shard_keys.items() if name not in skipped}, details)
+    except MinerError as error:
+        return error
 
 
 @contextlib.contextmanager
@@ -163,15 +207,11 @@ def claim_output(output: str) -> Iterator[None]:
     """
     stages.check_output(output)
     with lock.hold(output), discard_if_empty(output):
-        _settle_jobs(output)
+        if storage.exists(storage.join(output, JOBS)):
+            from pipelines.beam import started_jobs
+
+            started_jobs.settle(output)
         yield
-
-
-def _settle_jobs(output: str) -> None:
-    if storage.exists(storage.join(output, JOBS)):
-        from pipelines.beam import started_jobs
-
-        started_jobs.settle(output)
 
 
 @contextlib.contextmanager

@@ -23,9 +23,10 @@ from miner.io.corpus import Span
 from miner.io.stages import Manifest, Stage
 from miner.io.tables import concat_tables
 from miner.text.sharding import range_of, write_range_batches
-from pipelines.beam.retry import call_with_retries
-from pipelines.beam.runner import Pipeline, ShardTask, StageRun, run_stage
-from pipelines.beam.watch import watch_progress
+from pipelines.beam.reporting import watch_progress
+from pipelines.beam.runner import Pipeline, run_stage
+from pipelines.beam.shards import call_with_retries
+from pipelines.beam.tasks import ShardTask, StageRun
 
 SUFFIX = ".arrow"
 ARROW_MAGIC = b"ARROW1\0\0"  # with which an Arrow file starts; then comes the schema, with the metadata

@@ -14,20 +14,101 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import grpc  # type: ignore[import-untyped]
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, PortableOptions, StandardOptions
+from apache_beam.portability.api import beam_job_api_pb2 as api
+from apache_beam.portability.api import beam_job_api_pb2_grpc as api_grpc
 
-from miner.errors import ConfigError, MinerError, StorageError
+from miner.errors import ConfigError, MinerError, StorageError, require
 from miner.io import lock, records, storage
 from miner.io.stages import Stage
-from pipelines.beam import dataflow, job_service
-from pipelines.beam.runner import JOBS
+from pipelines.beam.tasks import JOBS
 
 LABEL = "miner-job"  # of a job: a unique name, by which a job is found whose id could not be written
 POLL_SECONDS = 2.0
 LOOPBACK = "LOOPBACK"  # environment: workers in the driver
 MAX_NAME = 40  # characters of a name on Dataflow
+TIMEOUT_SECONDS = 30.0  # of a request to a job server
+EMBEDDED = "embed"  # an endpoint: the server of this process
+TERMINAL_STATES = ("STOPPED", "DONE", "FAILED", "CANCELLED", "UPDATED", "DRAINED")
+UNREACHABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 logger = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def connect(endpoint: str) -> Iterator[Any]:
+    """Yield the stub of the job server at an endpoint. Raises ConfigError if it does not answer."""
+    try:
+        with grpc.insecure_channel(endpoint) as channel:
+            yield api_grpc.JobServiceStub(channel)
+    except grpc.RpcError as error:
+        reason = error.code().name if isinstance(error, grpc.Call) else str(error)
+        message = f"--job_endpoint={endpoint}: the job server does not answer ({reason}); check that it runs and its address"
+        raise ConfigError(message) from error
+
+
+def option_names(endpoint: str | None) -> set[str]:
+    """Return the names of the options that a job server reads; none without a server."""
+    if endpoint is None or endpoint == EMBEDDED:
+        return set()
+    with connect(endpoint) as stub:
+        described = stub.DescribePipelineOptions(api.DescribePipelineOptionsRequest(), timeout=TIMEOUT_SECONDS)
+        return {option.name for option in described.options}
+
+
+class JobServer:
+    """The jobs of a job server."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+
+    def is_running(self, job_id: str) -> bool:
+        """Whether a job has not ended. A server that does not know it was restarted since, so the job has."""
+        with connect(self.endpoint) as stub:
+            try:
+                state = stub.GetState(api.GetJobStateRequest(job_id=job_id), timeout=TIMEOUT_SECONDS).state
+            except grpc.RpcError as error:
+                if error.code() in UNREACHABLE:
+                    raise
+                return False
+        return api.JobState.Enum.Name(state) not in TERMINAL_STATES
+
+    def cancel(self, job_id: str) -> None:
+        """Ask the server to cancel a job."""
+        with connect(self.endpoint) as stub:
+            stub.Cancel(api.CancelJobRequest(job_id=job_id), timeout=TIMEOUT_SECONDS)
+
+    def find(self, label: str) -> str | None:
+        """Return the id of the job with a label, None if there is none."""
+        with connect(self.endpoint) as stub:
+            for job in stub.GetJobs(api.GetJobsRequest(), timeout=TIMEOUT_SECONDS).job_info:
+                if label in str(job.pipeline_options):
+                    return str(job.job_id)
+        return None
+
+
+class DataflowJobs:
+    """The jobs of a project in a region."""
+
+    def __init__(self, project: str | None, region: str | None) -> None:
+        require("apitools", " for Dataflow's client")
+        from apache_beam.runners.dataflow.internal import apiclient
+
+        self.api: Any = apiclient.DataflowApplicationClient(PipelineOptions([f"--project={project}", f"--region={region}"]))
+
+    def is_running(self, job_id: str) -> bool:
+        """Whether a job has not ended."""
+        return str(self.api.get_job(job_id).currentState).removeprefix("JOB_STATE_") not in TERMINAL_STATES
+
+    def cancel(self, job_id: str) -> None:
+        """Ask Dataflow to cancel a job."""
+        self.api.modify_job_state(job_id, "JOB_STATE_CANCELLED")
+
+    def find(self, label: str) -> str | None:
+        """Return None: a job has its id as soon as Dataflow has it, because the submission returns it."""
+        del label
+        return None
 
 
 @dataclass(frozen=True)
@@ -57,10 +138,10 @@ class StartedJob:
         job_id = self.id or self._client().find(f"{LABEL}={self.label}")
         return None if job_id is None else replace(self, id=job_id)
 
-    def _client(self) -> dataflow.DataflowJobs | job_service.JobServer:
+    def _client(self) -> DataflowJobs | JobServer:
         if self.endpoint is not None:
-            return job_service.JobServer(self.endpoint)
-        return dataflow.DataflowJobs(self.project, self.region)
+            return JobServer(self.endpoint)
+        return DataflowJobs(self.project, self.region)
 
     def describe(self) -> str:
         """Describe the job in a few words."""
@@ -91,7 +172,7 @@ def recorded(options: PipelineOptions, stages: Sequence[Stage], is_detached: boo
     label, folder = name_job(options, stages), lock.held_folder(stages[0].folder)
     runner, portable = options.view_as(StandardOptions).runner or "", options.view_as(PortableOptions)
     cloud = options.view_as(GoogleCloudOptions)
-    endpoint = portable.job_endpoint if portable.job_endpoint != job_service.EMBEDDED else None
+    endpoint = portable.job_endpoint if portable.job_endpoint != EMBEDDED else None
     job = StartedJob(label, cloud.job_name, runner, is_loopback=portable.environment_type == LOOPBACK)
     if runner.rpartition(".")[2] == "DataflowRunner":
         job = replace(job, project=cloud.project, region=cloud.region)
@@ -114,21 +195,21 @@ def recorded(options: PipelineOptions, stages: Sequence[Stage], is_detached: boo
 
 @dataclass
 class JobRecord:
-    """The file of a started job; None for a job that does not outlive the driver."""
+    """A started job and its file; None for a job that ends with the driver, or that cannot be found again."""
 
-    job: StartedJob | None = None
-    uri: str | None = None
+    job: StartedJob
+    uri: str | None
 
     def set_id(self, result: Any) -> None:
         """Store the id of a submitted job. `result` is Beam's."""
         job_id = result.job_id() if hasattr(result, "job_id") else getattr(result, "_job_id", None)
-        if self.job is not None and self.uri is not None and job_id is not None:
+        if self.uri is not None and job_id is not None:
             self.job = replace(self.job, id=str(job_id))
             self.write()
             logger.info("started %s", self.job.describe())
 
     def write(self) -> None:
-        if self.job is not None and self.uri is not None:
+        if self.uri is not None:
             records.write(self.uri, asdict(self.job))
 
     def remove(self) -> None:
@@ -140,7 +221,7 @@ class JobRecord:
 
     def interrupt(self, is_detached: bool) -> None:
         """Cancel the job, or leave it to the next run."""
-        if self.job is None or self.uri is None:
+        if self.uri is None:
             return
         if is_detached:
             logger.warning("%s continues; the same command waits for it and resumes", self.job.describe())
@@ -154,10 +235,8 @@ class JobRecord:
 
     def end(self) -> None:
         """Remove the record of a failed job, unless it is still running, as after a lost connection."""
-        if self.job is None or self.uri is None:
-            return
         with contextlib.suppress(MinerError):
-            submitted = self.job.find()
+            submitted = None if self.uri is None else self.job.find()
             if submitted is None or not submitted.is_running():
                 self.remove()
 

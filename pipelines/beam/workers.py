@@ -34,13 +34,17 @@ class Workers:
         return CUDA if has_accelerator else CPU
 
 
-HERE = Workers(True)
-
-
 def describe(options: Sequence[str]) -> Workers:
     """Return the workers that Beam's options select. Raises ConfigError for invalid options."""
     if not options:
-        return HERE
-    from pipelines.beam.pipeline import parse_workers
+        return Workers(is_here=True)
+    from apache_beam.options.pipeline_options import StandardOptions
 
-    return parse_workers(options)
+    from miner.plan.hardware import find_hardware
+    from pipelines.beam.options import IN_PROCESS_RUNNERS, WorkerOptions, parse_beam_options, runner_of
+
+    parsed = parse_beam_options(options)
+    if runner_of(parsed) in (None, *IN_PROCESS_RUNNERS):
+        return Workers(is_here=True)
+    name, hints = parsed.view_as(WorkerOptions).hardware, parsed.view_as(StandardOptions).resource_hints or []
+    return Workers(False, None if name is None else find_hardware(name, {}), any(hint.startswith("accelerator=") for hint in hints))

@@ -16,7 +16,7 @@ from miner.io.corpus import Span
 from miner.io.stages import Shard, Stage
 from miner.io.tables import DROPPED_SENTENCES, check_ids
 from miner.text.sharding import IngestSizes
-from pipelines.beam.runner import ShardTask
+from pipelines.beam.tasks import ShardTask
 from pipelines.corpus.scatter import ScatteredFiles
 
 DROPPED = "dropped"  # name of the stage and of its folder

@@ -40,7 +40,8 @@ from miner.text import readers
 from miner.text.sharding import DEFAULT_SIZES, IngestSizes
 from miner.units import list_counts
 from pipelines.beam import workers
-from pipelines.beam.runner import Pipeline, ShardTask, claim_output, run_pipeline, run_stage
+from pipelines.beam.runner import Pipeline, claim_output, run_pipeline, run_stage
+from pipelines.beam.tasks import ShardTask
 from pipelines.corpus import ingest
 
 logger = logging.getLogger(__name__)

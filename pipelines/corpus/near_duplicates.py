@@ -13,8 +13,9 @@ from miner.io import stages, storage, table_files
 from miner.io.tables import DROPPED_SENTENCES
 from miner.text import near_duplicates
 from pipelines.beam import shuffle
-from pipelines.beam.runner import Pipeline, ShardTask
+from pipelines.beam.runner import Pipeline
 from pipelines.beam.shuffle import ShuffleSteps, StepOutput
+from pipelines.beam.tasks import ShardTask
 from pipelines.corpus.deduplicate import DROPPED, SentenceFilter, SentenceWriter
 from pipelines.corpus.scatter import ScatteredFiles
 

@@ -15,7 +15,8 @@ from miner.io.stages import Stage
 from miner.text import readers, sharding
 from miner.text.sharding import IngestSizes, InputFile
 from miner.units import counted, list_counts
-from pipelines.beam.runner import Pipeline, ShardTask, run_stage
+from pipelines.beam.runner import Pipeline, run_stage
+from pipelines.beam.tasks import ShardTask
 from pipelines.corpus.increments import Signatures
 
 

@@ -27,8 +27,9 @@ from miner.mining import writers
 from miner.mining.candidates import Candidates, Edges, MergedEdges, ScoredPairs
 from miner.search.neighbours import Neighbours
 from pipelines.beam import shuffle
-from pipelines.beam.runner import Pipeline, ShardTask, run_stage
+from pipelines.beam.runner import Pipeline, run_stage
 from pipelines.beam.shuffle import ShuffleSteps, StepOutput, TextsById
+from pipelines.beam.tasks import ShardTask
 from pipelines.mining import rescore
 from pipelines.mining.rescore import PreviousCandidates
 from pipelines.mining.rescore_choice import Rescoring

@@ -23,7 +23,8 @@ from miner.mining.thresholds import PlantedMargins
 from miner.text import readers
 from miner.text.normalise import sentence_ids
 from miner.text.pairs import read_pairs
-from pipelines.beam.runner import Pipeline, ShardTask, StageRun, run_stages, together
+from pipelines.beam.runner import Pipeline, run_stages, together
+from pipelines.beam.tasks import ShardTask, StageRun
 from pipelines.corpus import embed
 from pipelines.mining import candidates
 from pipelines.mining.select_pairs import PairSelection

@@ -33,7 +33,8 @@ from miner.io import records, stages, storage
 from miner.io.corpus import Corpus
 from miner.text import readers
 from miner.units import counted
-from pipelines.beam import metrics
+from pipelines.beam import reporting
+from pipelines.beam.reporting import StageRecord
 from pipelines.beam.runner import Pipeline, claim_output, discard_if_empty, run_pipeline, together
 from pipelines.corpus import embed
 from pipelines.mining import auto_threshold, inputs, mine, rescore_choice
@@ -117,8 +118,9 @@ def run(config: RunConfig, options: Sequence[str] = ()) -> RunResult:
     """
     start = time.perf_counter()
     tasks = _RunTasks(config, options)
-    with claim_output(config.output), metrics.collect_records(config.output) as stage_records:
-        failed = run_pipeline(tasks.pipeline(), options)
+    with claim_output(config.output):
+        stage_records: list[StageRecord] = []
+        failed = run_pipeline(tasks.pipeline(), options, stage_records)
         if failed and not tasks.mined:
             raise next(iter(failed.values()))
         result = RunResult(
@@ -127,8 +129,8 @@ def run(config: RunConfig, options: Sequence[str] = ()) -> RunResult:
             pairs={name: tasks.mined[name] for name in tasks.pairs if name in tasks.mined},
             seconds=round(time.perf_counter() - start, 3),
             skipped={**tasks.skipped, **{name: str(error) for name, error in failed.items()}},
-            counters=metrics.sum_counters(stage_records),
-            stages=[record.figures() for record in stage_records],
+            counters=reporting.sum_counters(stage_records),
+            stages=[asdict(record) for record in stage_records],
         )
         records.write(storage.join(config.output, SUMMARY), result.figures())
     return result

@@ -16,7 +16,8 @@ from miner.io.corpus import Corpus
 from miner.io.stages import Manifest, Shard, Stage
 from miner.io.tables import neighbours_schema
 from miner.search.tuning import SearchParameters
-from pipelines.beam.runner import Pipeline, ShardTask, StageRun, run_stages
+from pipelines.beam.runner import Pipeline, run_stages
+from pipelines.beam.tasks import ShardTask, StageRun
 from pipelines.search import tune
 from pipelines.search.exact import BACKWARD, FORWARD, SearchRequest, to_arrow
 from pipelines.search.index_files import IndexedSide

@@ -22,7 +22,8 @@ from miner.io.stages import INDEX, MANIFEST, Manifest, Stage
 from miner.search import cost_model, faiss_index
 from miner.search.tuning import SearchParameters
 from pipelines.beam import workers
-from pipelines.beam.runner import Pipeline, ShardTask, StageRun, claim_output, run_pipeline, run_stage, run_stages
+from pipelines.beam.runner import Pipeline, claim_output, run_pipeline, run_stage, run_stages
+from pipelines.beam.tasks import ShardTask, StageRun
 from pipelines.search import tune
 from pipelines.search.index_files import VECTORS, IndexedSide, vectors_name
 from pipelines.search.open_index import draw_sample

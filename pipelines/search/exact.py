@@ -30,8 +30,8 @@ from miner.search import dense
 from miner.search.cost_model import shards_per_group
 from miner.search.neighbours import Neighbours
 from miner.search.readers import ShardReader
-from pipelines.beam.metrics import READ_BYTES
-from pipelines.beam.runner import Pipeline, ShardTask, StageRun, run_stage, run_stages
+from pipelines.beam.runner import Pipeline, run_stage, run_stages
+from pipelines.beam.tasks import READ_BYTES, ShardTask, StageRun
 from pipelines.search import previous_neighbours
 from pipelines.search.previous_neighbours import PreviousNeighbours
 

@@ -12,7 +12,7 @@ from miner.io.corpus import Corpus
 from miner.io.stages import Stage
 from miner.search import faiss_index
 from miner.search.tuning import SearchParameters
-from pipelines.beam.runner import ShardTask, StageRun
+from pipelines.beam.tasks import ShardTask, StageRun
 from pipelines.search.index_files import IndexedSide
 from pipelines.search.open_index import SAMPLE_ROWS, OpenIndex, draw_sample
 

@@ -28,7 +28,7 @@ from distributed.cli.dask_worker import main as dask_worker
 from miner.cli.main import main
 from miner.config.base import load_yaml
 from miner.config.runs import RunConfig
-from pipelines.beam import pipeline as beam_pipeline
+from pipelines.beam.options import WorkerOptions
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -99,7 +99,7 @@ def test_every_command_has_the_options_it_is_given() -> None:
 def unknown(options: list[str]) -> set[str]:
     """Of Beam's options, those that it does not know."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    for group in (PipelineOptions, DaskOptions, beam_pipeline.WorkerOptions, *PipelineOptions.__subclasses__()):
+    for group in (PipelineOptions, DaskOptions, WorkerOptions, *PipelineOptions.__subclasses__()):
         with contextlib.suppress(argparse.ArgumentError):  # groups that are listed twice
             group._add_argparse_args(parser)
     return set(parser.parse_known_args(options)[1])

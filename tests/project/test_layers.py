@@ -37,7 +37,6 @@ KNOWN_CIRCLES = {
     *(f"miner.evaluation.{name}" for name in ("alignment", "bucc", "language_map", "retrieval", "tatoeba", "translation_tasks")),
     *(f"miner.evaluation.{name}" for name in ("classifiers", "clustering", "fine_tuning", "label_tasks", "language_probe")),
     *(f"miner.evaluation.{name}" for name in ("pair_classification", "probe", "sts")),
-    *(f"pipelines.beam.{name}" for name in ("job", "pending", "pipeline", "runner", "shard_writer", "started_jobs", "watch", "workers")),
 }
 
 MATHS = ("miner.search.", "miner.mining.", "miner.training.losses")

@@ -10,8 +10,7 @@ from pathlib import Path
 from miner.errors import DataError, StorageError
 from miner.io import stages, storage
 from miner.io.stages import Stage
-from pipelines.beam.retry import RetryPolicy
-from pipelines.beam.runner import ShardTask
+from pipelines.beam.tasks import RetryPolicy, ShardTask
 
 EXPECTED_SQUARES = {stages.shard_name(index, 6, ".json"): index**2 for index in range(6)}
 PYTHONPATH = os.pathsep.join(

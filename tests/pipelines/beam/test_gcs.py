@@ -17,7 +17,7 @@ from object_servers import ObjectServer, RequestLog
 from miner.config.commands import EmbedConfig
 from miner.errors import StorageError
 from miner.io import lock, stages, storage
-from pipelines.beam import watch
+from pipelines.beam import reporting
 from pipelines.corpus import embed
 
 SHARDS = 3
@@ -41,7 +41,7 @@ def bucket(server: ObjectServer, log: RequestLog, monkeypatch: pytest.MonkeyPatc
     """A bucket of this test alone."""
     monkeypatch.setitem(fsspec.config.conf, server.protocol, server.options)
     for name in ("POLL_SECONDS", "OBJECT_POLL_SECONDS"):
-        monkeypatch.setattr(watch, name, 3600.0)
+        monkeypatch.setattr(reporting, name, 3600.0)
     fsspec.filesystem(server.protocol).clear_instance_cache()
     name = f"bucket-{uuid.uuid4().hex}"
     fsspec.filesystem(server.protocol).mkdir(name)

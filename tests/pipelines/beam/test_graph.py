@@ -21,10 +21,10 @@ from miner.config.commands import EncoderSettings
 from miner.errors import ConfigError
 from miner.io.corpus import Corpus
 from miner.search import faiss_index
-from pipelines.beam import pipeline as beam_pipeline
-from pipelines.beam import workers
-from pipelines.beam.pending import PendingShards
+from pipelines.beam import beam_job, workers
+from pipelines.beam.options import parse_beam_options
 from pipelines.beam.shuffle import StepOutput
+from pipelines.beam.tasks import StageRun
 from pipelines.corpus.embed import EmbedTask
 from pipelines.mining.rescore import RescoredEdges, RescoredSide, RescoreTask
 
@@ -52,13 +52,13 @@ def gcs() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def stages(toy_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[PendingShards]]:
+def stages(toy_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[StageRun]]:
     """Kind of stage -> the shards that its job writes, recorded from a run of `miner mine` on text."""
     folder = tmp_path_factory.mktemp("graph")
     (folder / "en.txt").write_text("one two\nthree four five\nsix\n")
     (folder / "fr.txt").write_text("un deux\ntrois quatre cinq\nsept\n")
-    recorded: dict[str, list[PendingShards]] = {}
-    build_pipeline = beam_pipeline.build_pipeline
+    recorded: dict[str, list[StageRun]] = {}
+    build_pipeline = beam_job.build_pipeline
 
     def record_job(missing, options):
         (kind,) = {shards.stage.stage for shards in missing}
@@ -66,7 +66,7 @@ def stages(toy_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
         return build_pipeline(missing, options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(beam_pipeline, "build_pipeline", record_job)
+        patch.setattr(beam_job, "build_pipeline", record_job)
         options = ("--output", folder / "out", "--encoder", toy_encoder, "--shards", 2, "--engine", "exact")
         result = miner("mine", folder / "en.txt", folder / "fr.txt", *options)
         assert result.exit_code == 0, result.output
@@ -74,13 +74,13 @@ def stages(toy_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
     return recorded
 
 
-def graph(stage: list[PendingShards], engine: str) -> tuple[beam_runner_api_pb2.Pipeline, PipelineOptions]:
-    options = beam_pipeline.parse_beam_options([f"--runner={engine}", *ENGINES[engine], *HINTS])
-    return beam_pipeline.build_pipeline(stage, options).to_runner_api(), options
+def graph(stage: list[StageRun], engine: str) -> tuple[beam_runner_api_pb2.Pipeline, PipelineOptions]:
+    options = parse_beam_options([f"--runner={engine}", *ENGINES[engine], *HINTS])
+    return beam_job.build_pipeline(stage, options).to_runner_api(), options
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_options_are_valid_and_the_graph_round_trips(engine: str, stages: dict[str, list[PendingShards]]) -> None:
+def test_options_are_valid_and_the_graph_round_trips(engine: str, stages: dict[str, list[StageRun]]) -> None:
     for stage in stages.values():
         proto, options = graph(stage, engine)
         assert PipelineOptionsValidator(options, create_runner(engine)).validate() == []
@@ -91,7 +91,7 @@ def test_options_are_valid_and_the_graph_round_trips(engine: str, stages: dict[s
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_only_steps_that_a_gpu_makes_faster_request_it(engine: str, stages: dict[str, list[PendingShards]]) -> None:
+def test_only_steps_that_a_gpu_makes_faster_request_it(engine: str, stages: dict[str, list[StageRun]]) -> None:
     for kind, stage in stages.items():
         components = graph(stage, engine)[0].components
         hints = {
@@ -134,11 +134,11 @@ def test_the_options_describe_the_workers() -> None:
 def test_unknown_options_are_errors(engine: str | None) -> None:
     runner = [] if engine is None else [f"--runner={engine}", *ENGINES.get(engine, [])]
     with pytest.raises(ConfigError, match=r"^--paralelism: Beam has no such option; did you mean --parallelism\?"):
-        beam_pipeline.parse_beam_options([*runner, "--paralelism=4"])
+        parse_beam_options([*runner, "--paralelism=4"])
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_steps_exchange_only_shard_names(engine: str, stages: dict[str, list[PendingShards]]) -> None:
+def test_steps_exchange_only_shard_names(engine: str, stages: dict[str, list[StageRun]]) -> None:
     for stage in stages.values():
         components = graph(stage, engine)[0].components
         leaves = (transform for transform in components.transforms.values() if not transform.subtransforms)

@@ -10,7 +10,7 @@ import yaml
 from apache_beam.metrics import MetricsFilter
 from command import miner
 
-from pipelines.beam import pipeline as beam_pipeline
+from pipelines.beam import beam_job
 
 ENGLISH = ["one two", "", "three four five", "one two", "seven"]  # one empty, one twice
 FRENCH = ["un deux", "trois quatre cinq", "sept"]
@@ -62,7 +62,7 @@ def test_each_stage_has_a_record_and_finished_shards_are_not_counted_again(setti
 
 def test_beam_counters_equal_the_summary(settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
-    build_pipeline = beam_pipeline.build_pipeline
+    build_pipeline = beam_job.build_pipeline
 
     def record_result(missing: list[Any], options: Any) -> Any:
         pipeline = build_pipeline(missing, options)
@@ -70,7 +70,7 @@ def test_beam_counters_equal_the_summary(settings: Path, monkeypatch: pytest.Mon
         pipeline.run = lambda: results.append((missing[0].stage.stage, run_pipeline())) or results[-1][1]
         return pipeline
 
-    monkeypatch.setattr(beam_pipeline, "build_pipeline", record_result)
+    monkeypatch.setattr(beam_job, "build_pipeline", record_result)
     summary = run(settings)["counters"]
     counters: dict[str, dict[str, int]] = {}
     for stage, result in results:

@@ -20,7 +20,7 @@ from miner.config.commands import EmbedConfig, MineConfig
 from miner.errors import StorageError
 from miner.io import checked_reads, records, stages, storage, table_files
 from miner.io.stages import Stage
-from pipelines.beam import job, pipeline, watch
+from pipelines.beam import beam_job, reporting, runner
 from pipelines.corpus import embed
 from pipelines.mining import mine
 from pipelines.mining.candidates import MiningLimits
@@ -43,20 +43,20 @@ def log(recording: tuple[ObjectServer, RequestLog], monkeypatch: pytest.MonkeyPa
     """The requests of the stages after the sentences, those of the driver and those of the worker."""
     server, requests = recording
     monkeypatch.setitem(fsspec.config.conf, server.protocol, server.options)
-    run_job, run_beam = job.run_job, pipeline.run_pipeline
+    run_job, run_beam = runner.run_job, beam_job.run_pipeline
 
-    def run_counted(runs: Sequence[Any], options: Sequence[str]) -> Any:
+    def run_counted(runs: Sequence[Any], *args: Any) -> Any:
         with requests.as_role("" if runs[0].stage.stage in ("ranges", "sentences") else "driver"):
-            return run_job(runs, options)
+            return run_job(runs, *args)
 
     def run_beam_counted(*args: Any) -> None:
         with requests.as_role("worker" if requests.role else ""):
             run_beam(*args)
 
-    monkeypatch.setattr(job, "run_job", run_counted)
-    monkeypatch.setattr(pipeline, "run_pipeline", run_beam_counted)
+    monkeypatch.setattr(runner, "run_job", run_counted)
+    monkeypatch.setattr(beam_job, "run_pipeline", run_beam_counted)
     for name in ("POLL_SECONDS", "OBJECT_POLL_SECONDS"):
-        monkeypatch.setattr(watch, name, 3600.0)
+        monkeypatch.setattr(reporting, name, 3600.0)
     fsspec.filesystem(server.protocol).clear_instance_cache()
     requests.requests.clear()
     yield requests

@@ -13,9 +13,9 @@ from command import error_of, miner
 from miner.errors import ConfigError, DataError, StorageError
 from miner.io import stages, storage
 from miner.io.stages import Stage
-from pipelines.beam import retry
-from pipelines.beam.retry import RetryPolicy
-from pipelines.beam.runner import ShardTask, run_pipeline, run_stage
+from pipelines.beam import shards
+from pipelines.beam.runner import run_pipeline, run_stage
+from pipelines.beam.tasks import RetryPolicy, ShardTask
 
 NAMES = [stages.shard_name(index, 24, ".json") for index in range(24)]
 
@@ -62,7 +62,7 @@ class TestStage:
         assert [shard.name for shard in manifest.shards] == [name for name in NAMES if name != NAMES[3]]
         reason = f"{tmp_path / NAMES[3]}: ValueError: no such thing; fix the cause and run the same command again"
         assert stages.read_manifest(str(tmp_path)).skipped == {NAMES[3]: reason}
-        assert not (tmp_path / retry.SKIPPED).exists()
+        assert not (tmp_path / shards.SKIPPED).exists()
         rerun = run(tmp_path, {NAMES[3]: 5}, ValueError("no such thing"))
         assert [shard.name for shard in rerun.shards] == NAMES
         assert rerun.skipped == {}

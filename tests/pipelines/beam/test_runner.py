@@ -17,7 +17,7 @@ from square_stage import EXPECTED_SQUARES, PYTHONPATH, SquareTask, TwoAttemptsTa
 
 from miner.errors import ConfigError, DataError, MinerError, StorageError
 from miner.io import stages
-from pipelines.beam import job
+from pipelines.beam import runner
 from pipelines.beam.runner import run_pipeline, run_stage
 
 PROCESSES = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
@@ -34,7 +34,7 @@ if name := os.environ.get("WORKER_ID"):
 
 @pytest.fixture(params=[True, False], ids=["by Beam", "without Beam"])
 def with_and_without_beam(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "needs_beam", lambda _, options: bool(options) or request.param)
+    monkeypatch.setattr(runner, "needs_beam", lambda _, options: bool(options) or request.param)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from square_stage import EXPECTED_SQUARES, PYTHONPATH, SquareTask, read_squares,
 
 from miner.errors import StorageError
 from miner.io import records, storage
-from pipelines.beam import job_service
+from pipelines.beam import started_jobs
 from pipelines.beam.runner import claim_output, run_pipeline, run_stage
 
 SECONDS = 60
@@ -77,13 +77,13 @@ def test_a_successor_waits_for_the_job_of_a_killed_driver(options: list[str], tm
     job = storage.read_json(str(record))
     assert job["id"] is not None
     assert job["name"].startswith(f"miner-squares-{tmp_path.name.replace('_', '-')}"[:30])
-    assert job_service.JobServer(options[1].partition("=")[2]).is_running(job["id"])
+    assert started_jobs.JobServer(options[1].partition("=")[2]).is_running(job["id"])
     assert len(finish(tmp_path, options)) == 2 * len(EXPECTED_SQUARES)  # each shard was made once
 
 
 @pytest.mark.slow
 def test_interrupts_cancel_the_job_unless_detached(options: list[str], tmp_path: Path) -> None:
-    client = job_service.JobServer(options[1].partition("=")[2])
+    client = started_jobs.JobServer(options[1].partition("=")[2])
     for name, extra, goes_on in (("attached", [], False), ("detached", ["--detach"], True)):
         folder = tmp_path / name
         driver = start_driver(folder, [*options, *extra])

@@ -11,9 +11,10 @@ from square_stage import EXPECTED_SQUARES, SquareTask, read_squares, square_stag
 from miner.config.runs import RunConfig
 from miner.errors import DataError, StorageError
 from miner.io.stages import Stage, shard_name
-from pipelines.beam import pipeline as beam_pipeline
-from pipelines.beam.pending import PendingFile, PendingShards
-from pipelines.beam.runner import Pipeline, StageRun, run_pipeline, run_stage, run_stages, together
+from pipelines.beam import beam_job
+from pipelines.beam.beam_job import PendingFile
+from pipelines.beam.runner import Pipeline, run_pipeline, run_stage, run_stages, together
+from pipelines.beam.tasks import StageRun
 from pipelines.mining import mine
 from pipelines.mining.candidates import MiningLimits
 from pipelines.runs import run
@@ -25,13 +26,13 @@ NAMES = ("a", "b", "c")
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The kinds of stages in each job that runs."""
     kinds: list[list[str]] = []
-    build_pipeline = beam_pipeline.build_pipeline
+    build_pipeline = beam_job.build_pipeline
 
-    def record_job(missing: Sequence[PendingShards], options: Any) -> Any:
+    def record_job(missing: Sequence[StageRun], options: Any) -> Any:
         kinds.append(sorted({shards.stage.stage for shards in missing}))
         return build_pipeline(missing, options)
 
-    monkeypatch.setattr(beam_pipeline, "build_pipeline", record_job)
+    monkeypatch.setattr(beam_job, "build_pipeline", record_job)
     return kinds
 
 
@@ -109,8 +110,8 @@ class RepeatedTask(SquareTask):
 
 
 def test_a_repeated_bundle_skips_finished_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    create = beam_pipeline.beam.Create
-    monkeypatch.setattr(beam_pipeline.beam, "Create", lambda elements, **options: create([*elements, *elements], **options))
+    create = beam_job.beam.Create
+    monkeypatch.setattr(beam_job.beam, "Create", lambda elements, **options: create([*elements, *elements], **options))
     stage, keys = square_stage(tmp_path)
     assert run_pipeline(run_stage(stage, keys, RepeatedTask(tmp_path))).rows == 6
     assert sorted((tmp_path / "written.txt").read_text().split()) == sorted(keys)
@@ -121,17 +122,17 @@ def test_elements_and_functions_stay_small_however_many_shards_there_are(tmp_pat
     for count in (10, 1000):
         names = [shard_name(index, count) for index in range(count)]
         stage = Stage(str(tmp_path / str(count)), "squares", {}, dict.fromkeys(names, "input"))
-        shards = PendingShards(stage, dict.fromkeys(names, stage.key()), SquareTask(tmp_path))
+        shards = StageRun(stage, dict.fromkeys(names, stage.key()), SquareTask(tmp_path))
         file = PendingFile.write([shards] * count)
         assert [each.shard_keys for each in file.read()] == [shards.shard_keys] * count
-        sizes.append(len(pickler.dumps(beam_pipeline.WriteShard(file))))
+        sizes.append(len(pickler.dumps(beam_job.WriteShard(file))))
     assert sizes[1] <= sizes[0] + 20 < 1000
 
 
 def test_a_file_of_pending_shards_that_another_wrote_is_not_loaded(tmp_path: Path) -> None:
     stage, keys = square_stage(tmp_path)
-    file = PendingFile.write([PendingShards(stage, keys, SquareTask(tmp_path))])
-    PendingFile.write([PendingShards(stage, {}, SquareTask(tmp_path))])
+    file = PendingFile.write([StageRun(stage, keys, SquareTask(tmp_path))])
+    PendingFile.write([StageRun(stage, {}, SquareTask(tmp_path))])
     with pytest.raises(StorageError, match="not the file that this run wrote"):
         file.read()
 

@@ -13,7 +13,7 @@ from square_stage import SquareTask, square_stage
 from miner.config.commands import EmbedConfig, MineConfig, TextSettings
 from miner.progress import Progress, add_work, count_work, progress_of, running_work
 from miner.text import readers
-from pipelines.beam import job
+from pipelines.beam import runner
 from pipelines.beam.runner import run_pipeline, run_stage
 from pipelines.corpus import embed
 from pipelines.mining import mine
@@ -43,7 +43,7 @@ def progress_in(records: list[logging.LogRecord], stage: str) -> list[Progress]:
 
 @pytest.mark.slow
 def test_progress_moves_within_a_shard(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "needs_beam", lambda _num_shards, _options: False)  # its start would lower the rate
+    monkeypatch.setattr(runner, "needs_beam", lambda _num_shards, _options: False)  # its start would lower the rate
     stage, keys = square_stage(tmp_path)
     names = list(keys)[:2]
     with caplog.at_level(logging.INFO):

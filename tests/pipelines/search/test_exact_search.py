@@ -13,7 +13,7 @@ from miner.io import stages, storage
 from miner.io.corpus import Corpus, open_corpus
 from miner.search import blocks, cost_model
 from miner.search.neighbours import Neighbours, stack_neighbours
-from pipelines.beam import metrics
+from pipelines.beam.reporting import StageRecord
 from pipelines.beam.runner import run_pipeline
 from pipelines.search import exact
 from pipelines.search.exact import SearchGroupPair, SearchRequest, read_neighbours
@@ -167,8 +167,8 @@ def test_the_planned_bytes_are_those_that_are_read(is_resident: bool, tmp_path: 
     vectors = dense.unit(72, 16, 0), dense.unit(60, 16, 1)
     ids = dense.text_ids(72, 2), dense.text_ids(60, 3)
     source, target = (write_corpus(tmp_path / str(side), ids[side], vectors[side], (6, 4)[side]) for side in (0, 1))
-    with metrics.collect_records(str(tmp_path)) as records:
-        run_search(SearchRequest(source, target, 5, "cpu", block_bytes=1, shards_per_group=2), str(tmp_path / "neighbours"))
+    request, records = SearchRequest(source, target, 5, "cpu", block_bytes=1, shards_per_group=2), list[StageRecord]()
+    run_pipeline(exact.run(request, str(tmp_path / "neighbours")), stage_records=records)
     (read_bytes,) = (record.counters["read_bytes"] for record in records if record.stage == "search")
     assert read_bytes == 72 * 32 * 2 + 60 * 32 * 3 * (1 if is_resident else 2)
     half_a_group = 72 * 32 / 3 / 2

@@ -1,19 +1,24 @@
-"""Watch a job while it runs: the markers of its stages and, in this process, the work within unfinished shards."""
+"""Report what a job does: its progress while it runs, and a record of each stage for the summary of a run.
+
+Progress is read from the markers of the stages and, in this process, from the work within unfinished shards. Records are built from the
+manifests, so they are the same on every runner: some runners return no counters, and others count retried work twice.
+"""
 
 import contextlib
 import logging
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import asdict, dataclass
 
 from miner import progress
 from miner.errors import MinerError
 from miner.io import storage
+from miner.io.stages import Manifest
 from miner.progress import Progress, report_progress
 from miner.units import format_seconds
-from pipelines.beam import metrics
-from pipelines.beam.runner import StageRun
+from pipelines.beam.tasks import StageRun
 
 POLL_SECONDS = 0.25  # between two looks at the markers of a running job
 OBJECT_POLL_SECONDS = 2.0  # the same on object stores, where a look takes a request per stage
@@ -112,14 +117,55 @@ class _KindWatch:
     def _progress(self) -> Progress:
         seconds, unit = time.perf_counter() - self.start, self.task.work_unit
         if unit is None or not self.work:
-            note = metrics.format_rate(self.task.row_unit, sum(watch.rows for watch in self.stages), seconds)
+            note = format_rate(self.task.row_unit, sum(watch.rows for watch in self.stages), seconds)
             return Progress(self.kind, sum(len(watch.reported) for watch in self.stages), self.num_shards, note=note)
         done, total = self.work_reported, self.work
         rate = (done - self.work_before) / max(seconds, 1e-9)
-        parts = [self.label, metrics.format_rate(f"{unit}s", done - self.work_before, seconds)]
+        parts = [self.label, format_rate(f"{unit}s", done - self.work_before, seconds)]
         if 0 < done < total and rate > 0:
             parts.append(f"{format_seconds((total - done) / rate)} left")
         return Progress(self.kind, done, total, unit, ", ".join(filter(None, parts)))
 
     def _work_done(self) -> int:
         return sum(watch.work_done() for watch in self.stages)
+
+
+def format_rate(unit: str | None, rows: int, seconds: float) -> str:
+    """Format rows per second; an empty string if there are no rows or they have no unit."""
+    return f"{rows / seconds:,.0f} {unit}/s" if rows and unit is not None else ""
+
+
+@dataclass(frozen=True)
+class StageRecord:
+    """What one stage did in this run."""
+
+    stage: str
+    folder: str
+    seconds: float
+    shards: int  # of the stage
+    written: int  # shards that this run wrote; the others were finished before
+    counters: Mapping[str, int]  # of the shards written by this run
+    skipped: Mapping[str, str]  # shard -> reason
+
+
+def sum_counters(records: Sequence[StageRecord]) -> dict[str, dict[str, int]]:
+    """Sum the counters of the stages of each kind."""
+    totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for record in records:
+        totals[record.stage].update(record.counters)
+    return {stage: dict(counter) for stage, counter in totals.items()}
+
+
+def report_stage(run: StageRun, manifest: Manifest, written: Set[str], seconds: float) -> StageRecord:
+    """Log a finished stage and return its record. `written` are the shards that this run wrote, or skipped."""
+    stage, counter = run.stage, Counter[str]()
+    shards = [shard for shard in manifest.shards if shard.name in written]
+    sizes = storage.sizes(stage.folder) if shards else {}
+    for shard in shards:
+        counter.update(run.task.counters(shard.rows, shard.counts, sizes.get(shard.name, 0)))
+    record = StageRecord(
+        stage.stage, stage.folder, round(seconds, 3), len(manifest.shards), len(shards), dict(counter), dict(manifest.skipped)
+    )
+    text = ", ".join(f"{value:,} {name}" for name, value in counter.items()) or "all shards are up to date"
+    logger.info("%s: finished in %.1f s: %s", stage.stage, seconds, text, extra={"stage": stage.stage, "figures": asdict(record)})
+    return record

@@ -1,0 +1,174 @@
+"""A job as a Beam pipeline, whose elements name shards.
+
+Only names pass between Beam steps. The stages of a job, with their tasks and the keys of their shards, are in one file, so that elements,
+and the functions that Beam sends with them, stay small.
+"""
+
+import contextlib
+import copy
+import hashlib
+import logging
+import pickle
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import apache_beam as beam
+from apache_beam.metrics import Metrics
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
+from apache_beam.runners.runner import PipelineRunner, create_runner
+
+from miner.errors import ConfigError, MinerError, StorageError, first_line
+from miner.io import storage
+from pipelines.beam import shards, started_jobs
+from pipelines.beam.local_runner import WorkerDiedError, create_local_runner, raise_interruptions
+from pipelines.beam.options import LOCAL_RUNNERS, WorkerOptions, is_dask, parse_beam_options, runner_of
+from pipelines.beam.shards import ShardWriter
+from pipelines.beam.tasks import Element, StageRun, elements_of
+
+PENDING = "_pending.pickle"
+MAX_PENDING_BYTES = 1 << 30
+
+logger = logging.getLogger(__name__)
+
+_thread = threading.local()  # the writer that the DoFns of a worker thread share, and its file
+
+
+@dataclass(frozen=True)
+class PendingFile:
+    """The file of the stages of a job, and its checksum: a pickle is only loaded if it is the one that the driver wrote."""
+
+    uri: str
+    sha256: str
+
+    @classmethod
+    def write(cls, runs: Sequence[StageRun]) -> "PendingFile":
+        """Write the stages of a job to the directory of the first one."""
+        data, uri = pickle.dumps(list(runs)), runs[0].stage.path(PENDING)
+        with storage.atomic(uri) as handle:
+            handle.write(data)
+        return cls(uri, hashlib.sha256(data).hexdigest())
+
+    def read(self) -> list[StageRun]:
+        """Read the stages. Raises StorageError for another file."""
+        data = storage.read_bytes(self.uri, MAX_PENDING_BYTES)
+        if hashlib.sha256(data).hexdigest() != self.sha256:
+            raise StorageError(f"{self.uri}: not the file that this run wrote; run one command at a time in a directory")
+        runs: list[StageRun] = pickle.loads(data)
+        return runs
+
+
+class WriteShard(beam.DoFn):  # type: ignore[misc]
+    """Write a shard and its marker, or record the failure, in the directory of its stage. Takes an `Element` and returns nothing."""
+
+    def __init__(self, file: PendingFile, is_shared: bool = False) -> None:
+        self.file = file
+        self.is_shared = is_shared  # DoFns with the same file share the tasks that a thread has set up: Dask creates one per partition
+
+    def setup(self) -> None:
+        if not self.is_shared:
+            self.writer = ShardWriter(self.file.read())
+            return
+        if getattr(_thread, "file", None) != self.file:
+            _thread.file, _thread.writer = self.file, ShardWriter(self.file.read())
+        self.writer = _thread.writer
+
+    def teardown(self) -> None:
+        # Beam's objects are in reference cycles, and frozen objects are never collected: release the tasks explicitly.
+        self.__dict__.pop("writer", None)
+
+    def process(self, element: Element) -> None:
+        if self.writer.is_pending(element):
+            self.writer.write(element, _add_to_beam)
+
+
+def _add_to_beam(stage: str, counter: Mapping[str, int]) -> None:
+    """Add to Beam's counters in the namespace `stage`. Called in workers."""
+    for name, value in counter.items():
+        Metrics.counter(stage, name).inc(value)
+
+
+def run(runs: Sequence[StageRun], options: Sequence[str]) -> None:
+    """Write shards. If a local worker process dies, run the pipeline again for the remaining shards."""
+    beam_options, file = parse_beam_options(options), runs[0].stage.path(PENDING)
+    try:
+        run_pipeline(runs, beam_options)
+    except Exception:  # not Ctrl-C: a detached job reads the file
+        storage.remove_files([file])
+        raise
+    storage.remove_files([file])
+
+
+def run_pipeline(runs: Sequence[StageRun], options: PipelineOptions) -> None:
+    """Write shards by a pipeline, and by further ones after the death of a local worker process."""
+    attempts = max(run.task.retry_policy.attempts for run in runs)
+    for attempt in range(1, attempts + 1):
+        try:
+            _run_once(runs, options)
+            return
+        except WorkerDiedError as error:
+            if attempt == attempts or any(shards.has_failed(run.stage) for run in runs):
+                raise
+            missing = ((run, run.shard_keys.keys() - run.stage.find_shards(run.shard_keys).keys()) for run in runs)
+            runs = [run.of(sorted(names)) for run, names in missing if names]
+            if not runs:
+                return
+            logger.warning("%s: %s; attempt %d of %d", runs[0].stage.stage, error, attempt + 1, attempts)
+
+
+def _run_once(runs: Sequence[StageRun], options: PipelineOptions) -> None:
+    runner = options.view_as(StandardOptions).runner
+    is_local = runner_of(options) in (None, *LOCAL_RUNNERS)  # the job ends with this process
+    job_options = options if is_local else copy.deepcopy(options)  # which get the name of this job
+    is_detached = options.view_as(WorkerOptions).detach
+    recorded = contextlib.nullcontext() if is_local else started_jobs.recorded(job_options, [run.stage for run in runs], is_detached)
+    with raise_interruptions(), recorded as record:
+        pipeline = build_pipeline(runs, job_options)
+        try:
+            result = pipeline.run()
+        except Exception as error:
+            if isinstance(error, MinerError) or is_local:  # local runners raise the errors of tasks
+                raise
+            remedy = "check that its cluster runs and its address"
+            raise ConfigError(f"--runner={runner}: did not start ({type(error).__name__}: {first_line(error)}); {remedy}") from error
+        if record is not None:
+            record.set_id(result)
+        try:
+            result.wait_until_finish()
+        finally:
+            if is_dask(options) and result.client is not None:  # the runner opens a connection per pipeline and leaves it open
+                result.client.close()
+
+
+def build_pipeline(runs: Sequence[StageRun], options: PipelineOptions) -> beam.Pipeline:
+    """Build the pipeline that writes shards. Only tasks that use an accelerator request the one in the options."""
+    write = WriteShard(PendingFile.write(runs), is_shared=is_dask(options))
+    options = copy.deepcopy(options)  # they are changed for this pipeline only; there may be another attempt
+    standard = options.view_as(StandardOptions)
+    hints = standard.resource_hints or []
+    accelerators = [hint.removeprefix("accelerator=") for hint in hints if hint.startswith("accelerator=")]
+    standard.resource_hints = [hint for hint in hints if not hint.startswith("accelerator=")]
+    # The reshuffle spreads the names over the workers; without it, runners fuse the steps and one worker writes every shard.
+    # A single process is one worker, where the reshuffle would take as long as the rest of a small pipeline.
+    has_workers = standard.runner is not None or options.view_as(DirectOptions).direct_running_mode != "in_memory"
+    pipeline = beam.Pipeline(runner=_create_runner(options), options=options)
+    for is_accelerated, label in ((False, ""), (True, " on accelerators")):
+        elements = [
+            element for element in elements_of(runs) if (bool(accelerators) and runs[element[0]].task.uses_accelerator) == is_accelerated
+        ]
+        if elements:
+            names = pipeline | f"Shards{label}" >> beam.Create(elements, reshuffle=has_workers).with_output_types(tuple[int, str])
+            step = beam.ParDo(write)
+            _ = names | f"Make{label}" >> (step.with_resource_hints(accelerator=accelerators[-1]) if is_accelerated else step)
+    return pipeline
+
+
+def _create_runner(options: PipelineOptions) -> PipelineRunner:
+    """Create the runner that the options name. The default is explicit, because DirectRunner first downloads and starts a Go binary."""
+    name = options.view_as(StandardOptions).runner
+    if name is None:
+        return create_local_runner(options)
+    try:
+        return create_runner(name)
+    except (ValueError, ImportError, AttributeError) as error:
+        raise ConfigError(f"--runner={name}: {first_line(error)}") from error
