@@ -6,10 +6,10 @@ from typing import Any
 import pyarrow as pa
 
 from miner import encoders
-from miner.api.embedding import EncoderLike, EncoderOptions, check_encoder, named
 from miner.api.results import TableResult
-from miner.api.settings import check_names
+from miner.api.workspace import EncoderLike, check_encoder
 from miner.config.commands import EncoderSettings
+from miner.config.messages import suggest
 from miner.errors import ConfigError
 from miner.evaluation.scores import TaskResult
 from miner.evaluation.task_base import TaskSettings
@@ -60,8 +60,13 @@ def evaluate(task: str | TaskSettings, encoder: EncoderLike = encoders.BUILTIN, 
         if task not in TASKS:
             raise ConfigError(f"unknown task {task!r}; one of {', '.join(TASKS)}")
         model = TASKS[task]
-        check_names(options, dict.fromkeys([*model.model_fields, *EncoderOptions.__annotations__]))
+        choices = list(dict.fromkeys([*model.model_fields, *EncoderSettings.model_fields]))
+        choices.remove("encoder")
+        if unknown := [name for name in options if name not in choices]:
+            raise ConfigError(f"unknown option {unknown[0]!r}; {suggest(unknown[0], choices)}")
         task = model.check(**{name: options.pop(name) for name in model.model_fields if name in options})
-    settings = EncoderSettings.check(**named(encoder), **options, **({} if task.side is None else {"side": task.side}))
+    settings = EncoderSettings.check(
+        **({"encoder": encoder} if isinstance(encoder, str) else {}), **options, **({} if task.side is None else {"side": task.side})
+    )
     loaded = encoders.load_encoder(encoder, settings) if isinstance(encoder, str) else encoder
     return Evaluation(task, task.evaluate(loaded))

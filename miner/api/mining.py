@@ -1,81 +1,134 @@
-"""`miner.mine`: the stages of `miner mine` on sentences or vectors in memory."""
+"""`miner.mine`: the pipeline of `miner mine` on texts, vectors or files."""
 
 import logging
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from miner import encoders
-from miner.api.embedding import EncoderLike, check_encoder, find_profile, named
-from miner.api.rescoring import InMemoryRescoring, choose_rescoring, num_neighbours
+from miner.api.options import check_options, with_options
 from miner.api.results import TableResult
-from miner.api.settings import InMemoryMining, MiningOptions, check_names
-from miner.api.sides import OpenSide, Side, SideOpener, check_encoders
-from miner.config.choices import DefaultThreshold, MarginName
-from miner.config.commands import PairFilters, SentenceFilters
-from miner.config.filters import choose
-from miner.config.probability import ProbabilityBound
-from miner.devices import choose_device
-from miner.encoders import mining_profile
-from miner.encoders.mining_profile import MiningProfile
+from miner.api.sides import SIDES, Side, SideFile, SideWriter
+from miner.api.workspace import EncoderLike, FilePath, open_workspace
+from miner.config.choices import LATE, DefaultThreshold
+from miner.config.commands import FromCandidatesConfig, MineConfig, PairFilters, ScoreConfig, SentenceFilters
 from miner.errors import ConfigError
-from miner.filters import hubs, language
-from miner.filters.candidates import PairFilter, no_dropped
-from miner.filters.pairs import probabilities_of
-from miner.filters.probability import fit_to_corpora
-from miner.io.tables import PROBABILITY, concat_tables
-from miner.mining import leave_out
-from miner.mining.candidates import Candidates, ScoredPairs, join_neighbours, score
-from miner.mining.histogram import describe_quantiles, few_pair_quantiles
-from miner.mining.late_scores import TokenSides, rescore
-from miner.mining.margin_sample import MarginSample
-from miner.mining.matching import match, rank
-from miner.mining.writers import pairs_from_arrow, pairs_to_arrow, sort_best_first
-from miner.search import exact
+from miner.io import stages, storage, table_files
+from miner.io.stages import Manifest
+from miner.io.tables import PROBABILITY
+from miner.mining import writers
+from pipelines.beam.runner import claim_output
+from pipelines.mining import mine as pipeline
+from pipelines.mining import select_pairs, summary
+from pipelines.mining.mine import MineResult
+
+ON_DISK = SideFile("")
 
 logger = logging.getLogger(__name__)
 
-SIDES = ("source", "target")
-COLUMNS = ("source_id", "target_id", "margin", "similarity", "source_row", "target_row", "source_text", "target_text")
-DROPPED_COLUMNS = ("source_id", "target_id", "margin", "source_text", "target_text", "reason", "score")
 
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Bitext(TableResult):
-    """Mined pairs, best first.
+    """Mined pairs, best first, and the figures of the run.
 
-    Columns: source_id, target_id, margin (float64), similarity (float32), source_row and target_row (row in the input, the first one of a
-    repeated sentence) and, if the input has texts, source_text and target_text, and probability where the encoder has weights for it.
+    Columns: source_id, target_id, margin (float64), similarity (float32); for each side source_row, the row in a list or in vectors (the
+    first one of a repeated sentence), or source_file and source_line of a file; source_text and target_text, but for vectors; and
+    probability, where the encoder has weights for it.
     """
 
     table: pa.Table
-    threshold: float | None  # None: all pairs
-    default: DefaultThreshold | None  # the threshold, if none was given
-    unique: Mapping[str, int]  # side -> sentences
-    quantiles: Mapping[str, float]  # share -> best margin of the sources below which that share is; empty unless pairs are few
-    dropped: Mapping[str, int]  # reason of a filter -> sentences or candidates
     dropped_pairs: pa.Table | None  # candidates that the pair filters dropped, with `keep_dropped`
+    result: MineResult
+    files: Mapping[str, pa.Table]  # the tables above, as the run wrote them
+    manifest: Manifest
+
+    @classmethod
+    def read(cls, result: MineResult, sides: Sequence[SideFile]) -> "Bitext":
+        """Read what a run has written."""
+        names = [name for name in (writers.PARQUET, select_pairs.DROPPED) if storage.exists(storage.join(result.output, name))]
+        files = {name: table_files.read_table(storage.join(result.output, name)) for name in names}
+        shown = {name: _with_rows(table, sides) for name, table in files.items()}
+        manifest = stages.read_manifest(result.output)
+        if result.bitext.quantiles:
+            logger.warning("few pairs (%d); %s", len(files[writers.PARQUET]), summary.describe_best_margins(result.bitext))
+        return cls(shown[writers.PARQUET], shown.get(select_pairs.DROPPED), result, files, manifest)
 
     def __len__(self) -> int:
         return len(self.table)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the pairs as dictionaries, best first."""
+        for batch in self.table.to_batches(max_chunksize=1 << 10):
+            yield from batch.to_pylist()
+
+    def __repr__(self) -> str:
+        return f"Bitext: {summary.describe_briefly(self.result.bitext)}"
+
+    @property
+    def threshold(self) -> float | None:
+        """The margin that pairs exceed; None: all pairs."""
+        return self.result.bitext.threshold
+
+    @property
+    def default(self) -> DefaultThreshold | None:
+        """The threshold, if none was given."""
+        return self.result.bitext.default
+
+    @property
+    def unique(self) -> Mapping[str, int]:
+        """The number of different sentences of each side."""
+        return self.result.unique
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """The candidates that the pair filters dropped, by reason. `figures["lines"]` counts the dropped texts of each side."""
+        return self.result.bitext.dropped
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """All measurements, as `--json` writes them."""
+        return self.result.figures()
 
     def to_arrow(self) -> pa.Table:
         """Return the table of pairs."""
         return self.table
 
+    def save(self, directory: FilePath) -> None:
+        """Write what `miner mine` writes, without the search: bitext.parquet, bitext.tsv.gz and manifest.json."""
+        folder = os.fspath(directory)
+        with claim_output(folder):
+            pairs = self.files[writers.PARQUET]
+            writers.write_bitext(folder, writers.row_groups(pairs), PROBABILITY.name in pairs.column_names)
+            if select_pairs.DROPPED in self.files:
+                select_pairs.write_dropped(writers.row_groups(self.files[select_pairs.DROPPED]), folder)
+            stages.write_manifest(folder, self.manifest)
 
-def mine(source: Side, target: Side, encoder: EncoderLike = encoders.BUILTIN, **options: Unpack[MiningOptions]) -> Bitext:
-    """Mine pairs of sentences that are translations of each other, as `miner mine` does, by exact search.
+
+@with_options(MineConfig, "filters", without=["sentence_filters", "pair_filters"])
+def mine(
+    source: Side | None = None,
+    target: Side | None = None,
+    encoder: EncoderLike = encoders.BUILTIN,
+    *,
+    output: FilePath | None = None,
+    from_candidates: FilePath | None = None,
+    **options: Any,
+) -> Bitext:
+    """Mine pairs of sentences that are translations of each other: run the pipeline of `miner mine`.
 
     Args:
-        source: Sentences, the result of `miner.embed`, or a tuple of ids (n,) and unit vectors (n, dim).
+        source: A list of sentences, or another iterable with an order; the path or pattern of a text, or a list of `pathlib.Path`;
+            an embeddings or index directory; the result of `miner.embed`; or a tuple of ids (n,) and unit vectors (n, dim).
         target: The other side, in any of these forms.
         encoder: Name of an encoder, or an encoder of `miner.load_encoder`. Vectors need none.
-        **options: Those of `miner mine` by name: `k`, `margin`, `retrieval`, `threshold`, `min_probability`, `top`, `source_lang`,
-            `target_lang`, `max_chars`, `keep_dropped`, `device` and so on; `filters` is a list of values of `--filter`.
+        output: Directory of the run, which a later run on the same sides resumes or selects from again. By default, a temporary one.
+        from_candidates: Instead of the sides: the output of an earlier run, from whose candidates pairs are selected.
+        **options: Those of `miner mine` by name, such as `threshold`, `top`, `source_lang`, `engine` and `device`; `filters` is a list of
+            values of `--filter`.
 
     Raises a MinerError for invalid sides or options.
 
@@ -83,134 +136,39 @@ def mine(source: Side, target: Side, encoder: EncoderLike = encoders.BUILTIN, **
         >>> bitext = miner.mine(english, german, source_lang="en", target_lang="de", filters=["recommended"])
         >>> bitext.to_pandas()[["margin", "source_text", "target_text"]]
     """
-    encoder = check_encoder(encoder)
-    check_names(options, MiningOptions.__annotations__)
-    chosen = choose(options.pop("filters", ()), sentence_filters=SentenceFilters, pair_filters=PairFilters)
-    settings = InMemoryMining.check(**named(encoder), **options, **chosen)
-    language.check_identifier([*settings.sentence_filters.bounds(), *settings.pair_filters.bounds()], settings.lang_id_model)
-    opener = SideOpener(encoder, settings)
-    sides = opener.open(source, SIDES[0]), opener.open(target, SIDES[1])
-    check_encoders(*sides)
-    language.warn_if_unrated(settings.pair_filters.bounds(), [side.lang for side in sides], settings.lang_id_model)
-    rescoring = choose_rescoring(sides, encoder, settings)
-    candidates = search(sides, settings, rescoring)
-    profile = find_profile(encoder, sides[0].fingerprint, settings, [side.lang for side in sides])
-    profile = fit_profile(profile, candidates, sides, settings.margin)
-    bound = profile.probability_bound(settings.margin, rescoring is not None, settings.min_probability)
-    default = find_threshold(candidates, sides, profile, settings)
-    bound = bound.with_default(default)
-    mining_profile.warn_of_margin(settings, bound.minimum)
-    threshold = settings.threshold if default is None else default.value
-    lowest, per_sentence = -np.inf if threshold is None else float(threshold), num_neighbours(rescoring, settings)
-    return _CandidateSelection(sides, settings, lowest, per_sentence, bound).bitext(candidates, default)
+    with open_workspace(output, encoder) as (folder, name):
+        if from_candidates is not None:
+            settings = check_options(mine, options, pair_filters=PairFilters)
+            candidates = os.fspath(from_candidates)
+            selection = FromCandidatesConfig.check(**settings, candidates=candidates, output=folder, encoder=name)
+            return Bitext.read(pipeline.run_from_candidates(selection), (ON_DISK, ON_DISK))
+        settings = check_options(mine, options, sentence_filters=SentenceFilters, pair_filters=PairFilters)
+        if source is None or target is None:
+            raise ConfigError("give a source and a target, or from_candidates")
+        config = MineConfig.check(**settings, source="", target="", output=folder, encoder=name)  # before anything is written
+        sides = SideWriter(folder, name, settings).write_sides((source, target))
+        check_vectors(config, sides)
+        paths = {role: side.path for role, side in zip(SIDES, sides, strict=True)}
+        columns = {f"{role}_column": side.column for role, side in zip(SIDES, sides, strict=True) if side.column}
+        return Bitext.read(pipeline.run(config.model_copy(update={**paths, **columns})), sides)
 
 
-def fit_profile(profile: MiningProfile, candidates: Candidates, sides: tuple[OpenSide, OpenSide], margin: MarginName) -> MiningProfile:
-    """Return a profile with the weights for these candidates; the same where there are no weights."""
-    is_rescored = candidates.late is not None
-    weights = profile.weights(margin, is_rescored)
-    if weights is None:
-        return profile
-    sample = MarginSample.of(candidates, margin, (len(sides[0].ids), len(sides[1].ids)))
-    return profile.with_weights(margin, is_rescored, fit_to_corpora(weights, margin, sample))
+def check_vectors(config: MineConfig | ScoreConfig, sides: Sequence[SideFile]) -> None:
+    """Raise ConfigError for settings that read texts where sides have vectors only."""
+    bounds = {*config.sentence_filters.bounds(), *config.pair_filters.bounds()} - {"hubs"}
+    if not all(side.has_texts for side in sides) and (bounds or config.min_probability is not None or config.rescore == LATE):
+        raise ConfigError(
+            "filters, probabilities and rescoring read texts; give sentences or the result of `miner.embed`, or leave them out"
+        )
 
 
-def find_threshold(
-    candidates: Candidates, sides: tuple[OpenSide, OpenSide], profile: MiningProfile, settings: InMemoryMining
-) -> DefaultThreshold | None:
-    """Return the default threshold, None if the settings have another one or none; warn if the encoder recommends none."""
-    if not mining_profile.uses_default(settings, settings.threshold, settings.top):
-        return None
-    recommended = profile.threshold(settings, candidates.late is not None)
-    if recommended is not None:
-        return recommended
-    sources = leave_out.SampledSources(len(sides[0].ids), settings.k)
-    chosen = leave_out.choose_by_sample(lambda: [candidates], settings.margin, sources, settings.precision)
-    logger.warning("%s", mining_profile.describe(chosen, sides[0].fingerprint))
-    return chosen
-
-
-def search(sides: tuple[OpenSide, OpenSide], settings: InMemoryMining, rescoring: InMemoryRescoring | None) -> Candidates:
-    """Return the candidates of both sides."""
-    options = exact.SearchOptions(choose_device(settings.device))
-    ids = sides[0].ids, sides[1].ids
-    neighbours = exact.search_block(sides[0].block, sides[1].block, num_neighbours(rescoring, settings), options)
-    candidates = join_neighbours(*ids, *neighbours, settings.k)
-    if rescoring is None:
-        return candidates
-    source, target = (rescoring.tokens(role, side.texts or ()) for role, side in zip(SIDES, sides, strict=True))
-    return rescore(candidates, *ids, TokenSides(source, target, rescoring.candidates), settings.k, rescoring.options())
-
-
-@dataclass(frozen=True)
-class _CandidateSelection:
-    """Both sides, and how pairs are selected among their candidates."""
-
-    sides: tuple[OpenSide, OpenSide]
-    settings: InMemoryMining
-    threshold: float
-    num_neighbours: int
-    probability: ProbabilityBound
-
-    def bitext(self, candidates: Candidates, default: DefaultThreshold | None) -> Bitext:
-        """Select the pairs among candidates."""
-        ranked, dropped, counts = self.rank(candidates)
-        pairs = match(ranked, self.settings.retrieval)
-        pairs = pairs.take(np.arange(min(len(pairs), self.settings.top or len(pairs))))
-        for side in self.sides:
-            counts |= {reason: counts.get(reason, 0) + len(rows) for reason, rows in side.dropped_rows.items()}
-        unique = {name: len(side.ids) for name, side in zip(SIDES, self.sides, strict=True)}
-        quantiles = {}
-        if self.settings.top is None:
-            quantiles = few_pair_quantiles([candidates], self.settings.margin, len(pairs), unique.values())
-        if quantiles:
-            logger.warning("few pairs (%d); best margins of the source sentences: %s", len(pairs), describe_quantiles(quantiles))
-        dropped_pairs = dropped.select(DROPPED_COLUMNS) if self.settings.keep_dropped else None
-        threshold = None if np.isneginf(self.threshold) else self.threshold
-        return Bitext(self.table(pairs), threshold, default, unique, quantiles, counts, dropped_pairs)
-
-    def rank(self, candidates: Candidates) -> tuple[ScoredPairs, pa.Table, dict[str, int]]:
-        """Return the candidates above the threshold that pass the filters, best first; the dropped ones; and their counts by reason."""
-        scored = score(candidates, self.settings.margin, self.threshold)
-        pair_filter = PairFilter.of(self.settings, (self.sides[0].lang, self.sides[1].lang), self.num_neighbours, self.probability)
-        if pair_filter is None:
-            empty = self._add_texts(pairs_to_arrow(scored.take(np.zeros(0, np.intp))))
-            return rank(scored), no_dropped(empty), {}
-        if any(side.texts is None for side in self.sides) and set(pair_filter.bounds) != {"hubs"}:
-            raise ConfigError("pair filters read texts; give sentences or the result of `miner.embed`, or leave `hubs` only")
-        kept = pairs_to_arrow(scored, passed=np.zeros(len(scored), dtype=bool))
-        for name, ids in zip(SIDES, (candidates.source_ids, candidates.target_ids), strict=True):
-            counts = hubs.count_occurrences(ids).of(kept[f"{name}_id"].to_numpy())
-            kept = kept.append_column(f"{name}_hub_count", pa.array(counts))
-        kept = sort_best_first(self._add_texts(kept))
-        dropped, reasons = [], dict.fromkeys(pair_filter.reasons, 0)
-        for name in filter(pair_filter.applies_to, reversed(SIDES)):
-            kept, dropped_here, counts_here = pair_filter.split(kept, name)
-            dropped.append(dropped_here)
-            reasons = {reason: count + counts_here[reason] for reason, count in reasons.items()}
-        return rank(pairs_from_arrow(kept)), sort_best_first(concat_tables(dropped)), reasons
-
-    def table(self, pairs: ScoredPairs) -> pa.Table:
-        """Return the table of a Bitext."""
-        table = self._add_texts(pairs_to_arrow(pairs))
-        for name, side in zip(SIDES, self.sides, strict=True):
-            rows = side.first_rows[np.searchsorted(side.ids, table[f"{name}_id"].to_numpy())]
-            table = table.append_column(f"{name}_row", pa.array(rows))
-        similarity = table.schema.get_field_index("similarity")
-        table = table.set_column(similarity, "similarity", table["similarity"].cast(pa.float32()))
-        table = table.select([name for name in COLUMNS if self._has_texts or not name.endswith("_text")])
-        if self.probability.weights is None or not self._has_texts:
-            return table
-        return table.append_column(PROBABILITY, pa.array(probabilities_of(table, self.probability.weights)))
-
-    @property
-    def _has_texts(self) -> bool:
-        return all(side.texts is not None for side in self.sides)
-
-    def _add_texts(self, table: pa.Table) -> pa.Table:
-        """Append the texts of both sides, "" where there are none."""
-        for name, side in zip(SIDES, self.sides, strict=True):
-            rows = np.searchsorted(side.ids, table[f"{name}_id"].to_numpy())
-            texts = [side.texts[row] if side.texts is not None else "" for row in rows]
-            table = table.append_column(f"{name}_text", pa.array(texts, pa.string()))
-        return table
+def _with_rows(table: pa.Table, sides: Sequence[SideFile]) -> pa.Table:
+    """Return a stored table of pairs with the row numbers of sides in memory, and the ids instead of the texts of vectors."""
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    for role, side in zip(SIDES, sides, strict=True):
+        if side.is_in_memory:
+            del columns[f"{role}_file"]
+            columns[f"{role}_row"] = pc.subtract(columns.pop(f"{role}_line"), 1)
+        if not side.has_texts:
+            columns[f"{role}_id"] = columns.pop(f"{role}_text").cast(pa.int64())
+    return pa.table(columns)

@@ -1,148 +1,187 @@
-"""The two sides of mining and scoring in memory: sentences or vectors."""
+"""The sides of mining and scoring in Python, as files that the pipelines read."""
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import xxhash
 
 from miner import languages
-from miner.api.embedding import Embeddings, clean_texts, encode_sentences, encoder_name, resolve_encoder
-from miner.api.settings import SearchSettings
-from miner.arrays import Bools, Ids, Ints, Vectors
-from miner.config.commands import TextSettings
-from miner.encoders import Encoder
-from miner.errors import DataError
-from miner.filters import language
-from miner.filters.sentences import apply_sentence_filters
-from miner.search.neighbours import VectorBlock
+from miner.api.embedding import Embeddings
+from miner.api.workspace import TEXT, FilePath, list_texts, write_texts
+from miner.arrays import Ids, Ints, Vectors
+from miner.config.commands import EmbedConfig, EncoderSettings
+from miner.encoders import choose_side
+from miner.errors import ConfigError, DataError
+from miner.io import stages, storage, table_files
+from miner.io.stages import Stage
+from miner.io.tables import SENTENCES, embeddings_schema, vectors_to_arrow
+from miner.text.normalise import sentence_ids
+from miner.text.sharding import range_of
+from pipelines.corpus import embed
 
-Side: TypeAlias = Iterable[str] | Embeddings | tuple[npt.ArrayLike, npt.ArrayLike]
+Side: TypeAlias = FilePath | Iterable[FilePath] | Embeddings | tuple[npt.ArrayLike, npt.ArrayLike]
 
+SIDES = ("source", "target")
+SHARD_ROWS = 300_000
+ROW_GROUP_ROWS = 1 << 15
 MAX_NORM_ERROR = 0.01  # of a vector that counts as unit length: float16 rounds by less
 MAX_ID = np.iinfo(np.int64).max
-UNNAMED = "the encoder of these vectors"
-
-
-@dataclass(frozen=True, eq=False)
-class OpenSide:
-    """The n unique sentences of a side, ascending by id."""
-
-    block: VectorBlock
-    texts: Sequence[str] | None  # n texts; None: only ids and vectors are available
-    first_rows: Ints  # (n,) row of each sentence in the input, the first if it repeats
-    sentence_of: Ints  # (m,) sentence of each row of the input, -1 if it is dropped
-    lang: str  # canonical
-    fingerprint: str
-    dropped_rows: Mapping[str, Ints]  # reason of a sentence filter -> rows of the input that it drops
-    encoder: Encoder | None = None  # if it embedded the side here
-
-    @property
-    def ids(self) -> Ids:
-        return self.block.ids
+UNNAMED = "vectors"  # fingerprint of the encoder of vectors without texts
 
 
 @dataclass(frozen=True)
-class SideOpener:
-    """Opens sides with one encoder and one group of settings."""
+class SideFile:
+    """A side as the pipelines read it."""
 
-    encoder: str | Encoder
-    settings: SearchSettings
+    path: str  # of text, or an embeddings or index directory
+    column: str | None = None  # with the texts of a list
+    is_in_memory: bool = False  # then line numbers are row numbers from 1
+    has_texts: bool = True  # otherwise, the texts are the ids of vectors
 
-    def open(self, side: Side, role: str) -> OpenSide:
-        """Open the `source` or the `target`. Raises ConfigError or DataError if it is neither sentences nor vectors, or has none."""
-        lang = languages.canonical(getattr(self.settings, f"{role}_lang"))
+
+def is_vectors(side: Side) -> bool:
+    """Whether a side is a tuple of ids and vectors."""
+    return isinstance(side, tuple) and len(side) == 2 and not any(isinstance(part, str | os.PathLike) for part in side)
+
+
+@dataclass(frozen=True)
+class SideWriter:
+    """Writes what is in memory to the workspace of a run, unless it is there."""
+
+    folder: str
+    encoder: str
+    settings: Mapping[str, Any]  # options of the run
+
+    def write_sides(self, sides: Sequence[Side]) -> tuple[SideFile, SideFile]:
+        """Write the source and the target. Raises ConfigError or DataError for invalid ones."""
+        if any(map(is_vectors, sides)):
+            sides = [_as_vectors(side, role) for side, role in zip(sides, SIDES, strict=True)]
+        source, target = (self.write(side, role, role) for side, role in zip(sides, SIDES, strict=True))
+        return source, target
+
+    def write_background(self, side: Side, role: str) -> str:
+        """Write the background of a side, and return its path. A list is embedded, since the pipelines read its file by another column."""
+        name = f"background-{role}"
+        file = self.write(side, name, role)
+        return self._embed([file.path], name, role, text_column=TEXT) if file.column else file.path
+
+    def write(self, side: Side, name: str, role: str) -> SideFile:
+        """Write a side of the role `source` or `target` as `name`."""
+        if isinstance(side, str | os.PathLike):
+            return SideFile(os.fspath(side))
+        folder = storage.join(self.folder, name)
         if isinstance(side, Embeddings):
-            lang = side.lang if lang == languages.UNDETERMINED else lang
-            opened = self._open_embeddings(side, lang)
-        elif isinstance(side, tuple) and len(side) == 2 and not any(isinstance(part, str) for part in side):
-            opened = _open_vectors(np.asarray(side[0]), np.asarray(side[1]), lang, role)
-        else:
-            opened = self._open_texts(side, lang, role)  # type: ignore[arg-type]  # checked there
-        if not len(opened.ids):
-            raise DataError(f"{role}: no sentence; give texts that are not empty")
-        return opened
+            _write_corpus(folder, _unique_sentences(side), side.lang, side.fingerprint)
+            return SideFile(folder, is_in_memory=True)
+        if is_vectors(side):
+            ids, vectors = map(np.asarray, side)
+            _write_corpus(folder, _check_vectors(ids, vectors, name), self._lang(role), UNNAMED)
+            return SideFile(folder, is_in_memory=True, has_texts=False)
+        items = list_texts(side)
+        if items and all(isinstance(item, os.PathLike) for item in items):
+            return SideFile(self._embed(items, name, role))
+        return SideFile(write_texts(items, self.folder, name), TEXT, is_in_memory=True)
 
-    def _open_texts(self, texts: Iterable[str], lang: str, role: str) -> OpenSide:
-        sentences = clean_texts(texts, TextSettings(max_chars=self.settings.max_chars))
-        kept, dropped = self._filter(sentences.texts, lang, sentences.sentence_of)
-        encoder = resolve_encoder(self.encoder, self.settings, lang, role)
-        vectors = encode_sentences(sentences, kept, encoder, encoder_name(self.encoder))
-        opened = OpenSide(
-            VectorBlock(sentences.ids, vectors),
-            sentences.texts,
-            sentences.first_rows,
-            sentences.sentence_of,
-            lang,
-            encoder.fingerprint,
-            dropped,
-            encoder,
-        )
-        return _take(opened, kept)
+    def _embed(self, inputs: Sequence[FilePath], name: str, role: str, **settings: Any) -> str:
+        """Embed texts as a corpus in the workspace, and return its directory."""
+        settings = {**{key: value for key, value in self.settings.items() if key in EmbedConfig.model_fields}, **settings}
+        paths, output = tuple(os.fspath(path) for path in inputs), storage.join(self.folder, name)
+        config = EmbedConfig.check(**settings, inputs=paths, output=output, lang=self._lang(role), encoder=self.encoder)
+        side = choose_side(config.part(EncoderSettings), config.lang, default=role).side
+        return embed.run(config.model_copy(update={"side": side})).output
 
-    def _open_embeddings(self, embeddings: Embeddings, lang: str) -> OpenSide:
-        rows = np.flatnonzero([bool(text) for text in embeddings.texts])
-        ids, first, inverse = np.unique(embeddings.ids[rows], return_index=True, return_inverse=True)
-        texts = [embeddings.texts[row] for row in rows[first]]
-        sentence_of = np.full(len(embeddings), -1, dtype=np.int64)
-        sentence_of[rows] = inverse
-        kept, dropped = self._filter(texts, lang, sentence_of)
-        block = VectorBlock(ids, embeddings.vectors[rows[first]])
-        return _take(OpenSide(block, texts, rows[first], sentence_of, lang, embeddings.fingerprint, dropped), kept)
-
-    def _filter(self, texts: Sequence[str], lang: str, sentence_of: Ints) -> tuple[Bools, dict[str, Ints]]:
-        """Return which sentences (n,) pass the filters, and the rows (of m, `sentence_of` each) that are dropped by reason."""
-        bounds, lang_id_model = self.settings.sentence_filters.bounds(), self.settings.lang_id_model
-        if not bounds:
-            return np.ones(len(texts), dtype=bool), {}
-        language.warn_if_unrated(bounds, [lang], lang_id_model)
-        decisions = apply_sentence_filters(texts, lang, bounds, lang_id_model)
-        dropped_by = np.append(decisions.dropped_by, -1)[sentence_of]
-        return decisions.kept, {reason: np.flatnonzero(dropped_by == index) for index, reason in enumerate(decisions.reasons)}
+    def _lang(self, role: str) -> str:
+        return languages.canonical(self.settings.get(f"{role}_lang", languages.UNDETERMINED))
 
 
-def _take(side: OpenSide, kept: Bools) -> OpenSide:
-    """Return the side without the sentences that are not kept (n,)."""
-    if kept.all():
-        return side
-    assert side.texts is not None, "only texts are filtered"
-    new_rows = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)
-    texts = [side.texts[int(row)] for row in np.flatnonzero(kept)]
-    block = VectorBlock(side.ids[kept], side.block.vectors[kept])
-    return replace(side, block=block, texts=texts, first_rows=side.first_rows[kept], sentence_of=new_rows[side.sentence_of])
+@dataclass(frozen=True)
+class _UniqueSentences:
+    """n different sentences, ascending by id."""
+
+    ids: Ids  # (n,)
+    texts: Sequence[str]
+    vectors: Vectors  # (n, dim)
+    rows: Ints  # (n,), of the first occurrence of each in the input
+    num_kept: int  # texts, repeated ones included
 
 
-def _open_vectors(ids: npt.NDArray[Any], vectors: npt.NDArray[Any], lang: str, role: str) -> OpenSide:
+def _unique_sentences(embeddings: Embeddings) -> _UniqueSentences:
+    """Return the sentences of embeddings, without the dropped texts."""
+    kept = np.flatnonzero([bool(text) for text in embeddings.texts])
+    ids, first = np.unique(embeddings.ids[kept], return_index=True)
+    rows = kept[first]
+    return _UniqueSentences(ids, [embeddings.texts[row] for row in rows], embeddings.vectors[rows], rows, len(kept))
+
+
+def _as_vectors(side: Side, role: str) -> Side:
+    """Return the vectors of a side. Raises ConfigError if it has none yet."""
+    if isinstance(side, Embeddings):
+        sentences = _unique_sentences(side)
+        return sentences.ids, sentences.vectors
+    if not is_vectors(side):
+        raise ConfigError(f"{role}: vectors on the other side only; give vectors on both, or what `miner.embed` returns")
+    return side
+
+
+def _check_vectors(ids: npt.NDArray[Any], vectors: npt.NDArray[Any], name: str) -> _UniqueSentences:
+    """Return vectors as those of sentences whose texts are the ids. Raises DataError for invalid ones."""
     if vectors.ndim != 2 or ids.shape != vectors.shape[:1]:
-        raise DataError(f"{role}: ids of shape {ids.shape} and vectors of shape {vectors.shape}; give (n,) ids and (n, dim) vectors")
+        raise DataError(f"{name}: ids of shape {ids.shape} and vectors of shape {vectors.shape}; give (n,) ids and (n, dim) vectors")
     if not np.issubdtype(ids.dtype, np.integer) or not np.issubdtype(vectors.dtype, np.floating):
-        raise DataError(f"{role}: ids are {ids.dtype} and vectors {vectors.dtype}; give integers and floats")
+        raise DataError(f"{name}: ids are {ids.dtype} and vectors {vectors.dtype}; give integers and floats")
     if len(ids) and ids.max() > MAX_ID:
-        raise DataError(f"{role}: id {ids.max()} needs more than 63 bits; give int64 ids")
-    order = np.argsort(ids, kind="stable")
-    sorted_ids = ids[order].astype(np.int64)
-    if (sorted_ids[1:] == sorted_ids[:-1]).any():
-        raise DataError(f"{role}: id {sorted_ids[1:][sorted_ids[1:] == sorted_ids[:-1]][0]} occurs twice; give each sentence one id")
-    sentence_of = np.empty(len(ids), dtype=np.int64)
-    sentence_of[order] = np.arange(len(ids))
-    block = VectorBlock(sorted_ids, _stored(vectors[order], role))
-    return OpenSide(block, None, order.astype(np.int64), sentence_of, lang, UNNAMED, {})
-
-
-def _stored(vectors: npt.NDArray[Any], role: str) -> Vectors:
+        raise DataError(f"{name}: id {ids.max()} needs more than 63 bits; give int64 ids")
+    values, counts = np.unique(ids, return_counts=True)
+    if (counts > 1).any():
+        raise DataError(f"{name}: id {values[counts > 1][0]} occurs twice; give each sentence one id")
     norms = np.linalg.norm(vectors.astype(np.float32), axis=1)
-    is_unit = np.abs(norms - 1) <= MAX_NORM_ERROR
-    if not (is_unit | (norms == 0)).all():
-        row = int(np.argmin(is_unit | (norms == 0)))
-        raise DataError(f"{role}: a vector has length {norms[row]:.4g}, not 1; divide each by its length")
-    return np.ascontiguousarray(vectors, dtype=np.float16)
+    is_unit = (np.abs(norms - 1) <= MAX_NORM_ERROR) | (norms == 0)
+    if not is_unit.all():
+        raise DataError(f"{name}: a vector has length {norms[np.argmin(is_unit)]:.4g}, not 1; divide each by its length")
+    texts = list(map(str, ids.tolist()))
+    hashes = sentence_ids(texts)
+    rows = np.argsort(hashes)
+    return _UniqueSentences(hashes[rows], [texts[row] for row in rows], vectors[rows].astype(np.float16), rows, len(ids))
 
 
-def check_encoders(source: OpenSide, target: OpenSide) -> None:
-    """Raise DataError if two sides were embedded by different encoders."""
-    if source.fingerprint != target.fingerprint and UNNAMED not in (source.fingerprint, target.fingerprint):
-        raise DataError(f"source was embedded by {source.fingerprint}, target by {target.fingerprint}; embed both with one encoder")
-    if source.block.vectors.shape[1] != target.block.vectors.shape[1]:
-        dims = source.block.vectors.shape[1], target.block.vectors.shape[1]
-        raise DataError(f"source has {dims[0]} dimensions and target {dims[1]}; embed both with one encoder")
+def _write_corpus(folder: str, sentences: _UniqueSentences, lang: str, fingerprint: str) -> None:
+    """Write an embeddings directory. Raises DataError if there is no sentence."""
+    if not len(sentences.ids):
+        raise DataError(f"{folder.rpartition('/')[2]}: no sentence; give texts that are not empty")
+    num_kept, dim = sentences.num_kept, sentences.vectors.shape[1]
+    counts = {"lines": num_kept, "kept": num_kept, "empty": 0, "invalid": 0, "too_long": 0, "duplicate": num_kept - len(sentences.ids)}
+    table = pa.table(
+        {
+            "id": sentences.ids,
+            "text": pa.array(sentences.texts, pa.string()),
+            "count": np.ones(len(sentences.ids), np.int32),
+            "source": np.repeat("memory", len(sentences.ids)),
+            "line": sentences.rows + 1,
+        }
+    ).cast(SENTENCES)
+    content = storage.key([xxhash.xxh3_128_hexdigest(part.tobytes()) for part in (sentences.ids, sentences.vectors)])
+    stage = Stage(storage.join(folder, stages.SENTENCES), stages.SENTENCES, {"lang": lang}, {"memory": content})
+    checksums = _write_stage(stage, table, {"counts": counts})
+    config = {"fingerprint": fingerprint, "dim": dim, "lang": lang}
+    vectors = pa.table([table["id"], vectors_to_arrow(sentences.vectors)], schema=embeddings_schema(dim, fingerprint))
+    _write_stage(Stage(storage.join(folder, stages.EMBEDDINGS), stages.EMBEDDINGS, config, checksums), vectors, {})
+
+
+def _write_stage(stage: Stage, table: pa.Table, details: Mapping[str, Any]) -> dict[str, str]:
+    """Write a table, sorted by id, as the shards of a stage that are missing. Return the checksums of all shards."""
+    count = -(-len(table) // SHARD_ROWS)
+    bounds = np.searchsorted(range_of(table["id"].to_numpy(), count), np.arange(count + 1))
+    names = [stages.shard_name(index, count) for index in range(count)]
+    keys = dict.fromkeys(names, stage.key())
+    stage.start()
+    for name in stage.reopen(keys):
+        start, end = bounds[names.index(name)], bounds[names.index(name) + 1]
+        with table_files.parquet_writer(stage.path(name), table.schema) as writer:
+            writer.write_table(table.slice(start, end - start), row_group_size=ROW_GROUP_ROWS)
+        stage.mark_done(name, int(end - start), keys[name])
+    return {shard.name: shard.checksum for shard in stage.finish(keys, lambda _: details).shards}

@@ -5,10 +5,10 @@ from typing import Any
 import click
 
 from miner.cli import console, options
-from miner.cli.arrow import defer_pandas
 from miner.cli.filters import check_lang_id_model, filter_option, keep_dropped_option, lang_id_option
 from miner.config.commands import EmbedConfig, SentenceFilters
 from miner.config.filters import choose
+from miner.io.defer_pandas import defer_pandas
 
 
 @click.command()

@@ -5,8 +5,8 @@ from typing import Any
 import click
 
 from miner.cli import console, options
-from miner.cli.arrow import defer_pandas
 from miner.config.commands import IndexConfig
+from miner.io.defer_pandas import defer_pandas
 
 
 @click.command()

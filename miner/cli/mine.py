@@ -2,15 +2,13 @@
 
 import contextlib
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from miner.cli import console, gold, options, report
-from miner.cli.arrow import defer_pandas
 from miner.cli.filters import check_lang_id_model, filter_option, keep_dropped_option, lang_id_option
-from miner.config.choices import ENGINES, MARGINS, RECOMMENDED, RETRIEVALS, DefaultThreshold
+from miner.config.choices import ENGINES, MARGINS, RETRIEVALS
 from miner.config.commands import (
     DecideSettings,
     EncoderSettings,
@@ -24,21 +22,10 @@ from miner.config.commands import (
 )
 from miner.config.filters import choose
 from miner.errors import ConfigError, MinerError
-from miner.units import counted, list_counts
+from miner.io.defer_pandas import defer_pandas
 
 if TYPE_CHECKING:
-    from miner.mining.thresholds import ThresholdChoice
-    from pipelines.mining.mine import MineResult
     from pipelines.mining.select_pairs import WrittenBitext
-
-MAX_TEXT_CHARS = 60  # of a sentence in the summary
-UNDROPPED = ("lines", "kept", "duplicate", "near_duplicate", "empty", "split")  # counts of lines that lose no sentence
-EVIDENCE = {
-    "gold": "judged pairs",
-    "gold sample": "mined gold pairs",
-    "marks": "marked pairs",
-    "planted": "planted sentences without a translation",
-}
 
 
 class NumberOrAuto(click.ParamType[Any]):
@@ -139,7 +126,7 @@ def command(json_file: str | None, no_report: bool, from_candidates: str | None,
     """
     config = _read_config(click.get_current_context(), from_candidates, filters, settings)
     _preload(config, not no_report)
-    from pipelines.mining import mine  # after the checks, which need not wait for large packages
+    from pipelines.mining import mine, summary  # after the checks, which need not wait for large packages
 
     if isinstance(config, MineConfig):
         result = mine.run(config, console.beam_options())
@@ -153,7 +140,7 @@ def command(json_file: str | None, no_report: bool, from_candidates: str | None,
         known_pairs = gold.read(from_candidates or result.output, settings["gold"]) if is_shown else None
         files += filter(None, [report.write_report(result.output, known_pairs)])
         seconds["report"] = time.perf_counter() - start
-    console.echo("\n".join([summary(result), console.time_line(seconds), f"files: {', '.join(files)}"]))
+    console.echo("\n".join([summary.summarise(result), console.time_line(seconds), f"files: {', '.join(files)}"]))
     _warn_of_precision(click.get_current_context(), result.bitext)
     console.exit_if_skipped(result.skipped)
 
@@ -230,72 +217,3 @@ def _warn_of_precision(ctx: click.Context, bitext: "WrittenBitext") -> None:
     is_calibrated = bitext.default is not None and bitext.default.precision is not None
     if _is_given(ctx, "precision") and bitext.choice is None and not is_calibrated:
         console.warn("--precision has no effect on this threshold; add --threshold auto, which chooses the threshold for it")
-
-
-def summary(result: "MineResult") -> str:
-    """Return the summary for the terminal."""
-    from miner.mining.histogram import describe_quantiles
-
-    bitext = result.bitext
-    lines = [_side_line(result, side) for side in ("source", "target")]
-    estimate = "" if bitext.estimated_precision is None else f"; by their probabilities, {bitext.estimated_precision:.0%} are right"
-    lines.append(f"{counted(bitext.pairs, 'pair')}{_bound(bitext.threshold, bitext.default)}{estimate}")
-    if bitext.quantiles:
-        lines.append(f"few pairs; best margins of the source sentences: {describe_quantiles(bitext.quantiles)}")
-    if bitext.delta is not None:
-        changes = ", ".join(f"{count:,} {change}" for change, count in bitext.delta.counts.items())
-        lines.append(f"since the previous run: {changes} ({bitext.delta.file})")
-    if bitext.choice is not None:
-        lines.append(_choice_line(bitext.choice))
-    if dropped := list_counts(bitext.dropped):
-        lines.append(f"dropped: {dropped}")
-    if bitext.scores is not None:
-        lines.append(bitext.scores.summary())
-    if bitext.examples:
-        lines += ["", f"{'margin':>7}  pairs from the best to the last"]
-        lines += [f"{margin:7.4f}  {_cut(source)}  |  {_cut(target)}" for margin, source, target in bitext.examples]
-    return "\n".join([*lines, "", *_engine_lines(result.engine)])
-
-
-def _side_line(result: "MineResult", side: str) -> str:
-    """Return the numbers of sentences of a side, and of lines that were dropped, by reason."""
-    dropped = {name: count for name, count in result.lines[side].items() if name not in UNDROPPED}
-    reasons = list_counts(dropped)
-    num_lines = result.lines[side]["lines"] + result.lines[side].get("split", 0)
-    suffix = f"; of {num_lines:,} lines, dropped {reasons}" if reasons else ""
-    return f"{side}: {counted(result.sentences[side], 'sentence')}, {result.unique[side]:,} unique{suffix}"
-
-
-def _bound(threshold: float | None, default: DefaultThreshold | None) -> str:
-    """Return the bound of the pairs and, if nobody gave it, where it comes from."""
-    if default is not None and default.min_probability is not None:
-        return f" with a probability of at least {default.min_probability:g}"
-    above = "" if threshold is None else f" above a margin of {threshold:g}"
-    if default is None:
-        return above
-    if default.precision is not None:
-        return f"{above} (calibrated: about {default.precision:.0%} are right)"
-    return above + (" (recommended for the encoder)" if default.by == RECOMMENDED else " (a fallback, not chosen for this encoder)")
-
-
-def _engine_lines(engine: Mapping[str, Any]) -> list[str]:
-    """Return the engine with the reason for it, and the recall of an approximate one."""
-    lines = [f"search: {engine['name']} ({engine['reason']})"]
-    for direction in (name for name in ("forward", "backward") if name in engine):
-        search = engine[direction]
-        shortfall = "" if search["low"] >= search["target_recall"] else f", which may be below {search['target_recall']:g}"
-        again = f", {search['searched_again']:,} searched again" if search["searched_again"] else ""
-        lines.append(f"{direction}: recall {search['recall']:.4f} on a sample with {search['factory']}{shortfall}{again}")
-    return lines
-
-
-def _choice_line(choice: "ThresholdChoice") -> str:
-    """Return the evidence for the threshold, and the expected precision and recall."""
-    estimates = {"precision": choice.precision, "recall": choice.recall}
-    shares = [f"{name} {share.value:.4f} ({share.low:.4f}-{share.high:.4f})" for name, share in estimates.items() if share is not None]
-    evidence = f"{choice.num_evidence:,} {EVIDENCE[choice.evidence]}"
-    return f"threshold chosen by {evidence}: expected {', '.join(shares)}, with 95 % confidence"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_TEXT_CHARS else text[: MAX_TEXT_CHARS - 1] + "…"

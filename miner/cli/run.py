@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from miner.cli import console, options, report
-from miner.cli.arrow import defer_pandas
+from miner.io.defer_pandas import defer_pandas
 
 if TYPE_CHECKING:
     from pipelines.runs.run import RunResult, RunStep

@@ -5,11 +5,11 @@ from typing import Any
 import click
 
 from miner.cli import console, options
-from miner.cli.arrow import defer_pandas
 from miner.cli.filters import check_lang_id_model, filter_option, lang_id_option
 from miner.config.choices import MARGINS
 from miner.config.commands import PairTextFilters, ScoreConfig, SentenceFilters
 from miner.config.filters import choose
+from miner.io.defer_pandas import defer_pandas
 
 
 @click.command()

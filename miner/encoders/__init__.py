@@ -1,6 +1,8 @@
 """Encoders: text in, unit vectors out. `load_encoder` loads one by name."""
 
 import contextlib
+import itertools
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
@@ -24,8 +26,10 @@ __all__ = [
     "convert_damage",
     "find_folder",
     "find_kind",
+    "find_offered",
     "identify",
     "load_encoder",
+    "offer",
     "read_fingerprint",
 ]
 
@@ -63,11 +67,40 @@ def _load_pair(folder: str, settings: EncoderSettings) -> Encoder:
 # Kinds of encoder, by the `kind` in miner.json. Folders without it are static if model2vec or sentence-transformers wrote them so;
 # other folders are transformers.
 PAIR, STATIC, TRANSFORMER = "pair", "static", "transformer"
+OBJECT = "object"  # an encoder of the caller's own, without a folder
 ENCODERS: dict[str, Callable[[str, EncoderSettings], Encoder]] = {
     STATIC: _load_static,
     TRANSFORMER: _load_transformer,
     PAIR: _load_pair,
 }
+
+
+OFFERED = "~"  # first character of the names that `offer` gives
+_offered: dict[str, Encoder] = {}  # name -> an encoder that `offer` names
+_numbers = itertools.count(1)
+
+
+@contextlib.contextmanager
+def offer(encoder: str | Encoder) -> Iterator[str]:
+    """Name an encoder that is loaded: in the block, the functions below find it by this name, in this process. A name names itself."""
+    if isinstance(encoder, str):
+        yield encoder
+        return
+    name = f"{OFFERED}{type(encoder).__name__}-{next(_numbers)}"
+    _offered[name] = encoder
+    try:
+        yield name
+    finally:
+        del _offered[name]
+
+
+def find_offered(settings: EncoderSettings) -> Encoder | None:
+    """Return the encoder, or the side of it, that `offer` gave the name of these settings; None for any other name."""
+    encoder = _offered.get(settings.encoder)
+    if encoder is None or settings.side is None:
+        return encoder
+    _check_side(settings, find_kind(settings.encoder), settings.encoder)
+    return encoder.side(settings.side)  # type: ignore[attr-defined, no-any-return]  # an encoder with two sides
 
 
 def load_encoder(name: str, settings: EncoderSettings | None = None) -> Encoder:
@@ -113,6 +146,8 @@ def choose_side(settings: EncoderSettings, lang: str, default: str | None = None
 
 def find_kind(name: str) -> str:
     """Return the kind of an encoder; raise ModelError where its folder is missing or records none of ENCODERS."""
+    if name in _offered and _offered_folder(name) is None:
+        return OBJECT
     return _kind_of(find_folder(name))
 
 
@@ -139,6 +174,8 @@ class EncoderIdentity:
 
 def identify(settings: EncoderSettings) -> EncoderIdentity:
     """Return the identity of the encoder that `load_encoder` loads, without its weights and its device; raise what that raises."""
+    if (offered := find_offered(settings)) is not None:
+        return EncoderIdentity(offered.fingerprint, offered.dim, find_kind(settings.encoder))
     folder = find_folder(settings.encoder)
     kind = _kind_of(folder)
     _check_side(settings, kind, settings.encoder)
@@ -170,12 +207,28 @@ def find_folder(name: str) -> Path:
 
 
 def absolute_name(name: str) -> str:
-    """Return a name of an encoder that does not depend on the working directory."""
+    """Return a name of an encoder that does not depend on the working directory and the process."""
+    if name in _offered:
+        return str(_offered_folder(name) or type(_offered[name]).__name__)
     return str(Path(name).resolve()) if name != BUILTIN and Path(name).is_dir() else name
+
+
+def _offered_folder(name: str) -> Path | None:
+    """Return the folder that an offered encoder was loaded from, None if it has none."""
+    encoder = _offered[name]
+    folder = getattr(getattr(encoder, "pair", encoder), "folder", None)
+    return None if folder is None else Path(folder)
 
 
 def _local_folder(name: str) -> Path | None:
     """Return the folder of an encoder, copied if its name is a URI, None if it may be a hub id; raise ModelError otherwise."""
+    if name in _offered:
+        folder = _offered_folder(name)
+        if folder is None:
+            raise ModelError(f"{name}: an encoder without a folder; load it with miner.load_encoder")
+        return folder
+    if re.fullmatch(rf"{OFFERED}\w+-\d+", name):
+        raise ModelError(f"{name[1:]}: an encoder in memory, which other processes cannot use; name its folder, or give at most 16 shards")
     if remote.is_uri(name):
         return remote.fetch(name)
     folder = Path(str(files("miner.encoders") / "assets" / BUILTIN)) if name == BUILTIN else Path(name)

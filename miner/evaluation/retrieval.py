@@ -15,7 +15,6 @@ from miner.evaluation.scores import Score, mean, percent, table
 from miner.evaluation.translation_tasks import RetrievalTask
 from miner.mining.candidates import ScoredPairs, join_neighbours, score
 from miner.mining.in_memory import search_vectors
-from miner.mining.late_interaction import LateOptions
 from miner.mining.late_scores import TokenSides, rescore
 from miner.mining.margin import margins, mean_similarities
 from miner.mining.matching import best_of_sources, best_of_targets, rank
@@ -106,7 +105,7 @@ def retrieve(source: Vectors, target: Vectors, k: int, tokens: TokenSides | None
     forward, backward = search_vectors(source, target, k if tokens is None else max(k, tokens.candidates), device)
     if tokens is not None:
         rows = np.arange(len(source)), np.arange(len(target))
-        candidates = rescore(join_neighbours(*rows, forward, backward, k), *rows, tokens, k, LateOptions(device))
+        candidates = rescore(join_neighbours(*rows, forward, backward, k), *rows, tokens, k, device)
         answers["late"] = _best_candidates(score(candidates, "ratio"), len(source))
     forward, backward = forward.nearest(k), backward.nearest(k)
     forward_means, backward_means = mean_similarities(forward.similarities), mean_similarities(backward.similarities)

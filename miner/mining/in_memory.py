@@ -4,7 +4,6 @@ import numpy as np
 
 from miner.arrays import Ints, Vectors
 from miner.mining.candidates import Candidates, ScoredPairs, join_neighbours, score
-from miner.mining.late_interaction import LateOptions
 from miner.mining.late_scores import TokenSides, rescore
 from miner.mining.matching import match, rank
 from miner.search.exact import SearchOptions, search_block
@@ -23,7 +22,7 @@ def find_candidates(source: Vectors, target: Vectors, k: int, tokens: TokenSides
     rows = np.arange(len(source)), np.arange(len(target))
     neighbours = search_vectors(source, target, k if tokens is None else max(k, tokens.candidates), device)
     candidates = join_neighbours(*rows, *neighbours, k)
-    return candidates if tokens is None else rescore(candidates, *rows, tokens, k, LateOptions(device))
+    return candidates if tokens is None else rescore(candidates, *rows, tokens, k, device)
 
 
 def mine_vectors(

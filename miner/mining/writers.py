@@ -105,6 +105,12 @@ def _write_card(folder: str) -> None:
         handle.write(CARD_TEXT.replace("CHECKSUM", storage.checksum(storage.join(folder, PARQUET))).encode())
 
 
+def row_groups(table: pa.Table) -> Iterator[pa.Table]:
+    """Yield the parts of a table that are row groups of a bitext."""
+    for start in range(0, max(1, len(table)), ROW_GROUP_PAIRS):
+        yield table.slice(start, ROW_GROUP_PAIRS)
+
+
 def rebuild_dictionaries(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Encode each dictionary column by its own rows, so that equal rows give equal bytes, whichever table they come from."""
     columns = []

@@ -69,7 +69,7 @@ def _facts(manifest: Manifest) -> list[str]:
                 f"threshold: {'recommended for the encoder' if default['by'] == RECOMMENDED else 'fallback, not chosen for this encoder'}"
             )
     if (precision := details.get("estimated_precision")) is not None:
-        facts.append(f"by their probabilities, {precision:.0%} of the pairs are right")
+        facts.append(f"expected precision by the probabilities: {precision:.2f}")
     if (quantiles := details.get("best_margins")) is not None:
         facts.append(f"best margins of the source sentences: {describe_quantiles(quantiles)}")
     if dropped := list_counts(details.get("dropped", {})):

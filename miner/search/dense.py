@@ -10,12 +10,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from miner.arrays import Ids, bounds_of
+from miner.arrays import Ids, Vectors, bounds_of
 from miner.search.neighbours import Neighbours, Similarities, VectorBlock, empty_neighbours
 from miner.search.readers import ShardReader, concatenate_groups
 
 MAX_MULTIPLICATIONS = 1 << 32  # 0.2 s of one core
 MAX_SIMILARITIES = 1 << 24  # 128 MB
+PRODUCT_ROWS = 4096  # vectors that are float64 at a time
 QUERIES = 512  # that are compared at a time, which bounds the memory where all similarities tie
 GROUPS_PER_NEIGHBOUR = 8  # of similarities: with fewer, the largest share groups
 
@@ -87,3 +88,12 @@ def _lower_bounds(similarities: Similarities, count: int, axis: int) -> Similari
         groups = similarities[: num_groups * group_size].reshape(group_size, num_groups, -1)
         maxima = groups.max(axis=0).T
     return np.partition(maxima, num_groups - count, axis=1)[:, num_groups - count]
+
+
+def pair_similarities(sources: Vectors, targets: Vectors) -> Similarities:
+    """Return the similarities (n,) of vectors (n, dim) and (n, dim), exact as those of the search."""
+    similarities = np.empty(len(sources))
+    for start in range(0, len(sources), PRODUCT_ROWS):
+        rows = slice(start, start + PRODUCT_ROWS)
+        similarities[rows] = np.einsum("nd,nd->n", sources[rows].astype(np.float64), targets[rows].astype(np.float64))
+    return similarities

@@ -19,15 +19,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from miner.arrays import Vectors
 from miner.devices import free_memory
 from miner.errors import MinerError
 from miner.search.device_side import DeviceBlock, DeviceNeighbours, SearchSide, device_blocks
-from miner.search.neighbours import Neighbours, Similarities, VectorBlock, empty_neighbours
+from miner.search.neighbours import Neighbours, VectorBlock, empty_neighbours
 from miner.search.parallel import parallel_for
 from miner.search.precision import PRECISIONS, ROW_MULTIPLE, SLACK, Precision, Tile, build_tiles, full_precision_matmul, rank_precisions
 from miner.search.prefilter import PrefilterSettings, TileCandidates, scan_both, scan_rows
@@ -44,7 +42,6 @@ EXTRA_CANDIDATES = 16  # beyond 2k
 AXES_ROUNDING_ERROR = 0.03  # of products in levels, for the choice of axes only
 WIDE_FACTOR = 8  # times as many candidates in the second search
 FLOAT64_TILE_ROWS = 8192
-PRODUCT_ROWS = 4096  # vectors that are float64 at a time
 
 logger = logging.getLogger(__name__)
 
@@ -163,15 +160,6 @@ def _retry_with_smaller_tiles(
         logger.warning("%s: out of memory; searching again with tiles of %d rows", device, options.tile_rows(device))
         if device.type == "cuda":
             torch.cuda.empty_cache()
-
-
-def pair_similarities(sources: Vectors, targets: Vectors) -> Similarities:
-    """Return the similarities (n,) of vectors (n, dim) and (n, dim), exact as those of the search."""
-    similarities = np.empty(len(sources))
-    for start in range(0, len(sources), PRODUCT_ROWS):
-        rows = slice(start, start + PRODUCT_ROWS)
-        similarities[rows] = np.einsum("nd,nd->n", sources[rows].astype(np.float64), targets[rows].astype(np.float64))
-    return similarities
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from miner.encoders import (
     choose_side,
     find_folder,
     find_kind,
+    find_offered,
     identify,
     load_encoder,
     mining_profile,
@@ -102,7 +103,7 @@ def pipeline(
     settings = choose_side(config.part(EncoderSettings), lang)
     encoder = identify_encoder(settings, options)
     if warns:
-        mining_profile.warn_of_languages(mining_profile.read(find_folder(config.encoder)), [lang])
+        mining_profile.warn_of_languages(find_profile(settings, encoder.fingerprint), [lang])
     if isinstance(encoder, Preloads) and not storage.exists(storage.join(config.output, stages.EMBEDDINGS, stages.MANIFEST)):
         encoder.preload()  # while the inputs are read
     times.append(time.perf_counter())
@@ -262,6 +263,8 @@ def load_once(settings: EncoderSettings, fingerprint: str | None = None) -> Enco
 
     Without `fingerprint`, it is loaded again if its files changed. Raises ModelError if it has another fingerprint.
     """
+    if (offered := find_offered(settings)) is not None:
+        return offered
     with _lock:
         loaded = _loaded.get(settings)
         if loaded is not None and loaded.encoder.fingerprint == fingerprint:

@@ -7,7 +7,7 @@ of the sources of its candidates; those of a transformer are in a temporary file
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,17 +24,14 @@ from miner.io.corpus import Corpus, SentenceLookup, Span, id_spans
 from miner.io.stages import Shard, Stage
 from miner.io.tables import concat_tables
 from miner.mining import candidates as scoring
-from miner.mining import late_pairs
 from miner.mining.candidates import LateScores, look_up
+from miner.mining.late_scores import score_pairs
 from miner.text.sharding import range_of
 from pipelines.beam import shuffle
 from pipelines.beam.runner import Pipeline
 from pipelines.beam.shuffle import ShuffleSteps, ShuffleTask, StepOutput, TextsById
 from pipelines.corpus import embed
 from pipelines.mining.rescore_choice import Rescoring, find_encoder
-
-if TYPE_CHECKING:
-    from miner.mining.late_interaction import LateOptions
 
 PAIR = ("source_ids", "target_ids")
 LATE_COLUMNS = LATE, TARGET_MEAN = ("late_similarities", "target_late_means")  # of edges that are rescored
@@ -53,11 +50,6 @@ class RescoredSide:
 
     def find(self, ids: Ids) -> SentenceLookup:
         return self.corpus.find(ids, self.spans)
-
-    def options(self) -> "LateOptions":
-        from miner.mining.late_interaction import LateOptions
-
-        return LateOptions(self.device())
 
     def device(self) -> str:
         return choose_device(self.encoder.device)  # the worker may have a device that the driver lacks
@@ -219,7 +211,7 @@ def _rescore_target_range(
     source_rows, source_tokens = _encode_sources(texts.gather(index), source, source_ids[new])
     unique_targets, target_rows = np.unique(target_ids[new], return_inverse=True)
     target_tokens = target.tokens_of(unique_targets)
-    similarities[new] = late_pairs.score_pairs(target_tokens, source_tokens, target_rows, source_rows, target.device())
+    similarities[new] = score_pairs(target_tokens, source_tokens, target_rows, source_rows, target.device())
     table = table.set_column(table.column_names.index(LATE), LATE, pa.array(similarities))
     table = table.append_column(TARGET_MEAN, pa.array(scoring.late_means(target_ids, similarities, backward, k)))
     shuffle.scatter_by_id(uri, table, "source_ids", num_ranges)

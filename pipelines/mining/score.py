@@ -26,11 +26,10 @@ from miner.filters.line_pair_filter import KEPT, NO_MARGIN, NO_SENTENCE, LinePai
 from miner.io import lock, storage
 from miner.io.corpus import Corpus, open_corpus
 from miner.io.stages import CANDIDATES, NEIGHBOURS
-from miner.mining import late_pairs
 from miner.mining.candidates import NeighbourMeans, means_of, merge_means
-from miner.mining.late_scores import TokensById, neighbour_means
+from miner.mining.late_scores import TokensById, neighbour_means, score_pairs
 from miner.mining.margin import blend, margins
-from miner.search.exact import pair_similarities
+from miner.search.dense import pair_similarities
 from miner.search.neighbours import Neighbours
 from miner.text.normalise import sentence_ids
 from miner.units import list_counts
@@ -85,10 +84,13 @@ class ScoreResult:
         return asdict(self)
 
 
-def run(config: ScoreConfig, options: Sequence[str] = (), block_bytes: int = BLOCK_BYTES) -> ScoreResult:
+def run(
+    config: ScoreConfig, options: Sequence[str] = (), block_bytes: int = BLOCK_BYTES, embedded: Mapping[str, str] | None = None
+) -> ScoreResult:
     """Write `config.output`: a line `margin<TAB>source<TAB>target` per line pair of the input, nan if a side has no sentence.
 
-    With a threshold, filters or `top`, only the pairs that these keep are written.
+    With a threshold, filters or `top`, only the pairs that these keep are written. A file whose name ends in .parquet is a table of the
+    schema `scored_lines.SCORED`. `embedded` maps sides to the embeddings directories of their sentences, if there are any.
 
     Intermediate results are kept in OUTPUT.work until the end, so that a run that was stopped resumes. Raises the MinerError of invalid
     texts, sides of different length, encoder or backgrounds.
@@ -103,7 +105,11 @@ def run(config: ScoreConfig, options: Sequence[str] = (), block_bytes: int = BLO
     seconds: dict[str, float] = defaultdict(float)
     with claim_output(work):
         embedding = _Embedding(config, work, seconds, options)
-        source, target = (embedding.corpus(*names) for names in zip(SIDES, bitext.uris, bitext.settings, strict=True))
+        source, target = (
+            open_corpus(embedded[side]) if embedded and side in embedded else embedding.corpus(side, uri, settings)
+            for side, uri, settings in zip(SIDES, bitext.uris, bitext.settings, strict=True)
+        )
+        inputs.check_pair(source, target)
         for side, path in config.backgrounds().items():
             if side not in backgrounds:
                 backgrounds[side] = embedding.corpus(f"background-{side}", path, config.part(TextSettings))
@@ -119,7 +125,7 @@ def run(config: ScoreConfig, options: Sequence[str] = (), block_bytes: int = BLO
         start = time.perf_counter()
         probability = profile.of_line_pairs().probability_bound(config.margin, sides[0].rescored is not None, config.min_probability)
         line_filter = LinePairFilter.of(config, langs, probability)
-        writer = ScoreWriter(bitext, partial(_margins, config.margin, sides), line_filter, max(1, block_bytes // (4 * source.dim)))
+        writer = ScoreWriter(bitext, partial(_score, config.margin, sides), line_filter, max(1, block_bytes // (4 * source.dim)))
         scored = writer.write(config.output, work, num_lines)
         seconds["score"] = time.perf_counter() - start
     storage.remove(work)
@@ -247,7 +253,7 @@ def _late_means(side: RescoredSide, others: Sequence[RescoredSide], ids: Ids, ne
         block = neighbours.take(rows)
         other_ids = np.unique(block.ids[block.is_neighbour])
         sentences, tokens = (TokensById(ids[rows], side.tokens_of(ids[rows])), TokensById(other_ids, rescore.tokens_in(others, other_ids)))
-        means.append(neighbour_means(sentences, block, tokens, k, side.options()))
+        means.append(neighbour_means(sentences, block, tokens, k, side.device()))
     return means
 
 
@@ -265,17 +271,19 @@ def _merge_overlapping(neighbours: Neighbours, others: Neighbours) -> Neighbours
     return neighbours.merge(replace(others, similarities=np.where(is_same.any(axis=2), np.nan, others.similarities)))
 
 
-def _margins(margin: str, sides: tuple[_SearchedSide, _SearchedSide], source_texts: list[str], target_texts: list[str]) -> Floats:
-    """Return the margins (n,) of pairs of texts (n,), blended with late interaction if the sides are rescored."""
+def _score(
+    margin: str, sides: tuple[_SearchedSide, _SearchedSide], source_texts: list[str], target_texts: list[str]
+) -> tuple[Floats, Floats]:
+    """Return the similarities and the margins (n,) of pairs of texts (n,), blended with late interaction if the sides are rescored."""
     source, target = sides
     source_ids, target_ids = sentence_ids(source_texts), sentence_ids(target_texts)
     similarities = pair_similarities(source.corpus.vectors_of(source_ids), target.corpus.vectors_of(target_ids))
     scores = margins(margin, similarities, source.means.of(source_ids), target.means.of(target_ids))
     if source.rescored is None or target.rescored is None:
-        return scores
+        return similarities, scores
     rows, tokens = np.arange(len(source_ids)), (source.rescored.token_vectors(source_texts), target.rescored.token_vectors(target_texts))
-    late = late_pairs.score_pairs(*tokens, rows, rows, source.rescored.device())
-    return blend(scores, margins(margin, late, source.late_means.of(source_ids), target.late_means.of(target_ids)))
+    late = score_pairs(*tokens, rows, rows, source.rescored.device())
+    return similarities, blend(scores, margins(margin, late, source.late_means.of(source_ids), target.late_means.of(target_ids)))
 
 
 def _result(

@@ -3,7 +3,7 @@
 The filters and the matching work by ranges of sentences, sorting by ranges of margins; `write` joins the ranges.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,7 +178,9 @@ def write(selection: PairSelection, gold: GoldPairs | ReviewMarks | None, choice
     num_pairs = min(matches.rows, selection.top or matches.rows)
     reader = _BitextReader(num_pairs, gold.scorer() if gold is not None else None)
     writers.write_bitext(output, reader.read(sorted_pairs), weights is not None)
-    _write_dropped(dropped, selection.settings, output)
+    storage.remove(storage.join(output, DROPPED))  # of an earlier selection
+    if selection.settings.keep_dropped:
+        write_dropped(dropped.row_groups() if dropped else (), output)
     written = WrittenBitext(
         pairs=num_pairs,
         threshold=threshold,
@@ -223,13 +225,10 @@ def _quantiles(selection: PairSelection, num_pairs: int) -> dict[str, float]:
     return few_pair_quantiles(search_result.read_candidates(), selection.settings.margin, num_pairs, num_unique(search_result).values())
 
 
-def _write_dropped(dropped: SortedPairs | None, settings: DecideSettings, output: str) -> None:
-    """Write OUTPUT/dropped.parquet if it is to be kept; otherwise remove that of a previous selection."""
-    if not settings.keep_dropped:
-        storage.remove(storage.join(output, DROPPED))
-        return
+def write_dropped(row_groups: Iterable[pa.Table], output: str) -> None:
+    """Write OUTPUT/dropped.parquet."""
     with table_files.parquet_writer(storage.join(output, DROPPED), DROPPED_PAIRS) as writer:
-        for table in dropped.row_groups() if dropped else ():
+        for table in row_groups:
             writer.write_table(writers.rebuild_dictionaries(table, DROPPED_PAIRS))
 
 

@@ -51,7 +51,7 @@ def test_pandas_is_imported_when_a_data_frame_is_needed() -> None:
     pytest.importorskip("pandas")
     code = (
         "import sys, numpy as np\n"
-        "from miner.cli.arrow import defer_pandas\n"
+        "from miner.io.defer_pandas import defer_pandas\n"
         "defer_pandas()\n"
         "import pyarrow as pa\n"
         "table = pa.table({'a': pa.array(np.arange(3)), 'b': pa.array(['x', None, 'y'])})\n"

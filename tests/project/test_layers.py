@@ -48,6 +48,7 @@ LIGHT = {
     "miner",
     "miner.config.choices",
     "miner.io.credentials",
+    "miner.io.defer_pandas",
     "miner.units",
     "miner.errors",
     "miner.progress",

@@ -1,5 +1,6 @@
-"""The Python interface returns the numbers of the commands to the bit, and imports nothing until it is used."""
+"""The Python interface runs the pipelines of the commands on what is in memory, and imports nothing until it is used."""
 
+import inspect
 import json
 import subprocess
 import sys
@@ -15,14 +16,10 @@ from command import miner as command
 from command import output_of
 
 import miner
-from miner.api.settings import InMemoryMining, InMemoryScoring, MiningOptions, ScoringOptions
 from miner.config.choices import FALLBACK_RATIO
-from miner.config.commands import EmbedConfig, TextSettings
+from miner.config.commands import MineConfig, ScoreConfig
 from miner.errors import ConfigError, DataError
 from miner.io.corpus import open_corpus
-from miner.text.in_memory import unique_sentences
-from miner.text.sharding import IngestSizes
-from pipelines.corpus import embed
 
 ROOT = Path(__file__).parents[3]
 EN = (ROOT / "examples/en.txt").read_text(encoding="utf-8").splitlines()[:600]
@@ -36,6 +33,7 @@ def write(path: Path, lines: list[str]) -> Path:
 
 
 def mined_by_command(folder: Path, source: list[str], target: list[str], *options: object) -> Any:
+    folder.mkdir(exist_ok=True)
     sides = [write(folder / f"{name}.txt", lines) for name, lines in (("source", source), ("target", target))]
     output_of("mine", *sides, "--output", folder / "out", *options)
     return pq.read_table(folder / "out" / "bitext.parquet")
@@ -50,45 +48,82 @@ def test_importing_the_package_imports_nothing_else() -> None:
 
 
 @pytest.mark.slow
-def test_the_functions_run_without_beam() -> None:
-    code = "import sys, miner; miner.mine(['Hello.'], ['Hallo.']); miner.score(['a'], ['b']); miner.train, miner.evaluate\n"
-    code += "assert 'apache_beam' not in sys.modules and not any(name.startswith('pipelines') for name in sys.modules)"
+def test_a_small_run_imports_no_large_package() -> None:
+    code = "import sys, miner; miner.mine(['Hello.'], ['Hallo.']); miner.score(['a'], ['b']); miner.embed(['a'])\n"
+    code += "assert not {'apache_beam', 'torch', 'pandas', 'scipy', 'faiss', 'matplotlib'} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
-def test_every_option_is_a_setting() -> None:
-    chosen_by_filters = {"pair_filters", "sentence_filters"}
-    for options, model in ((ScoringOptions, InMemoryScoring), (MiningOptions, InMemoryMining)):
-        names = set(model.model_fields) - {"encoder"} - chosen_by_filters
-        assert set(options.__required_keys__ | options.__optional_keys__) - {"filters"} == names
+def test_signatures_state_the_options_of_the_commands() -> None:
+    parameters = inspect.signature(miner.mine).parameters
+    assert set(MineConfig.model_fields) - set(parameters) == {"sentence_filters", "pair_filters"}
+    assert (parameters["k"].default, parameters["margin"].default, parameters["filters"].default) == (4, "ratio", ())
+    assert set(ScoreConfig.model_fields) - set(inspect.signature(miner.score).parameters) == {"sentence_filters", "pair_filters", "output"}
 
 
 @pytest.mark.parametrize(
     "options",
     [
         {"filters": ["recommended", "min_words=4", "script=0.9"], "k": 6, "margin": "distance"},
-        {"filters": ["copies=0.2", "hubs=2", "length_ratio=1.8"], "retrieval": "forward", "threshold": 0.9},
-        {"retrieval": "intersection", "threshold": -np.inf, "max_chars": 60},
+        {"filters": ["copies=0.2", "hubs=2"], "retrieval": "forward", "threshold": 0.9, "max_chars": 60, "shards": 3},
+        {"threshold": "auto", "precision": 0.5, "engine": "exact", "gold": str(ROOT / "examples/gold.en-de.tsv"), "gold_sample": True},
     ],
 )
 def test_mining_equals_the_command(tmp_path: Path, options: dict[str, Any]) -> None:
     source, target = [*EN, "", EN[3], "  " + EN[5] + " "], [*DE, DE[0], *EN[:20]]
     words: list[object] = ["--source-lang", "en", "--target-lang", "de"]
+    if "gold" in options:
+        pairs = [line for line in Path(options["gold"]).read_text().splitlines() if max(map(int, line.split("\t"))) <= 500]
+        options = {**options, "gold": str(write(tmp_path / "gold.tsv", pairs))}
     for name, value in options.items():
         for item in value if isinstance(value, list) else [value]:
-            words += [f"--{name.removesuffix('s') if name == 'filters' else name.replace('_', '-')}", item]
+            words += [f"--{name.removesuffix('s') if name == 'filters' else name.replace('_', '-')}", *([] if item is True else [item])]
     expected = mined_by_command(tmp_path, source, target, *words, "--keep-dropped")
     mined = miner.mine(source, target, source_lang="en", target_lang="de", keep_dropped=True, **options)
     assert len(mined) > 20
     assert mined.to_arrow().select(COLUMNS).to_pydict() == expected.select(COLUMNS).to_pydict()
     lines = [(expected[f"{side}_line"].to_numpy() - 1).tolist() for side in ("source", "target")]
     assert [mined.table[f"{side}_row"].to_pylist() for side in ("source", "target")] == lines
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert mined.unique == manifest["details"]["unique"]
-    assert {reason: mined.dropped[reason] for reason in manifest["details"]["dropped"]} == manifest["details"]["dropped"]
-    dropped = pq.read_table(tmp_path / "out" / "dropped.parquet").select(mined.dropped_pairs.column_names)
-    keys = [(name, "ascending") for name in ("source_id", "target_id", "reason")]
-    assert mined.dropped_pairs.sort_by(keys).to_pydict() == dropped.sort_by(keys).to_pydict()
+    dropped = pq.read_table(tmp_path / "out" / "dropped.parquet").select(mined.dropped_pairs.column_names[:4])
+    assert mined.dropped_pairs.select(dropped.column_names).to_pydict() == dropped.to_pydict()
+
+
+def test_sides_have_many_forms(tmp_path: Path) -> None:
+    parts = [write(tmp_path / "a.txt", DE[:200]), write(tmp_path / "b.txt", DE[200:400])]
+    output_of("embed", *parts, "--lang", "de", "--output", tmp_path / "embedded")
+    expected = miner.mine(EN, DE[:400], target_lang="de").to_arrow().select(COLUMNS).to_pydict()
+    for target in (str(tmp_path / "[ab].txt"), parts, tmp_path / "embedded", miner.embed(DE[:400], lang="de"), (text for text in DE[:400])):
+        mined = miner.mine(EN, target, target_lang="de")
+        assert mined.to_arrow().select(COLUMNS).to_pydict() == expected
+    assert mined.table["target_row"].to_pylist() == [DE.index(text) for text in expected["target_text"]]
+    mined = miner.mine(EN, tmp_path / "[ab].txt", threshold=1.3)
+    assert [Path(pair["target_file"]).read_text().splitlines()[pair["target_line"] - 1] for pair in mined] == [
+        pair["target_text"] for pair in mined
+    ]
+
+
+def test_an_output_is_kept_and_selected_from_again(tmp_path: Path) -> None:
+    expected = mined_by_command(tmp_path / "command", EN, DE, "--margin", "distance")
+    first = miner.mine(EN, DE, output=tmp_path / "kept")
+    times = {path: path.stat().st_mtime_ns for path in tmp_path.glob("kept/*/embeddings/*.parquet")}
+    again = miner.mine(EN, DE, output=tmp_path / "kept", margin="distance")
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("kept/*/embeddings/*.parquet")} == times != {}
+    assert again.to_arrow().select(COLUMNS).to_pydict() == expected.select(COLUMNS).to_pydict()
+    by_candidates = miner.mine(from_candidates=tmp_path / "kept")
+    assert by_candidates.to_arrow().select(COLUMNS).to_pydict() == first.to_arrow().select(COLUMNS).to_pydict()
+
+
+def test_a_bitext_is_shown_and_saved(tmp_path: Path) -> None:
+    mined_by_command(tmp_path, EN, DE, "--threshold", 1.2, "--keep-dropped", "--filter", "recommended")
+    mined = miner.mine(tmp_path / "source.txt", tmp_path / "target.txt", threshold=1.2, keep_dropped=True, filters=["recommended"])
+    mined.save(tmp_path / "saved")
+    for name in ("bitext.parquet", "bitext.tsv.gz", "dropped.parquet", "manifest.json", "README.md"):
+        assert (tmp_path / "saved" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
+    head, first, *_, last = repr(mined).splitlines()
+    assert head == f"Bitext: {len(mined)} pairs (margin > 1.2)"
+    pairs = list(mined)
+    assert [first.split()[0], last.split()[0]] == [f"{pairs[row]['margin']:.4f}" for row in (0, -1)]
+    assert len(repr(mined).splitlines()) == 5
 
 
 @pytest.mark.slow
@@ -112,20 +147,7 @@ def test_a_transformer_gives_the_vectors_and_pairs_of_the_command(folder: Path) 
     again = [miner.embed(side, encoder) for side in sides]
     assert miner.mine(*again, threshold=1.0).table.equals(mined.table)
     by_vectors = miner.mine(*[(side.ids, side.vectors) for side in again], threshold=1.0).table
-    assert by_vectors.equals(mined.table.select(by_vectors.column_names))
-
-
-def test_text_of_several_shards_is_encoded_in_the_same_batches(folder: Path) -> None:
-    lines = [tiny.sentence("eng_Latn", row) for row in tiny.numbers(200, 5)]
-    sizes = IngestSizes(range_bytes=2000, row_group_rows=30)
-    sentences = unique_sentences([*lines, lines[0]], TextSettings(), sizes)
-    assert sentences.num_ranges == -(-sum(len(line) + 1 for line in [*lines, lines[0]]) // 2000)
-    text = write(folder / "text.txt", [*lines, lines[0]])
-    embed.run(EmbedConfig(inputs=(str(text),), output=str(folder / "out"), encoder=str(folder / "model"), pooling="mean"), sizes=sizes)
-    corpus = open_corpus(str(folder / "out"))
-    groups = [ids.tolist() for shard in corpus.shards for ids, _ in corpus.vectors(shard.name)]
-    kept = np.ones(len(sentences.ids), dtype=bool)
-    assert [sentences.ids[rows].tolist() for rows in sentences.encoding_groups(kept, sizes)] == [group for group in groups if group]
+    assert by_vectors.to_pylist() == mined.table.select(by_vectors.column_names).to_pylist()
 
 
 @pytest.mark.parametrize("backgrounds", [(), ("source", "target")])
@@ -141,6 +163,8 @@ def test_scoring_equals_the_command(tmp_path: Path, backgrounds: tuple[str, ...]
     assert [f"{margin:.8f}" for margin in scores.margins] == expected
     assert np.isnan(scores.margins[200])
     assert scores.to_arrow()["target_text"].to_pylist() == target
+    embedded = miner.score(miner.embed(source, lang="en"), miner.embed(target, lang="de"), **options)
+    assert embedded.to_pandas().equals(scores.to_pandas())
 
 
 @pytest.mark.slow
@@ -154,7 +178,7 @@ def test_filtering_a_bitext_equals_the_command(tmp_path: Path) -> None:
     options = {"threshold": 1.01, "filters": ["recommended", "min_chars=6"], "top": 150}
     scores = miner.score(source, target, source_lang="en", target_lang="de", **options)
     table = scores.to_arrow()
-    assert [[f"{margin:.8f}", *texts] for margin, *texts in zip(scores.margins, *scores.texts, strict=True)] == expected
+    assert [[f"{row['margin']:.8f}", row["source_text"], row["target_text"]] for row in table.to_pylist()] == expected
     assert [source[row] for row in scores.rows] == table["source_text"].to_pylist()
     assert scores.dropped == json.loads((tmp_path / "out.json").read_text())["dropped"]
     assert {"no_sentence", "too_short", "near_copy"} <= set(scores.dropped)
@@ -190,7 +214,9 @@ def test_unusual_input_is_a_clear_error(toy_encoder: Path) -> None:
     for call, message in (
         (lambda: miner.load_encoder().encode("Hello"), r"one text instead of a list of texts; give \['Hello'\]"),
         (lambda: miner.embed("Hello"), "one text instead of a list"),
-        (lambda: miner.mine("Hello", ["Hallo"]), "one text instead of a list"),
+        (lambda: miner.mine("Hello", ["Hallo"]), "Hello: no such file"),
+        (lambda: miner.mine(["Hello"]), "give a source and a target, or from_candidates"),
+        (lambda: miner.mine((range(3), unit), ["a"]), "target: vectors on the other side only"),
         (lambda: miner.embed(["a", None]), "text 1 is NoneType, not a string"),
         (lambda: miner.embed(["a", "b\ud800"]), "text 1 has an unpaired surrogate"),
         (lambda: miner.mine(["a"], ["b\udc80"]), "text 0 has an unpaired surrogate"),
@@ -212,18 +238,18 @@ def test_unusual_input_is_a_clear_error(toy_encoder: Path) -> None:
         (lambda: miner.mine([], ["a"]), "source: no sentence"),
         (lambda: miner.mine(["a"], ["b"], k=0), "k: input should be greater than or equal to 1"),
         (lambda: miner.mine(["a"], ["b"], filters=["nmbers"]), "unknown --filter 'nmbers'"),
-        (lambda: miner.mine(["a"], ["b"], engine="faiss"), "unknown option 'engine'; one of "),
+        (lambda: miner.mine(["a"], ["b"], engin="faiss"), "unknown option 'engin'; did you mean 'engine'"),
         (lambda: miner.score(["a"], ["b"], pair_filters={}), "unknown option 'pair_filters'; did you mean 'filters'"),
         (lambda: miner.evaluate("sts", zzz=1), "unknown option 'zzz'; one of name, side, task, data, track_columns, pooling, device, "),
         (lambda: miner.mine((range(3), 2 * unit), (range(3), unit)), "a vector has length 2, not 1"),
         (lambda: miner.mine(([1, 1, 2], unit), (range(3), unit)), "id 1 occurs twice"),
         (lambda: miner.mine(([1, 2], unit), (range(3), unit)), r"ids of shape \(2,\) and vectors of shape \(3, 3\)"),
-        (lambda: miner.mine((range(3), unit), (range(3), unit), filters=["numbers"]), "pair filters read texts"),
-        (lambda: miner.mine(miner.embed(["one"], str(toy_encoder)), ["two"]), "source was embedded by .*; embed both with one encoder"),
-        (lambda: miner.score(["a"], ["b", "c"]), "1 sources and 2 targets"),
+        (lambda: miner.mine((range(3), unit), (range(3), unit), filters=["numbers"]), "filters, probabilities and rescoring read texts"),
+        (lambda: miner.mine(miner.embed(["one"], str(toy_encoder)), ["two"]), ".* was embedded by .*; give the --encoder that embedded it"),
+        (lambda: miner.score(["a"], ["b", "c"]), "ends after 1 lines, and .* continues"),
         (lambda: miner.score(["a"], ["b"], top=0), "top: input should be greater than or equal to 1"),
         (lambda: miner.score(["a"], ["b"], filters=["hubs"]), "unknown --filter 'hubs'"),
-        (lambda: miner.score((range(3), unit), (range(3), unit), filters=["numbers"]), "filters read texts"),
+        (lambda: miner.score((range(3), unit), (range(3), unit), filters=["numbers"]), "filters, probabilities and rescoring read texts"),
         (lambda: miner.evaluate("retreival"), "unknown task 'retreival'; one of "),
         (lambda: miner.mine(["a"], ["b"], source_lang="xx-yy-zz"), "xx-yy-zz"),
     ):
@@ -252,3 +278,27 @@ def test_the_default_threshold_of_another_encoder_warns(toy_encoder: Path, caplo
 def test_probabilities_by_a_margin_that_is_not_relative_warn(margin: str, warns: bool, caplog: pytest.LogCaptureFixture) -> None:
     miner.mine(EN[:20], DE[:20], margin=margin, min_probability=0.5)
     assert ("probabilities are not fitted to the corpora" in caplog.text) == warns
+
+
+class OwnEncoder:
+    """An encoder that no folder holds."""
+
+    dim, fingerprint = 8, "own-1"
+
+    def encode(self, texts: list[str]) -> np.ndarray:
+        rows = np.array([np.random.default_rng(len(text)).normal(size=self.dim) for text in texts], dtype=np.float32).reshape(-1, self.dim)
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def test_an_encoder_of_the_callers_own(tmp_path: Path) -> None:
+    sides = ["a" * length for length in range(1, 20)], ["b" * length for length in range(10, 30)]
+    pairs = [
+        (pair["source_text"], pair["target_text"])
+        for pair in miner.mine(*sides, OwnEncoder(), output=tmp_path / "out", margin="absolute", threshold=0.99)
+    ]
+    assert sorted(pairs) == [("a" * length, "b" * length) for length in range(10, 20)]
+    assert open_corpus(str(tmp_path / "out" / "source")).encoder == "OwnEncoder"
+    embedded = [miner.embed(side, OwnEncoder()) for side in sides]
+    again = miner.mine(*embedded, OwnEncoder(), margin="absolute", threshold=0.99)
+    assert [(pair["source_text"], pair["target_text"]) for pair in again] == pairs
+    assert len(miner.score(*(side[:19] for side in sides), OwnEncoder())) == 19

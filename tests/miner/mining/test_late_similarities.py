@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from miner.encoders.token_vectors import MIN_WEIGHT, SCALE, TokenTable, TokenVectors
-from miner.mining import late_pairs
+from miner.mining import late_scores
 from miner.mining.candidates import Candidates, LateScores, late_means, score
 from miner.mining.late_interaction import LateOptions, late_similarities
 from miner.mining.margin import LATE_WEIGHT
@@ -110,7 +110,7 @@ def test_equals_plain_loops_to_the_last_bit(precision: str, block_components: in
     assert similarities.tolist() == [exact_late_similarity(x, y, *pair) for pair in zip(rows.tolist(), columns.tolist(), strict=True)]
 
 
-@pytest.mark.parametrize("product_multiplications", [1, 50_000, late_pairs.PRODUCT_MULTIPLICATIONS])
+@pytest.mark.parametrize("product_multiplications", [1, 50_000, late_scores.PRODUCT_MULTIPLICATIONS])
 @pytest.mark.parametrize("dim", [1, 6, 256])
 def test_few_pairs_have_the_same_bits(dim: int, product_multiplications: int) -> None:
     rng = np.random.default_rng(dim)
@@ -118,10 +118,10 @@ def test_few_pairs_have_the_same_bits(dim: int, product_multiplications: int) ->
     rows, columns = rng.integers(0, 62, size=(2, 900))
     rows[:300] = 5
     expected = late_similarities(x, y, rows, columns, LateOptions(precision="float32"))
-    np.testing.assert_array_equal(late_pairs.score_few(x, y, rows, columns, product_multiplications), expected)
-    np.testing.assert_array_equal(late_pairs.score_few(y, x, columns, rows, product_multiplications), expected)
-    for max_multiplications in (0, late_pairs.MAX_MULTIPLICATIONS):  # both implementations
-        similarities = late_pairs.score_pairs(x, y, rows, columns, "cpu", max_multiplications)
+    np.testing.assert_array_equal(late_scores.score_few(x, y, rows, columns, product_multiplications), expected)
+    np.testing.assert_array_equal(late_scores.score_few(y, x, columns, rows, product_multiplications), expected)
+    for max_multiplications in (0, late_scores.MAX_MULTIPLICATIONS):  # both implementations
+        similarities = late_scores.score_pairs(x, y, rows, columns, "cpu", max_multiplications)
         np.testing.assert_array_equal(similarities, expected)
 
 
@@ -138,8 +138,8 @@ def test_nothing_to_score() -> None:
     none = np.zeros(0, dtype=np.int64)
     assert late_similarities(empty, text, none, none).tolist() == []
     assert late_similarities(text, text, np.array([0, 0, 1]), np.array([0, 1, 0])).tolist() == [0, 0, 0]
-    assert late_pairs.score_pairs(empty, text, none, none, "cpu").tolist() == []
-    assert late_pairs.score_pairs(text, text, np.array([0, 0, 1]), np.array([0, 1, 0]), "cpu").tolist() == [0, 0, 0]
+    assert late_scores.score_pairs(empty, text, none, none, "cpu").tolist() == []
+    assert late_scores.score_pairs(text, text, np.array([0, 0, 1]), np.array([0, 1, 0]), "cpu").tolist() == [0, 0, 0]
 
 
 def test_tokens_are_integers_and_light_ones_are_dropped() -> None:

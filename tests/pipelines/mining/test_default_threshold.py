@@ -182,7 +182,7 @@ def test_another_encoder_is_calibrated_to_the_precision(texts: tuple[Path, Path]
     default = figures["default_threshold"]
     assert (default["by"], default["value"]) == ("calibrated", figures["threshold"])
     assert re.search(rf"the default threshold {figures['threshold']:.4g} is calibrated on {default['num_pairs']} pairs", result.stderr)
-    assert f"(calibrated: about {default['precision']:.0%} are right)" in result.stdout
+    assert f"calibrated, expected precision {default['precision']:.2f})" in result.stdout
     rows = pq.read_table(tmp_path / "out" / "bitext.parquet").to_pylist()
     is_correct = [row["source_line"] == row["target_line"] and row["source_line"] <= NUM_LINES for row in rows]
     assert np.mean(is_correct) > 0.85
@@ -211,11 +211,11 @@ def test_a_profile_in_the_folder_is_used(texts: tuple[Path, Path], unknown_encod
     (encoder / "mining.json").write_text(json.dumps(content))
     options = ("--encoder", encoder, "--source-lang", "en", "--target-lang", "de")
     result = miner("mine", *texts, "--output", tmp_path / "out", *options)
-    assert "above a margin of 1.31 (recommended for the encoder)" in result.stdout
+    assert "(margin > 1.31, recommended for the encoder)" in result.stdout
     assert "was not trained on eng_Latn;" in result.stderr
     assert "default threshold" not in result.stderr
     again = miner("mine", "--from-candidates", tmp_path / "out", "--output", tmp_path / "again", "--encoder", encoder)
-    assert "above a margin of 1.31 (recommended for the encoder)" in again.stdout
+    assert "(margin > 1.31, recommended for the encoder)" in again.stdout
     for damaged in ("[]", '{"thresholds": {"ratios": {}}}', '{"languages": ["xx-yy-zz"]}'):
         (encoder / "mining.json").write_text(damaged)
         assert "mining.json" in error_of("mine", *texts, "--output", tmp_path / "damaged", "--encoder", encoder)
@@ -243,12 +243,11 @@ def test_few_pairs_show_quantiles_of_the_best_margins(texts: tuple[Path, Path], 
     assert list(quantiles) == ["0.5", "0.9", "0.99", "0.999", "1"]
     assert quantiles["0.5"] == pytest.approx(np.median(best), abs=0.02)
     assert quantiles["1"] == pytest.approx(best.max(), abs=5e-5)
-    assert "0 pairs above a margin of 5" in result.stdout
+    assert "0 pairs (margin > 5)" in result.stdout
     text = f"best margins of the source sentences: 0.5 below {quantiles['0.5']:g}"
-    sides = [path.read_text().splitlines() for path in texts]
-    assert package.mine(*sides, retrieval="forward", threshold=5).quantiles == quantiles
+    assert package.mine(*texts, retrieval="forward", threshold=5).figures["best_margins"] == quantiles
     assert text in caplog.text
-    assert package.mine(*sides, retrieval="forward", threshold=1.1).quantiles == {}
+    assert "best_margins" not in package.mine(*texts, retrieval="forward", threshold=1.1).figures
     assert text in result.stdout
     assert text in (tmp_path / "none" / "report.html").read_text(encoding="utf-8")
 

@@ -183,7 +183,7 @@ class TestFiltering:
             with pytest.raises(KeyboardInterrupt):
                 score.run(config, block_bytes=4 * 32 * 2)
         assert not (tmp_path / "out.tsv").exists()
-        assert (tmp_path / "out.tsv.work" / "selected").exists()
+        assert (tmp_path / "out.tsv.work" / "selected.parquet").exists()
         shards = {path: path.stat().st_mtime_ns for path in (tmp_path / "out.tsv.work").rglob("part-*.parquet")}
         assert shards
         score.run(config, block_bytes=4 * 32 * 2)

@@ -1,0 +1,72 @@
+"""What the functions of the Python interface have in common: the encoder, the directory of a run, and the texts in it."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import xxhash
+
+from miner import encoders
+from miner.encoders import Encoder
+from miner.encoders.base import check_texts
+from miner.errors import ConfigError, DataError
+from miner.io import storage, table_files
+from miner.io.defer_pandas import defer_pandas
+
+FilePath: TypeAlias = str | os.PathLike[str]
+EncoderLike: TypeAlias = FilePath | Encoder
+
+TEXT = "text"  # column of a file of texts
+TEXTS = "_texts"  # folder of these files
+
+
+@contextlib.contextmanager
+def open_workspace(output: FilePath | None, encoder: EncoderLike) -> Iterator[tuple[str, str]]:
+    """Yield the directory of a run, `output` or one that is removed afterwards, and the name of its encoder."""
+    defer_pandas()
+    with contextlib.ExitStack() as stack:
+        name = stack.enter_context(encoders.offer(check_encoder(encoder)))
+        yield (stack.enter_context(tempfile.TemporaryDirectory(prefix="miner-")) if output is None else os.fspath(output)), name
+
+
+def check_encoder(encoder: EncoderLike) -> str | Encoder:
+    """Return the name of an encoder, or the encoder. Raises ConfigError for anything else."""
+    if isinstance(encoder, os.PathLike):
+        return os.fspath(encoder)
+    if isinstance(encoder, str) or callable(getattr(encoder, "encode", None)):
+        return encoder
+    raise ConfigError(f"encoder: expected a name, or an encoder of miner.load_encoder, not {type(encoder).__name__}")
+
+
+def list_texts(texts: Iterable[Any]) -> Sequence[Any]:
+    """Return texts as a sequence. Raises ConfigError for what has no order, or is not iterable."""
+    if isinstance(texts, pa.Array | pa.ChunkedArray):
+        return list(texts.to_pylist())
+    if isinstance(texts, Set | Mapping | bytes) or not isinstance(texts, Iterable):
+        raise ConfigError(f"{type(texts).__name__} instead of texts; give a list of strings")
+    return texts if isinstance(texts, str | list) else list(texts)
+
+
+def write_texts(texts: Sequence[str], folder: str, role: str) -> str:
+    """Write texts as a Parquet file with the column TEXT, and return its path.
+
+    It is named by its content, so that a run on the same texts resumes an earlier one. Raises what `check_texts` raises, and DataError
+    if all texts are empty.
+    """
+    check_texts(texts)
+    if not any(texts):
+        raise DataError(f"{role}: no sentence; give texts that are not empty")
+    column = pa.array(texts, pa.large_string())
+    digest = xxhash.xxh3_128()
+    for buffer in filter(None, column.buffers()):
+        digest.update(buffer)
+    path = storage.join(folder, TEXTS, f"{role}-{digest.hexdigest()}.parquet")
+    if not storage.exists(path):
+        for name in storage.names_in(storage.join(folder, TEXTS)):
+            if name.startswith(f"{role}-"):
+                storage.remove(storage.join(folder, TEXTS, name))
+        table_files.write_table(path, pa.table({TEXT: column}))
+    return path

@@ -1,0 +1,106 @@
+"""The outcome of `miner mine` as text."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from miner.arrays import spaced_rows
+from miner.config.choices import RECOMMENDED
+from miner.mining.histogram import describe_quantiles
+from miner.mining.thresholds import ThresholdChoice
+from miner.units import counted, list_counts
+from pipelines.mining.mine import MineResult
+from pipelines.mining.select_pairs import WrittenBitext
+
+MAX_BRIEF_EXAMPLES = 4
+MAX_TEXT_CHARS = 60  # of a sentence
+UNDROPPED = ("lines", "kept", "duplicate", "near_duplicate", "empty", "split")  # counts of lines that lose no sentence
+EVIDENCE = {
+    "gold": "judged pairs",
+    "gold sample": "mined gold pairs",
+    "marks": "marked pairs",
+    "planted": "planted sentences without a translation",
+}
+
+
+def summarise(result: MineResult) -> str:
+    """Return the summary for the terminal."""
+    bitext = result.bitext
+    lines = [_side_line(result, side) for side in ("source", "target")]
+    lines.append(headline(bitext))
+    if bitext.quantiles:
+        lines.append(f"few pairs; {describe_best_margins(bitext)}")
+    if bitext.delta is not None:
+        changes = ", ".join(f"{count:,} {change}" for change, count in bitext.delta.counts.items())
+        lines.append(f"since the previous run: {changes} ({bitext.delta.file})")
+    if bitext.choice is not None:
+        lines.append(_choice_line(bitext.choice))
+    if dropped := list_counts(bitext.dropped):
+        lines.append(f"dropped: {dropped}")
+    if bitext.scores is not None:
+        lines.append(bitext.scores.summary())
+    if bitext.examples:
+        lines += ["", f"{'margin':>7}  pairs from the best to the last"]
+        lines += map(_example_line, bitext.examples)
+    return "\n".join([*lines, "", *_engine_lines(result.engine)])
+
+
+def describe_best_margins(bitext: WrittenBitext) -> str:
+    """Return the quantiles by which a lower threshold can be chosen."""
+    return f"best margins of the source sentences: {describe_quantiles(bitext.quantiles)}"
+
+
+def describe_briefly(bitext: WrittenBitext) -> str:
+    """Return the number of pairs and a few of them."""
+    rows = spaced_rows(len(bitext.examples), MAX_BRIEF_EXAMPLES).tolist()
+    return "\n".join([headline(bitext), *(_example_line(bitext.examples[row]) for row in rows)])
+
+
+def _side_line(result: MineResult, side: str) -> str:
+    """Return the numbers of sentences of a side, and of lines that were dropped, by reason."""
+    dropped = {name: count for name, count in result.lines[side].items() if name not in UNDROPPED}
+    reasons = list_counts(dropped)
+    num_lines = result.lines[side]["lines"] + result.lines[side].get("split", 0)
+    suffix = f"; of {num_lines:,} lines, dropped {reasons}" if reasons else ""
+    return f"{side}: {counted(result.sentences[side], 'sentence')}, {result.unique[side]:,} unique{suffix}"
+
+
+def headline(bitext: WrittenBitext) -> str:
+    """Return the number of pairs with their bound and, if nobody gave it, where it comes from."""
+    default = bitext.default
+    notes = []
+    if default is not None and default.min_probability is not None:
+        notes.append(f"probability >= {default.min_probability:g}")
+    elif bitext.threshold is not None:
+        notes.append(f"margin > {bitext.threshold:g}")
+        if default is not None and default.precision is None:
+            notes.append("recommended for the encoder" if default.by == RECOMMENDED else "a fallback, not chosen for this encoder")
+    if bitext.estimated_precision is not None:
+        notes.append(f"expected precision {bitext.estimated_precision:.2f}")
+    elif default is not None and default.precision is not None:
+        notes.append(f"calibrated, expected precision {default.precision:.2f}")
+    return counted(bitext.pairs, "pair") + (f" ({', '.join(notes)})" if notes else "")
+
+
+def _engine_lines(engine: Mapping[str, Any]) -> list[str]:
+    """Return the engine with the reason for it, and the recall of an approximate one."""
+    lines = [f"search: {engine['name']} ({engine['reason']})"]
+    for direction in (name for name in ("forward", "backward") if name in engine):
+        search = engine[direction]
+        shortfall = "" if search["low"] >= search["target_recall"] else f", which may be below {search['target_recall']:g}"
+        again = f", {search['searched_again']:,} searched again" if search["searched_again"] else ""
+        lines.append(f"{direction}: recall {search['recall']:.4f} on a sample with {search['factory']}{shortfall}{again}")
+    return lines
+
+
+def _choice_line(choice: ThresholdChoice) -> str:
+    """Return the evidence for the threshold, and the expected precision and recall."""
+    estimates = {"precision": choice.precision, "recall": choice.recall}
+    shares = [f"{name} {share.value:.4f} ({share.low:.4f}-{share.high:.4f})" for name, share in estimates.items() if share is not None]
+    evidence = f"{choice.num_evidence:,} {EVIDENCE[choice.evidence]}"
+    return f"threshold chosen by {evidence}: expected {', '.join(shares)}, with 95 % confidence"
+
+
+def _example_line(example: tuple[float, str, str]) -> str:
+    margin, *texts = example
+    source, target = (text if len(text) <= MAX_TEXT_CHARS else text[: MAX_TEXT_CHARS - 1] + "…" for text in texts)
+    return f"{margin:7.4f}  {source}  |  {target}"
