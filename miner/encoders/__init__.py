@@ -28,6 +28,7 @@ __all__ = [
     "find_kind",
     "find_offered",
     "identify",
+    "is_offered",
     "load_encoder",
     "offer",
     "read_fingerprint",
@@ -92,6 +93,11 @@ def offer(encoder: str | Encoder) -> Iterator[str]:
         yield name
     finally:
         del _offered[name]
+
+
+def is_offered(name: str) -> bool:
+    """Return whether a name is one that `offer` gave."""
+    return name in _offered
 
 
 def find_offered(settings: EncoderSettings) -> Encoder | None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from miner.config.choices import LATE, RescoreName
+from miner.config.choices import LATE, NONE, RescoreName
 from miner.encoders.base import Encoder, TokenEncoder
 from miner.encoders.token_vectors import TokenFile, TokenTable, TokenVectors
 from miner.encoders.transformer import TransformerEncoder
@@ -59,8 +59,12 @@ def choose_token_encoder(encoder: Encoder, layer: int | None) -> TokenEncoder | 
     return encoder
 
 
-def choose_rescoring_encoder(encoder: Encoder, layer: int | None, rescore: RescoreName) -> TokenEncoder | None:
-    """Return the token encoder that rescores, with `auto` only one that does so at a low cost; None if there is none."""
-    token_encoder = choose_token_encoder(encoder, layer)
-    rescores = token_encoder is not None and (rescore == LATE or token_encoder.rescores_by_default)
-    return token_encoder if rescores else None
+def choose_rescoring_encoder(encoder: Encoder, layer: int | None, rescore: RescoreName, name: str = "this encoder") -> TokenEncoder | None:
+    """Return the token encoder that rescores: with `auto` one that does so at a low cost, with `none` None.
+
+    Raise ConfigError with `late`, where the encoder, called `name` in the message, has no token vectors.
+    """
+    token_encoder = None if rescore == NONE else choose_token_encoder(encoder, layer)
+    if rescore == LATE and token_encoder is None:
+        raise ConfigError(f"--rescore {LATE}: {name} has no token vectors; give --rescore {NONE}")
+    return token_encoder if rescore == LATE or (token_encoder is not None and token_encoder.rescores_by_default) else None

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.arrays import Floats
-from miner.config.choices import LATE, NONE, default_candidates
+from miner.config.choices import default_candidates
 from miner.config.datasets import DatasetFiles
 from miner.encoders import Encoder
 from miner.encoders.layer_tokens import choose_rescoring_encoder
 from miner.encoders.pair import SOURCE, TARGET, PairEncoder
 from miner.encoders.token_vectors import TokenVectors
-from miner.errors import ConfigError, DataError
+from miner.errors import DataError
 from miner.evaluation.lines import read_lines
 from miner.evaluation.task_base import AlignedTask, RescoredTask
 from miner.mining.late_scores import TokenSides
@@ -129,15 +129,11 @@ def encode_parts(encoder: Encoder, parts: Sequence[TextPart], dtype: type[np.flo
 
 def encode_tokens(encoder: Encoder, source: TextPart, target: TextPart, task: RescoredTask) -> TokenSides | None:
     """Return the tokens of both sides, None if the task does not rescore. Raise ConfigError if it has to, and the encoder cannot."""
-    if task.rescore == NONE:
-        return None
     sides: list[TokenVectors] = []
     for part in (source, target):
         side = encoder.side(encoder.pair.choose_side(part.lang, part.side)) if isinstance(encoder, PairEncoder) else encoder
         token_encoder = choose_rescoring_encoder(side, task.token_layer, task.rescore)
         if token_encoder is None:
-            if task.rescore == LATE:
-                raise ConfigError(f"--rescore {LATE}: this encoder has no token vectors; give --rescore {NONE}")
             return None
         sides.append(token_encoder.token_vectors(part.texts))
     num_candidates = task.rescore_candidates or default_candidates([len(source.texts), len(target.texts)])

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from miner import encoders
-from miner.config.choices import AUTO, LATE, NONE, default_candidates
+from miner.config.choices import AUTO, LATE, NONE, RescoreName, default_candidates
 from miner.config.commands import EncoderSettings, RescoreSettings
 from miner.encoders.base import TokenEncoder
-from miner.encoders.layer_tokens import LayerTokens, choose_token_encoder
+from miner.encoders.layer_tokens import LayerTokens, choose_rescoring_encoder
 from miner.errors import ConfigError, MinerError, ModelError
 from miner.io import stages
 from miner.io.corpus import Corpus
@@ -49,25 +49,27 @@ def choose(
     Raises ConfigError where the encoder has no token vectors, or the folders are of the other choice.
     """
     neighbours, candidates = (stages.recorded_config(folder) for folder in folders)
-    recorded = Rescoring.read(candidates or {})
+    recorded, searched = Rescoring.read(candidates or {}), int((neighbours or {}).get("k", 0))
     num_candidates = settings.rescore_candidates
-    if num_candidates is None:  # those of an earlier run, whatever the corpora have grown to
-        searched = (neighbours or {}).get("k", k)
-        default = int(searched) if searched > k else default_candidates(corpus.rows for corpus in corpora)
-        num_candidates = default if recorded is None else recorded.candidates
-    previous = _previous_choice(max(k, num_candidates), k, neighbours, candidates)
-    is_late = settings.rescore == LATE or (settings.rescore == AUTO and _rescores_by_default(encoder, corpora))
-    choice = LATE if is_late else NONE
-    if previous not in (None, choice):
-        if settings.rescore != AUTO:
-            raise ConfigError(f"{folders[1]}: computed with --rescore {previous}, now {choice}; choose another --output")
-        choice = str(previous)
-        if choice == NONE:
-            logger.warning("%s: the candidates there are not rescored; to rescore them, mine into another --output", folders[1])
-    if choice == NONE:
-        return None
+    if num_candidates is None and recorded is not None:  # those of an earlier run, whatever the corpora have grown to
+        num_candidates = recorded.candidates
+    elif num_candidates is None:
+        num_candidates = searched if searched > k else default_candidates(corpus.rows for corpus in corpora)
+    choices = {max(k, num_candidates): LATE, k: NONE}  # by the neighbours that an earlier run searched
+    previous = None if len(choices) == 1 else choices.get(searched)
+    if candidates is not None:
+        previous = NONE if recorded is None else LATE
+    if settings.rescore != AUTO and previous not in (None, settings.rescore):
+        raise ConfigError(f"{folders[1]}: computed with --rescore {previous}, now {settings.rescore}; choose another --output")
     layer = recorded.token_layer if recorded is not None and settings.rescore == AUTO else settings.token_layer
-    return Rescoring(num_candidates, _choose_token_layer(layer, encoder, corpora))
+    encoders_of_tokens = _find_token_encoders(LATE if previous == LATE else settings.rescore, layer, encoder, corpora)
+    if encoders_of_tokens is None:
+        return None
+    if previous == NONE:
+        logger.warning("%s: the candidates there are not rescored; to rescore them, mine into another --output", folders[1])
+        return None
+    first = encoders_of_tokens[0]
+    return Rescoring(num_candidates, first.layer if isinstance(first, LayerTokens) else None)
 
 
 def is_planned(settings: RescoreSettings, encoder: str) -> bool:
@@ -103,43 +105,39 @@ def find_encoder(encoder: EncoderSettings, corpora: Sequence[Corpus], only_stati
 
 
 def _is_static(encoder: str) -> bool:
-    """Return whether an encoder is static. One that is missing is not: corpora that are embedded need none."""
+    """Return whether an encoder is static, or in memory. One that is missing is not: corpora that are embedded need none."""
     try:
-        return encoders.find_kind(encoder) == encoders.STATIC
+        return encoders.find_kind(encoder) in (encoders.STATIC, encoders.OBJECT)
     except ModelError:
         return False
 
 
-def _previous_choice(num_neighbours: int, k: int, neighbours: Mapping[str, Any] | None, candidates: Mapping[str, Any] | None) -> str | None:
-    """Return the choice of an earlier run by the configs that it recorded, None if there is none."""
-    if candidates is not None:
-        return LATE if Rescoring.read(candidates) else NONE
-    searched = (neighbours or {}).get("k", 0)
-    return None if num_neighbours == k else {num_neighbours: LATE, k: NONE}.get(searched)
+def _find_token_encoders(
+    rescore: RescoreName, layer: int | None, settings: EncoderSettings, corpora: Sequence[Corpus]
+) -> list[TokenEncoder] | None:
+    """Return the encoders of the tokens of both sides, None if they do not rescore; with `auto`, transformers do not and are not loaded.
 
-
-def _rescores_by_default(settings: EncoderSettings, corpora: Sequence[Corpus]) -> bool:
-    """Return whether the encoder of corpora rescores at a low cost; a transformer is not loaded."""
-    if not corpora[0].fingerprint.startswith(f"{encoders.STATIC}-"):
-        return False
+    Raises ConfigError with `late`, if a side has no token vectors, or no such layer.
+    """
+    is_auto, fingerprint = rescore == AUTO, corpora[0].fingerprint
+    if rescore == NONE or (is_auto and not fingerprint.startswith(f"{encoders.STATIC}-") and not encoders.is_offered(settings.encoder)):
+        return None
     try:
-        encoder = embed.load_once(find_encoder(settings, corpora, only_static=True), corpora[0].fingerprint)
+        own_encoder = find_encoder(settings, corpora, only_static=is_auto)
     except ConfigError as error:
+        if not is_auto:
+            raise
         logger.warning("candidates are not rescored: %s, or --rescore none", error)
-        return False
-    return isinstance(encoder, TokenEncoder) and encoder.rescores_by_default
-
-
-def _choose_token_layer(layer: int | None, settings: EncoderSettings, corpora: Sequence[Corpus]) -> int | None:
-    """Return the layer of the tokens of both sides. Raises ConfigError if a side has no token vectors, or no such layer."""
-    own_encoder = find_encoder(settings, corpora)
-    if settings.encoder not in (own_encoder.encoder, EncoderSettings().encoder):
-        logger.warning("%s was embedded by %s, which rescores, not by %s", corpora[0].folder, own_encoder.encoder, settings.encoder)
+        return None
+    token_encoders = list[TokenEncoder]()
     for corpus in corpora:
         own_side = embed.load_once(own_encoder.model_copy(update={"side": corpus.side}), corpus.fingerprint)
-        token_encoder = choose_token_encoder(own_side, layer)
+        token_encoder = choose_rescoring_encoder(own_side, layer, rescore, f"the encoder {own_encoder.encoder}")
         if token_encoder is None:
-            raise ConfigError(f"--rescore {LATE}: the encoder {own_encoder.encoder} has no token vectors; give --rescore {NONE}")
+            return None
+        token_encoders.append(token_encoder)
         if isinstance(token_encoder, LayerTokens):
             layer = token_encoder.layer  # both sides have the same
-    return layer
+    if settings.encoder not in (own_encoder.encoder, EncoderSettings().encoder):
+        logger.warning("%s was embedded by %s, which rescores, not by %s", corpora[0].folder, own_encoder.encoder, settings.encoder)
+    return token_encoders
