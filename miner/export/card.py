@@ -17,7 +17,7 @@ CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069
 
 def dataset_card(pairs: MinedPairsFile, config: ExportConfig, rows: Mapping[str, int], examples: Sequence[tuple[str, str]]) -> str:
     """Return README.md: YAML front matter, sizes of the splits, provenance and settings, and example pairs."""
-    source, target = pairs.source_lang, pairs.target_lang
+    source, target = pairs.langs
     lines = [
         "---",
         yaml.safe_dump(_front_matter(pairs, config, rows), sort_keys=False, allow_unicode=True).rstrip(),
@@ -49,7 +49,7 @@ def _front_matter(pairs: MinedPairsFile, config: ExportConfig, rows: Mapping[str
     total = sum(rows.values())
     size = next((name for limit, name in SIZES if total < limit), "n>10M")
     matter: dict[str, Any] = {
-        "language": sorted({tag.split("-")[0] for tag in (pairs.source_lang, pairs.target_lang)}),
+        "language": sorted({tag.split("-")[0] for tag in pairs.langs}),
         "multilinguality": ["translation"],
         "task_categories": ["translation"],
         "size_categories": [size],
@@ -83,7 +83,7 @@ def _provenance(pairs: MinedPairsFile, config: ExportConfig) -> list[str]:
     sentences = details.get("sentences", {})
     if sentences:
         lines.append(
-            f"- Sentences searched: {sentences.get('source', 0):,} {pairs.source_lang}, {sentences.get('target', 0):,} {pairs.target_lang}"
+            f"- Sentences searched: {sentences.get('source', 0):,} {pairs.langs[0]}, {sentences.get('target', 0):,} {pairs.langs[1]}"
         )
     if details.get("estimated_precision") is not None:
         share = f"{details['estimated_precision']:.1%}"

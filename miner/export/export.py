@@ -5,7 +5,7 @@ Pairs are streamed in batches. Memory is bounded, except for splits, which need 
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -91,14 +91,13 @@ def _write(config: ExportConfig, pairs: MinedPairsFile, previous_files: Sequence
     counts = dict.fromkeys(names, 0)
     examples: list[tuple[str, str]] = []
     with contextlib.ExitStack() as stack, table_files.open_parquet(pairs.uri) as file:
-        targets = {
-            name: SplitTarget(config.output, name, (pairs.source_lang, pairs.target_lang), file.schema_arrow, config.escape_formulas, stack)
-            for name in names
-        }
+        targets = {name: SplitTarget(config.output, name, pairs.langs, file.schema_arrow, config.escape_formulas, stack) for name in names}
         writers = {name: WRITERS[config.format](target) for name, target in targets.items()}
-        for batch, rows in _batches_with_splits(pairs, config, splits):
+        for batch in pairs.batches(config):
+            start = sum(counts.values())
             for name, writer in writers.items():
-                part = batch if rows is None else batch.filter(pa.array(rows == SPLITS.index(name)))
+                is_part = None if splits is None else pa.array(splits[start : start + len(batch)] == SPLITS.index(name))
+                part = batch if is_part is None else batch.filter(is_part)
                 if len(part):
                     writer.write(part)
                     counts[name] += len(part)
@@ -111,7 +110,7 @@ def _write(config: ExportConfig, pairs: MinedPairsFile, previous_files: Sequence
         files = tuple(file for writer in writers.values() for file in writer.files)
         # Before the files appear, at the end of this block: an export that is killed then can be run again.
         records.write(storage.join(config.output, RECORD), {"files": sorted({*previous_files, *files})})
-    return ExportResult(config.output, (pairs.source_lang, pairs.target_lang), counts, files), examples
+    return ExportResult(config.output, pairs.langs, counts, files), examples
 
 
 def _splits(config: ExportConfig, pairs: MinedPairsFile) -> npt.NDArray[np.int8] | None:
@@ -133,12 +132,3 @@ def _splits(config: ExportConfig, pairs: MinedPairsFile) -> npt.NDArray[np.int8]
                 "%s: %s of %s pairs; the other groups of pairs that share a sentence are larger", name, f"{count:,}", f"{size:,}"
             )
     return splits
-
-
-def _batches_with_splits(
-    pairs: MinedPairsFile, config: ExportConfig, splits: npt.NDArray[np.int8] | None
-) -> Iterator[tuple[pa.Table, npt.NDArray[np.int8] | None]]:
-    start = 0
-    for batch in pairs.batches(config):
-        yield batch, None if splits is None else splits[start : start + len(batch)]
-        start += len(batch)

@@ -1,9 +1,10 @@
 """Writers of the export formats: one class each, which takes batches of pairs and writes one split."""
 
+import abc
 import contextlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, TextIO
 from xml.sax.saxutils import escape, quoteattr
@@ -21,6 +22,7 @@ LINE_BREAKS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 # What a spreadsheet takes for the start of a formula, also in quotes, after spaces, and in the full-width forms of East Asian input.
 FORMULA = re.compile(r"[\s\"']*[=+\-@＝＋－＠]")
 SCORES = ("margin", PROBABILITY)
+TEXTS = ("source_text", "target_text")
 NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -52,14 +54,6 @@ class SplitWriter(Protocol):
     def write(self, batch: pa.Table) -> None: ...
 
 
-def _one_line(text: str) -> str:
-    return LINE_BREAKS.sub(" ", text)
-
-
-def _texts(batch: pa.Table) -> Iterator[tuple[str, str]]:
-    return zip(batch["source_text"].to_pylist(), batch["target_text"].to_pylist(), strict=True)
-
-
 class MosesWriter:
     """SPLIT.SOURCE and SPLIT.TARGET: line i of one is the translation of line i of the other."""
 
@@ -68,69 +62,82 @@ class MosesWriter:
         self._handles = [target.open_text(name) for name in self.files]
 
     def write(self, batch: pa.Table) -> None:
-        for handle, column in zip(self._handles, ("source_text", "target_text"), strict=True):
-            handle.writelines(f"{_one_line(text)}\n" for text in batch[column].to_pylist())
+        for handle, column in zip(self._handles, TEXTS, strict=True):
+            handle.writelines(f"{LINE_BREAKS.sub(' ', text)}\n" for text in batch[column].to_pylist())
 
 
-class TsvWriter:
-    """SPLIT.tsv.gz with a header: margin, source, target. If formulas are escaped, no text begins like one."""
+class PairWriter(abc.ABC):
+    """One text file, SPLIT.EXTENSION: a header, a line for each pair, and a footer."""
 
-    def __init__(self, target: SplitTarget) -> None:
-        self.files: tuple[str, ...] = (f"{target.split}.tsv.gz",)
-        self._handle = target.open_text(self.files[0])
-        self._escapes_formulas = target.escape_formulas
-        self._handle.write(f"margin\t{target.langs[0]}\t{target.langs[1]}\n")
-
-    def write(self, batch: pa.Table) -> None:
-        for margin, (source, target) in zip(batch["margin"].to_pylist(), _texts(batch), strict=True):
-            cells = (self._cell(text) for text in (source, target))
-            self._handle.write("\t".join([f"{margin:.8f}", *cells]) + "\n")
-
-    def _cell(self, text: str) -> str:
-        cell = _one_line(text).replace("\t", " ")
-        return f"'{cell}" if self._escapes_formulas and FORMULA.match(cell) else cell
-
-
-class JsonlWriter:
-    """SPLIT.jsonl: an object per line with `translation`, `margin` and, if the bitext has it, `probability`."""
+    extension: str
+    footer = ""
 
     def __init__(self, target: SplitTarget) -> None:
-        self.files: tuple[str, ...] = (f"{target.split}.jsonl",)
-        self._langs = target.langs
+        self.files: tuple[str, ...] = (f"{target.split}.{self.extension}",)
+        self.target = target
         self._handle = target.open_text(self.files[0])
-
-    def write(self, batch: pa.Table) -> None:
-        scores = batch.select([name for name in SCORES if name in batch.column_names]).to_pylist()
-        for pair_scores, texts in zip(scores, _texts(batch), strict=True):
-            value = {"translation": dict(zip(self._langs, texts, strict=True)), **pair_scores}
-            self._handle.write(json.dumps(value, ensure_ascii=False) + "\n")
-
-
-class TmxWriter:
-    """SPLIT.tmx: Translation Memory eXchange 1.4, with the margin of each unit as a property."""
-
-    def __init__(self, target: SplitTarget) -> None:
-        self.files: tuple[str, ...] = (f"{target.split}.tmx",)
-        self._langs = target.langs
-        self._handle = target.open_text(self.files[0])
-        self._handle.write(
-            '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4">\n'
-            f'<header creationtool="bitext-miner" creationtoolversion="{__version__}" segtype="sentence" o-tmf="bitext-miner"'
-            f' adminlang="en" srclang={quoteattr(target.langs[0])} datatype="plaintext"/>\n<body>\n'
-        )
+        self._handle.write(self.header())
         target.stack.push(self._close)  # runs before the file is closed
 
     def _close(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
-            self._handle.write("</body>\n</tmx>\n")
+            self._handle.write(self.footer)
 
     def write(self, batch: pa.Table) -> None:
-        for margin, texts in zip(batch["margin"].to_pylist(), _texts(batch), strict=True):
-            segments = "".join(
-                f"<tuv xml:lang={quoteattr(lang)}><seg>{escape(NOT_XML.sub(' ', text))}</seg></tuv>"
-                for lang, text in zip(self._langs, texts, strict=True)
-            )
-            self._handle.write(f'<tu><prop type="margin">{margin:.8f}</prop>{segments}</tu>\n')
+        scores = batch.select([name for name in SCORES if name in batch.column_names]).to_pylist()
+        texts = zip(*(batch[column].to_pylist() for column in TEXTS), strict=True)
+        self._handle.writelines(f"{self.line(*pair)}\n" for pair in zip(scores, texts, strict=True))
+
+    def header(self) -> str:
+        return ""
+
+    @abc.abstractmethod
+    def line(self, scores: Mapping[str, float], texts: tuple[str, str]) -> str: ...
+
+
+class TsvWriter(PairWriter):
+    """SPLIT.tsv.gz with a header: margin, source, target. If formulas are escaped, no text begins like one."""
+
+    extension = "tsv.gz"
+
+    def header(self) -> str:
+        return "\t".join(["margin", *self.target.langs]) + "\n"
+
+    def line(self, scores: Mapping[str, float], texts: tuple[str, str]) -> str:
+        cells = [LINE_BREAKS.sub(" ", text).replace("\t", " ") for text in texts]
+        if self.target.escape_formulas:
+            cells = [f"'{cell}" if FORMULA.match(cell) else cell for cell in cells]
+        return "\t".join([f"{scores['margin']:.8f}", *cells])
+
+
+class JsonlWriter(PairWriter):
+    """SPLIT.jsonl: an object per line with `translation`, `margin` and, if the bitext has it, `probability`."""
+
+    extension = "jsonl"
+
+    def line(self, scores: Mapping[str, float], texts: tuple[str, str]) -> str:
+        return json.dumps({"translation": dict(zip(self.target.langs, texts, strict=True)), **scores}, ensure_ascii=False)
+
+
+class TmxWriter(PairWriter):
+    """SPLIT.tmx: Translation Memory eXchange 1.4, with the margin of each unit as a property."""
+
+    extension = "tmx"
+    footer = "</body>\n</tmx>\n"
+
+    def header(self) -> str:
+        return (
+            '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4">\n'
+            f'<header creationtool="bitext-miner" creationtoolversion="{__version__}" segtype="sentence" o-tmf="bitext-miner"'
+            f' adminlang="en" srclang={quoteattr(self.target.langs[0])} datatype="plaintext"/>\n<body>\n'
+        )
+
+    def line(self, scores: Mapping[str, float], texts: tuple[str, str]) -> str:
+        segments = "".join(
+            f"<tuv xml:lang={quoteattr(lang)}><seg>{escape(NOT_XML.sub(' ', text))}</seg></tuv>"
+            for lang, text in zip(self.target.langs, texts, strict=True)
+        )
+        return f'<tu><prop type="margin">{scores["margin"]:.8f}</prop>{segments}</tu>'
 
 
 class ParquetWriter:
@@ -138,10 +145,7 @@ class ParquetWriter:
 
     def __init__(self, target: SplitTarget) -> None:
         self.files: tuple[str, ...] = (f"{target.split}.parquet",)
-        self._writer = target.open_parquet(self.files[0], target.schema)
-
-    def write(self, batch: pa.Table) -> None:
-        self._writer.write_table(batch)
+        self.write = target.open_parquet(self.files[0], target.schema).write_table
 
 
 class HuggingFaceWriter:
@@ -150,20 +154,15 @@ class HuggingFaceWriter:
     def __init__(self, target: SplitTarget) -> None:
         self.files: tuple[str, ...] = (f"data/{target.split}.parquet",)
         storage.make_folder(storage.join(target.folder, "data"))
-        sides = [(f"{side}_{name}", kind) for side in ("source", "target") for name, kind in (("file", pa.string()), ("line", pa.int64()))]
-        self._schema = pa.schema(
-            [
-                pa.field("translation", pa.struct([pa.field(lang, pa.string()) for lang in target.langs])),
-                pa.field("margin", pa.float64()),
-                pa.field("similarity", pa.float32()),
-                *([pa.field(PROBABILITY, pa.float64())] if PROBABILITY in target.schema.names else []),
-                *(pa.field(name, kind) for name, kind in sides),
-            ]
-        )
+        scores = {"margin": pa.float64(), "similarity": pa.float32(), PROBABILITY: pa.float64()}
+        origins = {f"{side}_{name}": kind for side in ("source", "target") for name, kind in (("file", pa.string()), ("line", pa.int64()))}
+        translation = pa.field("translation", pa.struct([pa.field(lang, pa.string()) for lang in target.langs]))
+        columns = [pa.field(name, kind) for name, kind in (scores | origins).items() if name != PROBABILITY or name in target.schema.names]
+        self._schema = pa.schema([translation, *columns])
         self._writer = target.open_parquet(self.files[0], self._schema)
 
     def write(self, batch: pa.Table) -> None:
-        texts = [batch[f"{side}_text"].combine_chunks() for side in ("source", "target")]
+        texts = [batch[column].combine_chunks() for column in TEXTS]
         translation = pa.StructArray.from_arrays(texts, fields=list(self._schema.field("translation").type))
         columns = [batch[field.name].cast(field.type) for field in list(self._schema)[1:]]
         self._writer.write_table(pa.table([translation, *columns], schema=self._schema))

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,15 +22,18 @@ class MinedPairsFile:
     """A bitext to export: its Parquet file, its languages as BCP 47 tags, and the manifest of the run that made it."""
 
     uri: str
-    source_lang: str
-    target_lang: str
+    langs: tuple[str, str]
     manifest: stages.Manifest | None
 
     def batches(self, config: ExportConfig) -> Iterator[pa.Table]:
         """Yield the pairs that pass the bounds, best first, BATCH_ROWS at a time. DataError if the file is damaged."""
         remaining = config.top
         with table_files.open_parquet(self.uri) as file:
-            self._check_columns(file.schema_arrow, config)
+            names = file.schema_arrow.names
+            if missing := [name for name in BITEXT.names if name not in names]:
+                raise DataError(f"{self.uri}: no column {missing[0]!r}; give the output of `miner mine` or its {PARQUET}")
+            if config.min_probability is not None and PROBABILITY not in names:
+                raise ConfigError(f"{self.uri}: no column {PROBABILITY!r}; use --threshold instead of --min-probability")
             try:
                 for batch in file.iter_batches(BATCH_ROWS):
                     table = _within_bounds(pa.Table.from_batches([batch]), config)
@@ -44,13 +46,6 @@ class MinedPairsFile:
             except (pa.ArrowException, UnicodeDecodeError) as error:
                 raise DataError(f"{self.uri}: damaged ({str(error).splitlines()[0]}); run `miner mine` again") from error
 
-    def _check_columns(self, schema: pa.Schema, config: ExportConfig) -> None:
-        missing = [name for name in BITEXT.names if name not in schema.names]
-        if missing:
-            raise DataError(f"{self.uri}: no column {missing[0]!r}; give the output of `miner mine` or its {PARQUET}")
-        if config.min_probability is not None and PROBABILITY not in schema.names:
-            raise ConfigError(f"{self.uri}: no column {PROBABILITY!r}; use --threshold instead of --min-probability")
-
 
 def open_pairs(config: ExportConfig) -> MinedPairsFile:
     """Open the bitext of the settings. DataError if it is none; ConfigError if a language is unknown."""
@@ -58,28 +53,21 @@ def open_pairs(config: ExportConfig) -> MinedPairsFile:
     uri = storage.join(folder, PARQUET) if folder is not None else config.bitext
     if not storage.exists(uri):
         raise DataError(f"{uri}: no such file; give the output directory of `miner mine`, or its {PARQUET}")
-    manifest = _manifest(folder or uri.rpartition("/")[0])
-    recorded = {} if manifest is None else manifest.details.get("languages", {})
-    source, target = _language(config, "source", recorded), _language(config, "target", recorded)
-    if source == target:  # two corpora of one language, or both `und`
-        source, target = f"{source}-x-source", f"{target}-x-target"
-    return MinedPairsFile(uri, source, target, manifest)
-
-
-def _manifest(folder: str) -> stages.Manifest | None:
     try:
-        return stages.read_manifest(folder or ".", stages.MINE)
+        manifest = stages.read_manifest(folder or uri.rpartition("/")[0] or ".", stages.MINE)
     except StorageError:
-        return None  # a Parquet file that was moved elsewhere
-
-
-def _language(config: ExportConfig, side: str, recorded: Any) -> str:
-    code = getattr(config, f"{side}_lang") or recorded.get(side)
-    if code is None:
-        raise ConfigError(
-            f"{config.bitext}: no manifest with the language of the {side}; give --{side}-lang, or the output of `miner mine`"
-        )
-    return languages.bcp47(code)
+        manifest = None  # a Parquet file that was moved elsewhere
+    recorded = {} if manifest is None else manifest.details.get("languages", {})
+    tags = []
+    for side in ("source", "target"):
+        code = getattr(config, f"{side}_lang") or recorded.get(side)
+        if code is None:
+            remedy = f"give --{side}-lang, or the output of `miner mine`"
+            raise ConfigError(f"{config.bitext}: no manifest with the language of the {side}; {remedy}")
+        tags.append(languages.bcp47(code))
+    if tags[0] == tags[1]:  # two corpora of one language, or both `und`
+        tags = [f"{tags[0]}-x-source", f"{tags[1]}-x-target"]
+    return MinedPairsFile(uri, (tags[0], tags[1]), manifest)
 
 
 def _within_bounds(table: pa.Table, config: ExportConfig) -> pa.Table:

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from miner.arrays import Ids, Ints, connected_components
+from miner.arrays import Ids, connected_components
 from miner.errors import ConfigError
 
 SPLITS = ("train", "dev", "test")
@@ -18,7 +18,10 @@ def assign_splits(source_ids: Ids, target_ids: Ids, sizes: tuple[int, int], seed
     """
     if sum(sizes) >= len(source_ids):
         raise ConfigError(f"--dev and --test take {sum(sizes):,} of {len(source_ids):,} pairs; leave some for training")
-    groups = _groups(source_ids, target_ids)
+    # The connected component of each pair, sources and targets being the nodes.
+    sources, rows = np.unique(source_ids, return_inverse=True)
+    targets, columns = np.unique(target_ids, return_inverse=True)
+    groups = connected_components(rows, columns + len(sources), len(sources) + len(targets))[rows]
     group_sizes = np.bincount(groups)
     order = np.random.default_rng(seed).permutation(len(group_sizes))
     group_splits = np.zeros(len(group_sizes), dtype=np.int8)
@@ -26,14 +29,6 @@ def assign_splits(source_ids: Ids, target_ids: Ids, sizes: tuple[int, int], seed
         group_splits[_fill(group_sizes, order[group_splits[order] == 0], size)] = split
     splits: npt.NDArray[np.int8] = group_splits[groups]
     return splits
-
-
-def _groups(source_ids: Ids, target_ids: Ids) -> Ints:
-    """Return the connected component (n,) of each pair, sources and targets being the nodes."""
-    sources, rows = np.unique(source_ids, return_inverse=True)
-    targets, columns = np.unique(target_ids, return_inverse=True)
-    components: Ints = connected_components(rows, columns + len(sources), len(sources) + len(targets))[rows]
-    return components
 
 
 def _fill(group_sizes: Ids, order: Ids, size: int) -> Ids:
