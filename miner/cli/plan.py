@@ -58,13 +58,7 @@ def summary(plan: "RunPlan") -> str:
 
 def _corpora(plan: "RunPlan") -> list[str]:
     rows = [
-        (
-            name,
-            f"{corpus.size.sentences:,}",
-            format_bytes(corpus.size.sentences * corpus.size.text_bytes),
-            str(corpus.size.shards),
-            corpus.reason,
-        )
+        (name, f"{corpus.sentences:,}", format_bytes(corpus.sentences * corpus.text_bytes), str(corpus.shards), corpus.reason)
         for name, corpus in plan.corpora.items()
     ]
     return table(("corpus", "sentences", "text", "shards", "method, duplicates included"), rows, "<>>><")

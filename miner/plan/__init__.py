@@ -1,1 +1,1 @@
-"""What a run would take, before it runs: the size of the corpora, the speed of a machine, and the cost of every stage."""
+"""The size of corpora and the speed of machines, without running anything."""

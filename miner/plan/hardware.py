@@ -1,4 +1,4 @@
-"""Machines by name, and how fast they are expected to be.
+"""Machines by name, and their speeds: as measured here, scaled to another machine, or as measured by its owner.
 
 Peaks are those of NVIDIA's data sheets for the SXM modules and, for L4 and L40S, the PCIe cards: 16-bit floats with float32 accumulation,
 without sparsity (data sheets that count it state twice as much). Cores and memory are those of usual cloud machines with one such GPU.
@@ -6,6 +6,7 @@ The share of a peak that is reached is an assumption: it was not measured on a G
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from miner.config.planning import Hardware
 from miner.errors import ConfigError
@@ -21,6 +22,26 @@ HARDWARE: Mapping[str, Hardware] = {
 }
 
 TRAFFIC_BYTES_PER_PAIR = 8  # of GPU memory in exact search: a float16 product is written, padded, and read by rows and by columns
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """Of one machine with one process. None for reading and encoding where nothing is left to embed."""
+
+    lines_per_second: float | None  # read, cleaned, deduplicated, sorted and written
+    sentences_per_second: float | None  # encoded and written
+    pairs_per_second: float  # of sentences, compared by exact search
+    speedup: float  # relative to what `miner.search.cost_model` expects of the cores; applied to FAISS
+    stage_start_seconds: float
+
+
+@dataclass(frozen=True)
+class EncodingCost:
+    """What the speeds depend on."""
+
+    dim: int
+    flops_per_sentence: float | None  # None for an encoder that needs no accelerator
+    block_rows: int  # vectors that exact search holds at a time on an accelerator
 
 
 def find_hardware(name: str, rates: Mapping[str, Hardware]) -> Hardware:
@@ -47,3 +68,24 @@ def encoding_speed(machine: Hardware, flops_per_sentence: float) -> float:
     """Return the sentences per second that the accelerator of `machine` encodes."""
     assert machine.flops is not None
     return machine.flops * machine.efficiency / flops_per_sentence
+
+
+def scale_speeds(local: Speeds, local_cores: int, machine: Hardware, encoding: EncodingCost) -> Speeds:
+    """Return the speeds of `machine`, from those measured on this one.
+
+    Encoding and search use all cores, which are assumed to be like the local ones, or the accelerator. A text is read by one core. A speed
+    that was measured on the machine takes precedence.
+    """
+    ratio = machine.cores / local_cores
+    scaled = replace(
+        local,
+        sentences_per_second=local.sentences_per_second and local.sentences_per_second * ratio,
+        pairs_per_second=local.pairs_per_second * ratio,
+    )
+    if machine.flops is not None:
+        scaled = replace(scaled, pairs_per_second=search_speed(machine, encoding.dim, encoding.block_rows))
+        if encoding.flops_per_sentence is not None:
+            scaled = replace(scaled, sentences_per_second=encoding_speed(machine, encoding.flops_per_sentence))
+    names = ("lines_per_second", "sentences_per_second", "pairs_per_second")
+    measured = {name: speed for name in names if (speed := getattr(machine, name)) is not None}
+    return replace(scaled, **measured)

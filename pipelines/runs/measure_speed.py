@@ -3,9 +3,10 @@
 import math
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 import pyarrow.compute as pc
@@ -20,7 +21,7 @@ from miner.encoders.base import EstimatesOperations
 from miner.errors import DataError
 from miner.io.corpus import open_corpus
 from miner.io.stages import EMBEDDINGS, SENTENCES
-from miner.plan.speeds import EncodingCost, Speeds
+from miner.plan.hardware import EncodingCost, Speeds
 from miner.search import cost_model
 from miner.search.blocks import default_block_bytes
 from miner.search.exact import SearchOptions, search_block
@@ -28,17 +29,19 @@ from miner.search.neighbours import VectorBlock
 from miner.search.precision import fastest_precision
 from pipelines.beam.runner import claim_output, run_pipeline
 from pipelines.corpus import embed, ingest
-from pipelines.corpus.embed import EmbedResult
 
 MIN_SEARCH_ROWS = 2048  # vectors of either side that are compared first
 COST_MODEL_DIM = 256  # dimension at which `miner.search.cost_model` was measured; times are not exactly proportional to it
 WARMUP_SENTENCES = 32  # quadrupled until encoding them takes WARMUP_SHARE of the time budget
 WARMUP_SHARE = 1 / 20
 SMALL_RUN_DIVISOR = 4  # the small run has this many times fewer sentences: the difference of both runs excludes startup
-DEFAULT_START_SECONDS = 0.5  # of a stage, where nothing is embedded
+DEFAULT_START_SECONDS = 0.5  # start of a stage, where nothing is embedded
 GPU_BLOCK_ROWS = 300_000  # a GPU searches whole shards: that many sentences are in 32 MB of text
 SEED = 3
 UNFILTERED = {"sentence_filters": SentenceFilters(), "collapse": False}
+
+Inputs = ParamSpec("Inputs")
+Output = TypeVar("Output")
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Calibration:
     speeds: Speeds
     encoding: EncodingCost
     compression: float  # bytes on disk per byte of text
-    seconds: float  # that the measurement took
+    seconds: float  # time that the measurement took
 
 
 def calibrate(texts: Sequence[str], lang: str, config: RunConfig, probe: ProbeSettings = DEFAULT_PROBE) -> Calibration:
@@ -76,16 +79,15 @@ def calibrate(texts: Sequence[str], lang: str, config: RunConfig, probe: ProbeSe
         small_config = config.model_copy(update=UNFILTERED)
         small = _embed(texts[: math.ceil(num_texts / SMALL_RUN_DIVISOR)], lang, small_config, f"{folder}/few")
         full = _embed(texts[:num_texts], lang, config, f"{folder}/many")
-        corpus = open_corpus(full.result.output)
-        table_bytes = sum(path.stat().st_size for path in Path(full.result.output, SENTENCES).glob("*.parquet"))
+        corpus = open_corpus(f"{folder}/many")
+        table_bytes = sum(path.stat().st_size for path in Path(folder, "many", SENTENCES).glob("*.parquet"))
         vectors = np.concatenate([corpus.read_vectors(shard.name)[1] for shard in corpus.shards])
         text_bytes = sum(
             pc.sum(pc.binary_length(table["text"])).as_py() for shard in corpus.shards for table in corpus.sentences(shard.name, ["text"])
         )
     tokens = sum(shard.counts.get("tokens", 0) for shard in corpus.shards) / corpus.rows
     flops = encoder.operations(tokens) if isinstance(encoder, EstimatesOperations) else None
-    read_speed, read_start = _marginal_speed(small, full, SENTENCES)
-    embed_speed, embed_start = _marginal_speed(small, full, EMBEDDINGS)
+    (read_speed, read_start), (embed_speed, embed_start) = (_marginal_speed(small[name], full[name]) for name in (SENTENCES, EMBEDDINGS))
     search = calibrate_search(vectors, config, probe)
     start_seconds = max(read_start / 2, embed_start)
     return Calibration(
@@ -127,57 +129,15 @@ def calibrate_search(vectors: Vectors, config: RunConfig, probe: ProbeSettings =
     return Calibration(speeds, EncodingCost(dim, None, GPU_BLOCK_ROWS), 0.0, time.perf_counter() - start)
 
 
-def _block_rows(dim: int, device: torch.device) -> int:
-    """Return the vectors in a block of exact search."""
-    return max(1, default_block_bytes(device) // (2 * dim))
-
-
 def _measure_encoding(encoder: Encoder, texts: Sequence[str], budget_seconds: float) -> float:
     """Return sentences per second."""
     encoder.encode(texts[:1])  # loads what is loaded on first use
     num_texts = WARMUP_SENTENCES
     while True:
-        timer = _Timer()
-        num_rows = len(encoder.encode(texts[:num_texts]))
-        elapsed = timer.elapsed()
-        if elapsed.wall_seconds >= WARMUP_SHARE * budget_seconds or num_rows == len(texts):
-            return num_rows / (elapsed.wall_seconds * elapsed.cpu_share)
+        vectors, wall, cpu = _time(encoder.encode, texts[:num_texts])
+        if wall >= WARMUP_SHARE * budget_seconds or len(vectors) == len(texts):
+            return len(vectors) / min(wall, cpu)
         num_texts *= 4
-
-
-@dataclass(frozen=True)
-class _ElapsedTime:
-    wall_seconds: float
-    cpu_seconds: float
-
-    @property
-    def cpu_share(self) -> float:
-        """The share of the wall time that was not spent waiting for other processes, as far as one core shows it."""
-        return min(1.0, self.cpu_seconds / self.wall_seconds)
-
-
-class _Timer:
-    def __init__(self) -> None:
-        self.wall, self.cpu = time.perf_counter(), time.process_time()
-
-    def elapsed(self) -> _ElapsedTime:
-        return _ElapsedTime(time.perf_counter() - self.wall, time.process_time() - self.cpu)
-
-
-@dataclass(frozen=True)
-class _EmbedRun:
-    """A measured run of `miner embed`."""
-
-    result: EmbedResult
-    cpu_share: float  # of the time, that was not spent waiting for other processes
-
-    def lines(self, stage: str) -> int:
-        """Return the lines that a stage worked on."""
-        return self.result.counts["lines" if stage == SENTENCES else "kept"]
-
-    def seconds(self, stage: str) -> float:
-        """Return the seconds of a stage on a machine without other load."""
-        return self.result.seconds[stage] * self.cpu_share
 
 
 def _embed_config(texts: Sequence[str], lang: str, config: RunConfig, output: str) -> EmbedConfig:
@@ -188,19 +148,21 @@ def _embed_config(texts: Sequence[str], lang: str, config: RunConfig, output: st
     return EmbedConfig(inputs=(str(path),), output=output, lang=lang, max_chars=config.max_chars, **settings)
 
 
-def _embed(texts: Sequence[str], lang: str, config: RunConfig, output: str) -> _EmbedRun:
-    embed_config, timer = _embed_config(texts, lang, config, output), _Timer()
+def _embed(texts: Sequence[str], lang: str, config: RunConfig, output: str) -> dict[str, tuple[int, float]]:
+    """Embed texts. Return by stage the lines that it worked on, and its seconds on a machine without other load."""
     try:
-        result = embed.run(embed_config)
+        result, wall, cpu = _time(embed.run, _embed_config(texts, lang, config, output))
     except DataError as error:
         raise DataError(f"the filters leave none of {len(texts)} sampled sentences; relax them") from error
-    return _EmbedRun(result, timer.elapsed().cpu_share if device_type(choose_device(config.device)) == CPU else 1.0)
+    # The share of the time that was not spent waiting for other processes, as far as one core shows it.
+    share = min(1.0, cpu / wall) if device_type(choose_device(config.device)) == CPU else 1.0
+    counts = {SENTENCES: result.counts["lines"], EMBEDDINGS: result.counts["kept"]}
+    return {stage: (lines, result.seconds[stage] * share) for stage, lines in counts.items()}
 
 
-def _marginal_speed(small: _EmbedRun, full: _EmbedRun, stage: str) -> tuple[float, float]:
+def _marginal_speed(small: tuple[int, float], full: tuple[int, float]) -> tuple[float, float]:
     """Return lines per second, from the difference of both runs, and the seconds that do not depend on the number of lines."""
-    small_lines, full_lines = small.lines(stage), full.lines(stage)
-    small_seconds, full_seconds = small.seconds(stage), full.seconds(stage)
+    (small_lines, small_seconds), (full_lines, full_seconds) = small, full
     if full_lines <= small_lines or full_seconds - small_seconds < small_seconds / 4:  # too close to noise: startup is counted as work
         return full_lines / full_seconds, small_seconds
     speed = (full_lines - small_lines) / (full_seconds - small_seconds)
@@ -213,7 +175,7 @@ def _measure_search(vectors: Vectors, config: RunConfig, budget_seconds: float) 
     Part of the time is linear in the vectors. The quadratic part is what twice the rows take beyond twice the time.
     """
     device = torch.device(choose_device(config.device))
-    block_rows = _block_rows(vectors.shape[1], device)
+    block_rows: int = max(1, default_block_bytes(device) // (2 * vectors.shape[1]))
     random = np.random.default_rng(SEED)
     rows, previous_seconds = MIN_SEARCH_ROWS, math.nan
     _time_search(vectors, rows, config, device, random)  # warm up
@@ -230,11 +192,16 @@ def _measure_search(vectors: Vectors, config: RunConfig, budget_seconds: float) 
 def _time_search(vectors: Vectors, rows: int, config: RunConfig, device: torch.device, random: np.random.Generator) -> float:
     """Return the seconds to compare `rows` of one half of the vectors with as many of the other half."""
     source, target = (_vector_block(vectors[half::2], rows, random) for half in (0, 1))
-    timer = _Timer()
-    search_block(source, target, config.k, SearchOptions(str(device)))
-    elapsed = timer.elapsed()
+    _, wall, cpu = _time(search_block, source, target, config.k, SearchOptions(str(device)))
     # All cores compute all the time, so time that other processes take is the difference between wall and processor time.
-    return min(elapsed.wall_seconds, elapsed.cpu_seconds / available_cores()) if device.type == "cpu" else elapsed.wall_seconds
+    return wall if device.type != "cpu" else min(wall, cpu / available_cores())
+
+
+def _time(work: Callable[Inputs, Output], *args: Inputs.args, **kwargs: Inputs.kwargs) -> tuple[Output, float, float]:
+    """Return the result of `work`, and the seconds of wall time and of processor time that it took."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    output = work(*args, **kwargs)
+    return output, time.perf_counter() - wall, time.process_time() - cpu
 
 
 def _vector_block(vectors: Vectors, rows: int, random: np.random.Generator) -> VectorBlock:

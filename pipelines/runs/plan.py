@@ -1,5 +1,6 @@
 """Plan a run: what `miner run` would take of time, memory, disk and money. The machine is measured for some seconds; nothing is kept."""
 
+import itertools
 import math
 import os
 import random
@@ -19,60 +20,42 @@ from miner.config.runs import RunConfig
 from miner.devices import available_cores, choose_device, device_type
 from miner.errors import ConfigError, DataError
 from miner.io.corpus import Corpus
-from miner.plan import corpus_size, resources, stage_costs
-from miner.plan.hardware import find_hardware
-from miner.plan.resources import BatchSizes, CorpusSize
-from miner.plan.speeds import Speeds, scale_speeds
-from miner.plan.stage_costs import EngineChoice, EngineRequest, StageCost, WorkerPool
-from miner.search import blocks, faiss_index
+from miner.plan import corpus_size
+from miner.plan.hardware import find_hardware, scale_speeds
+from miner.search import faiss_index
 from miner.search.precision import fastest_precision
 from miner.text import readers
-from miner.text.sharding import DEFAULT_SIZES, MAX_RANGES, RANGE_BYTES, InputFile, num_ranges_for
+from miner.text.sharding import MAX_RANGES, RANGE_BYTES, InputFile, num_ranges_for
 from pipelines.mining import inputs as inputs_module
 from pipelines.mining import rescore_choice
-from pipelines.mining.candidates import DEFAULT_LIMITS
-from pipelines.runs import measure_speed, run
+from pipelines.runs import measure_speed, run, stage_costs
 from pipelines.runs.measure_speed import DEFAULT_PROBE, Calibration, ProbeSettings
-from pipelines.search import build_index, engine, exact, index_files
+from pipelines.runs.stage_costs import CorpusSize, EngineChoice, EngineRequest, StageCost, WorkerPool
+from pipelines.search import build_index, engine, index_files
 
 MAX_DISK_RATIO = 5  # peak disk to final disk, above which fewer shards are advised
 MAX_LOAD_PER_CORE = 1.5  # above, a plan warns that the machine is busy
 SEED = 4
-
-BATCH_SIZES = BatchSizes(
-    range_bytes=DEFAULT_SIZES.range_bytes,
-    row_group_rows=DEFAULT_SIZES.row_group_rows,
-    target_groups=exact.TARGET_GROUPS_PER_PASS,
-    resident_bytes=blocks.MAX_RESIDENT_BYTES,
-    matched_candidates=DEFAULT_LIMITS.matched_rows,
-    sorted_pairs=DEFAULT_LIMITS.margin_range_rows,
-)
 
 
 @dataclass(frozen=True)
 class CorpusSample:
     """A corpus of a run, and a sample of its sentences."""
 
-    lines: float  # to read, or the sentences of a corpus that is embedded
+    lines: float  # lines to read, or the sentences of a corpus that is embedded
     reason: str  # how the number was determined
     lang: str
-    sentence_share: float  # of the lines, before filters
-    text_bytes: float  # of a sentence
+    sentence_share: float  # share of the lines that become sentences, before filters
     texts: Sequence[str]
     shards: int
-    files: int  # to read; 0 where the corpus is embedded
-    corpus: Corpus | None = None  # where it is embedded
+    files: int = 0  # files to read; 0 where the corpus is embedded
+    corpus: Corpus | None = None  # the corpus where it is embedded
     is_indexed: bool = False
 
-
-@dataclass(frozen=True)
-class PlannedCorpus:
-    """The expected size of a corpus."""
-
-    size: CorpusSize
-    reason: str  # how it was determined
-    lines: float  # to read
-    files: int  # that hold them; the number of shards where the size comes from plan.sentences; 0 where the corpus is embedded
+    @property
+    def text_bytes(self) -> float:
+        """Mean length of a text in UTF-8."""
+        return sum(len(text.encode()) for text in self.texts) / max(1, len(self.texts))
 
 
 @dataclass(frozen=True)
@@ -82,13 +65,13 @@ class RunPlan:
     machine: str
     pool: WorkerPool
     calibration: Calibration
-    corpora: Mapping[str, PlannedCorpus]
+    corpora: Mapping[str, CorpusSize]
     pairs: Mapping[str, EngineChoice]
     stages: Sequence[StageCost]
     done: Sequence[str]  # stages that are complete
-    price: float | None  # of one machine for an hour
+    price: float | None  # price of one machine for an hour
     machine_memory: float  # bytes
-    load_per_core: float  # of this machine when the plan began
+    load_per_core: float  # load of this machine when the plan began
     at_once: int | None  # corpora or pairs that share jobs; None: all
     worker_disk: float  # bytes in the cache of each machine, for copies of remote indexes
 
@@ -100,7 +83,7 @@ class RunPlan:
             "workers": self.pool.workers,
             **{name: getattr(self, name) for name in names},
             "hours": self.seconds / 3600,
-            "corpora": {name: {**asdict(corpus.size), "reason": corpus.reason} for name, corpus in self.corpora.items()},
+            "corpora": {name: asdict(corpus) for name, corpus in self.corpora.items()},
             "pairs": {name: asdict(choice) for name, choice in self.pairs.items()},
             "stages": [stage.figures() for stage in self.stages],
             "speeds": asdict(self.pool.speeds),
@@ -148,7 +131,7 @@ class RunPlan:
         ]
         if self.peak_disk > MAX_DISK_RATIO * self.disk:
             advice.append("most of the disk is for what pairs of shards leave until they are merged; fewer `shards` leave less")
-        larger = {name: corpus for name, corpus in self.corpora.items() if corpus.size.shards > 1}  # one shard is read in seconds
+        larger = {name: corpus for name, corpus in self.corpora.items() if corpus.shards > 1}  # one shard is read in seconds
         if undivided := [name for name, corpus in larger.items() if 0 < corpus.files < self.pool.workers]:
             advice.append(f"a file is read by one worker, so split {', '.join(undivided)} into at least as many files as there are workers")
         if self.load_per_core > MAX_LOAD_PER_CORE:
@@ -164,24 +147,28 @@ def make_plan(config: RunConfig, probe: ProbeSettings = DEFAULT_PROBE) -> RunPla
 
     Raises what `run.run` raises before it starts, and ConfigError for an unknown machine or where no index fits into its memory.
     """
-    machine, load_per_core = _target_machine(config), os.getloadavg()[0] / available_cores()
+    name, load_per_core = config.plan.machine, os.getloadavg()[0] / available_cores()
+    machine = None if name is None else find_hardware(name, config.plan.rates)
     local_config = config if machine is None else config.model_copy(update={"device": "cpu"})
     steps = run.plan_steps(local_config)
     done = [] if config.plan.sentences else [step.name for step in steps if step.done]
     embedded = {step.name.removeprefix("embed "): step.output for step in steps if step.name in done and step.name.startswith("embed ")}
-    _check_corpus_names(config)
-    names = dict.fromkeys(name for pair in config.named_pairs().values() for name in pair)
-    samples = {name: _sample_corpus(config, name, embedded.get(name)) for name in names}
+    for name in config.plan.sentences:
+        if name not in config.corpora:
+            raise ConfigError(f"plan.sentences: no corpus is called {name!r}; one of {', '.join(config.corpora)}")
+    sides = config.named_pairs()
+    samples = {name: _sample_corpus(config, name, embedded.get(name)) for name in dict.fromkeys(itertools.chain(*sides.values()))}
     calibration = _calibrate(samples, local_config, probe)
+    speeds = calibration.speeds
+    if machine is not None:
+        speeds = scale_speeds(speeds, available_cores(), machine, calibration.encoding)
     corpora = {name: _plan_corpus(config, name, sample, calibration) for name, sample in samples.items()}
-    pool = WorkerPool(config.plan.workers, _machine_speeds(calibration, machine), BATCH_SIZES)
-    request = _engine_request(config, machine, calibration.encoding.dim)
+    pool, request = WorkerPool(config.plan.workers, speeds), _engine_request(config, machine, calibration.encoding.dim)
     pairs = {}
-    for name in config.named_pairs():
+    for name, (source, target) in sides.items():
         if f"mine {name}" not in done:
-            source, target = _pair_sizes(config, name, corpora)
-            pair_request = replace(request, k=_num_neighbours(config, (source, target)))
-            pairs[name] = stage_costs.plan_engine(source, target, pair_request, pool.speeds)
+            pair_request = replace(request, k=_num_neighbours(config, (corpora[source], corpora[target])))
+            pairs[name] = stage_costs.plan_engine(corpora[source], corpora[target], pair_request, speeds)
     return RunPlan(
         machine=config.plan.machine or HERE,
         pool=pool,
@@ -199,38 +186,19 @@ def make_plan(config: RunConfig, probe: ProbeSettings = DEFAULT_PROBE) -> RunPla
 
 
 def _copied_bytes(
-    config: RunConfig, samples: Mapping[str, CorpusSample], corpora: Mapping[str, PlannedCorpus], pairs: Mapping[str, EngineChoice]
+    config: RunConfig, samples: Mapping[str, CorpusSample], corpora: Mapping[str, CorpusSize], pairs: Mapping[str, EngineChoice]
 ) -> float:
     """Return the bytes of the remote indexes that FAISS searches, each once. Those of a local or shared disk are mapped in place."""
+    sides = config.named_pairs()
     factories = {
-        name: factory
-        for pair, choice in pairs.items()
-        for name, factory in zip(config.named_pairs()[pair], choice.factories or (), strict=False)
+        name: factory for pair, choice in pairs.items() for name, factory in zip(sides[pair], choice.factories or (), strict=False)
     }
     folders = {name: config.corpora[name].files[0] if samples[name].is_indexed else config.output for name in factories}
     return sum(
-        resources.index_copy_bytes(corpora[name].size, factory)
+        stage_costs.index_copy_bytes(corpora[name], factory)
         for name, factory in factories.items()
         if not index_files.is_local(folders[name])
     )
-
-
-def _target_machine(config: RunConfig) -> Hardware | None:
-    """Return the machine that the plan is for; None for this one."""
-    name = config.plan.machine
-    return None if name is None else find_hardware(name, config.plan.rates)
-
-
-def _machine_speeds(calibration: Calibration, machine: Hardware | None) -> Speeds:
-    if machine is None:
-        return calibration.speeds
-    return scale_speeds(calibration.speeds, available_cores(), machine, calibration.encoding)
-
-
-def _check_corpus_names(config: RunConfig) -> None:
-    for name in config.plan.sentences:
-        if name not in config.corpora:
-            raise ConfigError(f"plan.sentences: no corpus is called {name!r}; one of {', '.join(config.corpora)}")
 
 
 def _sample_corpus(config: RunConfig, name: str, embeddings: str | None) -> CorpusSample:
@@ -239,7 +207,13 @@ def _sample_corpus(config: RunConfig, name: str, embeddings: str | None) -> Corp
     if embeddings is None and len(settings.files) == 1 and inputs_module.is_folder(settings.files[0]):
         embeddings = settings.files[0]
     if embeddings is not None:
-        return _sample_embedded(embeddings)
+        corpus = inputs_module.open_folder(embeddings)
+        shard = next(shard for shard in corpus.shards if shard.rows)
+        texts = next(corpus.sentences(shard.name, ["text"]))["text"].to_pylist()
+        is_indexed = build_index.is_index(embeddings)
+        return CorpusSample(
+            corpus.rows, "embedded already", corpus.lang, 1.0, texts, len(corpus.shards), corpus=corpus, is_indexed=is_indexed
+        )
     files = readers.expand(settings.files)
     text_settings = config.part(TextSettings).model_copy(update={"text_column": settings.text_column or config.text_column})
     count = corpus_size.count_lines(files, text_settings)
@@ -247,40 +221,8 @@ def _sample_corpus(config: RunConfig, name: str, embeddings: str | None) -> Corp
     num_lines, texts = corpus_size.sample_sentences(count, text_settings, split_lang)
     if not texts:
         raise DataError(f"corpora.{name}: not one sentence in the {num_lines:,} lines that were sampled; give a text with sentences")
-    return CorpusSample(
-        lines=count.lines,
-        reason=count.reason,
-        lang=settings.lang or name,
-        sentence_share=len(texts) / num_lines,
-        text_bytes=_mean_bytes(texts),
-        texts=texts,
-        shards=num_ranges_for([InputFile(uri, uri) for uri in files], text_settings),
-        files=len(files),
-    )
-
-
-def _sample_embedded(folder: str) -> CorpusSample:
-    """Sample an embeddings or index directory."""
-    corpus = inputs_module.open_folder(folder)
-    shard = next(shard for shard in corpus.shards if shard.rows)
-    texts = next(corpus.sentences(shard.name, ["text"]))["text"].to_pylist()
-    return CorpusSample(
-        lines=corpus.rows,
-        reason="embedded already",
-        lang=corpus.lang,
-        sentence_share=1.0,
-        text_bytes=_mean_bytes(texts),
-        texts=texts,
-        shards=len(corpus.shards),
-        files=0,
-        corpus=corpus,
-        is_indexed=build_index.is_index(folder),
-    )
-
-
-def _mean_bytes(texts: Sequence[str]) -> float:
-    """Return the mean length of a text in UTF-8."""
-    return sum(len(text.encode()) for text in texts) / max(1, len(texts))
+    shards = num_ranges_for([InputFile(uri, uri) for uri in files], text_settings)
+    return CorpusSample(count.lines, count.reason, settings.lang or name, len(texts) / num_lines, texts, shards, len(files))
 
 
 def _calibrate(samples: Mapping[str, CorpusSample], config: RunConfig, probe: ProbeSettings) -> Calibration:
@@ -297,17 +239,16 @@ def _calibrate(samples: Mapping[str, CorpusSample], config: RunConfig, probe: Pr
     return measure_speed.calibrate(texts, max(unread, key=lambda sample: sample.lines).lang, config, probe)
 
 
-def _plan_corpus(config: RunConfig, name: str, sample: CorpusSample, calibration: Calibration) -> PlannedCorpus:
+def _plan_corpus(config: RunConfig, name: str, sample: CorpusSample, calibration: Calibration) -> CorpusSize:
     dim, row_bytes = calibration.encoding.dim, calibration.compression * sample.text_bytes
     sentences = config.plan.sentences.get(name)
-    if sentences is None:
-        kept_share = measure_speed.measure_kept_share(sample.texts, sample.lang, config) if sample.files else 1.0
-        sentences = max(1, round(sample.lines * sample.sentence_share * kept_share))
-        size = CorpusSize(sentences, sample.text_bytes, row_bytes, sample.shards, dim)
-        return PlannedCorpus(size, sample.reason, sample.lines, sample.files)
-    shards = config.shards or min(MAX_RANGES, math.ceil(sentences * sample.text_bytes / RANGE_BYTES))
-    size = CorpusSize(sentences, sample.text_bytes, row_bytes, shards, dim)
-    return PlannedCorpus(size, "as you said", sentences, shards if sample.files else 0)
+    if sentences is not None:
+        shards = config.shards or min(MAX_RANGES, math.ceil(sentences * sample.text_bytes / RANGE_BYTES))
+        files = shards if sample.files else 0
+        return CorpusSize(sentences, sample.text_bytes, row_bytes, shards, dim, "as you said", sentences, files)
+    kept_share = measure_speed.measure_kept_share(sample.texts, sample.lang, config) if sample.files else 1.0
+    sentences = max(1, round(sample.lines * sample.sentence_share * kept_share))
+    return CorpusSize(sentences, sample.text_bytes, row_bytes, sample.shards, dim, sample.reason, sample.lines, sample.files)
 
 
 def _engine_request(config: RunConfig, machine: Hardware | None, dim: int) -> EngineRequest:
@@ -327,7 +268,7 @@ def _engine_request(config: RunConfig, machine: Hardware | None, dim: int) -> En
 def _stage_costs(
     config: RunConfig,
     samples: Mapping[str, CorpusSample],
-    corpora: Mapping[str, PlannedCorpus],
+    corpora: Mapping[str, CorpusSize],
     pairs: Mapping[str, EngineChoice],
     pool: WorkerPool,
 ) -> list[StageCost]:
@@ -336,20 +277,16 @@ def _stage_costs(
     indexed = {name for name, sample in samples.items() if sample.is_indexed}
     for name, corpus in corpora.items():
         if corpus.files:
-            costs += stage_costs.corpus_costs(name, corpus.size, corpus.lines, corpus.files, pool)
+            costs += stage_costs.corpus_costs(name, corpus, pool)
     for pair, choice in pairs.items():
-        for name, factory, build_seconds in zip(config.named_pairs()[pair], choice.factories or (), choice.build_seconds, strict=False):
+        names = config.named_pairs()[pair]
+        for name, factory, build_seconds in zip(names, choice.factories or (), choice.build_seconds, strict=False):
             if name not in indexed:
                 indexed.add(name)
-                costs.append(stage_costs.index_cost(name, corpora[name].size, factory, build_seconds, pool))
-        sizes = _pair_sizes(config, pair, corpora)
-        costs += stage_costs.pair_costs(pair, sizes, choice, _num_neighbours(config, sizes), pool)
+                costs.append(stage_costs.index_cost(name, corpora[name], factory, build_seconds, pool))
+        source, target = (corpora[name] for name in names)
+        costs += stage_costs.pair_costs(pair, (source, target), choice, _num_neighbours(config, (source, target)), pool)
     return costs
-
-
-def _pair_sizes(config: RunConfig, pair: str, corpora: Mapping[str, PlannedCorpus]) -> tuple[CorpusSize, CorpusSize]:
-    source, target = config.named_pairs()[pair]
-    return corpora[source].size, corpora[target].size
 
 
 def _num_neighbours(config: RunConfig, sizes: Sequence[CorpusSize]) -> int:

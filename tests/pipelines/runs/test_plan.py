@@ -25,26 +25,18 @@ from miner.config.planning import Hardware, PlanSettings
 from miner.encoders import load_encoder
 from miner.errors import ConfigError, DataError
 from miner.io.stages import read_manifest
-from miner.plan import hardware, resources, stage_costs
+from miner.plan import hardware
 from miner.plan.corpus_size import SamplingSettings, count_lines, sample_sentences
-from miner.plan.resources import BatchSizes, CorpusSize
-from miner.plan.speeds import EncodingCost, Speeds, scale_speeds
-from miner.plan.stage_costs import EngineRequest, WorkerPool
+from miner.plan.hardware import EncodingCost, Speeds, scale_speeds
 from miner.search import cost_model
 from miner.search.cost_model import SearchEstimate, SearchWorkload
 from pipelines.runs import plan as plan_module
+from pipelines.runs import stage_costs
 from pipelines.runs.measure_speed import ProbeSettings
+from pipelines.runs.stage_costs import CorpusSize, EngineRequest, WorkerPool
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 SPEEDS = Speeds(lines_per_second=1000.0, sentences_per_second=500.0, pairs_per_second=1e6, speedup=2.0, stage_start_seconds=1.0)
-BATCHES = BatchSizes(
-    range_bytes=1 << 25,
-    row_group_rows=1 << 15,
-    target_groups=32,
-    resident_bytes=1 << 32,
-    matched_candidates=1 << 22,
-    sorted_pairs=1 << 19,
-)
 SMALL_SAMPLES = SamplingSettings(
     counted_bytes=1 << 16, max_files=4, window_bytes=1 << 14, head_bytes=1 << 16, head_step_bytes=1 << 12, kept_bytes=1 << 11
 )  # with which files of a megabyte are sampled
@@ -177,7 +169,7 @@ def test_operations_of_a_transformer_equal_a_hand_count(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("parts", "workers", "share"), [(10, 1, 1.0), (10, 4, 0.3), (10, 5, 0.2), (1, 8, 1.0), (3, 8, 1 / 3)])
 def test_a_part_is_not_split_between_workers(parts: int, workers: int, share: float) -> None:
-    assert WorkerPool(workers, SPEEDS, BATCHES).seconds(100, parts) == pytest.approx(100 * share + SPEEDS.stage_start_seconds)
+    assert WorkerPool(workers, SPEEDS).seconds(100, parts) == pytest.approx(100 * share + SPEEDS.stage_start_seconds)
 
 
 def sized(sentences: int, shards: int = 4) -> CorpusSize:
@@ -210,7 +202,7 @@ def test_an_index_for_a_gpu_is_planned_for_one() -> None:
         request = replace(engine_request(fixed_engine=("faiss", "requested"), max_index_bytes=max_index_bytes), has_gpu=True)
         choice = stage_costs.plan_engine(sized(rows), sized(rows), request, SPEEDS)
         assert choice.factories == (f"IVF8192,{code}", f"IVF8192,{code}")
-        disk = resources.indexing_need(sized(rows), choice.factories[0]).disk
+        disk = stage_costs.indexing_need(sized(rows), choice.factories[0]).disk
         assert disk == rows * (vector_bytes + 8) + 8192 * 256 * 4 + rows * 512
 
 
@@ -218,7 +210,7 @@ def test_an_index_is_trained_by_one_machine() -> None:
     rows = 10**6
     share = 10 * 40 * 4096 / (10 * 40 * 4096 + rows)
     assert cost_model.training_share(rows) == pytest.approx(share)
-    cost = stage_costs.index_cost("en", sized(rows, shards=4), "IVF4096,PQ128x4", 100.0, WorkerPool(2, SPEEDS, BATCHES))
+    cost = stage_costs.index_cost("en", sized(rows, shards=4), "IVF4096,PQ128x4", 100.0, WorkerPool(2, SPEEDS))
     assert cost.seconds == pytest.approx(100 * share + 100 * (1 - share) / 2 + 4 * SPEEDS.stage_start_seconds)
 
 
@@ -228,17 +220,13 @@ def test_an_index_that_exceeds_the_memory_is_an_error() -> None:
         stage_costs.plan_engine(sized(10**6), sized(10**6), request, SPEEDS)
 
 
-def test_a_plan_uses_the_batch_sizes_of_the_stages() -> None:
-    assert plan_module.BATCH_SIZES == BATCHES
-
-
 def test_disk_equals_a_hand_count() -> None:
-    assert resources.embedding_need(sized(1000), BATCHES).disk == 1000 * (8 + 512)
+    assert stage_costs.embedding_need(sized(1000)).disk == 1000 * (8 + 512)
     # Every sentence has an entry for each shard of the other side: an id, four neighbours and their similarities.
-    temporary = resources.exact_search_need(sized(1000, 3), sized(500, 2), 4, BATCHES).temporary_disk
+    temporary = stage_costs.exact_search_need(sized(1000, 3), sized(500, 2), 4).temporary_disk
     assert temporary == (1000 * 2 + 500 * 3) * 72
     # 32 of 64 target shards at a time: of these, 250 sentences in 3 pairs each; and the neighbours of the passes before.
-    temporary = resources.exact_search_need(sized(1000, 3), sized(500, 64), 4, BATCHES).temporary_disk
+    temporary = stage_costs.exact_search_need(sized(1000, 3), sized(500, 64), 4).temporary_disk
     assert temporary == (1000 * 32 + 250 * 3 + 1500) * 72
 
 

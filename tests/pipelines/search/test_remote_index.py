@@ -18,9 +18,8 @@ from moto.server import ThreadedMotoServer
 from miner.errors import StorageError
 from miner.io import host_copies, stages, storage
 from miner.io.corpus import open_corpus
-from miner.plan import resources
-from miner.plan.resources import CorpusSize
 from miner.search import faiss_index
+from pipelines.runs.stage_costs import CorpusSize, index_copy_bytes
 from pipelines.search import build_index, tune
 from pipelines.search.index_files import IndexedSide
 from pipelines.search.open_index import SAMPLE_ROWS, OpenIndex, draw_sample
@@ -111,7 +110,7 @@ def test_a_copy_has_the_bytes_of_the_plan(remote: str, cache: Path) -> None:
     assert isinstance(index.stored_ids, np.memmap)
     np.testing.assert_array_equal(index.stored_ids, dense.text_ids(ROWS, 0))
     size = CorpusSize(ROWS, text_bytes=1, row_bytes=1, shards=2, dim=DIM)
-    expected = resources.index_copy_bytes(size, "Flat") + 8 * 4 * DIM  # with the centroids of IVF8
+    expected = index_copy_bytes(size, "Flat") + 8 * 4 * DIM  # with the centroids of IVF8
     headers = 4096  # of the arrays and the FAISS file, and the checksums
     copied = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())
     assert expected < copied < expected + headers
