@@ -4,7 +4,7 @@ import contextlib
 import io
 import posixpath
 from collections.abc import Iterator
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 import xxhash
 
@@ -77,7 +77,7 @@ def open_checked(uri: str, expected: str | None) -> Iterator[BinaryIO]:
 
 def open_unchecked(uri: str) -> contextlib.AbstractContextManager[BinaryIO]:
     fs, path = storage.filesystem(uri)
-    return cast(contextlib.AbstractContextManager[BinaryIO], fs.open(path, "rb", block_size=READ_AHEAD_BYTES))
+    return storage.open_file(fs, path, block_size=READ_AHEAD_BYTES)
 
 
 def _listed_checksum(uri: str, is_current: bool = False) -> str | None:

@@ -243,27 +243,23 @@ class Stage:
         self.inputs = dict(inputs)
         self._markers = records.RecordFolder(self.path(MARKERS), ShardMarker)
 
-    def start(self) -> None:
-        """Claim the directory. Raises StorageError if it contains another stage or the same stage with another configuration."""
-        recorded = {name: records.find(self.path(name), StartedStage, DELETE_FOLDER) for name in (MANIFEST, STARTED)}
-        for name, started in recorded.items():
-            if started is not None:
-                self._check_config(started, self.path(name))
-        if recorded[MANIFEST] is None:
-            if recorded[STARTED] is None:
-                self._check_files()
-            if not storage.is_on_object_store(self.folder):
-                storage.make_folder(self.folder)
-            self._write_started()
+    def start(self) -> list[str]:
+        """Claim the directory, and return the names in it.
 
-    def _check_files(self) -> None:
-        """Raise StorageError if the directory holds files, but no markers of shards."""
+        Raises StorageError if it contains another stage, the same stage with another configuration, or files, but no markers of shards.
+        """
         names = storage.names_in(self.folder)
-        unmarked = [name for name in names if not name.startswith((".", "_"))] if MARKERS not in names else []
-        sizes = storage.sizes(self.folder) if unmarked else {}  # of files, not of directories
-        foreign = [name for name in unmarked if name in sizes]
-        if foreign:
-            raise StorageError(f"{self.folder}: contains {foreign[0]}, which miner did not write; choose another --output")
+        for name in {MANIFEST, STARTED}.intersection(names):
+            self._check_config(records.read(self.path(name), StartedStage, DELETE_FOLDER), self.path(name))
+        if not {MANIFEST, STARTED, MARKERS}.intersection(names):
+            unmarked = [name for name in names if not name.startswith((".", "_"))]
+            sizes = storage.sizes(self.folder) if unmarked else {}  # of files, not of directories
+            foreign = [name for name in unmarked if name in sizes]
+            if foreign:
+                raise StorageError(f"{self.folder}: contains {foreign[0]}, which miner did not write; choose another --output")
+        if not {MANIFEST, STARTED}.intersection(names):
+            self._write_started()
+        return names
 
     def _write_started(self) -> None:
         records.write(self.path(STARTED), {"stage": self.stage, "config": self.config})
@@ -341,8 +337,9 @@ class Stage:
         intact = self.find_shards(shard_keys)
         pending = [name for name in shard_keys if name not in intact]
         if pending:
-            self._write_started()
-            storage.remove_files([self.path(MANIFEST)])
+            if storage.exists(self.path(MANIFEST)):
+                self._write_started()
+                storage.remove(self.path(MANIFEST))
             self._remove_markers(self.marked_shards().intersection(pending))
         return pending
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import io
 import json
 import os
 import posixpath
@@ -15,6 +16,7 @@ from zipfile import BadZipFile
 import fsspec
 import xxhash
 from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
 
 from miner.errors import StorageError, first_line, storage_errors
 from miner.io import object_stores
@@ -25,6 +27,8 @@ MANIFEST = "manifest.json"  # of a directory of shards, with the checksum of eac
 LOCK_PREFIX = "_lock-"  # of the names of locks
 HASHED_BYTES = 1 << 16  # from which the checksum of a written file is remembered; reading a smaller one takes less time than asking for it
 MAX_SMALL_BYTES = 1 << 28  # of a JSON file; a manifest of a million shards has fewer
+
+MEMORY = "memory"  # protocol of files in the memory of this process
 
 _LOCAL = LocalFileSystem()
 
@@ -291,9 +295,16 @@ def read_bytes(uri: str, max_bytes: int = MAX_SMALL_BYTES) -> bytes:
         if is_object_store(fs):
             data = object_stores.read_start(fs, path, max_bytes + 1)
         else:
-            with fs.open(path, "rb") as handle:
+            with open_file(fs, path) as handle:
                 data = handle.read(max_bytes + 1)
     return _check_small(uri, data, max_bytes)
+
+
+def open_file(fs: fsspec.AbstractFileSystem, path: str, **options: Any) -> BinaryIO:
+    """Open a file for reading. Files in memory are copied: all that have one of these open would share its position."""
+    if isinstance(fs, MemoryFileSystem):
+        return io.BytesIO(fs.cat_file(path))
+    return cast(BinaryIO, fs.open(path, "rb", **options))
 
 
 def find_bytes(uri: str) -> bytes | None:
@@ -378,7 +389,7 @@ def checksum(uri: str) -> str:
         if version not in _checksums:
             digest = xxhash.xxh3_128()
             check_regular(uri)
-            with fs.open(path, "rb") as handle:
+            with open_file(fs, path) as handle:
                 while block := handle.read(1 << 22):
                     digest.update(block)
             _checksums[version] = digest.hexdigest()

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 import fsspec
 import xxhash
 from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
 
 from miner.io import object_stores
 
@@ -20,7 +21,8 @@ TEMPORARY, REPLACED = ".tmp", ".old"
 
 def open_whole(fs: fsspec.AbstractFileSystem, path: str) -> contextlib.AbstractContextManager[BinaryIO]:
     """Open a file for writing, which appears when the block ends, and not at all if the block raises."""
-    return object_stores.put(fs, path) if object_stores.is_object_store(fs) else _write_and_rename(fs, path)
+    appears_whole = object_stores.is_object_store(fs) or isinstance(fs, MemoryFileSystem)
+    return object_stores.put(fs, path) if appears_whole else _write_and_rename(fs, path)
 
 
 @contextlib.contextmanager

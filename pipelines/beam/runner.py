@@ -19,6 +19,7 @@ import ctypes
 import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -33,6 +34,8 @@ from pipelines.beam.tasks import JOBS, ShardTask, StageRun, elements_of
 
 T = TypeVar("T")
 Pipeline = Generator[Sequence[StageRun], Sequence[Manifest | MinerError], T]
+
+is_in_this_process: ContextVar[bool] = ContextVar("whether all shards of the pipeline are written in this process", default=False)
 
 MAX_SHARDS_WITHOUT_BEAM = 16  # of a job that runs in this process: more, and the start of Beam is a small share of the time
 
@@ -112,14 +115,17 @@ def run_pipeline(pipeline: Pipeline[T], options: Sequence[str] = (), stage_recor
 
         parse_beam_options(options)  # raises ConfigError
     outcomes: Sequence[Manifest | MinerError] | None = None
-    with contextlib.closing(pipeline):
+    token = is_in_this_process.set(not options)  # Beam's default runner is in this process too
+    try:
         while True:
-            try:
-                runs = next(pipeline) if outcomes is None else pipeline.send(outcomes)
-            except StopIteration as end:
-                result: T = end.value
-                return result
+            runs = next(pipeline) if outcomes is None else pipeline.send(outcomes)
             outcomes = run_job(runs, options, [] if stage_records is None else stage_records)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        pipeline.close()
+        is_in_this_process.reset(token)
 
 
 def run_job(runs: Sequence[StageRun], options: Sequence[str], stage_records: list[StageRecord]) -> list[Manifest | MinerError]:
@@ -142,8 +148,7 @@ def run_job(runs: Sequence[StageRun], options: Sequence[str], stage_records: lis
 def _open(run: StageRun) -> StageRun | MinerError:
     """Claim the directory of a stage, and return the run of the shards that are missing, or the error."""
     try:
-        run.stage.start()
-        shards.remove_records(run.stage)
+        shards.remove_records(run.stage, run.stage.start())
         return run.of(run.stage.reopen(run.shard_keys))
     except MinerError as error:
         return error
@@ -184,8 +189,10 @@ def _finish(run: StageRun) -> Manifest | MinerError:
     """Write the manifest of a stage, or return the error that ended it."""
     stage = run.stage
     try:
-        shards.raise_failure(stage)
-        skipped = shards.pop_skipped(stage)
+        names = storage.names_in(stage.folder)
+        if shards.FAILURE in names:
+            shards.raise_failure(stage)
+        skipped = shards.pop_skipped(stage) if shards.SKIPPED in names else {}
         if skipped and len(skipped) == len(run.shard_keys):
             raise AllSkippedError(skipped)
         for name, reason in skipped.items():

@@ -11,7 +11,7 @@ import logging
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from typing_extensions import TypedDict
@@ -101,11 +101,11 @@ def _skips_too_many(stage: Stage) -> bool:
     return num_skipped >= MAX_SKIPPED and num_skipped > len(stage.marked_shards())
 
 
-def remove_records(stage: Stage) -> None:
-    """Remove the failures that an earlier run recorded."""
-    storage.remove_files([stage.path(FAILURE)])
-    if storage.names_in(stage.path(SKIPPED)):  # on object stores there is no empty directory
-        storage.remove(stage.path(SKIPPED))
+def remove_records(stage: Stage, names: Container[str]) -> None:
+    """Remove the failures that an earlier run recorded; `names` are those in the stage's directory."""
+    for name in (FAILURE, SKIPPED):
+        if name in names:
+            storage.remove(stage.path(name))
 
 
 def pop_skipped(stage: Stage) -> dict[str, str]:

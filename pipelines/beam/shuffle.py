@@ -6,10 +6,12 @@ task, with one record batch per range.
 
 import contextlib
 import io
+import uuid
+import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Concatenate, Generic, ParamSpec
 
 import numpy as np
@@ -24,7 +26,7 @@ from miner.io.stages import Manifest, Stage
 from miner.io.tables import concat_tables
 from miner.text.sharding import range_of, write_range_batches
 from pipelines.beam.reporting import watch_progress
-from pipelines.beam.runner import Pipeline, run_stage
+from pipelines.beam.runner import Pipeline, is_in_this_process, run_stage
 from pipelines.beam.shards import call_with_retries
 from pipelines.beam.tasks import ShardTask, StageRun
 
@@ -39,7 +41,11 @@ ShardFunction = Callable[Concatenate[int, str, Parameters], tuple[int, Mapping[s
 
 @dataclass(frozen=True)
 class ShuffleSteps:
-    """Intermediate steps before a stage. Their output is kept in `folder` until the stage is done, so that a stopped run can resume."""
+    """Intermediate steps before a stage.
+
+    The output of small steps is in memory if all shards are written in this process. Otherwise it is kept in `folder` until the stage is
+    done, so that a stopped run can resume.
+    """
 
     kind: str  # name of the steps in logs and counters
     folder: str
@@ -64,19 +70,48 @@ class ShuffleSteps:
     def _write(self, name: str, shards: Sequence[str], task: ShardTask) -> Pipeline[Manifest]:
         stage = Stage(self.place(name), self.kind, {}, {"key": self.key})
         shard_keys = dict.fromkeys(shards, stage.key())
-        if self.rows > self.in_process_rows:
+        if not self._is_small:
             return (yield from run_stage(stage, shard_keys, task))
         try:
-            return _run_in_process(stage, shard_keys, task)
+            return self._run_in_process(stage, shard_keys, task)
         except MinerError:
             self.remove()  # cheap to write again
             raise
 
+    def _run_in_process(self, stage: Stage, shard_keys: Mapping[str, str], task: ShardTask) -> Manifest:
+        missing, is_kept = list(shard_keys), self._root == self.folder
+        if is_kept:
+            stage.start()
+            missing = stage.reopen(shard_keys)
+        if missing:
+            task.setup()
+        is_watched = missing and task.work_unit is not None
+        with watch_progress([StageRun(stage, shard_keys, task)]) if is_watched else contextlib.nullcontext():
+            for name in missing:
+                with progress.count_work(stage.folder, name):
+                    rows, counts = call_with_retries(partial(task.write_shard, name), task.retry_policy, stage.stage, name)
+                stage.mark_done(name, rows, shard_keys[name], counts)
+        return stage.finish(shard_keys) if is_kept else stage.draft_manifest(shard_keys)
+
+    @cached_property
+    def _root(self) -> str:
+        """Where the output is. What is in memory is removed with this object at the latest."""
+        if not self._is_small or not is_in_this_process.get():
+            return self.folder
+        root = f"{storage.MEMORY}://{uuid.uuid4().hex}"
+        weakref.finalize(self, storage.remove, root)
+        return root
+
+    @property
+    def _is_small(self) -> bool:
+        return self.rows <= self.in_process_rows
+
     def place(self, name: str) -> str:
-        return storage.join(self.folder, name)
+        return storage.join(self._root, name)
 
     def remove(self) -> None:
-        storage.remove(self.folder)
+        for folder in {self.folder, self._root}:  # of an earlier run, and of this one
+            storage.remove(folder)
 
 
 @dataclass(frozen=True)
@@ -110,20 +145,6 @@ class ShuffleTask(ShardTask, Generic[Parameters]):
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         return self.function(stages.shard_index(name), storage.join(self.folder, name), *self.args, **self.kwargs)
-
-
-def _run_in_process(stage: Stage, shard_keys: Mapping[str, str], task: ShardTask) -> Manifest:
-    stage.start()
-    pending = stage.reopen(shard_keys)
-    if pending:
-        task.setup()
-    is_watched = pending and task.work_unit is not None
-    with watch_progress([StageRun(stage, shard_keys, task)]) if is_watched else contextlib.nullcontext():
-        for name in pending:
-            with progress.count_work(stage.folder, name):
-                rows, counts = call_with_retries(partial(task.write_shard, name), task.retry_policy, stage.stage, name)
-            stage.mark_done(name, rows, shard_keys[name], counts)
-    return stage.finish(shard_keys)
 
 
 def names(ranges: int) -> list[str]:
