@@ -10,7 +10,7 @@ PIP_TOOLS := 7.6.0
 CYCLONEDX := 7.5.0
 DATA   ?= ../shared/data
 
-.PHONY: venv demo loop-news docs test test-slow flink-test spark-test lint format audit hashes sbom clean
+.PHONY: venv demo loop-news docs test test-slow clusters flink-test spark-test s3-test lint format audit hashes sbom clean
 
 venv: $(STAMP)
 
@@ -48,10 +48,13 @@ docs: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal -m "not slow"
 
-# Mine the examples on a session cluster of two task managers, or a local Spark, by a job server's jar; skipped, with the reason, without them.
-flink-test spark-test: $(STAMP)
-	@FLINK_HOME=$(FLINK_HOME) FLINK_JOB_SERVER=$(FLINK_JOB_SERVER) SPARK_JOB_SERVER=$(SPARK_JOB_SERVER) \
-	  $(BIN)/python -m pytest -n 0 -rs tests/project/test_clusters.py -k $(@:-test=)
+# Fetch what the three tests below need into build/clusters: half a gigabyte. They skip, with the reason, what Java, Maven or Go is missing for.
+clusters: $(STAMP)
+	@for name in flink spark s3; do $(BIN)/python deploy/clusters/clusters.py fetch $$name; done
+
+# Mine the examples on a cluster of this machine, or into a bucket of an S3 server, and compare the pairs with those of a local run.
+flink-test spark-test s3-test: $(STAMP)
+	@$(BIN)/python -m pytest -n 0 -rs tests/project/test_clusters.py -k $(@:-test=)
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal -m slow

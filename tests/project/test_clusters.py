@@ -1,81 +1,67 @@
-"""Clusters of Flink and Spark on this machine, by the jar of Beam's job server: `make flink-test`, `make spark-test`.
+"""Flink, Spark and an S3 server on this machine, started by deploy/clusters/clusters.py: `make flink-test spark-test s3-test`.
 
-FLINK_HOME is a Flink distribution; FLINK_JOB_SERVER and SPARK_JOB_SERVER are jars of Beam's job servers for it and for Spark 3.
+The first run fetches their packages into build/clusters.
 """
 
 import os
+import shlex
 import shutil
 import subprocess
-import time
-import urllib.request
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import miner
+from scripts import load_script
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-START_SECONDS = 60
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+FOLDER = ROOT / "build" / "clusters"
+
+clusters = load_script("clusters", ROOT / "deploy" / "clusters")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
-def require(name: str) -> Path:
-    """Return the path in an environment variable; skip the test without it."""
-    if shutil.which("java") is None:
-        pytest.skip("Java is not installed")
-    path = Path(os.environ.get(name, ""))
-    if not os.environ.get(name) or not path.exists():
-        pytest.skip(f"{name} names no file; give it a path, as deploy/README.md says")
-    return path
-
-
-def mine(output: Path, *beam_options: str) -> bytes:
-    result = miner(
-        "mine", str(EXAMPLES / "en.txt"), str(EXAMPLES / "de.txt"), "--source-lang", "en", "--target-lang", "de",
-        "--shards", "3", "--no-report", "--output", str(output), "--", *beam_options,
-    )  # fmt: skip
-    assert result.exit_code == 0, result.output
-    return (output / "bitext.tsv.gz").read_bytes()
+def mine(output: str | Path, *beam_options: str, environment: dict[str, str] | None = None) -> None:
+    """Mine the examples by the command, in a process of its own."""
+    inputs = [str(EXAMPLES / "en.txt"), str(EXAMPLES / "de.txt"), "--source-lang", "en", "--target-lang", "de", "--shards", "3"]
+    command = [sys.executable, "-m", "miner", "mine", "--no-report", *inputs, "--output", str(output)]
+    done = subprocess.run(
+        [*command, *(["--", *beam_options] if beam_options else [])],
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture
-def flink(tmp_path: Path) -> Iterator[str]:
-    """Start a session cluster of two task managers with two slots each; return its address."""
-    home = require("FLINK_HOME")
-    require("FLINK_JOB_SERVER")
-    shutil.copytree(home / "conf", tmp_path / "conf")
-    config = next(path for path in ((tmp_path / "conf/config.yaml"), (tmp_path / "conf/flink-conf.yaml")) if path.exists())
-    config.write_text(config.read_text() + "\ntaskmanager.numberOfTaskSlots: 2\nrest.port: 28081\nrest.address: localhost\n")
-    environment = {**os.environ, "FLINK_CONF_DIR": str(tmp_path / "conf"), "FLINK_LOG_DIR": str(tmp_path), "FLINK_PID_DIR": str(tmp_path)}
-    scripts = ["jobmanager.sh", "taskmanager.sh", "taskmanager.sh"]
+def started(request: pytest.FixtureRequest) -> Iterator[str]:
+    """What a cluster that runs during the test prints: options of miner, or of S3 the environment."""
+    needed = {"flink": ("java", "mvn"), "spark": ("java", "mvn"), "s3": ("go",)}[request.param]
+    if missing := [program for program in needed if shutil.which(program) is None]:
+        pytest.skip(f"{missing[0]} is not installed")
+    clusters.fetch(request.param, FOLDER)
     try:
-        for script in scripts:
-            subprocess.run([home / "bin" / script, "start"], env=environment, check=True)
-        end = time.monotonic() + START_SECONDS
-        while time.monotonic() < end:
-            try:
-                with urllib.request.urlopen("http://localhost:28081/overview") as answer:
-                    if b'"slots-total":4' in answer.read():
-                        break
-            except OSError:
-                pass
-            time.sleep(1)
-        else:
-            pytest.fail("the cluster has no four slots after a minute")
-        yield "http://localhost:28081"
+        yield clusters.start(request.param, FOLDER)
     finally:
-        for script in reversed(scripts):
-            subprocess.run([home / "bin" / script, "stop"], env=environment, check=False)
+        clusters.stop(request.param, FOLDER)
 
 
-def test_flink_gives_the_pairs_of_a_local_run(flink: str, tmp_path: Path) -> None:
-    jar = f"--flink_job_server_jar={os.environ['FLINK_JOB_SERVER']}"
-    options = ["--runner=FlinkRunner", f"--flink_master={flink}", jar, "--parallelism=4", "--environment_type=LOOPBACK"]
-    assert mine(tmp_path / "flink", *options) == mine(tmp_path / "local")
+@pytest.mark.parametrize("started", ["flink", "spark"], indirect=True)
+def test_a_cluster_gives_the_pairs_of_a_local_run(started: str, tmp_path: Path) -> None:
+    mine(tmp_path / "cluster", *shlex.split(started))
+    mine(tmp_path / "local")
+    pairs = [(tmp_path / name / "bitext.tsv.gz").read_bytes() for name in ("cluster", "local")]
+    assert pairs[0] == pairs[1]
 
 
-def test_spark_gives_the_pairs_of_a_local_run(tmp_path: Path) -> None:
-    jar = require("SPARK_JOB_SERVER")
-    options = ["--runner=SparkRunner", "--spark_master_url=local[2]", f"--spark_job_server_jar={jar}", "--environment_type=LOOPBACK"]
-    assert mine(tmp_path / "spark", *options) == mine(tmp_path / "local")
+@pytest.mark.parametrize("started", ["s3"], indirect=True)
+def test_an_s3_server_gives_the_pairs_of_a_local_run(started: str, tmp_path: Path) -> None:
+    environment = dict(line.removeprefix("export ").split("=", 1) for line in started.splitlines())
+    mine("s3://miner/mined", environment=environment)
+    mine(tmp_path / "local")
+    stored = FOLDER / "s3.state" / "data" / "miner" / "mined" / "bitext.tsv.gz"
+    assert stored.read_bytes() == (tmp_path / "local" / "bitext.tsv.gz").read_bytes()

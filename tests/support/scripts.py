@@ -7,9 +7,9 @@ from types import ModuleType
 CONFIGS = Path(__file__).parents[2] / "configs"
 
 
-def load_script(name: str) -> ModuleType:
-    """Import configs/NAME.py."""
-    spec = importlib.util.spec_from_file_location(name, CONFIGS / f"{name}.py")
+def load_script(name: str, folder: Path = CONFIGS) -> ModuleType:
+    """Import FOLDER/NAME.py."""
+    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
