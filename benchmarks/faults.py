@@ -30,7 +30,7 @@ from click.testing import CliRunner
 from miner.cli import console
 from miner.cli.main import main as miner
 from miner.io import lock
-from miner.training import checkpoints
+from miner.training.steps import checkpoints
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 OUTCOMES = ("error", "same", "other", "traceback", "crash")
@@ -131,7 +131,7 @@ def train_half(config: dict[str, object]) -> str:
     """Train, and stop with the checkpoints of the last steps and the work files."""
     from miner.training import run as training
     from miner.training.config import TrainConfig
-    from miner.training.trainer import learning_rate
+    from miner.training.steps.trainer import learning_rate
 
     trainer, _ = training.prepare(TrainConfig(**config), Path("trained"))
     batches = trainer.load_batches()

@@ -23,8 +23,9 @@ def command(config: str, output: str | None, changes: tuple[str, ...], json_file
     from dataclasses import asdict
 
     from miner.config.base import load_yaml
-    from miner.training import distributed, run
+    from miner.training import run
     from miner.training.config import TrainConfig
+    from miner.training.steps import distributed
 
     settings = load_yaml(TrainConfig, config, changes)
     if flags["print_config"]:

@@ -17,10 +17,10 @@ from miner.errors import ConfigError
 from miner.evaluation.inputs import CHUNK_TEXTS, encode
 from miner.evaluation.probe import Labels
 from miner.progress import Progress, report_progress
-from miner.training.heads import FirstTokenHead, NliHead, load_head
+from miner.training.models.heads import FirstTokenHead, NliHead, load_head
+from miner.training.models.transformer import Transformer
 from miner.training.settings import TransformerSettings
-from miner.training.transformer import Transformer
-from miner.training.validation import encode_texts
+from miner.training.steps.validation import encode_texts
 
 FILES = ("classification*.safetensors", "nli_head*.safetensors")  # cross-encoders, which read a pair as one sequence, come first
 MAX_PAIR_TOKENS = 512  # of encoders without a limit

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Union
 import pydantic
 
 from miner.config.base import OneOrMore
+from miner.training.data.source_settings import DataSettings
 from miner.training.loss_settings import ObjectiveSettings
-from miner.training.loss_terms import LOSSES
 from miner.training.settings import (
     CleaningSettings,
     EvaluationSettings,
@@ -15,7 +15,7 @@ from miner.training.settings import (
     TrainSettings,
     TransformerSettings,
 )
-from miner.training.source_settings import DataSettings
+from miner.training.steps.loss_terms import LOSSES
 
 Field = pydantic.Field
 

@@ -6,9 +6,9 @@ from typing import Any
 from miner import languages
 from miner.errors import ConfigError
 from miner.training.config import TrainConfig
-from miner.training.loss_terms import LOSSES, Loss
+from miner.training.data.source_settings import LabelledPairsSettings
 from miner.training.settings import StaticSettings, TransformerSettings
-from miner.training.source_settings import LabelledPairsSettings
+from miner.training.steps.loss_terms import LOSSES, Loss
 
 
 def check(config: TrainConfig) -> None:

@@ -11,7 +11,7 @@ Field = pydantic.Field
 
 
 class ObjectiveSettings(TrainSettings):
-    """Settings of every loss; miner/training/loss_terms.py lists the losses."""
+    """Settings of every loss; miner/training/steps/loss_terms.py lists the losses."""
 
     weight: float = Field(1.0, gt=0)  # factor in the sum of losses
     data: Strings = ()  # names of its data sources; default: all

@@ -18,20 +18,21 @@ from miner.encoders import convert_damage, find_kind, pair, read_fingerprint
 from miner.errors import ConfigError, DataError, MinerError, StorageError
 from miner.io import checksums, lock, records, storage
 from miner.research.datasets.columns import file_fingerprints
-from miner.training import checkpoints, config_checks, distributed
-from miner.training.augment import load_code_switch
-from miner.training.cleaning import Cleaning
+from miner.training import config_checks
 from miner.training.config import TrainConfig
-from miner.training.datasets import Dataset, check_source, describe_dropped, open_dataset, read_dropped, read_source, source_key
+from miner.training.data.augment import load_code_switch
+from miner.training.data.cleaning import Cleaning
+from miner.training.data.datasets import Dataset, check_source, describe_dropped, open_dataset, read_dropped, read_source, source_key
+from miner.training.data.strategies import Strategy, build_strategy
 from miner.training.layout import CHECKPOINTS, CONFIG, ENCODER, OUTPUTS, RESULT, WORK
+from miner.training.models.static import StaticModel
+from miner.training.models.transformer import Transformer
 from miner.training.settings import EvaluationSettings, StaticSettings, TransformerSettings
-from miner.training.static import StaticModel
-from miner.training.strategies import Strategy, build_strategy
+from miner.training.steps import checkpoints, distributed
+from miner.training.steps.trainer import Trainer
+from miner.training.steps.training_log import SourceCounts
+from miner.training.steps.validation import ValidationSet
 from miner.training.stream_setup import build_streams, count_steps
-from miner.training.trainer import Trainer
-from miner.training.training_log import SourceCounts
-from miner.training.transformer import Transformer
-from miner.training.validation import ValidationSet
 
 CHANGEABLE_SETTINGS = ("checkpoint_every", "log_every")  # of `training`, when a run is resumed
 

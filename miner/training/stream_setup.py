@@ -9,10 +9,10 @@ import numpy as np
 
 from miner.training import config_checks
 from miner.training.config import TrainConfig
-from miner.training.loss_terms import build_term
-from miner.training.mixing import MixedStream, OneSourceStream, Stream
-from miner.training.steps import LossContext, LossTerm
-from miner.training.strategies import Strategy
+from miner.training.data.strategies import Strategy
+from miner.training.steps.loss_terms import build_term
+from miner.training.steps.mixing import MixedStream, OneSourceStream, Stream
+from miner.training.steps.step import LossContext, LossTerm
 
 logger = logging.getLogger(__name__)
 

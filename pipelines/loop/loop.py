@@ -26,11 +26,12 @@ from miner.loop.settings import LoopConfig, MiningSettings, ReadingSettings
 from miner.research.datasets.columns import expand_files, file_fingerprints, read_texts
 from miner.text import readers
 from miner.text.decontaminate import EvaluationIndex
-from miner.training import checkpoints, config_checks
+from miner.training import config_checks
 from miner.training import run as training
-from miner.training.export import store_pooling
 from miner.training.layout import ENCODER
+from miner.training.models.export import store_pooling
 from miner.training.settings import StaticSettings, TransformerSettings
+from miner.training.steps import checkpoints
 from pipelines.loop import round as rounds
 from pipelines.loop.figures import CorpusSignature, RoundFigures
 from pipelines.loop.select import VALIDATION, LanguagePair, compare_selections

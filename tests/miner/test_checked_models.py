@@ -20,9 +20,10 @@ from miner.config.commands import EncoderSettings
 from miner.encoders import load_encoder, read_fingerprint
 from miner.errors import MinerError, StorageError
 from miner.io import checksums
-from miner.training import checkpoints, run
+from miner.training import run
 from miner.training.config import TrainConfig
-from miner.training.training_log import CheckpointState, TrainingProgress
+from miner.training.steps import checkpoints
+from miner.training.steps.training_log import CheckpointState, TrainingProgress
 
 FLIPS = 20
 

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from miner.training import run
 from miner.training.config import TrainConfig
-from miner.training.trainer import Trainer
+from miner.training.steps.trainer import Trainer
 
 NUMBERS = {
     "eng_Latn": ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"],

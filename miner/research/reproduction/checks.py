@@ -27,10 +27,10 @@ from miner.research.reproduction.plan import (
 )
 from miner.training import config_checks
 from miner.training.config import TrainConfig
-from miner.training.datasets import check_source
+from miner.training.data.datasets import check_source
 from miner.training.layout import RESULT
+from miner.training.models.transformer import Transformer
 from miner.training.settings import TransformerSettings
-from miner.training.transformer import Transformer
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from miner.encoders.int8_linear import is_exact
 from miner.errors import ModelError
 from miner.training import run
 from miner.training.config import TrainConfig
-from miner.training.heads import FirstTokenHead, NliHead, load_head, save_head
+from miner.training.models.heads import FirstTokenHead, NliHead, load_head, save_head
 
 WORDS = {
     "eng": tiny.NUMBERS["eng_Latn"],

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from miner.errors import DataError
-from miner.training.augment import CodeSwitch, partial_translation, read_lexicon
+from miner.training.data.augment import CodeSwitch, partial_translation, read_lexicon
 
 GERMAN = {"dog": ("Hund",), "house": ("Haus",), "don't": ("nicht",), "the": ("der",)}
 FRENCH = {"dog": ("chien",), "old": ("vieux", "vieille"), "the": ("le",)}

@@ -12,11 +12,11 @@ from miner.encoders import load_encoder
 from miner.errors import ConfigError, DataError
 from miner.evaluation import bucc
 from miner.evaluation.translation_tasks import BuccTask
-from miner.training.bucc_dev import read_bucc
 from miner.training.config import TrainConfig
 from miner.training.config_checks import check
 from miner.training.settings import EvaluationSettings
-from miner.training.validation import ValidationSet
+from miner.training.steps.bucc_dev import read_bucc
+from miner.training.steps.validation import ValidationSet
 
 GERMAN = ["eins zwei", "drei", "vier fünf", "sechs eins", "eins zwei", "sieben", "acht drei"]  # two sentences have the same text
 ENGLISH = ["one two", "three four", "four five", "six", "seven one", "eight three", "nine"]

@@ -10,11 +10,11 @@ from command import miner
 
 from miner.errors import ConfigError, DataError
 from miner.training import config_checks, run
-from miner.training.cleaning import Cleaning
 from miner.training.config import TrainConfig
-from miner.training.datasets import open_dataset, read_dropped, read_source
+from miner.training.data.cleaning import Cleaning
+from miner.training.data.datasets import open_dataset, read_dropped, read_source
+from miner.training.data.source_settings import LabelledPairsSettings, ParallelSettings
 from miner.training.settings import CleaningSettings
-from miner.training.source_settings import LabelledPairsSettings, ParallelSettings
 
 PAIRS = [
     ["The committee met in Geneva last week.", "Der Ausschuss tagte letzte Woche in Genf."],

@@ -11,7 +11,7 @@ from command import error_of, output_of
 from miner.io import checksums
 from miner.training import run
 from miner.training.config import TrainConfig
-from miner.training.trainer import learning_rate
+from miner.training.steps.trainer import learning_rate
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from public_data import write_release
 from miner.config.datasets import DatasetFiles
 from miner.errors import ConfigError, DataError
 from miner.research.datasets.columns import read_columns
-from miner.training import datasets
-from miner.training.source_settings import (
+from miner.training.data import datasets
+from miner.training.data.source_settings import (
     CrossLingualNliSettings,
     MinedSettings,
     MultiPositiveSettings,

@@ -18,8 +18,8 @@ from tiny import config
 from miner.encoders import load_encoder
 from miner.errors import ConfigError
 from miner.training import run
-from miner.training.batches import tower_index
 from miner.training.config import TrainConfig
+from miner.training.data.batches import tower_index
 
 pytestmark = pytest.mark.usefixtures("one_thread")  # tiny models are faster in one thread
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from miner.training.heads import FirstTokenHead, NliHead
-from miner.training.mlm import IGNORED, mask_tokens, mlm_loss
+from miner.training.models.heads import FirstTokenHead, NliHead
+from miner.training.steps.mlm import IGNORED, mask_tokens, mlm_loss
 
 MASK, VOCABULARY = 3, 5000
 

@@ -16,7 +16,7 @@ import torch
 import yaml
 from command import miner
 
-from miner.training import checkpoints
+from miner.training.steps import checkpoints
 
 STEPS = 60
 

@@ -12,10 +12,10 @@ from tiny import sentence, write_tsv
 from torch import Tensor
 
 from miner.training import run
-from miner.training.batches import ANCHOR, POSITIVE, Batch
 from miner.training.config import TrainConfig
-from miner.training.late_interaction import cluster_pairs, late_scores
-from miner.training.trainer import Trainer
+from miner.training.data.batches import ANCHOR, POSITIVE, Batch
+from miner.training.steps.late_interaction import cluster_pairs, late_scores
+from miner.training.steps.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -14,7 +14,7 @@ from tiny import config
 
 from miner.training import run
 from miner.training.config import TrainConfig
-from miner.training.trainer import Trainer
+from miner.training.steps.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from miner.errors import ConfigError
-from miner.training.losses import (
+from miner.training.losses.contrastive import (
     DISTANCES,
     EmbeddingBatch,
     Tiling,

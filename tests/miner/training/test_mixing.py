@@ -19,10 +19,10 @@ from command import miner
 from safetensors.torch import load_file
 
 from miner.training import run
-from miner.training.batches import Batch
 from miner.training.config import TrainConfig
-from miner.training.sampling import Sampler, apportion
-from miner.training.trainer import Trainer
+from miner.training.data.batches import Batch
+from miner.training.data.sampling import Sampler, apportion
+from miner.training.steps.trainer import Trainer
 
 ROOT = Path(__file__).parents[3]
 NUM_PAIRS, NUM_NLI = 20, 90
@@ -253,7 +253,8 @@ GRADIENTS = """
 import json, sys, torch
 from pathlib import Path
 import numpy as np
-from miner.training import distributed, run
+from miner.training import run
+from miner.training.steps import distributed
 from miner.training.config import TrainConfig
 folder = Path(sys.argv[1])
 trainer = run.prepare(TrainConfig(**json.loads((folder / "config.json").read_text())), folder / "prepared")[0]

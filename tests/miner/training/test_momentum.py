@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from miner.training.momentum import Queue, copy_momentum_encoder, dual_momentum_contrast, momentum_contrast, update_momentum_encoder
+from miner.training.losses.momentum import Queue, copy_momentum_encoder, dual_momentum_contrast, momentum_contrast, update_momentum_encoder
 
 
 def unit(count: int, seed: int) -> Tensor:

@@ -13,12 +13,12 @@ from safetensors.torch import load_file
 from tiny import sentence, write_tsv
 
 from miner.encoders import Encoder, load_encoder
-from miner.training import static as training_static
-from miner.training.datasets import open_dataset, read_source
-from miner.training.groups import GroupedPairsStrategy
-from miner.training.sampling import smooth_shares
-from miner.training.source_settings import GroupedPairsSettings
-from miner.training.spelling import SparseProduct, build_spelling_matrix, spelling_ngrams
+from miner.training.data.datasets import open_dataset, read_source
+from miner.training.data.groups import GroupedPairsStrategy
+from miner.training.data.sampling import smooth_shares
+from miner.training.data.source_settings import GroupedPairsSettings
+from miner.training.models import static as training_static
+from miner.training.models.spelling import SparseProduct, build_spelling_matrix, spelling_ngrams
 
 pytestmark = pytest.mark.usefixtures("one_thread")  # tiny models train faster without thread synchronisation
 

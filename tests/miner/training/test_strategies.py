@@ -13,12 +13,12 @@ import pytest
 from tiny import write_tsv
 
 from miner.errors import DataError
-from miner.training.augment import load_code_switch
-from miner.training.batches import Batch, View, group_connected_rows
-from miner.training.datasets import open_dataset, read_source
-from miner.training.sampling import Sampler
-from miner.training.source_settings import DataSettings
-from miner.training.strategies import Strategy, build_strategy
+from miner.training.data.augment import load_code_switch
+from miner.training.data.batches import Batch, View, group_connected_rows
+from miner.training.data.datasets import open_dataset, read_source
+from miner.training.data.sampling import Sampler
+from miner.training.data.source_settings import DataSettings
+from miner.training.data.strategies import Strategy, build_strategy
 
 PAIRS = {"source": "en", "target": "fr"}
 NLI = {"premise": "premise", "hypothesis": "hypothesis", "label": "label"}

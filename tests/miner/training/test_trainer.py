@@ -24,12 +24,12 @@ from tiny import compute_gradients, config, prepare
 
 from miner.encoders import load_encoder
 from miner.errors import ConfigError, DataError, ModelError, StorageError
-from miner.training import errors as errors_module
 from miner.training import run
 from miner.training.config import TrainConfig
-from miner.training.heads import load_head
-from miner.training.trainer import Trainer
-from miner.training.transformer import Transformer
+from miner.training.models.heads import load_head
+from miner.training.models.transformer import Transformer
+from miner.training.steps import errors as errors_module
+from miner.training.steps.trainer import Trainer
 
 ROOT = Path(__file__).parents[3]
 
@@ -93,7 +93,7 @@ import sys, torch
 from pathlib import Path
 sys.path.insert(0, "tests/support")
 from tiny import compute_gradients, prepare
-from miner.training import distributed
+from miner.training.steps import distributed
 for objective in sys.argv[2:]:
     trainer = prepare(Path(sys.argv[1]), objective, cache=7, objective=objective)
     compute_gradients(trainer)

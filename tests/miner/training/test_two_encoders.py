@@ -22,7 +22,7 @@ from miner.errors import ConfigError, MinerError, ModelError
 from miner.io.corpus import open_corpus
 from miner.training import run
 from miner.training.config import TrainConfig
-from miner.training.trainer import Trainer
+from miner.training.steps.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("one_thread")  # tiny models are faster in one thread
 

@@ -23,7 +23,7 @@ from tiny import NUMBERS, numbers, save_transformer, sentence, write_pairs, writ
 from miner.config.commands import EncoderSettings
 from miner.encoders import load_encoder
 from miner.io import records, storage, table_files
-from miner.training.export import store_pooling
+from miner.training.models.export import store_pooling
 from pipelines.loop import round as loop_round
 from pipelines.mining import mine
 

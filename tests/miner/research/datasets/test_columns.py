@@ -20,8 +20,8 @@ from miner.evaluation import inputs
 from miner.evaluation.lines import read_lines
 from miner.research.datasets.columns import read_columns, read_texts
 from miner.text import readers
-from miner.training.datasets import open_dataset, read_source
-from miner.training.source_settings import ParallelSettings
+from miner.training.data.datasets import open_dataset, read_source
+from miner.training.data.source_settings import ParallelSettings
 
 HEADER = ("en", "fr", "score")
 ROWS = [

@@ -16,7 +16,7 @@ import tiny
 import yaml
 from command import error_of, miner, output_of
 
-from miner.training import checkpoints
+from miner.training.steps import checkpoints
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -20,8 +20,8 @@ from miner.encoders import transformer_parts as parts
 from miner.encoders.model_folder import ModelRecipe, read_recipe
 from miner.encoders.pooling import LAYER, POOLINGS, SIMCSE_NAMES, pooler
 from miner.errors import ConfigError
-from miner.training import export
-from miner.training.batches import Ints, MixedView, View
+from miner.training.data.batches import Ints, MixedView, View
+from miner.training.models import export
 from miner.training.settings import TransformerSettings
 
 CPU_CHUNK_TEXTS = 64  # few enough for similar lengths, enough to keep the CPU busy

@@ -14,7 +14,7 @@ from miner.research.datasets.columns import expand_globs
 from miner.text import decoding, streams
 from miner.text.normalise import clean
 from miner.text.values import Fault
-from miner.training.source_settings import SourceSettings
+from miner.training.data.source_settings import SourceSettings
 
 Lexicon = Mapping[str, Sequence[str]]  # lower-case word -> its distinct translations, in file order
 

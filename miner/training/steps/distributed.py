@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from miner.training.accelerator import Accelerator, AcceleratorState
 from miner.training.settings import TrainingSettings
+from miner.training.steps.accelerator import Accelerator, AcceleratorState
 
 PRECISIONS = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}  # dtype -> accelerate's name
 

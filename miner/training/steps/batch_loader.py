@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from miner.training import distributed, errors
-from miner.training.accelerator import Accelerator
-from miner.training.batches import Batch, tower_index
-from miner.training.grad_cache import EncoderInputs, build_inputs
-from miner.training.mixing import Stream
+from miner.training.data.batches import Batch, tower_index
 from miner.training.settings import TrainingSettings
+from miner.training.steps import distributed, errors
+from miner.training.steps.accelerator import Accelerator
+from miner.training.steps.grad_cache import EncoderInputs, build_inputs
+from miner.training.steps.mixing import Stream
 
 
 @dataclass(frozen=True)

@@ -17,19 +17,20 @@ from torch import Tensor, nn
 
 from miner.devices import read_ahead, upload
 from miner.errors import StorageError
-from miner.training import checkpoints, distributed, errors, export
-from miner.training.accelerator import Accelerator
-from miner.training.batch_loader import BatchLoader, DrawnCounts, LoadedBatch, combine_seeds
-from miner.training.batch_results import BatchResult, mean_losses
-from miner.training.grad_cache import EncodingPass, reseed
-from miner.training.heads import save_head
+from miner.training.data.strategies import Strategy
 from miner.training.layout import CHECKPOINTS, ENCODER
-from miner.training.mixing import Stream
+from miner.training.models import export
+from miner.training.models.heads import save_head
 from miner.training.settings import TrainingSettings
-from miner.training.steps import ClassifierTerm, TrainingStep
-from miner.training.strategies import Strategy
-from miner.training.training_log import CheckpointState, SourceCounts, TrainingLog, TrainingProgress
-from miner.training.validation import ValidationSet
+from miner.training.steps import checkpoints, distributed, errors
+from miner.training.steps.accelerator import Accelerator
+from miner.training.steps.batch_loader import BatchLoader, DrawnCounts, LoadedBatch, combine_seeds
+from miner.training.steps.batch_results import BatchResult, mean_losses
+from miner.training.steps.grad_cache import EncodingPass, reseed
+from miner.training.steps.mixing import Stream
+from miner.training.steps.step import ClassifierTerm, TrainingStep
+from miner.training.steps.training_log import CheckpointState, SourceCounts, TrainingLog, TrainingProgress
+from miner.training.steps.validation import ValidationSet
 
 CLASSIFICATION = "classification"  # name of the first such loss of a config; later ones are numbered
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.arrays import connected_components
-from miner.training.augment import partial_translation
-from miner.training.datasets import TextColumn
+from miner.training.data.augment import partial_translation
+from miner.training.data.datasets import TextColumn
 
 # Group size, in rows and as a share of a source, above which a warning is logged.
 LARGE_GROUP_ROWS, LARGE_GROUP_SHARE = 100, 0.05

@@ -6,11 +6,11 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.errors import DataError
-from miner.training.batches import Augmentation, Batch, Ints, View, build_pair_batch, group_source_rows
-from miner.training.datasets import Dataset
-from miner.training.multilingual import align_languages
-from miner.training.sampling import Sampler
-from miner.training.source_settings import ParaphrasesSettings
+from miner.training.data.batches import Augmentation, Batch, Ints, View, build_pair_batch, group_source_rows
+from miner.training.data.datasets import Dataset
+from miner.training.data.multilingual import align_languages
+from miner.training.data.sampling import Sampler
+from miner.training.data.source_settings import ParaphrasesSettings
 
 LABELS = {"0": False, "1": True}  # whether two sentences are paraphrases
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from miner.errors import DataError
-from miner.training.batches import (
+from miner.training.data.batches import (
     ANCHOR,
     NEGATIVE,
     POSITIVE,
@@ -20,13 +20,13 @@ from miner.training.batches import (
     build_pair_batch,
     group_source_rows,
 )
-from miner.training.datasets import Dataset
-from miner.training.groups import GroupedPairsStrategy, MultiPositiveStrategy
-from miner.training.multilingual import CrossLingualNliStrategy, LabelledPairsStrategy
-from miner.training.nli import NliTriplets
-from miner.training.paraphrases import ParaphraseStrategy
-from miner.training.sampling import Sampler
-from miner.training.source_settings import (
+from miner.training.data.datasets import Dataset
+from miner.training.data.groups import GroupedPairsStrategy, MultiPositiveStrategy
+from miner.training.data.multilingual import CrossLingualNliStrategy, LabelledPairsStrategy
+from miner.training.data.nli import NliTriplets
+from miner.training.data.paraphrases import ParaphraseStrategy
+from miner.training.data.sampling import Sampler
+from miner.training.data.source_settings import (
     MinedSettings,
     NliSettings,
     ParallelSettings,

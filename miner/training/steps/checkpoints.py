@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from miner.errors import StorageError
 from miner.io import checksums, records, storage
 from miner.io.whole_files import write_folder
-from miner.training.training_log import CheckpointState
+from miner.training.steps.training_log import CheckpointState
 
 WEIGHTS, MOMENTS, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
 TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{32}\.(tmp|old)")  # unfinished (tmp), or about to be replaced (old)

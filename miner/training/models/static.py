@@ -21,12 +21,12 @@ from miner.encoders import load_encoder, static, static_export
 from miner.encoders.base import PieceEncoder
 from miner.errors import ModelError
 from miner.io import checksums, storage
-from miner.training.batches import Floats, Ints, MixedView, View
-from miner.training.datasets import Dataset
-from miner.training.piece_bags import PieceBags
+from miner.training.data.batches import Floats, Ints, MixedView, View
+from miner.training.data.datasets import Dataset
+from miner.training.models.piece_bags import PieceBags
+from miner.training.models.spelling import SparseProduct, build_spelling_matrix
+from miner.training.models.vocabulary import train_pieces
 from miner.training.settings import StaticSettings
-from miner.training.spelling import SparseProduct, build_spelling_matrix
-from miner.training.vocabulary import train_pieces
 
 TOKEN_DIM = 128  # that late interaction compares: 0.7 of the time of 256, for 0.1 points of accuracy
 NEW_DIMENSIONS_NORM = 0.3  # of initial vectors, relative to the dimensions that come from another encoder

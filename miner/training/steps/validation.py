@@ -15,10 +15,10 @@ from torch.nn import functional
 from miner.config.datasets import DatasetFiles
 from miner.errors import ConfigError, DataError
 from miner.research.datasets.columns import Cells, expand_files, read_columns
-from miner.training.bucc_dev import read_bucc
-from miner.training.grad_cache import Context, encode_without_gradient
 from miner.training.settings import EvaluationSettings
-from miner.training.steps import CHUNK_TEXTS
+from miner.training.steps.bucc_dev import read_bucc
+from miner.training.steps.grad_cache import Context, encode_without_gradient
+from miner.training.steps.step import CHUNK_TEXTS
 
 Halves = npt.NDArray[np.float16]
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from miner.devices import CUDA, upload
-from miner.training.batches import Ints
+from miner.training.data.batches import Ints
 
 Context = Callable[[], AbstractContextManager[Any]]  # returns the autocast context in which an encoder runs
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from miner.training import errors
-from miner.training.batches import Batch
+from miner.training.data.batches import Batch
+from miner.training.steps import errors
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from miner.training.batches import ANCHOR, POSITIVE, Floats, Ints
-from miner.training.piece_bags import PieceBags
-from miner.training.steps import LossContext, LossTerm, TrainingStep
+from miner.training.data.batches import ANCHOR, POSITIVE, Floats, Ints
+from miner.training.models.piece_bags import PieceBags
+from miner.training.steps.step import LossContext, LossTerm, TrainingStep
 
 TINY = 1e-8  # avoids a division by the length of an empty text
 CLUSTERS_AT_ONCE = 32  # per product: the cosines of their pieces fit the cache

@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from miner.training.losses import log_sums, softplus
+from miner.training.losses.contrastive import log_sums, softplus
 
 Module = TypeVar("Module", bound=nn.Module)
 

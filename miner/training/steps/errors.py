@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from miner.errors import DataError, ModelError
-from miner.training.batches import ANCHOR, Batch
+from miner.training.data.batches import ANCHOR, Batch
 
 SHOWN_TEXTS, SHOWN_CHARS = 3, 80  # of a faulty batch; characters per text
 

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import sentencepiece
 
 from miner.errors import ConfigError
-from miner.training.datasets import Dataset
-from miner.training.sampling import smooth_shares
+from miner.training.data.datasets import Dataset
+from miner.training.data.sampling import smooth_shares
 from miner.training.settings import VocabularySettings
 
 MAX_SENTENCE_BYTES = 4000  # SentencePiece skips longer sentences

@@ -11,9 +11,9 @@ from torch.utils.checkpoint import checkpoint
 from miner.devices import upload
 from miner.encoders.transformer_parts import model_errors
 from miner.errors import ConfigError
-from miner.training.batches import ANCHOR, Ints
+from miner.training.data.batches import ANCHOR, Ints
 from miner.training.loss_settings import MlmSettings
-from miner.training.steps import LossContext, LossTerm, TrainingStep
+from miner.training.steps.step import LossContext, LossTerm, TrainingStep
 
 MASK_SHARE, RANDOM_SHARE = 0.8, 0.1  # of the chosen tokens; the others keep their id
 IGNORED = -100  # label of a token that is not predicted

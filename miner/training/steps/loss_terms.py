@@ -11,10 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from miner.training import losses, momentum
-from miner.training.batches import ANCHOR, NEGATIVE, POSITIVE, SECOND
-from miner.training.heads import FirstTokenHead, NliHead
-from miner.training.late_interaction import LateInteractionTerm
+from miner.training.data.batches import ANCHOR, NEGATIVE, POSITIVE, SECOND
 from miner.training.loss_settings import (
     AlignmentSettings,
     ClassificationSettings,
@@ -27,8 +24,11 @@ from miner.training.loss_settings import (
     NliHeadSettings,
     ObjectiveSettings,
 )
-from miner.training.mlm import MlmTerm
-from miner.training.steps import ClassifierTerm, LossContext, LossTerm, TrainingStep
+from miner.training.losses import contrastive, momentum
+from miner.training.models.heads import FirstTokenHead, NliHead
+from miner.training.steps.late_interaction import LateInteractionTerm
+from miner.training.steps.mlm import MlmTerm
+from miner.training.steps.step import ClassifierTerm, LossContext, LossTerm, TrainingStep
 
 
 class InfoNceTerm(LossTerm):
@@ -41,7 +41,7 @@ class InfoNceTerm(LossTerm):
         weights = torch.ones_like(batch.anchors[:, 0]) if batch.weights is None else batch.weights
         total = torch.zeros((), device=weights.device)
         for block in replace(batch, weights=weights).split(step.batch.blocks or (len(weights),)):
-            loss = losses.info_nce(block, settings.temperature, settings.two_way, settings.hard_negative_weight)
+            loss = contrastive.info_nce(block, settings.temperature, settings.two_way, settings.hard_negative_weight)
             total = total + loss * block.weights.sum()  # type: ignore[union-attr]
         return total / weights.sum()
 
@@ -53,8 +53,8 @@ class MultiPositiveTerm(LossTerm):
 
     def forward(self, step: TrainingStep) -> Tensor:
         batch, settings = step.embedding_batch(), self.settings
-        temperature = losses.rescaled_temperature(batch, settings.temperature) if settings.rescale else settings.temperature
-        return losses.multi_positive(batch, temperature, settings.form, settings.siblings)
+        temperature = contrastive.rescaled_temperature(batch, settings.temperature) if settings.rescale else settings.temperature
+        return contrastive.multi_positive(batch, temperature, settings.form, settings.siblings)
 
 
 class LabelContrastTerm(LossTerm):
@@ -64,8 +64,8 @@ class LabelContrastTerm(LossTerm):
 
     def forward(self, step: TrainingStep) -> Tensor:
         if step.batch.labels is None:
-            return losses.retrieval_contrast(step.embedding_batch(), self.settings.temperature)
-        return losses.label_contrast(step.embedding_batch(), step.tensor(step.batch.labels), self.settings.temperature)
+            return contrastive.retrieval_contrast(step.embedding_batch(), self.settings.temperature)
+        return contrastive.label_contrast(step.embedding_batch(), step.tensor(step.batch.labels), self.settings.temperature)
 
 
 class AlignmentTerm(LossTerm):
@@ -73,7 +73,7 @@ class AlignmentTerm(LossTerm):
 
     def forward(self, step: TrainingStep) -> Tensor:
         unit, owners = step.unit_vectors, step.tensor(step.batch.owners)
-        return losses.alignment(unit[ANCHOR][owners], unit[POSITIVE], self.settings.distance)
+        return contrastive.alignment(unit[ANCHOR][owners], unit[POSITIVE], self.settings.distance)
 
 
 class NliHeadTerm(ClassifierTerm):

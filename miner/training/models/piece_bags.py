@@ -7,7 +7,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from miner.training.batches import Ints
+from miner.training.data.batches import Ints
 
 
 @dataclass(frozen=True)

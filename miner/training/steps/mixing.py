@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from miner.arrays import connected_components
-from miner.training.batches import ANCHOR, NEGATIVE, POSITIVE, SECOND, Batch, Floats, Ints, MixedView, find_groups
-from miner.training.sampling import Weights, apportion
-from miner.training.steps import LossTerm
-from miner.training.strategies import Strategy
+from miner.training.data.batches import ANCHOR, NEGATIVE, POSITIVE, SECOND, Batch, Floats, Ints, MixedView, find_groups
+from miner.training.data.sampling import Weights, apportion
+from miner.training.data.strategies import Strategy
+from miner.training.steps.step import LossTerm
 
 GROUPS_PER_SOURCE = 1 << 40  # offset between the group numbers of two sources
 

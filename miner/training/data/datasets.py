@@ -18,8 +18,8 @@ from miner.errors import DataError
 from miner.io import records, storage
 from miner.research.datasets.columns import expand_files, file_fingerprints, read_columns
 from miner.text.normalise import sentence_ids
-from miner.training.cleaning import Cleaning, RowFilter
-from miner.training.source_settings import MinedSettings, SourceSettings
+from miner.training.data.cleaning import Cleaning, RowFilter
+from miner.training.data.source_settings import MinedSettings, SourceSettings
 from miner.units import list_counts
 
 Ints = npt.NDArray[np.int64]

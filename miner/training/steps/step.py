@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from miner.devices import upload
-from miner.training import distributed, losses
-from miner.training.accelerator import Accelerator
-from miner.training.batches import ANCHOR, NEGATIVE, POSITIVE, Batch, tower_index
-from miner.training.grad_cache import EncodingPass, encode_without_gradient
+from miner.training.data.batches import ANCHOR, NEGATIVE, POSITIVE, Batch, tower_index
+from miner.training.losses import contrastive
+from miner.training.steps import distributed
+from miner.training.steps.accelerator import Accelerator
+from miner.training.steps.grad_cache import EncodingPass, encode_without_gradient
 
 CHUNK_TEXTS = 64  # per forward pass without gradients
 
@@ -34,13 +35,13 @@ class TrainingStep:
         """The vectors normalized to length 1."""
         return {view: functional.normalize(rows, dim=1) for view, rows in self.vectors.items()}
 
-    def embedding_batch(self) -> losses.EmbeddingBatch:
+    def embedding_batch(self) -> contrastive.EmbeddingBatch:
         """Return the unit vectors with groups, owners and weights, as contrastive losses take them."""
         unit, batch = self.unit_vectors, self.batch
         optional = {name: getattr(batch, name) for name in ("weights", "negative_groups", "negative_owners")}
         tensors: dict[str, Any] = {name: self.tensor(values) for name, values in optional.items() if values is not None}
         groups, owners = self.tensor(batch.groups), self.tensor(batch.owners)
-        return losses.EmbeddingBatch(unit[ANCHOR], unit[POSITIVE], groups, owners, unit.get(NEGATIVE), **tensors)
+        return contrastive.EmbeddingBatch(unit[ANCHOR], unit[POSITIVE], groups, owners, unit.get(NEGATIVE), **tensors)
 
     def tensor(self, values: Any) -> Tensor:
         """Copy an array of the batch to the device."""

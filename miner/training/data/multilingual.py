@@ -3,7 +3,7 @@
 import numpy as np
 
 from miner.errors import DataError
-from miner.training.batches import (
+from miner.training.data.batches import (
     ANCHOR,
     POSITIVE,
     SECOND,
@@ -16,10 +16,10 @@ from miner.training.batches import (
     group_connected_rows,
     pair_keys,
 )
-from miner.training.datasets import Dataset
-from miner.training.nli import NliTriplets
-from miner.training.sampling import Sampler
-from miner.training.source_settings import CrossLingualNliSettings, LabelledPairsSettings, ViewMixSettings
+from miner.training.data.datasets import Dataset
+from miner.training.data.nli import NliTriplets
+from miner.training.data.sampling import Sampler
+from miner.training.data.source_settings import CrossLingualNliSettings, LabelledPairsSettings, ViewMixSettings
 
 
 def align_languages(dataset: Dataset, pool: tuple[str, ...] = ()) -> Ints:

@@ -3,10 +3,10 @@
 import numpy as np
 
 from miner.errors import DataError
-from miner.training.batches import ANCHOR, POSITIVE, Augmentation, Batch, Ints, View, build_pair_batch, group_source_rows
-from miner.training.datasets import Dataset
-from miner.training.sampling import Sampler
-from miner.training.source_settings import GroupedPairsSettings, MultiPositiveSettings
+from miner.training.data.batches import ANCHOR, POSITIVE, Augmentation, Batch, Ints, View, build_pair_batch, group_source_rows
+from miner.training.data.datasets import Dataset
+from miner.training.data.sampling import Sampler
+from miner.training.data.source_settings import GroupedPairsSettings, MultiPositiveSettings
 
 
 class TranslationGroups:

@@ -3,8 +3,8 @@
 import numpy as np
 
 from miner.errors import DataError
-from miner.training.batches import Ints, group_connected_rows, pair_keys
-from miner.training.datasets import Dataset
+from miner.training.data.batches import Ints, group_connected_rows, pair_keys
+from miner.training.data.datasets import Dataset
 
 # Accepted spellings, including the numbers of SimCSE and XNLI.
 LABELS = {
