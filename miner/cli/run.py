@@ -52,7 +52,7 @@ def command(config: str, changes: tuple[str, ...], profile: str | None, dry_run:
         console.echo(format_steps(steps, beam_options))
         return
     result = run.run(settings, beam_options)
-    console.write_figures(json_file, result.figures())
+    console.write_figures(json_file, asdict(result))
     seconds, uri = {"corpora and pairs": result.seconds}, None
     if not flags["no_report"]:
         start = time.perf_counter()

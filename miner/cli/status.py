@@ -1,6 +1,7 @@
 """`miner status`."""
 
 import posixpath
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -9,8 +10,7 @@ from miner.cli import console, options
 from miner.units import counted
 
 if TYPE_CHECKING:
-    from pipelines.runs.status import RunStatus, StageStatus
-    from pipelines.runs.training_status import TrainingStatus
+    from pipelines.runs.status import RunStatus, StageStatus, TrainingStatus
 
 
 @click.command()
@@ -26,7 +26,7 @@ def command(folder: str, json_file: str | None) -> None:
     from pipelines.runs.status import read_status
 
     status = read_status(folder)
-    console.write_figures(json_file, status.figures())
+    console.write_figures(json_file, asdict(status))
     console.echo(summary(status))
 
 

@@ -1,5 +1,7 @@
 """`miner verify`."""
 
+from dataclasses import asdict
+
 import click
 
 from miner.cli import console, options
@@ -23,7 +25,7 @@ def command(folder: str, json_file: str | None) -> None:
     from pipelines.runs import verify
 
     result = verify.run(folder)
-    console.write_figures(json_file, result.figures())
+    console.write_figures(json_file, asdict(result))
     for fault in result.faults:
         console.echo(str(fault))
     if result.faults:

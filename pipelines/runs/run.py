@@ -90,10 +90,6 @@ class RunResult:
     counters: Mapping[str, Mapping[str, int]]  # by kind of stage, of the shards that this run wrote
     stages: Sequence[Mapping[str, Any]]  # the record of each stage that ran
 
-    def figures(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
-        return asdict(self)
-
 
 @name_keys({TOP_LEVEL: RunConfig})
 def plan_steps(config: RunConfig) -> list[RunStep]:
@@ -132,7 +128,7 @@ def run(config: RunConfig, options: Sequence[str] = ()) -> RunResult:
             counters=reporting.sum_counters(stage_records),
             stages=[asdict(record) for record in stage_records],
         )
-        records.write(storage.join(config.output, SUMMARY), result.figures())
+        records.write(storage.join(config.output, SUMMARY), asdict(result))
     return result
 
 
@@ -161,13 +157,9 @@ class _RunTasks:
             auto_threshold.check_probabilities(config, AUTO_REFUSAL)
             auto_threshold.check_profile(profile, config, AUTO_REFUSAL)
         mining_profile.warn_of_corpora(config, config.threshold, profile, is_rescored)
-        mining_profile.warn_of_languages(profile, self._languages())
+        canonical = [languages.canonical(settings.lang) for settings in self.texts.values()]
+        mining_profile.warn_of_languages(profile, [*canonical, *(str(figures["lang"]) for figures in self.embedded.values())])
         self.recommended = profile.threshold(config, is_rescored)
-
-    def _languages(self) -> list[str]:
-        """Return the canonical languages of the corpora."""
-        texts = [languages.canonical(settings.lang) for settings in self.texts.values()]
-        return texts + [str(figures["lang"]) for figures in self.embedded.values()]
 
     def _add_corpus(self, name: str) -> None:
         """Open a corpus that is given as an embeddings directory, or prepare the settings to embed one given as text."""
@@ -262,10 +254,8 @@ class _RunTasks:
         """Return a fingerprint of everything that the bitext of a pair depends on."""
         parts = (EngineSettings, RescoreSettings, ThresholdSettings)
         settings = {name: value for part in parts for name, value in self.config.part(part).model_dump().items()}
-        return storage.key([source.key, target.key, settings, self.config.k, self._recommended_value()])
-
-    def _recommended_value(self) -> float | None:
-        return None if self.recommended is None or self.config.threshold is not None else self.recommended.value
+        recommended = None if self.recommended is None or self.config.threshold is not None else self.recommended.value
+        return storage.key([source.key, target.key, settings, self.config.k, recommended])
 
     def _read_figures(self, pair: str, key: str) -> dict[str, Any] | None:
         """Return the figures of an earlier run with this key, if its manifest is unchanged; otherwise None."""
@@ -303,17 +293,15 @@ class _RunTasks:
         while name in self.building:
             yield []  # until the other pair has built it
         if name not in self.indexes:
-            folder = self.folders[name]
+            config, folder = self.config, self.folders[name]
             self.building.add(name)
             try:
-                self.indexes[name] = folder if build_index.is_index(folder) else (yield from self._build_index(name))
+                if not build_index.is_index(folder):
+                    settings = IndexSettings(target_recall=config.target_recall, memory=config.memory, device=config.device)
+                    corpus, folder = inputs.open_folder(folder), storage.join(config.output, INDEXES, name)
+                    with discard_if_empty(folder):
+                        yield from build_index.build(corpus, folder, settings, config.k, self.options)
+                self.indexes[name] = folder
             finally:
                 self.building.remove(name)
         return self.indexes[name]
-
-    def _build_index(self, name: str) -> Pipeline[str]:
-        config, output = self.config, storage.join(self.config.output, INDEXES, name)
-        settings = IndexSettings(target_recall=config.target_recall, memory=config.memory, device=config.device)
-        with discard_if_empty(output):
-            yield from build_index.build(inputs.open_folder(self.folders[name]), output, settings, config.k, self.options)
-        return output

@@ -1,17 +1,57 @@
 """Read the state of a run from the files in its output directory, whether it is running or not, on this machine or another."""
 
-from dataclasses import asdict, dataclass
+import contextlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
+
 from miner.errors import DataError, StorageError
-from miner.io import lock, stages, storage
+from miner.io import lock, records, stages, storage
 from miner.io.lock import LockOwner
 from miner.io.stages import MARKERS, stage_folder
+from miner.training.layout import CHECKPOINTS, CONFIG, ENCODER, LOG, RESULT
 from pipelines.mining.select_pairs import DROPPED
-from pipelines.runs.training_status import LoopStatus, TrainingStatus, read_loop_status, read_training_statuses
 
 START_RECORDS = {"config.json": "loop", "train.json": "train"}  # file -> the command, which may stop before its first stage
 TSV = ".tsv.gz"  # has the same rows as the Parquet file of the same name
+LOOP = "loop.json"
+CHECKPOINT_STEP = re.compile(r"step-(\d+)/")
+
+
+@with_config(ConfigDict(extra="allow"))
+class LoopRecord(TypedDict):
+    """The part of `loop.json` that is shown."""
+
+    rounds: list[dict[str, Any]]
+    best: str
+    stop_reason: str | None
+
+
+@dataclass(frozen=True)
+class LoopStatus:
+    """The state of a loop between two rounds."""
+
+    rounds: int  # finished ones
+    best: str  # directory of the best encoder on dev
+    stop_reason: str | None  # why the loop ended; None while it can continue
+
+
+@dataclass(frozen=True)
+class TrainingStatus:
+    """The state of a training run."""
+
+    folder: str  # relative to the directory of the run
+    finished: bool
+    steps: int  # the last one that is recorded
+    checkpoint: int | None  # step of the last checkpoint; None if there is none, also after the end
+    score: float | None  # of the last validation
+    best_score: float | None
+    encoder: str | None  # relative to the directory of the run; the best one so far, None before the first
 
 
 @dataclass(frozen=True)
@@ -44,10 +84,6 @@ class RunStatus:
         can_continue = self.loop is not None and self.loop.stop_reason is None
         return not self.alive and (can_continue or not all(training.finished for training in self.trainings))
 
-    def figures(self) -> dict[str, Any]:
-        """Return the status as JSON values."""
-        return asdict(self)
-
 
 def read_status(folder: str) -> RunStatus:
     """Read the state of the run in a directory. Raises DataError if the directory has neither output nor an active run."""
@@ -61,8 +97,11 @@ def read_status(folder: str) -> RunStatus:
     statuses = tuple(_read_stage_status(folder, path, names) for path in stage_folders)
     is_alive = owner is not None and owner.is_alive
     command = next((command for name, command in START_RECORDS.items() if name in names), None)
-    trainings, loop = read_training_statuses(folder, names), read_loop_status(folder, names)
-    return RunStatus(folder, owner, is_alive, statuses, trainings, loop, command)
+    trainings = [
+        _read_training_status(folder, path, {name.removeprefix(path) for name in names if name.startswith(path)})
+        for path in sorted(name.removesuffix(CONFIG) for name in names if f"/{name}".endswith(f"/{CONFIG}"))
+    ]
+    return RunStatus(folder, owner, is_alive, statuses, tuple(trainings), _read_loop_status(folder, names), command)
 
 
 def _read_stage_status(folder: str, path: str, names: list[str]) -> StageStatus:
@@ -78,3 +117,32 @@ def _read_stage_status(folder: str, path: str, names: list[str]) -> StageStatus:
         finished = [name.removeprefix(f"{markers}/") for name in names if name.startswith(f"{markers}/part-")]
         total = int(finished[0].split("-of-")[1].split(".")[0]) if finished else None
         return StageStatus(shown_path, False, len(finished), total, None)
+
+
+def _read_loop_status(folder: str, names: Iterable[str]) -> LoopStatus | None:
+    """Return the state of the loop in a directory, None if there is none or its first round has not begun."""
+    if LOOP not in names:
+        return None
+    record = records.read(storage.join(folder, LOOP), LoopRecord)
+    return LoopStatus(len(record["rounds"]), record["best"], record["stop_reason"])
+
+
+def _read_training_status(folder: str, path: str, names: set[str]) -> TrainingStatus:
+    """Read the state of the run in FOLDER/path. `names` are the files below that directory."""
+    checkpoint_steps = [int(match[1]) for name in names if (match := CHECKPOINT_STEP.match(name.removeprefix(f"{CHECKPOINTS}/")))]
+    entries: list[Mapping[str, float]] = []
+    for line in storage.read_bytes(f"{folder.rstrip('/')}/{path}{LOG}").splitlines() if LOG in names else ():
+        with contextlib.suppress(ValueError, KeyError, TypeError):  # a line that a kill has cut
+            entry = json.loads(line)
+            entries.append({name: float(entry[name]) for name in ("step", "score") if name in entry or name == "step"})
+    scores = [entry["score"] for entry in entries if "score" in entry]
+    has_encoder = any(name.startswith(f"{ENCODER}/") for name in names)
+    return TrainingStatus(
+        path.rstrip("/") or ".",
+        RESULT in names,
+        max([0, *checkpoint_steps, *(int(entry["step"]) for entry in entries)]),
+        max(checkpoint_steps, default=None),
+        scores[-1] if scores else None,
+        max(scores, default=None),
+        path + ENCODER if has_encoder else None,
+    )

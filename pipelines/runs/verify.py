@@ -6,7 +6,7 @@ Every fault comes with its remedy. Usually that is to run the same command again
 import logging
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +51,6 @@ class VerifyResult:
     records: int  # small files with a checksum, such as run.json, and directories that list the checksums of their files
     faults: tuple[OutputFault, ...]
 
-    def figures(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
-        return asdict(self)
-
 
 def run(folder: str) -> VerifyResult:
     """Verify everything in a directory.
@@ -76,16 +72,18 @@ def check(folder: str) -> VerifyResult:
     other_files = [name for name in files if stage_folder(name) is None and _is_record(storage.join(folder, name))]
     if not stage_folders and not other_files:
         raise DataError(f"{folder}: holds no output of `miner`; give the --output of a command")
-    stored_stages = [_StoredStage(storage.join(folder, path).rstrip("/"), _names_below(path, files)) for path in stage_folders]
+    stage_files = {storage.join(folder, path).rstrip("/"): _names_below(path, files) for path in stage_folders}
+    manifests = {path: _read_manifest(path, names) for path, names in stage_files.items()}
+    shard_counts = {path: len(manifest.shards) if isinstance(manifest, Manifest) else 0 for path, manifest in manifests.items()}
     faults: list[OutputFault] = []
-    num_done, num_files = 0, sum(len(stage.shards) for stage in stored_stages)
-    for stage in stored_stages:
-        faults += stage.faults()
-        num_done += len(stage.shards)
+    num_done, num_files = 0, sum(shard_counts.values())
+    for path, manifest in manifests.items():
+        faults += [manifest] if isinstance(manifest, OutputFault) else _stage_faults(path, stage_files[path], manifest)
+        num_done += shard_counts[path]
         report_progress(logger, Progress("verify", num_done, num_files, "file"))
     for name in other_files:
         faults += _record_faults(storage.join(folder, name))
-    return VerifyResult(folder, len(stored_stages), num_files, len(other_files), tuple(faults))
+    return VerifyResult(folder, len(manifests), num_files, len(other_files), tuple(faults))
 
 
 def _is_record(uri: str) -> bool:
@@ -106,8 +104,13 @@ def _record_faults(uri: str) -> Iterator[OutputFault]:
         if name == checksums.FILE:
             checksums.check(Path(folder), DELETE_AND_RUN_AGAIN.format(folder))
     except StorageError as error:
-        problem, _, remedy = str(error).removeprefix(f"{uri}: ").rpartition("; ")
-        yield OutputFault(uri, problem, remedy)
+        yield _fault_of(uri, error)
+
+
+def _fault_of(uri: str, error: StorageError) -> OutputFault:
+    """Split an error message, `path: problem; remedy`."""
+    problem, _, remedy = str(error).removeprefix(f"{uri}: ").rpartition("; ")
+    return OutputFault(uri, problem, remedy)
 
 
 def _names_below(folder: str, files: Sequence[str]) -> set[str]:
@@ -116,74 +119,66 @@ def _names_below(folder: str, files: Sequence[str]) -> set[str]:
     return {name.removeprefix(prefix) for name in files if name.startswith(prefix)}
 
 
-class _StoredStage:
-    """A directory with a manifest or a started manifest."""
+def _read_manifest(folder: str, files: set[str]) -> Manifest | OutputFault:
+    """Read the manifest of a stage with these files, whose names are relative to `folder`."""
+    uri = storage.join(folder, MANIFEST)
+    if MANIFEST not in files:
+        num_shards = sum(name.startswith(f"{MARKERS}/") for name in files)
+        return OutputFault(uri, f"missing, so this stage is not finished; it has {num_shards} shards", RUN_AGAIN)
+    try:
+        return stages.read_manifest(folder)
+    except StorageError as error:
+        return _fault_of(uri, error)
 
-    def __init__(self, folder: str, files: set[str]) -> None:
-        self.folder = folder
-        self.files = files  # relative to the folder
-        self.manifest: Manifest | None = None
-        self.manifest_fault: OutputFault | None = None
-        if MANIFEST in files:
-            try:
-                self.manifest = stages.read_manifest(folder)
-            except StorageError as error:
-                problem, _, remedy = str(error).removeprefix(f"{self.path(MANIFEST)}: ").partition("; ")
-                self.manifest_fault = OutputFault(self.path(MANIFEST), problem, remedy)
 
-    @property
-    def shards(self) -> list[Shard]:
-        return list(self.manifest.shards) if self.manifest else []
+def _stage_faults(folder: str, files: set[str], manifest: Manifest) -> Iterator[OutputFault]:
+    """Check the shards of a stage, its other files and its inputs; nothing else where its vectors are of another encoder."""
+    if manifest.stage == EMBEDDINGS and (fault := _encoder_fault(folder, files, manifest)) is not None:
+        yield fault
+        return
+    for shard in manifest.shards:
+        yield from _shard_faults(folder, files, shard)
+    for name in sorted(files - {shard.name for shard in manifest.shards}):
+        if name.startswith("part-") and "/" not in name:
+            yield OutputFault(storage.join(folder, name), f"not in {MANIFEST}", f"delete it, or {RUN_AGAIN}")
+    for reason in manifest.skipped.values():
+        path, _, message = reason.partition(": ")
+        problem, _, remedy = message.partition("; ")
+        yield OutputFault(path, f"skipped: {problem}", remedy or RUN_AGAIN)
+    yield from _input_faults(folder, manifest)
 
-    def path(self, *names: str) -> str:
-        return storage.join(self.folder, *names)
 
-    def faults(self) -> Iterator[OutputFault]:
-        if self.manifest_fault is not None:
-            yield self.manifest_fault
-        elif self.manifest is None:
-            num_shards = sum(name.startswith(f"{MARKERS}/") for name in self.files)
-            yield OutputFault(self.path(MANIFEST), f"missing, so this stage is not finished; it has {num_shards} shards", RUN_AGAIN)
-        elif (fault := self.encoder_fault(self.manifest)) is not None:
-            yield fault
-        else:
-            for shard in self.manifest.shards:
-                yield from self.shard_faults(shard)
-            for name in sorted(self.files - {shard.name for shard in self.manifest.shards}):
-                if name.startswith("part-") and "/" not in name:
-                    yield OutputFault(self.path(name), f"not in {MANIFEST}", f"delete it, or {RUN_AGAIN}")
-            for reason in self.manifest.skipped.values():
-                path, _, message = reason.partition(": ")
-                problem, _, remedy = message.partition("; ")
-                yield OutputFault(path, f"skipped: {problem}", remedy or RUN_AGAIN)
-            yield from _input_faults(self.folder, self.manifest)
+def _encoder_fault(folder: str, files: set[str], manifest: Manifest) -> OutputFault | None:
+    """Return a fault if the manifest of embeddings names another encoder than the vectors."""
+    fingerprint = manifest.config.get("fingerprint")
+    for name in sorted(name for name in files if name.startswith("part-")):
+        try:
+            with table_files.open_parquet(storage.join(folder, name), is_whole=False) as file:
+                shard_fingerprint = ((file.schema_arrow.metadata or {}).get(b"fingerprint") or b"").decode()
+        except StorageError:
+            continue  # reported with the shard
+        if shard_fingerprint != fingerprint:
+            problem = f"of the encoder {fingerprint}, but the vectors of {name} are of {shard_fingerprint}"
+            return OutputFault(storage.join(folder, MANIFEST), problem, DELETE_AND_RUN_AGAIN.format(folder))
+    return None
 
-    def encoder_fault(self, manifest: Manifest) -> OutputFault | None:
-        """Return a fault if the manifest of embeddings names another encoder than the vectors."""
-        fingerprint = manifest.config.get("fingerprint")
-        for name in sorted(self.files) if manifest.stage == EMBEDDINGS else ():
-            if name.startswith("part-"):
-                try:
-                    with table_files.open_parquet(self.path(name), is_whole=False) as file:
-                        shard_fingerprint = ((file.schema_arrow.metadata or {}).get(b"fingerprint") or b"").decode()
-                except StorageError:
-                    continue  # reported with the shard
-                if shard_fingerprint != fingerprint:
-                    problem = f"of the encoder {fingerprint}, but the vectors of {name} are of {shard_fingerprint}"
-                    return OutputFault(self.path(MANIFEST), problem, DELETE_AND_RUN_AGAIN.format(self.folder))
-        return None
 
-    def shard_faults(self, shard: Shard) -> Iterator[OutputFault]:
-        """Check a shard's file, and the marker by which the next run keeps it."""
-        uri, marker = self.path(shard.name), f"{MARKERS}/{shard.name}.json"
-        if shard.name not in self.files:
-            yield OutputFault(uri, "missing", RUN_AGAIN)
-            return
-        checksum = storage.checksum(uri)
-        if checksum != shard.checksum:
-            yield OutputFault(uri, _describe_damage(uri, shard, checksum), RUN_AGAIN)
-        if marker in self.files and not _marker_matches(self.path(marker), shard):
-            yield OutputFault(self.path(marker), "differs from the manifest", RUN_AGAIN)
+def _shard_faults(folder: str, files: set[str], shard: Shard) -> Iterator[OutputFault]:
+    """Check a shard's file, and the marker by which the next run keeps it."""
+    uri, marker = storage.join(folder, shard.name), f"{MARKERS}/{shard.name}.json"
+    if shard.name not in files:
+        yield OutputFault(uri, "missing", RUN_AGAIN)
+        return
+    checksum = storage.checksum(uri)
+    if checksum != shard.checksum:
+        yield OutputFault(uri, _describe_damage(uri, shard, checksum), RUN_AGAIN)
+    if marker in files:
+        try:
+            is_current = stages.read_marker(storage.join(folder, marker)).shard == shard
+        except StorageError:
+            is_current = False
+        if not is_current:
+            yield OutputFault(storage.join(folder, marker), "differs from the manifest", RUN_AGAIN)
 
 
 def _describe_damage(uri: str, shard: Shard, checksum: str) -> str:
@@ -195,13 +190,6 @@ def _describe_damage(uri: str, shard: Shard, checksum: str) -> str:
         except StorageError:
             return "not a complete Parquet file: truncated, or changed since it was written"
     return f"changed since it was written: its checksum is {checksum}, but the manifest says {shard.checksum}"
-
-
-def _marker_matches(uri: str, shard: Shard) -> bool:
-    try:
-        return stages.read_marker(uri).shard == shard
-    except StorageError:
-        return False
 
 
 def _input_faults(folder: str, manifest: Manifest) -> Iterator[OutputFault]:

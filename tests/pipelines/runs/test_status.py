@@ -93,9 +93,9 @@ def test_dropped_pairs_are_not_counted(toy_encoder: Path, tmp_path: Path) -> Non
     options = ("--threshold", 0, "--filter", "copies=0.5", "--keep-dropped", "--output", tmp_path / "out")
     assert miner("mine", *sides, "--encoder", toy_encoder, *options).exit_code == 0
     kept, dropped = (pq.read_table(tmp_path / "out" / f"{name}.parquet").num_rows for name in ("bitext", "dropped"))
-    (bitext,) = [stage for stage in read_status(str(tmp_path / "out")).figures()["stages"] if stage["folder"] == "."]
-    assert (bitext["shards"], bitext["rows"], dropped) == (1, kept, 1)
-    assert bitext["skipped"] == 0
+    (bitext,) = [stage for stage in read_status(str(tmp_path / "out")).stages if stage.folder == "."]
+    assert (bitext.shards, bitext.rows, dropped) == (1, kept, 1)
+    assert bitext.skipped == 0
 
 
 def test_a_run_without_stages_is_running(tmp_path: Path) -> None:
