@@ -95,6 +95,8 @@ def report_errors(ctx: click.Context) -> Iterator[None]:
     try:
         with _terminating():
             yield
+    except click.UsageError as error:
+        raise WrongUsage(error) from error
     except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
         raise  # click handles them
     except KeyboardInterrupt as error:
@@ -107,6 +109,30 @@ def report_errors(ctx: click.Context) -> Iterator[None]:
             click.echo(printable("".join(traceback.format_exception(error))), err=True)
         _print_line(ctx, logging.ERROR, f"error: {' '.join(_describe(error).split())}", kind=type(error).__name__)
         ctx.exit(1)
+
+
+class WrongUsage(click.ClickException):
+    """A command line that is not understood: the usage of the command and, as for other errors, one line. Exit status 2."""
+
+    exit_code = 2
+
+    def __init__(self, error: click.UsageError) -> None:
+        super().__init__(_describe_usage(error))
+        self.ctx = error.ctx or click.get_current_context()
+
+    def show(self, file: Any = None) -> None:
+        if _console_options(self.ctx).log_format == "text":
+            click.echo(self.ctx.get_usage(), err=True, file=file)
+        _print_line(self.ctx, logging.ERROR, f"error: {self.message}; see `{self.ctx.command_path} --help`")
+
+
+def _describe_usage(error: click.UsageError) -> str:
+    """Describe an error of click in the words of errors of settings."""
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        names = error.param.opts if isinstance(error.param, click.Option) else [error.param.human_readable_name]
+        return f"{names[0]}: {'missing, and required' if isinstance(error, click.MissingParameter) else error.message.rstrip('.')}"
+    text = error.format_message().rstrip(".")
+    return text if text[:2].isupper() else f"{text[0].lower()}{text[1:]}"
 
 
 def resume_advice(command: str | None) -> str:

@@ -1,29 +1,15 @@
 """`miner embed`."""
 
-from typing import Any
-
 import click
 
 from miner.cli import console, options
-from miner.cli.filters import check_lang_id_model, filter_option, keep_dropped_option, lang_id_option
-from miner.config.commands import EmbedConfig, SentenceFilters
-from miner.config.filters import choose
+from miner.config.commands import EmbedConfig
 from miner.io.defer_pandas import defer_pandas
 
 
-@click.command()
-@click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
-@options.lang_option
-@options.output_option
-@options.encoder_options
-@options.text_options
-@filter_option(SentenceFilters)
-@options.split_option
-@options.collapse_option
-@lang_id_option
-@keep_dropped_option
+@click.command(cls=options.SettingsCommand, models={"config": EmbedConfig})
 @options.json_option
-def command(inputs: tuple[str, ...], filters: tuple[str, ...], json_file: str | None, **settings: Any) -> None:
+def command(config: EmbedConfig, json_file: str | None) -> None:
     """Clean, filter, deduplicate and embed text.
 
     INPUT is a file, a pattern like 'news/*.gz', a URI, or `-` for standard input: plain text with one sentence per line, or TSV, CSV,
@@ -33,9 +19,6 @@ def command(inputs: tuple[str, ...], filters: tuple[str, ...], json_file: str | 
     Example:
       miner embed news.de.txt.gz --lang de --output embedded/de
     """
-    chosen = choose(filters, sentence_filters=SentenceFilters)
-    check_lang_id_model(settings["lang_id_model"], chosen.values())
-    config = EmbedConfig.check(inputs=inputs, **chosen, **settings)
     defer_pandas()
     from pipelines.corpus import embed  # after the checks, which need not wait for torch
 

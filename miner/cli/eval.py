@@ -2,11 +2,11 @@
 
 import inspect
 import posixpath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from miner.cli import console, eval_options, options, report
+from miner.cli import console, options, report
 from miner.cli import gold as gold_module
 from miner.config.base import load_yaml
 from miner.config.commands import EncoderSettings
@@ -20,17 +20,29 @@ if TYPE_CHECKING:
     from miner.evaluation.suite import SuiteResult
 
 
+def output_options(function: options.Function) -> options.Function:
+    """Add --json and --no-report."""
+    return options.json_option(options.report_option(function))
+
+
 @click.group()
 def command() -> None:
     """Measure an encoder, or a mined bitext."""
 
 
 def _add_command(task: type[TaskSettings]) -> None:
-    def evaluate(**values: Any) -> None:
-        _evaluate(task, values)
+    @command.command(
+        task.task_name(),
+        cls=options.SettingsCommand,
+        models={"task": task, "encoder_settings": EncoderSettings},
+        help=inspect.getdoc(task),
+    )
+    @output_options
+    def evaluate(task: TaskSettings, encoder_settings: EncoderSettings, json_file: str | None, no_report: bool) -> None:
+        from miner.encoders import load_encoder
 
-    decorate = options.group(*eval_options.settings(task), options.runtime_options, eval_options.output)
-    command.command(task.task_name(), help=inspect.getdoc(task))(decorate(evaluate))
+        result = task.evaluate(load_encoder(encoder_settings.encoder, encoder_settings))
+        _write_result(task.task_name(), result, json_file, no_report)
 
 
 for _task in TASKS.values():
@@ -45,7 +57,7 @@ for _task in TASKS.values():
     metavar="FILE",
     help="All true pairs, as for `miner mine --gold`; or marks, tables with the columns mark, source and target: may be repeated.",
 )
-@eval_options.output
+@output_options
 def bitext(folder: str, gold: tuple[str, ...], json_file: str | None, no_report: bool) -> None:
     """Describe the pairs in a directory of `miner mine`; with gold or marks, measure precision above each threshold.
 
@@ -61,13 +73,14 @@ def bitext(folder: str, gold: tuple[str, ...], json_file: str | None, no_report:
         report.write_report(folder, known_pairs, identify=True)
 
 
-@command.command()
+@command.command(cls=options.SettingsCommand, models={"encoder_settings": EncoderSettings}, without=["side"])
 @options.suite_option
 @click.option("--data", metavar="DIR", help="Directory of the data files, instead of `data` in the config.")
 @click.option("--against", metavar="NAME", help="A second encoder, to compare with the first.")
-@options.runtime_options
-@eval_options.output
-def suite(path: str, data: str | None, against: str | None, json_file: str | None, no_report: bool, **settings: Any) -> None:
+@output_options
+def suite(
+    path: str, data: str | None, against: str | None, encoder_settings: EncoderSettings, json_file: str | None, no_report: bool
+) -> None:
     """Run several tasks and print one table; with --against, compare two encoders with confidence intervals and p values.
 
     \b
@@ -82,23 +95,11 @@ def suite(path: str, data: str | None, against: str | None, json_file: str | Non
     config = load_yaml(SuiteConfig, path)
     if data is not None:
         config = config.model_copy(update={"data": data})
-    encoder_settings = EncoderSettings.check(**settings)
     if against == encoder_settings.encoder:
         raise ConfigError(f"--against {against}: the same encoder as the first; name another")
     names = [encoder_settings.encoder, *([against] if against is not None else [])]
     result = run({name: partial(load_encoder, name, encoder_settings) for name in names}, config)
     _write_result("suite", result, json_file, no_report)
-
-
-def _evaluate(task: type[TaskSettings], values: dict[str, Any]) -> None:
-    """Run one task with the values of its options: its settings, those of the encoder, and where the figures go."""
-    from miner.encoders import load_encoder
-
-    json_file, no_report = values.pop("json_file"), values.pop("no_report")
-    settings = task.check(**{name: value for name in task.model_fields if (value := values.pop(name, None)) is not None})
-    encoder_settings = EncoderSettings.check(**values, side=settings.side)
-    result = settings.evaluate(load_encoder(encoder_settings.encoder, encoder_settings))
-    _write_result(task.task_name(), result, json_file, no_report)
 
 
 def _write_result(task_name: str, result: "TaskResult | BitextResult | SuiteResult", json_file: str | None, no_report: bool) -> None:

@@ -1,31 +1,14 @@
 """`miner export`."""
 
-from typing import Any, get_args
-
 import click
 
 from miner.cli import console, options
-from miner.export.settings import ExportConfig, Format
+from miner.export.settings import ExportConfig
 
 
-@click.command()
-@click.argument("bitext")
-@options.output_option
-@options.setting(ExportConfig, "format", "Format to write.", type=click.Choice(get_args(Format)))
-@options.setting(ExportConfig, "threshold", "Keep pairs with a larger margin.", type=float)
-@options.setting(ExportConfig, "min_probability", "Keep pairs with at least this probability.", type=float)
-@options.top_option
-@options.setting(ExportConfig, "max_chars", "Drop pairs with a longer sentence.", type=int)
-@options.setting(ExportConfig, "dev", "Pairs of a dev split.", type=int)
-@options.setting(ExportConfig, "test", "Pairs of a test split.", type=int)
-@options.setting(ExportConfig, "seed", "Seed of the random split.", type=int)
-@options.setting(
-    ExportConfig, "escape_formulas", "In TSV, put an apostrophe before cells that a spreadsheet would run as a formula.", is_flag=True
-)
-@options.setting(ExportConfig, "source_lang", "Language of the source side; default: as recorded.", metavar="CODE")
-@options.setting(ExportConfig, "target_lang", "Language of the target side; default: as recorded.", metavar="CODE")
+@click.command(cls=options.SettingsCommand, models={"config": ExportConfig})
 @options.json_option
-def command(json_file: str | None, **settings: Any) -> None:
+def command(config: ExportConfig, json_file: str | None) -> None:
     """Export BITEXT, the output directory of `miner mine`, to another format.
 
     `huggingface` is read by `datasets.load_dataset(DIR)`, `moses` is a pair of text files, `tmx` is for translation memories.
@@ -39,6 +22,6 @@ def command(json_file: str | None, **settings: Any) -> None:
     """
     from miner.export import export
 
-    result = export.run(ExportConfig.check(**settings))
+    result = export.run(config)
     console.write_figures(json_file, result.figures())
     console.echo(result.summary())

@@ -20,7 +20,7 @@ COLUMNS = ("round", "dev", "test", "pairs", "precision", "same", "minutes")
 @options.print_config_option
 @click.option("--resume", is_flag=True, help="Resume the loop in DIR, also with more text or other stop rules.")
 @options.json_option
-@report.report_option
+@options.report_option
 def command(config: str, output: str | None, changes: tuple[str, ...], json_file: str | None, **flags: bool) -> None:
     """Mine, train an encoder on the mined pairs, and mine again with it.
 

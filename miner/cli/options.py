@@ -1,120 +1,137 @@
-"""Options that several commands share. Their defaults come from `miner.config`, so each is defined once."""
+"""Options of commands, derived from their settings; and the options that several commands share."""
 
 import contextlib
 import fnmatch
 import functools
 import os
-import re
 import sys
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import click
 
 from miner.cli import console
 from miner.config import recipes
 from miner.config.base import Settings, dump_yaml
-from miner.config.choices import DTYPES, RESCORINGS
-from miner.config.commands import (
-    ApproximateSettings,
-    EmbedConfig,
-    EncoderSettings,
-    RescoreSettings,
-    SentenceSettings,
-    SideColumns,
-    TextSettings,
-    TopSettings,
-)
+from miner.config.commands import Filters
+from miner.config.datasets import DatasetFiles, parse_table_file
+from miner.config.filters import FILTERS, RECOMMENDED, MisuseError, filter_groups, settings_from
+from miner.config.messages import as_option
 from miner.errors import ConfigError, StorageError
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-
-def setting(model: type[Settings], name: str, help: str, **extra: Any) -> Callable[[Function], Function]:
-    """Create the option --NAME for the setting NAME of `model`, with its default."""
-    default = model.model_fields[name].default
-    return click.option(f"--{name.replace('_', '-')}", name, default=default, show_default=default is not None, help=help, **extra)
-
-
-def group(*options: Callable[[Function], Function]) -> Callable[[Function], Function]:
-    """Combine options into one decorator, in the order of the help."""
-
-    def decorate(function: Function) -> Function:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
+PLACEHOLDERS = {str: "NAME", int: "INTEGER", float: "FLOAT"}
+LOWER = (("gt", "<", ">"), ("ge", "<=", ">="))  # constraint, its sign before x, its sign after x
+UPPER = (("lt", "<"), ("le", "<="))
+CONFIG_ONLY = ("task", "name")  # settings of an evaluation task in a suite
 
 
-runtime_options = group(
-    setting(EncoderSettings, "encoder", "`builtin`, a directory, a URI, or a model id of the Hugging Face Hub.", metavar="NAME"),
-    setting(EncoderSettings, "pooling", "cls, mean, max, first_last_avg or layer:N; by default, the encoder's own.", metavar="NAME"),
-    setting(EncoderSettings, "device", "auto, cpu, cuda or cuda:N.", metavar="NAME"),
-    setting(EncoderSettings, "dtype", "Data type of a transformer; int8 is for CPUs.", type=click.Choice(DTYPES)),
-    setting(EncoderSettings, "batch_tokens", "Tokens per batch of a transformer; by default 4096 on a CPU, 16384 on a GPU.", type=int),
-    setting(EncoderSettings, "max_tokens", "Truncate sentences with more tokens; by default, at the limit of the transformer.", type=int),
-)
+class SettingsCommand(click.Command):
+    """A command with an argument or an option for each setting of its models, whose function gets the settings by these keywords."""
 
-side_option = setting(
-    EncoderSettings, "side", "Side of an encoder with two sides; by default, that of the language.", type=click.Choice(["source", "target"])
-)
+    def __init__(self, *args: Any, models: Mapping[str, type[Settings]], without: Collection[str] = (), **extra: Any) -> None:
+        super().__init__(*args, **extra)
+        self.models = models
+        fields = {name: field for model in [*models.values()][::-1] for name, field in model.model_fields.items()}
+        names = dict.fromkeys(name for model in models.values() for name in model.model_fields if name not in (*CONFIG_ONLY, *without))
+        arguments = [name for model in models.values() for name in model.ARGUMENTS]
+        groups = [group for model in models.values() for group in filter_groups(model).values()]
+        options = sorted((name for name in names if name not in arguments), key=lambda name: not fields[name].is_required())
+        parameters = [
+            *(_argument(name, fields[name]) for name in arguments),
+            *(_option(name, fields[name]) for name in options if fields[name].annotation not in groups),
+            *([_filter_option(groups)] if groups else []),
+        ]
+        self.names = [str(parameter.name) for parameter in parameters]
+        self.params = [*parameters, *self.params]
 
-encoder_options = group(runtime_options, side_option)
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Replace the values of options by settings. Raises UsageError or ConfigError for a value that its setting does not accept."""
+        rest = super().parse_args(ctx, args)
+        values = {name: ctx.params.pop(name) for name in self.names}
+        try:
+            ctx.params |= self.read({name: value for name, value in values.items() if value not in (None, False, ())}, ctx)
+        except MisuseError as error:
+            raise click.UsageError(str(error), ctx) from error
+        return rest
 
-text_column_option = setting(
-    TextSettings, "text_column", "Column of a table: a name, a number from 1, or a language of TMX.", metavar="NAME"
-)
+    def read(self, values: dict[str, Any], ctx: click.Context) -> dict[str, Settings]:  # noqa: ARG002
+        """Return the settings by keyword, from the values of options. Raises ConfigError for those that are invalid."""
+        return {keyword: read(model, values) for keyword, model in self.models.items()}
 
-side_column_options = group(
-    setting(SideColumns, "source_column", "Column of the source: a name, a number from 1, or a language of TMX.", metavar="NAME"),
-    setting(SideColumns, "target_column", "Column of the target, which may be in the same file: leave TARGET out.", metavar="NAME"),
-)
 
-reading_options = group(
-    setting(TextSettings, "strict", "Stop at the first invalid line or file instead of skipping it.", is_flag=True),
-    setting(TextSettings, "max_chars", "Drop lines with more characters.", type=int),
-    setting(TextSettings, "max_expansion", "Refuse compressed files that expand by a larger factor.", type=float),
-    setting(TextSettings, "shards", "Number of shards; by default, one per 32 MB of text; above 16, at most one per 10 kB.", type=int),
-)
+def read(model: type[Settings], values: Mapping[str, Any]) -> Settings:
+    """Return the settings of a model from those of the options that it has. Raises ConfigError for an invalid value."""
+    own = {name: value for name, value in values.items() if name in model.model_fields or (name == FILTERS and filter_groups(model))}
+    return settings_from(model, own, lambda path: path.upper() if path in model.ARGUMENTS else as_option(path))
 
-text_options = group(text_column_option, reading_options)
 
-split_option = setting(
-    SentenceSettings, "split", "Split each line into sentences by the rules of its language; needs the extra `split`.", is_flag=True
-)
+def _argument(name: str, field: "FieldInfo") -> click.Argument:
+    is_list = get_origin(field.annotation) is tuple
+    metavar = f"{name.removesuffix('s').upper()}..." if is_list else name.upper()
+    metavar = metavar if field.is_required() else f"[{metavar}]"
+    return click.Argument([name], metavar=metavar, nargs=-1 if is_list else 1, required=False, type=_parser(field))
 
-collapse_option = setting(
-    SentenceSettings, "collapse", "Treat sentences that differ only in case, punctuation and spaces as one.", is_flag=True
-)
 
-approximate_options = group(
-    setting(ApproximateSettings, "target_recall", "Recall of the nearest neighbours with FAISS.", type=float),
-    setting(ApproximateSettings, "memory", "Memory limit for the choice of the FAISS index.", metavar="SIZE"),
-)
+def _option(name: str, field: "FieldInfo") -> click.Option:
+    """Return the option of a setting. Its value is text as it was given: the model checks it."""
+    kinds = list(_kinds(field.annotation, field.metadata))
+    flag = as_option(name)
+    if field.annotation is bool:
+        return click.Option([flag, name], is_flag=True, help=field.description)
+    if get_origin(field.annotation) is tuple:
+        return click.Option([flag.removesuffix("s"), name], multiple=True, metavar=_placeholder(kinds), help=field.description)
+    notes = ["required"] if field.is_required() else [f"default: {field.default}"] if field.default not in (None, "") else []
+    notes += filter(None, [_range([item for _, metadata in kinds for item in metadata])])
+    help = [field.description or "", *([f"[{'; '.join(notes)}]"] if notes else [])]
+    return click.Option([flag, name], metavar=_placeholder(kinds), help="  ".join(help), type=_parser(field))
 
-rescore_options = group(
-    setting(
-        RescoreSettings,
-        "rescore",
-        "Rescore candidates by late interaction of tokens; auto: if the encoder is static.",
-        type=click.Choice(RESCORINGS),
-    ),
-    setting(
-        RescoreSettings,
-        "rescore_candidates",
-        "Candidates per sentence with rescoring, at least --k; default: 16, or 8 if a side has more than 20,000 sentences.",
-        type=int,
-    ),
-    setting(
-        RescoreSettings,
-        "token_layer",
-        "Layer of a transformer whose tokens rescore; by default, two thirds of its depth.",
-        type=int,
-    ),
-)
 
-top_option = setting(TopSettings, "top", "Keep the best N pairs.", type=int, metavar="N")
+def _parser(field: "FieldInfo") -> Callable[[str], Any]:
+    """Return the function that parses the value of an option: public datasets are YAML, all else is left to the model."""
+    return parse_table_file if any(kind is DatasetFiles for kind, _ in _kinds(field.annotation)) else str
+
+
+def _kinds(annotation: Any, metadata: Sequence[Any] = ()) -> Iterator[tuple[Any, list[Any]]]:
+    """Yield each type that a setting accepts but None, with its metadata."""
+    if get_origin(annotation) is Annotated:
+        annotation, *more = get_args(annotation)
+        yield from _kinds(annotation, [*metadata, *(part for item in more for part in getattr(item, "metadata", [item]))])
+    elif get_origin(annotation) in (UnionType, Union):
+        for part in get_args(annotation):
+            yield from _kinds(part, metadata)
+    elif annotation is not NoneType:
+        yield annotation, list(metadata)
+
+
+def _placeholder(kinds: Sequence[tuple[Any, list[Any]]]) -> str:
+    """Return the placeholder of a value in --help: its own, or those of its types."""
+    own = next((item for _, metadata in kinds for item in metadata if isinstance(item, str)), None)
+    if own is not None:
+        return own
+    choices = [choice for kind, _ in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+    if len(kinds) == 1 and choices:
+        return f"[{'|'.join(choices)}]"
+    return "|".join([*(PLACEHOLDERS.get(kind, "NAME") for kind, _ in kinds if get_origin(kind) is not Literal), *choices])
+
+
+def _range(constraints: Sequence[Any]) -> str:
+    """Return the bounds of a number, such as 1<=x<=1024."""
+    bounds = {sign: getattr(item, sign) for item in constraints for sign in ("gt", "ge", "lt", "le") if hasattr(item, sign)}
+    low = next(((f"{bounds[sign]}{text}", f"{flipped}{bounds[sign]}") for sign, text, flipped in LOWER if sign in bounds), None)
+    high = next((f"{text}{bounds[sign]}" for sign, text in UPPER if sign in bounds), "")
+    return f"{low[0]}x{high}" if low and high else f"x{low[1] if low else high}" if bounds else ""
+
+
+def _filter_option(groups: Iterable[type[Filters]]) -> click.Option:
+    names = ", ".join(name for group in groups for name in group.model_fields)
+    help = f"Turn on a filter, with its usual bound or BOUND; {RECOMMENDED}: those that drop few translations. One of {names}. Repeatable."
+    return click.Option(["--filter", FILTERS], metavar="NAME[=BOUND]", multiple=True, help=help)
 
 
 def _find_config(ctx: click.Context, parameter: click.Parameter, path: str) -> str:  # noqa: ARG001
@@ -128,6 +145,7 @@ suite_option = click.option(
 print_config_option = click.option(
     "--print-config", is_flag=True, help="Print CONFIG with all defaults filled in, as YAML, and do nothing else."
 )
+report_option = click.option("--no-report", is_flag=True, help="Do not write report.html.")
 
 
 def print_config(settings: Settings) -> None:
@@ -138,37 +156,13 @@ def print_config(settings: Settings) -> None:
 def require_output(output: str | None) -> str:
     """Return the output of a command that also has --print-config, which needs none."""
     if output is None:
-        raise click.UsageError("Missing option '--output'.")
+        raise click.UsageError("--output: missing, and required")
     return output
 
 
 def changes_option(example: str) -> Callable[[Function], Function]:
     """Create the option --set, which changes settings of CONFIG, with an example for the help."""
     return click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help=f"Change a setting of CONFIG, for example {example}.")
-
-
-def resolve_sides(settings: dict[str, Any]) -> None:
-    """Complete SOURCE and TARGET: both may be one file with two columns, or the stem of Moses files such as corpus.en and corpus.de."""
-    source, target = settings["source"], settings["target"]
-    if target is not None:
-        return
-    stems = [f"{source}.{settings[f'{side}_lang']}" for side in ("source", "target")]
-    if not os.path.exists(source) and all(map(os.path.isfile, stems)):  # noqa: PTH110  # strings, as in the settings
-        settings["source"], settings["target"] = stems
-        return
-    languages = [settings[f"{side}_lang"] for side in ("source", "target")]
-    is_tmx = bool(re.search(r"\.tmx(\.\w+)?$", source, re.IGNORECASE)) and "und" not in languages
-    if not is_tmx and (settings["source_column"] is None or settings["target_column"] is None):
-        raise click.UsageError(
-            "give TARGET, or one file with --source-column and --target-column, TMX with --source-lang and --target-lang,"
-            " or the stem of files SOURCE.LANG"
-        )
-    settings["target"] = source
-
-
-output_option = click.option(
-    "--output", required=True, metavar="DIR", help="Output directory. Run again, the command resumes where it stopped."
-)
 
 
 def _check_replaceable(path: str, values: Iterable[Any]) -> None:
@@ -198,11 +192,11 @@ def json_option(function: Function) -> Function:
             with contextlib.redirect_stdout(sys.stderr):
                 return function(*args, **values)
         if path is not None:
-            _check_replaceable(path, [value for name, value in values.items() if name != "json_file"])
+            groups = [
+                dict(value) if isinstance(value, Settings) else {name: value} for name, value in values.items() if name != "json_file"
+            ]
+            _check_replaceable(path, [value for group in groups for value in group.values()])
         return function(*args, **values)
 
     help = "Also write the results to this JSON file; `-` is standard output, and the summary then goes to standard error."
     return click.option("--json", "json_file", metavar="FILE", help=help)(run)  # type: ignore[return-value]
-
-
-lang_option = setting(EmbedConfig, "lang", "Language of the text: de, deu, deu_Latn.", metavar="CODE")

@@ -1,29 +1,27 @@
 """`miner plan`."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from miner.cli import console, options
+from miner.config.planning import PlanSettings
 from miner.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from pipelines.runs.plan import RunPlan
 
 
-@click.command()
+@click.command(cls=options.SettingsCommand, models={"settings": PlanSettings}, without=("sentences", "rates"))
 @options.config_argument
 @options.changes_option("k=8, plan.sentences.en=1e9")
-@click.option(
-    "--hardware", metavar="NAME", help="Plan for cpu8, cpu32, l4, l40s, a100, h100, h200 or one of --rates, not for this machine."
-)
 @click.option("--profile", metavar="NAME", help="Plan for the machines that this profile of CONFIG's runner section names.")
-@click.option("--workers", type=int, metavar="N", help="Number of machines that work in parallel.")
-@click.option("--price", type=float, metavar="MONEY", help="Price of one machine for an hour.")
 @click.option("--rates", metavar="FILE", help="YAML file with the section `plan` of CONFIG, such as measured speeds of machines.")
 @options.json_option
-def command(config: str, changes: tuple[str, ...], profile: str | None, rates: str | None, json_file: str | None, **settings: Any) -> None:
+def command(
+    config: str, settings: PlanSettings, changes: tuple[str, ...], profile: str | None, rates: str | None, json_file: str | None
+) -> None:
     """Estimate what `miner run CONFIG` would take: hours, memory, disk, index and money.
 
     Corpora are counted or, where they are large, sampled; this machine is measured for some seconds. Nothing is written.
@@ -34,15 +32,13 @@ def command(config: str, changes: tuple[str, ...], profile: str | None, rates: s
       miner plan configs/run.yaml --hardware l4 --workers 8 --price 0.7 --set plan.sentences.en=1e9
     """
     from miner.config.base import load_yaml
-    from miner.config.planning import PlanSettings
     from miner.config.runs import RunConfig
     from pipelines.runs import plan
 
     run_config = load_yaml(RunConfig, config, changes)
-    plan_settings = PlanSettings.check(**{name: value for name, value in settings.items() if value is not None})
     if rates is not None:
-        plan_settings = plan_settings.over(load_yaml(PlanSettings, rates))
-    plan_settings = plan_settings.over(run_config.plan).over(run_config.runner.plan_settings(profile))
+        settings = settings.over(load_yaml(PlanSettings, rates))
+    plan_settings = settings.over(run_config.plan).over(run_config.runner.plan_settings(profile))
     run_plan = plan.make_plan(run_config.model_copy(update={"plan": plan_settings}))
     console.close_bar()
     console.write_figures(json_file, run_plan.figures())

@@ -14,8 +14,6 @@ from miner.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from miner.evaluation.bitext_precision import KnownPairs
 
-report_option = click.option("--no-report", is_flag=True, help="Do not write report.html.")
-
 
 @click.command()
 @click.argument("folder", metavar="DIR")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Only list what is done and what is left to do.")
 @click.option("--strict", is_flag=True, help="Stop at the first line, file, shard or pair that fails, instead of skipping it.")
 @options.json_option
-@report.report_option
+@options.report_option
 def command(config: str, changes: tuple[str, ...], profile: str | None, dry_run: bool, json_file: str | None, **flags: bool) -> None:
     """Mine the corpora of CONFIG with one another; each corpus is embedded once.
 

@@ -12,7 +12,7 @@ from miner.cli import console, options, report
 @options.print_config_option
 @click.option("--resume", is_flag=True, help="Continue the run in DIR from its last checkpoint.")
 @options.json_option
-@report.report_option
+@options.report_option
 def command(config: str, output: str | None, changes: tuple[str, ...], json_file: str | None, **flags: bool) -> None:
     """Train an encoder by CONFIG, a file or a recipe of `miner config list`; pass DIR/encoder as --encoder to other commands.
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import pydantic
 import yaml
@@ -26,6 +26,8 @@ class Settings(pydantic.BaseModel):
     """A frozen group of settings. Unknown keys are errors."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+    ARGUMENTS: ClassVar[tuple[str, ...]] = ()  # the settings that a command takes as arguments; the others are options
 
     @pydantic.model_validator(mode="before")
     @classmethod

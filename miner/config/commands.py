@@ -1,59 +1,106 @@
-"""The settings of every command, with their defaults."""
+"""The settings of every command: each option once, with its type, default, bounds and help.
 
+Options of the command line, keyword arguments of Python, keys of YAML files and their documentation derive from these classes.
+"""
+
+import math
+import os
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pydantic
-from pydantic import GetJsonSchemaHandler
+from pydantic import Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from miner.config.base import Settings, Strings
-from miner.config.choices import LATE, DtypeName, EngineName, MarginName, RescoreName, RetrievalName
+from miner.config.choices import LATE, RETRIEVALS, DtypeName, EngineName, MarginName, RescoreName, RetrievalName
+
+# The second part is the placeholder in --help.
+File = Annotated[str, "FILE"]
+Directory = Annotated[str, "DIR"]
+Path = Annotated[str, "PATH"]
+Code = Annotated[str, "CODE"]
+Size = Annotated[str, "SIZE"]
+
+RESUMED_OUTPUT = "Output directory. Run again, the command resumes where it stopped."
 
 
 class EncoderSettings(Settings):
     """The encoder, and how it runs."""
 
-    encoder: str = "builtin"  # `builtin`, a model directory or its URI, or a Hugging Face Hub id
-    pooling: str | None = None  # cls, mean, max, first_last_avg, layer:N; None: as the model directory says
-    device: str = "auto"  # auto, cpu, cuda, cuda:N
-    dtype: DtypeName = "auto"  # of the computations of a transformer; int8: of its linear layers, on a CPU
-    batch_tokens: int | None = pydantic.Field(None, ge=16)  # maximum of a transformer's batch, padding included; None: by its device
-    max_tokens: int | None = pydantic.Field(None, ge=2)  # longer sentences are truncated; None: the limit of the model
-    side: Literal["source", "target"] | None = None  # of an encoder with two sides; None: by the language, or by the role of the text
+    encoder: str = Field("builtin", description="`builtin`, a model directory or its URI, or a model id of the Hugging Face Hub.")
+    pooling: str | None = Field(None, description="cls, mean, max, first_last_avg or layer:N; by default, that of the model directory.")
+    device: str = Field("auto", description="auto, cpu, cuda or cuda:N.")
+    dtype: DtypeName = Field("auto", description="Data type of a transformer; int8: of its linear layers, on CPUs.")
+    batch_tokens: int | None = Field(
+        None, ge=16, description="Tokens per batch of a transformer, padding included; by default, 4096 on a CPU, 16384 on a GPU."
+    )
+    max_tokens: int | None = Field(
+        None, ge=2, description="Truncate sentences with more tokens; by default, at the limit of the transformer."
+    )
+    side: Literal["source", "target"] | None = Field(
+        None, description="Side of an encoder with two sides; by default, that of the language, or of the role of the text."
+    )
 
 
 class TextSettings(Settings):
-    """How text is read and cleaned."""
+    """How text is read and cleaned; see docs/text.md."""
 
-    text_column: str | None = None  # of a table: a name, or a number from 1 if it has no header; see docs/text.md
-    strict: bool = False  # the first invalid line is an error; otherwise such lines are dropped and counted
-    max_chars: int = pydantic.Field(5000, ge=1)  # longer lines, after cleaning, are dropped
-    max_expansion: float = pydantic.Field(200, ge=1)  # a compressed file that expands more, to over 64 MB, is an error
-    shards: int | None = pydantic.Field(None, ge=1, le=99999)  # None: one shard per 32 MB of text
+    text_column: str | None = Field(None, description="Column of a table: a name, a number from 1, or a language of TMX.")
+    strict: bool = Field(False, description="Stop at the first invalid line or file instead of skipping it.")
+    max_chars: int = Field(5000, ge=1, description="Drop lines with more characters, after cleaning.")
+    max_expansion: float = Field(200, ge=1, description="Refuse compressed files that expand by a larger factor, to over 64 MB.")
+    shards: int | None = Field(
+        None, ge=1, le=99999, description="Number of shards; by default, one per 32 MB of text; above 16, at most one per 10 kB."
+    )
 
 
 class SideLanguages(Settings):
     """The languages of both sides."""
 
-    source_lang: str = "und"
-    target_lang: str = "und"
+    source_lang: Code = Field("und", description="Language of the source, if it is text: de, deu, deu_Latn.")
+    target_lang: Code = Field("und", description="Language of the target, if it is text.")
 
 
 class SideColumns(TextSettings, SideLanguages):
     """The columns of both sides, which may be in one file."""
 
-    source_column: str | None = None  # of the source; None: `text_column`, or the language of the source in TMX
-    target_column: str | None = None
+    source_column: str | None = Field(None, description="Column of the source: a name, a number from 1, or a language of TMX.")
+    target_column: str | None = Field(None, description="Column of the target, which may be in the same file: leave TARGET out.")
 
     def side_text(self, side: Literal["source", "target"], path: str) -> TextSettings:
         """Return how the text of a side is read."""
         column = getattr(self, f"{side}_column") or self.text_column
         lang: str = getattr(self, f"{side}_lang")
-        if column is None and lang != "und" and re.search(r"\.tmx(\.\w+)?$", path, re.IGNORECASE):
+        if column is None and lang != "und" and _is_tmx(path):
             column = lang
         return self.part(TextSettings).model_copy(update={"text_column": column})
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _complete_sides(cls, values: Any) -> Any:
+        """Complete source and target: both may be one file with two columns, or the stem of Moses files such as corpus.en and corpus.de."""
+        source = values.get("source") if isinstance(values, Mapping) else None
+        if not isinstance(source, str) or not source or values.get("target") is not None:
+            return values
+        languages = [values.get(f"{side}_lang", "und") for side in ("source", "target")]
+        stems = [f"{source}.{lang}" for lang in languages]
+        if not os.path.exists(source) and all(map(os.path.isfile, stems)):  # noqa: PTH110  # strings, as in the settings
+            return {**values, "source": stems[0], "target": stems[1]}
+        columns = [values.get(f"{side}_column") for side in ("source", "target")]
+        if None in columns and ("und" in languages or not _is_tmx(source)):
+            raise PydanticCustomError(
+                "sides",
+                "give TARGET, or one file with --source-column and --target-column, TMX with --source-lang and --target-lang,"
+                " or the stem of files SOURCE.LANG",
+            )
+        return {**values, "target": source}
+
+
+def _is_tmx(path: str) -> bool:
+    return re.search(r"\.tmx(\.\w+)?$", path, re.IGNORECASE) is not None
 
 
 class Filters(Settings):
@@ -91,13 +138,13 @@ class SentenceFilters(Filters):
     USUAL: ClassVar[dict[str, float]] = {"letters": 0.4, "script": 0.3, "repeats": 0.5, "language": 0.01}
     RECOMMENDED = ("letters", "script", "repeats")
 
-    min_chars: int | None = pydantic.Field(None, ge=1)
-    min_words: int | None = pydantic.Field(None, ge=1)
-    max_words: int | None = pydantic.Field(None, ge=1)
-    letters: float | None = pydantic.Field(None, ge=0, le=1)  # minimum share of letters
-    script: float | None = pydantic.Field(None, ge=0, le=1)  # minimum share of letters in the script of the language
-    repeats: float | None = pydantic.Field(None, ge=0, le=1)  # maximum share of repeated character n-grams
-    language: float | None = pydantic.Field(None, ge=0, le=1)  # minimum probability of the language, relative to the most probable one
+    min_chars: int | None = Field(None, ge=1, description="Minimum number of characters.")
+    min_words: int | None = Field(None, ge=1, description="Minimum number of words.")
+    max_words: int | None = Field(None, ge=1, description="Maximum number of words.")
+    letters: float | None = Field(None, ge=0, le=1, description="Minimum share of letters.")
+    script: float | None = Field(None, ge=0, le=1, description="Minimum share of letters in the script of the language.")
+    repeats: float | None = Field(None, ge=0, le=1, description="Maximum share of repeated character n-grams.")
+    language: float | None = Field(None, ge=0, le=1, description="Minimum probability of the language, relative to the most probable one.")
 
 
 class PairTextFilters(Filters):
@@ -106,11 +153,11 @@ class PairTextFilters(Filters):
     USUAL: ClassVar[dict[str, float]] = {"copies": 0.7, "junk": 0.6, "languages": 0.01, "numbers": 0, "length_ratio": 2}
     RECOMMENDED: ClassVar[tuple[str, ...]] = ("copies", "junk", "numbers", "length_ratio")
 
-    copies: float | None = pydantic.Field(None, ge=0, le=1)  # maximum share of words that both sides have in common
-    junk: float | None = pydantic.Field(None, ge=0, le=1)  # maximum share of addresses, figures, symbols, or list separators
-    languages: float | None = pydantic.Field(None, ge=0, le=1)  # as `language`, for the less probable side
-    numbers: float | None = pydantic.Field(None, ge=0, le=1)  # maximum share of numbers that disagree
-    length_ratio: float | None = pydantic.Field(None, ge=1)  # maximum length of the longer side relative to the shorter
+    copies: float | None = Field(None, ge=0, le=1, description="Maximum share of words that both sides have in common.")
+    junk: float | None = Field(None, ge=0, le=1, description="Maximum share of addresses, figures, symbols, or list separators.")
+    languages: float | None = Field(None, ge=0, le=1, description="As the filter `language`, for the less probable side.")
+    numbers: float | None = Field(None, ge=0, le=1, description="Maximum share of numbers that disagree.")
+    length_ratio: float | None = Field(None, ge=1, description="Maximum length of the longer side relative to the shorter.")
 
 
 class PairFilters(PairTextFilters):
@@ -119,42 +166,46 @@ class PairFilters(PairTextFilters):
     USUAL: ClassVar[dict[str, float]] = {**PairTextFilters.USUAL, "hubs": 12}
     RECOMMENDED = (*PairTextFilters.RECOMMENDED, "hubs")
 
-    hubs: float | None = pydantic.Field(None, gt=0)  # maximum candidates of a sentence, relative to k
+    hubs: float | None = Field(None, gt=0, description="Maximum number of candidates of a sentence, relative to k.")
 
 
 class IdentifierSettings(Settings):
     """By what filters identify languages."""
 
-    lang_id_model: str | None = None  # file of a fastText model that identifies languages for filters; None: py3langid
+    lang_id_model: File | None = Field(
+        None, description="fastText model that identifies languages for filters, such as that of GlotLID; by default, py3langid."
+    )
 
 
 class DroppedSettings(IdentifierSettings):
     """What is written of what filters drop."""
 
-    keep_dropped: bool = False  # also write what the filters drop, with the reason
+    keep_dropped: bool = Field(False, description="Also write what the filters drop, with reason and score.")
 
 
 class SentenceSettings(DroppedSettings):
     """The sentences of a text that are embedded."""
 
-    split: bool = False  # split each line, a paragraph, into sentences; needs the language of the text
-    sentence_filters: SentenceFilters = SentenceFilters()
-    collapse: bool = False  # merge sentences that differ only in case, punctuation and spaces
+    sentence_filters: SentenceFilters = Field(SentenceFilters(), description="Bounds of the filters of sentences.")
+    split: bool = Field(False, description="Split each line into sentences by the rules of its language; needs the extra `split`.")
+    collapse: bool = Field(False, description="Treat sentences that differ only in case, punctuation and spaces as one.")
 
 
-class EmbedConfig(TextSettings, EncoderSettings, SentenceSettings):
+class EmbedConfig(SentenceSettings, TextSettings, EncoderSettings):
     """`miner embed`: embed text."""
 
-    inputs: tuple[str, ...]  # files, globs, URIs, `-`
-    output: str
-    lang: str = "und"
+    ARGUMENTS = ("inputs",)
+
+    inputs: tuple[str, ...] = Field(min_length=1, description="Files, patterns, URIs, or `-` for standard input.")
+    output: Directory = Field(description=RESUMED_OUTPUT)
+    lang: Code = Field("und", description="Language of the text: de, deu, deu_Latn.")
 
 
 class ApproximateSettings(Settings):
     """The recall of approximate search, and its memory."""
 
-    target_recall: float = pydantic.Field(0.98, gt=0, le=1)  # share of the true k nearest neighbours, measured on a sample
-    memory: str = "8GB"  # of an index during search; limits the choice of an index type
+    target_recall: float = Field(0.98, gt=0, le=1, description="Recall of the k nearest neighbours with FAISS, measured on a sample.")
+    memory: Size = Field("8GB", description="Memory limit of a FAISS index during search, for the choice of its type.")
 
     @pydantic.field_validator("memory")
     @classmethod
@@ -173,70 +224,89 @@ class ApproximateSettings(Settings):
 class IndexSettings(ApproximateSettings):
     """How a FAISS index is built."""
 
-    factory: str = "auto"  # a FAISS factory string, or auto
-    seed: int = pydantic.Field(0, ge=0, lt=2**31)  # of the training sample, and of training itself
-    device: str = "auto"  # auto, cpu, cuda, cuda:N
+    factory: Annotated[str, "FACTORY"] = Field("auto", description="auto, or a FAISS factory string: Flat, IVF4096,PQ64x4, HNSW32, ...")
+    seed: int = Field(0, ge=0, lt=2**31, description="Random seed of the training sample, and of training itself.")
+    device: str = Field("auto", description="auto, cpu, cuda (all GPUs) or cuda:N.")
 
 
 class NeighbourSettings(Settings):
     """How many neighbours a sentence has."""
 
-    k: int = pydantic.Field(4, ge=1, le=1024)  # neighbours on each side
+    k: int = Field(4, ge=1, le=1024, description="Neighbours per sentence.")
 
 
-class IndexConfig(IndexSettings, NeighbourSettings):
+class IndexConfig(NeighbourSettings, IndexSettings):
     """`miner index`: build a FAISS index of embeddings. Its recall is measured for `k` neighbours."""
 
-    embeddings: str  # an embeddings directory, written by `miner embed`
-    output: str
+    ARGUMENTS = ("embeddings",)
+
+    embeddings: str = Field(description="An embeddings directory, written by `miner embed`.")
+    output: Directory = Field(description=RESUMED_OUTPUT)
 
 
 class EngineSettings(ApproximateSettings):
     """How neighbours are searched."""
 
-    engine: EngineName = "auto"  # auto: exact as long as that takes less time
+    engine: EngineName = Field("auto", description="Search engine; auto: the one with the lower estimated time.")
 
 
-Threshold = Annotated[float, pydantic.Field(ge=float("-inf"), lt=float("inf"))]  # NaN is no bound, and nothing is above infinity
+def _check_bound(value: float) -> float:
+    """Raise an error for NaN, which is no bound, and for infinity, which nothing is above; minus infinity keeps all pairs."""
+    if math.isnan(value) or value == math.inf:
+        raise PydanticCustomError("float_type", "expected a number")
+    return value
 
 
-Probability = Annotated[float, pydantic.Field(ge=0, lt=1)]
+Threshold = Annotated[float, pydantic.AfterValidator(_check_bound)]
+Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
 class TopSettings(Settings):
     """How many pairs are kept."""
 
-    top: int | None = pydantic.Field(None, ge=1)  # the pairs with the largest margins, of those that pass every other bound; None: all
+    top: int | None = Field(None, ge=1, description="Keep the N pairs with the largest margins, of those that pass every other bound.")
 
 
 class MarginSettings(Settings):
     """How a pair is scored."""
 
-    margin: MarginName = "ratio"
+    margin: MarginName = Field("ratio", description="Score of a pair.")
 
 
 class MatchSettings(MarginSettings, DroppedSettings):
     """How candidates are scored and matched."""
 
-    min_probability: Probability | None = None  # of a pair; None: 0.5 if no other bound is given, where the encoder has weights
-    retrieval: RetrievalName = "max"
-    pair_filters: PairFilters = PairFilters()
-    precision: float = pydantic.Field(0.95, gt=0, lt=1)  # that threshold `auto` has to reach, and a calibrated threshold aims at
+    retrieval: RetrievalName = Field(
+        "max", description=f"{'; '.join(f'{name}: {retrieval.summary}' for name, retrieval in RETRIEVALS.items())}."
+    )
+    min_probability: Probability | None = Field(
+        None,
+        description="Keep pairs with at least this probability of being right; by default, 0.5 without --threshold and --top, where the"
+        " encoder has probabilities.",
+    )
+    precision: float = Field(0.95, gt=0, lt=1, description="Target precision of --threshold auto, and of a calibrated threshold.")
+    pair_filters: PairFilters = Field(PairFilters(), description="Bounds of the filters of pairs.")
 
 
 def check_token_layer(layer: int | None, rescore: RescoreName) -> None:
     """Raise an error for a layer that would have no effect."""
     if layer is not None and rescore != LATE:
-        raise PydanticCustomError("token_layer", "token_layer has an effect only with rescore late")
+        raise PydanticCustomError("token_layer", "--token-layer has an effect only with --rescore late")
 
 
 class RescoreSettings(Settings):
     """Whether candidates are rescored by late interaction; see docs/mining.md."""
 
-    rescore: RescoreName = "auto"  # auto: where the encoder is static and the output was not mined without it
-    # Neighbours on each side that are candidates, at least k. None: 16, or 8 if a side has more than 20,000 sentences.
-    rescore_candidates: int | None = pydantic.Field(None, ge=1, le=1024)
-    token_layer: int | None = pydantic.Field(None, ge=0)  # of a transformer, 0 for its embeddings; None: two thirds of its depth
+    rescore: RescoreName = Field("auto", description="Rescore candidates by late interaction of tokens; auto: if the encoder is static.")
+    rescore_candidates: int | None = Field(
+        None,
+        ge=1,
+        le=1024,
+        description="Candidates per sentence with rescoring, at least --k; by default, 16, or 8 if a side has more than 20,000 sentences.",
+    )
+    token_layer: int | None = Field(
+        None, ge=0, description="Layer of a transformer whose tokens rescore, 0 for its embeddings; by default, two thirds of its depth."
+    )
 
     @pydantic.model_validator(mode="after")
     def _check_layer(self) -> Self:
@@ -247,59 +317,82 @@ class RescoreSettings(Settings):
 class ThresholdSettings(MatchSettings):
     """Above which margin candidates become pairs."""
 
-    threshold: Threshold | Literal["auto"] | None = None  # pairs have a greater margin; None: a default, see docs/mining.md
-
-    @pydantic.field_validator("threshold", mode="wrap")
-    @classmethod
-    def _check_threshold(cls, value: Any, check: pydantic.ValidatorFunctionWrapHandler) -> Any:
-        try:
-            return check(value)
-        except pydantic.ValidationError:
-            raise PydanticCustomError("threshold", "expected a number or auto") from None
+    threshold: Threshold | Literal["auto"] | None = Field(
+        None,
+        description="Keep pairs with a larger margin. auto: choose the threshold for --precision, by --gold, --planted or probabilities."
+        " By default, recommended by the encoder, or calibrated.",
+    )
 
 
 class DecideSettings(ThresholdSettings):
     """Which candidates become pairs, and the known pairs by which they are chosen and scored."""
 
-    gold: Strings = ()  # a file of gold pairs, source line <tab> target line, from 1; or tables of marks
-    gold_sample: bool = False  # gold is a random sample of the true pairs
-    planted: str | None = None  # file of known pairs to plant for threshold `auto`: source <tab> target
+    gold: Annotated[Strings, "FILE"] = Field(
+        (),
+        description="File of all true pairs, `source line<TAB>target line`, counted from 1; or marks of `miner report`. Repeatable.",
+    )
+    gold_sample: bool = Field(False, description="Gold is a random part of the true pairs, not all of them.")
+    planted: File | None = Field(
+        None, description="Known pairs that are not in the corpora, `source<TAB>target`: hundreds, of the same kind of text."
+    )
 
 
 class MineConfig(
-    SideColumns, EncoderSettings, EngineSettings, SentenceSettings, RescoreSettings, NeighbourSettings, DecideSettings, TopSettings
+    SentenceSettings,
+    SideColumns,
+    EncoderSettings,
+    TopSettings,
+    DecideSettings,
+    EngineSettings,
+    RescoreSettings,
+    NeighbourSettings,
+    SideLanguages,
 ):
     """`miner mine`: mine pairs of two sides. A side is text, which is embedded under the output, or an embeddings or index directory."""
 
-    source: str
-    target: str
-    output: str
+    ARGUMENTS = ("source", "target")
+
+    source: str = Field(description="Text, or an embeddings or index directory.")
+    target: str = Field("", description="The same for the other side; by default, both are columns of the source.")
+    output: Directory = Field(description=RESUMED_OUTPUT)
 
 
-class FromCandidatesConfig(EncoderSettings, DecideSettings, TopSettings):
+class FromCandidatesConfig(EncoderSettings, TopSettings, DecideSettings):
     """`miner mine --from-candidates`: decide again on the candidates of an earlier run. The encoder embeds planted pairs."""
 
-    candidates: str  # output of the earlier run
-    output: str
+    candidates: Directory = Field(description="Output of the earlier run.")
+    output: Directory = Field(description=RESUMED_OUTPUT)
+
+    @pydantic.model_validator(mode="after")
+    def _check_encoder(self) -> Self:
+        """Refuse how an encoder runs if it embeds nothing; its name may recommend a threshold."""
+        unused = [name for name in EncoderSettings.model_fields if name in self.model_fields_set and name != "encoder"]
+        if unused and self.planted is None:
+            raise PydanticCustomError("sides", f"--{unused[0].replace('_', '-')} has no effect with --from-candidates; remove it")
+        return self
 
 
-class LineSelectionSettings(TopSettings, IdentifierSettings):
+class LineSelectionSettings(IdentifierSettings, TopSettings):
     """Which pairs of a scored bitext are kept: all of them without a bound."""
 
-    threshold: Threshold | None = None  # pairs have a greater margin
-    min_probability: Probability | None = None  # of a pair
-    sentence_filters: SentenceFilters = SentenceFilters()
-    pair_filters: PairTextFilters = PairTextFilters()
+    threshold: Threshold | None = Field(None, description="Keep pairs with a larger margin.")
+    min_probability: Probability | None = Field(None, description="Keep pairs with at least this probability of being right.")
+    sentence_filters: SentenceFilters = Field(SentenceFilters(), description="Bounds of the filters of sentences.")
+    pair_filters: PairTextFilters = Field(PairTextFilters(), description="Bounds of the filters of pairs.")
 
 
-class ScoreConfig(SideColumns, EncoderSettings, RescoreSettings, NeighbourSettings, MarginSettings, LineSelectionSettings):
+class ScoreConfig(SideColumns, EncoderSettings, LineSelectionSettings, MarginSettings, RescoreSettings, NeighbourSettings, SideLanguages):
     """`miner score`: compute the margins of the line pairs of a bitext, and filter it."""
 
-    source: str
-    target: str | None = None  # None: both sides are columns of `source`
-    output: str
-    background_source: str | None = None  # more sentences to search for neighbours: text, or an embeddings or index directory
-    background_target: str | None = None
+    ARGUMENTS = ("source", "target")
+
+    source: str = Field(description="Text whose line i is a pair with line i of the target, or a file of both sides.")
+    target: str | None = Field(None, description="Text of the target; by default, both sides are columns of the source.")
+    output: File = Field(description="File to write, compressed if its name ends in .gz.")
+    background_source: Path | None = Field(
+        None, description="A larger corpus to search for neighbours: text, or an embeddings or index directory."
+    )
+    background_target: Path | None = Field(None, description="The same for the other side.")
 
     def backgrounds(self) -> dict[str, str]:
         """Return the backgrounds by side."""

@@ -14,10 +14,10 @@ from miner.errors import ConfigError
 class DatasetFiles(Settings):
     """A public dataset as it was downloaded. Its columns are those of its kind, see docs/datasets.md."""
 
-    dataset: str  # a name of `miner data list`
-    path: str  # a file of the release, its archive, or the folder that it is unpacked in
-    languages: Strings = ()  # empty: all
-    split: str | None = None  # needed if the release has several
+    dataset: str = pydantic.Field(description="A name of `miner data list`.")
+    path: str = pydantic.Field(description="A file of the release, its archive, or the folder that it is unpacked in.")
+    languages: Strings = pydantic.Field((), description="Languages to read; empty: all.")
+    split: str | None = pydantic.Field(None, description="Split to read; needed if the release has several.")
 
     def __str__(self) -> str:
         return f"{self.dataset} in {self.path}"
@@ -32,13 +32,6 @@ def _kind(value: Any) -> str:
     return "public dataset" if isinstance(value, Mapping | DatasetFiles) else "file"
 
 
-# A file of columns: its name, or a public dataset.
-TableFile = Annotated[
-    Annotated[str, pydantic.Tag("file")] | Annotated[DatasetFiles, pydantic.Tag("public dataset")], pydantic.Discriminator(_kind)
-]
-TableFiles = Annotated[tuple[TableFile, ...], OneOrMore()]
-
-
 def parse_table_file(value: str) -> str | dict[str, Any]:
     """Return what an option names: a file, or a public dataset as YAML has it. Raise ConfigError for what is neither."""
     if not value.startswith("{"):
@@ -50,3 +43,12 @@ def parse_table_file(value: str) -> str | dict[str, Any]:
     if not isinstance(dataset, dict):
         raise ConfigError(f"{value}: not a public dataset; write it as '{{dataset: sts17, path: STS2017}}', in quotes")
     return dataset
+
+
+# A file of columns: its name, or a public dataset.
+TableFile = Annotated[
+    Annotated[str, pydantic.Tag("file")] | Annotated[DatasetFiles, pydantic.Tag("public dataset")],
+    pydantic.Discriminator(_kind),
+    "PATH",
+]
+TableFiles = Annotated[tuple[TableFile, ...], OneOrMore()]

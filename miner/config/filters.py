@@ -1,34 +1,83 @@
-"""Filters as people name them: `numbers`, `length_ratio=1.5`, `recommended`, `hubs=off`."""
+"""Settings from options: those of the command line, or keyword arguments of Python.
 
-from collections.abc import Sequence
-from typing import Any
+Filters are named as people name them: `numbers`, `length_ratio=1.5`, `recommended`, `hubs=off`.
+"""
 
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import pydantic
+
+from miner.config.base import Settings
 from miner.config.commands import Filters
+from miner.config.messages import MISSING, Spelling, as_keyword, describe, respell, suggest
 from miner.errors import ConfigError
 
+FILTERS = "filters"  # the option; its values are distributed among the settings that are groups of filters
 RECOMMENDED, OFF = "recommended", "off"
 IDENTIFYING = ("language", "languages")  # filters that identify languages
 
-Chosen = dict[str, dict[str, Any]]
+# Types of errors of a command line that is not understood.
+MISUSE = {MISSING, "sides", "int_parsing", "int_from_float", "float_parsing", "literal_error"}
+
+Model = TypeVar("Model", bound=Settings)
+
+
+class MisuseError(ConfigError):
+    """A value that is missing or not of its type, or an option that does not fit the others."""
+
+
+def settings_from(model: type[Model], options: Mapping[str, Any], spell: Spelling = as_keyword) -> Model:
+    """Return settings from options by name. Raises ConfigError, in one line that names an option as `spell` does."""
+    values, groups = dict(options), filter_groups(model)
+    if groups and FILTERS in values:
+        try:
+            values |= {name: group for name, group in choose(values.pop(FILTERS), **groups).items() if group.model_fields_set}
+        except ConfigError as error:
+            raise ConfigError(respell(str(error), spell)) from error
+    for name in set(values) - set(model.model_fields):
+        names = [*model.model_fields, FILTERS] if groups else list(model.model_fields)
+        raise ConfigError(f"unknown option {name!r}; {suggest(name, names)}")
+    try:
+        settings = model(**values)
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        kind = MisuseError if first["type"] in MISUSE and len(first["loc"]) < 3 else ConfigError  # a union adds the name of a type
+        raise kind(describe(error, values, spell)) from error
+    bounds = {name for group in groups for name in getattr(settings, group).bounds()}
+    if values.get("lang_id_model") is not None and bounds.isdisjoint(IDENTIFYING):
+        remedy = " or ".join(f"--filter {name}" for name in IDENTIFYING)
+        raise ConfigError(respell(f"--lang-id-model has no effect without {remedy}; add one, or remove it", spell))
+    return settings
+
+
+def filter_groups(model: type[Settings]) -> dict[str, type[Filters]]:
+    """Return the settings of a model that are groups of filters."""
+    fields = {name: field.annotation for name, field in model.model_fields.items()}
+    return {name: group for name, group in fields.items() if isinstance(group, type) and issubclass(group, Filters)}
 
 
 def choose(values: str | Sequence[str], **models: type[Filters]) -> dict[str, Filters]:
     """Parse the values of `--filter`, in order, into the models; return them by keyword. Raises ConfigError for an unknown filter."""
-    values = (values,) if isinstance(values, str) else values
-    if not isinstance(values, Sequence) or not all(isinstance(item, str) for item in values):
+    texts = (values,) if isinstance(values, str) else values
+    if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
         raise ConfigError(f"filters: expected a list such as ['numbers', 'length_ratio=1.5'], not {values!r}")
-    chosen: Chosen = {setting: {} for setting in models}
-    for item in values:
-        name, equals, bound = item.partition("=")
+    chosen: dict[str, dict[str, Any]] = {setting: {} for setting in models}
+    for text in texts:
+        name, equals, bound = text.partition("=")
         owners = [setting for setting, model in models.items() if name == RECOMMENDED or name in model.model_fields]
         if not owners:
             choices = ", ".join([RECOMMENDED, *(field for model in models.values() for field in model.model_fields)])
-            raise ConfigError(f"unknown --filter {name!r}; one of {choices}")
+            raise ConfigError(f"--filter {name}: unknown; one of {choices}")
         if name == RECOMMENDED and equals and bound != OFF:
             raise ConfigError(
-                f"--filter {item}: each of the {RECOMMENDED} filters has its own bound; set the bound of a filter by its name"
+                f"--filter {text}: each of the {RECOMMENDED} filters has its own bound; set the bound of a filter by its name"
             )
         for setting in owners:
             names = models[setting].RECOMMENDED if name == RECOMMENDED else (name,)
             chosen[setting] |= dict.fromkeys(names, False if bound == OFF else bound if equals else True)
-    return {setting: model.check(**chosen[setting]) for setting, model in models.items()}
+    return {setting: settings_from(model, chosen[setting], spell=_as_filter) for setting, model in models.items()}
+
+
+def _as_filter(name: str) -> str:
+    return f"--filter {name}"

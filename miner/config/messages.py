@@ -1,9 +1,9 @@
-"""Errors of settings in one line, in the words of the user: the keys of the config, and the types that it accepts."""
+"""Errors of settings in one line, in one voice: as the user wrote the setting, and with the values that it accepts."""
 
 import contextlib
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pydantic
@@ -15,7 +15,7 @@ MAX_SHOWN = 200  # characters of a value in an error
 UNKNOWN = "unknown_setting"  # type of the error for an unknown key
 MISSING = "missing"
 TOP_LEVEL = ""  # in `name_keys`, for the config itself
-# Type of pydantic's error -> the type of value that was expected.
+# Type of pydantic's error -> the value that was expected, with the names of the error's context.
 EXPECTED = {
     "bool_type": "true or false",
     "bool_parsing": "true or false",
@@ -24,6 +24,7 @@ EXPECTED = {
     "int_from_float": "an integer",
     "float_type": "a number",
     "float_parsing": "a number",
+    "finite_number": "a finite number",
     "string_type": "text",
     "list_type": "a list",
     "tuple_type": "a list",
@@ -31,13 +32,36 @@ EXPECTED = {
     "mapping_type": "a mapping",
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
+    "literal_error": "{expected}",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "too_short": "at least {min_length} item",
 }
 OPTION = re.compile(r"(?<!\w)--([a-z]+(?:-[a-z]+)*)")
 
 Path = tuple[str | int, ...]
+Spelling = Callable[[str], str]  # path of a setting, such as `pairs.k` -> as the user writes it
 
 
-def describe(error: pydantic.ValidationError, values: Mapping[str, Any]) -> str:
+def as_key(path: str) -> str:
+    """Spell a setting as in a config: `pairs.k`."""
+    return path
+
+
+def as_keyword(path: str) -> str:
+    """Spell a setting as in Python: `k=`."""
+    return "filters=" if path == "filter" else f"{path}="
+
+
+def as_option(path: str) -> str:
+    """Spell a setting as on the command line: `--k`."""
+    name, _, rest = path.partition(".")
+    return f"--{name.replace('_', '-')}{rest and f' {rest}'}"
+
+
+def describe(error: pydantic.ValidationError, values: Mapping[str, Any], spell: Spelling = as_key) -> str:
     """Return the first error of settings that were made from `values`, in one line."""
     errors = [(_find_path(values, details), details) for details in error.errors(include_url=False)]
     first_path = errors[0][0]
@@ -48,7 +72,7 @@ def describe(error: pydantic.ValidationError, values: Mapping[str, Any]) -> str:
         return f"unknown setting {name!r}; {first['msg']}"
     if first["type"].startswith("union_tag"):
         return _describe_kind(name, first)
-    return f"{name + ': ' if name else ''}{_describe_problem(alternatives)}"
+    return f"{spell(name) + ': ' if name else ''}{respell(_describe_problem(alternatives), spell)}"
 
 
 def _describe_problem(alternatives: Sequence[ErrorDetails]) -> str:
@@ -58,12 +82,18 @@ def _describe_problem(alternatives: Sequence[ErrorDetails]) -> str:
         return "missing, and required"
     value = first["input"]
     shown = "" if isinstance(value, Mapping) else f", not {value!r:.{MAX_SHOWN}}"  # a group of settings is too long to print
-    expected = list(dict.fromkeys(text for details in alternatives if (text := _expected(details)) is not None))
+    types = [details for details in alternatives if details["type"] in EXPECTED]
+    expected = list(dict.fromkeys(_expected(details) for details in types))
     if expected:
         expected = [text for text in expected if (text, "a number" in expected) != ("an integer", True)]
         return f"expected {_join(expected)}{shown}"
     message = re.sub(" after validation, not .*", "", first["msg"].replace("Tuple", "List"))
     return f"{message[0].lower()}{message[1:]}{shown}"
+
+
+def _expected(details: ErrorDetails) -> str:
+    context = {name: f"{value:g}" if isinstance(value, float) else value for name, value in details.get("ctx", {}).items()}
+    return EXPECTED[details["type"]].format(**context)
 
 
 def _describe_kind(name: str, details: ErrorDetails) -> str:
@@ -75,10 +105,6 @@ def _describe_kind(name: str, details: ErrorDetails) -> str:
         return f"{name}: missing, and required"
     choices = [choice.strip("'") for choice in context["expected_tags"].split(", ")]
     return f"{name}: unknown {context['tag']!r}; {suggest(str(context['tag']), choices)}"
-
-
-def _expected(details: ErrorDetails) -> str | None:
-    return str(details["ctx"]["expected"]) if details["type"] == "literal_error" else EXPECTED.get(details["type"])
 
 
 def _join(texts: Sequence[str]) -> str:
@@ -115,19 +141,24 @@ def suggest(name: str, choices: Sequence[str]) -> str:
     return f"did you mean {similar!r}?" if similar else f"one of {', '.join(choices)}" if choices else "there are none here"
 
 
+def respell(message: str, spell: Spelling) -> str:
+    """Return a message with its options, such as `--token-layer`, as the user writes them."""
+    return OPTION.sub(lambda match: spell(match[1].replace("-", "_")), message)
+
+
 @contextlib.contextmanager
 def name_keys(groups: Mapping[str, type[pydantic.BaseModel]]) -> Iterator[None]:
     """Replace options in the message of a MinerError by the keys of a config, such as `--pooling` by `start.pooling`.
 
     `groups` maps keys to groups of settings, TOP_LEVEL to the config itself. An option that is in none of them is left as it is.
     """
+
+    def spell(name: str) -> str:
+        prefix = next((prefix for prefix, group in groups.items() if name in group.model_fields), None)
+        return as_option(name) if prefix is None else f"{prefix}.{name}" if prefix else name
+
     try:
         yield
     except MinerError as error:
-        error.args = (OPTION.sub(lambda match: _find_key(match[1].replace("-", "_"), groups) or match[0], str(error)),)
+        error.args = (respell(str(error), spell),)
         raise
-
-
-def _find_key(name: str, groups: Mapping[str, type[pydantic.BaseModel]]) -> str | None:
-    prefix = next((prefix for prefix, group in groups.items() if name in group.model_fields), None)
-    return None if prefix is None else f"{prefix}.{name}" if prefix else name

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pydantic
+from pydantic import Field
 
 from miner.config.base import Settings
 from miner.errors import ConfigError
@@ -13,16 +14,18 @@ HERE = "here"  # the machine on which `miner plan` runs
 class Hardware(Settings):
     """One machine, which runs one worker. Measured speeds override those estimated from its hardware."""
 
-    cores: int = pydantic.Field(ge=1)  # physical cores, not hardware threads
-    memory: float = pydantic.Field(gt=0)  # GB of main memory
-    flops: float | None = pydantic.Field(None, gt=0)  # peak FLOP/s of its accelerator, dense 16-bit floats; None: no accelerator
-    bandwidth: float | None = pydantic.Field(None, gt=0)  # bytes per second of the accelerator's memory
-    efficiency: float = pydantic.Field(0.4, gt=0, le=1)  # share of both peaks that is reached
-    vector_bytes_per_second: float = pydantic.Field(2e9, gt=0)  # from files to the accelerator
-    lines_per_second: float | None = pydantic.Field(None, gt=0)  # measured: cleaned and deduplicated
-    sentences_per_second: float | None = pydantic.Field(None, gt=0)  # measured: embedded
-    pairs_per_second: float | None = pydantic.Field(None, gt=0)  # measured: of sentences, compared by exact search
-    price: float | None = pydantic.Field(None, ge=0)  # per hour
+    cores: int = Field(ge=1, description="Physical cores, not hardware threads.")
+    memory: float = Field(gt=0, description="GB of main memory.")
+    flops: float | None = Field(
+        None, gt=0, description="Peak FLOP/s of its accelerator, dense 16-bit floats; by default, it has no accelerator."
+    )
+    bandwidth: float | None = Field(None, gt=0, description="Bytes per second of the accelerator's memory.")
+    efficiency: float = Field(0.4, gt=0, le=1, description="Share of both peaks that is reached.")
+    vector_bytes_per_second: float = Field(2e9, gt=0, description="Speed of vectors from files to the accelerator.")
+    lines_per_second: float | None = Field(None, gt=0, description="Measured: lines that are cleaned and deduplicated.")
+    sentences_per_second: float | None = Field(None, gt=0, description="Measured: sentences that are embedded.")
+    pairs_per_second: float | None = Field(None, gt=0, description="Measured: pairs of sentences that exact search compares.")
+    price: float | None = Field(None, ge=0, description="Price of an hour.")
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -41,11 +44,15 @@ def _parse_number(value: Any) -> Any:
 class PlanSettings(Settings):
     """`miner plan`; `miner run` ignores them."""
 
-    hardware: str | None = None  # a name in `rates`, a known machine, or `here`; None: the only one in `rates`, else `here`
-    workers: int = pydantic.Field(1, ge=1)  # number of machines, each with one worker process
-    price: float | None = pydantic.Field(None, ge=0)  # per hour of one machine; None: as `rates` says
-    sentences: dict[str, pydantic.PositiveInt] = pydantic.Field({})  # corpus -> its final size; its files are a sample then
-    rates: dict[str, Hardware] = pydantic.Field({})  # more machines, by name
+    hardware: str | None = Field(
+        None,
+        description="Plan for cpu8, cpu32, l4, l40s, a100, h100, h200, one of --rates, or this machine: here. By default, the only one in"
+        " --rates, else here.",
+    )
+    workers: int = Field(1, ge=1, description="Number of machines that work in parallel, each with one worker process.")
+    price: float | None = Field(None, ge=0, description="Price of one machine for an hour; by default, as in --rates.")
+    sentences: dict[str, pydantic.PositiveInt] = Field({}, description="Final sizes of corpora whose files are a sample, by name.")
+    rates: dict[str, Hardware] = Field({}, description="More machines, by name.")
 
     @pydantic.field_validator("sentences", mode="before")
     @classmethod

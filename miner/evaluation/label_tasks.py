@@ -113,7 +113,7 @@ class PairClassificationTask(ProbeTask):
     @pydantic.model_validator(mode="after")
     def _check_training(self) -> Self:
         if self.train is None and (self.fine_tune or self.train_langs):
-            raise PydanticCustomError("train", "fine_tune and train_langs require training rows; give train")
+            raise PydanticCustomError("train", "--fine-tune and --train-lang require training rows; give --train")
         return self
 
     def evaluate(self, encoder: "Encoder") -> "TaskResult":

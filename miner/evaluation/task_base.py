@@ -103,7 +103,7 @@ class AlignedTask(TaskSettings):
             return values
         has_both_columns = values.get("source_column") is not None and values.get("target_column") is not None
         if not has_both_columns and not isinstance(values["source"], Mapping | DatasetFiles):
-            raise PydanticCustomError("target", "give the target too, or one file or public dataset with source_column and target_column")
+            raise PydanticCustomError("target", "give TARGET too, or one file or public dataset with --source-column and --target-column")
         return {**values, "target": values["source"]}
 
     @pydantic.model_validator(mode="after")
@@ -154,5 +154,5 @@ class ProbeTask(TaskSettings):
     @pydantic.model_validator(mode="after")
     def _check_langs(self) -> Self:
         if self.train_langs and self.lang_column is None:
-            raise PydanticCustomError("lang_column", "train_langs requires a language column; give lang_column")
+            raise PydanticCustomError("lang_column", "--train-lang requires a language column; give --lang-column")
         return self

@@ -154,7 +154,7 @@ class AlignmentTask(TaskSettings):
         is_one_table = isinstance(self.source, DatasetFiles) or None not in (self.source_column, self.target_column)
         has_source, has_target = self.source is not None, self.target is not None or is_one_table
         if (has_source, has_target) != ((False, False) if self.data is not None else (True, True)):
-            raise PydanticCustomError("inputs", "give the files source and target, or a table of scored pairs as data")
+            raise PydanticCustomError("inputs", "give SOURCE and TARGET, or a table of scored pairs as --data")
         return self
 
     def evaluate(self, encoder: "Encoder") -> "TaskResult":

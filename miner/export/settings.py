@@ -3,9 +3,10 @@
 from typing import Literal, Self
 
 import pydantic
+from pydantic import Field
 from pydantic_core import PydanticCustomError
 
-from miner.config.commands import Probability, Threshold, TopSettings
+from miner.config.commands import Code, Directory, Probability, Threshold, TopSettings
 
 Format = Literal["moses", "tmx", "jsonl", "tsv", "huggingface", "parquet"]
 
@@ -13,18 +14,20 @@ Format = Literal["moses", "tmx", "jsonl", "tsv", "huggingface", "parquet"]
 class ExportConfig(TopSettings):
     """`miner export`: a mined bitext -> a directory in the format of another tool."""
 
-    bitext: str  # a directory of `miner mine`, or its bitext.parquet
-    output: str
-    format: Format = "huggingface"
-    threshold: Threshold | None = None  # keep pairs with a larger margin
-    min_probability: Probability | None = None  # keep pairs with at least this probability
-    max_chars: int | None = pydantic.Field(None, ge=1)  # drop pairs with a longer sentence
-    dev: int = pydantic.Field(0, ge=0)  # pairs of a dev split
-    test: int = pydantic.Field(0, ge=0)  # pairs of a test split
-    seed: int = pydantic.Field(0, ge=0, lt=1 << 63)  # of the random split
-    escape_formulas: bool = False  # of TSV: cells that a spreadsheet would run begin with an apostrophe
-    source_lang: str | None = None  # default: the language in the manifest
-    target_lang: str | None = None
+    ARGUMENTS = ("bitext",)
+
+    bitext: str = Field(description="A directory of `miner mine`, or its bitext.parquet.")
+    output: Directory = Field(description="Output directory.")
+    format: Format = Field("huggingface", description="Format to write.")
+    threshold: Threshold | None = Field(None, description="Keep pairs with a larger margin.")
+    min_probability: Probability | None = Field(None, description="Keep pairs with at least this probability.")
+    max_chars: int | None = Field(None, ge=1, description="Drop pairs with a longer sentence.")
+    dev: int = Field(0, ge=0, description="Pairs of a dev split.")
+    test: int = Field(0, ge=0, description="Pairs of a test split.")
+    seed: int = Field(0, ge=0, lt=1 << 63, description="Seed of the random split.")
+    escape_formulas: bool = Field(False, description="In TSV, put an apostrophe before cells that a spreadsheet would run as a formula.")
+    source_lang: Code | None = Field(None, description="Language of the source side; by default, as recorded.")
+    target_lang: Code | None = Field(None, description="Language of the target side; by default, as recorded.")
 
     def bounds(self) -> dict[str, float]:
         """Return what limits the pairs that are exported, by setting."""

@@ -124,8 +124,8 @@ def test_invalid_text_is_one_line_and_leaves_no_output(
         (["--lang", "klingonese"], "unknown language code 'klingonese'"),
         (["--encoder", "./nowhere"], "nowhere"),
         (["--pooling", "cls"], "static encoder, whose pooling is always mean"),
-        (["--max-chars", "0"], "max_chars: input should be greater than or equal to 1, not 0"),
-        (["--shards", "-1"], "shards: input should be greater than or equal to 1, not -1"),
+        (["--max-chars", "0"], "--max-chars: expected at least 1, not '0'"),
+        (["--shards", "-1"], "--shards: expected at least 1, not '-1'"),
         (["--", "--runner=NoSuchRunner"], "--runner=NoSuchRunner: "),
         (["--", "--direct_num_workers=many"], "invalid int value: 'many'"),
     ],
@@ -271,5 +271,5 @@ def test_every_command_has_an_example_and_debug(name: str) -> None:
 
 def test_help_shows_the_defaults_of_the_settings() -> None:
     text = " ".join(miner("embed", "--help").stdout.split())
-    assert f"Drop lines with more characters. [default: {EmbedConfig.model_fields['max_chars'].default}]" in text
+    assert f"Drop lines with more characters, after cleaning. [default: {EmbedConfig.model_fields['max_chars'].default}; x>=1]" in text
     assert f"[default: {EmbedConfig.model_fields['encoder'].default}]" in text

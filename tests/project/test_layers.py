@@ -58,6 +58,8 @@ LIGHT = {
     "miner.config.base",
     "miner.config.commands",
     "miner.config.filters",
+    "miner.config.messages",
+    "miner.config.planning",
     "miner.config.datasets",
     "miner.config.recipes",
     "miner.evaluation.task_base",

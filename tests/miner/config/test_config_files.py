@@ -84,7 +84,7 @@ def test_comments_are_descriptions() -> None:
         ({"zzz": 1}, "unknown setting 'zzz'; one of size, parts, by_name, stated"),
         ({"parts": [{}, {"word": "a"}]}, "unknown setting 'parts.1.word'; did you mean 'words'?"),
         ({"size": 0, "state": ""}, "unknown setting 'state'; did you mean 'stated'?"),
-        ({"size": 0}, "size: input should be greater than or equal to 1, not 0"),
+        ({"size": 0}, "size: expected at least 1, not 0"),
     ],
 )
 def test_an_unknown_setting_is_an_error_with_the_one_that_it_resembles(values: dict[str, Any], message: str) -> None:
@@ -162,7 +162,7 @@ def test_configs_are_printed_with_all_defaults(tmp_path: Path) -> None:
 def test_an_output_is_required_to_run(command: str) -> None:
     result = miner(command, ROOT / "configs" / ("builtin.yaml" if command == "train" else "loop-news.yaml"))
     assert result.exit_code == 2
-    assert "Missing option '--output'" in result.stderr
+    assert "--output: missing, and required" in result.stderr
 
 
 def test_recipes_are_listed_and_shown() -> None:

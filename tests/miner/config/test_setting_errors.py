@@ -28,7 +28,7 @@ TRAIN = {
         ({"runner": {"profiles": {"x": {"y": {"z": 1}}}}}, "runner.profiles.x.y: expected true or false, a number, text or a list"),
         ({"runner": {"profiles": {"x": {"y": [1]}}}}, "runner.profiles.x.y.0: expected text, not 1"),
         ({"corpora": {"en": 5}}, "corpora.en: expected a file, a list of files, or a mapping with `files`, not 5"),
-        ({"corpora": {"en": {"files": []}}}, "corpora.en.files: list should have at least 1 item, not []"),
+        ({"corpora": {"en": {"files": []}}}, "corpora.en.files: expected at least 1 item, not []"),
         ({"engine": "fais"}, "engine: expected 'auto', 'exact' or 'faiss', not 'fais'"),
         ({"k": "four"}, "k: expected an integer, not 'four'"),
     ],

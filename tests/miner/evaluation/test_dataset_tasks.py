@@ -194,10 +194,10 @@ def test_tatoeba_reads_a_release_by_its_path(toy_encoder: Path, tmp_path: Path) 
     ("arguments", "message"),
     [
         (("sts", "--data", "{dataset: sts17"), "{dataset: sts17: not a public dataset; write it as '{dataset: sts17, path: STS2017}'"),
-        (("sts", "--data", "{dataset: sts17}"), "data.path: missing, and required"),
+        (("sts", "--data", "{dataset: sts17}"), "--data path: missing, and required"),
         (("sts", "--data", "{dataset: sts71, path: x}"), "unknown dataset 'sts71'; one of "),
         (("sts", "--data", "{dataset: sts17, path: nowhere}"), "nowhere: no such file or folder"),
-        (("retrieval", "only.txt"), "give the target too, or one file or public dataset with source_column and target_column"),
+        (("retrieval", "only.txt"), "give TARGET too, or one file or public dataset with --source-column and --target-column"),
     ],
 )
 def test_wrong_datasets_are_one_line(toy_encoder: Path, arguments: tuple[str, ...], message: str) -> None:

@@ -295,7 +295,7 @@ def test_alignment_of_sts_pairs_equals_its_definition(toy_encoder: Path, tmp_pat
     ("options", "message"),
     [
         (["--min-score", 5], "no score is above 5, the largest is 5; lower --min-score"),
-        (["a.txt", "b.txt"], "give the files source and target, or a table of scored pairs as data"),
+        (["a.txt", "b.txt"], "give SOURCE and TARGET, or a table of scored pairs as --data"),
     ],
 )
 def test_alignment_without_positives_is_an_error(toy_encoder: Path, tmp_path: Path, options: list[object], message: str) -> None:
@@ -338,7 +338,7 @@ def test_malformed_tables_are_errors_in_one_line(
     ("rows", "options", "message"),
     [
         ([("one", "a", "en")], [], "all training rows are labelled 'a'"),
-        ([("one", "a", "en"), ("two", "b", "en")], ["--train-lang", "xx"], "give lang_column"),
+        ([("one", "a", "en"), ("two", "b", "en")], ["--train-lang", "xx"], "give --lang-column"),
         (
             [("one", "a", "en"), ("two", "b", "en")],
             ["--lang-column", "lang", "--train-lang", "fr"],

@@ -129,13 +129,13 @@ def test_impossible_classification_is_an_error(model: Path, tmp_path: Path, toy_
     pooled = ("--encoder", model, "--pooling", "cls")
     for arguments, message in (
         (("--train", train, "--test", train, "--fine-tune", "--encoder", toy_encoder), "only transformers can be fine-tuned"),
-        (("--test", train, "--fine-tune", *pooled), "fine_tune and train_langs require training rows; give train"),
-        (("--test", train, "--train-lang", "eng", "--lang-column", "lang", *pooled), "require training rows; give train"),
+        (("--test", train, "--fine-tune", *pooled), "--fine-tune and --train-lang require training rows; give --train"),
+        (("--test", train, "--train-lang", "eng", "--lang-column", "lang", *pooled), "require training rows; give --train"),
         (("--test", train, *pooled), f"{model}: no classifier beside the encoder; give --train"),
         (("--test", train, "--encoder", toy_encoder), f"{toy_encoder}: no classifier beside the encoder"),
         (("--train", train, "--test", other, *pooled), "no test row has a label of the training rows, such as"),
         (("--train", train, "--test", train, "--fine-tune", "--encoder", model, "--pooling", "weightedmean"), "unknown encoder.pooling"),
-        (("--train", train, "--test", train, "--fine-tune", "--epochs", "0", *pooled), "epochs: input should be greater than 0"),
+        (("--train", train, "--test", train, "--fine-tune", "--epochs", "0", *pooled), "--epochs: expected more than 0"),
         (("--train", train, "--test", train, "--fine-tune", "--lr", "1e12", *pooled), "the loss is"),
     ):
         assert message in error_of("eval", "pair-classification", *arguments, "--json", tmp_path / "f.json")

@@ -169,7 +169,7 @@ def test_both_sides_may_be_columns_of_one_table(toy_encoder: Path, tmp_path: Pat
     assert figures["accuracy"]["cosine"]["mean"] == pytest.approx(1 / 3)
     assert run(table, *options)[0] == 0
     assert json.loads((tmp_path / "f.json").read_text()) == figures
-    assert "give the target too, or one file" in run(table, *options[2:])[2]
+    assert "give TARGET too, or one file" in run(table, *options[2:])[2]
 
 
 @pytest.mark.parametrize(

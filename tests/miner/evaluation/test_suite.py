@@ -164,7 +164,7 @@ def test_two_encoders_are_compared(toy_encoder: Path, data: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("tasks", "message"),
     [
-        ("[]", "tasks: list should have at least 1 item"),
+        ("[]", "tasks: expected at least 1 item"),
         ("[{task: sts, data: nowhere}]", "nowhere: no such file or directory; correct the config"),
         ("[{task: sts, data: sts.tsv}, {task: sts, data: sts.tsv}]", "two tasks are called 'sts'"),
         ("[{task: stss, data: sts.tsv}]", "tasks.0.task: unknown 'stss'; did you mean 'sts'?"),

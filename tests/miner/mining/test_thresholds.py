@@ -255,7 +255,7 @@ class TestErrors:
             (("--threshold", "auto", "--planted", "missing.tsv"), "missing.tsv: no such file"),
             (("--threshold", "auto", "--planted", "known.tsv"), "known.tsv: 0 pairs whose sentences are in neither corpus"),
             (("--threshold", "auto", "--gold", "gold.tsv", "--precision", "0.9999"), "are needed; give more pairs, or a lower --precision"),
-            (("--threshold", "auto", "--gold", "gold.tsv", "--precision", "1"), "precision: input should be less than 1"),
+            (("--threshold", "auto", "--gold", "gold.tsv", "--precision", "1"), "--precision: expected less than 1"),
         ],
     )
     def test_error_is_one_line(self, options: tuple[str, ...], message: str, mined: Path, tmp_path: Path) -> None:
@@ -281,4 +281,4 @@ class TestErrors:
     def test_threshold_that_is_no_number_is_wrong_usage(self, tmp_path: Path) -> None:
         result = miner("mine", "a", "b", "--threshold", "high", "--output", tmp_path / "out")
         assert result.exit_code == 2
-        assert "'high' is neither a number nor `auto`" in result.stderr
+        assert "--threshold: expected a number or 'auto', not 'high'" in result.stderr

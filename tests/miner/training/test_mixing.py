@@ -224,7 +224,7 @@ def test_an_epoch_of_a_source_in_several_languages_holds_every_example_once() ->
     [
         (["data.0.batch_size=8"], "sources parallel, nli share batches, so only training.batch_size applies"),
         (["data.0.limit=0", "data.1.limit=0"], "limit is 0 for all sources of a loss (parallel, nli)"),
-        (["data.0.limit=-1"], "data.0.limit: input should be greater than or equal to 0"),
+        (["data.0.limit=-1"], "data.0.limit: expected at least 0"),
         (["training.mix=rows"], "training.mix: expected 'examples' or 'batches', not 'rows'"),
     ],
 )

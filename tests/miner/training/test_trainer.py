@@ -351,9 +351,9 @@ def test_tensorboard_scalars_equal_the_log(folder: Path) -> None:
         (["evaluation={files: [nowhere.tsv], columns: {source: en, target: de}}"], "nowhere.tsv: no such file"),
         (["evaluation={files: [nowhere.tsv], columns: {first: en}}"], "retrieval needs exactly the columns source, target"),
         (["nonsense"], "--set nonsense: expected SETTING=VALUE"),
-        (["training.seed=-1"], "training.seed: input should be greater than or equal to 0"),
-        (["training.betas=[1.5,0.9]"], "training.betas.0: input should be less than 1"),
-        (["training={epochs: .inf}"], "training.epochs: input should be a finite number"),
+        (["training.seed=-1"], "training.seed: expected at least 0"),
+        (["training.betas=[1.5,0.9]"], "training.betas.0: expected less than 1"),
+        (["training={epochs: .inf}"], "training.epochs: expected a finite number"),
         (["training.dtype=float16", "training.device=cpu"], "training.dtype float16 needs a GPU"),
         (["data.0.swap=true", "encoder.towers=pair"], "swap mixes the sides"),
         (

@@ -148,15 +148,15 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("option", "message"),
         [
-            ("colour", "unknown --filter 'colour'; one of recommended, min_chars"),
-            ("numbers", "unknown --filter 'numbers'"),
-            ("letters=much", "letters: expected a number, not 'much'"),
-            ("letters=1.5", "letters: input should be less than or equal to 1"),
-            ("letters=nan", "letters: input should be"),
-            ("min_chars=2.5", "min_chars: expected an integer, not '2.5'"),
-            ("min_chars", "min_chars: needs a number for a bound"),
+            ("colour", "--filter colour: unknown; one of recommended, min_chars"),
+            ("numbers", "--filter numbers: unknown"),
+            ("letters=much", "--filter letters: expected a number, not 'much'"),
+            ("letters=1.5", "--filter letters: expected at most 1"),
+            ("letters=nan", "--filter letters: expected a finite number"),
+            ("min_chars=2.5", "--filter min_chars: expected an integer, not '2.5'"),
+            ("min_chars", "--filter min_chars: needs a number for a bound"),
             ("recommended=0.5", "--filter recommended=0.5: each of the recommended filters has its own bound"),
-            ("", "unknown --filter ''"),
+            ("", "--filter : unknown"),
         ],
     )
     def test_invalid_filter_option(self, option: str, message: str, inputs: list[Path], tmp_path: Path) -> None:

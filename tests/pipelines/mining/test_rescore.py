@@ -268,7 +268,7 @@ def test_a_transformer_rescores_if_asked(number_texts: tuple[Path, Path], tmp_pa
     message = error_of("mine", *number_texts, *options, "--output", tmp_path / "late", "--rescore", "late", "--token-layer", 4)
     assert "has layers 0 to 3; choose one of them" in message
     message = error_of("mine", *number_texts, "--output", tmp_path / "x", "--token-layer", 1)
-    assert "token_layer has an effect only with rescore late" in message
+    assert "--token-layer has an effect only with --rescore late" in message
 
 
 @pytest.mark.slow

@@ -193,10 +193,10 @@ class TestFiltering:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            (["--top", 0], "top: input should be greater than or equal to 1, not 0"),
-            (["--threshold", "nan"], "threshold: "),
-            (["--filter", "hubs"], "unknown --filter 'hubs'; one of recommended, "),
-            (["--filter", "numbers=x"], "numbers: expected a number, not 'x'"),
+            (["--top", 0], "--top: expected at least 1, not '0'"),
+            (["--threshold", "nan"], "--threshold: "),
+            (["--filter", "hubs"], "--filter hubs: unknown; one of recommended, "),
+            (["--filter", "numbers=x"], "--filter numbers: expected a number, not 'x'"),
             (["--filter", "min_words=9"], "the filters drop every sentence"),
         ],
     )

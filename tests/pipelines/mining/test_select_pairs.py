@@ -145,7 +145,7 @@ class TestErrors:
         assert result.exit_code == 2
         assert "has no effect with --from-candidates; remove it" in result.stderr
 
-    @pytest.mark.parametrize(("arguments", "message"), [((), "Missing argument"), (("x",), "give TARGET")])
+    @pytest.mark.parametrize(("arguments", "message"), [((), "SOURCE: missing, and required"), (("x",), "give TARGET")])
     def test_missing_side_is_wrong_usage(self, arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
         result = miner("mine", *arguments, "--output", tmp_path / "out")
         assert result.exit_code == 2

@@ -365,8 +365,8 @@ def test_embedded_corpora_need_no_encoder(config: Path, tmp_path: Path, toy_enco
     ("arguments", "message"),
     [
         (["--hardware", "abacus"], "no such machine; one of cpu8"),
-        (["--workers", "0"], "workers: input should be greater than or equal to 1"),
-        (["--price", "-1"], "price: input should be greater"),
+        (["--workers", "0"], "--workers: expected at least 1"),
+        (["--price", "-1"], "--price: expected at least 0"),
         (["--rates", "nowhere.yaml"], "nowhere.yaml: no such file; check the name"),
         (["--set", "plan.sentences.xx=5"], "no corpus is called 'xx'; one of en, fr, de"),
         (["--set", "plan.sentences.en=-5"], "plan.sentences.en"),

@@ -232,8 +232,8 @@ class TestRefused:
             (("--factory", "IVF5000,Flat"), "cannot be trained on 600 vectors"),
             (("--memory", "much"), "memory: expected a size with its unit, like 8GB"),
             (("--memory", "8"), "memory: expected a size with its unit, like 8GB"),
-            (("--target-recall", "1.5"), "target_recall: input should be less than or equal to 1"),
-            (("--k", "0"), "k: input should be greater than or equal to 1"),
+            (("--target-recall", "1.5"), "--target-recall: expected at most 1"),
+            (("--k", "0"), "--k: expected at least 1"),
             (("--device", "gpu"), "gpu"),
         ],
     )
