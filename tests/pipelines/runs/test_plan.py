@@ -247,7 +247,7 @@ def _short_probe(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def config(tmp_path: Path, toy_encoder: Path) -> Path:
+def config(tmp_path: Path, toy_encoder: Path, _short_probe: None) -> Path:
     """A run of three texts: 2,000 lines, 1,000 of which a fifth are empty, and a Parquet file of 500."""
     write(tmp_path / "en.txt", lines(2000))
     write(tmp_path / "fr.txt.gz", [text if number % 5 else "" for number, text in enumerate(lines(1000, 1))], gzip.open)
@@ -264,12 +264,17 @@ def config(tmp_path: Path, toy_encoder: Path) -> Path:
     return path
 
 
-@pytest.mark.usefixtures("_short_probe")
+def planned(config: Path, *arguments: object) -> tuple[str, dict[str, Any]]:
+    """Return what `miner plan` prints, and its figures."""
+    path = config.with_name("plan.json")
+    printed = output_of("plan", config, *arguments, "--json", path)
+    return printed, json.loads(path.read_text())
+
+
 def test_plan_before_and_after_the_run(config: Path, tmp_path: Path) -> None:
     before = set(tmp_path.iterdir())
-    printed = output_of("plan", config, "--json", tmp_path / "plan.json")
+    printed, plan = planned(config)
     assert set(tmp_path.iterdir()) == before | {tmp_path / "plan.json"}, "nothing is left"
-    plan = json.loads((tmp_path / "plan.json").read_text())
     assert {name: corpus["sentences"] for name, corpus in plan["corpora"].items()} == {"en": 2000, "fr": 800, "de": 500}
     names = ["read en", "embed en", "read fr", "embed fr", "read de", "embed de"]
     names += [f"{act} {pair}" for pair in ("en-fr", "en-de") for act in ("search", "rescore", "mine")]
@@ -284,21 +289,18 @@ def test_plan_before_and_after_the_run(config: Path, tmp_path: Path) -> None:
         if act in ("read", "embed"):
             place = tmp_path / "out/corpora" / corpus / {"read": "sentences", "embed": "embeddings"}[act]
             assert needs["disk"] == pytest.approx(sum(path.stat().st_size for path in place.glob("*.parquet")), rel=0.5)
-    after = output_of("plan", config, "--json", tmp_path / "after.json")
-    plan = json.loads((tmp_path / "after.json").read_text())
+    after, plan = planned(config)
     assert (plan["stages"], plan["seconds"], len(plan["done"])) == ([], 0, 5)
     assert "embedded already" in after
     assert "embed en" in after
 
 
-@pytest.mark.usefixtures("_short_probe")
 def test_each_corpus_is_filtered_in_its_own_language(config: Path, tmp_path: Path) -> None:
     """Nearly all lines are kept as English, and none of the same corpus as Russian would be."""
     write(tmp_path / "ru.txt", ["это пример номер " + text for text in lines(300, 3)] + lines(100, 4))
     values = [f"corpora={{en: {tmp_path}/en.txt, ru: {tmp_path}/ru.txt}}", "pairs=[en-ru]", "sentence_filters={script: true}"]
     settings = [argument for value in values for argument in ("--set", value)]
-    output_of("plan", config, *settings, "--json", tmp_path / "p.json")
-    plan = json.loads((tmp_path / "p.json").read_text())
+    _, plan = planned(config, *settings)
     output_of("run", config, *settings)
     for name, corpus in plan["corpora"].items():
         kept = read_manifest(str(tmp_path / "out/corpora" / name / "sentences")).details["counts"]["kept"]
@@ -307,12 +309,10 @@ def test_each_corpus_is_filtered_in_its_own_language(config: Path, tmp_path: Pat
     assert re.fullmatch(r"[\d,]+ x [\d,]+ vectors x 32 dimensions by exact search in about 0 s, by FAISS .*", engine["reason"])
 
 
-@pytest.mark.usefixtures("_short_probe")
 def test_plan_for_another_machine_workers_and_price(config: Path, tmp_path: Path) -> None:
     speeds = "lines_per_second: 1e3, sentences_per_second: 1e2, pairs_per_second: 1e4"
     (tmp_path / "rates.yaml").write_text(f"price: 3\nrates: {{big: {{cores: 4, memory: 8, {speeds}}}}}\n")
-    output_of("plan", config, "--rates", tmp_path / "rates.yaml", "--workers", 2, "--json", tmp_path / "plan.json")
-    plan = json.loads((tmp_path / "plan.json").read_text())
+    _, plan = planned(config, "--rates", tmp_path / "rates.yaml", "--workers", 2)
     seconds = {stage["name"]: stage["seconds"] for stage in plan["stages"]}
     start = plan["calibration"]["speeds"]["stage_start_seconds"]
     assert seconds["read en"] == pytest.approx(2 + 2 * start), "one file: the second machine has nothing to read"
@@ -323,11 +323,9 @@ def test_plan_for_another_machine_workers_and_price(config: Path, tmp_path: Path
     assert "split en, fr, de into at least as many files" in output_of("plan", config, "--workers", 2, "--set", "shards=2")
 
 
-@pytest.mark.usefixtures("_short_probe")
-def test_plan_for_more_sentences_than_the_files_hold(config: Path, tmp_path: Path) -> None:
+def test_plan_for_more_sentences_than_the_files_hold(config: Path) -> None:
     more = ["--set", "plan.sentences={en: 1e9, fr: 2e8}", "--set", "pairs=[en-fr]", "--hardware", "h100", "--workers", 64]
-    printed = output_of("plan", config, *more, "--json", tmp_path / "plan.json")
-    plan = json.loads((tmp_path / "plan.json").read_text())
+    printed, plan = planned(config, *more)
     corpus = plan["corpora"]["en"]
     assert corpus["sentences"] == 10**9
     assert corpus["shards"] == pytest.approx(1e9 * corpus["text_bytes"] / 2**25, rel=0.01)
@@ -337,23 +335,19 @@ def test_plan_for_more_sentences_than_the_files_hold(config: Path, tmp_path: Pat
     assert "fewer `shards` leave less" in printed
 
 
-@pytest.mark.usefixtures("_short_probe")
 def test_machines_need_disk_for_copies_of_remote_indexes(config: Path, tmp_path: Path) -> None:
     """Flat indexes of 4 bytes per dimension and an id; vectors of 2 bytes per dimension and an id. Each corpus has one index."""
     for output, expected in ((tmp_path / "out", 0), ("memory://bucket/run", 3300 * (4 * 32 + 8 + 2 * 32 + 8))):
-        arguments = ["--set", "engine=faiss", "--set", f"output={output}", "--json", tmp_path / "plan.json"]
-        printed = output_of("plan", config, *arguments)
-        assert json.loads((tmp_path / "plan.json").read_text())["worker_disk"] == expected
+        printed, plan = planned(config, "--set", "engine=faiss", "--set", f"output={output}")
+        assert plan["worker_disk"] == expected
         assert ("686 kB on the disk of each machine for copies of indexes" in printed) == (expected > 0)
 
 
-@pytest.mark.usefixtures("_short_probe")
 def test_embedded_corpora_need_no_encoder(config: Path, tmp_path: Path, toy_encoder: Path) -> None:
     for name, text in (("en", "en.txt"), ("fr", "fr.txt.gz")):
         output_of("embed", tmp_path / text, "--lang", name, "--encoder", toy_encoder, "--output", tmp_path / name)
     folders = ["--set", f"corpora={{en: {tmp_path}/en, fr: {tmp_path}/fr}}", "--set", "pairs=all", "--set", "encoder=./gone"]
-    output_of("plan", config, *folders, "--json", tmp_path / "plan.json")
-    plan = json.loads((tmp_path / "plan.json").read_text())
+    _, plan = planned(config, *folders)
     assert [stage["name"] for stage in plan["stages"]] == ["search en-fr", "mine en-fr"]
     assert {name: (corpus["sentences"], corpus["dim"]) for name, corpus in plan["corpora"].items()} == {
         "en": (2000, 32),
@@ -378,7 +372,6 @@ def test_embedded_corpora_need_no_encoder(config: Path, tmp_path: Path, toy_enco
         (["--set", "max_chars=1"], "corpora.en: not one sentence in"),
     ],
 )
-@pytest.mark.usefixtures("_short_probe")
 def test_invalid_plans_are_refused_in_one_line(config: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
     before = set(tmp_path.iterdir())
     assert message in error_of("plan", config, *arguments)

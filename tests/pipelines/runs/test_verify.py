@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 from command import miner
 
 from miner.io import lock, records
@@ -28,11 +29,14 @@ def output(toy_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def embed(folder: Path, encoder: Path, name: str) -> Result:
+    return miner("embed", folder / f"{name}.txt", "--output", folder / name, "--lang", name, "--encoder", encoder, "--shards", 2)
+
+
 def run_commands(folder: Path, encoder: Path) -> None:
     """Run the commands that a user repeats to repair damage."""
     for name in ("en", "fr"):
-        arguments = ("--output", folder / name, "--lang", name, "--encoder", encoder, "--shards", 2)
-        result = miner("embed", folder / f"{name}.txt", *arguments)
+        result = embed(folder, encoder, name)
         assert result.exit_code == 0, result.output
     assert miner("index", folder / "fr", "--output", folder / "index").exit_code == 0
     result = miner("mine", folder / "en", folder / "fr", "--output", folder / "mined", "--engine", "exact")
@@ -86,7 +90,7 @@ def test_intact_output_is_reported_and_not_changed(folder: Path) -> None:
     assert contents(folder) == expected
 
 
-DAMAGES: dict[str, tuple[Callable[[Path], None], str, str]] = {
+DAMAGES: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a flipped byte of vectors": (flip_byte, f"en/embeddings/{SHARD}", "changed since it was written: its checksum is "),
     "a flipped byte of neighbours": (flip_byte, f"mined/neighbours/backward/{SHARD}", "changed since it was written"),
     "a flipped byte of an index": (flip_byte, "index/part-00000-of-00001.faiss", "changed since it was written"),
@@ -97,6 +101,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "truncated candidates": (truncate, f"mined/candidates/{SHARD}", "not a complete Parquet file: truncated"),
     "missing vectors": (Path.unlink, f"fr/embeddings/{SHARD}", "missing"),
     "missing pairs": (Path.unlink, "mined/bitext.parquet", "missing"),
+    "an unfinished stage": (
+        lambda path: path.rename(path.with_name("manifest.started.json")),
+        "en/embeddings/manifest.json",
+        "missing, so this stage is not finished; it has 2 shards",
+    ),
     "a missing manifest": (Path.unlink, "mined/candidates/manifest.json", "missing, so this stage is not finished; it has 2 shards"),
 }
 
@@ -119,14 +128,6 @@ def test_damage_is_named_and_repaired_by_running_again(damage: str, folder: Path
     assert contents(folder) == expected
 
 
-def test_an_unfinished_stage_is_a_fault(folder: Path) -> None:
-    (folder / "en/embeddings/manifest.json").rename(folder / "en/embeddings/manifest.started.json")
-    result = miner("verify", folder)
-    assert result.exit_code == 1
-    path = f"{folder}/en/embeddings/manifest.json"
-    assert f"{path}: missing, so this stage is not finished; it has 2 shards; run the same command again\n" in result.stdout
-
-
 def test_a_manifest_of_another_encoder_is_a_fault_that_names_both(folder: Path, toy_encoder: Path) -> None:
     expected = contents(folder)
     path = folder / "en/embeddings/manifest.json"
@@ -139,9 +140,7 @@ def test_a_manifest_of_another_encoder_is_a_fault_that_names_both(folder: Path, 
         f"{path}: of the encoder static-foreign, but the vectors of part-00000-of-00002.parquet are of {fingerprint};"
         f" delete {folder}/en/embeddings and run the same command again\n"
     )
-    assert (
-        miner("embed", folder / "en.txt", "--output", folder / "en", "--lang", "en", "--encoder", toy_encoder, "--shards", 2).exit_code == 1
-    )
+    assert embed(folder, toy_encoder, "en").exit_code == 1
     shutil.rmtree(folder / "en/embeddings")
     run_commands(folder, toy_encoder)
     assert contents(folder) == expected
@@ -149,9 +148,7 @@ def test_a_manifest_of_another_encoder_is_a_fault_that_names_both(folder: Path, 
 
 def test_changed_inputs_are_a_fault(folder: Path, toy_encoder: Path) -> None:
     (folder / "en.txt").write_text((folder / "en.txt").read_text() + "one one one\n")
-    assert (
-        miner("embed", folder / "en.txt", "--output", folder / "en", "--lang", "en", "--encoder", toy_encoder, "--shards", 2).exit_code == 0
-    )
+    assert embed(folder, toy_encoder, "en").exit_code == 0
     result = miner("verify", folder)
     assert result.exit_code == 1
     (fault,) = result.stdout.splitlines()
