@@ -28,7 +28,7 @@ def command_lines(text: str) -> Iterator[list[str]]:
 
 def parse_command(words: list[str]) -> None:
     """Parse the words after `miner` as the program does: commands, options, choices, types, and what is required. Run nothing."""
-    end = next((number for number, word in enumerate(words) if word in ("--", "|", ">")), len(words))
+    end = next((number for number, word in enumerate(words) if re.fullmatch(r"--|\||\d?>>?", word)), len(words))
     arguments, command, context = words[:end], main, click.Context(main, info_name="miner")
     try:
         while isinstance(command, click.Group):
