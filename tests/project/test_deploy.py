@@ -65,7 +65,7 @@ def commands() -> Iterator[list[str]]:
     yield shlex.split(configparser_of("schedule/miner.service")["Service"]["ExecStart"])
     (line,) = (line for line in text("schedule/miner.cron").splitlines() if " miner miner " in line)
     yield shlex.split(line.partition(" miner ")[2])
-    yield from (shlex.split(command) for command in dag_commands())
+    yield from (shlex.split(command.replace("{{ ds }}", "DATE")) for command in dag_commands())
     yield from (service["entrypoint"] for service in compose("dask").values())
 
 
