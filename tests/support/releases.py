@@ -215,11 +215,12 @@ def write_topics(data: Path) -> None:
 
 def write_english_chinese(data: Path, rows: int = 40) -> None:
     """Write the training data of dual momentum contrast."""
-    un, news, cwmt = ([texts(lang, rows, seed) for lang in ("en", "zh")] for seed in (170, 171, 172))
+    un, news, casia, casict, neu = ([texts(lang, rows, seed) for lang in ("en", "zh")] for seed in (170, 171, 172, 174, 175))
     files: dict[str, str | bytes] = {"news-commentary-v15.en-zh.tsv.gz": table(*news)}
     for side, lang in enumerate(("en", "zh")):
         files[f"UNv1.0.en-zh/UNv1.0.en-zh.{lang}"] = lines(un[side])
-        files[f"cwmt/casia2015/casia2015_{('en', 'ch')[side]}.txt"] = lines(cwmt[side])
+        for name, sides in (("casia2015/casia2015", casia), ("casict2015/casict2015", casict), ("neu2017/NEU", neu)):
+            files[f"cwmt/{name}_{('en', 'ch')[side]}.txt"] = lines(sides[side])
     write_release(data, files)
     write_archive(data / "cmn-en.txt.zip", {f"Tatoeba.cmn-en.{lang}": lines(texts(lang, rows, 173)) for lang in ("cmn", "en")})
 
