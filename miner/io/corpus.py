@@ -203,7 +203,7 @@ def _check_shards(folder: str, shards: Sequence[Shard], dim: int | None = None) 
 
 
 def _check_rows(uri: str, rows: int, dim: int | None) -> None:
-    with table_files.open_parquet(uri, is_whole=False) as file:
+    with table_files.open_parquet(uri) as file:
         schema = file.schema_arrow
         if file.metadata.num_rows != rows:
             raise DataError(f"{uri}: {file.metadata.num_rows} rows, but its manifest says {rows}; run `miner embed` again")

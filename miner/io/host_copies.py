@@ -17,7 +17,7 @@ from typing import TypeVar
 from miner.errors import MinerError, ModelError, StorageError, first_line
 from miner.io import checksums, storage
 from miner.io.credentials import hide
-from miner.io.whole_files import TEMPORARY, write_folder
+from miner.io.storage import TEMPORARY, write_folder
 
 CACHE = "MINER_CACHE"  # environment variable: the directory of the copies
 ATTEMPTS, WAIT_SECONDS = 4, 0.2  # doubled after each attempt

@@ -6,6 +6,8 @@ import io
 import json
 import os
 import posixpath
+import shutil
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +23,12 @@ from fsspec.implementations.memory import MemoryFileSystem
 from miner.errors import StorageError, first_line, storage_errors
 from miner.io import object_stores
 from miner.io.object_stores import is_object_store
-from miner.io.whole_files import TEMPORARY, HashedFile, open_whole, rename
 
 MANIFEST = "manifest.json"  # of a directory of shards, with the checksum of each
+TEMPORARY, REPLACED = ".tmp", ".old"  # suffixes of what is being written, and of what a folder replaces
 LOCK_PREFIX = "_lock-"  # of the names of locks
 HASHED_BYTES = 1 << 16  # from which the checksum of a written file is remembered; reading a smaller one takes less time than asking for it
+MAX_OBJECT_BYTES = 1 << 48  # of a file on an object store, whose size is not asked for
 MAX_SMALL_BYTES = 1 << 28  # of a JSON file; a manifest of a million shards has fewer
 
 MEMORY = "memory"  # protocol of files in the memory of this process
@@ -217,7 +220,7 @@ def atomic(uri: str) -> Iterator[BinaryIO]:
     """
     fs, path = filesystem(uri)
     with storage_errors(uri):
-        with open_whole(fs, path) as handle:
+        with _open_whole(fs, path) as handle:
             hashed = HashedFile(handle)
             yield cast(BinaryIO, hashed)
         if is_object_store(fs):
@@ -242,6 +245,78 @@ def describe(uri: str) -> FileState:
     return FileState(checksum(uri), size(uri), version)
 
 
+def _open_whole(fs: fsspec.AbstractFileSystem, path: str) -> contextlib.AbstractContextManager[BinaryIO]:
+    """Open a file for writing, which appears when the block ends, and not at all if the block raises."""
+    appears_whole = is_object_store(fs) or isinstance(fs, MemoryFileSystem)
+    return object_stores.put(fs, path) if appears_whole else _write_and_rename(fs, path)
+
+
+@contextlib.contextmanager
+def _write_and_rename(fs: fsspec.AbstractFileSystem, path: str) -> Iterator[BinaryIO]:
+    parent, name = posixpath.split(path)
+    # A unique temporary name: two workers with the same shard must not write to one file.
+    temporary = posixpath.join(parent, f".{name}.{uuid.uuid4().hex}{TEMPORARY}")
+    try:
+        fs.makedirs(parent, exist_ok=True)
+        with fs.open(temporary, "wb") as handle:
+            yield handle
+        rename(fs, temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            if fs.exists(temporary):
+                fs.rm(temporary)
+        raise
+
+
+def rename(fs: fsspec.AbstractFileSystem, source: str, target: str) -> None:
+    if isinstance(fs, LocalFileSystem):
+        Path(source).replace(target)  # `mv` is not atomic across file systems, and moves a file *into* a directory of that name
+    else:
+        fs.mv(source, target)
+
+
+@contextlib.contextmanager
+def write_folder(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder that replaces a local folder when the block ends; when the block raises, the folder stays as it was.
+
+    A process that dies between the two renames leaves the replaced folder, as `.NAME.<hex>.old`.
+    """
+    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}{TEMPORARY}")
+    replaced = temporary.with_suffix(REPLACED)
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        if folder.exists():
+            folder.rename(replaced)
+        temporary.rename(folder)
+    finally:
+        if replaced.exists() and not folder.exists():
+            replaced.rename(folder)
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(replaced, ignore_errors=True)
+
+
+class HashedFile:
+    """A file that is hashed while it is written, from start to end."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.digest, self.num_bytes = file, xxhash.xxh3_128(), 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+    def write(self, data: Any) -> int:
+        self.digest.update(data)
+        self.num_bytes += memoryview(data).nbytes
+        return self.file.write(data)
+
+    def seekable(self) -> bool:
+        return False
+
+    def seek(self, *_: int) -> int:
+        raise io.UnsupportedOperation("files are written in order")
+
+
 def move(uri: str, destination: str) -> None:
     """Move a file within a file system, if it exists."""
     fs, path = filesystem(uri)
@@ -254,7 +329,7 @@ def move(uri: str, destination: str) -> None:
 
 def write_json(uri: str, value: Any) -> None:
     fs, path = filesystem(uri)
-    with storage_errors(uri), open_whole(fs, path) as handle:
+    with storage_errors(uri), _open_whole(fs, path) as handle:
         handle.write(json_text(value).encode())
 
 
@@ -305,6 +380,16 @@ def open_file(fs: fsspec.AbstractFileSystem, path: str, **options: Any) -> Binar
     if isinstance(fs, MemoryFileSystem):
         return io.BytesIO(fs.cat_file(path))
     return cast(BinaryIO, fs.open(path, "rb", **options))
+
+
+def read_whole(uri: str, expected: str) -> bytes:
+    """Read a file of any size, in one request if it is an object. Raises StorageError if its checksum is not the expected one."""
+    fs, path = filesystem(uri)
+    with storage_errors(uri):
+        data: bytes = object_stores.read_start(fs, path, MAX_OBJECT_BYTES) if is_object_store(fs) else fs.cat_file(path)
+    if xxhash.xxh3_128_hexdigest(data) != expected:
+        raise StorageError(f"{uri}: changed since it was written; run the command that made it again")
+    return data
 
 
 def find_bytes(uri: str) -> bytes | None:

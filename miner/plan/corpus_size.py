@@ -101,7 +101,7 @@ def _spread(uris: list[str], count: int) -> list[str]:
 
 
 def _read_table_size(uri: str, size: int) -> FileSample:
-    with table_files.open_parquet(uri, is_whole=False) as file:
+    with table_files.open_parquet(uri) as file:
         return FileSample(uri, size, size, file.metadata.num_rows, None)
 
 

@@ -10,7 +10,7 @@ import uuid
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Concatenate, Generic, ParamSpec
 
@@ -65,7 +65,7 @@ class ShuffleSteps:
         counts = Counter[str]()
         for shard in manifest.shards:
             counts.update(shard.counts)  # a sum of counters would lack what is 0
-        return StepOutput(self.place(name), shards, manifest.rows, counts)
+        return StepOutput(self.place(name), shards, manifest.rows, counts, {shard.name: shard.checksum for shard in manifest.shards})
 
     def _write(self, name: str, shards: Sequence[str], task: ShardTask) -> Pipeline[Manifest]:
         stage = Stage(self.place(name), self.kind, {}, {"key": self.key})
@@ -122,14 +122,19 @@ class StepOutput:
     shards: Sequence[str]
     rows: int
     counts: Counter[str]
+    checksums: Mapping[str, str] = field(default_factory=dict)  # by shard
 
     @property
     def uris(self) -> list[str]:
         return [storage.join(self.folder, shard) for shard in self.shards]
 
     def gather(self, index: int) -> pa.Table:
-        """Read range `index` of all files."""
-        return gather(self.folder, self.shards, index)
+        """Read range `index` of all files, in their order."""
+        return concat_tables([self.read(shard, index) for shard in self.shards])
+
+    def read(self, shard: str, index: int) -> pa.Table:
+        """Read range `index` of one file."""
+        return read(storage.join(self.folder, shard), index, self.checksums.get(shard))
 
 
 class ShuffleTask(ShardTask, Generic[Parameters]):
@@ -170,14 +175,9 @@ def scatter_by_id(uri: str, table: pa.Table, column: str, ranges: int, metadata:
     scatter(uri, table, range_of(table[column].to_numpy(), ranges), ranges, metadata)
 
 
-def gather(folder: str, shards: Sequence[str], index: int) -> pa.Table:
-    """Read range `index` of several files, in their order."""
-    return concat_tables([read(storage.join(folder, shard), index) for shard in shards])
-
-
-def read(uri: str, index: int) -> pa.Table:
-    """Read range `index` of one file."""
-    with table_files.open_arrow(uri) as reader:
+def read(uri: str, index: int, expected: str | None = None) -> pa.Table:
+    """Read range `index` of one file, whose checksum is `expected` unless nobody recorded it."""
+    with table_files.open_arrow(uri, expected) as reader:
         return pa.Table.from_batches([reader.get_batch(index)])
 
 
@@ -196,7 +196,7 @@ def _parse_metadata(start: bytes | None) -> dict[str, str]:
 
 
 def _read_metadata(uri: str) -> dict[str, str]:
-    with table_files.open_arrow(uri) as reader:
+    with table_files.open_arrow(uri, None) as reader:
         return _decode_metadata(reader.schema)
 
 

@@ -171,7 +171,6 @@ class EmbedTask(ShardTask):
         self.output = output
         self.label = posixpath.basename(output.rstrip("/"))
         self.rows = {shard.name: shard.rows for shard in shards}
-        self.checksums = {shard.name: shard.checksum for shard in shards}
         self.settings = settings
         self.fingerprint = fingerprint
         self.uses_accelerator = uses_accelerator(settings)
@@ -185,7 +184,7 @@ class EmbedTask(ShardTask):
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         schema = tables.embeddings_schema(self.encoder.dim, self.fingerprint)
         uri = storage.join(self.output, stages.SENTENCES, name)
-        sentences = table_files.open_parquet(uri, expected=self.checksums[name])
+        sentences = table_files.open_parquet(uri)
         embeddings = table_files.parquet_writer(storage.join(self.output, stages.EMBEDDINGS, name), schema)
         counts_before = self._read_counts()
         with sentences as file, embeddings as writer, background_thread() as submit:

@@ -181,7 +181,7 @@ def _no_pairs() -> pa.Table:
 
 
 def _read_file(output: StepOutput, index: int, ranges: int) -> pa.Table:
-    return concat_tables([shuffle.read(output.uris[index], number) for number in range(ranges)])
+    return concat_tables([output.read(output.shards[index], number) for number in range(ranges)])
 
 
 def _write_source_texts(index: int, uri: str, edges: RescoredEdges, source: RescoredSide) -> tuple[int, Mapping[str, int]]:

@@ -153,7 +153,7 @@ def _encoder_fault(folder: str, files: set[str], manifest: Manifest) -> OutputFa
     fingerprint = manifest.config.get("fingerprint")
     for name in sorted(name for name in files if name.startswith("part-")):
         try:
-            with table_files.open_parquet(storage.join(folder, name), is_whole=False) as file:
+            with table_files.open_parquet(storage.join(folder, name)) as file:
                 shard_fingerprint = ((file.schema_arrow.metadata or {}).get(b"fingerprint") or b"").decode()
         except StorageError:
             continue  # reported with the shard
@@ -184,7 +184,7 @@ def _shard_faults(folder: str, files: set[str], shard: Shard) -> Iterator[Output
 def _describe_damage(uri: str, shard: Shard, checksum: str) -> str:
     if uri.endswith(".parquet"):
         try:
-            with table_files.open_parquet(uri, is_whole=False) as file:
+            with table_files.open_parquet(uri) as file:
                 if file.metadata.num_rows != shard.rows:
                     return f"{file.metadata.num_rows} rows, but the manifest says {shard.rows}"
         except StorageError:

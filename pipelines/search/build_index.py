@@ -16,7 +16,7 @@ import numpy as np
 from miner.config.commands import IndexConfig, IndexSettings
 from miner.devices import CPU
 from miner.errors import DataError
-from miner.io import checked_reads, stages, storage
+from miner.io import stages, storage
 from miner.io.corpus import Corpus, open_corpus
 from miner.io.stages import INDEX, MANIFEST, Manifest, Stage
 from miner.search import cost_model, faiss_index
@@ -166,7 +166,7 @@ class _BuildPlan:
         return Stage(storage.join(self.output, name), f"{INDEX}-{name}", {}, {"embeddings": self.corpus.key})
 
     def read_trained(self) -> Any:
-        return _read_index(storage.join(self.output, TRAINED, FILE))
+        return _read_index(storage.join(self.output, TRAINED), FILE)
 
     def part_shards(self) -> dict[str, str]:
         """Return the embeddings shard of each part of the index."""
@@ -241,7 +241,7 @@ class MergeIndex(_BuildTask):
         index = plan.read_trained()
         if faiss_index.is_mergeable(index):
             for part in plan.part_shards():
-                faiss_index.merge_index(index, _read_index(storage.join(plan.output, PARTS, part)))
+                faiss_index.merge_index(index, _read_index(storage.join(plan.output, PARTS), part))
         else:
             for shard in plan.corpus.shards:
                 for ids, vectors in plan.corpus.vectors(shard.name):
@@ -257,8 +257,10 @@ def _write_index(index: Any, uri: str) -> None:
         handle.write(faiss_index.dump(index).data)
 
 
-def _read_index(uri: str) -> Any:
-    return faiss_index.load(np.frombuffer(checked_reads.read_whole(uri), dtype=np.uint8))
+def _read_index(folder: str, name: str) -> Any:
+    """Read an index that a finished stage has written."""
+    (checksum,) = (shard.checksum for shard in stages.read_manifest(folder).shards if shard.name == name)
+    return faiss_index.load(np.frombuffer(storage.read_whole(storage.join(folder, name), checksum), dtype=np.uint8))
 
 
 def _relative_path(embeddings: str, output: str) -> str:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from miner.errors import StorageError
 from miner.io import checksums, records, storage
-from miner.io.whole_files import write_folder
+from miner.io.storage import write_folder
 from miner.training.steps.training_log import CheckpointState
 
 WEIGHTS, MOMENTS, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"

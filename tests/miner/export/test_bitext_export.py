@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from miner.errors import ConfigError
 from miner.export.splits import assign_splits
-from miner.io import records, whole_files
+from miner.io import records, storage
 from miner.languages import bcp47
 
 PAIRS = [
@@ -332,7 +332,7 @@ def test_splits_of_unrelated_pairs_have_the_sizes_asked_for() -> None:
 @pytest.mark.parametrize("name", ["train.jsonl", "README.md"])
 def test_a_killed_export_runs_again(name: str, mined: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill between the rename of a file and the next step leaves the file, the record and a temporary file."""
-    rename = whole_files.rename
+    rename = storage.rename
 
     def die_after(fs: object, source: str, target: str) -> None:
         rename(fs, source, target)  # type: ignore[arg-type]
@@ -340,7 +340,7 @@ def test_a_killed_export_runs_again(name: str, mined: Path, tmp_path: Path, monk
             raise SystemExit(9)
 
     command = ("export", mined, "--format", "jsonl", "--output", tmp_path / "out")
-    monkeypatch.setattr(whole_files, "rename", die_after)
+    monkeypatch.setattr(storage, "rename", die_after)
     assert miner(*command).exit_code == 9
     (tmp_path / "out" / ".train.jsonl.0.tmp").write_text("half")
     monkeypatch.undo()

@@ -3,6 +3,7 @@
 import json
 import pickle
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from miner.errors import StorageError
 from miner.io import records, stages, storage, table_files
 from miner.io.stages import Manifest, Shard, Stage
+from miner.io.storage import write_folder
 
 TABLE = pa.table({"id": pa.array([3, 5], pa.int64()), "text": ["three", "five"]})
 
@@ -261,3 +263,26 @@ def test_the_records_of_a_directory_are_read_once_per_version(place: str, tmp_pa
     assert names == ["b.json"]
     assert records_of.names() == {"b.json"}
     assert pickle.loads(pickle.dumps(records_of)).read() == {"b.json": {"n": 22}}
+
+
+def write_file(folder: Path, text: str) -> None:
+    with write_folder(folder) as temporary:
+        (temporary / "file").write_text(text)
+
+
+def test_a_folder_replaces_the_one_before(tmp_path: Path) -> None:
+    for text in ("first", "second"):
+        write_file(tmp_path / "new" / "folder", text)
+        assert (tmp_path / "new" / "folder" / "file").read_text() == text
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["folder"]
+
+
+def test_an_error_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    write_file(folder, "first")
+    with pytest.raises(UnicodeEncodeError), write_folder(folder) as temporary:
+        (temporary / "file").write_text("\udc80", encoding="utf-8")
+    with pytest.raises(FileNotFoundError), write_folder(folder) as temporary:
+        shutil.rmtree(temporary)  # the rename to the folder fails
+    assert (folder / "file").read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]

@@ -18,7 +18,7 @@ from object_servers import ObjectServer, RequestLog
 
 from miner.config.commands import EmbedConfig, MineConfig
 from miner.errors import StorageError
-from miner.io import checked_reads, records, stages, storage, table_files
+from miner.io import records, stages, storage, table_files
 from miner.io.stages import Stage
 from pipelines.beam import beam_job, reporting, runner
 from pipelines.corpus import embed
@@ -193,7 +193,7 @@ def test_a_flipped_byte_of_an_object_is_found_when_it_is_read(num_rows: int) -> 
     data[len(data) // 2] ^= 1
     fs.pipe_file(path, bytes(data))
     for _ in range(2):
-        with pytest.raises(StorageError, match="changed since it was written"):
+        with pytest.raises(StorageError, match="not a complete Parquet file"):
             table_files.read_table(stage.path(name))
     assert stage.find_shards({name: stage.key()}) == {}
 
@@ -206,16 +206,16 @@ def test_a_file_that_is_read_whole_takes_one_request_and_is_checked(log: Request
     with storage.atomic(stage.path(name)) as handle:
         handle.write(data)
     stage.mark_done(name, 1, stage.key())
-    stage.finish({name: stage.key()})
+    (checksum,) = (shard.checksum for shard in stage.finish({name: stage.key()}).shards)
     log.requests.clear()
     with log.as_role("worker"):
-        assert [checked_reads.read_whole(stage.path(name)) for _ in range(2)] == [data] * 2
+        assert [storage.read_whole(stage.path(name), checksum) for _ in range(2)] == [data] * 2
     files = [posixpath.basename(path) for _, operation, path in log.requests if operation == "GET"]
-    assert (files, len(log.requests)) == ([stages.MANIFEST, name, name], 3)
+    assert (files, len(log.requests)) == ([name, name], 2)
     fs, path = storage.filesystem(stage.path(name))
     fs.pipe_file(path, data[:-1] + b"\0")
     with pytest.raises(StorageError, match="changed since it was written"):
-        checked_reads.read_whole(stage.path(name))
+        storage.read_whole(stage.path(name), checksum)
 
 
 def write_row_groups(uri: str, num_groups: int, num_rows: int) -> list[pa.Table]:

@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -314,14 +313,6 @@ def narrow(table: pa.Table) -> pa.Table:
     return pa.table([table["id"], tables.vectors_to_arrow(vectors)], schema=tables.embeddings_schema(8, "f"))
 
 
-def rewrite_and_list(folder: Path, change: Callable[[pa.Table], pa.Table]) -> None:
-    """Rewrite a shard and its checksum in the manifest, as another program could."""
-    rewrite(folder / FULL, change)
-    manifest = stages.read_manifest(str(folder))
-    shards = [replace(shard, checksum=storage.checksum(str(folder / FULL))) if shard.name == FULL else shard for shard in manifest.shards]
-    stages.write_manifest(str(folder), replace(manifest, shards=shards))
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -333,8 +324,7 @@ def rewrite_and_list(folder: Path, change: Callable[[pa.Table], pa.Table]) -> No
         (lambda out: (out / "sentences" / FULL).write_bytes(b"PAR1"), "not a complete Parquet file"),
         (lambda out: rewrite(out / "embeddings" / FULL, lambda table: table.slice(1)), "1 rows, but its manifest says 2"),
         (lambda out: rewrite(out / "sentences" / FULL, lambda table: table.slice(1)), "1 rows, but its manifest says 2"),
-        (lambda out: rewrite(out / "embeddings" / FULL, nan), "changed since it was written"),
-        (lambda out: rewrite_and_list(out / "embeddings", nan), "vectors that are not finite"),
+        (lambda out: rewrite(out / "embeddings" / FULL, nan), "contains vectors that are not finite"),
         (lambda out: rewrite(out / "embeddings" / FULL, narrow), r"vectors of fixed_size_binary\[16\], not of 32 float16"),
     ],
 )

@@ -137,7 +137,7 @@ class TestErrors:
         output_of("mine", *sides, "--output", tmp_path / "first")
         shard = tmp_path / "first" / "candidates" / "part-00001-of-00003.parquet"
         shard.write_bytes(shard.read_bytes()[:-9])
-        assert f"{shard}: changed since it was written" in self.error_of("--from-candidates", tmp_path / "first", output=tmp_path / "out")
+        assert f"{shard}: not a complete Parquet file" in self.error_of("--from-candidates", tmp_path / "first", output=tmp_path / "out")
 
     @pytest.mark.parametrize("arguments", [("x", "y"), ("--k", "4"), ("--max-tokens", "9"), ("--strict",)])
     def test_option_of_an_earlier_stage_is_wrong_usage(self, arguments: tuple[str, ...], tmp_path: Path) -> None:
