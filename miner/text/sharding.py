@@ -12,7 +12,7 @@ import posixpath
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,10 @@ from miner.config.commands import TextSettings
 from miner.devices import background_thread
 from miner.errors import ConfigError, DataError, StorageError
 from miner.io import storage, table_files
-from miner.io.tables import SENTENCES, hash_ids
-from miner.text import readers, streams
+from miner.io.tables import SENTENCES
+from miner.text import clean_blocks, readers, streams
+from miner.text.clean_blocks import BlockCleaner, CleanedBlock
+from miner.text.formats import read_values
 from miner.units import format_bytes
 
 RANGE_BYTES = 32 << 20  # of text in one id range, and in memory before a scatter writes
@@ -37,9 +39,6 @@ MAX_SAMPLED_FILES = 8  # of one compression, whose heads are decompressed to est
 ARROW_SUFFIX = ".arrow"
 
 logger = logging.getLogger(__name__)
-
-# A scattered file holds the sentences of one source, whose name is in the metadata.
-SCATTERED_SCHEMA = pa.schema([SENTENCES.field(name) for name in ("id", "text", "count", "line")])
 
 
 @dataclass(frozen=True)
@@ -128,15 +127,17 @@ def scatter_input(
     settings: TextSettings,
     sizes: IngestSizes = DEFAULT_SIZES,
     split_lang: str | None = None,
+    num_processes: int = 1,
 ) -> dict[str, int]:
     """Read one input into one Arrow IPC file in `folder`, grouped by id range; return the counts of `readers.LINE_COUNTS`.
 
     Its batches are the ranges 0 to `num_ranges` - 1 of the first 32 MB of text, then those of the next 32 MB, and so on: the position
-    of a batch determines its range.
+    of a batch determines its range. A long text is cleaned in up to `num_processes` processes.
     """
     counts: Counter[str] = Counter(dict.fromkeys(readers.LINE_COUNTS, 0))
-    schema = SCATTERED_SCHEMA.with_metadata({"source": file.source, "ranges": str(num_ranges)})
-    blocks = readers.read_sentences(file.uri, settings, file.source, sizes.block_bytes, split_lang)
+    schema = clean_blocks.SCHEMA.with_metadata({"source": file.source, "ranges": str(num_ranges)})
+    values = read_values(file.uri, settings, file.source, sizes.block_bytes)
+    blocks = clean_blocks.clean_blocks(values, BlockCleaner(file.source, settings, split_lang), num_processes)
     with (
         storage.atomic(storage.join(folder, scattered_name(file.source))) as handle,
         pa.ipc.new_file(handle, schema) as writer,
@@ -147,29 +148,19 @@ def scatter_input(
     return dict(counts)
 
 
-def _collect_blocks(blocks: Iterable[readers.SentenceBlock], counts: Counter[str], table_bytes: int) -> Iterator[pa.Table]:
+def _collect_blocks(blocks: Iterable[CleanedBlock], counts: Counter[str], table_bytes: int) -> Iterator[pa.Table]:
     """Yield tables of about `table_bytes` with the sentences of the blocks, not deduplicated; add the blocks' counts to `counts`."""
     batches: list[pa.RecordBatch] = []
     pending_bytes = 0
     for block in blocks:
         counts.update(block.counts)
-        batch = _block_to_arrow(block)
-        batches.append(batch)
-        pending_bytes += batch.nbytes
+        batches.append(block.sentences)
+        pending_bytes += block.sentences.nbytes
         if pending_bytes >= table_bytes:
             yield pa.Table.from_batches(batches)
             batches, pending_bytes = [], 0
     if batches:
         yield pa.Table.from_batches(batches)
-
-
-def _block_to_arrow(block: readers.SentenceBlock) -> pa.RecordBatch:
-    encoded = "\n".join(block.texts).encode().split(b"\n") if block.texts else []  # a cleaned text contains no LF
-    offsets = np.fromiter(accumulate(map(len, encoded), initial=0), dtype=np.int32, count=len(encoded) + 1)
-    # From buffers: Arrow's own conversion of Python strings takes four times as long.
-    texts = pa.StringArray.from_buffers(len(encoded), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)))
-    ones = np.ones(len(encoded), dtype=np.int32)
-    return pa.record_batch([hash_ids(encoded), texts, ones, block.lines], schema=SCATTERED_SCHEMA)
 
 
 def _write_by_range(writer: pa.RecordBatchFileWriter, table: pa.Table, num_ranges: int) -> None:
@@ -257,4 +248,4 @@ def _read_range(uri: str, checksum: str, index: int, num_ranges: int) -> tuple[s
             remedy = f"delete {posixpath.dirname(uri)} and run again"
             raise StorageError(f"{uri}: written for {int(metadata[b'ranges'])} shards, not {num_ranges}; {remedy}")
         batches = [reader.get_batch(number) for number in range(index, reader.num_record_batches, num_ranges)]
-    return metadata[b"source"].decode(), pa.Table.from_batches(batches, SCATTERED_SCHEMA)
+    return metadata[b"source"].decode(), pa.Table.from_batches(batches, clean_blocks.SCHEMA)

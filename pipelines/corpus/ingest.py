@@ -17,6 +17,7 @@ from typing import Any
 
 from miner import languages
 from miner.config.commands import EmbedConfig, TextSettings
+from miner.devices import available_cores
 from miner.errors import AllSkippedError, DataError
 from miner.filters import language
 from miner.io import stages, storage
@@ -26,7 +27,7 @@ from miner.text import readers, splitting
 from miner.text.readers import InputState
 from miner.text.sharding import DEFAULT_SIZES, IngestSizes, InputFile, num_ranges_for
 from miner.units import list_counts
-from pipelines.beam.runner import Pipeline, run_stage
+from pipelines.beam.runner import Pipeline, is_in_this_process, run_stage
 from pipelines.beam.shuffle import ShuffleSteps
 from pipelines.corpus.deduplicate import (
     DROPPED,
@@ -204,7 +205,8 @@ class _Ingestion:
     def _scatter(self, scattered: ScatteredFiles, increment: CorpusIncrement) -> Pipeline[ScatterResult]:
         settings = self.config.part(TextSettings)
         split_lang = languages.canonical(self.config.lang) if self.config.split else None
-        task = ScatterTask(scattered, [self.files[uri] for uri in increment.inputs], settings, split_lang)
+        num_processes = available_cores() if is_in_this_process.get() else 1  # on a cluster, other workers use the other cores
+        task = ScatterTask(scattered, [self.files[uri] for uri in increment.inputs], settings, split_lang, num_processes)
         try:
             return (yield from scatter_inputs(task, increment.inputs))
         except DataError as error:

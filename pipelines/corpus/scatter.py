@@ -59,11 +59,17 @@ class ScatterTask(ShardTask):
     work_unit = "byte"
 
     def __init__(
-        self, scattered: ScatteredFiles, files: Sequence[InputFile], settings: TextSettings, split_lang: str | None = None
+        self,
+        scattered: ScatteredFiles,
+        files: Sequence[InputFile],
+        settings: TextSettings,
+        split_lang: str | None = None,
+        num_processes: int = 1,
     ) -> None:
         self.scattered = scattered
         self.settings = settings
         self.split_lang = split_lang  # language of lines that are split into sentences; None: each line is one
+        self.num_processes = num_processes  # that clean a long input
         self.files = {sharding.scattered_name(file.source): file for file in files}
 
     def work(self, names: Sequence[str]) -> Mapping[str, int]:
@@ -79,8 +85,9 @@ class ScatterTask(ShardTask):
         return {file.source: errors[name] for name, file in self.files.items() if name in errors}
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        folder, num_ranges = self.scattered.folder, self.scattered.num_ranges
-        counts = sharding.scatter_input(self.files[name], folder, num_ranges, self.settings, self.scattered.sizes, self.split_lang)
+        scattered, file = self.scattered, self.files[name]
+        processing = (self.settings, scattered.sizes, self.split_lang, self.num_processes)
+        counts = sharding.scatter_input(file, scattered.folder, scattered.num_ranges, *processing)
         return counts["kept"], counts
 
 

@@ -20,7 +20,7 @@ from miner.config.commands import TextSettings
 from miner.errors import ConfigError, DataError, MinerError, StorageError
 from miner.io import storage
 from miner.io.tables import SENTENCES
-from miner.text import readers, sharding
+from miner.text import clean_blocks, readers, sharding
 from miner.text.normalise import clean, sentence_id
 from miner.text.sharding import DEFAULT_SIZES, IngestSizes, InputFile
 
@@ -114,7 +114,7 @@ def test_failed_scatter_leaves_no_files(tmp_path: Path) -> None:
 
 def scattered_table(ids: Sequence[int], texts: Sequence[str]) -> pa.Table:
     table = pa.table({"id": ids, "text": texts, "count": [1] * len(ids), "line": range(1, len(ids) + 1)})
-    return table.cast(sharding.SCATTERED_SCHEMA)
+    return table.cast(clean_blocks.SCHEMA)
 
 
 def test_two_texts_with_one_id_are_never_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def test_two_texts_with_one_id_are_never_merged(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(DataError, match=r"^'a' \(line 1\) and 'c' \(line 4\) have the same id 5; remove one of them$"):
         sharding.deduplicate(scattered_table([5, 3, 5, 5], ["a", "b", "a", "c"]))
     # Across files, with a hash that collides for all texts.
-    monkeypatch.setattr(sharding, "hash_ids", lambda encoded: np.full(len(encoded), 7))
+    monkeypatch.setattr(clean_blocks, "hash_ids", lambda encoded: np.full(len(encoded), 7))
     with pytest.raises(DataError, match=r"^'one' \(p:1\) and 'two' \(q:2\) have the same id 7; remove one of them$"):
         shard({"p": ["one"], "q": ["", "two"]}, tmp_path, ["q", "p"], 2)
 
