@@ -74,10 +74,7 @@ def _provenance(pairs: MinedPairsFile, config: ExportConfig) -> list[str]:
     if settings.get("rescore") is not None:
         lines.append(f"- Rescoring: {settings['rescore']}, of {settings.get('rescore_candidates')} candidates of each sentence")
     is_implied = "min_probability" in details.get("default_threshold", {})  # the threshold follows from the probability
-    limits = {
-        "margin above": None if is_implied else settings.get("threshold"),
-        "probability of at least": settings.get("min_probability"),
-    }
+    limits = {"margin >": None if is_implied else settings.get("threshold"), "probability >=": settings.get("min_probability")}
     run_bounds = ", ".join(f"{name} {value}" for name, value in limits.items() if value is not None)
     lines.append(f"- Selection in the mining run: {run_bounds or 'no bound'}; filters: {settings.get('filters') or 'none'}")
     sentences = details.get("sentences", {})
@@ -86,8 +83,8 @@ def _provenance(pairs: MinedPairsFile, config: ExportConfig) -> list[str]:
             f"- Sentences searched: {sentences.get('source', 0):,} {pairs.langs[0]}, {sentences.get('target', 0):,} {pairs.langs[1]}"
         )
     if details.get("estimated_precision") is not None:
-        share = f"{details['estimated_precision']:.1%}"
-        lines.append(f"- By their probabilities, {share} of the mined pairs are right, before the selection of this export")
+        precision = f"{details['estimated_precision']:.3f}"
+        lines.append(f"- Expected precision by the probabilities of the pairs, before the selection of this export: {precision}")
     scores = [f"{name} {details[name]:.3f}" for name in ("precision", "recall", "f1") if isinstance(details.get(name), float)]
     evidence = f"By {details['marked']:,} pairs that people marked" if "marked" in details else "Against gold pairs"
     return [*lines, f"- {evidence}, before the selection of this export: {', '.join(scores)}"] if scores else lines

@@ -18,9 +18,9 @@ from miner.io import storage, table_files
 from miner.text import formats, readers, streams
 from miner.units import format_bytes
 
-MAX_SAMPLED_SENTENCES = 50_000  # of a corpus
+MAX_SAMPLED_SENTENCES = 50_000  # maximum number of sampled sentences of a corpus
 SAMPLE = "sample"  # name of the work of reading it
-RECORDS = (".csv", ".json", ".tmx")  # whose records may span lines, or share one
+RECORDS = (".csv", ".json", ".tmx")  # extensions of files whose records may span lines, or share one
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class SamplingSettings:
     """How much of a large corpus is read."""
 
     counted_bytes: int = 64 << 20  # text up to this size is counted completely
-    max_files: int = 16  # that are sampled, of a corpus that has more
-    num_windows: int = 8  # of a plain file
+    max_files: int = 16  # maximum number of files that are sampled
+    num_windows: int = 8  # number of windows of a plain file
     window_bytes: int = 1 << 20
-    head_bytes: int = streams.HEAD_BYTES  # of a compressed file, or of records
-    head_step_bytes: int = streams.HEAD_STEP_BYTES  # decompressed at a time
-    kept_bytes: int = 1 << 17  # of the lines of a window or head
+    head_bytes: int = streams.HEAD_BYTES  # start of a compressed file, or of records
+    head_step_bytes: int = streams.HEAD_STEP_BYTES  # bytes decompressed at a time
+    kept_bytes: int = 1 << 17  # bytes kept of the lines of a window or head
 
 
 DEFAULT_SAMPLING = SamplingSettings()

@@ -21,7 +21,7 @@ HARDWARE: Mapping[str, Hardware] = {
     "h200": Hardware(cores=16, memory=256, flops=989e12, bandwidth=4800e9),
 }
 
-TRAFFIC_BYTES_PER_PAIR = 8  # of GPU memory in exact search: a float16 product is written, padded, and read by rows and by columns
+TRAFFIC_BYTES_PER_PAIR = 8  # GPU memory traffic of exact search: a float16 product is written, padded, and read by rows and by columns
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Speeds:
 
     lines_per_second: float | None  # read, cleaned, deduplicated, sorted and written
     sentences_per_second: float | None  # encoded and written
-    pairs_per_second: float  # of sentences, compared by exact search
+    pairs_per_second: float  # pairs of sentences, compared by exact search
     speedup: float  # relative to what `miner.search.cost_model` expects of the cores; applied to FAISS
     stage_start_seconds: float
 

@@ -137,7 +137,7 @@ class _RunTasks:
 
     def __init__(self, config: RunConfig, options: Sequence[str]) -> None:
         self.config = config
-        self.options = options  # of Beam, which describe the workers
+        self.options = options  # Beam options, which describe the workers
         self.pairs = config.named_pairs()
         self.texts: dict[str, EmbedConfig] = {}  # corpus -> how to embed it, for the corpora that are given as text
         self.folders: dict[str, str] = {}  # corpus -> its embeddings directory

@@ -45,8 +45,8 @@ class CorpusSize:
     """The expected size of a corpus."""
 
     sentences: int
-    text_bytes: float  # of one sentence
-    row_bytes: float  # of one sentence in its table
+    text_bytes: float  # mean bytes of a sentence
+    row_bytes: float  # mean bytes of a sentence in its table
     shards: int
     dim: int
     reason: str = ""  # how the number of sentences was determined

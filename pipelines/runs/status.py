@@ -49,7 +49,7 @@ class TrainingStatus:
     finished: bool
     steps: int  # the last one that is recorded
     checkpoint: int | None  # step of the last checkpoint; None if there is none, also after the end
-    score: float | None  # of the last validation
+    score: float | None  # score of the last validation
     best_score: float | None
     encoder: str | None  # relative to the directory of the run; the best one so far, None before the first
 

@@ -209,7 +209,7 @@ def test_card_states_languages_settings_and_splits(mined: Path) -> None:
     ]
     assert "Margin: ratio, k = 4, retrieval: max" in card
     assert "threshold 1.05" in card
-    assert "Selection in the mining run: margin above 1.06; filters: none" in card
+    assert "Selection in the mining run: margin > 1.06; filters: none" in card
     assert "\\<left\\>" in card  # texts are no markup
 
 
@@ -225,8 +225,8 @@ def test_card_states_rescoring_and_probabilities_of_the_run(tmp_path: Path) -> N
     records.write(str(mined / "manifest.json"), manifest)
     card = (export(mined, "huggingface") / "README.md").read_text(encoding="utf-8")
     assert "Rescoring: late, of 16 candidates of each sentence" in card
-    assert "Selection in the mining run: probability of at least 0.5; filters: none" in card
-    assert "By their probabilities, 95.5% of the mined pairs are right" in card
+    assert "Selection in the mining run: probability >= 0.5; filters: none" in card
+    assert "Expected precision by the probabilities of the pairs, before the selection of this export: 0.955" in card
 
 
 def test_card_of_marked_pairs_names_the_evidence(mined: Path) -> None:
