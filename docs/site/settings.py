@@ -8,21 +8,26 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from miner.cli.config import MODELS
-from miner.config.schema import json_schema
+from miner.config.base import json_schema
 
 PAGE = "settings.md"
-INTRODUCTION = """# Settings of configs
+INTRODUCTION = """# Settings
 
-All settings of the YAML files that commands read, with types, defaults and bounds. A list of one needs no brackets.
-`miner config schema COMMAND` prints the same as JSON schema, for editors; `miner run CONFIG --print-config` prints a config
-with all defaults.
+All options of commands and of their Python functions, and all settings of the YAML files that commands read, with types, defaults and
+bounds. The option `--source-lang` is `source_lang` in Python and in a file. A list of one needs no brackets. `miner config schema COMMAND`
+prints the settings of a file as JSON schema, for editors; `miner run CONFIG --print-config` prints a config with all defaults.
 """
 COMMANDS = {
-    "run": "`miner run` and `miner plan`",
-    "train": "`miner train`",
-    "loop": "`miner loop`",
-    "suite": "`miner eval suite`",
-    "reproduce": "Tables of `miner reproduce`",
+    "`miner mine`, `miner.mine`": "miner.config.commands:MineConfig",
+    "`miner score`, `miner.score`": "miner.config.commands:ScoreConfig",
+    "`miner embed`, `miner.embed`": "miner.config.commands:EmbedConfig",
+    "`miner index`": "miner.config.commands:IndexConfig",
+    "`miner export`": "miner.export.settings:ExportConfig",
+    "Files of `miner run` and `miner plan`": MODELS["run"],
+    "Files of `miner train`": MODELS["train"],
+    "Files of `miner loop`": MODELS["loop"],
+    "Files of `miner eval suite`": MODELS["suite"],
+    "Tables of `miner reproduce`": MODELS["reproduce"],
 }
 NARROWEST = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<", "minItems": "items ≥"}
 
@@ -36,8 +41,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def page_text() -> str:
     """Return the page: a part per command, a section per group of settings; a group of several commands is in the first one."""
     parts, written = [INTRODUCTION], set()
-    for command, title in COMMANDS.items():
-        module, _, name = MODELS[command].partition(":")
+    for title, model in COMMANDS.items():
+        module, _, name = model.partition(":")
         schema = json_schema(getattr(import_module(module), name))
         groups = {schema["title"]: schema, **schema.get("$defs", {})}
         parts.append(f"## {title}\n")

@@ -62,7 +62,7 @@ def schema(command_name: str) -> None:
     Example:
       miner config schema loop > loop.schema.json
     """
-    from miner.config.schema import json_schema
+    from miner.config.base import json_schema
 
     module, _, name = MODELS[command_name].partition(":")
     console.echo(json.dumps(json_schema(getattr(import_module(module), name)), indent=2, ensure_ascii=False))

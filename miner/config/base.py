@@ -1,5 +1,6 @@
 """The base class of all settings, and reading settings from YAML files."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -9,10 +10,10 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar
 import pydantic
 import yaml
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic.json_schema import JsonSchemaValue
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from miner.config.messages import UNKNOWN, describe, suggest
+from miner.config.messages import UNKNOWN, as_key, describe, respell, suggest
 from miner.errors import ConfigError
 
 MAX_CHARACTERS = 1 << 24
@@ -181,6 +182,12 @@ def _apply_change(values: Any, change: str) -> None:
         values[int(last) if isinstance(values, list) else last] = _parse(text)
     except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError, yaml.YAMLError) as error:
         raise ConfigError(f"--set {change}: expected SETTING=VALUE, as in training.lr=1e-5 or data.0.weight=2") from error
+
+
+def json_schema(model: type[Settings]) -> dict[str, Any]:
+    """Return the JSON schema of a config, for editors: types, bounds, defaults and descriptions, with settings spelled as in YAML."""
+    schema: dict[str, Any] = json.loads(respell(json.dumps(model.model_json_schema()), as_key))
+    return {"$schema": GenerateJsonSchema.schema_dialect, **schema}
 
 
 def dump_yaml(settings: Settings) -> str:

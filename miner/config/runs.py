@@ -27,9 +27,9 @@ from miner.errors import ConfigError
 class CorpusSettings(Settings):
     """One corpus. A file or a list of files is short for a corpus with default settings."""
 
-    files: Strings = pydantic.Field(min_length=1)  # files, globs, URIs; or one embeddings or index directory
-    lang: str | None = None  # None: the name of the corpus
-    text_column: str | None = None  # of TSV, JSONL, Parquet; None: `text_column` of the run
+    files: Strings = pydantic.Field(min_length=1, description="Files, globs, URIs; or one embeddings or index directory.")
+    lang: str | None = pydantic.Field(None, description="Language of the text; by default, the name of the corpus.")
+    text_column: str | None = pydantic.Field(None, description="Column of a table; by default, `text_column` of the run.")
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -48,7 +48,7 @@ class CorpusSettings(Settings):
 class RunnerSettings(Settings):
     """Named profiles of Beam options."""
 
-    use: str | None = None  # the profile of this run; None: run on this machine
+    use: str | None = pydantic.Field(None, description="The profile of this run; by default, it runs on this machine.")
     profiles: dict[str, dict[str, bool | int | float | str | list[str]]] = pydantic.Field({})
 
     @pydantic.model_validator(mode="after")
@@ -87,10 +87,14 @@ class RunConfig(TextSettings, EncoderSettings, EngineSettings, SentenceSettings,
 
     output: str
     corpora: dict[str, CorpusSettings]
-    pairs: Literal["all"] | dict[str, str] | list[str | list[str]] = "all"  # all, `pivot: NAME`, or a list of en-de or [en, de]
-    at_once: int | None = pydantic.Field(None, ge=1)  # corpora, then pairs, that share jobs; fewer take less disk. None: all
+    pairs: Literal["all"] | dict[str, str] | list[str | list[str]] = pydantic.Field(
+        "all", description="all, `pivot: NAME`, or a list of en-de or [en, de]."
+    )
+    at_once: int | None = pydantic.Field(
+        None, ge=1, description="Number of corpora, then of pairs, that share jobs; fewer take less disk. By default, all."
+    )
     runner: RunnerSettings = RunnerSettings()
-    plan: PlanSettings = PlanSettings()  # for `miner plan` only
+    plan: PlanSettings = pydantic.Field(PlanSettings(), description="Settings of `miner plan`.")
 
     @pydantic.field_validator("corpora", mode="before")
     @classmethod

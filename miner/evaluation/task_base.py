@@ -48,7 +48,7 @@ class TaskSettings(Settings):
     PATHS: ClassVar[tuple[str, ...]] = ("data",)  # the settings that name files or folders
     ARGUMENTS: ClassVar[tuple[str, ...]] = ()  # the settings that its command takes as arguments; the others are options
 
-    name: str | None = None  # title in a suite; None: the task's own name
+    name: str | None = pydantic.Field(None, description="Title in a suite; by default, the task's own name.")
     side: Literal["source", "target"] | None = pydantic.Field(
         None, description="Side of an encoder with two sides that encodes all texts; by default, that of their language or role."
     )
@@ -91,7 +91,7 @@ class AlignedTask(TaskSettings):
     PATHS = ARGUMENTS = ("source", "target")
 
     source: TableFile
-    target: TableFile = ""  # that of a public dataset is the source, see `_complete_target`
+    target: TableFile = pydantic.Field("", description="The other side; by default, a column of the source.")
     text_column: str | None = pydantic.Field(None, description="Column of both sides: a name, a number from 1, or a language of TMX.")
     source_column: str | None = pydantic.Field(None, description="Column of the source, if it has another name.")
     target_column: str | None = pydantic.Field(None, description="Column of the target, which may be in the same file: leave TARGET out.")

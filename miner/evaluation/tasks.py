@@ -39,7 +39,7 @@ CHARTS: dict[str, Chart] = {**{name: task.CHART for name, task in TASKS.items()}
 class SuiteConfig(Settings):
     """The settings of `miner eval suite`."""
 
-    data: str = "."  # the folder that the paths of the tasks are relative to
+    data: str = pydantic.Field(".", description="The folder that the paths of the tasks are relative to.")
     tasks: Annotated[tuple[Annotated[AnyTask, pydantic.Field(discriminator="task")], ...], OneOrMore()] = pydantic.Field(min_length=1)
-    draws: int = pydantic.Field(1000, ge=100)  # bootstrap samples
+    draws: int = pydantic.Field(1000, ge=100, description="Bootstrap samples.")
     seed: int = 0

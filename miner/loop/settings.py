@@ -40,7 +40,7 @@ Language = Annotated[str, pydantic.AfterValidator(_canonical_code)]
 class StartSettings(EncoderSettings):
     """The start encoder: an existing one, or one to train first. Its runtime settings also apply to later encoders."""
 
-    train: TrainConfig | None = None  # training config of the start encoder, instead of `encoder`
+    train: TrainConfig | None = Field(None, description="Training config of the start encoder, instead of `encoder`.")
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
@@ -62,35 +62,35 @@ class MiningSettings(EngineSettings, RescoreSettings, NeighbourSettings, DecideS
 class SelectionSettings(Settings):
     """Which mined pairs become training data."""
 
-    top: int | None = Field(None, ge=1)  # maximum number of pairs per language pair, best first
-    min_count: int = Field(0, ge=0)  # minimum number of pairs per language pair: below the threshold, down to the floor
-    floor: float = 1.0  # minimum margin of pairs below the threshold
-    one_way: float = Field(0.02, ge=0)  # margin penalty of pairs that are the best candidate of only one of their sentences
-    skip_top: float = Field(0.01, ge=0, lt=1)  # share of the best pairs to skip, where boilerplate accumulates
-    repeats: int = Field(3, ge=1)  # maximum number of pairs whose sentences differ in numerals, punctuation and case only
-    validation: float = Field(0.02, ge=0, lt=1)  # share of the groups held out for validation, drawn at random
-    seed: int = Field(0, ge=0)  # of the validation draw
+    top: int | None = Field(None, ge=1, description="Maximum number of pairs per language pair, best first.")
+    min_count: int = Field(0, ge=0, description="Minimum number of pairs per language pair: below the threshold, down to the floor.")
+    floor: float = Field(1.0, description="Minimum margin of pairs below the threshold.")
+    one_way: float = Field(0.02, ge=0, description="Margin penalty of pairs that are the best candidate of only one of their sentences.")
+    skip_top: float = Field(0.01, ge=0, lt=1, description="Share of the best pairs to skip, where boilerplate accumulates.")
+    repeats: int = Field(3, ge=1, description="Maximum number of pairs whose sentences differ in numerals, punctuation and case only.")
+    validation: float = Field(0.02, ge=0, lt=1, description="Share of the groups held out for validation, drawn at random.")
+    seed: int = Field(0, ge=0, description="Seed of the validation draw.")
 
 
 class LoopEvaluation(Settings):
     """Evaluation of encoders. Sentences of these files are excluded from training."""
 
-    dev: Mapping[str, RetrievalTask] = Field(min_length=1)  # name -> aligned lines; rounds are compared by the mean accuracy
-    test: Mapping[str, RetrievalTask] = Field(default_factory=dict)  # reported only
-    tatoeba: TableFile | None = None  # a release, or a directory with tatoeba.xxx-eng.tsv.gz; reported only
-    decontaminate: TableFiles = ()  # further files whose sentences are excluded; globs and URIs, or public datasets
-    near: float = Field(0.7, gt=0, le=1)  # Jaccard similarity of character 5-grams from which a sentence is excluded
+    dev: Mapping[str, RetrievalTask] = Field(min_length=1, description="Name -> aligned lines; rounds are compared by the mean accuracy.")
+    test: Mapping[str, RetrievalTask] = Field(default_factory=dict, description="Name -> aligned lines that are reported only.")
+    tatoeba: TableFile | None = Field(None, description="A release, or a directory with tatoeba.xxx-eng.tsv.gz; reported only.")
+    decontaminate: TableFiles = Field((), description="Further files whose sentences are excluded; globs and URIs, or public datasets.")
+    near: float = Field(0.7, gt=0, le=1, description="Jaccard similarity of character 5-grams from which a sentence is excluded.")
 
 
 class StopSettings(Settings):
     """When the loop stops. It always stops when a round selects fewer than `least_pairs`."""
 
-    rounds: int = Field(3, ge=1)  # maximum number of rounds
-    patience: int = Field(1, ge=1)  # stop after this number of rounds without a better dev score
-    least_gain: float = Field(0.0, ge=0)  # minimum improvement of the dev score (0 to 1) that counts
-    jaccard: float = Field(0.98, gt=0, le=1)  # stop when two rounds select the same pairs, to this Jaccard index
-    hours: float | None = Field(None, gt=0)  # time budget; a round is not started if it would exceed it, going by the last one
-    least_pairs: int = Field(100, ge=1)  # minimum number of selected pairs, over all language pairs
+    rounds: int = Field(3, ge=1, description="Maximum number of rounds.")
+    patience: int = Field(1, ge=1, description="Stop after this number of rounds without a better dev score.")
+    least_gain: float = Field(0.0, ge=0, description="Minimum improvement of the dev score (0 to 1) that counts.")
+    jaccard: float = Field(0.98, gt=0, le=1, description="Stop when two rounds select the same pairs, to this Jaccard index.")
+    hours: float | None = Field(None, gt=0, description="Time budget; a round is not started if it would exceed it, going by the last one.")
+    least_pairs: int = Field(100, ge=1, description="Minimum number of selected pairs, over all language pairs.")
 
 
 class LoopConfig(Settings):
@@ -99,9 +99,11 @@ class LoopConfig(Settings):
     In `training`, `{round}` is replaced by the directory of the round, `{last}` by the encoder that mined, `{start}` by the start encoder.
     """
 
-    corpora: Mapping[Language, Strings] = Field(min_length=2)  # language -> text: files, globs, URIs
-    pivot: Language | None = None  # mine each other language with this one
-    pairs: tuple[tuple[Language, Language], ...] = ()  # alternative to pivot: the language pairs; neither: all pairs
+    corpora: Mapping[Language, Strings] = Field(min_length=2, description="Language -> text: files, globs, URIs.")
+    pivot: Language | None = Field(None, description="Mine each other language with this one.")
+    pairs: tuple[tuple[Language, Language], ...] = Field(
+        (), description="The language pairs, instead of a pivot; without either, all pairs."
+    )
     start: StartSettings = StartSettings()
     reading: ReadingSettings = ReadingSettings()
     mining: MiningSettings = MiningSettings()

@@ -13,8 +13,8 @@ Field = pydantic.Field
 class ObjectiveSettings(TrainSettings):
     """Settings of every loss; miner/training/steps/loss_terms.py lists the losses."""
 
-    weight: float = Field(1.0, gt=0)  # factor in the sum of losses
-    data: Strings = ()  # names of its data sources; default: all
+    weight: float = Field(1.0, gt=0, description="Factor in the sum of losses.")
+    data: Strings = Field((), description="Names of its data sources; by default, all.")
     loss: str
 
 
@@ -23,8 +23,8 @@ class InfoNceSettings(ObjectiveSettings):
 
     loss: Literal["info_nce"]
     temperature: float = Field(0.05, gt=0)
-    two_way: bool = False  # add the loss of the opposite direction, positives to anchors
-    hard_negative_weight: float = 0.0  # added to the logit of an anchor's own hard negative (SimCSE)
+    two_way: bool = Field(False, description="Add the loss of the opposite direction, positives to anchors.")
+    hard_negative_weight: float = Field(0.0, description="Number added to the logit of an anchor's own hard negative (SimCSE).")
 
 
 class LateInteractionSettings(ObjectiveSettings):
@@ -32,8 +32,10 @@ class LateInteractionSettings(ObjectiveSettings):
 
     loss: Literal["late_interaction"]
     temperature: float = Field(0.05, gt=0)
-    candidates: int = Field(8, ge=2)  # of a text: its translation and those of the most similar texts of the batch
-    max_pairs: int | None = Field(None, ge=2)  # of a batch that are contrasted, which bounds the time; None for all
+    candidates: int = Field(8, ge=2, description="Candidates of a text: its translation and those of the most similar texts of the batch.")
+    max_pairs: int | None = Field(
+        None, ge=2, description="Maximum number of pairs of a batch that are contrasted, which bounds the time; null: all."
+    )
 
 
 class MultiPositiveLossSettings(ObjectiveSettings):
@@ -41,9 +43,9 @@ class MultiPositiveLossSettings(ObjectiveSettings):
 
     loss: Literal["multi_positive"]
     temperature: float = Field(0.05, gt=0)
-    form: Literal["out", "in"] = "out"  # mean over positives outside or inside the logarithm
-    siblings: bool = True  # keep an anchor's other positives in the denominator
-    rescale: bool = False  # min-max scale the similarities of a batch to 0..1
+    form: Literal["out", "in"] = Field("out", description="Whether the mean over positives is outside or inside the logarithm.")
+    siblings: bool = Field(True, description="Keep an anchor's other positives in the denominator.")
+    rescale: bool = Field(False, description="Min-max scale the similarities of a batch to 0..1.")
 
 
 class LabelContrastSettings(ObjectiveSettings):
@@ -65,8 +67,8 @@ class MomentumSettings(ObjectiveSettings):
 
     loss: Literal["momentum"]
     temperature: float = Field(0.04, gt=0)
-    momentum: float = Field(0.999, ge=0, lt=1)  # decay of the momentum encoders; 0: copy the encoder at every step
-    queue: int = Field(409_600, ge=1)  # keys per side
+    momentum: float = Field(0.999, ge=0, lt=1, description="Decay of the momentum encoders; 0: copy the encoder at every step.")
+    queue: int = Field(409_600, ge=1, description="Keys per side.")
 
 
 class MlmSettings(ObjectiveSettings):
@@ -74,7 +76,7 @@ class MlmSettings(ObjectiveSettings):
 
     loss: Literal["mlm"]
     weight: float = Field(0.1, gt=0)
-    probability: float = Field(0.15, gt=0, lt=1)  # probability that a token is masked
+    probability: float = Field(0.15, gt=0, lt=1, description="Probability that a token is masked.")
 
 
 class NliHeadSettings(ObjectiveSettings):
@@ -82,7 +84,7 @@ class NliHeadSettings(ObjectiveSettings):
 
     loss: Literal["nli_head"]
     weight: float = Field(0.1, gt=0)
-    hidden: int = Field(256, ge=1)  # units of the hidden layer
+    hidden: int = Field(256, ge=1, description="Units of the hidden layer.")
     dropout: float = Field(0.1, ge=0, lt=1)
 
 

@@ -23,23 +23,32 @@ class TrainSettings(base.Settings):
 class VocabularySettings(TrainSettings):
     """The SentencePiece model of a static encoder."""
 
-    size: int = Field(32000, ge=2)  # number of pieces
-    sentences: int = Field(700_000, ge=1)  # maximum number of training texts
-    language_smoothing: float = Field(0.5, ge=0, le=1)  # exponent: a language is sampled in proportion to count ** language_smoothing
-    character_coverage: float = Field(0.9995, gt=0, le=1)  # share of characters that get a piece; the rest become unknown
-    normalisation: Literal["nmt_nfkc_cf", "nmt_nfkc", "nfkc_cf", "nfkc", "identity"] = "nmt_nfkc_cf"  # _cf variants fold case
+    size: int = Field(32000, ge=2, description="Number of pieces.")
+    sentences: int = Field(700_000, ge=1, description="Maximum number of training texts.")
+    language_smoothing: float = Field(
+        0.5, ge=0, le=1, description="Exponent: a language is sampled in proportion to count ** language_smoothing."
+    )
+    character_coverage: float = Field(0.9995, gt=0, le=1, description="Share of characters that get a piece; the rest become unknown.")
+    normalisation: Literal["nmt_nfkc_cf", "nmt_nfkc", "nfkc_cf", "nfkc", "identity"] = Field(
+        "nmt_nfkc_cf", description="Normalisation of texts; the _cf variants fold case."
+    )
 
 
 class StaticSettings(TrainSettings):
     """A static encoder, which is one vector per SentencePiece piece: trained from scratch, or continued from `model`."""
 
     kind: Literal["static"]
-    model: str | None = None  # `builtin` or the directory of a static encoder to continue from
-    initial: str | None = None  # the same, to start the vectors of a new vocabulary from, instead of random ones
-    dim: int = Field(256, ge=1)  # dimensions of an embedding
-    spelling_buckets: int = Field(131072, ge=0)  # hash buckets of the character n-grams that pieces share in training; 0 disables sharing
-    piece_dropout: float = Field(0.1, ge=0, lt=1)  # probability that a piece is dropped from a training sentence
-    max_pieces: int = Field(100, ge=1)  # longer sentences are truncated in training
+    model: str | None = Field(None, description="`builtin` or the directory of a static encoder to continue from.")
+    initial: str | None = Field(
+        None,
+        description="Static encoder, as for `model`, whose vectors start those of a new vocabulary; by default, they are random.",
+    )
+    dim: int = Field(256, ge=1, description="Dimensions of an embedding.")
+    spelling_buckets: int = Field(
+        131072, ge=0, description="Hash buckets of the character n-grams that pieces share in training; 0 disables sharing."
+    )
+    piece_dropout: float = Field(0.1, ge=0, lt=1, description="Probability that a piece is dropped from a training sentence.")
+    max_pieces: int = Field(100, ge=1, description="Longer sentences are truncated in training.")
     vocabulary: VocabularySettings = VocabularySettings()
 
     @pydantic.model_validator(mode="after")
@@ -53,17 +62,21 @@ class TransformerSettings(TrainSettings):
     """A transformer to fine-tune."""
 
     kind: Literal["transformer"]
-    model: str  # directory or Hugging Face hub id
-    pooling: str | None = None  # one of POOLINGS in miner/encoders/pooling.py; None: the pooling of the model, or cls
-    inference_pooling: str | None = None  # pooling of the saved encoder and of dev scores; None: `pooling`
-    head: Literal["none", "mlp"] = "none"  # mlp: a linear layer and tanh after pooling
-    keep_head: bool = False  # save the head with the encoder
-    max_tokens: int = Field(32, ge=2)  # longer texts are truncated in training
-    inference_max_tokens: int | None = Field(None, ge=2)  # limit of the saved encoder and of dev scores; None: the limit of the model
-    towers: Literal["shared", "pair"] = "shared"  # pair: a second encoder for the positives
-    positive_model: str | None = None  # model of the second encoder, which implies `towers: pair`; None: `model`
-    languages: Strings | None = None  # languages of the anchors, recorded with two encoders
-    positive_languages: Strings | None = None  # languages of the positives
+    model: str = Field(description="Directory or Hugging Face hub id.")
+    pooling: str | None = Field(
+        None, description="cls, mean, max, first_last_avg or layer:N; by default, the pooling of the model, or cls."
+    )
+    inference_pooling: str | None = Field(None, description="Pooling of the saved encoder and of dev scores; by default, `pooling`.")
+    head: Literal["none", "mlp"] = Field("none", description="mlp: a linear layer and tanh after pooling.")
+    keep_head: bool = Field(False, description="Save the head with the encoder.")
+    max_tokens: int = Field(32, ge=2, description="Longer texts are truncated in training.")
+    inference_max_tokens: int | None = Field(
+        None, ge=2, description="Limit of the saved encoder and of dev scores; by default, the limit of the model."
+    )
+    towers: Literal["shared", "pair"] = Field("shared", description="pair: a second encoder for the positives.")
+    positive_model: str | None = Field(None, description="Model of the second encoder, which implies `towers: pair`; by default, `model`.")
+    languages: Strings | None = Field(None, description="Languages of the anchors, recorded with two encoders.")
+    positive_languages: Strings | None = Field(None, description="Languages of the positives.")
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -93,24 +106,28 @@ class TransformerSettings(TrainSettings):
 class TrainingSettings(TrainSettings):
     """Optimisation: batches, steps, learning rate, precision."""
 
-    lr: float = Field(1e-5, gt=0)  # peak learning rate of AdamW
-    batch_size: int = Field(128, ge=1, le=1 << 24)  # examples per batch, over all processes
-    mix: Literal["examples", "batches"] = "examples"  # a batch holds examples of all sources of its losses, or of one source
-    epochs: float | None = Field(None, gt=0)  # alternative to steps; an epoch draws as many examples as the sources have
-    steps: int | None = Field(None, ge=1)  # optimiser steps
+    lr: float = Field(1e-5, gt=0, description="Peak learning rate of AdamW.")
+    batch_size: int = Field(128, ge=1, le=1 << 24, description="Examples per batch, over all processes.")
+    mix: Literal["examples", "batches"] = Field(
+        "examples", description="Whether a batch holds examples of all sources of its losses, or of one source."
+    )
+    epochs: float | None = Field(None, gt=0, description="Alternative to steps; an epoch draws as many examples as the sources have.")
+    steps: int | None = Field(None, ge=1, description="Optimiser steps.")
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    warmup: float = Field(0, ge=0)  # steps of linear warm-up; below 1: a share of all steps
-    floor: float = Field(0, ge=0, le=1)  # minimum of the schedule, as a share of lr
-    weight_decay: float = Field(0, ge=0)  # applies to matrices, not to biases and norms
-    betas: tuple[Share, Share] = (0.9, 0.999)  # of AdamW
-    clip: float | None = Field(None, gt=0)  # maximum gradient norm
-    accumulation: int = Field(1, ge=1, le=1 << 20)  # batches per optimiser step; negatives are not shared between them
-    gradient_cache: int | None = Field(None, ge=1)  # texts encoded at once (GradCache); None: the whole batch
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"  # precision of a transformer's forward pass; weights stay float32
+    warmup: float = Field(0, ge=0, description="Steps of linear warm-up; below 1: a share of all steps.")
+    floor: float = Field(0, ge=0, le=1, description="Minimum of the schedule, as a share of lr.")
+    weight_decay: float = Field(0, ge=0, description="Applies to matrices, not to biases and norms.")
+    betas: tuple[Share, Share] = Field((0.9, 0.999), description="The betas of AdamW.")
+    clip: float | None = Field(None, gt=0, description="Maximum gradient norm.")
+    accumulation: int = Field(1, ge=1, le=1 << 20, description="Batches per optimiser step; negatives are not shared between them.")
+    gradient_cache: int | None = Field(None, ge=1, description="Texts encoded at once (GradCache); by default, the whole batch.")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field(
+        "float32", description="Precision of a transformer's forward pass; weights stay float32."
+    )
     device: Literal["auto", "cpu", "cuda"] = "auto"
     seed: int = Field(0, ge=0, lt=1 << 63)
-    checkpoint_every: int = Field(500, ge=1)  # steps between checkpoints
-    log_every: int = Field(20, ge=1)  # steps between log lines
+    checkpoint_every: int = Field(500, ge=1, description="Steps between checkpoints.")
+    log_every: int = Field(20, ge=1, description="Steps between log lines.")
 
     @pydantic.model_validator(mode="after")
     def _check_length(self) -> Self:
@@ -122,9 +139,9 @@ class TrainingSettings(TrainSettings):
 class CleaningSettings(TrainSettings):
     """Rows that are dropped from the sources before training."""
 
-    decontaminate: TableFiles = ()  # evaluation files; rows with one of their sentences, exactly or nearly, are dropped
-    near: float = Field(0.7, gt=0, le=1)  # Jaccard similarity of character 5-grams from which a sentence is a near match
-    deduplicate: bool = True  # keep only the first of equal rows of a source
+    decontaminate: TableFiles = Field((), description="Evaluation files; rows with one of their sentences, exactly or nearly, are dropped.")
+    near: float = Field(0.7, gt=0, le=1, description="Jaccard similarity of character 5-grams from which a sentence is a near match.")
+    deduplicate: bool = Field(True, description="Keep only the first of equal rows of a source.")
 
 
 class EvaluationSettings(TrainSettings):
@@ -132,7 +149,9 @@ class EvaluationSettings(TrainSettings):
 
     metric: Literal["retrieval", "bucc", "sts", "accuracy"] = "retrieval"
     files: TableFiles = Field(min_length=1)
-    # retrieval: source, target; bucc: none; sts: first, second, score; accuracy: first, second, label
-    columns: Mapping[str, str] = Field(default_factory=dict)
-    every: int = Field(125, ge=1)  # steps between evaluations
-    patience: int | None = Field(None, ge=1)  # stop after this number of evaluations without improvement
+    columns: Mapping[str, str] = Field(
+        default_factory=dict,
+        description="Columns of a file. retrieval: source, target; bucc: none; sts: first, second, score; accuracy: first, second, label.",
+    )
+    every: int = Field(125, ge=1, description="Steps between evaluations.")
+    patience: int | None = Field(None, ge=1, description="Stop after this number of evaluations without improvement.")

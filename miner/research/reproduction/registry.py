@@ -24,13 +24,15 @@ TABLES_FILE = "tables.yaml"
 class RunSettings(Settings):
     """An encoder of a paper: a recipe that trains it once per seed, or a model that is evaluated as it is."""
 
-    recipe: str | None = None  # below the folder of configs
-    model: str | None = None  # hub id
-    pooling: str | None = None  # of `model`
-    changes: Strings = ()  # settings of the recipe, as in `miner train --set`
-    start: str | None = None  # PAPER/RUN whose encoder the recipe starts from, that of seed 0
-    # axis -> name of a value -> changes: a run for each combination, with the names appended to that of the run
-    grid: Mapping[str, Mapping[str, Strings]] = pydantic.Field(default_factory=dict)
+    recipe: str | None = pydantic.Field(None, description="Path of the recipe below the folder of configs.")
+    model: str | None = pydantic.Field(None, description="Hub id of a model.")
+    pooling: str | None = pydantic.Field(None, description="Pooling of `model`.")
+    changes: Strings = pydantic.Field((), description="Settings of the recipe, as in `miner train --set`.")
+    start: str | None = pydantic.Field(None, description="PAPER/RUN whose encoder the recipe starts from, that of seed 0.")
+    grid: Mapping[str, Mapping[str, Strings]] = pydantic.Field(
+        default_factory=dict,
+        description="Axis -> name of a value -> changes: a run for each combination, with the names appended to that of the run.",
+    )
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
@@ -46,11 +48,11 @@ class RunSettings(Settings):
 class TableColumn(Settings):
     """A column: a figure of one or more tasks of the suite, their mean."""
 
-    tasks: Strings = ()  # titles in the suite; empty: no task here measures it, see `note`
-    figure: Strings = ()  # keys that lead to the figure, as in the JSON of `miner eval`
-    scale: float = 100  # the paper prints the figure times this
+    tasks: Strings = pydantic.Field((), description="Titles in the suite; empty: no task here measures it, see `note`.")
+    figure: Strings = pydantic.Field((), description="Keys that lead to the figure, as in the JSON of `miner eval`.")
+    scale: float = pydantic.Field(100, description="Factor by which the paper prints the figure.")
     decimals: int = pydantic.Field(1, ge=0)
-    note: str = ""  # protocol, or why it is not measured
+    note: str = pydantic.Field("", description="Protocol, or why it is not measured.")
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
@@ -62,10 +64,10 @@ class TableColumn(Settings):
 class TableRow(Settings):
     """A row: a run, or a system that the paper quotes."""
 
-    run: str | None = None  # of this paper, or PAPER/RUN; None: the run with the name of the row
-    quoted: str = ""  # why there is nothing to run: the paper quotes the row
-    seeds: int | None = pydantic.Field(None, ge=1)  # maximum number of seeds; None: that of the table
-    published: Mapping[str, float] = pydantic.Field(default_factory=dict)  # by column
+    run: str | None = pydantic.Field(None, description="A run of this paper, or PAPER/RUN; by default, the run with the name of the row.")
+    quoted: str = pydantic.Field("", description="Why there is nothing to run: the paper quotes the row.")
+    seeds: int | None = pydantic.Field(None, ge=1, description="Maximum number of seeds; by default, that of the table.")
+    published: Mapping[str, float] = pydantic.Field(default_factory=dict, description="Figures by column.")
     note: str = ""
 
 
@@ -73,7 +75,7 @@ class PaperTable(Settings):
     """One table of a paper."""
 
     title: str
-    suite: str  # below the folder of configs
+    suite: str = pydantic.Field(description="Path of the suite below the folder of configs.")
     seeds: int = pydantic.Field(1, ge=1)
     columns: Mapping[str, TableColumn] = pydantic.Field(min_length=1)
     rows: Mapping[str, TableRow] = pydantic.Field(min_length=1)

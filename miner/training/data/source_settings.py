@@ -16,8 +16,8 @@ Field = pydantic.Field
 class CodeSwitchSettings(TrainSettings):
     """Code switching: replace words of the positives by translations from lexicons."""
 
-    lexicons: Strings = Field(min_length=1)  # files of `word translation` lines, one language pair per file
-    ratio: float = Field(0.5, ge=0, le=1)  # probability of replacing a word that is in a lexicon
+    lexicons: Strings = Field(min_length=1, description="Files of `word translation` lines, one language pair per file.")
+    ratio: float = Field(0.5, ge=0, le=1, description="Probability of replacing a word that is in a lexicon.")
 
 
 class SourceSettings(TrainSettings):
@@ -27,14 +27,22 @@ class SourceSettings(TrainSettings):
     OPTIONAL_ROLES: ClassVar[tuple[str, ...]] = ("lang",)  # optional keys of `columns`
     SUPPORTS_SMOOTHING: ClassVar[bool] = True  # whether the strategy supports language_smoothing
 
-    name: str = ""  # name for `objective.data`; default: the strategy
-    files: TableFiles = Field(min_length=1)  # in any format of docs/text.md; globs and URIs; or public datasets
-    columns: Mapping[str, str] = Field(default_factory=dict)  # role -> column name, or column number from 1 in a table without header
-    limit: int | None = Field(None, ge=0)  # number of examples, drawn at random from training.seed; 0: leave the source out; None: all
-    weight: float = Field(1.0, gt=0)  # factor of its share, which is its number of examples; of its batches with training.mix batches
-    batch_size: int | None = Field(None, ge=1)  # for batches of this source alone; None: training.batch_size
-    language_smoothing: float = Field(1.0, ge=0, le=1)  # languages are sampled in proportion to count ** language_smoothing; 0: uniformly
-    code_switch: CodeSwitchSettings | None = None  # augmentation of the positives
+    name: str = Field("", description="Name for `objective.data`; by default, the strategy.")
+    files: TableFiles = Field(min_length=1, description="Files in any format of docs/text.md, globs and URIs; or public datasets.")
+    columns: Mapping[str, str] = Field(
+        default_factory=dict, description="Role -> column name, or column number from 1 in a table without header."
+    )
+    limit: int | None = Field(
+        None, ge=0, description="Number of examples, drawn at random from training.seed; 0: leave the source out; by default, all."
+    )
+    weight: float = Field(
+        1.0, gt=0, description="Factor of its share, which is its number of examples; with training.mix batches, of its batches."
+    )
+    batch_size: int | None = Field(None, ge=1, description="Examples per batch of this source alone; by default, training.batch_size.")
+    language_smoothing: float = Field(
+        1.0, ge=0, le=1, description="Languages are sampled in proportion to count ** language_smoothing; 0: uniformly."
+    )
+    code_switch: CodeSwitchSettings | None = Field(None, description="Augmentation of the positives.")
 
     @pydantic.model_validator(mode="after")
     def _check_columns(self) -> Self:
@@ -78,7 +86,7 @@ class ParallelSettings(SourceSettings):
     REQUIRED_ROLES = ("source", "target")
     strategy: Literal["parallel"]
     view: Literal["full_translation", "partial_translation", "same"] = "full_translation"
-    swap: bool = False  # draw the anchor side at random for every example
+    swap: bool = Field(False, description="Draw the anchor side at random for every example.")
 
 
 class MinedSettings(SourceSettings):
@@ -87,10 +95,12 @@ class MinedSettings(SourceSettings):
     OPTIONAL_ROLES = ()
     SUPPORTS_SMOOTHING = False
     strategy: Literal["mined"]
-    least_margin: float | None = None  # drop pairs below this margin
-    weigh_by_margin: bool = False  # weight pairs by margin, normalised to a mean of 1
-    swap: bool = False  # as for `parallel`
-    view: Literal["full_translation", "partial_translation", "same"] = "full_translation"  # as for `parallel`
+    least_margin: float | None = Field(None, description="Drop pairs below this margin.")
+    weigh_by_margin: bool = Field(False, description="Weight pairs by margin, normalised to a mean of 1.")
+    swap: bool = Field(False, description="Draw the anchor side at random for every example.")
+    view: Literal["full_translation", "partial_translation", "same"] = Field(
+        "full_translation", description="Views of a pair, as for `parallel`."
+    )
 
     @pydantic.model_validator(mode="after")
     def _check_files(self) -> Self:
@@ -111,7 +121,7 @@ class NliSettings(SourceSettings):
 
     REQUIRED_ROLES = ("premise", "hypothesis", "label")
     strategy: Literal["nli"]
-    hard_negatives: bool = True  # use contradictions as hard negatives
+    hard_negatives: bool = Field(True, description="Use contradictions as hard negatives.")
 
 
 class CrossLingualNliSettings(SourceSettings):
@@ -121,10 +131,12 @@ class CrossLingualNliSettings(SourceSettings):
     OPTIONAL_ROLES = ()
     SUPPORTS_SMOOTHING = False
     strategy: Literal["cross_lingual_nli"]
-    languages: Strings = ()  # languages to draw from, as spelled in the column; default: all
-    anchors: Literal["random", "every_language"] = "random"  # an entailed row's anchors in an epoch: one, or one in every language
-    hard_negatives: bool = True  # use contradictions as hard negatives
-    positives: int = Field(1, ge=1)  # positives per anchor, each in another language
+    languages: Strings = Field((), description="Languages to draw from, as spelled in the column; by default, all.")
+    anchors: Literal["random", "every_language"] = Field(
+        "random", description="An entailed row's anchors in an epoch: one, or one in every language."
+    )
+    hard_negatives: bool = Field(True, description="Use contradictions as hard negatives.")
+    positives: int = Field(1, ge=1, description="Positives per anchor, each in another language.")
 
 
 class GroupSettings(SourceSettings):
@@ -139,8 +151,8 @@ class MultiPositiveSettings(GroupSettings):
 
     SUPPORTS_SMOOTHING = False
     strategy: Literal["multi_positive"]
-    positives: int | None = Field(None, ge=1)  # maximum number of positives per anchor, drawn at random; None: all
-    pairs: bool = False  # divide each group into pairs at random, by the seed: each is an example with one positive
+    positives: int | None = Field(None, ge=1, description="Maximum number of positives per anchor, drawn at random; by default, all.")
+    pairs: bool = Field(False, description="Divide each group into pairs at random, by the seed: each is an example with one positive.")
 
     @pydantic.model_validator(mode="after")
     def _check_pairs(self) -> Self:
@@ -153,9 +165,9 @@ class GroupedPairsSettings(GroupSettings):
     """Pairs drawn from groups, in blocks: the anchors of a block share one language, and negatives come from the same block."""
 
     strategy: Literal["grouped_pairs"]
-    pivot: str = "eng_Latn"  # preferred language of the positives
-    pivot_share: float = Field(0.75, ge=0, le=1)  # share of pairs with a pivot positive, where the group has one
-    block_size: int = Field(1024, ge=2)  # pairs per block
+    pivot: str = Field("eng_Latn", description="Preferred language of the positives.")
+    pivot_share: float = Field(0.75, ge=0, le=1, description="Share of pairs with a pivot positive, where the group has one.")
+    block_size: int = Field(1024, ge=2, description="Pairs per block.")
 
 
 class ParaphrasesSettings(SourceSettings):
@@ -165,15 +177,15 @@ class ParaphrasesSettings(SourceSettings):
     OPTIONAL_ROLES = ()
     SUPPORTS_SMOOTHING = False
     strategy: Literal["paraphrases"]
-    languages: Strings = ()  # languages to draw from, as spelled in the column; default: all
+    languages: Strings = Field((), description="Languages to draw from, as spelled in the column; by default, all.")
 
 
 class ViewMixSettings(TrainSettings):
     """Number of positives of each sample, by augmentation."""
 
-    full_translation: int = Field(0, ge=0)  # both texts in another language
-    partial_translation: int = Field(0, ge=0)  # one of the two texts in another language
-    code_switch: int = Field(0, ge=0)  # words replaced by translations, with the lexicons of `code_switch`
+    full_translation: int = Field(0, ge=0, description="Both texts in another language.")
+    partial_translation: int = Field(0, ge=0, description="One of the two texts in another language.")
+    code_switch: int = Field(0, ge=0, description="Words replaced by translations, with the lexicons of `code_switch`.")
 
     @property
     def total(self) -> int:
@@ -185,10 +197,12 @@ class LabelledPairsSettings(SourceSettings):
 
     REQUIRED_ROLES = ("first", "second", "label")
     strategy: Literal["labelled_pairs"]
-    labels: Strings = Field(min_length=2)  # all labels, in the order of the classes
-    joint: bool = True  # encode both texts as one sequence; false: separately
-    languages: Strings = ()  # training languages; default: all
-    views: ViewMixSettings | None = None  # positives of each pair; None: one, the pair itself, code-switched if `code_switch` is given
+    labels: Strings = Field(min_length=2, description="All labels, in the order of the classes.")
+    joint: bool = Field(True, description="Encode both texts as one sequence; false: separately.")
+    languages: Strings = Field((), description="Training languages; by default, all.")
+    views: ViewMixSettings | None = Field(
+        None, description="Positives of each pair; by default, one, the pair itself, code-switched if `code_switch` is given."
+    )
 
     @pydantic.model_validator(mode="after")
     def _check_views(self) -> Self:

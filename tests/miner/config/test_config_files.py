@@ -11,10 +11,9 @@ import pytest
 import yaml
 from command import error_of, miner, output_of
 
-from miner.config.base import OneOrMore, Settings, Strings, dump_yaml, load_values, load_yaml
+from miner.config.base import OneOrMore, Settings, Strings, dump_yaml, json_schema, load_values, load_yaml
 from miner.config.recipes import recipes
 from miner.config.runs import RunConfig
-from miner.config.schema import json_schema, setting_comments
 from miner.errors import ConfigError
 from miner.evaluation.tasks import SuiteConfig
 from miner.loop.settings import LoopConfig
@@ -36,44 +35,24 @@ EXAMPLE_RUN = {"output": "out", "corpora": {"en": "en.txt", "de": ["de.txt"], "f
 class Part(Settings):
     """A group of settings."""
 
-    words: Strings = ()  # of the language
+    words: Strings = pydantic.Field((), description="Words of the language.")
 
 
 class Whole(Settings):
     """A config."""
 
-    size: int = pydantic.Field(3, ge=1)  # number of parts; None: as many as there are
-    # one or more, in the order of
-    # the text
+    size: int = pydantic.Field(3, ge=1, description="Number of parts, without --by-name.")
     parts: Annotated[tuple[Part, ...], OneOrMore()] = ()
     by_name: Mapping[str, Strings] = {}
-    stated: str = pydantic.Field("", description="As stated.")  # a comment for the reader of the code
+    stated: str = ""
 
 
-class Wider(Whole):
-    extra: bool = pydantic.Field(
-        False,
-    )  # more of it
-
-
-def test_comments_are_descriptions() -> None:
-    assert setting_comments(Wider) == {
-        "size": "number of parts; null: as many as there are",
-        "parts": "one or more, in the order of the text",
-        "stated": "a comment for the reader of the code",
-        "extra": "more of it",
-    }
-    schema = json_schema(Wider)
-    assert schema["properties"]["size"] == {
-        "default": 3,
-        "minimum": 1,
-        "title": "Size",
-        "type": "integer",
-        "description": "number of parts; null: as many as there are",
-    }
-    assert schema["properties"]["stated"]["description"] == "As stated."
+def test_schemas_spell_settings_as_yaml() -> None:
+    schema = json_schema(Whole)
+    description = "Number of parts, without by_name."
+    assert schema["properties"]["size"] == {"default": 3, "minimum": 1, "title": "Size", "type": "integer", "description": description}
     assert schema["$defs"]["Part"]["description"] == "A group of settings."
-    assert schema["$defs"]["Part"]["properties"]["words"]["description"] == "of the language"
+    assert schema["$defs"]["Part"]["properties"]["words"]["description"] == "Words of the language."
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_a_static_encoder_learns_by_momentum_contrast(data: Path, tmp_path: Path
     [
         (("size: 60", "size: 9000"), "encoder.vocabulary.size 9000: the texts have only 71 pieces; lower it"),
         (("dim: 32", "dims: 32"), "unknown setting 'encoder.dims'"),
-        (("dim: 32", "dim: 0"), "greater than or equal to 1"),
+        (("dim: 32", "dim: 0"), "expected at least 1"),
         (("dim: 32", "dim: 32, model: builtin"), "remove dim, initial and vocabulary"),
         (("dim: 32, spelling_buckets: 512, vocabulary: {size: 60, sentences: 2000}", "model: ./none"), "./none: no such encoder folder"),
         (("groups.parquet", "nothing.parquet"), "no such file"),
