@@ -17,10 +17,9 @@ from news_data import SMALL, Lines, news, parse_arguments, rows
 
 from miner.config.choices import default_candidates
 from miner.encoders.base import TokenEncoder
-from miner.evaluation import tatoeba
 from miner.evaluation.inputs import encode
 from miner.evaluation.retrieval import accuracy, hits, retrieve
-from miner.evaluation.translation_tasks import TatoebaTask
+from miner.evaluation.tatoeba import SETS, TatoebaTask
 from miner.mining.late_scores import TokenSides
 
 XNLI = ("ar", "bg", "de", "el", "ko", "sw", "th", "ur", "vi", "zh")
@@ -44,7 +43,7 @@ def report(name: str, encoder: TokenEncoder, sets: Mapping[str, Lines]) -> None:
         vectors = encode(encoder, english + other)
         tokens = TokenSides(encoder.token_vectors(english), encoder.token_vectors(other), default_candidates(map(len, (english, other))))
         answers = retrieve(vectors[: len(english)], vectors[len(english) :], 4, tokens)
-        scores[lang] = {score: 100 * accuracy(hits(answers[score])).mean for score in ("ratio", "cosine", "late")}
+        scores[lang] = {score: 100 * accuracy(hits(answers[score]))["mean"] for score in ("ratio", "cosine", "late")}
     means = {score: mean(row[score] for row in scores.values()) for score in ("ratio", "cosine", "late")}
     print(f"{name}: margin {means['ratio']:.2f}, cosine {means['cosine']:.2f}, rescored {means['late']:.2f}; each by margin and rescored:")
     print("  " + "  ".join(f"{lang} {row['ratio']:.1f} {row['late']:.1f}" for lang, row in scores.items()))
@@ -56,16 +55,13 @@ def main() -> None:
     report("WMT news", encoder, {lang: lines for lang, lines in texts.items() if lang not in SMALL})
     report("WMT news, languages with less training text", encoder, {lang: texts[lang] for lang in SMALL})
     report("XNLI", encoder, xnli(data))
-    figures = tatoeba.evaluate(encoder, TatoebaTask(task="tatoeba", data=str(data / "eval" / "tatoeba"))).figures()
+    figures = TatoebaTask(data=str(data / "eval" / "tatoeba")).evaluate(encoder).figures
     languages = figures["languages"]
     print(
         f"Tatoeba, cosine: 26 languages {100 * mean(languages[lang]['mean'] for lang in TATOEBA_26.split()):.2f}, "
         + ", ".join(f"{name} {100 * value:.2f}" for name, value in figures["average"].items())
     )
-    print(
-        "  "
-        + "  ".join(f"{lang} {100 * languages[lang]['mean']:.1f}" for lang in sorted({*TATOEBA_26.split(), *tatoeba.SETS["tatoeba36"]}))
-    )
+    print("  " + "  ".join(f"{lang} {100 * languages[lang]['mean']:.1f}" for lang in sorted({*TATOEBA_26.split(), *SETS["tatoeba36"]})))
 
 
 if __name__ == "__main__":

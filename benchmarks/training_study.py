@@ -32,8 +32,7 @@ from study_methods import METHODS, MIXTURES, NOTHING, RANDOM, WORDS, Method
 
 from miner.config.commands import EncoderSettings
 from miner.encoders import load_encoder
-from miner.evaluation import sts
-from miner.evaluation.label_tasks import StsTask
+from miner.research.tasks.sts import StsTask
 from miner.training import run
 from miner.training.config import TrainConfig
 
@@ -64,7 +63,7 @@ def measure(encoder: str, data: Path, work: Path, pooling: str | None = None) ->
         count, similarity = len(source), source @ target.T
         accuracies += [100 * float((similarity.argmax(axis=axis) == np.arange(count)).mean()) for axis in (0, 1)]
         cosines.append((float(np.square(source.sum(axis=0)).sum()) - count) / (count * (count - 1)))
-    correlations = sts.evaluate(loaded, StsTask(data=str(work / "data" / study_data.STS))).figures()
+    correlations = StsTask(data=str(work / "data" / study_data.STS)).evaluate(loaded).figures
     figures = {"retrieval": statistics.fmean(accuracies), "alike": statistics.fmean(cosines)}
     return {**figures, "sts": 100 * float(correlations["all"]["spearman"])}
 

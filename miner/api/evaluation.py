@@ -11,9 +11,9 @@ from miner.api.workspace import EncoderLike, check_encoder
 from miner.config.commands import EncoderSettings
 from miner.config.messages import suggest
 from miner.errors import ConfigError
-from miner.evaluation.scores import TaskResult
+from miner.evaluation.scores import EvaluationResult
 from miner.evaluation.task_base import TaskSettings
-from miner.evaluation.tasks import TASKS
+from miner.evaluation.tasks import find_task
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,21 +21,21 @@ class Evaluation(TableResult):
     """The result of an evaluation task."""
 
     task: TaskSettings
-    result: TaskResult
+    result: EvaluationResult
 
     @property
     def figures(self) -> dict[str, Any]:
         """All measurements, as `--json` writes them."""
-        return {"task": self.task.task_name(), **self.result.figures()}
+        return {"task": self.task.task_name(), **self.result.figures}
 
     @property
     def scores(self) -> dict[str, float]:
         """The few scores by which encoders are compared."""
-        return {name: score.value for name, score in self.result.scores().items()}
+        return {name: score.value for name, score in self.result.scores.items()}
 
     def to_arrow(self) -> pa.Table:
         """Return a table with the columns score, group (such as a language) and value."""
-        rows = [(name, group, value) for name, score in self.result.scores().items() for group, value in score.by_group.items()]
+        rows = [(name, group, value) for name, score in self.result.scores.items() for group, value in score.by_group.items()]
         names, groups, values = zip(*rows, strict=True) if rows else ((), (), ())
         columns = {"score": pa.array(names, pa.string()), "group": pa.array(groups, pa.string()), "value": pa.array(values, pa.float64())}
         return pa.table(columns)
@@ -57,9 +57,7 @@ def evaluate(task: str | TaskSettings, encoder: EncoderLike = encoders.BUILTIN, 
     """
     encoder = check_encoder(encoder)
     if not isinstance(task, TaskSettings):
-        if task not in TASKS:
-            raise ConfigError(f"unknown task {task!r}; one of {', '.join(TASKS)}")
-        model = TASKS[task]
+        model = find_task(task)
         choices = list(dict.fromkeys([*model.model_fields, *EncoderSettings.model_fields]))
         choices.remove("encoder")
         if unknown := [name for name in options if name not in choices]:

@@ -13,7 +13,7 @@ MODELS = {
     "run": "miner.config.runs:RunConfig",
     "train": "miner.training.config:TrainConfig",
     "loop": "miner.loop.settings:LoopConfig",
-    "suite": "miner.evaluation.tasks:SuiteConfig",
+    "suite": "miner.evaluation.suite:SuiteConfig",
     "reproduce": "miner.research.reproduction.registry:PaperSettings",
 }
 

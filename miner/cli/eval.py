@@ -11,13 +11,11 @@ from miner.cli import gold as gold_module
 from miner.config.base import load_yaml
 from miner.config.commands import EncoderSettings
 from miner.errors import ConfigError
-from miner.evaluation.task_base import TaskSettings
-from miner.evaluation.tasks import TASKS, SuiteConfig
+from miner.evaluation.tasks import TASKS, find_task
 
 if TYPE_CHECKING:
-    from miner.evaluation.bitext import BitextResult
-    from miner.evaluation.scores import TaskResult
-    from miner.evaluation.suite import SuiteResult
+    from miner.evaluation.scores import EvaluationResult
+    from miner.evaluation.task_base import TaskSettings
 
 
 def output_options(function: options.Function) -> options.Function:
@@ -25,28 +23,38 @@ def output_options(function: options.Function) -> options.Function:
     return options.json_option(options.report_option(function))
 
 
-@click.group()
+class EvaluationGroup(click.Group):
+    """A group with a command for each task, which is made of the settings of the task when it is needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*TASKS, *super().list_commands(ctx)])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in TASKS:
+            return super().get_command(ctx, cmd_name)
+        task = find_task(cmd_name)
+
+        @click.command(
+            cmd_name, cls=options.SettingsCommand, models={"task": task, "encoder_settings": EncoderSettings}, help=inspect.getdoc(task)
+        )
+        @output_options
+        def evaluate(task: "TaskSettings", encoder_settings: EncoderSettings, json_file: str | None, no_report: bool) -> None:
+            from miner.encoders import load_encoder
+
+            result = task.evaluate(load_encoder(encoder_settings.encoder, encoder_settings))
+            _write_result(cmd_name, result, json_file, no_report)
+
+        return evaluate
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        commands = {name: command.get_short_help_str(100) for name, command in self.commands.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted({**commands, **{name: entry.help for name, entry in TASKS.items()}}.items()))
+
+
+@click.group(cls=EvaluationGroup)
 def command() -> None:
     """Measure an encoder, or a mined bitext."""
-
-
-def _add_command(task: type[TaskSettings]) -> None:
-    @command.command(
-        task.task_name(),
-        cls=options.SettingsCommand,
-        models={"task": task, "encoder_settings": EncoderSettings},
-        help=inspect.getdoc(task),
-    )
-    @output_options
-    def evaluate(task: TaskSettings, encoder_settings: EncoderSettings, json_file: str | None, no_report: bool) -> None:
-        from miner.encoders import load_encoder
-
-        result = task.evaluate(load_encoder(encoder_settings.encoder, encoder_settings))
-        _write_result(task.task_name(), result, json_file, no_report)
-
-
-for _task in TASKS.values():
-    _add_command(_task)
 
 
 @command.command()
@@ -90,7 +98,7 @@ def suite(
     from functools import partial
 
     from miner.encoders import load_encoder
-    from miner.evaluation.suite import run
+    from miner.evaluation.suite import SuiteConfig, run
 
     config = load_yaml(SuiteConfig, path)
     if data is not None:
@@ -102,9 +110,9 @@ def suite(
     _write_result("suite", result, json_file, no_report)
 
 
-def _write_result(task_name: str, result: "TaskResult | BitextResult | SuiteResult", json_file: str | None, no_report: bool) -> None:
+def _write_result(task_name: str, result: "EvaluationResult", json_file: str | None, no_report: bool) -> None:
     """Write the figures to a file, with a report beside it, and print the summary."""
-    console.write_figures(json_file, {"task": task_name, **result.figures()})
-    console.echo(result.summary())
+    console.write_figures(json_file, {"task": task_name, **result.figures})
+    console.echo(result.summary)
     if json_file not in (None, console.STDOUT) and not no_report:
         report.write_report(posixpath.dirname(json_file) or ".")

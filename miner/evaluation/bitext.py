@@ -6,7 +6,6 @@ The bitext is read in batches; memory is about 130 bytes per pair, and 32 per ca
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,9 @@ from miner.arrays import Floats, Ids
 from miner.config.commands import PairFilters
 from miner.config.probability import PROBABILITY
 from miner.errors import ConfigError, DataError
-from miner.evaluation.bitext_precision import GoldReport, KnownPairs, ReviewReport, measure_precision
+from miner.evaluation.bitext_precision import KnownPairs, measure_precision
 from miner.evaluation.hub_counts import SIDES, HubCounts, read_hub_counts
-from miner.evaluation.scores import percent
+from miner.evaluation.scores import EvaluationResult, percent
 from miner.filters import BLOCK_ROWS, language
 from miner.filters.pairs import PAIR_FILTERS, PairTexts, apply_pair_filters
 from miner.io import stages, storage, table_files
@@ -46,7 +45,6 @@ class BitextPart:
     def __len__(self) -> int:
         return len(self.margins)
 
-    @cached_property
     def suspects(self) -> dict[str, dict[str, float]]:
         """By filter reason, the number of judged pairs, and the share of these that the filter drops at its usual bound."""
         suspects = {}
@@ -63,43 +61,6 @@ class BitextPart:
         return {kind: {side: 1 - len(np.unique(keys[side])) / len(self) for side in SIDES} for kind, keys in keys_by_kind.items()}
 
 
-@dataclass(frozen=True, eq=False)
-class BitextResult:
-    """The result of `miner eval bitext`."""
-
-    bitext: BitextPart
-    hubs: Mapping[str, list[tuple[float, str]]] | None  # by side: (number of candidates / k, text); None without candidates
-    precision: GoldReport | ReviewReport | None
-
-    def figures(self) -> dict[str, Any]:
-        bitext = self.bitext
-        counts, edges = np.histogram(bitext.margins, HISTOGRAM_BINS)
-        return {
-            "pairs": len(bitext),
-            "languages": dict(zip(SIDES, bitext.languages, strict=True)),
-            "margin": {**_quantiles(bitext.margins), "mean": float(bitext.margins.mean())},
-            "histogram": {"edges": edges.tolist(), "counts": counts.tolist()},
-            "length_ratio": _quantiles(bitext.filter_scores["length_ratio"]),
-            "suspects": bitext.suspects,
-            "repeats": bitext.repeats(),
-            "hubs": self.hubs and {side: [{"times_k": times, "text": text} for times, text in top] for side, top in self.hubs.items()},
-            **(self.precision.figures() if self.precision else {}),
-        }
-
-    def summary(self) -> str:
-        figures = self.figures()
-        lines = [f"{len(self.bitext):,} pairs, {' and '.join(self.bitext.languages)}"]
-        for name in ("margin", "length_ratio"):
-            lines.append(f"{name:15}" + ", ".join(f"{quantile} {value:.3f}" for quantile, value in figures[name].items()))
-        suspects = (f"{reason} {percent(suspect['share'])} %" for reason, suspect in self.bitext.suspects.items())
-        lines.append(f"{'suspects':15}{', '.join(suspects)}")
-        for kind, shares in figures["repeats"].items():
-            lines.append(f"{'repeats, ' + kind:15}" + ", ".join(f"{side} {percent(share)} %" for side, share in shares.items()))
-        for side, top in (self.hubs or {}).items():
-            lines += [f"{'hub, ' + side:15}{times:.1f} k  {text}" for times, text in top[:1]]
-        return "\n".join([*lines, *([self.precision.summary()] if self.precision else [])])
-
-
 def _quantiles(values: Floats) -> dict[str, float]:
     return dict(zip(QUANTILES, np.quantile(values, list(QUANTILES.values())).tolist(), strict=True))
 
@@ -109,7 +70,7 @@ def evaluate(
     known_pairs: KnownPairs | None = None,
     max_language_pairs: int = MAX_LANGUAGE_PAIRS,
     batch_rows: int = BLOCK_ROWS,
-) -> BitextResult:
+) -> EvaluationResult:
     """Describe the pairs in a directory of `miner mine`; with gold or marks, measure their precision.
 
     Raise StorageError if it is not such a directory, DataError if it has no pairs.
@@ -125,7 +86,33 @@ def evaluate(
     ids = bitext.ids["source"], bitext.ids["target"]
     precision = measure_precision(known_pairs, ids, bitext.margins, bitext.probabilities) if known_pairs else None
     top_hubs = {side: hub_counts.top(side, bitext.ids[side], uri) for side in SIDES} if hub_counts else None
-    return BitextResult(bitext, top_hubs, precision)
+    figures, summary = _describe_bitext(bitext, top_hubs)
+    if precision is None:
+        return EvaluationResult(figures, summary)
+    return EvaluationResult({**figures, **precision.figures()}, f"{summary}\n{precision.summary()}")
+
+
+def _describe_bitext(bitext: BitextPart, hubs: Mapping[str, list[tuple[float, str]]] | None) -> tuple[dict[str, Any], str]:
+    """Return the figures and the summary of a bitext and, by side, of its hubs: the number of candidates / k, and the text."""
+    counts, edges = np.histogram(bitext.margins, HISTOGRAM_BINS)
+    quantiles = {"margin": _quantiles(bitext.margins), "length_ratio": _quantiles(bitext.filter_scores["length_ratio"])}
+    quantiles["margin"]["mean"] = float(bitext.margins.mean())
+    suspects, repeats = bitext.suspects(), bitext.repeats()
+    figures: dict[str, Any] = {
+        "pairs": len(bitext),
+        "languages": dict(zip(SIDES, bitext.languages, strict=True)),
+        **quantiles,
+        "histogram": {"edges": edges.tolist(), "counts": counts.tolist()},
+        "suspects": suspects,
+        "repeats": repeats,
+        "hubs": hubs and {side: [{"times_k": times, "text": text} for times, text in top] for side, top in hubs.items()},
+    }
+    lines = {name: [f"{quantile} {value:.3f}" for quantile, value in values.items()] for name, values in quantiles.items()}
+    lines["suspects"] = [f"{reason} {percent(suspect['share'])} %" for reason, suspect in suspects.items()]
+    lines |= {f"repeats, {kind}": [f"{side} {percent(share)} %" for side, share in shares.items()] for kind, shares in repeats.items()}
+    lines |= {f"hub, {side}": [f"{times:.1f} k  {text}" for times, text in top[:1]] for side, top in (hubs or {}).items() if top}
+    rows = (f"{name:15}{', '.join(cells)}" for name, cells in lines.items())
+    return figures, "\n".join([f"{len(bitext):,} pairs, {' and '.join(bitext.languages)}", *rows])
 
 
 def _batches(uri: str, batch_rows: int) -> Iterator[pa.Table]:

@@ -11,18 +11,21 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 import numpy as np
+import pydantic
+from pydantic_core import PydanticCustomError
 
 from miner.arrays import Bools, Floats
+from miner.config.choices import MarginName
 from miner.config.datasets import DatasetFiles, TableFile
 from miner.encoders import Encoder
 from miner.encoders.base import search_device
 from miner.errors import DataError
 from miner.evaluation.inputs import TextPart, encode_parts, encode_tokens
-from miner.evaluation.scores import Items, Score, f1, percent, table
-from miner.evaluation.translation_tasks import BuccTask
+from miner.evaluation.scores import EvaluationResult, Items, Score, f1, figure_table
+from miner.evaluation.task_base import BarChart, RescoredTask
 from miner.mining.candidates import ScoredPairs
 from miner.mining.in_memory import mine_vectors
 from miner.mining.precision_recall import Curve, curve
@@ -43,19 +46,11 @@ FileKey = tuple[str, ...]  # source, target, split, and a language or gold
 
 
 @dataclass(frozen=True)
-class BuccSide:
-    """The sentences of one side of a split. Ids are unique, texts need not be."""
-
-    ids: Sequence[str]
-    texts: Sequence[str]
-
-
-@dataclass(frozen=True)
 class BuccSplit:
-    """One split of a language pair."""
+    """One split of a language pair: both sides by unique id, whose texts may be equal, and gold."""
 
-    source: BuccSide
-    target: BuccSide
+    source: Mapping[str, str]
+    target: Mapping[str, str]
     gold: frozenset[Pair]
 
 
@@ -77,9 +72,13 @@ class MinedSplit:
         best = self.curve.best()
         return np.inf if best is None else float(self.curve.thresholds[best])
 
+    def best_point(self) -> dict[str, float] | None:
+        best = self.curve.best()
+        return None if best is None else self.curve.point(best)
+
     def items(self, threshold: float) -> Items:
         """Return for each source sentence the numbers of correct, mined and gold pairs above a threshold."""
-        row_of = {name: row for row, name in enumerate(self.split.source.ids)}
+        row_of = {name: row for row, name in enumerate(self.split.source)}
         items = np.zeros((len(row_of) + 1, 3), dtype=np.int32)  # the last row is for gold pairs of missing sentences
         for (source, _), margin, is_correct in zip(self.pairs, self.margins, self.is_correct, strict=True):
             if margin > threshold:
@@ -89,112 +88,118 @@ class MinedSplit:
         return items
 
 
-@dataclass(frozen=True, eq=False)
-class BuccPairResult:
-    """The result for one language pair by the protocol `test`."""
+class BuccTask(RescoredTask):
+    """Measure F1 of mined pairs on the test split, above the threshold tuned on the dev split; oracle F1 is reported separately.
 
-    HEADS: ClassVar[Sequence[str]] = ("dev threshold", "precision", "recall", "F1", "oracle F1")
+    With --protocol sample, the threshold is tuned and scored on the dev split, the sample of BUCC 2018, as in the code of mSimCSE. With a
+    static encoder, also with the margin blended with late interaction.
 
-    dev: MinedSplit
-    test: MinedSplit
-    items: Items  # of the test split, above the threshold
+    \b
+    Example:
+      miner eval bucc --data bucc2018 --encoder sentence-transformers/LaBSE
+      miner eval bucc --data '{dataset: bucc, path: bucc2018, languages: [zh]}' --margin distance --k 3
+    """
 
-    def figures(self) -> dict[str, Any]:
-        test_curve, dev_curve = self.test.curve, self.dev.curve
-        best, tuned = test_curve.best(), dev_curve.best()
-        return {
-            "dev": None if tuned is None else dev_curve.point(tuned),
-            "test": _accepted_figures(self.items),
-            "oracle": None if best is None else test_curve.point(best),
-            "gold": {"dev": len(self.dev.split.gold), "test": len(self.test.split.gold)},
-            "curve": test_curve.figures(),
-        }
+    CHART = BarChart(
+        groups="pairs",
+        value="f1",
+        caption="F1 above the threshold of the protocol",
+        axis="F1",
+        details="threshold_curves",
+    )
 
-    def cells(self) -> list[str]:
-        figures = self.figures()
-        oracle = percent(figures["oracle"]["f1"] if figures["oracle"] else 0.0)
-        return [*_cells(self.dev.best_threshold(), figures["test"]), oracle]
+    task: Literal["bucc"] = "bucc"
+    data: TableFile = pydantic.Field(
+        description="Directory of files, or of archives with files, such as de-en.dev.de, de-en.dev.en (id<TAB>sentence) and de-en.dev.gold"
+        " (id<TAB>id), also for test."
+    )
+    protocol: Literal["test", "sample"] = pydantic.Field(
+        "test", description="test: tune on dev, score test; sample: tune and score on dev, an oracle."
+    )
+    margin: MarginName = pydantic.Field("ratio", description="Margin function that scores pairs.")
 
+    @pydantic.field_validator("data")
+    @classmethod
+    def _check_dataset(cls, data: str | DatasetFiles) -> str | DatasetFiles:
+        """Read all splits: the protocol chooses those of a dataset."""
+        if isinstance(data, str):
+            return data
+        if data.dataset != "bucc" or data.split is not None:
+            raise PydanticCustomError("data", "name the dataset bucc, and no split: the protocol chooses the splits")
+        return data.model_copy(update={"split": "all"})
 
-@dataclass(frozen=True, eq=False)
-class SamplePairResult:
-    """The result for one language pair by the protocol `sample`."""
+    def evaluate(self, encoder: Encoder) -> EvaluationResult:
+        """Mine files in the layout of BUCC. Raise DataError for missing or malformed files."""
+        by_scoring: tuple[dict[str, list[MinedSplit]], ...] = {}, {}  # by margin, and by that blended with late interaction
+        for name, files in self.find_files().items():
+            splits = [mine(encoder, read_split(split_files), self, name.split("-")) for split_files in files]
+            for by_pair, mined in zip(by_scoring, zip(*splits, strict=True), strict=False):
+                by_pair[name] = list(mined)
+        return _summarise(self.protocol, *by_scoring)
 
-    HEADS: ClassVar[Sequence[str]] = ("sample threshold", "precision", "recall", "sample F1")
-
-    sample: MinedSplit
-    items: Items  # above the threshold that is best for the sample itself
-
-    def figures(self) -> dict[str, Any]:
-        threshold = self.sample.best_threshold()
-        return {
-            "threshold": None if np.isinf(threshold) else threshold,
-            **_accepted_figures(self.items),
-            "gold": {"sample": len(self.sample.split.gold)},
-            "curve": self.sample.curve.figures(),
-        }
-
-    def cells(self) -> list[str]:
-        return _cells(self.sample.best_threshold(), self.figures())
-
-
-PairResults = Mapping[str, BuccPairResult | SamplePairResult]  # by language pair
-
-
-@dataclass(frozen=True, eq=False)
-class BuccResult:
-    """The result of `miner eval bucc`."""
-
-    protocol: str
-    pairs: PairResults  # by margin
-    late_pairs: PairResults  # by margin blended with late interaction; empty if candidates were not rescored
-
-    def scores(self) -> dict[str, Score]:
-        name = "F1" if self.protocol == "test" else "F1, sample protocol"
-        late = {f"{name}, late": _score(self.late_pairs)} if self.late_pairs else {}
-        return {name: _score(self.pairs), **late}
-
-    def figures(self) -> dict[str, Any]:
-        pairs = {name: result.figures() for name, result in self.pairs.items()}
-        for name, result in self.late_pairs.items():
-            pairs[name]["late"] = result.figures()
-        mean = {key: score.value for key, score in zip(("f1", "late"), self.scores().values(), strict=False)}
-        return {"protocol": self.protocol, "pairs": pairs, "mean": mean}
-
-    def summary(self) -> str:
-        heads = next(iter(self.pairs.values())).HEADS
-        rows: dict[str, Sequence[str]] = {}
-        for suffix, pairs in (("", self.pairs), (", late", self.late_pairs)):
-            rows |= {f"{name}{suffix}": result.cells() for name, result in pairs.items()}
-            if len(pairs) > 1:
-                rows[f"mean{suffix}"] = ["", "", "", percent(_score(pairs).value), *([""] * (len(heads) - 4))]
-        return table(heads, rows)
+    def find_files(self) -> dict[str, list[list[ReleaseFile]]]:
+        """Return by language pair, for each split of the protocol, the files of the source, the target and gold."""
+        files = _files_of_release(self.data) if isinstance(self.data, DatasetFiles) else _files_below(self.data)
+        pairs = sorted({f"{source}-{target}" for source, target, _, _ in files})
+        if not pairs:
+            raise DataError(f"{self.data}: no files such as de-en.dev.de, de-en.dev.en and de-en.dev.gold; choose another --data")
+        return {pair: [_split_files(self.data, files, pair, split) for split in PROTOCOL_SPLITS[self.protocol]] for pair in pairs}
 
 
-def _score(pairs: PairResults) -> Score:
-    return Score({name: result.items for name, result in pairs.items()}, f1)
+HEADS = {
+    "test": {"threshold": "dev threshold", "precision": "precision", "recall": "recall", "f1": "F1", "oracle": "oracle F1"},
+    "sample": {"threshold": "sample threshold", "precision": "precision", "recall": "recall", "f1": "sample F1"},
+}
+
+
+def _summarise(protocol: str, pairs: Mapping[str, list[MinedSplit]], late_pairs: Mapping[str, list[MinedSplit]]) -> EvaluationResult:
+    """Report the pairs above the threshold by language pair: the first split of each tunes it, the last one is scored."""
+    label = "F1" if protocol == "test" else "F1, sample protocol"
+    scores: dict[str, Score] = {}
+    figures: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = {}
+    for suffix, mined in (("", pairs), (", late", late_pairs)):
+        items = {name: splits[-1].items(splits[0].best_threshold()) for name, splits in mined.items()}
+        for name, splits in mined.items():
+            threshold, accepted = splits[0].best_threshold(), _accepted_figures(items[name])
+            of_pair = _test_figures(splits, accepted) if protocol == "test" else _sample_figures(splits[0], accepted)
+            figures.setdefault(name, {}).update({"late": of_pair} if suffix else of_pair)
+            best = splits[-1].best_point()
+            cells = {"threshold": "none" if np.isinf(threshold) else f"{threshold:.4f}", "oracle": best["f1"] if best else 0.0}
+            rows[f"{name}{suffix}"] = {**accepted, **cells}
+        if items:
+            score = scores[f"{label}{suffix}"] = Score(items, f1)
+        if len(items) > 1:
+            rows[f"mean{suffix}"] = {"f1": score.value}
+    mean = {key: score.value for key, score in zip(("f1", "late"), scores.values(), strict=False)}
+    return EvaluationResult({"protocol": protocol, "pairs": figures, "mean": mean}, figure_table(rows, HEADS[protocol]), scores)
+
+
+def _test_figures(splits: Sequence[MinedSplit], accepted: dict[str, Any]) -> dict[str, Any]:
+    dev, test = splits
+    return {
+        "dev": dev.best_point(),
+        "test": accepted,
+        "oracle": test.best_point(),
+        "gold": {"dev": len(dev.split.gold), "test": len(test.split.gold)},
+        "curve": test.curve.figures(),
+    }
+
+
+def _sample_figures(sample: MinedSplit, accepted: dict[str, Any]) -> dict[str, Any]:
+    threshold = sample.best_threshold()
+    return {
+        "threshold": None if np.isinf(threshold) else threshold,
+        **accepted,
+        "gold": {"sample": len(sample.split.gold)},
+        "curve": sample.curve.figures(),
+    }
 
 
 def _accepted_figures(items: Items) -> dict[str, Any]:
     """Numbers (n, 3) of correct, mined and gold pairs -> the number of mined pairs, their precision, recall and F1."""
     num_correct, num_mined, num_gold = (int(count) for count in items.sum(axis=0))
     return {"pairs": num_mined, "precision": num_correct / max(num_mined, 1), "recall": num_correct / num_gold, "f1": f1(items)}
-
-
-def _cells(threshold: float, figures: Mapping[str, Any]) -> list[str]:
-    shares = [percent(figures[share]) for share in ("precision", "recall", "f1")]
-    return ["none" if np.isinf(threshold) else f"{threshold:.4f}", *shares]
-
-
-def evaluate(encoder: Encoder, task: BuccTask) -> BuccResult:
-    """Mine files in the layout of BUCC. Raise DataError for missing or malformed files."""
-    results: tuple[dict[str, BuccPairResult | SamplePairResult], ...] = {}, {}
-    for name, files in find_files(task.data, PROTOCOL_SPLITS[task.protocol]).items():
-        splits = [mine(encoder, read_split(split_files), task, name.split("-")) for split_files in files.values()]
-        for by_pair, mined in zip(results, zip(*splits, strict=True), strict=False):
-            items = mined[-1].items(mined[0].best_threshold())  # the first split tunes the threshold, the last is scored
-            by_pair[name] = SamplePairResult(mined[0], items) if len(mined) == 1 else BuccPairResult(mined[0], mined[1], items)
-    return BuccResult(task.protocol, *results)
 
 
 def mine(encoder: Encoder, split: BuccSplit, task: BuccTask, langs: Sequence[str]) -> list[MinedSplit]:
@@ -225,21 +230,12 @@ def _to_ids(matches: ScoredPairs, ids_by_text: Sequence[dict[str, str | None]], 
     return MinedSplit(pairs, matches.margins[kept_rows], is_correct, split)
 
 
-def _unique_ids(side: BuccSide) -> dict[str, str | None]:
+def _unique_ids(side: Mapping[str, str]) -> dict[str, str | None]:
     """Return the id of each text, or None if several ids share it."""
     ids: dict[str, str | None] = {}
-    for name, text in zip(side.ids, side.texts, strict=True):
+    for name, text in side.items():
         ids[text] = None if text in ids else name
     return ids
-
-
-def find_files(data: TableFile, splits: Sequence[str]) -> dict[str, dict[str, list[ReleaseFile]]]:
-    """Return by language pair and split the files of the source, the target and gold, in a folder or in archives."""
-    files = _files_of_release(data) if isinstance(data, DatasetFiles) else _files_below(data)
-    pairs = sorted({f"{source}-{target}" for source, target, _, _ in files})
-    if not pairs:
-        raise DataError(f"{data}: no files such as de-en.dev.de, de-en.dev.en and de-en.dev.gold; choose another --data")
-    return {pair: {split: _split_files(data, files, pair, split) for split in splits} for pair in pairs}
 
 
 def _files_of_release(data: DatasetFiles) -> dict[FileKey, ReleaseFile]:
@@ -277,8 +273,7 @@ def read_split(files: Sequence[ReleaseFile]) -> BuccSplit:
     names = [file.uri for file in files]
     if not gold:
         raise DataError(f"{names[2]}: no gold pairs; check the file name")
-    source_ids, target_ids = set(source.ids), set(target.ids)
-    num_missing = sum(source_id not in source_ids or target_id not in target_ids for source_id, target_id in gold)
+    num_missing = sum(source_id not in source or target_id not in target for source_id, target_id in gold)
     if num_missing == len(gold):
         raise DataError(f"{names[2]}: none of its pairs has ids of {names[0]} and {names[1]}; write source id<TAB>target id")
     if num_missing:
@@ -286,14 +281,14 @@ def read_split(files: Sequence[ReleaseFile]) -> BuccSplit:
     return BuccSplit(source, target, gold)
 
 
-def _read_side(file: ReleaseFile) -> BuccSide:
+def _read_side(file: ReleaseFile) -> dict[str, str]:
     ids, texts = _read_cells(file, "id<TAB>sentence")
     if not ids:
         raise DataError(f"{file.uri}: no lines; check the file name")
     repeated = [name for name, count in Counter(ids).items() if count > 1]
     if repeated:
         raise DataError(f"{file.uri}: several sentences have the id {repeated[0]!r}; ids must be unique")
-    return BuccSide(ids, clean_all(texts))
+    return dict(zip(ids, clean_all(texts), strict=True))
 
 
 def _read_cells(file: ReleaseFile, expected: str) -> tuple[list[str], list[str]]:

@@ -1,8 +1,7 @@
 """Retrieval: how often the line retrieved for line i is line i of the other side. See docs/evaluation.md for the protocol."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
@@ -11,8 +10,8 @@ from miner.encoders import Encoder
 from miner.encoders.base import search_device
 from miner.encoders.pair import SOURCE, TARGET
 from miner.evaluation.inputs import TextPart, encode_aligned, encode_tokens, read_aligned
-from miner.evaluation.scores import Score, mean, percent, table
-from miner.evaluation.translation_tasks import RetrievalTask
+from miner.evaluation.scores import EvaluationResult, Score, figure_table, mean
+from miner.evaluation.task_base import AlignedTask, BarChart, RescoredTask
 from miner.mining.candidates import ScoredPairs, join_neighbours, score
 from miner.mining.in_memory import search_vectors
 from miner.mining.late_scores import TokenSides, rescore
@@ -23,30 +22,59 @@ from miner.units import counted
 
 Answers = Ints  # (n, 2): the line retrieved for line i, forward and backward; -1 if none
 Hits = Bools  # (n, 2): whether it is line i
+Accuracy = dict[str, float]  # share of lines: `forward` by searching the targets for each source, `backward`, and the `mean` of both
 
-HEADS = ("forward", "backward", "mean")
+DIRECTIONS = {name: name for name in ("forward", "backward", "mean")}  # columns of a table
 
 
-@dataclass(frozen=True)
-class Accuracy:
-    """Shares of lines: `forward` by searching the targets for each source, `backward` the other way round."""
+class RetrievalTask(AlignedTask, RescoredTask):
+    """Measure how often line i of TARGET is retrieved for line i of SOURCE, and vice versa.
 
-    forward: float
-    backward: float
+    By cosine, by ratio margin among the k nearest neighbours, which is xSIM, and by that margin blended with late interaction, as
+    `miner mine` does with a static encoder. SOURCE and TARGET are text with one sentence per line.
 
-    @property
-    def mean(self) -> float:
-        return (self.forward + self.backward) / 2
+    \b
+    Example:
+      miner eval retrieval news.de.txt.gz news.en.txt.gz --encoder sentence-transformers/LaBSE
+    """
 
-    def figures(self) -> dict[str, float]:
-        return {"forward": self.forward, "backward": self.backward, "mean": self.mean}
+    CHART = BarChart(
+        groups="accuracy",
+        value="mean",
+        caption="Accuracy, the mean of both directions",
+        axis="accuracy",
+        is_share=True,
+    )
 
-    def cells(self) -> list[str]:
-        return [percent(share) for share in self.figures().values()]
+    task: Literal["retrieval"] = "retrieval"
+
+    def evaluate(self, encoder: Encoder) -> EvaluationResult:
+        """Retrieve line i of one file from line i of the other, both ways.
+
+        Raise DataError for files that cannot be read, have no lines, or differ in their number of lines.
+        """
+        sources, targets = read_aligned(self)
+        tokens = encode_tokens(encoder, TextPart(sources, side=SOURCE), TextPart(targets, side=TARGET), self)
+        return summarise(retrieve(*encode_aligned(encoder, sources, targets), self.k, tokens, search_device(encoder)))
+
+
+def summarise(answers: Mapping[str, Answers]) -> EvaluationResult:
+    """Report the accuracy by `cosine`, by `ratio` margin and maybe by that blended with late interaction, `late`."""
+    shares = {name: accuracy(hits(of_score)) for name, of_score in answers.items()}
+    cosine_f1, xsim, num_lines = f1(answers["cosine"]), accuracy(~hits(answers["ratio"])), len(answers["ratio"])
+    return EvaluationResult(
+        {"n": num_lines, "accuracy": shares, "f1": {"cosine": cosine_f1}, "xsim": xsim},
+        f"{counted(num_lines, 'line')}\n{figure_table({**shares, 'cosine F1': cosine_f1, 'xSIM error': xsim}, DIRECTIONS)}",
+        {f"accuracy, {name}": Score({"all": hits(of_score)}, mean) for name, of_score in answers.items()},
+    )
+
+
+def both_directions(forward: float, backward: float) -> Accuracy:
+    return {"forward": forward, "backward": backward, "mean": (forward + backward) / 2}
 
 
 def accuracy(hits: Hits) -> Accuracy:
-    return Accuracy(*(float(share) for share in hits.mean(axis=0)))
+    return both_directions(*(float(share) for share in hits.mean(axis=0)))
 
 
 def hits(answers: Answers) -> Hits:
@@ -60,39 +88,7 @@ def f1(answers: Answers) -> Accuracy:
     for column, is_hit in zip(answers.T, hits(answers).T, strict=True):
         num_retrieved = np.bincount(column[column >= 0], minlength=len(column))
         shares.append(float((2 * is_hit / (1 + num_retrieved)).mean()))
-    return Accuracy(*shares)
-
-
-@dataclass(frozen=True, eq=False)
-class RetrievalResult:
-    """The result of `miner eval retrieval`."""
-
-    answers: Mapping[str, Answers]  # `cosine`, `ratio` for ratio margin, and maybe `late` for that blended with late interaction
-
-    def _rows(self) -> dict[str, Accuracy]:
-        rows = {name: accuracy(hits(answers)) for name, answers in self.answers.items()}
-        return {**rows, "cosine F1": f1(self.answers["cosine"]), "xSIM error": accuracy(~hits(self.answers["ratio"]))}
-
-    def figures(self) -> dict[str, Any]:
-        rows = {name: row.figures() for name, row in self._rows().items()}
-        xsim, f1 = rows.pop("xSIM error"), rows.pop("cosine F1")
-        return {"n": len(self.answers["ratio"]), "accuracy": rows, "f1": {"cosine": f1}, "xsim": xsim}
-
-    def summary(self) -> str:
-        return f"{counted(len(self.answers['ratio']), 'line')}\n{table(HEADS, {name: row.cells() for name, row in self._rows().items()})}"
-
-    def scores(self) -> dict[str, Score]:
-        return {f"accuracy, {name}": Score({"all": hits(answers)}, mean) for name, answers in self.answers.items()}
-
-
-def evaluate(encoder: Encoder, task: RetrievalTask) -> RetrievalResult:
-    """Retrieve line i of one file from line i of the other, both ways.
-
-    Raise DataError for files that cannot be read, have no lines, or differ in their number of lines.
-    """
-    sources, targets = read_aligned(task)
-    tokens = encode_tokens(encoder, TextPart(sources, side=SOURCE), TextPart(targets, side=TARGET), task)
-    return RetrievalResult(retrieve(*encode_aligned(encoder, sources, targets), task.k, tokens, search_device(encoder)))
+    return both_directions(*shares)
 
 
 def retrieve(source: Vectors, target: Vectors, k: int, tokens: TokenSides | None = None, device: str = "cpu") -> dict[str, Answers]:

@@ -1,9 +1,9 @@
 """Scores with the items they are computed from, so that the bootstrap can recompute them on samples of the items."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Any
 
 import numpy.typing as npt
 
@@ -35,20 +35,13 @@ class Score:
         return fmean(values, [len(items) for items in self.groups.values()] if self.is_weighted else None)
 
 
-class TaskResult(Protocol):
-    """The result of an evaluation task."""
+@dataclass(frozen=True, eq=False)
+class EvaluationResult:
+    """The result of a task, of a suite, or of the evaluation of a bitext."""
 
-    def figures(self) -> dict[str, Any]:
-        """Return all measurements, as JSON."""
-        ...
-
-    def summary(self) -> str:
-        """Return the text for the terminal."""
-        ...
-
-    def scores(self) -> dict[str, Score]:
-        """Return the few scores by which encoders are compared."""
-        ...
+    figures: dict[str, Any]  # all measurements, as JSON
+    summary: str  # text for the terminal
+    scores: Mapping[str, Score] = field(default_factory=dict)  # the few scores by which encoders are compared
 
 
 def mean(items: Items) -> float:
@@ -97,6 +90,15 @@ def f1(items: Items) -> float:
 
 def percent(share: float) -> str:
     return f"{100 * share:.2f}"
+
+
+def figure_table(rows: Mapping[str, Mapping[str, Any]], columns: Mapping[str, str]) -> str:
+    """Return a table of the figures under some keys, with the heads of their columns: shares in percent, counts, or nothing."""
+
+    def cell(value: Any) -> str:
+        return "" if value is None else percent(value) if isinstance(value, float) else str(value)
+
+    return table(list(columns.values()), {name: [cell(row.get(key)) for key in columns] for name, row in rows.items()})
 
 
 def table(heads: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:

@@ -6,8 +6,7 @@ languages. Some scores, such as purity, are biased in samples with repeats; a me
 spread, which is centred on the score itself and ends where the score does, such as at 0 and 1.
 """
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -36,9 +35,6 @@ class Comparison:
     second: Interval
     difference: Interval
     p: float
-
-    def figures(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def compare(first: Score, second: Score, num_samples: int, seed: int) -> Comparison:

@@ -3,17 +3,20 @@
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Union
 
+import pydantic
+
+from miner.config.base import OneOrMore, Settings
 from miner.config.datasets import DatasetFiles
 from miner.encoders import Encoder
 from miner.errors import ConfigError, DataError
 from miner.evaluation.inputs import one_side
-from miner.evaluation.scores import Score, TaskResult, table
+from miner.evaluation.scores import EvaluationResult, Score, table
 from miner.evaluation.significance import Comparison, Interval, compare
 from miner.evaluation.task_base import TaskSettings
-from miner.evaluation.tasks import SuiteConfig
+from miner.evaluation.tasks import TASKS, find_task
 from miner.io import storage
 from miner.progress import Progress, report_progress
 from miner.research.datasets.columns import dataset_paths
@@ -23,82 +26,63 @@ SIGNIFICANT_P = 0.05  # a difference with a smaller p is starred
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, eq=False)
-class TaskRun:
-    """The result of one task."""
-
-    task_name: str
-    result: TaskResult
-    seconds: float
-
-    def figures(self) -> dict[str, Any]:
-        return {"task": self.task_name, "seconds": round(self.seconds, 3), **self.result.figures()}
+if TYPE_CHECKING:
+    AnyTask = TaskSettings
+else:
+    AnyTask = Annotated[Union[tuple(find_task(name) for name in TASKS)], pydantic.Field(discriminator="task")]  # noqa: UP007
 
 
-@dataclass(frozen=True, eq=False)
-class SuiteRun:
-    """The results of one encoder."""
+class SuiteConfig(Settings):
+    """The settings of `miner eval suite`."""
 
-    tasks: Mapping[str, TaskRun]  # by title
-
-    def scores(self) -> dict[str, Score]:
-        """Return the scores by `title: score`, in the order of the tasks."""
-        return {f"{title}: {name}": score for title, task in self.tasks.items() for name, score in task.result.scores().items()}
-
-    def figures(self) -> dict[str, Any]:
-        return {title: task.figures() for title, task in self.tasks.items()}
+    data: str = pydantic.Field(".", description="The folder that the paths of the tasks are relative to.")
+    tasks: Annotated[tuple[AnyTask, ...], OneOrMore()] = pydantic.Field(min_length=1)
+    draws: int = pydantic.Field(1000, ge=100, description="Bootstrap samples.")
+    seed: int = 0
 
 
-@dataclass(frozen=True, eq=False)
-class SuiteResult:
-    """The result of `miner eval suite`."""
-
-    runs: Mapping[str, SuiteRun]  # by name of the encoder
-    comparisons: Mapping[str, Comparison]  # by score; empty with one encoder
-
-    def figures(self) -> dict[str, Any]:
-        return {
-            "order": list(self.runs),  # the order of the encoders, which JSON objects do not keep
-            "encoders": {encoder: run.figures() for encoder, run in self.runs.items()},
-            "scores": {encoder: {name: score.value for name, score in run.scores().items()} for encoder, run in self.runs.items()},
-            **({"comparisons": {name: pair.figures() for name, pair in self.comparisons.items()}} if self.comparisons else {}),
-        }
-
-    def summary(self) -> str:
-        if self.comparisons:
-            rows = {name: _cells(comparison) for name, comparison in self.comparisons.items()}
-            return f"{table([*self.runs, 'difference', 'p'], rows)}\n95 % confidence intervals; * where p < {SIGNIFICANT_P:g}"
-        ((encoder, run),) = self.runs.items()
-        return table([encoder], {name: [f"{score.value:.4f}"] for name, score in run.scores().items()})
-
-
-def _cells(comparison: Comparison) -> list[str]:
-    star = "*" if comparison.p < SIGNIFICANT_P else " "
-    intervals = [_format(comparison.first), _format(comparison.second), _format(comparison.difference, "+")]
-    return [*intervals, f"{comparison.p:.3f}{star}"]
-
-
-def _format(interval: Interval, sign: str = "") -> str:
-    return f"{interval.value:{sign}.4f} [{interval.low:{sign}.4f}, {interval.high:{sign}.4f}]"
-
-
-def run(encoders: Mapping[str, Callable[[], Encoder]], config: SuiteConfig) -> SuiteResult:
+def run(encoders: Mapping[str, Callable[[], Encoder]], config: SuiteConfig) -> EvaluationResult:
     """Run every task with each encoder. `encoders` maps a name to the function that loads it, so only one is in memory at a time.
 
     Raise ConfigError for two tasks with one title, and DataError for missing files, before anything is encoded.
     """
     tasks = [task.in_folder(config.data) for task in config.tasks]
     _check(tasks)
-    runs = {name: _run(load(), tasks) for name, load in encoders.items()}
+    figures: dict[str, dict[str, Any]] = {}  # encoder -> title of the task
+    scores: dict[str, dict[str, Score]] = {}  # encoder -> `title: score`, in the order of the tasks
+    for name, load in encoders.items():
+        figures[name], scores[name] = _run(load(), tasks)
+    values = {name: {label: score.value for label, score in of_encoder.items()} for name, of_encoder in scores.items()}
+    # The order of the encoders is given too, as JSON objects do not keep it.
+    result = {"order": list(encoders), "encoders": figures, "scores": values}
+    if len(encoders) != 2:
+        ((name, of_encoder),) = values.items()
+        return EvaluationResult(result, table([name], {label: [f"{value:.4f}"] for label, value in of_encoder.items()}))
+    comparisons = _compare(list(scores.values()), config)
+    rows = {label: _cells(comparison) for label, comparison in comparisons.items()}
+    return EvaluationResult(
+        {**result, "comparisons": {label: asdict(comparison) for label, comparison in comparisons.items()}},
+        f"{table([*encoders, 'difference', 'p'], rows)}\n95 % confidence intervals; * where p < {SIGNIFICANT_P:g}",
+    )
+
+
+def _compare(scores: Sequence[Mapping[str, Score]], config: SuiteConfig) -> dict[str, Comparison]:
+    first, second = scores
+    labels = [label for label in first if label in second]  # not every encoder can rescore
     comparisons = {}
-    if len(runs) == 2:
-        first, second = (run.scores() for run in runs.values())
-        names = [name for name in first if name in second]  # not every encoder can rescore
-        for done, name in enumerate(names):
-            report_progress(logger, Progress("compare", done, len(names), "score", name))
-            comparisons[name] = compare(first[name], second[name], config.draws, config.seed)
-        report_progress(logger, Progress("compare", len(names), len(names), "score"))
-    return SuiteResult(runs, comparisons)
+    for done, label in enumerate(labels):
+        report_progress(logger, Progress("compare", done, len(labels), "score", label))
+        comparisons[label] = compare(first[label], second[label], config.draws, config.seed)
+    report_progress(logger, Progress("compare", len(labels), len(labels), "score"))
+    return comparisons
+
+
+def _cells(comparison: Comparison) -> list[str]:
+    def text(interval: Interval, sign: str = "") -> str:
+        return f"{interval.value:{sign}.4f} [{interval.low:{sign}.4f}, {interval.high:{sign}.4f}]"
+
+    star = "*" if comparison.p < SIGNIFICANT_P else " "
+    return [text(comparison.first), text(comparison.second), text(comparison.difference, "+"), f"{comparison.p:.3f}{star}"]
 
 
 def _check(tasks: Sequence[TaskSettings]) -> None:
@@ -116,11 +100,14 @@ def _check(tasks: Sequence[TaskSettings]) -> None:
                 )
 
 
-def _run(encoder: Encoder, tasks: Sequence[TaskSettings]) -> SuiteRun:
-    runs = {}
+def _run(encoder: Encoder, tasks: Sequence[TaskSettings]) -> tuple[dict[str, Any], dict[str, Score]]:
+    """Return the figures of each task by its title, and all scores by `title: score`."""
+    figures: dict[str, Any] = {}
+    scores: dict[str, Score] = {}
     for task in tasks:
         start = time.perf_counter()
         logger.info("%s", task.title)
         result = task.evaluate(encoder if task.side is None else one_side(encoder, task.side))
-        runs[task.title] = TaskRun(task.task_name(), result, time.perf_counter() - start)
-    return SuiteRun(runs)
+        figures[task.title] = {"task": task.task_name(), "seconds": round(time.perf_counter() - start, 3), **result.figures}
+        scores |= {f"{task.title}: {name}": score for name, score in result.scores.items()}
+    return figures, scores

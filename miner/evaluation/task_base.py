@@ -1,4 +1,4 @@
-"""What every evaluation task has: settings, a function and a chart. Light: the command line imports it before a command is chosen."""
+"""What every evaluation task has: settings, which measure an encoder, and a chart of the figures."""
 
 import posixpath
 from collections.abc import Mapping
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import pydantic
 from pydantic_core import PydanticCustomError
 
-from miner.config.base import Settings, Strings
+from miner.config.base import Settings
 from miner.config.choices import RescoreName
 from miner.config.commands import check_token_layer
 from miner.config.datasets import DatasetFiles, TableFile
 
 if TYPE_CHECKING:
     from miner.encoders import Encoder
-    from miner.evaluation.scores import TaskResult
+    from miner.evaluation.scores import EvaluationResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class TaskSettings(Settings):
         """Return the name of the task: that of its command, and `task` in a suite and in its figures."""
         return str(cls.model_fields["task"].default)
 
-    def evaluate(self, encoder: "Encoder") -> "TaskResult":
+    def evaluate(self, encoder: "Encoder") -> "EvaluationResult":
         """Measure an encoder. Raise DataError if the files are missing or malformed."""
         raise NotImplementedError
 
@@ -68,18 +68,15 @@ class TaskSettings(Settings):
 
     def paths(self) -> list[str | DatasetFiles]:
         """Return the files, folders and public datasets that the task reads."""
-        return [getattr(self, name) for name in self._path_names()]
+        return [path for name in self.PATHS if (path := getattr(self, name)) is not None]
 
     def in_folder(self, folder: str) -> Self:
         """Return the same settings with paths relative to a folder."""
-        return self.model_copy(update={name: _below(folder, getattr(self, name)) for name in self._path_names()})
-
-    def _path_names(self) -> list[str]:
-        return [name for name in self.PATHS if getattr(self, name) is not None]
-
-
-def _below(folder: str, path: str | DatasetFiles) -> str | DatasetFiles:
-    return path.below(folder) if isinstance(path, DatasetFiles) else posixpath.join(folder, path)
+        paths = {name: path for name in self.PATHS if (path := getattr(self, name)) is not None}
+        below = {
+            name: path.below(folder) if isinstance(path, DatasetFiles) else posixpath.join(folder, path) for name, path in paths.items()
+        }
+        return self.model_copy(update=below)
 
 
 class AlignedTask(TaskSettings):
@@ -130,29 +127,4 @@ class RescoredTask(TaskSettings):
     @pydantic.model_validator(mode="after")
     def _check_layer(self) -> Self:
         check_token_layer(self.token_layer, self.rescore)
-        return self
-
-
-class ProbeTask(TaskSettings):
-    """A task that trains a classifier on some rows and tests it on others."""
-
-    CHART = BarChart(
-        groups="languages",
-        value="accuracy",
-        caption="Accuracy",
-        is_share=True,
-    )
-    PATHS = ("train", "test")
-
-    train: TableFile | None
-    test: TableFile = pydantic.Field(description="Table of the test rows; may be that of the training rows, with --split-column.")
-    label_column: str = pydantic.Field("label", description="Column of the label.")
-    lang_column: str | None = pydantic.Field(None, description="Column of the language; results are reported by language.")
-    split_column: str | None = pydantic.Field(None, description="Column that says `train` or `test`; other rows are ignored.")
-    train_langs: Strings = pydantic.Field((), description="Train on this language only; may be repeated.")
-
-    @pydantic.model_validator(mode="after")
-    def _check_langs(self) -> Self:
-        if self.train_langs and self.lang_column is None:
-            raise PydanticCustomError("lang_column", "--train-lang requires a language column; give --lang-column")
         return self

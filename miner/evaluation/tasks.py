@@ -1,45 +1,45 @@
-"""The registry of the evaluation tasks, and the settings of a suite of them.
+"""The registry of the evaluation tasks, for `miner eval`, suites and the report.
 
-`miner eval`, suites and the report read it. The command line imports it before a command is chosen, so it and the modules of the tasks
-import nothing heavy: a task imports its function when it runs.
+A task is one module: a class of its settings, whose `evaluate` measures an encoder. The module is imported when the task is needed, so that
+`miner eval --help` imports none of them.
 """
 
-from typing import Annotated, get_args
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
 
-import pydantic
+from miner.errors import ConfigError
 
-from miner.config.base import OneOrMore, Settings
-from miner.evaluation.label_tasks import ClassificationTask, ClusteringTask, LanguageProbeTask, PairClassificationTask, StsTask
-from miner.evaluation.task_base import BarChart, Chart, TaskSettings
-from miner.evaluation.translation_tasks import AlignmentTask, BuccTask, MapTask, RetrievalTask, TatoebaTask
-
-AnyTask = (
-    RetrievalTask
-    | TatoebaTask
-    | BuccTask
-    | StsTask
-    | ClusteringTask
-    | ClassificationTask
-    | PairClassificationTask
-    | LanguageProbeTask
-    | AlignmentTask
-    | MapTask
-)
-TASKS: dict[str, type[TaskSettings]] = {task.task_name(): task for task in get_args(AnyTask)}
-
-BITEXT_CHART = BarChart(  # of `miner eval bitext`, which measures mined pairs and no encoder
-    groups="suspects",
-    value="share",
-    caption="Share of the pairs that look wrong",
-    is_share=True,
-)
-CHARTS: dict[str, Chart] = {**{name: task.CHART for name, task in TASKS.items()}, "bitext": BITEXT_CHART}
+if TYPE_CHECKING:
+    from miner.evaluation.task_base import TaskSettings
 
 
-class SuiteConfig(Settings):
-    """The settings of `miner eval suite`."""
+class TaskEntry(NamedTuple):
+    """Where the settings of a task are, and what it measures."""
 
-    data: str = pydantic.Field(".", description="The folder that the paths of the tasks are relative to.")
-    tasks: Annotated[tuple[Annotated[AnyTask, pydantic.Field(discriminator="task")], ...], OneOrMore()] = pydantic.Field(min_length=1)
-    draws: int = pydantic.Field(1000, ge=100, description="Bootstrap samples.")
-    seed: int = 0
+    module: str
+    settings: str
+    help: str
+
+
+TASKS = {
+    "retrieval": TaskEntry("miner.evaluation.retrieval", "RetrievalTask", "How often a line finds its translation."),
+    "tatoeba": TaskEntry("miner.evaluation.tatoeba", "TatoebaTask", "Retrieval between English and the languages of Tatoeba."),
+    "bucc": TaskEntry("miner.evaluation.bucc", "BuccTask", "F1 of pairs mined from BUCC."),
+    "alignment": TaskEntry("miner.evaluation.alignment", "AlignmentTask", "Alignment and uniformity of vectors."),
+    "sts": TaskEntry("miner.research.tasks.sts", "StsTask", "Correlation of cosines with human similarity scores."),
+    "clustering": TaskEntry("miner.research.tasks.clustering", "ClusteringTask", "Purity of clusters of texts."),
+    "classification": TaskEntry("miner.research.tasks.probe", "ClassificationTask", "Accuracy of a linear classifier of texts."),
+    "pair-classification": TaskEntry(
+        "miner.research.tasks.pair_classification", "PairClassificationTask", "Accuracy of a classifier of text pairs."
+    ),
+    "language-probe": TaskEntry("miner.research.tasks.language_probe", "LanguageProbeTask", "How well vectors reveal their language."),
+    "map": TaskEntry("miner.research.tasks.language_map", "MapTask", "Similarity of languages by the same sentences."),
+}
+
+
+def find_task(name: str) -> type["TaskSettings"]:
+    """Import the settings of a task. Raise ConfigError for an unknown name."""
+    if name not in TASKS:
+        raise ConfigError(f"unknown task {name!r}; one of {', '.join(TASKS)}")
+    settings: type[TaskSettings] = getattr(import_module(TASKS[name].module), TASKS[name].settings)
+    return settings

@@ -1,13 +1,12 @@
 """Tatoeba: sentence retrieval between English and each other language, as in XTREME. See docs/evaluation.md for the protocol."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import chain
 from statistics import fmean
-from typing import Any
+from typing import Literal
 
-import torch
+import pydantic
 
 from miner.config.datasets import DatasetFiles, TableFile
 from miner.encoders import Encoder
@@ -15,9 +14,9 @@ from miner.encoders.base import search_device
 from miner.errors import DataError
 from miner.evaluation.inputs import TextPart, encode_parts
 from miner.evaluation.lines import read_lines
-from miner.evaluation.retrieval import HEADS, Accuracy, Hits, accuracy, hits, nearest_by_cosine
-from miner.evaluation.scores import Score, mean, table
-from miner.evaluation.translation_tasks import TatoebaTask
+from miner.evaluation.retrieval import DIRECTIONS, Hits, accuracy, both_directions, hits, nearest_by_cosine
+from miner.evaluation.scores import EvaluationResult, Score, figure_table, mean
+from miner.evaluation.task_base import BarChart, TaskSettings
 from miner.io import storage
 from miner.languages import canonical
 from miner.mining.in_memory import search_vectors
@@ -37,60 +36,70 @@ SETS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class TatoebaResult:
-    """The result of `miner eval tatoeba`."""
+class TatoebaTask(TaskSettings):
+    """Measure retrieval by cosine between English and each language of Tatoeba, with XTREME's averages.
 
-    hits: Mapping[str, Hits]  # by language: `forward` from the language to English, `backward` from English to the language
+    Forward is from the language to English, backward from English to the language.
 
-    @property
-    def sets(self) -> dict[str, Sequence[str]]:
-        """The sets of languages of which all are measured."""
-        return {name: codes for name, codes in {**SETS, "all": list(self.hits)}.items() if all(code in self.hits for code in codes)}
-
-    def averages(self, languages: Mapping[str, Accuracy]) -> dict[str, Accuracy]:
-        """Return by set the unweighted mean over its languages."""
-        groups = {name: [languages[code] for code in codes] for name, codes in self.sets.items()}
-        return {name: Accuracy(fmean(a.forward for a in group), fmean(a.backward for a in group)) for name, group in groups.items()}
-
-    def figures(self) -> dict[str, Any]:
-        languages = {code: accuracy(hits) for code, hits in self.hits.items()}
-        averages = self.averages(languages)
-        return {
-            "languages": {code: {"n": len(self.hits[code]), **shares.figures()} for code, shares in languages.items()},
-            "average": {name: averages[name].mean if name in averages else None for name in (*SETS, "all")},
-        }
-
-    def summary(self) -> str:
-        languages = {code: accuracy(hits) for code, hits in self.hits.items()}
-        rows = {**languages, **self.averages(languages)}
-        missing = {name: [code for code in codes if code not in languages] for name, codes in SETS.items()}
-        notes = [f"no average {name}: no file for {', '.join(codes)}" for name, codes in missing.items() if codes]
-        return "\n".join([table(HEADS, {name: shares.cells() for name, shares in rows.items()}), *notes])
-
-    def scores(self) -> dict[str, Score]:
-        return {f"accuracy, {name}": Score({code: self.hits[code] for code in codes}, mean) for name, codes in self.sets.items()}
-
-
-def evaluate(encoder: Encoder, task: TatoebaTask) -> TatoebaResult:
-    """Measure accuracy by language on a release, or on a folder of tatoeba.xxx-eng.tsv.gz (xxx<TAB>English, no header).
-
-    Raise DataError if there are no such files, or one is empty or malformed.
+    \b
+    Example:
+      miner eval tatoeba --data LASER/data/tatoeba/v1 --encoder builtin --json tatoeba.json
     """
-    tables = find_tables(task.data)
-    pairs = {code: read_pairs(path) for code, path in tables.items()} or _dataset_pairs(as_dataset(task.data))
-    # Encode all languages at once: many share their English sentences, and transformers are faster with large batches.
-    parts = [(TextPart(foreign, lang=code), TextPart(english, lang="eng")) for code, (foreign, english) in pairs.items()]
-    codes, sides = list(pairs), encode_parts(encoder, list(chain.from_iterable(parts)))
-    hits_by_code: dict[str, Hits] = {}
-    device = search_device(encoder)
 
-    def retrieve(number: int) -> None:
-        neighbours = search_vectors(sides[2 * number], sides[2 * number + 1], 1, device)
-        hits_by_code[codes[number]] = hits(nearest_by_cosine(*neighbours))
+    CHART = BarChart(
+        groups="languages",
+        value="mean",
+        caption="Accuracy, the mean of both directions",
+        axis="accuracy",
+        is_share=True,
+    )
 
-    parallel_for(len(codes), retrieve, torch.device(device))
-    return TatoebaResult({code: hits_by_code[code] for code in codes})
+    task: Literal["tatoeba"] = "tatoeba"
+    data: TableFile = pydantic.Field(
+        description="The release of LASER or XTREME; or a directory of files tatoeba.xxx-eng.tsv.gz: xxx<TAB>English, no header."
+    )
+
+    def evaluate(self, encoder: Encoder) -> EvaluationResult:
+        """Measure accuracy by language on a release, or on a folder of tatoeba.xxx-eng.tsv.gz (xxx<TAB>English, no header).
+
+        Raise DataError if there are no such files, or one is empty or malformed.
+        """
+        import torch
+
+        tables = find_tables(self.data)
+        pairs = {code: read_pairs(path) for code, path in tables.items()} or _dataset_pairs(as_dataset(self.data))
+        # Encode all languages at once: many share their English sentences, and transformers are faster with large batches.
+        parts = [(TextPart(foreign, lang=code), TextPart(english, lang="eng")) for code, (foreign, english) in pairs.items()]
+        codes, sides = list(pairs), encode_parts(encoder, list(chain.from_iterable(parts)))
+        hits_by_code: dict[str, Hits] = {}
+        device = search_device(encoder)
+
+        def retrieve(number: int) -> None:
+            neighbours = search_vectors(sides[2 * number], sides[2 * number + 1], 1, device)
+            hits_by_code[codes[number]] = hits(nearest_by_cosine(*neighbours))
+
+        parallel_for(len(codes), retrieve, torch.device(device))
+        return _summarise({code: hits_by_code[code] for code in codes})
+
+
+def _summarise(hits: Mapping[str, Hits]) -> EvaluationResult:
+    """Report the accuracy of each language, and the unweighted means over the sets of languages of which all are measured."""
+    languages = {code: accuracy(of_language) for code, of_language in hits.items()}
+    sets = {name: codes for name, codes in {**SETS, "all": list(hits)}.items() if all(code in hits for code in codes)}
+    averages = {
+        name: both_directions(fmean(languages[code]["forward"] for code in codes), fmean(languages[code]["backward"] for code in codes))
+        for name, codes in sets.items()
+    }
+    missing = {name: [code for code in codes if code not in hits] for name, codes in SETS.items()}
+    notes = [f"no average {name}: no file for {', '.join(codes)}" for name, codes in missing.items() if codes]
+    return EvaluationResult(
+        {
+            "languages": {code: {"n": len(hits[code]), **shares} for code, shares in languages.items()},
+            "average": {name: averages[name]["mean"] if name in averages else None for name in (*SETS, "all")},
+        },
+        "\n".join([figure_table({**languages, **averages}, DIRECTIONS), *notes]),
+        {f"accuracy, {name}": Score({code: hits[code] for code in codes}, mean) for name, codes in sets.items()},
+    )
 
 
 def _dataset_pairs(files: DatasetFiles) -> dict[str, tuple[list[str], list[str]]]:

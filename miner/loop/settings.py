@@ -20,7 +20,7 @@ from miner.config.commands import (
 )
 from miner.config.datasets import TableFile, TableFiles
 from miner.errors import ConfigError
-from miner.evaluation.translation_tasks import RetrievalTask
+from miner.evaluation.retrieval import RetrievalTask
 from miner.languages import canonical
 from miner.training.config import TrainConfig
 

@@ -6,12 +6,13 @@ from miner.arrays import Ints, Vectors
 from miner.mining.candidates import Candidates, ScoredPairs, join_neighbours, score
 from miner.mining.late_scores import TokenSides, rescore
 from miner.mining.matching import match, rank
-from miner.search.exact import SearchOptions, search_block
 from miner.search.neighbours import Neighbours, VectorBlock
 
 
 def search_vectors(source: Vectors, target: Vectors, k: int, device: str = "cpu") -> tuple[Neighbours, Neighbours]:
     """(n, dim), (m, dim) -> the k nearest neighbours of each row, as row numbers, exactly; zero rows have none and are none."""
+    from miner.search.exact import SearchOptions, search_block  # imports torch, which takes seconds
+
     blocks = [VectorBlock(np.flatnonzero(vectors.any(axis=1)), vectors[vectors.any(axis=1)]) for vectors in (source, target)]
     forward, backward = search_block(blocks[0], blocks[1], k, SearchOptions(device))
     return _scatter(forward, blocks[0].ids, len(source)), _scatter(backward, blocks[1].ids, len(target))

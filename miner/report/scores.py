@@ -10,14 +10,16 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from miner.errors import StorageError
-from miner.evaluation.task_base import BarChart, ValueTable
-from miner.evaluation.tasks import CHARTS
+from miner.evaluation.task_base import BarChart, Chart, ValueTable
+from miner.evaluation.tasks import TASKS, find_task
 from miner.io import storage
 from miner.mining.thresholds import wilson
 from miner.report import charts, maps, thresholds
 from miner.report.page import MALFORMED, Part, Section, element, table
 
 SUITE = "suite"
+BITEXT = "bitext"  # measures mined pairs and no encoder
+BITEXT_CHART = BarChart(groups="suspects", value="share", caption="Share of the pairs that look wrong", is_share=True)
 MAX_FILE_BYTES = 1 << 24
 MAX_CHART_BARS = 40  # more are drawn as several charts
 MAX_BAR_CHARTS = 25  # maximum number of charts of one task; the table has all figures
@@ -57,7 +59,12 @@ def read(folder: str) -> dict[str, Figures]:
 def _task_of(figures: Figures) -> str | None:
     """Return the name of the task that wrote these figures, None if no task did."""
     task = figures.get("task")
-    return task if isinstance(task, str) and (task in CHARTS or task == SUITE) else None
+    return task if isinstance(task, str) and (task in TASKS or task in (BITEXT, SUITE)) else None
+
+
+def find_chart(task: str) -> Chart:
+    """Return the chart of a task by its name."""
+    return BITEXT_CHART if task == BITEXT else find_task(task).CHART
 
 
 def groups(chart: BarChart, figures: Figures) -> Groups:
@@ -79,7 +86,7 @@ def _sections(number: int, title: str, figures: Figures) -> list[Section]:
     task = str(_task_of(figures))
     if task == SUITE:
         return _suite_sections(f"suite-{number}", title, figures)
-    chart = CHARTS[task]
+    chart = find_chart(task)
     if isinstance(chart, ValueTable):
         return [_value_table(title, chart, figures)]
     bars = _bar_section(f"task-{number}", title, chart, {title: groups(chart, figures)})
@@ -109,7 +116,7 @@ def _suite_sections(name: str, title: str, figures: Figures) -> list[Section]:
     for number, task_title in enumerate(charts.shown(task_titles, "tasks of a suite")):
         by_encoder = {encoder: tasks[task_title] for encoder, tasks in encoders.items() if task_title in tasks}
         task = next((task for task in map(_task_of, by_encoder.values()) if task), None)
-        chart = CHARTS.get(task or "")
+        chart = find_chart(task) if task in (*TASKS, BITEXT) else None
         if isinstance(chart, BarChart):
             rows = {encoder: of_task for encoder, task_figures in by_encoder.items() if (of_task := groups(chart, task_figures))}
             if max(map(len, rows.values()), default=0) > 1:

@@ -22,9 +22,9 @@ from miner.config.commands import (
 )
 from miner.encoders import Encoder, load_encoder, mining_profile
 from miner.errors import NoThresholdError
-from miner.evaluation import retrieval, tatoeba
 from miner.evaluation.inputs import encode, read_aligned
-from miner.evaluation.translation_tasks import RetrievalTask, TatoebaTask
+from miner.evaluation.retrieval import RetrievalTask
+from miner.evaluation.tatoeba import TatoebaTask
 from miner.io import records, storage
 from miner.io.corpus import open_corpus
 from miner.loop.progress import drift
@@ -202,8 +202,7 @@ def evaluate(config: LoopConfig, paths: RoundPaths) -> dict[str, Any]:
         tasks = {"dev": config.evaluation.dev, "test": config.evaluation.test, "validation": _validation_tasks(paths.folder)}
         figures: dict[str, Any] = {name: _retrieval_accuracy(encoder, named_tasks) for name, named_tasks in tasks.items()}
         if config.evaluation.tatoeba is not None:
-            task = TatoebaTask(data=config.evaluation.tatoeba)
-            figures["tatoeba"] = tatoeba.evaluate(encoder, task).figures()["average"]["all"]
+            figures["tatoeba"] = TatoebaTask(data=config.evaluation.tatoeba).evaluate(encoder).figures["average"]["all"]
         if paths.last_encoder is not None:
             last_encoder = load_encoder(paths.last_encoder, _encoder_settings(config, paths, paths.last_encoder))
             texts = _drift_texts(config)
@@ -214,7 +213,7 @@ def evaluate(config: LoopConfig, paths: RoundPaths) -> dict[str, Any]:
 
 def _retrieval_accuracy(encoder: Encoder, tasks: Mapping[str, RetrievalTask]) -> dict[str, float]:
     """Return the accuracy by ratio margin, the mean of both directions, of each task."""
-    return {name: retrieval.evaluate(encoder, task).figures()["accuracy"]["ratio"]["mean"] for name, task in tasks.items()}
+    return {name: task.evaluate(encoder).figures["accuracy"]["ratio"]["mean"] for name, task in tasks.items()}
 
 
 def _drift_texts(config: LoopConfig) -> list[str]:

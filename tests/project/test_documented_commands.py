@@ -14,7 +14,7 @@ from miner.cli.main import COMMANDS, main
 from miner.config import recipes
 from miner.config.base import Settings, load_yaml
 from miner.config.runs import RunConfig
-from miner.evaluation.tasks import SuiteConfig
+from miner.evaluation.suite import SuiteConfig
 from miner.loop.settings import LoopConfig
 from miner.research.reproduction.registry import PaperSettings
 from miner.training.config import TrainConfig

@@ -17,7 +17,7 @@ from miner.config.base import load_yaml
 from miner.config.commands import EncoderSettings
 from miner.config.datasets import DatasetFiles
 from miner.encoders import load_encoder
-from miner.evaluation.tasks import SuiteConfig
+from miner.evaluation.suite import SuiteConfig
 from miner.research.datasets.registry import get_layout
 
 CONFIGS = Path(__file__).parents[2] / "configs"

@@ -9,9 +9,8 @@ from miner.config.base import load_yaml
 from miner.config.datasets import DatasetFiles
 from miner.encoders import find_folder, load_encoder
 from miner.errors import DataError, ModelError
-from miner.evaluation import bucc
+from miner.evaluation.bucc import BuccTask
 from miner.evaluation.task_base import TaskSettings
-from miner.evaluation.translation_tasks import BuccTask
 from miner.progress import Progress, report_progress
 from miner.research.datasets.reading import check_dataset
 from miner.research.datasets.registry import get_layout
@@ -130,7 +129,7 @@ def _first_reason(plan: ReproductionPlan) -> str:
 def _task_datasets(task: TaskSettings) -> Iterator[DatasetFiles]:
     """Yield the datasets whose rows a task reads. BUCC is read by file: check that its files are there."""
     if isinstance(task, BuccTask):
-        bucc.find_files(task.data, bucc.PROTOCOL_SPLITS[task.protocol])
+        task.find_files()
     else:
         yield from (path for path in task.paths() if isinstance(path, DatasetFiles))
 

@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 from miner.config.base import Settings, Strings, load_yaml
 from miner.config.recipes import FOLDER
 from miner.errors import ConfigError
-from miner.evaluation.tasks import SuiteConfig
+from miner.evaluation.suite import SuiteConfig
 
 TABLES_FILE = "tables.yaml"
 

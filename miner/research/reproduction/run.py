@@ -12,7 +12,6 @@ from miner.config.base import load_yaml
 from miner.encoders import load_encoder
 from miner.errors import ConfigError
 from miner.evaluation import suite
-from miner.evaluation.tasks import SuiteConfig
 from miner.io import lock, records, storage
 from miner.progress import Progress, report_progress
 from miner.research.reproduction import checks
@@ -68,7 +67,7 @@ def evaluate(run: PlannedRun, plan: ReproductionPlan) -> None:
         settings = task.model_dump(mode="json")
         if values["settings"].get(title) == settings:
             continue
-        result = suite.run({run.title: load}, SuiteConfig.check(data=plan.options.data, tasks=(task,))).figures()
+        result = suite.run({run.title: load}, suite.SuiteConfig.check(data=plan.options.data, tasks=(task,))).figures
         for key in ("encoders", "scores"):
             values[key].setdefault(run.title, {}).update(result[key][run.title])
         values["settings"][title] = settings

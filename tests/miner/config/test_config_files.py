@@ -15,7 +15,7 @@ from miner.config.base import OneOrMore, Settings, Strings, dump_yaml, json_sche
 from miner.config.recipes import recipes
 from miner.config.runs import RunConfig
 from miner.errors import ConfigError
-from miner.evaluation.tasks import SuiteConfig
+from miner.evaluation.suite import SuiteConfig
 from miner.loop.settings import LoopConfig
 from miner.research.reproduction.registry import PaperSettings
 from miner.training.config import TrainConfig

@@ -34,7 +34,7 @@ PAIRS = [
 
 
 def test_figures_by_hand(tmp_path: Path) -> None:
-    figures = bitext.evaluate(str(bitexts.write(tmp_path, PAIRS))).figures()
+    figures = bitext.evaluate(str(bitexts.write(tmp_path, PAIRS))).figures
     assert figures["pairs"] == 8
     assert figures["languages"] == {"source": "eng_Latn", "target": "deu_Latn"}
     margin = figures["margin"]
@@ -58,7 +58,7 @@ def test_languages_are_identified_in_an_evenly_spaced_sample(tmp_path: Path) -> 
         (2.0 - number / 100, f"Where are the {number} books that you bought?", german if number % 6 else "Where are the books?")
         for number in range(60)
     ]
-    figures = bitext.evaluate(str(bitexts.write(tmp_path, pairs)), max_language_pairs=10, batch_rows=7).figures()
+    figures = bitext.evaluate(str(bitexts.write(tmp_path, pairs)), max_language_pairs=10, batch_rows=7).figures
     assert figures["suspects"]["other_language"] == {"n": 10, "share": 1.0}  # every sixth pair, from the first
     assert figures["suspects"]["length_ratio"]["n"] == 60
 
@@ -78,7 +78,7 @@ def test_calibration_by_hand() -> None:
 def test_precision_and_recall_by_hand(tmp_path: Path) -> None:
     folder = bitexts.write(tmp_path, PAIRS)
     gold = {tuple(sentence_ids([source, target]).tolist()) for _, source, target in (PAIRS[0], PAIRS[4], PAIRS[6])}
-    figures = bitext.evaluate(str(folder), GoldPairs(frozenset(gold), num_missing=1)).figures()["gold"]
+    figures = bitext.evaluate(str(folder), GoldPairs(frozenset(gold), num_missing=1)).figures["gold"]
     assert figures["pairs"] == 4
     assert [(point["pairs"], point["precision"], point["recall"]) for point in figures["curve"]] == [
         (1, 1, 1 / 4),
@@ -165,7 +165,7 @@ def test_gold_has_line_numbers_as_for_mine(mined: Path, tmp_path: Path) -> None:
 
 
 def test_hubs_are_the_sentences_in_most_candidates(mined: Path) -> None:
-    figures = bitext.evaluate(str(mined / "out")).figures()
+    figures = bitext.evaluate(str(mined / "out")).figures
     candidates = table_files.read_table(str(next((mined / "out" / "candidates").glob("*.parquet"))))["target_id"].to_pylist()
     paired = table_files.read_table(str(mined / "out" / PARQUET))["target_text"].to_pylist()
     times = {text: candidates.count(int(name)) / 4 for text, name in zip(paired, sentence_ids(paired), strict=True)}

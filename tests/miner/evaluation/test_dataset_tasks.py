@@ -11,12 +11,16 @@ from public_data import write_release
 from miner.config.datasets import DatasetFiles
 from miner.encoders import Encoder, load_encoder
 from miner.errors import ConfigError, DataError
-from miner.evaluation import probe, suite
+from miner.evaluation import suite
+from miner.evaluation.alignment import AlignmentTask
 from miner.evaluation.inputs import read_aligned
-from miner.evaluation.label_tasks import ClassificationTask, StsTask
-from miner.evaluation.tasks import SuiteConfig
-from miner.evaluation.translation_tasks import AlignmentTask, MapTask, RetrievalTask, TatoebaTask
+from miner.evaluation.retrieval import RetrievalTask
+from miner.evaluation.suite import SuiteConfig
+from miner.evaluation.tatoeba import TatoebaTask
 from miner.research.datasets.columns import read_texts
+from miner.research.tasks.language_map import MapTask
+from miner.research.tasks.probe import ClassificationTask, read_rows
+from miner.research.tasks.sts import StsTask
 
 PAIRS = [("one two", "un deux"), ("three", "trois"), ("four five", "quatre cinq")]
 FLORES: dict[str, str | bytes] = {
@@ -38,7 +42,7 @@ def test_retrieval_reads_two_columns_of_one_dataset(encoder: Encoder, tmp_path: 
     task = RetrievalTask.check(source=source, source_column="en", target_column="fr")
     assert read_aligned(task) == ([english for english, _ in PAIRS], [french for _, french in PAIRS])
     plain = RetrievalTask(source=str(tmp_path / "en.txt"), target=str(tmp_path / "fr.txt"))
-    assert task.evaluate(encoder).figures() == plain.evaluate(encoder).figures()
+    assert task.evaluate(encoder).figures == plain.evaluate(encoder).figures
 
 
 def test_a_row_that_is_dropped_is_dropped_on_both_sides(tmp_path: Path) -> None:
@@ -65,7 +69,7 @@ def test_sts_reads_a_dataset_by_track(encoder: Encoder, tmp_path: Path) -> None:
     data = {"dataset": "sts17", "path": str(tmp_path / "STS2017-extended")}
     task = StsTask.check(data=data, track_columns=["track"])
     plain = StsTask(data=str(tmp_path / "table.tsv"), track_columns=("track",))
-    assert task.evaluate(encoder).figures() == plain.evaluate(encoder).figures()
+    assert task.evaluate(encoder).figures == plain.evaluate(encoder).figures
 
 
 def test_alignment_and_map_read_pairs_of_one_language(encoder: Encoder, tmp_path: Path) -> None:
@@ -83,19 +87,19 @@ def test_alignment_and_map_read_pairs_of_one_language(encoder: Encoder, tmp_path
             "table.tsv": "sentence1\tsentence2\tscore\n" + "".join(f"{first}\t{second}\t{score}\n" for first, second, score in pairs),
         },
     )
-    plain = AlignmentTask(data=str(tmp_path / "table.tsv")).evaluate(encoder).figures()
+    plain = AlignmentTask(data=str(tmp_path / "table.tsv")).evaluate(encoder).figures
     task = AlignmentTask.check(data={"dataset": "stsb", "path": str(tmp_path), "split": "dev"})
-    assert task.evaluate(encoder).figures() == plain
+    assert task.evaluate(encoder).figures == plain
     assert plain["n"] == 2
     columns = {"text_column": "sentence1", "pair_column": "sentence2"}
     klue = MapTask.check(data={"dataset": "klue-sts", "path": str(tmp_path), "split": "dev"}, **columns)
-    assert klue.evaluate(encoder).figures() == MapTask(data=str(tmp_path / "table.tsv"), **columns).evaluate(encoder).figures()
+    assert klue.evaluate(encoder).figures == MapTask(data=str(tmp_path / "table.tsv"), **columns).evaluate(encoder).figures
 
 
 def test_alignment_reads_two_columns_of_one_dataset(encoder: Encoder, tmp_path: Path) -> None:
     write_release(tmp_path, FLORES)
     source = {"dataset": "flores-200", "path": str(tmp_path), "languages": ["en", "fr"], "split": "dev"}
-    figures = AlignmentTask.check(source=source, source_column="en", target_column="fr").evaluate(encoder).figures()
+    figures = AlignmentTask.check(source=source, source_column="en", target_column="fr").evaluate(encoder).figures
     assert (figures["n"], figures["alignment"]) == (3, pytest.approx(0, abs=1e-12))
 
 
@@ -116,7 +120,7 @@ def test_tatoeba_reads_either_release(copy: str, encoder: Encoder, tmp_path: Pat
     write_release(tmp_path / "release", releases[copy])
     write_release(tmp_path / "tables", {"tatoeba.fra-eng.tsv.gz": pairs})
     task = TatoebaTask.check(data={"dataset": "tatoeba", "path": str(tmp_path / "release")})
-    assert task.evaluate(encoder).figures() == TatoebaTask(data=str(tmp_path / "tables")).evaluate(encoder).figures()
+    assert task.evaluate(encoder).figures == TatoebaTask(data=str(tmp_path / "tables")).evaluate(encoder).figures
 
 
 def test_classification_reads_splits_of_a_dataset(tmp_path: Path) -> None:
@@ -129,7 +133,7 @@ def test_classification_reads_splits_of_a_dataset(tmp_path: Path) -> None:
     )
     data = {"dataset": "mtop", "path": str(tmp_path)}
     task = ClassificationTask.check(train={**data, "split": "train"}, test={**data, "split": "test"}, lang_column="lang")
-    train, test = probe.read_rows(task, "text")
+    train, test = read_rows(task, "text")
     assert (train.texts, train.labels, train.langs) == ([["wake me", "rain"]], ["alarm", "weather"], ["en", "en"])
     assert (test.texts, test.labels) == ([["sun"]], ["weather"])
 
@@ -140,7 +144,7 @@ def test_a_suite_checks_datasets_before_it_encodes(toy_encoder: Path, tmp_path: 
     task = {"task": "retrieval", "source": source, "source_column": "en", "target_column": "fr"}
     config = SuiteConfig.check(data=str(tmp_path), tasks=[task])
     result = suite.run({"toy": lambda: load_encoder(str(toy_encoder))}, config)
-    assert result.figures()["encoders"]["toy"]["retrieval"]["accuracy"]["cosine"]["mean"] == 1
+    assert result.figures["encoders"]["toy"]["retrieval"]["accuracy"]["cosine"]["mean"] == 1
     wrong = SuiteConfig.check(data=str(tmp_path), tasks=[{**task, "source": {**source, "languages": ["en", "de"]}}])
 
     def never() -> Encoder:

@@ -21,10 +21,11 @@ from sklearn.linear_model import LogisticRegression
 
 from miner.encoders import load_encoder
 from miner.errors import ConfigError
-from miner.evaluation import alignment, clustering, probe, retrieval, scores, sts
+from miner.evaluation import alignment, scores
 from miner.evaluation.inputs import encode
-from miner.evaluation.label_tasks import StsTask
-from miner.evaluation.translation_tasks import RetrievalTask
+from miner.evaluation.retrieval import RetrievalTask
+from miner.research.tasks import clustering, probe
+from miner.research.tasks.sts import StsTask
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 FRENCH = ["un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf", "dix"]
@@ -107,13 +108,13 @@ def test_sts_equals_scipy_on_float64_cosines(toy_encoder: Path, tmp_path: Path) 
         assert figures["wmean"][name] == pytest.approx((20 * expected[0] + 40 * expected[1]) / 60, abs=1e-6)
     assert figures["tracks"]["x-b"]["n"] == 40
     task = StsTask(data=data, track_columns=("track",))
-    result = sts.evaluate(encoder, task)
-    assert [line.split()[:2] for line in result.summary().splitlines()[-3:]] == [
+    result = task.evaluate(encoder)
+    assert [line.split()[:2] for line in result.summary.splitlines()[-3:]] == [
         ["mean", f"{100 * figures['mean']['spearman']:.2f}"],
         ["wmean", f"{100 * figures['wmean']['spearman']:.2f}"],
         ["all", "60"],
     ]
-    assert result.scores()["Spearman, wmean"].value == pytest.approx(figures["wmean"]["spearman"])
+    assert result.scores["Spearman, wmean"].value == pytest.approx(figures["wmean"]["spearman"])
 
 
 class SentenceTransformerAdapter:
@@ -136,7 +137,7 @@ def test_sts_and_retrieval_equal_sentence_transformers(toy_encoder: Path, tmp_pa
     model, encoder = SentenceTransformerAdapter(toy_encoder), load_encoder(str(toy_encoder))
     theirs = EmbeddingSimilarityEvaluator(first, second, human.tolist(), main_similarity="cosine", similarity_fn_names=["cosine"])(model)
     data = write(tmp_path / "sts.tsv", [("sentence1", "sentence2", "score"), *zip(first, second, human, strict=True)])
-    ours = sts.evaluate(encoder, StsTask(data=data)).figures()["all"]
+    ours = StsTask(data=data).evaluate(encoder).figures["all"]
     assert [ours["spearman"], ours["pearson"]] == pytest.approx([theirs["spearman_cosine"], theirs["pearson_cosine"]], abs=1e-5)
 
     # Translations with two additional words. No two lines of a side have the same words, so none tie.
@@ -146,7 +147,7 @@ def test_sts_and_retrieval_equal_sentence_transformers(toy_encoder: Path, tmp_pa
     source, target = [" ".join(WORDS[n] for n in words) for _, words in pairs], [" ".join(FRENCH[n] for n in words) for words, _ in pairs]
     theirs = TranslationEvaluator(source, target)(model)
     paths = {name: write(tmp_path / name, [[line] for line in lines]) for name, lines in (("source", source), ("target", target))}
-    shares = retrieval.evaluate(encoder, RetrievalTask(**paths)).figures()["accuracy"]["cosine"]
+    shares = RetrievalTask(**paths).evaluate(encoder).figures["accuracy"]["cosine"]
     assert [shares["forward"], shares["backward"]] == pytest.approx([theirs["src2trg_accuracy"], theirs["trg2src_accuracy"]])
     assert 0 < shares["mean"] < 1
 
@@ -359,9 +360,9 @@ def test_missing_training_rows_are_an_error(
 def test_missing_mteb_is_an_error_with_the_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("mteb", "mteb.models"):
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.delitem(sys.modules, "miner.evaluation.mteb_adapter", raising=False)
+    monkeypatch.delitem(sys.modules, "miner.research.tasks.mteb_adapter", raising=False)
     with pytest.raises(ConfigError, match=r"pip install 'bitext-miner\[mteb\]'"):
-        importlib.import_module("miner.evaluation.mteb_adapter")
+        importlib.import_module("miner.research.tasks.mteb_adapter")
 
 
 def test_alignment_of_one_line_is_an_error(toy_encoder: Path, tmp_path: Path) -> None:

@@ -11,10 +11,12 @@ from command import outcome_of
 from scipy import stats
 
 from miner.encoders import load_encoder, static
-from miner.evaluation import clustering, scores
+from miner.evaluation import scores
 from miner.evaluation.scores import Score
 from miner.evaluation.significance import compare
-from miner.evaluation.tasks import TASKS, SuiteConfig
+from miner.evaluation.suite import SuiteConfig
+from miner.evaluation.tasks import TASKS
+from miner.research.tasks import clustering
 
 ROOT = Path(__file__).parents[3]
 

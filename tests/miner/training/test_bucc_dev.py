@@ -10,8 +10,7 @@ import pytest
 from miner.config.datasets import DatasetFiles
 from miner.encoders import load_encoder
 from miner.errors import ConfigError, DataError
-from miner.evaluation import bucc
-from miner.evaluation.translation_tasks import BuccTask
+from miner.evaluation.bucc import BuccTask
 from miner.training.config import TrainConfig
 from miner.training.config_checks import check
 from miner.training.settings import EvaluationSettings
@@ -66,7 +65,7 @@ def test_f1_equals_brute_force(tmp_path: Path) -> None:
 def test_f1_equals_that_of_the_sample_protocol(toy_encoder: Path, tmp_path: Path) -> None:
     encoder = load_encoder(str(toy_encoder))
     (dev_set,) = read_bucc(files(write(tmp_path), languages=["de", "en"], split="sample"))
-    expected = bucc.evaluate(encoder, BuccTask(data=str(tmp_path), protocol="sample")).figures()["mean"]["f1"]
+    expected = BuccTask(data=str(tmp_path), protocol="sample").evaluate(encoder).figures["mean"]["f1"]
     f1 = dev_set.f1(lambda *sides: (encoder.encode(sides[0]).astype(np.float16), encoder.encode(sides[1]).astype(np.float16)))
     assert f1 == pytest.approx(expected)
 

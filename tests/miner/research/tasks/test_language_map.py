@@ -11,7 +11,7 @@ from command import miner
 from report_pages import Page
 
 from miner.encoders import load_encoder
-from miner.evaluation.language_map import similarities
+from miner.research.tasks.language_map import similarities
 
 ROWS = [
     ("1", "eng", "one two"),

@@ -5,21 +5,24 @@ regularisation strength is the best one on a held-out fifth of the training rows
 rows influence nothing.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import compress
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+import pydantic
+from pydantic_core import PydanticCustomError
 
 from miner.arrays import Floats32
-from miner.config.datasets import DatasetFiles
+from miner.config.base import Strings
+from miner.config.datasets import DatasetFiles, TableFile
 from miner.encoders import Encoder
 from miner.errors import DataError, require
 from miner.evaluation.inputs import encode, load_columns
-from miner.evaluation.label_tasks import ClassificationTask
-from miner.evaluation.scores import Items, Score, agreement, macro_f1, percent, table
-from miner.evaluation.task_base import ProbeTask
+from miner.evaluation.scores import EvaluationResult, Items, Score, agreement, figure_table, macro_f1
+from miner.evaluation.task_base import BarChart, TaskSettings
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1)  # C of scikit-learn: the inverse of the regularisation strength
 HELD_OUT_SHARE = 0.2
@@ -37,51 +40,71 @@ class LabelledRows:
     langs: Sequence[str]
 
 
-@dataclass(frozen=True, eq=False)
-class ProbeResult:
-    """The result of a classifier."""
+class ProbeTask(TaskSettings):
+    """A task that trains a classifier on some rows and tests it on others."""
 
-    languages: Mapping[str, Items]  # by language of the test rows: (n, 2) the true label and the predicted one, as numbers
-    trained_on: int | None  # rows; None if the classifier came with the encoder
-    classes: int
+    CHART = BarChart(groups="languages", value="accuracy", caption="Accuracy", is_share=True)
+    PATHS = ("train", "test")
 
-    def scores(self) -> dict[str, Score]:
-        return {"accuracy": Score(self.languages, agreement)}
+    train: TableFile | None
+    test: TableFile = pydantic.Field(description="Table of the test rows; may be that of the training rows, with --split-column.")
+    label_column: str = pydantic.Field("label", description="Column of the label.")
+    lang_column: str | None = pydantic.Field(None, description="Column of the language; results are reported by language.")
+    split_column: str | None = pydantic.Field(None, description="Column that says `train` or `test`; other rows are ignored.")
+    train_langs: Strings = pydantic.Field((), description="Train on this language only; may be repeated.")
 
-    def figures(self) -> dict[str, Any]:
-        scores = {"accuracy": Score(self.languages, agreement), "macro_f1": Score(self.languages, macro_f1)}
-        by_language = {name: score.by_group for name, score in scores.items()}
-        return {
-            "trained_on": self.trained_on,
-            "classes": self.classes,
-            "languages": {
-                lang: {"n": len(items), **{name: values[lang] for name, values in by_language.items()}, "majority": majority(items)}
-                for lang, items in self.languages.items()
-            },
-            "mean": {name: score.value for name, score in scores.items()},
-        }
+    @pydantic.model_validator(mode="after")
+    def _check_langs(self) -> Self:
+        if self.train_langs and self.lang_column is None:
+            raise PydanticCustomError("lang_column", "--train-lang requires a language column; give --lang-column")
+        return self
 
-    def summary(self) -> str:
-        figures = self.figures()
-        rows = {**figures["languages"], **({"mean": figures["mean"]} if len(self.languages) > 1 else {})}
-        cells = {
-            name: [str(row.get("n", "")), *(percent(row[head]) if head in row else "" for head in ("accuracy", "macro_f1", "majority"))]
-            for name, row in rows.items()
-        }
-        head = ("" if self.trained_on is None else f"trained on {self.trained_on:,} rows, ") + f"{self.classes} classes"
-        return f"{head}\n{table(['tested', 'accuracy', 'macro F1', 'majority'], cells)}"
+
+class ClassificationTask(ProbeTask):
+    """Measure the accuracy of a linear classifier of texts on frozen embeddings.
+
+    \b
+    Example:
+      miner eval classification --train news.tsv --test news.tsv --split-column split --lang-column lang --train-lang eng
+    """
+
+    task: Literal["classification"] = "classification"
+    train: TableFile = pydantic.Field(description="Table of the training rows.")
+    text_column: str = pydantic.Field("text", description="Column of the text.")
+
+    def evaluate(self, encoder: Encoder) -> EvaluationResult:
+        """Classify texts by a probe of their embeddings. Raise DataError as `read_rows` does."""
+        train, test = read_rows(self, self.text_column)
+        vectors = encode(encoder, [*train.texts[0], *test.texts[0]], np.float32)
+        predicted = predict(vectors[: len(train.labels)], np.array(train.labels), [vectors[len(train.labels) :]])
+        return summarise(test, predicted, len(set(train.labels)), len(train.labels))
+
+
+def summarise(rows: LabelledRows, predicted: Labels, num_classes: int, trained_on: int | None) -> EvaluationResult:
+    """Report accuracy and macro F1 of the labels (n,) that are predicted for rows, by language and their means.
+
+    `trained_on` is the number of training rows, None if the classifier came with the encoder.
+    """
+    items, langs = label_items(np.array(rows.labels), predicted)[1], np.array(rows.langs)
+    languages = {str(lang): items[langs == lang] for lang in dict.fromkeys(rows.langs)}
+    scores = {"accuracy": Score(languages, agreement), "macro_f1": Score(languages, macro_f1)}
+    figures = {
+        lang: {"n": len(items), **{name: score.statistic(items) for name, score in scores.items()}, "majority": majority(items)}
+        for lang, items in languages.items()
+    }
+    mean = {name: score.average(row[name] for row in figures.values()) for name, score in scores.items()}
+    head = ("" if trained_on is None else f"trained on {trained_on:,} rows, ") + f"{num_classes} classes"
+    columns = {"n": "tested", "accuracy": "accuracy", "macro_f1": "macro F1", "majority": "majority"}
+    return EvaluationResult(
+        {"trained_on": trained_on, "classes": num_classes, "languages": figures, "mean": mean},
+        f"{head}\n{figure_table({**figures, **({'mean': mean} if len(languages) > 1 else {})}, columns)}",
+        {"accuracy": scores["accuracy"]},
+    )
 
 
 def majority(items: Items) -> float:
     """True and predicted labels (n, 2) -> the accuracy of always predicting the most frequent label."""
     return float(np.unique(items[:, 0], return_counts=True)[1].max() / len(items))
-
-
-def evaluate(encoder: Encoder, task: ClassificationTask) -> ProbeResult:
-    """Classify texts by a probe of their embeddings. Raise DataError as `read_rows` does."""
-    train, test = read_rows(task, task.text_column)
-    vectors = encode(encoder, [*train.texts[0], *test.texts[0]], np.float32)
-    return classify(vectors[: len(train.labels)], [vectors[len(train.labels) :]], train, test)
 
 
 def read_rows(task: ProbeTask, *text_columns: str) -> tuple[LabelledRows, LabelledRows]:
@@ -118,23 +141,8 @@ def _read_split(task: ProbeTask, uri: str | DatasetFiles, split: str, text_colum
 
 
 def _select(rows: LabelledRows, is_selected: Sequence[bool]) -> LabelledRows:
-    def select(values: Sequence[str]) -> list[str]:
-        return [value for value, selected in zip(values, is_selected, strict=True) if selected]
-
-    return LabelledRows([select(column) for column in rows.texts], select(rows.labels), select(rows.langs))
-
-
-def classify(train: Floats32, test_blocks: Iterable[Floats32], train_rows: LabelledRows, test_rows: LabelledRows) -> ProbeResult:
-    """Train a probe on features (n, f) and test it on blocks of features (m, f)."""
-    predicted = predict(train, np.array(train_rows.labels), test_blocks)
-    return ProbeResult(items_by_language(test_rows, predicted), len(train), len(set(train_rows.labels)))
-
-
-def items_by_language(rows: LabelledRows, predicted: Labels) -> dict[str, Items]:
-    """Rows and their predicted labels (n,) -> by language (n, 2) the true label and the predicted one, as numbers."""
-    items = label_items(np.array(rows.labels), predicted)[1]
-    langs = np.array(rows.langs)
-    return {str(lang): items[langs == lang] for lang in dict.fromkeys(rows.langs)}
+    labels, langs, *texts = (list(compress(column, is_selected)) for column in (rows.labels, rows.langs, *rows.texts))
+    return LabelledRows(texts, labels, langs)
 
 
 def label_items(labels: Labels, predicted: Labels) -> tuple[list[str], Items]:

@@ -2,7 +2,7 @@
 
 import mteb
 from miner.encoders import load_encoder
-from miner.evaluation.mteb_adapter import MtebEncoder
+from miner.research.tasks.mteb_adapter import MtebEncoder
 
 encoder = MtebEncoder(load_encoder("builtin"), "bitext-miner/builtin")
 print(mteb.evaluate(encoder, mteb.get_tasks(tasks=["Tatoeba"])))

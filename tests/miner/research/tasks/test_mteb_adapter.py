@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from miner.encoders import load_encoder
-from miner.evaluation import retrieval, sts
-from miner.evaluation.label_tasks import StsTask
-from miner.evaluation.translation_tasks import RetrievalTask
+from miner.evaluation.retrieval import RetrievalTask
+from miner.research.tasks.sts import StsTask
 
 mteb = pytest.importorskip("mteb")
 
@@ -17,9 +16,9 @@ from datasets import Dataset, DatasetDict  # noqa: E402  # with mteb
 from mteb.abstasks import AbsTask, AbsTaskBitextMining, AbsTaskSTS  # noqa: E402
 from mteb.abstasks.task_metadata import TaskMetadata  # noqa: E402
 
-from miner.evaluation.mteb_adapter import MtebEncoder  # noqa: E402
+from miner.research.tasks.mteb_adapter import MtebEncoder  # noqa: E402
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLES = Path(__file__).parents[4] / "examples"
 TOLERANCE = 1e-4
 
 
@@ -66,7 +65,7 @@ def test_f1_of_bitext_mining_equals_mteb(pairs: list[tuple[str, str]], tmp_path:
     for name, lines in (("source", source), ("target", target)):
         (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
     task = RetrievalTask(source=str(tmp_path / "source"), target=str(tmp_path / "target"))
-    ours = retrieval.evaluate(load_encoder("builtin"), task).figures()
+    ours = task.evaluate(load_encoder("builtin")).figures
     assert ours["f1"]["cosine"]["forward"] == pytest.approx(theirs["f1"], abs=TOLERANCE)
     assert ours["accuracy"]["cosine"]["forward"] == pytest.approx(theirs["accuracy"], abs=TOLERANCE)
     assert 0.5 < ours["f1"]["cosine"]["forward"] < ours["accuracy"]["cosine"]["forward"] < 1
@@ -80,7 +79,7 @@ def test_sts_equals_mteb(pairs: list[tuple[str, str]], tmp_path: Path) -> None:
     theirs = run(LocalSts(), {"sentence1": firsts, "sentence2": seconds, "score": scores})
     lines = ["sentence1\tsentence2\tscore", *("\t".join(map(str, row)) for row in rows)]
     (tmp_path / "sts.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    ours = sts.evaluate(load_encoder("builtin"), StsTask(data=str(tmp_path / "sts.tsv"))).figures()["all"]
+    ours = StsTask(data=str(tmp_path / "sts.tsv")).evaluate(load_encoder("builtin")).figures["all"]
     assert ours["spearman"] == pytest.approx(theirs["cosine_spearman"], abs=TOLERANCE)
     assert ours["pearson"] == pytest.approx(theirs["cosine_pearson"], abs=TOLERANCE)
     assert ours["spearman"] > 0.5
