@@ -16,7 +16,7 @@ import torch
 
 from miner.io import stages
 from miner.search.parallel import parallel_for
-from miner.search.rescoring import CPU, score_candidates
+from miner.search.rescoring import score_candidates
 from pipelines.search.build_index import indexed_corpus
 from pipelines.search.index_files import IndexedSide
 from pipelines.search.open_index import OpenIndex, draw_sample
@@ -41,7 +41,7 @@ def score_with_numpy(queries: np.ndarray, candidate_ids: np.ndarray, index: Open
         vectors64 = vectors.reshape(-1, candidate_ids.shape[1], queries.shape[1]).astype(np.float64)
         scores[rows] = np.matmul(vectors64, queries[rows].astype(np.float64)[:, :, None])[:, :, 0]
 
-    parallel_for(math.ceil(len(queries) / CHUNK_QUERIES), score_chunk, CPU)
+    parallel_for(math.ceil(len(queries) / CHUNK_QUERIES), score_chunk, torch.device("cpu"))
     return scores
 
 
