@@ -8,11 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from miner import encoders, languages
-from miner.api.options import check_options, with_options
+from miner.api.options import with_options
 from miner.api.results import TableResult
 from miner.api.workspace import TEXT, EncoderLike, list_texts, open_workspace, write_texts
 from miner.arrays import Ids, Vectors
 from miner.config.commands import EmbedConfig, EncoderSettings, TextSettings
+from miner.config.filters import settings_from
 from miner.encoders import Encoder
 from miner.encoders.base import check_texts
 from miner.io import storage
@@ -58,7 +59,7 @@ def load_encoder(name: str = encoders.BUILTIN, **options: Any) -> Encoder:
         >>> encoder.encode(["Good morning.", "Guten Morgen."]).shape
         (2, 256)
     """
-    settings = EncoderSettings.check(encoder=name, **check_options(load_encoder, options))
+    settings = settings_from(EncoderSettings, {**options, "encoder": name})
     return encoders.load_encoder(settings.encoder, settings)
 
 
@@ -88,19 +89,17 @@ def embed(
     """
     listed = list_texts(texts)
     check_texts(listed)
-    settings = check_options(embed, options)
-    block = readers.clean_block("texts", 1, list(listed), TextSettings.check(max_chars=max_chars))
+    block = readers.clean_block("texts", 1, list(listed), settings_from(TextSettings, {"max_chars": max_chars}))
     rows, code = block.lines - 1, languages.canonical(lang)
     cleaned, ids = np.full(len(listed), "", dtype=object), np.full(len(listed), sentence_id(""))
     cleaned[rows], ids[rows] = block.texts, sentence_ids(block.texts)
     with open_workspace(None, encoder) as (folder, name):
-        identity = encoders.identify(EncoderSettings.check(encoder=name, **settings))
+        options["encoder"] = name
+        identity = encoders.identify(settings_from(EncoderSettings, options))
         vectors = np.zeros((len(listed), identity.dim), np.float16)
         if len(rows):
             inputs, output = (write_texts(listed, folder, "texts"),), storage.join(folder, "embedded")
-            config = EmbedConfig.check(
-                inputs=inputs, output=output, text_column=TEXT, encoder=name, lang=lang, max_chars=max_chars, **settings
-            )
-            pipeline.run(config, warns=True)
+            options |= {"inputs": inputs, "output": output, "text_column": TEXT, "lang": lang, "max_chars": max_chars}
+            pipeline.run(settings_from(EmbedConfig, options), warns=True)
             vectors[rows] = open_corpus(output).vectors_of(ids[rows])
     return Embeddings(ids, cleaned.tolist(), vectors, code, identity.fingerprint)

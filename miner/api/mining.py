@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from miner import encoders
-from miner.api.options import check_options, with_options
+from miner.api.options import with_options
 from miner.api.results import TableResult
 from miner.api.sides import SIDES, Side, SideFile, SideWriter
 from miner.api.workspace import EncoderLike, FilePath, open_workspace
 from miner.config.choices import LATE, DefaultThreshold
-from miner.config.commands import FromCandidatesConfig, MineConfig, PairFilters, ScoreConfig, SentenceFilters
+from miner.config.commands import FromCandidatesConfig, MineConfig, ScoreConfig
+from miner.config.filters import settings_from
 from miner.errors import ConfigError
 from miner.io import stages, storage, table_files
 from miner.io.stages import Manifest
@@ -108,7 +109,7 @@ class Bitext(TableResult):
             stages.write_manifest(folder, self.manifest)
 
 
-@with_options(MineConfig, "filters", without=["sentence_filters", "pair_filters"])
+@with_options(MineConfig)
 def mine(
     source: Side | None = None,
     target: Side | None = None,
@@ -138,15 +139,14 @@ def mine(
     """
     with open_workspace(output, encoder) as (folder, name):
         if from_candidates is not None:
-            settings = check_options(mine, options, pair_filters=PairFilters)
-            candidates = os.fspath(from_candidates)
-            selection = FromCandidatesConfig.check(**settings, candidates=candidates, output=folder, encoder=name)
+            options |= {"candidates": from_candidates, "output": folder, "encoder": name}
+            selection = settings_from(FromCandidatesConfig, options)
             return Bitext.read(pipeline.run_from_candidates(selection), (ON_DISK, ON_DISK))
-        settings = check_options(mine, options, sentence_filters=SentenceFilters, pair_filters=PairFilters)
         if source is None or target is None:
             raise ConfigError("give a source and a target, or from_candidates")
-        config = MineConfig.check(**settings, source="", target="", output=folder, encoder=name)  # before anything is written
-        sides = SideWriter(folder, name, settings).write_sides((source, target))
+        options |= {"source": "", "target": "", "output": folder, "encoder": name}
+        config = settings_from(MineConfig, options)  # before anything is written
+        sides = SideWriter(folder, config).write_sides((source, target))
         check_vectors(config, sides)
         paths = {role: side.path for role, side in zip(SIDES, sides, strict=True)}
         columns = {f"{role}_column": side.column for role, side in zip(SIDES, sides, strict=True) if side.column}

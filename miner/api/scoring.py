@@ -10,12 +10,13 @@ import pyarrow as pa
 from miner import encoders
 from miner.api.embedding import Embeddings
 from miner.api.mining import check_vectors
-from miner.api.options import check_options, with_options
+from miner.api.options import with_options
 from miner.api.results import TableResult
 from miner.api.sides import SIDES, Side, SideFile, SideWriter, is_vectors
 from miner.api.workspace import TEXT, EncoderLike, open_workspace, write_texts
 from miner.arrays import Floats, Ints
-from miner.config.commands import PairTextFilters, ScoreConfig, SentenceFilters
+from miner.config.commands import ScoreConfig
+from miner.config.filters import settings_from
 from miner.io import storage, table_files
 from pipelines.mining import score as pipeline
 from pipelines.mining.score import ScoreResult
@@ -68,7 +69,7 @@ class PairScores(TableResult):
         return self.table
 
 
-@with_options(ScoreConfig, "filters", without=["sentence_filters", "pair_filters", "output"])
+@with_options(ScoreConfig, without=["output"])
 def score(
     source: Side,
     target: Side,
@@ -95,11 +96,11 @@ def score(
         >>> scores = miner.score(english, german, source_lang="en", target_lang="de", threshold=1.1, filters=["recommended"])
         >>> scores.to_pandas()[["row", "margin", "source_text", "target_text"]]
     """
-    settings = check_options(score, options, sentence_filters=SentenceFilters, pair_filters=PairTextFilters)
     with open_workspace(None, encoder) as (folder, name):
         output = storage.join(folder, "scored.parquet")
-        config = ScoreConfig.check(**settings, source="", output=output, encoder=name)  # before anything is written
-        writer = SideWriter(folder, name, settings)
+        options |= {"source": "", "output": output, "encoder": name}
+        config = settings_from(ScoreConfig, options)  # before anything is written
+        writer = SideWriter(folder, config)
         sides = writer.write_sides((source, target))
         check_vectors(config, sides)
         embedded = {role: side.path for role, side in zip(SIDES, sides, strict=True) if side.is_in_memory and side.column is None}

@@ -14,7 +14,7 @@ from miner import languages
 from miner.api.embedding import Embeddings
 from miner.api.workspace import TEXT, FilePath, list_texts, write_texts
 from miner.arrays import Ids, Ints, Vectors
-from miner.config.commands import EmbedConfig, EncoderSettings
+from miner.config.commands import EmbedConfig, EncoderSettings, MineConfig, ScoreConfig
 from miner.encoders import choose_side
 from miner.errors import ConfigError, DataError
 from miner.io import stages, storage, table_files
@@ -54,8 +54,7 @@ class SideWriter:
     """Writes what is in memory to the workspace of a run, unless it is there."""
 
     folder: str
-    encoder: str
-    settings: Mapping[str, Any]  # options of the run
+    config: MineConfig | ScoreConfig  # of the run
 
     def write_sides(self, sides: Sequence[Side]) -> tuple[SideFile, SideFile]:
         """Write the source and the target. Raises ConfigError or DataError for invalid ones."""
@@ -89,14 +88,14 @@ class SideWriter:
 
     def _embed(self, inputs: Sequence[FilePath], name: str, role: str, **settings: Any) -> str:
         """Embed texts as a corpus in the workspace, and return its directory."""
-        settings = {**{key: value for key, value in self.settings.items() if key in EmbedConfig.model_fields}, **settings}
+        chosen = {key: getattr(self.config, key) for key in self.config.model_fields_set & EmbedConfig.model_fields.keys()}
         paths, output = tuple(os.fspath(path) for path in inputs), storage.join(self.folder, name)
-        config = EmbedConfig.check(**settings, inputs=paths, output=output, lang=self._lang(role), encoder=self.encoder)
+        config = EmbedConfig(**{**chosen, **settings, "inputs": paths, "output": output, "lang": self._lang(role)})
         side = choose_side(config.part(EncoderSettings), config.lang, default=role).side
         return embed.run(config.model_copy(update={"side": side})).output
 
     def _lang(self, role: str) -> str:
-        return languages.canonical(self.settings.get(f"{role}_lang", languages.UNDETERMINED))
+        return languages.canonical(getattr(self.config, f"{role}_lang"))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 Filters are named as people name them: `numbers`, `length_ratio=1.5`, `recommended`, `hubs=off`.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -29,15 +30,17 @@ class MisuseError(ConfigError):
 
 def settings_from(model: type[Model], options: Mapping[str, Any], spell: Spelling = as_keyword) -> Model:
     """Return settings from options by name. Raises ConfigError, in one line that names an option as `spell` does."""
-    values, groups = dict(options), filter_groups(model)
+    values = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in options.items()}
+    groups = filter_groups(model)
+    names = [name for name in model.model_fields if name not in groups] + ([FILTERS] if groups else [])
+    for name in values:
+        if name not in names:
+            raise ConfigError(f"unknown option {name!r}; {suggest(name, names)}")
     if groups and FILTERS in values:
         try:
             values |= {name: group for name, group in choose(values.pop(FILTERS), **groups).items() if group.model_fields_set}
         except ConfigError as error:
             raise ConfigError(respell(str(error), spell)) from error
-    for name in set(values) - set(model.model_fields):
-        names = [*model.model_fields, FILTERS] if groups else list(model.model_fields)
-        raise ConfigError(f"unknown option {name!r}; {suggest(name, names)}")
     try:
         settings = model(**values)
     except pydantic.ValidationError as error:

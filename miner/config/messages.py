@@ -147,6 +147,16 @@ def respell(message: str, spell: Spelling) -> str:
 
 
 @contextlib.contextmanager
+def respelling(spell: Spelling) -> Iterator[None]:
+    """Replace options in the message of a MinerError, such as `--token-layer`, by what the user writes."""
+    try:
+        yield
+    except MinerError as error:
+        error.args = (respell(str(error), spell),)
+        raise
+
+
+@contextlib.contextmanager
 def name_keys(groups: Mapping[str, type[pydantic.BaseModel]]) -> Iterator[None]:
     """Replace options in the message of a MinerError by the keys of a config, such as `--pooling` by `start.pooling`.
 
@@ -157,8 +167,5 @@ def name_keys(groups: Mapping[str, type[pydantic.BaseModel]]) -> Iterator[None]:
         prefix = next((prefix for prefix, group in groups.items() if name in group.model_fields), None)
         return as_option(name) if prefix is None else f"{prefix}.{name}" if prefix else name
 
-    try:
+    with respelling(spell):
         yield
-    except MinerError as error:
-        error.args = (respell(str(error), spell),)
-        raise
