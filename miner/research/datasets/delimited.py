@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from miner.errors import DataError
-from miner.research.datasets.layout import SOLE, Cells, Dropped, FileGroup, Record, Request
+from miner.research.datasets.layout import SOLE, Cells, Dropped, FileGroup, Record, Request, RowReader
 from miner.research.datasets.release import ReleaseFile, read_release_lines
 
 TOO_LONG = Dropped("line too long", "a line of more than 16 MiB")
@@ -112,3 +112,23 @@ class DelimitedRows:
                 start = rows.line_num + 1
         except csv.Error as error:
             raise DataError(f"{file.uri}:{start}: a quote that is not closed ({error}); download the file again") from error
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """Rows with a score from 1, the same, to 4, unrelated: 5 - score."""
+
+    rows: RowReader
+
+    @property
+    def expected(self) -> str:
+        return self.rows.expected
+
+    def __call__(self, group: FileGroup, request: Request) -> Iterator[Record]:
+        for line, cells in self.rows(group, request):
+            if not isinstance(cells, Dropped):
+                try:
+                    cells = {**cells, "score": f"{5 - float(cells['score']):g}"}
+                except ValueError:
+                    cells = Dropped("score is no number", f"Overall {cells['score']!r}")
+            yield line, cells
