@@ -88,17 +88,24 @@ def is_file(uri: str) -> bool:
 
 def names_in(uri: str) -> list[str]:
     """List the names in a directory, sorted. A missing directory has none."""
+    return sorted(_list(uri, detail=False))
+
+
+def _list(uri: str, detail: bool) -> dict[str, Mapping[str, Any]]:
+    """Return the entries of a directory by name, as `fs.ls` describes them; nothing without `detail`. A missing directory has none."""
     fs, path = filesystem(uri)
     fs.invalidate_cache(path)
     try:
         with storage_errors(uri):
-            names = fs.ls(path, detail=False) if is_object_store(fs) or fs.isdir(path) else []
+            listed = fs.ls(path, detail=detail) if is_object_store(fs) or fs.isdir(path) else []
     except StorageError as error:
         if isinstance(error.__cause__, FileNotFoundError):
-            return []
+            return {}
         raise
-    paths = [str(name).rstrip("/") for name in names]
-    return sorted(posixpath.basename(name) for name in paths if name != path.rstrip("/"))  # object stores list a file as itself
+    if detail:
+        fs.invalidate_cache(path)
+    entries = {str(info["name"] if detail else info).rstrip("/"): info if detail else {} for info in listed}
+    return {posixpath.basename(name): info for name, info in entries.items() if name != path.rstrip("/")}  # stores list a file as itself
 
 
 def files_below(uri: str, max_depth: int | None = None) -> list[str]:
@@ -118,12 +125,7 @@ def size(uri: str) -> int:
 
 def sizes(uri: str) -> dict[str, int]:
     """Return the size in bytes of each file in a directory, by name."""
-    fs, path = filesystem(uri)
-    fs.invalidate_cache(path)
-    with storage_errors(uri):
-        return {
-            posixpath.basename(str(info["name"])): int(info["size"] or 0) for info in fs.ls(path, detail=True) if info["type"] == "file"
-        }
+    return {name: int(info["size"] or 0) for name, info in _list(uri, detail=True).items() if info["type"] == "file"}
 
 
 VERSION_KEYS = ("generation", "ETag", "etag", "md5Hash", "content_settings", "mtime", "LastModified", "last_modified", "created")
@@ -144,17 +146,7 @@ def remote_checksum(fs: fsspec.AbstractFileSystem, path: str, info: Mapping[str,
 
 def versions(uri: str) -> dict[str, str]:
     """Return what identifies the content of each entry of a directory, by name, from one listing. A missing directory has none."""
-    fs, path = filesystem(uri)
-    fs.invalidate_cache(path)
-    try:
-        with storage_errors(uri):
-            entries = fs.ls(path, detail=True) if is_object_store(fs) or fs.isdir(path) else []
-    except StorageError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            return {}
-        raise
-    fs.invalidate_cache(path)
-    return {posixpath.basename(str(info["name"]).rstrip("/")): version_of(info) for info in entries}
+    return {name: version_of(info) for name, info in _list(uri, detail=True).items()}
 
 
 def versions_below(uri: str) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """Ingest text: inputs become shards of unique sentences in OUTPUT/sentences.
 
-Each input is scattered by id range (scatter.py); each id range is then deduplicated, filtered and written as a shard
-(deduplicate.py). Optionally, near-duplicates are collapsed after the filters (near_duplicates.py). Scattered files are kept in
-OUTPUT/.ranges until the sentences are complete, so that a stopped run can resume.
+Each input is scattered by id range (scatter.py); each id range is then deduplicated, filtered and written as a shard (deduplicate.py),
+after near-duplicates are collapsed if this is configured. Scattered files are kept in OUTPUT/.ranges until the sentences are complete, so
+that a stopped run can resume.
 
 Inputs that are new since an earlier run become an increment (increments.py): shards of their own, with the sentences that no earlier
 increment has. Earlier shards do not change. `increments.json` records the inputs of every increment.
@@ -31,20 +31,20 @@ from pipelines.beam.runner import Pipeline, is_in_this_process, run_stage
 from pipelines.beam.shuffle import ShuffleSteps
 from pipelines.corpus.deduplicate import (
     DROPPED,
+    NEAR_DUPLICATE,
     DeduplicateTask,
-    DroppedShards,
-    PreviousSentences,
     SentenceFilter,
     SentenceWriter,
+    collapse,
     count_dropped_lines,
 )
 from pipelines.corpus.increments import CorpusIncrement, merge_inputs, plan_increments, write_increments
-from pipelines.corpus.near_duplicates import NEAR_DUPLICATE, STEPS, collapse
 from pipelines.corpus.scatter import ScatteredFiles, ScatterResult, ScatterTask, scatter_inputs
 
 logger = logging.getLogger(__name__)
 
 RANGES = ".ranges"
+STEPS = ".near_duplicates"
 STDIN = ".stdin"
 INCREMENTS = "increments.json"
 FAULTS = ("invalid", "too_long")  # of `readers.LINE_COUNTS`
@@ -228,9 +228,9 @@ class _Ingestion:
         sentence_filter = SentenceFilter(
             languages.canonical(self.config.lang), self.config.sentence_filters.bounds(), self.config.lang_id_model
         )
-        writer = SentenceWriter(stage.folder, self._dropped_shards(scattered.increment), self.sizes)
+        writer = self._writer(scattered.increment)
         if not self.config.collapse:
-            previous = PreviousSentences([stage.path(name) for name in self._shard_names(range(scattered.increment))])
+            previous = [stage.path(name) for name in self._shard_names(range(scattered.increment))]
             task = DeduplicateTask(scattered, previous, sentence_filter, writer)
             return (yield from run_stage(stage, keys, task, self._details))
         # Filters take long, so the steps always run as jobs.
@@ -240,13 +240,14 @@ class _Ingestion:
         steps.remove()
         return manifest
 
-    def _dropped_shards(self, number: int) -> DroppedShards | None:
-        """Return where the dropped sentences of an increment are written; None, and remove earlier ones, if they are not kept."""
-        stage = self._stage(DROPPED, merge_inputs(self.increments))
-        if self.config.keep_dropped:
-            return DroppedShards(stage, stage.key(merge_inputs(self.increments[: number + 1])))
-        storage.remove(stage.folder)
-        return None
+    def _writer(self, number: int) -> SentenceWriter:
+        """Return the writer of the shards of an increment. Dropped sentences of an earlier run are removed if they are not kept."""
+        inputs = merge_inputs(self.increments)
+        sentences, dropped = self._stage(SENTENCES, inputs), self._stage(DROPPED, inputs)
+        if not self.config.keep_dropped:
+            storage.remove(dropped.folder)
+            return SentenceWriter(sentences.folder, None, "", self.sizes)
+        return SentenceWriter(sentences.folder, dropped, dropped.key(merge_inputs(self.increments[: number + 1])), self.sizes)
 
     def _stage(self, name: str, inputs: Mapping[str, str]) -> Stage:
         """Return the stage of SENTENCES, or of DROPPED."""

@@ -22,19 +22,50 @@ from pipelines.search import tune
 from pipelines.search.exact import BACKWARD, FORWARD, SearchRequest, to_arrow
 from pipelines.search.index_files import IndexedSide
 from pipelines.search.open_index import OpenIndex
-from pipelines.search.tune import TuningRequest
+from pipelines.search.tune import TuneSearch
 
 SAMPLE_SEED = 2
 
 
 @dataclass(frozen=True)
 class _Direction:
-    """Queries of one side and the index of the other."""
+    """A search of one side in the index of the other, which fills FOLDER/name."""
 
     name: str
-    queries: Corpus
+    search: SearchRequest
     index: IndexedSide
     target_recall: float
+    folder: str
+
+    @property
+    def queries(self) -> Corpus:
+        return self.search.sides()[self.name][0]
+
+    @property
+    def stage(self) -> Stage:
+        return self.search.stage(self.folder, self.name)
+
+    @property
+    def tuning_folder(self) -> str:
+        """Where the tuned parameters are kept, so that a resumed search continues with them."""
+        return storage.join(self.folder, f"{tune.STAGE}-{self.name}")
+
+    def shard_keys(self) -> dict[str, str]:
+        # The parameters are tuned on a sample of all queries, so a change of the queries invalidates every shard.
+        shared = {"engine": FAISS, "index": self.index.checksum, "target_recall": str(self.target_recall), "queries": self.queries.key}
+        return {shard.name: self.stage.key({**shared, "shard": shard.checksum}) for shard in self.queries.shards}
+
+    def tuning(self) -> StageRun:
+        """Return the stage that tunes the search."""
+        search = self.search
+        task = TuneSearch(self.index, self.queries, False, SAMPLE_SEED, search.k, self.target_recall, search.device, self.tuning_folder)
+        return task.stage_run()
+
+    def searching(self) -> StageRun:
+        """Return the stage that searches with the tuned parameters."""
+        parameters = tune.read(self.tuning_folder).parameters
+        task = SearchIndex(self, parameters)
+        return StageRun(self.stage, self.shard_keys(), task, lambda shards: _details(self, parameters, shards))
 
 
 def run(
@@ -44,52 +75,14 @@ def run(
 
     Complete shards are kept. The manifests record the recall of each direction.
     """
-    forward = _Direction(FORWARD, search.source, indexes[1], target_recall)
-    backward = _Direction(BACKWARD, search.target, indexes[0], target_recall)
-    incomplete = [direction for direction in (forward, backward) if not _is_complete(search, direction, folder)]
-    yield from run_stages([_plan_tuning(search, direction, folder) for direction in incomplete])
-    yield from run_stages([_plan_search(search, direction, folder) for direction in incomplete])
-    return stages.read_manifest(search.stage(folder, FORWARD).folder), stages.read_manifest(search.stage(folder, BACKWARD).folder)
-
-
-def _is_complete(search: SearchRequest, direction: _Direction, folder: str) -> bool:
-    """Claim the directory of a direction, and return whether all its shards are up to date."""
-    stage = search.stage(folder, direction.name)
-    stage.start()
-    return stage.is_complete(_shard_keys(stage, direction))
-
-
-def _shard_keys(stage: Stage, direction: _Direction) -> dict[str, str]:
-    # The parameters are tuned on a sample of all queries, so a change of the queries invalidates every shard.
-    shared = {"engine": FAISS, "index": direction.index.checksum}
-    shared |= {"target_recall": str(direction.target_recall), "queries": direction.queries.key}
-    return {shard.name: stage.key({**shared, "shard": shard.checksum}) for shard in direction.queries.shards}
-
-
-def _plan_tuning(search: SearchRequest, direction: _Direction, folder: str) -> StageRun:
-    """Return the stage that tunes one direction. Its result is kept, so that a resumed search continues with the same parameters."""
-    request = TuningRequest(
-        side=direction.index,
-        queries=direction.queries,
-        has_own_queries=False,
-        seed=SAMPLE_SEED,
-        k=search.k,
-        target_recall=direction.target_recall,
-        device=search.device,
-    )
-    return tune.plan_tuning(request, _tuning_folder(direction, folder))
-
-
-def _tuning_folder(direction: _Direction, folder: str) -> str:
-    return storage.join(folder, f"{tune.STAGE}-{direction.name}")
-
-
-def _plan_search(search: SearchRequest, direction: _Direction, folder: str) -> StageRun:
-    """Return the stage that searches one direction with the tuned parameters."""
-    stage = search.stage(folder, direction.name)
-    parameters = tune.read(_tuning_folder(direction, folder)).parameters
-    task = SearchIndex(search, direction, parameters, stage.folder)
-    return StageRun(stage, _shard_keys(stage, direction), task, lambda shards: _details(direction, parameters, shards))
+    directions = [_Direction(name, search, index, target_recall, folder) for name, index in ((FORWARD, indexes[1]), (BACKWARD, indexes[0]))]
+    for direction in directions:
+        direction.stage.start()
+    incomplete = [direction for direction in directions if not direction.stage.is_complete(direction.shard_keys())]
+    yield from run_stages([direction.tuning() for direction in incomplete])
+    yield from run_stages([direction.searching() for direction in incomplete])
+    forward, backward = (stages.read_manifest(direction.stage.folder) for direction in directions)
+    return forward, backward
 
 
 def _details(direction: _Direction, parameters: SearchParameters, shards: Sequence[Shard]) -> dict[str, Any]:
@@ -101,14 +94,14 @@ def _details(direction: _Direction, parameters: SearchParameters, shards: Sequen
 class SearchIndex(ShardTask):
     """Write the neighbours of one shard of queries."""
 
-    def __init__(self, search: SearchRequest, direction: _Direction, parameters: SearchParameters, folder: str) -> None:
+    def __init__(self, direction: _Direction, parameters: SearchParameters) -> None:
         self.queries = direction.queries
         self.side = direction.index
         self.parameters = parameters
-        self.k = search.k
-        self.device = search.device
-        self.folder = folder
-        self.uses_accelerator = tune.uses_accelerator(search.device, self.side.factory)
+        self.k = direction.search.k
+        self.device = direction.search.device
+        self.folder = direction.stage.folder
+        self.uses_accelerator = tune.uses_accelerator(self.device, self.side.factory)
 
     def setup(self) -> None:
         self.index = OpenIndex(self.side, choose_device(self.device))  # the worker may have a device that the driver lacks

@@ -27,7 +27,7 @@ from pipelines.beam.tasks import ShardTask, StageRun
 from pipelines.search import tune
 from pipelines.search.index_files import VECTORS, IndexedSide, vectors_name
 from pipelines.search.open_index import draw_sample
-from pipelines.search.tune import TunedSearch, TuningRequest
+from pipelines.search.tune import TunedSearch, TuneSearch
 
 TRAINED, PARTS, TUNING = "trained", "parts", "tuning"  # folders of intermediate results, removed at the end
 FILE = stages.shard_name(0, 1, ".faiss")
@@ -128,26 +128,18 @@ def _fill(plan: "_BuildPlan", stage: Stage, shard_keys: Mapping[str, str]) -> Pi
     vector_keys = {vectors_name(shard.name): vectors.key({"shard": shard.checksum}) for shard in plan.corpus.shards}
     runs = [StageRun(vectors, vector_keys, WriteVectors(plan))]
     if not stage.find_shards(shard_keys):
-        yield from run_stages([_training(plan)])
+        yield from run_stages([plan.training()])
         if faiss_index.is_mergeable(plan.read_trained()):
-            runs.append(_parts(plan))
+            runs.append(plan.parts())
     yield from run_stages(runs)
     return (yield from run_stage(stage, shard_keys, MergeIndex(plan)))
 
 
 def _tune(side: IndexedSide, k: int, settings: IndexSettings) -> Pipeline[TunedSearch]:
-    """Tune the search with a sample of the index's own vectors."""
-    request = TuningRequest(
-        side=side,
-        queries=side.corpus,
-        has_own_queries=True,
-        seed=settings.seed + 1,  # not the training sample
-        k=k,
-        target_recall=settings.target_recall,
-        device=settings.device,
-    )
+    """Tune the search with a sample of the index's own vectors, which is not the training sample."""
     folder = storage.join(side.folder, TUNING)
-    yield from run_stages([tune.plan_tuning(request, folder)])
+    task = TuneSearch(side, side.corpus, True, settings.seed + 1, k, settings.target_recall, settings.device, folder)
+    yield from run_stages([task.stage_run()])
     return tune.read(folder)
 
 
@@ -165,27 +157,24 @@ class _BuildPlan:
         """Return the stage of OUTPUT/name; its keys depend on the factory and the seed where these matter."""
         return Stage(storage.join(self.output, name), f"{INDEX}-{name}", {}, {"embeddings": self.corpus.key})
 
+    def training(self) -> StageRun:
+        """Return the stage that trains the index."""
+        stage = self.stage(TRAINED)
+        return StageRun(stage, {FILE: stage.key({"factory": self.factory, "seed": str(self.seed), **stage.inputs})}, TrainIndex(self))
+
+    def parts(self) -> StageRun:
+        """Return the stage that builds the parts of a trained index."""
+        stage, trained = self.stage(PARTS), self.training().shard_keys[FILE]
+        checksums = {shard.name: shard.checksum for shard in self.corpus.shards}
+        inputs = {part: stage.key({"trained": trained, "shard": checksums[shard]}) for part, shard in self.part_shards().items()}
+        return StageRun(stage, inputs, IndexShard(self))
+
     def read_trained(self) -> Any:
         return _read_index(storage.join(self.output, TRAINED), FILE)
 
     def part_shards(self) -> dict[str, str]:
         """Return the embeddings shard of each part of the index."""
         return {shard.name.removesuffix(".parquet") + ".faiss": shard.name for shard in self.corpus.shards}
-
-
-def _training(plan: _BuildPlan) -> StageRun:
-    """Return the stage that trains the index."""
-    training = plan.stage(TRAINED)
-    key = training.key({"factory": plan.factory, "seed": str(plan.seed), **training.inputs})
-    return StageRun(training, {FILE: key}, TrainIndex(plan))
-
-
-def _parts(plan: _BuildPlan) -> StageRun:
-    """Return the stage that builds the parts of a trained index."""
-    parts, trained = plan.stage(PARTS), _training(plan).shard_keys[FILE]
-    checksums = {shard.name: shard.checksum for shard in plan.corpus.shards}
-    inputs = {part: parts.key({"trained": trained, "shard": checksums[shard]}) for part, shard in plan.part_shards().items()}
-    return StageRun(parts, inputs, IndexShard(plan))
 
 
 class _BuildTask(ShardTask):

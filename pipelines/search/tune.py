@@ -21,19 +21,6 @@ FILE = stages.shard_name(0, 1, ".json")
 
 
 @dataclass(frozen=True)
-class TuningRequest:
-    """What the search of an index is tuned for."""
-
-    side: IndexedSide
-    queries: Corpus
-    has_own_queries: bool  # whether the queries are sentences of the index: a sentence is not its own neighbour
-    seed: int
-    k: int
-    target_recall: float
-    device: str
-
-
-@dataclass(frozen=True)
 class TunedSearch:
     """The content of FILE."""
 
@@ -46,33 +33,38 @@ def uses_accelerator(device: str, factory: str) -> bool:
     return device != CPU and faiss_index.has_gpu_search(factory)
 
 
-def plan_tuning(request: TuningRequest, folder: str) -> StageRun:
-    """Return the stage that writes FOLDER/FILE, which `read` reads."""
-    stage = Stage(folder, STAGE, {}, {"index": request.side.checksum, "queries": request.queries.key})
-    values = (request.has_own_queries, request.seed, request.k, request.target_recall)
-    return StageRun(stage, {FILE: stage.key({**stage.inputs, "values": storage.key(values)})}, TuneSearch(request, folder))
-
-
 def read(folder: str) -> TunedSearch:
     """Return the parameters that the stage in FOLDER has written."""
     return records.read(storage.join(folder, FILE), TunedSearch)
 
 
 class TuneSearch(ShardTask):
-    """Tune the search of an index."""
+    """Tune the search of an index, by a sample of queries. With `has_own_queries`, these are in the index: none is its own neighbour."""
 
     row_unit = None
 
-    def __init__(self, request: TuningRequest, folder: str) -> None:
-        self.request = request
+    def __init__(
+        self, side: IndexedSide, queries: Corpus, has_own_queries: bool, seed: int, k: int, target_recall: float, device: str, folder: str
+    ) -> None:
+        self.side = side
+        self.queries = queries
+        self.has_own_queries = has_own_queries
+        self.seed = seed  # of the sample
+        self.k = k
+        self.target_recall = target_recall
+        self.device = device
         self.folder = folder
-        self.uses_accelerator = uses_accelerator(request.device, request.side.factory)
+        self.uses_accelerator = uses_accelerator(device, side.factory)
+
+    def stage_run(self) -> StageRun:
+        """Return the stage that writes FOLDER/FILE, which `read` reads."""
+        stage = Stage(self.folder, STAGE, {}, {"index": self.side.checksum, "queries": self.queries.key})
+        values = (self.has_own_queries, self.seed, self.k, self.target_recall)
+        return StageRun(stage, {FILE: stage.key({**stage.inputs, "values": storage.key(values)})}, self)
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        request = self.request
-        ids, vectors = draw_sample(request.queries, SAMPLE_ROWS, request.seed)
-        index = OpenIndex(request.side, choose_device(request.device))
-        parameters = index.tune(vectors, request.k, request.target_recall, ids if request.has_own_queries else None)
-        tuned = TunedSearch(index.index.effort_name, parameters)
-        records.write(storage.join(self.folder, name), asdict(tuned))
+        ids, vectors = draw_sample(self.queries, SAMPLE_ROWS, self.seed)
+        index = OpenIndex(self.side, choose_device(self.device))
+        parameters = index.tune(vectors, self.k, self.target_recall, ids if self.has_own_queries else None)
+        records.write(storage.join(self.folder, name), asdict(TunedSearch(index.index.effort_name, parameters)))
         return len(ids), {}
