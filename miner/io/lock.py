@@ -1,5 +1,8 @@
 """Allow one run at a time per output directory, and show which run it is and how much it has done.
 
+The locks of `filelock`, which `miner.io.host_copies` uses, are those of the operating system of one host. They do not exist on object
+stores, not between the hosts of most network file systems, and do not say who holds them. So here a lock is a file.
+
 A run creates FOLDER/_lock-00001.json, which succeeds for one process only, and updates a heartbeat in it. A run that finds the lock of
 a dead run creates the lock with the next number, which again succeeds for one process only, and removes the old one, so taking over is
 atomic. A run that sees the next lock stops at its next heartbeat. On file systems without exclusive creation (local disks, S3

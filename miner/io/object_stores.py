@@ -28,17 +28,8 @@ def read_start(fs: fsspec.AbstractFileSystem, path: str, num_bytes: int) -> byte
     return data
 
 
-def read_starts(fs: fsspec.AbstractFileSystem, paths: Sequence[str], num_bytes: int) -> list[bytes | None]:
-    """Return the start of several objects, read side by side; None for one that is missing."""
-    return _read_parts(fs, paths, 0, num_bytes)
-
-
-def read_ends(fs: fsspec.AbstractFileSystem, paths: Sequence[str], num_bytes: int) -> list[bytes | None]:
-    """Return the last `num_bytes` of several objects, or all of smaller ones, by one request each; None for one that is missing."""
-    return _read_parts(fs, paths, -num_bytes, None)
-
-
-def _read_parts(fs: fsspec.AbstractFileSystem, paths: Sequence[str], start: int, end: int | None) -> list[bytes | None]:
+def read_parts(fs: fsspec.AbstractFileSystem, paths: Sequence[str], start: int, end: int | None) -> list[bytes | None]:
+    """Return the bytes of several objects from `start` to `end`, as slices have them, read side by side; None for a missing object."""
     contents = fs.cat_ranges(list(paths), start, end, on_error="return") if paths else []
     for content in contents:
         if isinstance(content, Exception) and not isinstance(content, FileNotFoundError):

@@ -223,7 +223,7 @@ def atomic(uri: str) -> Iterator[BinaryIO]:
             _checksums[_version(fs, path)] = hashed.digest.hexdigest()
 
 
-_written: dict[str, FileState] = {}  # path of an object that this process wrote last -> what it wrote
+_written: dict[str, FileState] = {}  # path of an object that was written, until `describe` is asked for it by the writer of its marker
 
 
 def describe(uri: str) -> FileState:
@@ -400,18 +400,11 @@ def _check_small(uri: str, data: bytes, max_bytes: int) -> bytes:
     return data
 
 
-def read_starts(uris: Sequence[str], num_bytes: int) -> list[bytes | None]:
-    """Return the first `num_bytes` of objects, or all of smaller ones, read side by side; None for one that is missing."""
-    fs, _ = filesystem(uris[0])
-    with storage_errors(posixpath.dirname(uris[0])):
-        return object_stores.read_starts(fs, [filesystem(uri)[1] for uri in uris], num_bytes)
-
-
-def read_ends(uris: Sequence[str], num_bytes: int) -> list[bytes | None]:
-    """Return the last `num_bytes` of objects, or all of smaller ones, read side by side; None for one that is missing."""
+def read_parts(uris: Sequence[str], start: int, end: int | None = None) -> list[bytes | None]:
+    """Return the bytes of objects from `start` to `end`, as slices have them, read side by side; None for one that is missing."""
     fs, _ = filesystem(uris[0])
     with storage_errors(posixpath.dirname(uris[0]) if len(uris) > 1 else uris[0]):
-        return object_stores.read_ends(fs, [filesystem(uri)[1] for uri in uris], num_bytes)
+        return object_stores.read_parts(fs, [filesystem(uri)[1] for uri in uris], start, end)
 
 
 def read_range(uri: str, start: int, stop: int) -> bytes:
@@ -426,7 +419,7 @@ def read_files(folder: str, names: Sequence[str]) -> dict[str, bytes]:
     fs, _ = filesystem(folder)
     contents: list[bytes | None] = []
     if names and is_object_store(fs):
-        contents = read_starts([join(folder, name) for name in names], MAX_SMALL_BYTES)
+        contents = read_parts([join(folder, name) for name in names], 0, MAX_SMALL_BYTES)
     else:
         for name in names:
             try:
@@ -455,7 +448,7 @@ def parse_json(data: bytes, uri: str) -> Any:
         raise StorageError(f"{uri}: not JSON ({error}); delete it and run the same command again") from error
 
 
-_checksums: dict[str, str] = {}  # name and version of a file -> its checksum
+_checksums: dict[str, str] = {}  # name and version of a file -> its checksum, which stages ask for several times in a run
 
 
 def checksum(uri: str) -> str:

@@ -193,7 +193,7 @@ def read_footers(uris: Sequence[str]) -> list[pq.FileMetaData]:
     """Return the footers of Parquet files; those of object stores are read side by side, by one request each."""
     if not uris or not storage.is_on_object_store(uris[0]):
         return [_open_footer(uri) for uri in uris]
-    ends = storage.read_ends(uris, FOOTER_BYTES)
+    ends = storage.read_parts(uris, -FOOTER_BYTES)
     return [_parse_footer(end) or _open_footer(uri) for uri, end in zip(uris, ends, strict=True)]
 
 
@@ -213,7 +213,7 @@ def _parse_footer(end: bytes | None) -> pq.FileMetaData | None:
 def read_row_group(uri: str, number: int) -> pa.Table:
     """Read a row group, whose pages have checksums. On an object store it takes one request for a small file, and two for another one."""
     if storage.is_on_object_store(uri):
-        (end,) = storage.read_ends([uri], FOOTER_BYTES)
+        (end,) = storage.read_parts([uri], -FOOTER_BYTES)
         metadata = _parse_footer(end)
         if end is not None and metadata is not None:
             start, stop = (0, len(end)) if len(end) < FOOTER_BYTES else _byte_range(metadata.row_group(number))

@@ -97,7 +97,7 @@ def write_bitext(folder: str, row_groups: Iterable[pa.Table], has_probabilities:
 def _write_card(folder: str) -> None:
     """Write FOLDER/README.md with the checksum of the Parquet file, unless another text is there."""
     uri = storage.join(folder, CARD)
-    (start,) = storage.read_starts([uri], 2 * len(CARD_TEXT))
+    (start,) = storage.read_parts([uri], 0, 2 * len(CARD_TEXT))
     own_card = re.escape(CARD_TEXT).replace("CHECKSUM", "[0-9a-f]+")
     if start is not None and not re.fullmatch(own_card, start.decode(errors="replace")):
         return

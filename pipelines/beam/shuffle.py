@@ -183,7 +183,7 @@ def read(uri: str, index: int, expected: str | None = None) -> pa.Table:
 
 def metadata_of(uris: Sequence[str]) -> list[dict[str, str]]:
     """Read the metadata that `scatter` stored with the rows of several files; of object stores side by side, without the rows."""
-    starts = storage.read_starts(uris, METADATA_BYTES) if uris and storage.is_on_object_store(uris[0]) else [b""] * len(uris)
+    starts = storage.read_parts(uris, 0, METADATA_BYTES) if uris and storage.is_on_object_store(uris[0]) else [b""] * len(uris)
     return [_parse_metadata(start) or _read_metadata(uri) for uri, start in zip(uris, starts, strict=True)]
 
 

@@ -131,23 +131,6 @@ def test_a_step_of_mining_takes_one_request_for_each_file_that_a_shard_needs(
     assert len(read) == len(set(read)) > 0
 
 
-def test_a_shard_that_changes_on_s3_is_found_and_written_again(log: RequestLog, tmp_path: Path) -> None:
-    output = embed_shards(tmp_path, 3)
-    fs, folder = storage.filesystem(f"{output}/embeddings")
-    path = f"{folder}/{stages.shard_name(1, 3)}"
-    data = bytearray(fs.cat_file(path))
-    data[len(data) // 2] ^= 1  # of the same size
-    fs.pipe_file(path, bytes(data))
-    result = miner("verify", output)
-    assert result.exit_code == 1
-    assert f"{path}: " in result.output
-    log.requests.clear()
-    embed_into(tmp_path, output, 3)
-    written = {request.path for request in log.requests if request.role == "worker" and request.operation == "PUT"}
-    assert {name for name in written if name.endswith(".parquet")} == {path}
-    assert miner("verify", output).exit_code == 0
-
-
 def test_a_stopped_stage_resumes_without_reading_what_is_finished(log: RequestLog, tmp_path: Path) -> None:
     output = embed_shards(tmp_path, 3)
     name = stages.shard_name(2, 3)

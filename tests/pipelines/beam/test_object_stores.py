@@ -1,4 +1,4 @@
-"""Outputs on GCS, by an emulator on this machine: the bytes of a local run, and few requests. Those of clusters are also on S3, by moto."""
+"""Inputs and outputs on GCS and S3, by servers of their protocols on this machine: the bytes of a local run, and few requests."""
 
 import contextlib
 import re
@@ -29,9 +29,9 @@ def log() -> RequestLog:
     return RequestLog(role="client")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=["gs", "s3"])
 def server(request: pytest.FixtureRequest, log: RequestLog) -> Iterator[ObjectServer]:
-    started = object_servers.serve(getattr(request, "param", "gs"), log)
+    started = object_servers.serve(request.param, log)
     yield started
     started.stop()
 
@@ -68,7 +68,7 @@ def tables(output: str) -> dict[str, bytes]:
     return {name: storage.read_bytes(f"{output}/{name}") for name in names}
 
 
-def test_embeddings_on_gcs_are_those_of_a_disk_and_no_shard_is_read_again(log: RequestLog, bucket: str, tmp_path: Path) -> None:
+def test_embeddings_on_a_store_are_those_of_a_disk_and_no_shard_is_read_again(log: RequestLog, bucket: str, tmp_path: Path) -> None:
     embed_into(tmp_path, str(tmp_path / "out"))
     embed_into(tmp_path, f"{bucket}/out")
     expected = tables(str(tmp_path / "out"))
@@ -80,7 +80,7 @@ def test_embeddings_on_gcs_are_those_of_a_disk_and_no_shard_is_read_again(log: R
     assert miner("verify", f"{bucket}/out").exit_code == 0
 
 
-def test_a_shard_that_changes_on_gcs_is_found_and_written_again(log: RequestLog, bucket: str, tmp_path: Path) -> None:
+def test_a_shard_that_changes_on_a_store_is_found_and_written_again(log: RequestLog, bucket: str, tmp_path: Path) -> None:
     output, name = f"{bucket}/out", stages.shard_name(1, SHARDS)
     embed_into(tmp_path, output)
     expected = tables(output)
@@ -96,6 +96,7 @@ def test_a_shard_that_changes_on_gcs_is_found_and_written_again(log: RequestLog,
     assert tables(output) == expected
 
 
+@pytest.mark.parametrize("server", ["gs"], indirect=True)
 @pytest.mark.parametrize(("num_blocks", "num_requests"), [(1, 1), (6, 3)], ids=["one request", "blocks"])
 def test_an_upload_needs_no_request_for_its_version(log: RequestLog, bucket: str, num_blocks: int, num_requests: int) -> None:
     block = bytes(range(256)) * 40960  # 10 MB
@@ -109,12 +110,17 @@ def test_an_upload_needs_no_request_for_its_version(log: RequestLog, bucket: str
     assert storage.versions(bucket) == {"whole": state.version}
 
 
-def test_an_object_whose_block_raises_does_not_appear(bucket: str) -> None:
+@pytest.mark.parametrize("num_bytes", [10, 60 << 20], ids=["one request", "parts"])
+def test_an_object_appears_when_its_block_ends_and_not_if_it_raises(bucket: str, num_bytes: int) -> None:
     with contextlib.suppress(ZeroDivisionError), storage.atomic(f"{bucket}/whole") as handle:
-        handle.write(b"some bytes")
+        handle.write(bytes(num_bytes))
         assert not storage.exists(f"{bucket}/whole")
         raise ZeroDivisionError
     assert not storage.exists(f"{bucket}/whole")
+    with storage.atomic(f"{bucket}/whole") as handle:
+        handle.write(bytes(num_bytes))
+        assert not storage.exists(f"{bucket}/whole")
+    assert storage.sizes(bucket) == {"whole": num_bytes}
 
 
 def test_files_that_do_not_exist_are_removed_without_an_error(bucket: str) -> None:
@@ -124,7 +130,7 @@ def test_files_that_do_not_exist_are_removed_without_an_error(bucket: str) -> No
     assert storage.names_in(bucket) == []
 
 
-def test_one_run_at_a_time_holds_a_folder_on_gcs(bucket: str) -> None:
+def test_one_run_at_a_time_holds_a_folder(bucket: str) -> None:
     with lock.hold(f"{bucket}/held"), pytest.raises(StorageError, match="held by"), lock.hold(f"{bucket}/held"):
         pass
     assert storage.create_json(f"{bucket}/created", 1)
@@ -132,11 +138,12 @@ def test_one_run_at_a_time_holds_a_folder_on_gcs(bucket: str) -> None:
     assert storage.read_json(f"{bucket}/created") == 1
 
 
-def test_a_text_that_is_not_on_gcs_is_one_line(bucket: str, tmp_path: Path) -> None:
-    for uri in (f"{bucket}/missing.txt", "gs://no-such-bucket/missing.txt"):
+def test_a_text_that_is_not_on_a_store_is_one_line(server: ObjectServer, bucket: str, tmp_path: Path) -> None:
+    for uri in (f"{bucket}/missing.txt", f"{server.protocol}://no-such-bucket/missing.txt"):
         result = miner("embed", uri, "--output", tmp_path / "out")
         assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
         assert result.stderr.startswith(f"miner: error: {uri}: no such file")
+        assert not (tmp_path / "out").exists()
 
 
 @contextlib.contextmanager
