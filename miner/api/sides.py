@@ -14,7 +14,7 @@ from miner import languages
 from miner.api.embedding import Embeddings
 from miner.api.workspace import TEXT, FilePath, list_texts, write_texts
 from miner.arrays import Ids, Ints, Vectors
-from miner.config.commands import EmbedConfig, EncoderSettings, MineConfig, ScoreConfig
+from miner.config.commands import EmbedConfig, MineConfig, ScoreConfig
 from miner.encoders import choose_side
 from miner.errors import ConfigError, DataError
 from miner.io import stages, storage, table_files
@@ -91,7 +91,7 @@ class SideWriter:
         chosen = {key: getattr(self.config, key) for key in self.config.model_fields_set & EmbedConfig.model_fields.keys()}
         paths, output = tuple(os.fspath(path) for path in inputs), storage.join(self.folder, name)
         config = EmbedConfig(**{**chosen, **settings, "inputs": paths, "output": output, "lang": self._lang(role)})
-        side = choose_side(config.part(EncoderSettings), config.lang, default=role).side
+        side = choose_side(config, config.lang, default=role).side
         return embed.run(config.model_copy(update={"side": side})).output
 
     def _lang(self, role: str) -> str:

@@ -8,7 +8,7 @@ import click
 
 from miner.cli import console, gold, options, report
 from miner.config.base import Settings
-from miner.config.commands import EncoderSettings, FromCandidatesConfig, MineConfig, SentenceSettings, SideColumns
+from miner.config.commands import FromCandidatesConfig, MineConfig, SentenceSettings, SideColumns
 from miner.config.filters import FILTERS, MisuseError
 from miner.config.messages import as_option
 from miner.errors import ConfigError, MinerError
@@ -92,7 +92,7 @@ def _preload_encoder(config: MineConfig) -> None:
 
     has_text = not all(storage.is_folder(path) for path in (config.source, config.target))
     if has_text and not storage.exists(storage.join(config.output, stages.MANIFEST)):
-        embed.preload(config.part(EncoderSettings))
+        embed.preload(config)
 
 
 def _check_text_options(config: MineConfig) -> None:

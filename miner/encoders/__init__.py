@@ -142,6 +142,7 @@ def choose_side(settings: EncoderSettings, lang: str, default: str | None = None
 
     That is the side that was trained for the language, else `default`. Raise ConfigError where there is neither.
     """
+    settings = settings.part(EncoderSettings)
     if settings.side is not None or find_kind(settings.encoder) != PAIR:
         return settings
     from miner.encoders import pair

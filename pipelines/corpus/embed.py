@@ -100,7 +100,7 @@ def pipeline(
     if inside := [uri for uri in inputs if storage.is_inside(uri, config.output)]:
         raise ConfigError(f"{inside[0]}: this input is inside --output {config.output}; choose another --output")
     ingest.check_extras(config)
-    settings = choose_side(config.part(EncoderSettings), lang)
+    settings = choose_side(config, lang)
     encoder = identify_encoder(settings, options)
     if warns:
         mining_profile.warn_of_languages(find_profile(settings, encoder.fingerprint), [lang])
@@ -144,7 +144,7 @@ def is_done(config: EmbedConfig, fingerprint: str) -> bool:
         and not embeddings.skipped
         and dict(embeddings.inputs) == {shard.name: shard.checksum for shard in sentences.shards}
         and embeddings.config.get("fingerprint") == fingerprint
-        and embeddings.config.get("side") == choose_side(config.part(EncoderSettings), config.lang).side
+        and embeddings.config.get("side") == choose_side(config, config.lang).side
     )
 
 
@@ -251,6 +251,7 @@ def has_fingerprint(settings: EncoderSettings, fingerprint: str) -> bool:
 
 def find_profile(settings: EncoderSettings, fingerprint: str) -> mining_profile.MiningProfile:
     """Return what `mining_profile.find` does, without reading an encoder again that this process has loaded."""
+    settings = settings.part(EncoderSettings)
     with _lock:
         loaded = _loaded.get(settings)
     profile = mining_profile.NO_PROFILE if loaded is None else mining_profile.of_encoder(loaded.encoder, fingerprint)
@@ -262,6 +263,7 @@ def load_once(settings: EncoderSettings, fingerprint: str | None = None) -> Enco
 
     Without `fingerprint`, it is loaded again if its files changed. Raises ModelError if it has another fingerprint.
     """
+    settings = settings.part(EncoderSettings)
     if (offered := find_offered(settings)) is not None:
         return offered
     with _lock:

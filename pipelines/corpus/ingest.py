@@ -134,12 +134,11 @@ class _Ingestion:
 
     def _plan(self, uri: str, signatures: Mapping[str, str]) -> None:
         """Determine the increments and their numbers of id ranges."""
-        settings = self.config.part(TextSettings)
         for number, increment in enumerate(plan_increments(uri, signatures, single=self.config.collapse)):
             if increment.ranges is None:
                 files = [self.files[name] for name in increment.inputs]
                 # `shards` is for the first increment; with small increments, every run would otherwise add as many shards.
-                increment_settings = settings.model_copy(update={"shards": None}) if number else settings
+                increment_settings = self.config.model_copy(update={"shards": None}) if number else self.config
                 increment = replace(increment, ranges=num_ranges_for(files, increment_settings, self.sizes))
             self.increments.append(increment)
 
@@ -166,7 +165,7 @@ class _Ingestion:
         """Warn if the lines at the start of the text look like paragraphs."""
         file = next(iter(self.files.values()))
         with contextlib.suppress(DataError):  # raised again when the input is read
-            block = next(readers.read_sentences(file.uri, self.config.part(TextSettings), file.source), None)
+            block = next(readers.read_sentences(file.uri, self.config, file.source), None)
             share = splitting.paragraph_share(block.texts) if block is not None else 0.0
             if share >= splitting.MIN_PARAGRAPH_SHARE:
                 logger.warning("%s: %.0f%% of the lines have several sentences; --split splits them", file.source, 100 * share)

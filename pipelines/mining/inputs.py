@@ -92,18 +92,17 @@ def check_text(path: str, config: TextSettings, split_lang: str | None = None) -
     Of several files, one with a sentence is enough: an unreadable one is skipped later. Standard input can be read only once, so it is
     not checked.
     """
-    settings = config.part(TextSettings)
     uris = readers.expand([path])
     if readers.STDIN in uris:
         return
-    if settings.strict:
+    if config.strict:
         for uri in uris:
-            for _ in readers.read_sentences(uri, settings, split_lang=split_lang):
+            for _ in readers.read_sentences(uri, config, split_lang=split_lang):
                 pass  # raises for a bad line, before anything is written
     errors = []
     for uri in uris:
         try:
-            if any(block.texts for block in readers.read_sentences(uri, settings, split_lang=split_lang)):
+            if any(block.texts for block in readers.read_sentences(uri, config, split_lang=split_lang)):
                 return
         except DataError as error:
             errors.append(error)
@@ -114,7 +113,7 @@ def check_text(path: str, config: TextSettings, split_lang: str | None = None) -
 
 def check_encoder(embedded: Corpus, config: EncoderSettings, options: Sequence[str] = ()) -> None:
     """Raise DataError if the text of one side would be embedded by another encoder than the other side was."""
-    encoder = embed.identify_encoder(config.part(EncoderSettings), options)
+    encoder = embed.identify_encoder(config, options)
     if encoder.fingerprint != embedded.fingerprint:
         raise DataError(
             f"{embedded.folder} was embedded by {embedded.fingerprint}, and --encoder {config.encoder} is {encoder.fingerprint};"
@@ -129,7 +128,7 @@ def _lang(config: MineConfig, side: Side) -> str:
 def _embed_config(config: MineConfig, side: Side) -> EmbedConfig:
     text, lang = config.source if side == "source" else config.target, _lang(config, side)
     settings = {**dict(config.side_text(side, text)), **dict(config.part(SentenceSettings))}
-    settings |= dict(choose_side(config.part(EncoderSettings), lang, default=side))
+    settings |= dict(choose_side(config, lang, default=side))
     return EmbedConfig(inputs=(text,), output=storage.join(config.output, side), lang=lang, **settings)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from miner.config.commands import EncoderSettings, EngineSettings, FromCandidatesConfig, MineConfig
+from miner.config.commands import EncoderSettings, FromCandidatesConfig, MineConfig
 from miner.encoders import mining_profile
 from miner.encoders.mining_profile import MiningProfile
 from miner.evaluation.marks import ReviewMarks
@@ -90,7 +90,7 @@ def pipeline(
     workers.describe(options).device_type(config.device)  # raises for an unknown one
     sides = yield from open_sides(config, options)
     gold = gold_pairs.resolve(gold_file, sides.source, sides.target)
-    profile = embed.find_profile(config.part(EncoderSettings), sides.source.fingerprint)
+    profile = embed.find_profile(config, sides.source.fingerprint)
     chooser = auto_threshold.prepare(config, profile, sides.source, sides.target, gold)
     start = time.perf_counter()
     search_result = yield from _search(config, sides, options, limits, engine_reason)
@@ -108,7 +108,7 @@ def run_from_candidates(config: FromCandidatesConfig, options: Sequence[str] = (
     search_result = candidates.open_search_result(config.candidates)
     with claim_output(config.output):
         gold = gold_pairs.resolve(gold_file, search_result.source, search_result.target)
-        profile = embed.find_profile(config.part(EncoderSettings), search_result.source.fingerprint)
+        profile = embed.find_profile(config, search_result.source.fingerprint)
         chooser = auto_threshold.prepare(config, profile, search_result.source, search_result.target, gold)
         return run_pipeline(_from_candidates(search_result, config, profile, chooser, options, limits), options)
 
@@ -166,8 +166,7 @@ def _search(
     search_result = SearchResult(sides.source, sides.target, folder, config.k, {}, rescoring)
     request = SearchRequest(sides.source, sides.target, search_result.num_neighbours, config.device)
     paths = config.source, config.target
-    settings = config.part(EngineSettings)
-    engine = yield from engine_module.find_neighbours(request, paths, settings, config.output, options, engine_reason)
+    engine = yield from engine_module.find_neighbours(request, paths, config, config.output, options, engine_reason)
     search_result = replace(search_result, engine=engine)
     yield from candidates.run(neighbours, search_result, encoder, search_result.details(config.output), limits)
     return search_result

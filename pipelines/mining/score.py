@@ -115,7 +115,7 @@ def run(
                 backgrounds[side] = embedding.corpus(f"background-{side}", path, config.part(TextSettings))
         for background in backgrounds.values():
             inputs.check_pair(source, background)
-        profile = embed.find_profile(config.part(EncoderSettings), source.fingerprint)
+        profile = embed.find_profile(config, source.fingerprint)
         langs = source.lang, target.lang
         mining_profile.warn_of_languages(profile, langs)
         language.warn_if_unrated(config.pair_filters.bounds(), langs, config.lang_id_model)
@@ -174,7 +174,7 @@ class _Embedding:
         """Embed a text as the corpus WORK/`name`."""
         output = storage.join(self.work, name)
         side, lang = ("source", self.config.source_lang) if name.endswith("source") else ("target", self.config.target_lang)
-        embed_settings = {**dict(settings), **dict(choose_side(self.config.part(EncoderSettings), lang, default=side))}
+        embed_settings = {**dict(settings), **dict(choose_side(self.config, lang, default=side))}
         embed_settings |= {"sentence_filters": self.config.sentence_filters, "lang_id_model": self.config.lang_id_model}
         result = embed.run(EmbedConfig(inputs=(text,), output=output, lang=lang, **embed_settings), self.options)
         for stage, seconds in result.seconds.items():

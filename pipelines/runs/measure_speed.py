@@ -71,7 +71,7 @@ def calibrate(texts: Sequence[str], lang: str, config: RunConfig, probe: ProbeSe
     Raises DataError where its filters keep none of them.
     """
     start = time.perf_counter()
-    config = config.model_copy(update={"side": choose_side(config.part(EncoderSettings), lang, default="source").side})
+    config = config.model_copy(update={"side": choose_side(config, lang, default="source").side})
     encoder = load_encoder(config.encoder, config.part(EncoderSettings))
     sentences_per_second = _measure_encoding(encoder, texts, probe.embed_seconds)
     num_texts = min(len(texts), max(WARMUP_SENTENCES, int(probe.embed_seconds * sentences_per_second)))

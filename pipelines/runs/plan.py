@@ -13,7 +13,7 @@ import psutil
 import torch
 
 from miner import languages
-from miner.config.commands import EngineSettings, TextSettings
+from miner.config.commands import TextSettings
 from miner.config.messages import TOP_LEVEL, name_keys
 from miner.config.planning import HERE, Hardware
 from miner.config.runs import RunConfig
@@ -260,7 +260,7 @@ def _engine_request(config: RunConfig, machine: Hardware | None, dim: int) -> En
         max_index_bytes=config.memory_bytes,
         precision=fastest_precision(torch.device("cpu"), dim),
         cores=available_cores() if machine is None else machine.cores,
-        fixed_engine=engine.fixed_engine(config.part(EngineSettings), device),
+        fixed_engine=engine.fixed_engine(config, device),
         has_gpu=device != "cpu" and (machine is not None or faiss_index.num_gpus() > 0),
     )
 

@@ -152,7 +152,7 @@ class _RunTasks:
                 self._add_corpus(name)
         self.fingerprint = self._check_encoder()
         is_rescored = rescore_choice.is_planned(config, config.encoder)
-        profile = embed.find_profile(config.part(EncoderSettings), self.fingerprint)
+        profile = embed.find_profile(config, self.fingerprint)
         if config.threshold == "auto":
             auto_threshold.check_probabilities(config, AUTO_REFUSAL)
             auto_threshold.check_profile(profile, config, AUTO_REFUSAL)
@@ -180,7 +180,7 @@ class _RunTasks:
         settings = {field: value for part in parts for field, value in self.config.part(part)}
         settings["text_column"] = corpus_settings.text_column or settings["text_column"]
         try:
-            settings["side"] = choose_side(self.config.part(EncoderSettings), languages.canonical(lang)).side
+            settings["side"] = choose_side(self.config, languages.canonical(lang)).side
         except ConfigError as error:
             raise ConfigError(f"corpora.{name}: {error}; its language can be given as `lang`") from error
         self.texts[name] = EmbedConfig(inputs=files, output=self.folders[name], lang=lang, **settings)
@@ -194,7 +194,7 @@ class _RunTasks:
             return corpora[0].fingerprint
         if corpora:
             inputs.check_encoder(corpora[0], self.config, self.options)
-        return embed.identify_encoder(self.config.part(EncoderSettings), self.options).fingerprint
+        return embed.identify_encoder(self.config, self.options).fingerprint
 
     def pair_folder(self, pair: str) -> str:
         return storage.join(self.config.output, PAIRS, pair)
@@ -277,7 +277,7 @@ class _RunTasks:
         num_neighbours = config.k if rescoring is None else rescoring.num_neighbours(config.k)
         search = SearchRequest(source, target, num_neighbours, config.device)
         engine_file = f"{output}.engine.json"
-        engine, reason = engine_module.choose_engine(search, config.part(EngineSettings), (False, False), engine_file, self.options)
+        engine, reason = engine_module.choose_engine(search, config, (False, False), engine_file, self.options)
         folders_of = {name: self.folders[name] for name in self.pairs[pair]}
         if engine == FAISS:
             folders_of, _ = yield from together({name: self._find_index(name) for name in self.pairs[pair]})

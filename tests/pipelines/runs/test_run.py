@@ -267,5 +267,5 @@ def test_auto_needs_probabilities(texts: Path, toy_encoder: Path, tmp_path: Path
         message = error_of("run", config, "--set", change)
         assert "threshold: auto chooses by the probabilities of pairs" in message
         assert reason in message
-    assert "threshold: expected a number or auto, not 'best'" in error_of("run", config, "--set", "threshold=best")
+    assert "threshold: expected a number or 'auto', not 'best'" in error_of("run", config, "--set", "threshold=best")
     assert not (tmp_path / "out").exists()
