@@ -18,12 +18,12 @@ from miner.encoders import convert_damage, find_kind, pair, read_fingerprint
 from miner.errors import ConfigError, DataError, MinerError, StorageError
 from miner.io import checksums, lock, records, storage
 from miner.research.datasets.columns import file_fingerprints
-from miner.training import config_checks
-from miner.training.config import TrainConfig
+from miner.training.config import TrainConfig, check_config
 from miner.training.data.augment import load_code_switch
 from miner.training.data.cleaning import Cleaning
 from miner.training.data.datasets import Dataset, check_source, describe_dropped, open_dataset, read_dropped, read_source, source_key
-from miner.training.data.strategies import Strategy, build_strategy
+from miner.training.data.strategies import build_strategy
+from miner.training.data.strategy import Strategy
 from miner.training.layout import CHECKPOINTS, CONFIG, ENCODER, OUTPUTS, RESULT, WORK
 from miner.training.models.static import StaticModel
 from miner.training.models.transformer import Transformer
@@ -72,7 +72,7 @@ def train(config: TrainConfig, output: str, resume: bool = False) -> TrainingRes
 
     Raise a MinerError where config, data and model do not fit together, or where the loss becomes NaN or infinite.
     """
-    config_checks.check(config)
+    check_config(config)
     folder = Path(output)
     _check_folder(folder)
     with lock.hold(output) if os.environ.get("RANK", "0") == "0" else contextlib.nullcontext():
@@ -197,7 +197,7 @@ def _evaluation_marker(evaluation: EvaluationSettings, work: Path) -> Path:
 
 def prepare(config: TrainConfig, folder: Path) -> tuple[Trainer, ValidationSet | None]:
     """Read data and model, and build the trainer and its validation set."""
-    validation = None if config.evaluation is None else ValidationSet(config.evaluation, config_checks.classes(config))
+    validation = None if config.evaluation is None else ValidationSet(config.evaluation, config.classes)
     accelerator = distributed.start(config.training, _choose_device(config))
     with accelerator.main_process_first():  # the main process reads the files, the others use what it wrote
         if accelerator.is_main_process:
@@ -215,7 +215,7 @@ def _read_inputs(config: TrainConfig, work: Path) -> tuple[dict[str, Strategy], 
     seed = config.training.seed
     for source in config.data:
         check_source(source)
-    code_switches = [load_code_switch(source) for source in config.data]
+    code_switches = [load_code_switch(source.code_switch) for source in config.data]
     torch.manual_seed(seed)
     towers: list[Any] = [] if isinstance(config.encoder, StaticSettings) else _load_transformers(config.encoder)
     cleaning = _build_cleaning(config)

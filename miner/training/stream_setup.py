@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from miner.training import config_checks
-from miner.training.config import TrainConfig
-from miner.training.data.strategies import Strategy
-from miner.training.steps.loss_terms import build_term
+from miner.training.config import TrainConfig, find_mixing_fault
+from miner.training.data.strategy import Strategy
+from miner.training.steps.loss_terms import LOSSES
 from miner.training.steps.mixing import MixedStream, OneSourceStream, Stream
 from miner.training.steps.step import LossContext, LossTerm
 
@@ -22,7 +21,7 @@ Terms = Mapping[str, tuple[float, LossTerm]]
 def build_streams(config: TrainConfig, sources: Mapping[str, Strategy], towers: Sequence[Any], num_processes: int) -> list[Stream]:
     """Build the streams, in the order of the losses; `sources` are all sources of the config by title."""
     streams: list[Stream] = []
-    for number, titles in enumerate(config_checks.streams(config)):
+    for number, titles in enumerate(config.streams):
         epochs = config.training.epochs if number == 0 else None
         selected = {title: sources[title] for title in titles}
         streams.append(_build_stream(config, selected, _build_terms(config, titles, towers), epochs, num_processes))
@@ -42,7 +41,7 @@ def _build_stream(config: TrainConfig, sources: Mapping[str, Strategy], terms: T
     counts = np.array([source.num_examples for source in sources.values()])
     weights = np.array([source.weight for source in settings]) * (counts > 0)
     batch_sizes = [source.batch_size or config.training.batch_size for source in settings]
-    fault = config_checks.find_mixing_fault(settings)
+    fault = find_mixing_fault(settings)
     if fault and config.training.mix == "examples":
         logger.warning("sources %s: every batch holds one source, since %s; set training.mix to batches", ", ".join(sources), fault)
     if fault or config.training.mix == "batches":
@@ -59,11 +58,11 @@ def _build_terms(config: TrainConfig, titles: Sequence[str], towers: Sequence[An
     """Build the losses that train on exactly these sources, with their weights, by name."""
     terms: dict[str, tuple[float, LossTerm]] = {}
     for number, objective in enumerate(config.objective):
-        if [source.title for source in config_checks.sources_of(config, objective.data)] == list(titles):
+        if [source.title for source in config.sources_of(objective.data)] == list(titles):
             earlier = [previous.loss for previous in config.objective[:number]]
             name = f"{objective.loss}_{number}" if objective.loss in earlier else objective.loss
-            context = LossContext(towers, config_checks.labels(config, objective.data))
-            terms[name] = objective.weight, build_term(objective, context)
+            context = LossContext(towers, config.find_labels(objective.data))
+            terms[name] = objective.weight, LOSSES[objective.loss].term(objective, context)
     return terms
 
 

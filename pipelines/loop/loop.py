@@ -26,8 +26,8 @@ from miner.loop.settings import LoopConfig, MiningSettings, ReadingSettings
 from miner.research.datasets.columns import expand_files, file_fingerprints, read_texts
 from miner.text import readers
 from miner.text.decontaminate import EvaluationIndex
-from miner.training import config_checks
 from miner.training import run as training
+from miner.training.config import check_config
 from miner.training.layout import ENCODER
 from miner.training.models.export import store_pooling
 from miner.training.settings import StaticSettings, TransformerSettings
@@ -105,7 +105,7 @@ def check(config: LoopConfig) -> EvaluationIndex:
         readers.expand(files)
     for train_config in (config.training, config.start.train):
         if train_config is not None:
-            config_checks.check(train_config)
+            check_config(train_config)
             file_fingerprints([uri for source in train_config.data for uri in source.files if "{round}" not in str(uri)])
             _check_one_encoder(train_config.encoder)
     for langs in config.language_pairs:

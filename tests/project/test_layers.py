@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[2]
 ROOMS = [
     *("errors", "arrays", "units", "progress", "devices", "languages"),
     *("io", "config", "search", "encoders", "mining", "filters", "text", "research.datasets", "plan", "export"),
-    *(f"training.{name}" for name in ("settings", "layout", "loss_settings", "losses", "data", "models", "steps")),
-    *("training.config", "training.config_checks", "training.stream_setup", "training.run"),
+    *(f"training.{name}" for name in ("settings", "layout", "losses", "data", "models", "steps")),
+    *("training.config", "training.stream_setup", "training.run"),
     *("evaluation", "research.tasks", "loop", "report", "research.reproduction"),
     *("pipelines.beam", "pipelines.corpus", "pipelines.search", "pipelines.mining", "pipelines.runs", "pipelines.loop"),
     *("api", "cli", "__main__"),

@@ -24,8 +24,7 @@ from miner.research.reproduction.plan import (
     missing_data,
     task_paths,
 )
-from miner.training import config_checks
-from miner.training.config import TrainConfig
+from miner.training.config import TrainConfig, check_config
 from miner.training.data.datasets import check_source
 from miner.training.layout import RESULT
 from miner.training.models.transformer import Transformer
@@ -91,7 +90,7 @@ def check(plan: ReproductionPlan) -> None:
     chosen = [run for row in plan.rows.values() if row.reason != NOT_SELECTED for final in row.runs for run in final.chain()]
     configs = {run.folder: load_yaml(TrainConfig, run.recipe, run.changes) for run in chosen if run.recipe is not None}
     for config in configs.values():
-        config_checks.check(config)
+        check_config(config)
     runs = remaining_runs(plan)
     if not runs:
         raise DataError(f"{plan.name}: no row can be run; {_first_reason(plan)}; see --dry-run")

@@ -7,14 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pydantic
 import regex
 
+from miner.config.base import Strings
 from miner.errors import DataError
 from miner.research.datasets.columns import expand_globs
 from miner.text import decoding, streams
 from miner.text.normalise import clean
 from miner.text.values import Fault
-from miner.training.data.source_settings import SourceSettings
+from miner.training.settings import TrainSettings
 
 Lexicon = Mapping[str, Sequence[str]]  # lower-case word -> its distinct translations, in file order
 
@@ -25,6 +27,13 @@ WORD = regex.compile(r"(?<!\w)\p{L}[\p{L}\p{M}]*(?:['’-]\p{L}[\p{L}\p{M}]*)*(?
 # Words with their trailing space; in scripts without spaces, characters with their marks.
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
 UNIT = regex.compile(rf"(?:[{UNSPACED}]\p{{M}}*|[^\s{UNSPACED}]+)\s*")
+
+
+class CodeSwitchSettings(TrainSettings):
+    """Code switching: replace words of the positives by translations from lexicons."""
+
+    lexicons: Strings = pydantic.Field(min_length=1, description="Files of `word translation` lines, one language pair per file.")
+    ratio: float = pydantic.Field(0.5, ge=0, le=1, description="Probability of replacing a word that is in a lexicon.")
 
 
 def read_lexicon(uri: str) -> Lexicon:
@@ -129,7 +138,6 @@ def _draw_span(num_units: int, random: np.random.Generator) -> tuple[int, int]:
             return start, end
 
 
-def load_code_switch(source: SourceSettings) -> CodeSwitch | None:
+def load_code_switch(settings: CodeSwitchSettings | None) -> CodeSwitch | None:
     """Return the code switching of a source, if any. Raises DataError if a lexicon cannot be read."""
-    settings = source.code_switch
     return None if settings is None else CodeSwitch([read_lexicon(uri) for uri in expand_globs(settings.lexicons)], settings.ratio)

@@ -1,9 +1,7 @@
 """Training batches: views of examples, and groups of examples with the same meaning, which are not negatives of each other."""
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +9,6 @@ import numpy.typing as npt
 from miner.arrays import connected_components
 from miner.training.data.augment import partial_translation
 from miner.training.data.datasets import TextColumn
-
-# Group size, in rows and as a share of a source, above which a warning is logged.
-LARGE_GROUP_ROWS, LARGE_GROUP_SHARE = 100, 0.05
-
-logger = logging.getLogger(__name__)
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -137,18 +130,6 @@ def tower_index(view: str, num_towers: int) -> int:
     return 0 if view in (ANCHOR, SECOND) else num_towers - 1
 
 
-def build_pair_batch(source: str, anchors: View, positives: View, groups: Ints, **fields: Any) -> Batch:
-    """Build a batch with one positive per anchor."""
-    return Batch(source, {ANCHOR: anchors, POSITIVE: positives}, groups, np.arange(len(anchors)), **fields)
-
-
-def add_hard_negatives(batch: Batch, negatives: View, id_columns: Sequence[Ints]) -> Batch:
-    """Add one hard negative per anchor. `id_columns` (n,) hold the ids of the texts of each anchor's group."""
-    negative_groups = find_groups(negatives.ids, np.concatenate(id_columns), np.tile(batch.groups, len(id_columns)))
-    views, owners = {**batch.views, NEGATIVE: negatives}, np.arange(len(batch))
-    return replace(batch, views=views, negative_owners=owners, negative_groups=negative_groups)
-
-
 def find_groups(ids: Ints, grouped_ids: Ints, groups: Ints) -> Ints:
     """Return for ids (m,) the group (m,) of the same id among `grouped_ids` (n,) with `groups` (n,), or -1."""
     order = np.argsort(grouped_ids)
@@ -170,14 +151,4 @@ def group_connected_rows(*id_columns: Ints) -> Ints:
     edges = [(columns[0], column) for column in columns[1:]] or [(columns[0], columns[0])]
     starts, ends = (np.concatenate(endpoints) for endpoints in zip(*edges, strict=True))
     groups: Ints = connected_components(starts, ends, num_nodes)[columns[0]]
-    return groups
-
-
-def group_source_rows(title: str, *id_columns: Ints) -> Ints:
-    """Group all rows of a source as `group_connected_rows`, and warn about large groups, which have no negatives among themselves."""
-    groups = group_connected_rows(*id_columns)
-    largest = int(np.bincount(groups).max())
-    if largest > max(LARGE_GROUP_ROWS, LARGE_GROUP_SHARE * len(groups)):
-        message = "source %r: %s of %s rows share texts, directly or through other rows, so they are not negatives of each other"
-        logger.warning(message, title, f"{largest:,}", f"{len(groups):,}")
     return groups

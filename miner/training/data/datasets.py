@@ -8,27 +8,87 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pydantic
+from pydantic_core import PydanticCustomError
 
-from miner.config.datasets import DatasetFiles
+from miner.config.datasets import DatasetFiles, TableFiles
 from miner.errors import DataError
 from miner.io import records, storage
 from miner.research.datasets.columns import expand_files, file_fingerprints, read_columns
 from miner.text.normalise import sentence_ids
+from miner.training.data.augment import CodeSwitchSettings
 from miner.training.data.cleaning import Cleaning, RowFilter
-from miner.training.data.source_settings import MinedSettings, SourceSettings
+from miner.training.settings import TrainSettings
 from miner.units import list_counts
 
 Ints = npt.NDArray[np.int64]
 
 TEXT_ROLES = {"text", "source", "target", "anchor", "positive", "negative", "premise", "hypothesis", "first", "second"}
-MINED_COLUMNS = {"source": "source_text", "target": "target_text", "margin": "margin"}
 TEXT_FILE, METADATA_FILE, DROPPED_FILE = "texts.arrow", "marks.arrow", "dropped.json"
 
+Field = pydantic.Field
+
 logger = logging.getLogger(__name__)
+
+
+class SourceSettings(TrainSettings):
+    """Settings of every data source. `columns` maps the roles of the strategy to columns of the files."""
+
+    REQUIRED_ROLES: ClassVar[tuple[str, ...]] = ()  # required keys of `columns`
+    OPTIONAL_ROLES: ClassVar[tuple[str, ...]] = ("lang",)  # optional keys of `columns`
+    SUPPORTS_SMOOTHING: ClassVar[bool] = True  # whether the strategy supports language_smoothing
+
+    strategy: str
+    name: str = Field("", description="Name for `objective.data`; by default, the strategy.")
+    files: TableFiles = Field(min_length=1, description="Files in any format of docs/text.md, globs and URIs; or public datasets.")
+    columns: Mapping[str, str] = Field(
+        default_factory=dict, description="Role -> column name, or column number from 1 in a table without header."
+    )
+    limit: int | None = Field(
+        None, ge=0, description="Number of examples, drawn at random from training.seed; 0: leave the source out; by default, all."
+    )
+    weight: float = Field(
+        1.0, gt=0, description="Factor of its share, which is its number of examples; with training.mix batches, of its batches."
+    )
+    batch_size: int | None = Field(None, ge=1, description="Examples per batch of this source alone; by default, training.batch_size.")
+    language_smoothing: float = Field(
+        1.0, ge=0, le=1, description="Languages are sampled in proportion to count ** language_smoothing; 0: uniformly."
+    )
+    code_switch: CodeSwitchSettings | None = Field(None, description="Augmentation of the positives.")
+
+    @pydantic.model_validator(mode="after")
+    def _check_columns(self) -> Self:
+        roles = (*self.REQUIRED_ROLES, *self.OPTIONAL_ROLES)
+        missing = [role for role in self.REQUIRED_ROLES if role not in self.columns]
+        unknown = [role for role in self.columns if role not in roles]
+        if missing or unknown:
+            problem = f"no column for {missing[0]!r}" if missing else f"unknown role {unknown[0]!r}"
+            raise PydanticCustomError("columns", f"{problem}; columns maps {', '.join(roles)} to columns of the files")
+        if self.language_smoothing < 1 and not self.SUPPORTS_SMOOTHING:
+            raise PydanticCustomError("smoothing", "language_smoothing is not supported by this strategy; remove it")
+        if self.language_smoothing < 1 and "lang" not in self.columns:
+            raise PydanticCustomError("columns", "language_smoothing needs a column for 'lang'")
+        return self
+
+    @property
+    def title(self) -> str:
+        """The name of the source in messages and in `objective.data`."""
+        return self.name or self.strategy
+
+    @property
+    def role_columns(self) -> Mapping[str, str | None]:
+        """The column of each role; None is the whole line."""
+        return self.columns or {"text": None}
+
+    @property
+    def tables(self) -> Sequence[str | DatasetFiles]:
+        """The files that are read."""
+        return self.files
 
 
 class TextColumn:
@@ -83,14 +143,14 @@ class Dataset:
 
 def check_source(settings: SourceSettings) -> None:
     """Raise DataError if a file of a source is missing, lacks a column or starts with invalid rows. Reads only the first rows."""
-    for uri in expand_files(source_files(settings)):
-        next(read_columns(uri, list(_role_columns(settings).values())), None)
+    for uri in expand_files(settings.tables):
+        next(read_columns(uri, list(settings.role_columns.values())), None)
 
 
 def source_key(settings: SourceSettings, cleaning: Cleaning | None = None) -> str:
     """Return a cache key that changes with the settings of a source, its files and lexicons, and the cleaning."""
     lexicons = settings.code_switch.lexicons if settings.code_switch else ()
-    inputs = [settings.model_dump(mode="json", exclude={"limit"}), file_fingerprints([*source_files(settings), *lexicons])]
+    inputs = [settings.model_dump(mode="json", exclude={"limit"}), file_fingerprints([*settings.tables, *lexicons])]
     return storage.key(inputs if cleaning is None else [*inputs, cleaning.cache_key()])
 
 
@@ -99,7 +159,7 @@ def read_source(settings: SourceSettings, folder: Path, cleaning: Cleaning | Non
 
     Raises DataError if a file is invalid, or no row is left.
     """
-    columns = _role_columns(settings)
+    columns = settings.role_columns
     text_roles = [role for role in columns if role in TEXT_ROLES]
     metadata_roles = [role for role in columns if role not in TEXT_ROLES]
     folder.mkdir(parents=True, exist_ok=True)
@@ -113,7 +173,7 @@ def read_source(settings: SourceSettings, folder: Path, cleaning: Cleaning | Non
         pa.ipc.new_file(text_file, text_schema) as text_writer,
         pa.ipc.new_file(metadata_file, metadata_schema) as metadata_writer,
     ):
-        for uri in expand_files(source_files(settings)):
+        for uri in expand_files(settings.tables):
             for block in read_columns(uri, list(columns.values())):
                 cells = dict(zip(columns, block, strict=True))
                 if row_filter is not None:
@@ -143,20 +203,8 @@ def describe_dropped(dropped: Mapping[str, int]) -> str:
 
 def open_dataset(settings: SourceSettings, folder: Path) -> Dataset:
     """Open what `read_source` wrote to FOLDER."""
-    roles = tuple(role for role in _role_columns(settings) if role in TEXT_ROLES)
+    roles = tuple(role for role in settings.role_columns if role in TEXT_ROLES)
     return Dataset(settings.title, TextColumn(folder / TEXT_FILE), roles, _open_arrow(folder / METADATA_FILE))
-
-
-def source_files(settings: SourceSettings) -> Sequence[str | DatasetFiles]:
-    """Return the files that a source reads: for mined pairs, the bitext of each directory."""
-    return [storage.join(str(name), "bitext.parquet") for name in settings.files] if isinstance(settings, MinedSettings) else settings.files
-
-
-def _role_columns(settings: SourceSettings) -> Mapping[str, str | None]:
-    """Return role -> column; None is the whole line."""
-    if isinstance(settings, MinedSettings):
-        return MINED_COLUMNS
-    return settings.columns or {"text": None}
 
 
 def _open_arrow(path: Path) -> pa.Table:

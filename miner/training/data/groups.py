@@ -1,86 +1,106 @@
 """Strategies over translation groups: the texts of a group have the same meaning, in any number of languages."""
 
+from typing import Literal, Self
+
 import numpy as np
+import pydantic
+from pydantic_core import PydanticCustomError
 
-from miner.errors import DataError
-from miner.training.data.batches import ANCHOR, POSITIVE, Augmentation, Batch, Ints, View, build_pair_batch, group_source_rows
-from miner.training.data.datasets import Dataset
-from miner.training.data.sampling import Sampler
-from miner.training.data.source_settings import GroupedPairsSettings, MultiPositiveSettings
+from miner.training.data.batches import ANCHOR, POSITIVE, Batch, Ints, View
+from miner.training.data.datasets import SourceSettings
+from miner.training.data.strategy import Strategy
 
 
-class TranslationGroups:
+class GroupSettings(SourceSettings):
+    """Base of both group strategies: the texts of a group are translations or paraphrases of each other."""
+
+    REQUIRED_ROLES = ("group", "lang", "text")
+    OPTIONAL_ROLES = ()
+
+
+class GroupStrategy(Strategy):
     """Rows by group: `group` (n,) numbers groups from 0; the rows of group g are `order[bounds[g]:bounds[g + 1]]`.
 
     `meaning` (n,) numbers rows of the same meaning: those of groups that share a text, directly or through other groups.
     """
 
-    def __init__(self, dataset: Dataset) -> None:
-        self.lang, self.languages = dataset.encode_column("lang")
-        self.group = dataset.encode_column("group")[0]
-        self.meaning = group_source_rows(dataset.title, dataset.texts.ids, self.group)
+    def number_rows(self) -> None:
+        self.lang, self.languages = self.dataset.encode_column("lang")
+        self.group = self.dataset.encode_column("group")[0]
+        self.meaning = self.group_rows(self.texts.ids, self.group)
         self.order = np.argsort(self.group, kind="stable")
         self.bounds = np.searchsorted(self.group[self.order], np.arange(int(self.group.max()) + 2))
         self.sizes = np.diff(self.bounds)
         if self.sizes.max() < 2:
-            raise DataError(
-                f"source {dataset.title!r}: no group has two texts, so there are no pairs to learn from; check its column group"
-            )
-
-    def rows_of(self, group: int) -> Ints:
-        return self.order[self.bounds[group] : self.bounds[group + 1]]
+            raise self.error("no group has two texts, so there are no pairs to learn from; check its column group")
 
 
-class MultiPositiveStrategy:
+class MultiPositiveSettings(GroupSettings):
+    """MPCL: one text of a group is the anchor, its language drawn uniformly; other texts of the group are positives."""
+
+    SUPPORTS_SMOOTHING = False
+    strategy: Literal["multi_positive"]
+    positives: int | None = pydantic.Field(
+        None, ge=1, description="Maximum number of positives per anchor, drawn at random; by default, all."
+    )
+    pairs: bool = pydantic.Field(
+        False, description="Divide each group into pairs at random, by the seed: each is an example with one positive."
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _check_pairs(self) -> Self:
+        if self.pairs and self.positives not in (None, 1):
+            raise PydanticCustomError("pairs", "pairs have one positive; remove positives, or pairs")
+        return self
+
+
+class MultiPositiveStrategy(GroupStrategy):
     """One text of a group is the anchor, its language drawn uniformly; all others, or some, are its positives (Zhao et al. 2024).
 
     With `pairs`, the baseline of the paper, the texts of a group are divided into pairs instead, and every text is in one pair.
     """
 
-    def __init__(self, dataset: Dataset, settings: MultiPositiveSettings, seed: int, augmentation: Augmentation | None) -> None:
-        self.dataset, self.settings, self.augmentation = dataset, settings, augmentation
-        self.groups = TranslationGroups(dataset)
-        self.meaning = self.groups.meaning[self.groups.order[self.groups.bounds[:-1]]]  # by group
-        self.pairs = self._divide_into_pairs(seed) if settings.pairs else None  # (p, 2) rows
-        examples = np.where(self.groups.sizes > 1, 0, -1) if self.pairs is None else np.zeros(len(self.pairs), dtype=np.int64)
-        self.sampler = Sampler(examples, 1.0, seed)
-        self.num_examples = int((examples == 0).sum())
+    def number_examples(self) -> Ints:
+        self.number_rows()
+        self.pairs = self._divide_into_pairs() if self.settings.pairs else None  # (p, 2) rows
+        return np.where(self.sizes > 1, 0, -1) if self.pairs is None else np.zeros(len(self.pairs), dtype=np.int64)
 
     def draw(self, size: int, random: np.random.Generator) -> Batch:
+        numbers = self.sampler.draw(size, random)
         if self.pairs is not None:
-            return self._draw_pairs(self.pairs[self.sampler.draw(size, random)])
-        groups = self.sampler.draw(size, random)
-        anchors, positives = zip(*(self._split(int(group), random) for group in groups), strict=True)
-        owners = np.repeat(np.arange(len(groups)), list(map(len, positives)))
-        texts = self.dataset.texts
-        views = {
-            ANCHOR: View(texts, np.array(anchors)),
-            POSITIVE: View(texts, np.concatenate(positives), augmentation=self.augmentation),
-        }
-        return Batch(self.dataset.title, views, self.meaning[groups], owners)
+            anchors, positives = self.pairs[numbers].T
+            return self.pair_batch(anchors, positives, self.meaning[anchors])
+        drawn, positive_rows = zip(*(self._split(int(group), random) for group in numbers), strict=True)
+        owners = np.repeat(np.arange(len(numbers)), list(map(len, positive_rows)))
+        views = {ANCHOR: View(self.texts, np.array(drawn)), POSITIVE: self.positive_view(np.concatenate(positive_rows))}
+        return Batch(self.dataset.title, views, self.meaning[self.order[self.bounds[numbers]]], owners)
 
-    def _divide_into_pairs(self, seed: int) -> Ints:
+    def _divide_into_pairs(self) -> Ints:
         """Return rows (p, 2): the texts of each group in pairs, in random order; the last of an odd number is left out."""
-        order = np.lexsort((np.random.default_rng([seed, len(self.dataset)]).permutation(len(self.dataset)), self.groups.group))
-        offsets = np.arange(len(order)) - np.repeat(self.groups.bounds[:-1], self.groups.sizes)
-        is_paired = offsets < np.repeat(self.groups.sizes // 2 * 2, self.groups.sizes)
+        order = np.lexsort((np.random.default_rng([self.seed, len(self.dataset)]).permutation(len(self.dataset)), self.group))
+        offsets = np.arange(len(order)) - np.repeat(self.bounds[:-1], self.sizes)
+        is_paired = offsets < np.repeat(self.sizes // 2 * 2, self.sizes)
         return order[is_paired].reshape(-1, 2)
-
-    def _draw_pairs(self, pairs: Ints) -> Batch:
-        texts = self.dataset.texts
-        views = View(texts, pairs[:, 0]), View(texts, pairs[:, 1], augmentation=self.augmentation)
-        return build_pair_batch(self.dataset.title, *views, self.groups.meaning[pairs[:, 0]])
 
     def _split(self, group: int, random: np.random.Generator) -> tuple[int, Ints]:
         """Draw the anchor and the positives of a group."""
-        rows = self.groups.rows_of(group)
-        langs = np.unique(self.groups.lang[rows])
-        anchor = random.choice(rows[self.groups.lang[rows] == random.choice(langs)])
+        rows = self.order[self.bounds[group] : self.bounds[group + 1]]
+        langs = np.unique(self.lang[rows])
+        anchor = random.choice(rows[self.lang[rows] == random.choice(langs)])
         positives = random.permutation(rows[rows != anchor])
         return int(anchor), positives[: self.settings.positives]
 
 
-class GroupedPairsStrategy:
+class GroupedPairsSettings(GroupSettings):
+    """Pairs drawn from groups, in blocks: the anchors of a block share one language, and negatives come from the same block."""
+
+    strategy: Literal["grouped_pairs"]
+    pivot: str = pydantic.Field("eng_Latn", description="Preferred language of the positives.")
+    pivot_share: float = pydantic.Field(0.75, ge=0, le=1, description="Share of pairs with a pivot positive, where the group has one.")
+    block_size: int = pydantic.Field(1024, ge=2, description="Pairs per block.")
+
+
+class GroupedPairsStrategy(GroupStrategy):
     """Pairs in blocks whose anchors share one language, so that language does not distinguish positives from negatives.
 
     Languages are drawn with probability proportional to count ** language_smoothing. The positive is the group's text in the pivot
@@ -88,20 +108,18 @@ class GroupedPairsStrategy:
     are never anchors.
     """
 
-    def __init__(self, dataset: Dataset, settings: GroupedPairsSettings, seed: int, augmentation: Augmentation | None) -> None:
-        self.dataset, self.settings, self.augmentation = dataset, settings, augmentation
-        self.groups = groups = TranslationGroups(dataset)
-        pivot = groups.languages.index(settings.pivot) if settings.pivot in groups.languages else -1
-        self.pivot_rows = np.full(len(groups.sizes), -1, dtype=np.int64)  # by group; -1: no text in the pivot language
-        rows = np.flatnonzero(groups.lang == pivot)
-        self.pivot_rows[groups.group[rows]] = rows
-        ordered_langs, starts = groups.lang[groups.order], groups.bounds[:-1]
+    def number_examples(self) -> Ints:
+        self.number_rows()
+        pivot = self.languages.index(self.settings.pivot) if self.settings.pivot in self.languages else -1
+        self.pivot_rows = np.full(len(self.sizes), -1, dtype=np.int64)  # by group; -1: no text in the pivot language
+        rows = np.flatnonzero(self.lang == pivot)
+        self.pivot_rows[self.group[rows]] = rows
+        ordered_langs, starts = self.lang[self.order], self.bounds[:-1]
         is_multilingual = np.minimum.reduceat(ordered_langs, starts) < np.maximum.reduceat(ordered_langs, starts)
-        is_anchor = (groups.lang != pivot) & is_multilingual[groups.group]
+        is_anchor = (self.lang != pivot) & is_multilingual[self.group]
         if not is_anchor.any():
-            raise DataError(f"source {dataset.title!r}: no group has texts in two languages; check its columns group and lang")
-        self.sampler = Sampler(np.where(is_anchor, groups.lang, -1), settings.language_smoothing, seed)
-        self.num_examples = int(is_anchor.sum())
+            raise self.error("no group has texts in two languages; check its columns group and lang")
+        return np.where(is_anchor, self.lang, -1)
 
     def draw(self, size: int, random: np.random.Generator) -> Batch:
         """Draw blocks of up to `block_size` pairs. Pairs within one language are dropped, so a block may be smaller."""
@@ -111,19 +129,17 @@ class GroupedPairsStrategy:
                 lang = self.sampler.draw_language(random)
                 anchors = self.sampler.take(lang, min(self.settings.block_size, size - start))
                 positives = self._draw_positives(anchors, random)
-                usable = self.groups.lang[positives] != lang
+                usable = self.lang[positives] != lang
                 if usable.any():
                     blocks.append((anchors[usable], positives[usable]))
         anchors, positives = (np.concatenate(side) for side in zip(*blocks, strict=True))
-        texts, sizes = self.dataset.texts, tuple(len(block_anchors) for block_anchors, _ in blocks)
-        views = View(texts, anchors), View(texts, positives, augmentation=self.augmentation)
-        return build_pair_batch(self.dataset.title, *views, self.groups.meaning[anchors], blocks=sizes)
+        sizes = tuple(len(block_anchors) for block_anchors, _ in blocks)
+        return self.pair_batch(anchors, positives, self.meaning[anchors], blocks=sizes)
 
     def _draw_positives(self, anchors: Ints, random: np.random.Generator) -> Ints:
-        group = self.groups.group[anchors]
-        pivots = self.pivot_rows[group]
-        starts, ends = self.groups.bounds[group], self.groups.bounds[group + 1]
-        others = self.groups.order[starts + (random.random(len(anchors)) * (ends - starts)).astype(np.int64)]
-        is_translation = self.groups.lang[others] != self.groups.lang[anchors]
+        group = self.group[anchors]
+        pivots, starts, ends = self.pivot_rows[group], self.bounds[group], self.bounds[group + 1]
+        others = self.order[starts + (random.random(len(anchors)) * (ends - starts)).astype(np.int64)]
+        is_translation = self.lang[others] != self.lang[anchors]
         use_other = (random.random(len(anchors)) >= self.settings.pivot_share) & is_translation
         return np.where((pivots < 0) | use_other, others, pivots)

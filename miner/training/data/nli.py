@@ -1,10 +1,16 @@
 """Natural language inference: labels, and triplets of premise, entailed hypothesis and contradicting hypothesis."""
 
-import numpy as np
+from typing import Literal
 
+import numpy as np
+import pydantic
+
+from miner.config.base import Strings
 from miner.errors import DataError
-from miner.training.data.batches import Ints, group_connected_rows, pair_keys
-from miner.training.data.datasets import Dataset
+from miner.training.data.batches import ANCHOR, POSITIVE, Batch, Ints, View, group_connected_rows, pair_keys
+from miner.training.data.datasets import Dataset, SourceSettings
+from miner.training.data.multilingual import align_languages
+from miner.training.data.strategy import Strategy
 
 # Accepted spellings, including the numbers of SimCSE and XNLI.
 LABELS = {
@@ -83,3 +89,92 @@ class NliTriplets:
         premises = self.premises[rows]
         starts = np.searchsorted(self._contradiction_premises, premises, side="left")
         return starts, np.searchsorted(self._contradiction_premises, premises, side="right")
+
+
+class NliSettings(SourceSettings):
+    """NLI: the premise is the anchor, an entailed hypothesis the positive, a contradicting one the hard negative."""
+
+    REQUIRED_ROLES = ("premise", "hypothesis", "label")
+    strategy: Literal["nli"]
+    hard_negatives: bool = pydantic.Field(True, description="Use contradictions as hard negatives.")
+
+
+class NliStrategy(Strategy):
+    """A premise, a hypothesis that it entails and one that it contradicts, drawn at random (Gao et al. 2021, section 4)."""
+
+    def number_examples(self) -> Ints:
+        self.premises, self.hypotheses = self.dataset.text_rows("premise"), self.dataset.text_rows("hypothesis")
+        ids = self.texts.ids
+        self.triplets = NliTriplets(ids[self.premises], ids[self.hypotheses], self.dataset, self.settings.hard_negatives)
+        langs = np.full(len(self.dataset), -1)
+        langs[self.triplets.entailed] = self.dataset.languages()[self.triplets.entailed]
+        return langs
+
+    def draw(self, size: int, random: np.random.Generator) -> Batch:
+        rows = self.sampler.draw(size, random)
+        kept, groups = self.triplets.group_rows(rows, self.triplets.premises[rows], self.triplets.hypotheses[rows])
+        rows = rows[kept]
+        contradictions = self.triplets.draw_contradictions(rows, random)
+        batch = self.pair_batch(self.premises[rows], self.hypotheses[rows], groups)
+        if contradictions is None:
+            return batch
+        id_columns = [self.triplets.premises[rows], self.triplets.hypotheses[rows]]
+        return self.add_hard_negatives(batch, self.hypotheses[contradictions], id_columns)
+
+
+class CrossLingualNliSettings(SourceSettings):
+    """NLI in several languages with parallel rows; the language of each text of a triplet is drawn independently."""
+
+    REQUIRED_ROLES = ("lang", "premise", "hypothesis", "label")
+    OPTIONAL_ROLES = ()
+    SUPPORTS_SMOOTHING = False
+    strategy: Literal["cross_lingual_nli"]
+    languages: Strings = pydantic.Field((), description="Languages to draw from, as spelled in the column; by default, all.")
+    anchors: Literal["random", "every_language"] = pydantic.Field(
+        "random", description="An entailed row's anchors in an epoch: one, or one in every language."
+    )
+    hard_negatives: bool = pydantic.Field(True, description="Use contradictions as hard negatives.")
+    positives: int = pydantic.Field(1, ge=1, description="Positives per anchor, each in another language.")
+
+
+class CrossLingualNliStrategy(Strategy):
+    """NLI triplets; the languages of anchor, positives and negative are drawn independently (Wang et al. 2022, section 3.3).
+
+    With anchors in every language, as in the data that the authors released, an example is a row and the language of its anchor.
+    """
+
+    def number_examples(self) -> Ints:
+        dataset, ids = self.dataset, self.texts.ids
+        self.num_positives, self.table = self.settings.positives, align_languages(dataset, self.settings.languages)
+        if self.num_positives > len(self.table):
+            raise self.error(f"{self.num_positives} positives from {len(self.table)} languages; lower positives")
+        self.premises, self.hypotheses = dataset.text_rows("premise"), dataset.text_rows("hypothesis")
+        self.columns = np.full(len(dataset), -1)  # row of the first language -> column of the table
+        self.columns[self.table[0]] = np.arange(self.table.shape[1])
+        self.triplets = NliTriplets(ids[self.premises], ids[self.hypotheses], dataset, self.settings.hard_negatives, self.table[0])
+        self.repeats = len(self.table) if self.settings.anchors == "every_language" else 1
+        examples = np.full(self.table.shape[1], -1)
+        examples[self.columns[self.triplets.entailed]] = 0
+        return np.tile(examples, self.repeats)
+
+    def draw(self, size: int, random: np.random.Generator) -> Batch:
+        num_languages = len(self.table)
+        anchor_langs, columns = np.divmod(self.sampler.draw(size, random), self.table.shape[1])
+        kept, groups = self.triplets.group_rows(self.table[0][columns], *self._text_ids(columns))
+        columns, size = columns[kept], len(kept)
+        anchor_langs = anchor_langs[kept] if self.repeats > 1 else random.integers(0, num_languages, size)
+        anchors = self.premises[self.table[anchor_langs, columns]]
+        langs = np.argsort(random.random((size, num_languages)), axis=1)[:, : self.num_positives]
+        positives = self.hypotheses[self.table[langs, columns[:, None]]].ravel()
+        views = {ANCHOR: View(self.texts, anchors), POSITIVE: self.positive_view(positives)}
+        owners, id_columns = np.repeat(np.arange(size), self.num_positives), self._text_ids(columns)
+        batch = Batch(self.dataset.title, views, groups, owners, translation_ids=tuple(id_columns))
+        contradictions = self.triplets.draw_contradictions(self.table[0][columns], random)
+        if contradictions is None:
+            return batch
+        rows = self.table[random.integers(0, num_languages, size), self.columns[contradictions]]
+        return self.add_hard_negatives(batch, self.hypotheses[rows], id_columns)
+
+    def _text_ids(self, columns: Ints) -> list[Ints]:
+        """Return the ids (n,) of premises and hypotheses of columns (n,) in each language."""
+        return [ids[rows[columns]] for ids in (self.triplets.premises, self.triplets.hypotheses) for rows in self.table]

@@ -7,16 +7,17 @@ text is contrasted with the translations of its cluster.
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Literal
 
 import numpy as np
+import pydantic
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from miner.training.data.batches import ANCHOR, POSITIVE, Floats, Ints
 from miner.training.models.piece_bags import PieceBags
-from miner.training.steps.step import LossContext, LossTerm, TrainingStep
+from miner.training.steps.step import LossContext, LossTerm, ObjectiveSettings, TrainingStep
 
 TINY = 1e-8  # avoids a division by the length of an empty text
 CLUSTERS_AT_ONCE = 32  # per product: the cosines of their pieces fit the cache
@@ -75,10 +76,23 @@ def cluster_pairs(similarities: Floats, size: int) -> Ints:
     return clusters
 
 
+class LateInteractionSettings(ObjectiveSettings):
+    """Contrast by late interaction of piece vectors, among pairs that the mean vectors confuse."""
+
+    loss: Literal["late_interaction"]
+    temperature: float = pydantic.Field(0.05, gt=0)
+    candidates: int = pydantic.Field(
+        8, ge=2, description="Candidates of a text: its translation and those of the most similar texts of the batch."
+    )
+    max_pairs: int | None = pydantic.Field(
+        None, ge=2, description="Maximum number of pairs of a batch that are contrasted, which bounds the time; null: all."
+    )
+
+
 class LateInteractionTerm(LossTerm):
     """Contrast a translation with the translations of similar texts, by late interaction of the pieces of a static encoder."""
 
-    def __init__(self, settings: Any, context: LossContext) -> None:
+    def __init__(self, settings: LateInteractionSettings, context: LossContext) -> None:
         super().__init__(settings, context)
         self.towers = tuple(context.towers)  # a tuple, since their weights are not this term's
 

@@ -1,34 +1,32 @@
 """The losses that a config can name: each takes the vectors of a batch to a scalar. `LOSSES` lists them.
 
-To add a loss, write its settings class in settings.py and its LossTerm here, and add an entry to `LOSSES`.
+To add a loss, write its settings class and its LossTerm here, and add an entry to `LOSSES`.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import pydantic
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from miner.training.data.batches import ANCHOR, NEGATIVE, POSITIVE, SECOND
-from miner.training.loss_settings import (
-    AlignmentSettings,
-    ClassificationSettings,
-    InfoNceSettings,
-    LabelContrastSettings,
-    LateInteractionSettings,
-    MlmSettings,
-    MomentumSettings,
-    MultiPositiveLossSettings,
-    NliHeadSettings,
-    ObjectiveSettings,
-)
 from miner.training.losses import contrastive, momentum
 from miner.training.models.heads import FirstTokenHead, NliHead
-from miner.training.steps.late_interaction import LateInteractionTerm
-from miner.training.steps.mlm import MlmTerm
-from miner.training.steps.step import ClassifierTerm, LossContext, LossTerm, TrainingStep
+from miner.training.steps.late_interaction import LateInteractionSettings, LateInteractionTerm
+from miner.training.steps.mlm import MlmSettings, MlmTerm
+from miner.training.steps.step import ClassifierTerm, LossContext, LossTerm, ObjectiveSettings, TrainingStep
+
+
+class InfoNceSettings(ObjectiveSettings):
+    """InfoNCE with in-batch negatives."""
+
+    loss: Literal["info_nce"]
+    temperature: float = pydantic.Field(0.05, gt=0)
+    two_way: bool = pydantic.Field(False, description="Add the loss of the opposite direction, positives to anchors.")
+    hard_negative_weight: float = pydantic.Field(0.0, description="Number added to the logit of an anchor's own hard negative (SimCSE).")
 
 
 class InfoNceTerm(LossTerm):
@@ -46,6 +44,16 @@ class InfoNceTerm(LossTerm):
         return total / weights.sum()
 
 
+class MultiPositiveLossSettings(ObjectiveSettings):
+    """Contrastive loss with several positives per anchor (MPCL)."""
+
+    loss: Literal["multi_positive"]
+    temperature: float = pydantic.Field(0.05, gt=0)
+    form: Literal["out", "in"] = pydantic.Field("out", description="Whether the mean over positives is outside or inside the logarithm.")
+    siblings: bool = pydantic.Field(True, description="Keep an anchor's other positives in the denominator.")
+    rescale: bool = pydantic.Field(False, description="Min-max scale the similarities of a batch to 0..1.")
+
+
 class MultiPositiveTerm(LossTerm):
     """Contrast each positive of an anchor with the positives of other anchors."""
 
@@ -55,6 +63,13 @@ class MultiPositiveTerm(LossTerm):
         batch, settings = step.embedding_batch(), self.settings
         temperature = contrastive.rescaled_temperature(batch, settings.temperature) if settings.rescale else settings.temperature
         return contrastive.multi_positive(batch, temperature, settings.form, settings.siblings)
+
+
+class LabelContrastSettings(ObjectiveSettings):
+    """Contrastive loss whose negatives are the rows of other labels (SCL)."""
+
+    loss: Literal["label_contrast"]
+    temperature: float = pydantic.Field(1.0, gt=0)
 
 
 class LabelContrastTerm(LossTerm):
@@ -68,12 +83,28 @@ class LabelContrastTerm(LossTerm):
         return contrastive.label_contrast(step.embedding_batch(), step.tensor(step.batch.labels), self.settings.temperature)
 
 
+class AlignmentSettings(ObjectiveSettings):
+    """Distance between the two views of a row, without negatives (MVA)."""
+
+    loss: Literal["alignment"]
+    distance: Literal["cosine", "mse", "kl", "symmetric_kl"] = "cosine"
+
+
 class AlignmentTerm(LossTerm):
     """Distance between an anchor and each of its positives, from unit vectors."""
 
     def forward(self, step: TrainingStep) -> Tensor:
         unit, owners = step.unit_vectors, step.tensor(step.batch.owners)
         return contrastive.alignment(unit[ANCHOR][owners], unit[POSITIVE], self.settings.distance)
+
+
+class NliHeadSettings(ObjectiveSettings):
+    """Classification of two separately encoded texts: [u, v, |u - v|], one hidden layer, cross-entropy."""
+
+    loss: Literal["nli_head"]
+    weight: float = pydantic.Field(0.1, gt=0)
+    hidden: int = pydantic.Field(256, ge=1, description="Units of the hidden layer.")
+    dropout: float = pydantic.Field(0.1, ge=0, lt=1)
 
 
 class NliHeadTerm(ClassifierTerm):
@@ -91,6 +122,12 @@ class NliHeadTerm(ClassifierTerm):
         return functional.cross_entropy(self.head(unit[ANCHOR], unit[SECOND]), step.tensor(step.batch.labels))
 
 
+class ClassificationSettings(ObjectiveSettings):
+    """Classification of a joint sequence by a linear layer."""
+
+    loss: Literal["classification"]
+
+
 class ClassificationTerm(ClassifierTerm):
     """Cross entropy of the class of a pair that is read as one sequence."""
 
@@ -103,6 +140,15 @@ class ClassificationTerm(ClassifierTerm):
 
     def forward(self, step: TrainingStep) -> Tensor:
         return functional.cross_entropy(self.head(step.vectors[ANCHOR]), step.tensor(step.batch.labels))
+
+
+class MomentumSettings(ObjectiveSettings):
+    """Dual momentum contrast: keys come from momentum encoders, negatives from queues of keys."""
+
+    loss: Literal["momentum"]
+    temperature: float = pydantic.Field(0.04, gt=0)
+    momentum: float = pydantic.Field(0.999, ge=0, lt=1, description="Decay of the momentum encoders; 0: copy the encoder at every step.")
+    queue: int = pydantic.Field(409_600, ge=1, description="Keys per side.")
 
 
 class MomentumTerm(LossTerm):
@@ -164,8 +210,3 @@ LOSSES: dict[str, Loss] = {
     "nli_head": Loss(NliHeadSettings, NliHeadTerm, labels="separate"),
     "classification": Loss(ClassificationSettings, ClassificationTerm, labels="joint"),
 }
-
-
-def build_term(settings: ObjectiveSettings, context: LossContext) -> LossTerm:
-    """Build the loss that the settings name."""
-    return LOSSES[settings.loss].term(settings, context)

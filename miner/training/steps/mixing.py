@@ -9,7 +9,7 @@ import numpy as np
 from miner.arrays import connected_components
 from miner.training.data.batches import ANCHOR, NEGATIVE, POSITIVE, SECOND, Batch, Floats, Ints, MixedView, find_groups
 from miner.training.data.sampling import Weights, apportion
-from miner.training.data.strategies import Strategy
+from miner.training.data.strategy import Strategy
 from miner.training.steps.step import LossTerm
 
 GROUPS_PER_SOURCE = 1 << 40  # offset between the group numbers of two sources

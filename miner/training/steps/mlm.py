@@ -1,8 +1,9 @@
 """Masked language modelling of the anchors beside a contrastive loss (Devlin et al. 2019, section 3.1; Gao et al. 2021)."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
+import pydantic
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -12,8 +13,7 @@ from miner.devices import upload
 from miner.encoders.transformer_parts import model_errors
 from miner.errors import ConfigError
 from miner.training.data.batches import ANCHOR, Ints
-from miner.training.loss_settings import MlmSettings
-from miner.training.steps.step import LossContext, LossTerm, TrainingStep
+from miner.training.steps.step import LossContext, LossTerm, ObjectiveSettings, TrainingStep
 
 MASK_SHARE, RANDOM_SHARE = 0.8, 0.1  # of the chosen tokens; the others keep their id
 IGNORED = -100  # label of a token that is not predicted
@@ -45,6 +45,14 @@ def mlm_loss(tokens: Tensor, labels: Tensor, decoder: Callable[[Tensor], Tensor]
     has_label = labels != IGNORED
     losses = functional.cross_entropy(decoder(tokens[has_label]), labels[has_label], reduction="sum")
     return losses / has_label.sum().clamp_min(1)
+
+
+class MlmSettings(ObjectiveSettings):
+    """Masked language modelling."""
+
+    loss: Literal["mlm"]
+    weight: float = pydantic.Field(0.1, gt=0)
+    probability: float = pydantic.Field(0.15, gt=0, lt=1, description="Probability that a token is masked.")
 
 
 class MlmTerm(LossTerm):

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pydantic
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from miner.config.base import Strings
 from miner.devices import upload
 from miner.training.data.batches import ANCHOR, NEGATIVE, POSITIVE, Batch, tower_index
 from miner.training.losses import contrastive
+from miner.training.settings import TrainSettings
 from miner.training.steps import distributed
 from miner.training.steps.accelerator import Accelerator
 from miner.training.steps.grad_cache import EncodingPass, encode_without_gradient
@@ -99,6 +102,14 @@ class LossContext:
 
     towers: Sequence[Any]  # the encoders
     labels: tuple[str, ...]  # the classes of its sources, in order
+
+
+class ObjectiveSettings(TrainSettings):
+    """Settings of every loss; `LOSSES` lists the losses."""
+
+    weight: float = pydantic.Field(1.0, gt=0, description="Factor in the sum of losses.")
+    data: Strings = pydantic.Field((), description="Names of its data sources; by default, all.")
+    loss: str
 
 
 class LossTerm(nn.Module, ABC):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from miner.devices import read_ahead, upload
 from miner.errors import StorageError
-from miner.training.data.strategies import Strategy
+from miner.training.data.strategy import Strategy
 from miner.training.layout import CHECKPOINTS, ENCODER
 from miner.training.models import export
 from miner.training.models.heads import save_head

@@ -57,7 +57,7 @@ class ValidationSet:
     def score(self, towers: Sequence[Any], classifier: nn.Module | None, context: Context) -> float:
         """Score encoders, or for accuracy a classifier of their joint vectors, in the autocast `context`."""
         if self.settings.metric == "accuracy":
-            assert classifier is not None  # config_checks
+            assert classifier is not None  # check_config
             return float(np.mean([self._accuracy(columns, towers[0], classifier, context) for columns in self.files]))
         if self.settings.metric == "bucc":
             encode, device = partial(_encode_sides, towers[0], context), str(next(towers[0].parameters()).device)

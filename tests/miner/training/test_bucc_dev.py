@@ -11,8 +11,7 @@ from miner.config.datasets import DatasetFiles
 from miner.encoders import load_encoder
 from miner.errors import ConfigError, DataError
 from miner.evaluation.bucc import BuccTask
-from miner.training.config import TrainConfig
-from miner.training.config_checks import check
+from miner.training.config import TrainConfig, check_config
 from miner.training.settings import EvaluationSettings
 from miner.training.steps.bucc_dev import read_bucc
 from miner.training.steps.validation import ValidationSet
@@ -92,4 +91,4 @@ def test_two_encoders_are_an_error() -> None:
         evaluation={"metric": "bucc", "files": {"dataset": "bucc", "path": "bucc2018"}},
     )
     with pytest.raises(ConfigError, match=r"bucc needs one encoder, and encoder.towers pair trains two; choose retrieval"):
-        check(config)
+        check_config(config)

@@ -9,11 +9,12 @@ import tiny
 from command import miner
 
 from miner.errors import ConfigError, DataError
-from miner.training import config_checks, run
-from miner.training.config import TrainConfig
+from miner.training import run
+from miner.training.config import TrainConfig, check_config
 from miner.training.data.cleaning import Cleaning
 from miner.training.data.datasets import open_dataset, read_dropped, read_source
-from miner.training.data.source_settings import LabelledPairsSettings, ParallelSettings
+from miner.training.data.multilingual import LabelledPairsSettings
+from miner.training.data.strategies import ParallelSettings
 from miner.training.settings import CleaningSettings
 
 PAIRS = [
@@ -100,4 +101,4 @@ def test_errors_name_the_fault(tmp_path: Path) -> None:
     values = {**tiny.config(tmp_path), "cleaning": {}}
     values["data"] = [{"strategy": "cross_lingual_nli", "files": ["x.tsv"], "columns": columns}]
     with pytest.raises(ConfigError, match="'cross_lingual_nli' is the same example in every language, so no row can be dropped"):
-        config_checks.check(TrainConfig(**values))
+        check_config(TrainConfig(**values))

@@ -12,15 +12,10 @@ from miner.config.datasets import DatasetFiles
 from miner.errors import ConfigError, DataError
 from miner.research.datasets.columns import read_columns
 from miner.training.data import datasets
-from miner.training.data.source_settings import (
-    CrossLingualNliSettings,
-    MinedSettings,
-    MultiPositiveSettings,
-    NliSettings,
-    ParallelSettings,
-    SourceSettings,
-    UnsupervisedSettings,
-)
+from miner.training.data.datasets import SourceSettings
+from miner.training.data.groups import MultiPositiveSettings
+from miner.training.data.nli import CrossLingualNliSettings, NliSettings
+from miner.training.data.strategies import MinedSettings, ParallelSettings, UnsupervisedSettings
 
 XNLI_MT: dict[str, str | bytes] = {
     "multinli.train.de.tsv": "premise\thypo\tlabel\n"

@@ -14,9 +14,8 @@ from tiny import sentence, write_tsv
 
 from miner.encoders import Encoder, load_encoder
 from miner.training.data.datasets import open_dataset, read_source
-from miner.training.data.groups import GroupedPairsStrategy
+from miner.training.data.groups import GroupedPairsSettings, GroupedPairsStrategy
 from miner.training.data.sampling import smooth_shares
-from miner.training.data.source_settings import GroupedPairsSettings
 from miner.training.models import static as training_static
 from miner.training.models.spelling import SparseProduct, build_spelling_matrix, spelling_ngrams
 
@@ -54,7 +53,7 @@ def grouped_pairs(path: Path, folder: Path, **settings: object) -> GroupedPairsS
 
 def test_blocks_have_anchors_of_one_language_and_positives_of_another(data: Path, tmp_path: Path) -> None:
     strategy = grouped_pairs(data, tmp_path / "work", language_smoothing=0.5, pivot_share=0.5, block_size=200)
-    groups, english = strategy.groups, strategy.groups.languages.index("eng_Latn")
+    groups, english = strategy, strategy.languages.index("eng_Latn")
     random = np.random.default_rng(0)
     batches = [strategy.draw(800, random) for _ in range(13)]
     anchors, positives = (np.concatenate([batch.views[view].rows for batch in batches]) for view in ("anchor", "positive"))

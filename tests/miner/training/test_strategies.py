@@ -13,12 +13,13 @@ import pytest
 from tiny import write_tsv
 
 from miner.errors import DataError
+from miner.training.config import DataSettings
 from miner.training.data.augment import load_code_switch
 from miner.training.data.batches import Batch, View, group_connected_rows
 from miner.training.data.datasets import open_dataset, read_source
 from miner.training.data.sampling import Sampler
-from miner.training.data.source_settings import DataSettings
-from miner.training.data.strategies import Strategy, build_strategy
+from miner.training.data.strategies import build_strategy
+from miner.training.data.strategy import Strategy
 
 PAIRS = {"source": "en", "target": "fr"}
 NLI = {"premise": "premise", "hypothesis": "hypothesis", "label": "label"}
@@ -27,7 +28,7 @@ NLI = {"premise": "premise", "hypothesis": "hypothesis", "label": "label"}
 def open_strategy(folder: Path, **values: Any) -> Strategy:
     settings = pydantic.TypeAdapter(DataSettings).validate_python({**values, "files": list(map(str, values["files"]))})
     read_source(settings, folder / "work")
-    return build_strategy(open_dataset(settings, folder / "work"), settings, 0, load_code_switch(settings))
+    return build_strategy(open_dataset(settings, folder / "work"), settings, 0, load_code_switch(settings.code_switch))
 
 
 def read_view(view: View, seed: int = 0) -> list[str]:

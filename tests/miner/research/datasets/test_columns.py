@@ -21,7 +21,7 @@ from miner.evaluation.lines import read_lines
 from miner.research.datasets.columns import read_columns, read_texts
 from miner.text import readers
 from miner.training.data.datasets import open_dataset, read_source
-from miner.training.data.source_settings import ParallelSettings
+from miner.training.data.strategies import ParallelSettings
 
 HEADER = ("en", "fr", "score")
 ROWS = [

@@ -16,8 +16,7 @@ from miner.encoders.hub import HUB_ID
 from miner.evaluation.tatoeba import SETS
 from miner.research.reproduction.plan import ReproductionOptions, plan_table
 from miner.research.reproduction.registry import load_registry
-from miner.training import config_checks
-from miner.training.config import TrainConfig
+from miner.training.config import TrainConfig, check_config
 
 CONFIGS = Path(__file__).parents[4] / "configs"
 REGISTRY = load_registry(str(CONFIGS))
@@ -92,7 +91,7 @@ def test_every_row_is_a_valid_recipe(name: str, tmp_path: Path) -> None:
         assert all(HUB_ID.fullmatch(model) for model in run.models), run.models
         if run.recipe is not None:
             config = load_yaml(TrainConfig, run.recipe, run.changes)
-            config_checks.check(config)
+            check_config(config)
             values = json.dumps(config.model_dump(mode="json"))
             assert values.count(str(data)) == len(run.data)
             assert '"data/' not in values
