@@ -30,7 +30,6 @@ from miner.mining.candidates import ScoredPairs
 from miner.mining.in_memory import mine_vectors
 from miner.mining.precision_recall import Curve, curve
 from miner.research.datasets.file_groups import ALL_SPLITS, find_groups
-from miner.research.datasets.layout import Request
 from miner.research.datasets.registry import get_layout
 from miner.research.datasets.release import ReleaseFile, expand_archives, list_files, read_release_lines
 from miner.text.normalise import clean_all
@@ -239,7 +238,7 @@ def _unique_ids(side: Mapping[str, str]) -> dict[str, str | None]:
 
 
 def _files_of_release(data: DatasetFiles) -> dict[FileKey, ReleaseFile]:
-    _, groups = find_groups(get_layout(data.dataset), data.path, Request(data.languages, ALL_SPLITS))
+    _, groups = find_groups(get_layout(data.dataset), data.path, data.languages, ALL_SPLITS)
     pairs = [group for group in groups if len(group.languages) == 2]
     return {(*group.languages, group.split, role): file for group in pairs for role, file in group.files.items()}
 

@@ -8,7 +8,6 @@ from miner.config.datasets import DatasetFiles
 from miner.errors import DataError
 from miner.io import storage
 from miner.research.datasets.file_groups import find_groups
-from miner.research.datasets.layout import Request
 from miner.research.datasets.reading import read_dataset
 from miner.research.datasets.registry import get_layout
 from miner.text.formats import TABLE, read_rows, read_strings
@@ -51,8 +50,7 @@ def file_fingerprints(files: Sequence[str | DatasetFiles]) -> list[tuple[str, in
 
 def dataset_paths(files: DatasetFiles) -> list[str]:
     """Return the files on disk that the rows of a dataset are read from, sorted."""
-    request = Request(files.languages, files.split)
-    _, groups = find_groups(get_layout(files.dataset), files.path, request)
+    _, groups = find_groups(get_layout(files.dataset), files.path, files.languages, files.split)
     return sorted({file.path for group in groups for file in group.files.values()})
 
 

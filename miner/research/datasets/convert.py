@@ -80,17 +80,7 @@ class DatasetSummary:
             "kept": self.kept,
             "dropped": dict(self.dropped),
             "languages": dict(self.languages),
-            "files": [
-                {
-                    "files": part.files,
-                    "split": part.split,
-                    "languages": part.languages,
-                    "rows": part.rows,
-                    "kept": part.kept,
-                    "dropped": dict(part.dropped),
-                }
-                for part in self.files.values()
-            ],
+            "files": [{**vars(part), "dropped": dict(part.dropped)} for part in self.files.values()],
             "examples": self.examples,
         }
 

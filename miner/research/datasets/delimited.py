@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from miner.errors import DataError
-from miner.research.datasets.layout import SOLE, Cells, Dropped, FileGroup, Record, Request, RowReader
+from miner.research.datasets.layout import SOLE, Cells, Dropped, FileGroup, Record, RowReader
 from miner.research.datasets.release import ReleaseFile, read_release_lines
 
 TOO_LONG = Dropped("line too long", "a line of more than 16 MiB")
@@ -45,8 +45,7 @@ class DelimitedRows:
         counts = " or ".join(map(str, self.cells)) if self.cells else f"at least {self._least(self._all(''))}"
         return f"{counts} {kind} cells"
 
-    def __call__(self, group: FileGroup, request: Request) -> Iterator[Record]:
-        del request
+    def __call__(self, group: FileGroup) -> Iterator[Record]:
         file = group.files[SOLE]
         rows = self._cut(file)
         columns = self._all(group.lang)
@@ -124,8 +123,8 @@ class Similarity:
     def expected(self) -> str:
         return self.rows.expected
 
-    def __call__(self, group: FileGroup, request: Request) -> Iterator[Record]:
-        for line, cells in self.rows(group, request):
+    def __call__(self, group: FileGroup) -> Iterator[Record]:
+        for line, cells in self.rows(group):
             if not isinstance(cells, Dropped):
                 try:
                     cells = {**cells, "score": f"{5 - float(cells['score']):g}"}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from miner.errors import DataError
 from miner.research.datasets.file_groups import choose_codes
-from miner.research.datasets.layout import SOLE, Dropped, FileGroup, Record, Request, RowReader
+from miner.research.datasets.layout import SOLE, Dropped, FileGroup, Record, RowReader
 
 SENTENCE_END = re.compile("(?<=。)")  # written without a space behind it
 START = "_START_"
@@ -25,8 +25,8 @@ class LinesOfDocuments:
     def expected(self) -> str:
         return self.documents.expected
 
-    def __call__(self, group: FileGroup, request: Request) -> Iterator[Record]:
-        for line, cells in self.documents(group, request):
+    def __call__(self, group: FileGroup) -> Iterator[Record]:
+        for line, cells in self.documents(group):
             if isinstance(cells, Dropped):
                 yield line, cells
             else:
@@ -44,8 +44,8 @@ class WikiParagraphs:
     def expected(self) -> str:
         return self.articles.expected
 
-    def __call__(self, group: FileGroup, request: Request) -> Iterator[Record]:
-        for number, cells in self.articles(group, request):
+    def __call__(self, group: FileGroup) -> Iterator[Record]:
+        for number, cells in self.articles(group):
             if isinstance(cells, Dropped):
                 yield number, cells
                 continue
@@ -67,9 +67,9 @@ class TranslationMemory:
 
     expected: str = "TMX: <tu> elements with a <tuv> and a <seg> per language"
 
-    def __call__(self, group: FileGroup, request: Request) -> Iterator[Record]:
+    def __call__(self, group: FileGroup) -> Iterator[Record]:
         file = group.files[SOLE]
-        languages = group.languages or request.languages
+        languages = group.languages or group.requested
         codes: tuple[str, str] | None = None
         number = 0
         try:

@@ -1,4 +1,4 @@
-"""Which files of a release a request means: names matched with the patterns of a layout, languages compared in canonical form."""
+"""Find the files of a release that are requested: names matched with the patterns of a layout, languages compared in canonical form."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from miner.errors import ConfigError, DataError
 from miner.languages import canonical
-from miner.research.datasets.layout import DatasetForm, DatasetLayout, FileGroup, Request
+from miner.research.datasets.layout import DatasetForm, DatasetLayout, FileGroup
 from miner.research.datasets.release import ReleaseFile, expand_archives, is_archive, list_files
 
 ALL_SPLITS = "all"
@@ -15,8 +15,12 @@ SHOWN = 20  # codes or names that an error lists
 Key = tuple[str, str, str, str, str, str]  # split, lang, l1, l2, track, part
 
 
-def find_groups(layout: DatasetLayout, path: str, request: Request) -> tuple[DatasetForm, list[FileGroup]]:
+def find_groups(
+    layout: DatasetLayout, path: str, languages: Sequence[str] = (), split: str | None = None
+) -> tuple[DatasetForm, list[FileGroup]]:
     """Return the files at PATH that the layout names, grouped by what is read together, and the form they are in.
+
+    `languages` are empty for all; `split` is None for the only one there is, ALL_SPLITS for each.
 
     Raises DataError where there are none, where one is missing beside another, and where the requested language or split is not
     among them.
@@ -28,11 +32,12 @@ def find_groups(layout: DatasetLayout, path: str, request: Request) -> tuple[Dat
         match = (_match_form(layout, [*files, *members]) if members else None) or match
     if match is not None:
         form, groups = match
-        return form, _complete(form, _requested(layout, groups, request))
+        groups = _complete(form, _requested(layout, groups, languages, split))
+        return form, [replace(group, requested=tuple(languages)) for group in groups]
     if len(files) == 1 and files[0].path == path and not is_archive(path):
         for form in layout.forms:
             if form.any_name:
-                return form, [_named_by_user(form, files[0], request)]
+                return form, [_named_by_user(form, files[0], tuple(languages), split or "")]
     examples = " or ".join(form.example for form in layout.forms)
     raise DataError(f"{path}: no file like {examples}; download {layout.download}, keep its file names, and name the file or its folder")
 
@@ -87,28 +92,28 @@ def _complete(form: DatasetForm, groups: list[FileGroup]) -> list[FileGroup]:
     return groups
 
 
-def _named_by_user(form: DatasetForm, file: ReleaseFile, request: Request) -> FileGroup:
-    """A file whose name says nothing: the request says its language."""
+def _named_by_user(form: DatasetForm, file: ReleaseFile, requested: tuple[str, ...], split: str) -> FileGroup:
+    """A file whose name says nothing: the user says its language."""
     fixed = form.patterns[0].fixed
-    languages = (fixed["lang"],) if "lang" in fixed else request.languages
-    return FileGroup(dict.fromkeys(form.roles, file), request.split or "", languages)
+    languages = (fixed["lang"],) if "lang" in fixed else requested
+    return FileGroup(dict.fromkeys(form.roles, file), split, languages, requested=requested)
 
 
-def _requested(layout: DatasetLayout, groups: list[FileGroup], request: Request) -> list[FileGroup]:
-    groups = _of_split(layout, groups, request.split)
-    if request.languages and layout.kind.name == "triplets" and not groups[0].languages:
+def _requested(layout: DatasetLayout, groups: list[FileGroup], languages: Sequence[str], split: str | None) -> list[FileGroup]:
+    groups = _of_split(layout, groups, split)
+    if languages and layout.kind.name == "triplets" and not groups[0].languages:
         raise DataError(f"{groups[0].title}: {layout.name} does not say the language of its rows; leave the languages out")
-    if not request.languages or not any(group.languages for group in groups):
+    if not languages or not any(group.languages for group in groups):
         return groups
     if layout.kind.name == "aligned":
-        return [_choose_columns(group, request.languages) for group in groups]
+        return [_choose_columns(group, languages) for group in groups]
     available = sorted({code for group in groups for code in group.languages})
-    chosen = {code for language in request.languages for code in resolve_language(language, available, groups[0].title)}
-    both = len(request.languages) > 1
+    chosen = {code for language in languages for code in resolve_language(language, available, groups[0].title)}
+    both = len(languages) > 1
     kept = [group for group in groups if (all if both else any)(code in chosen for code in group.languages)]
     if not kept:
         pairs = ", ".join("-".join(group.languages) for group in groups[:SHOWN])
-        raise DataError(f"{groups[0].title}: no file for {' and '.join(request.languages)}; there are {pairs}")
+        raise DataError(f"{groups[0].title}: no file for {' and '.join(languages)}; there are {pairs}")
     return kept
 
 

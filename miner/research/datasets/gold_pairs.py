@@ -9,7 +9,7 @@ from typing import NamedTuple
 from miner.errors import DataError
 from miner.research.datasets.delimited import TOO_LONG, WRONG_CELLS
 from miner.research.datasets.json_rows import load_json
-from miner.research.datasets.layout import SOLE, Dropped, FileGroup, Record, Request
+from miner.research.datasets.layout import SOLE, Dropped, FileGroup, Record
 from miner.research.datasets.release import ReleaseFile, read_release_lines
 
 GOLD = "gold"  # role of the gold file
@@ -22,8 +22,7 @@ class BuccPairs:
 
     expected: str = "two tab-separated ids per line in the gold, id and sentence in the texts"
 
-    def __call__(self, group: FileGroup, request: Request) -> Iterator[Record]:
-        del request
+    def __call__(self, group: FileGroup) -> Iterator[Record]:
         if GOLD not in group.files:
             raise DataError(
                 f"{group.title}: no gold beside it, so no pairs are known; read the sentences with bucc-sentences, or choose another split"
@@ -47,8 +46,7 @@ class BuccSentences:
 
     expected: str = "id and sentence, tab-separated, ids like de-000000001"
 
-    def __call__(self, group: FileGroup, request: Request) -> Iterator[Record]:
-        del request
+    def __call__(self, group: FileGroup) -> Iterator[Record]:
         for code in group.languages:
             for line, text in read_release_lines(group.files[code]):
                 key, tab, sentence = (text or "").partition("\t")
@@ -66,8 +64,7 @@ class BuccObject:
 
     expected: str = "one JSON object with sentence1, sentence2 and gold"
 
-    def __call__(self, group: FileGroup, request: Request) -> Iterator[Record]:
-        del request
+    def __call__(self, group: FileGroup) -> Iterator[Record]:
         file = group.files[SOLE]
         record = load_json(file)
         if not isinstance(record, dict) or not all(isinstance(record.get(key), list) for key in ("sentence1", "sentence2", GOLD)):
@@ -87,8 +84,7 @@ class SortedEnglish:
 
     expected: str = "one sentence per line in two files, and one position per line in the gold"
 
-    def __call__(self, group: FileGroup, request: Request) -> Iterator[Record]:
-        del request
+    def __call__(self, group: FileGroup) -> Iterator[Record]:
         source, target = group.languages
         if GOLD not in group.files:
             raise DataError(
@@ -116,8 +112,7 @@ class JoinedByNumber:
 
     expected: str = "line number, score and text, tab-separated, ascending by number"
 
-    def __call__(self, group: FileGroup, request: Request) -> Iterator[Record]:
-        del request
+    def __call__(self, group: FileGroup) -> Iterator[Record]:
         source, target = (_numbered(group.files[code]) for code in group.languages)
         first, second = next(source, END), next(target, END)
         while first is not END or second is not END:

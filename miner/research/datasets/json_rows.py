@@ -7,7 +7,7 @@ from typing import Any
 
 from miner.errors import DataError
 from miner.research.datasets.delimited import TOO_LONG
-from miner.research.datasets.layout import SOLE, Cells, Dropped, FileGroup, Record, Request
+from miner.research.datasets.layout import SOLE, Cells, Dropped, FileGroup, Record
 from miner.research.datasets.release import ReleaseFile, read_release_lines
 from miner.text import streams
 from miner.text.values import find_key
@@ -28,8 +28,7 @@ class JsonLines:
     def expected(self) -> str:
         return f"one JSON object per line, with the keys {', '.join(self.keys.values())}"
 
-    def __call__(self, group: FileGroup, request: Request) -> Iterator[Record]:
-        del request
+    def __call__(self, group: FileGroup) -> Iterator[Record]:
         for line, text in read_release_lines(group.files[SOLE]):
             if text is None:
                 yield line, TOO_LONG
@@ -56,8 +55,7 @@ class JsonArray:
     def expected(self) -> str:
         return f"one JSON array of objects with the keys {', '.join(self.keys.values())}"
 
-    def __call__(self, group: FileGroup, request: Request) -> Iterator[Record]:
-        del request
+    def __call__(self, group: FileGroup) -> Iterator[Record]:
         file = group.files[SOLE]
         records = load_json(file)
         if not isinstance(records, list):
@@ -76,8 +74,7 @@ class ParquetRows:
     def expected(self) -> str:
         return f"Parquet columns {', '.join(self.keys.values())}"
 
-    def __call__(self, group: FileGroup, request: Request) -> Iterator[Record]:
-        del request
+    def __call__(self, group: FileGroup) -> Iterator[Record]:
         file = group.files[SOLE]
         if file.member:
             raise DataError(f"{file.uri}: a Parquet file in an archive; unpack the archive first")

@@ -66,6 +66,7 @@ class FileGroup:
     languages: tuple[str, ...] = ()  # codes of the release: one, or those of source and target, or one per column of an aligned text
     track: str = ""
     part: str = ""  # distinguishes the parts of a split that is in several files
+    requested: tuple[str, ...] = ()  # languages that the user asked for, in any form; empty: all
 
     @property
     def lang(self) -> str:
@@ -77,14 +78,6 @@ class FileGroup:
         return self.files[min(self.files)].uri if self.files else ""
 
 
-@dataclass(frozen=True)
-class Request:
-    """What the user asked for."""
-
-    languages: tuple[str, ...] = ()  # empty: all
-    split: str | None = None  # None: the only one there is; ALL_SPLITS: each
-
-
 class RowReader(Protocol):
     """How the rows of a group of files are read."""
 
@@ -92,7 +85,7 @@ class RowReader(Protocol):
     def expected(self) -> str:
         """What a row looks like, for errors."""
 
-    def __call__(self, group: FileGroup, request: Request) -> Iterator[Record]: ...
+    def __call__(self, group: FileGroup) -> Iterator[Record]: ...
 
 
 @dataclass(frozen=True)

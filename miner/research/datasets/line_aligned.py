@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 from miner.errors import DataError
 from miner.research.datasets.delimited import TOO_LONG, WRONG_CELLS
-from miner.research.datasets.layout import SOLE, Cells, Dropped, FileGroup, Record, Request
+from miner.research.datasets.layout import SOLE, Cells, Dropped, FileGroup, Record
 from miner.research.datasets.release import read_release_lines
 
 
@@ -17,8 +17,7 @@ class Translations:
 
     expected: str = "one sentence per line in two files of equally many lines"
 
-    def __call__(self, group: FileGroup, request: Request) -> Iterator[Record]:
-        del request
+    def __call__(self, group: FileGroup) -> Iterator[Record]:
         source, target = group.languages
         yield from aligned(group, {"source": source, "target": target})
 
@@ -29,8 +28,7 @@ class AlignedText:
 
     expected: str = "one sentence per line in files of equally many lines"
 
-    def __call__(self, group: FileGroup, request: Request) -> Iterator[Record]:
-        del request
+    def __call__(self, group: FileGroup) -> Iterator[Record]:
         yield from aligned(group, {code: code for code in group.languages})
 
 
@@ -41,8 +39,7 @@ class ColumnFiles:
     roles: Mapping[str, str]  # column -> role
     expected: str = "one cell per line in files of equally many lines"
 
-    def __call__(self, group: FileGroup, request: Request) -> Iterator[Record]:
-        del request
+    def __call__(self, group: FileGroup) -> Iterator[Record]:
         yield from aligned(group, self.roles)
 
 
@@ -56,8 +53,7 @@ class PairsAndScores:
     def expected(self) -> str:
         return "two tab-separated sentences per line in the input, one score per line in the gs file"
 
-    def __call__(self, group: FileGroup, request: Request) -> Iterator[Record]:
-        del request
+    def __call__(self, group: FileGroup) -> Iterator[Record]:
         for line, cells in aligned(group, {"input": "input", "score": "gs"}, self.limits.get(group.track)):
             if isinstance(cells, Dropped):
                 yield line, cells
@@ -75,8 +71,7 @@ class PlainLines:
 
     expected: str = "one text per line"
 
-    def __call__(self, group: FileGroup, request: Request) -> Iterator[Record]:
-        del request
+    def __call__(self, group: FileGroup) -> Iterator[Record]:
         for line, text in read_release_lines(group.files[SOLE]):
             yield line, TOO_LONG if text is None else {"text": text}
 
@@ -87,7 +82,7 @@ class HeaderOfLanguages:
 
     expected: str = "a header of language codes, and one tab-separated cell per language in every row"
 
-    def __call__(self, group: FileGroup, request: Request) -> Iterator[Record]:
+    def __call__(self, group: FileGroup) -> Iterator[Record]:
         from miner.research.datasets.file_groups import choose_codes
 
         file = group.files[SOLE]
@@ -95,7 +90,7 @@ class HeaderOfLanguages:
         codes = [code.strip() for code in (next(lines, (1, ""))[1] or "").split("\t")]
         if len(codes) < 2 or not all(0 < len(code) < 12 for code in codes):
             raise DataError(f"{file.uri}:1: expected {self.expected}, found {len(codes)} cells in the header; check the file")
-        chosen = choose_codes(request.languages, codes, file.uri) if request.languages else {code: code for code in codes}
+        chosen = choose_codes(group.requested, codes, file.uri) if group.requested else {code: code for code in codes}
         for line, text in lines:
             cells = [] if text is None else text.split("\t")
             if len(cells) != len(codes):

@@ -10,7 +10,7 @@ from itertools import compress, islice
 from miner.errors import DataError
 from miner.languages import canonical
 from miner.research.datasets.file_groups import comparable, find_groups
-from miner.research.datasets.layout import Cells, DatasetForm, DatasetLayout, Dropped, FileGroup, Record, Request
+from miner.research.datasets.layout import Cells, DatasetForm, DatasetLayout, Dropped, FileGroup, Record
 from miner.text.normalise import clean_all
 
 BATCH_ROWS = 4096
@@ -39,38 +39,35 @@ def read_dataset(layout: DatasetLayout, path: str, languages: Sequence[str] = ()
 
     Raises DataError for files that are missing or in another layout, and for a language or split that is not there.
     """
-    request = Request(tuple(languages), split)
-    form, groups = find_groups(layout, path, request)
-    return _read_groups(layout, form, groups, request)
+    return _read_groups(layout, *find_groups(layout, path, languages, split))
 
 
 def check_dataset(layout: DatasetLayout, path: str, languages: Sequence[str] = (), split: str | None = None) -> None:
     """Read the first rows of each file. Raises DataError as `read_dataset` does, for what they show."""
-    request = Request(tuple(languages), split)
-    form, groups = find_groups(layout, path, request)
+    form, groups = find_groups(layout, path, languages, split)
     for group in groups:
-        next(_batches(layout, form, group, request))
+        next(_batches(layout, form, group))
 
 
-def _read_groups(layout: DatasetLayout, form: DatasetForm, groups: list[FileGroup], request: Request) -> Iterator[RowBatch]:
+def _read_groups(layout: DatasetLayout, form: DatasetForm, groups: list[FileGroup]) -> Iterator[RowBatch]:
     seen: set[str] = set()
     for split in dict.fromkeys(group.split for group in groups):
         together = [group for group in groups if group.split == split]
-        shared = _shared_ids(layout, form, together, request) if layout.parallel_by else None
+        shared = _shared_ids(layout, form, together) if layout.parallel_by else None
         for group in together:
-            for batch in _batches(layout, form, group, request):
+            for batch in _batches(layout, form, group):
                 seen.update(batch.columns.get("lang", ()))
                 yield batch if shared is None else _keep_ids(batch, shared)
-    for language in request.languages:
+    for language in groups[0].requested:
         if "lang" in layout.kind.columns and not any(_is_language(code, (language,)) for code in seen):
             raise DataError(f"{groups[0].title}: no rows in {language!r}; of those requested there are {', '.join(sorted(seen)) or 'none'}")
 
 
-def _batches(layout: DatasetLayout, form: DatasetForm, group: FileGroup, request: Request) -> Iterator[RowBatch]:
+def _batches(layout: DatasetLayout, form: DatasetForm, group: FileGroup) -> Iterator[RowBatch]:
     """The batches of a group. DataError for a file without rows, and where no row of the first batch is as expected."""
-    records = form.read(group, request)
-    if request.languages:
-        records = _of_languages(records, request.languages)
+    records = form.read(group)
+    if group.requested:
+        records = _of_languages(records, group.requested)
     num_read = 0
     while chunk := list(islice(records, BATCH_ROWS)):
         columns, drops = _usable(layout, form, group, chunk, num_read)
@@ -79,7 +76,7 @@ def _batches(layout: DatasetLayout, form: DatasetForm, group: FileGroup, request
         num_read += len(chunk)
         yield RowBatch(group, columns, len(chunk), Counter(drop.reason for _, drop in drops))
     if num_read == 0:
-        of_languages = f" in {' or '.join(request.languages)}" if request.languages else ""
+        of_languages = f" in {' or '.join(group.requested)}" if group.requested else ""
         raise DataError(f"{group.title}: no rows{of_languages}; expected {form.read.expected}; download the file again")
 
 
@@ -179,7 +176,7 @@ def _is_number(cell: str) -> bool:
         return False
 
 
-def _shared_ids(layout: DatasetLayout, form: DatasetForm, groups: list[FileGroup], request: Request) -> set[str]:
+def _shared_ids(layout: DatasetLayout, form: DatasetForm, groups: list[FileGroup]) -> set[str]:
     """The ids that have a row in every language read, by a first reading of the files.
 
     Raises DataError where rows are translations by their number and the files have different numbers of rows.
@@ -189,7 +186,7 @@ def _shared_ids(layout: DatasetLayout, form: DatasetForm, groups: list[FileGroup
     for group in groups:
         by_language: dict[str, set[str]] = {}
         num_rows = 0
-        for batch in _batches(layout, form, group, request):
+        for batch in _batches(layout, form, group):
             num_rows += batch.num_read
             for lang, key in zip(batch.columns["lang"], batch.columns["id"], strict=True):
                 by_language.setdefault(lang, set()).add(key)
