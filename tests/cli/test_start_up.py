@@ -42,6 +42,11 @@ def test_reading_and_selecting_load_neither_torch_nor_beam(words: list[str], min
         assert (tmp_path / "again" / "bitext.parquet").read_bytes() == (mined / "bitext.parquet").read_bytes()
 
 
+@pytest.mark.parametrize("words", [["eval", "--help"], ["eval", "retrieval", "--help"], ["eval", "sts", "--help"], ["reproduce", "--list"]])
+def test_settings_of_tasks_load_without_torch(words: list[str]) -> None:
+    assert run_and_print_loaded(*words) == "loaded"
+
+
 def test_static_encoders_embed_without_torch(mined: Path, toy_encoder: Path, tmp_path: Path) -> None:
     loaded = run_and_print_loaded("embed", mined.parent / "en", "--lang", "en", "--encoder", toy_encoder, "--output", tmp_path / "again")
     assert loaded == "loaded"

@@ -8,9 +8,10 @@ from pathlib import Path
 from miner.config.base import load_yaml
 from miner.config.datasets import DatasetFiles
 from miner.encoders import find_folder, load_encoder
-from miner.errors import DataError, ModelError
+from miner.errors import ConfigError, DataError, ModelError
 from miner.evaluation.bucc import BuccTask
 from miner.evaluation.task_base import TaskSettings
+from miner.io import storage
 from miner.progress import Progress, report_progress
 from miner.research.datasets.reading import check_dataset
 from miner.research.datasets.registry import get_layout
@@ -20,9 +21,9 @@ from miner.research.reproduction.plan import (
     PlannedRow,
     PlannedRun,
     ReproductionPlan,
-    check_data_folder,
     missing_data,
     task_paths,
+    unique,
 )
 from miner.training.config import TrainConfig, check_config
 from miner.training.data.datasets import check_source
@@ -40,8 +41,7 @@ def is_finished(run: PlannedRun) -> bool:
 
 def remaining_runs(plan: ReproductionPlan) -> list[PlannedRun]:
     """Return the runs of the rows that are run, each once, after those that it starts from; these are left out where it is trained."""
-    runs = [run for row in plan.rows.values() if not row.reason for run in _remaining(row)]
-    return list({run.folder: run for run in runs}.values())
+    return unique(run for row in plan.rows.values() if not row.reason for run in _remaining(row))
 
 
 def _remaining(row: PlannedRow) -> list[PlannedRun]:
@@ -51,7 +51,8 @@ def _remaining(row: PlannedRow) -> list[PlannedRun]:
 def mark_missing(plan: ReproductionPlan) -> ReproductionPlan:
     """Return the plan with the tasks whose data is missing, and the reasons of rows whose data or model is missing."""
     folder = plan.options.data
-    check_data_folder(folder)
+    if not storage.is_folder(folder):
+        raise ConfigError(f"--data {folder}: no such folder; name the one with the public datasets as downloaded")
     missing = {title: missing_data(task_paths(task), folder) for title, task in plan.tasks.items()}
     missing_tasks = {title: _missing_text(paths, folder) for title, paths in missing.items() if paths}
     without_tasks = "" if len(missing_tasks) < len(plan.tasks) else "nothing to evaluate it on"
@@ -66,23 +67,19 @@ def _missing_inputs(row: PlannedRow, folder: str, faults: dict[str, str]) -> str
     if paths:
         return _missing_text(paths, folder)
     for model in [model for run in needed for model in run.models]:
-        faults[model] = faults[model] if model in faults else _find_fault(model)
+        if model not in faults:
+            faults[model] = ""
+            try:
+                find_folder(model)  # a model of the hub is downloaded
+            except ModelError as error:
+                faults[model] = f"no model: {error}"
         if faults[model]:
-            return f"no model: {faults[model]}"
+            return faults[model]
     return ""
 
 
 def _missing_text(paths: list[DataPath], folder: str) -> str:
     return "no data: " + ", ".join(dict.fromkeys(path.below(folder) for path in paths))
-
-
-def _find_fault(model: str) -> str:
-    """Return why a model is not there, empty if it is; a model of the hub is downloaded."""
-    try:
-        find_folder(model)
-    except ModelError as error:
-        return str(error)
-    return ""
 
 
 def check(plan: ReproductionPlan) -> None:

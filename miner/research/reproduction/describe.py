@@ -1,17 +1,16 @@
 """What a table needs, and what would be run, as figures and as text. Reads configs only, so it is fast."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from miner.research.reproduction.plan import (
     NOT_SELECTED,
-    DataPath,
-    PlannedRun,
     ReproductionOptions,
     ReproductionPlan,
     missing_data,
     plan_table,
     task_paths,
+    unique,
 )
 from miner.research.reproduction.registry import Registry
 
@@ -21,23 +20,18 @@ def describe_table(registry: Registry, name: str) -> dict[str, Any]:
     plan = plan_table(registry, name, ReproductionOptions())
     runs = plan.runs()
     paths = [*(path for run in runs for path in run.data), *(path for task in plan.tasks.values() for path in task_paths(task))]
+    by_path: dict[str, set[str]] = {}  # path -> the datasets that it is read as; none for a folder or pattern of plain files
+    for path in paths:
+        by_path.setdefault(path.path, set()).update([path.dataset] if path.dataset else [])
     return {
         "paper": registry.papers[name],
         "title": plan.table.title,
         "columns": list(plan.table.columns),
         "rows": list(plan.rows),
         "seeds": plan.table.seeds,
-        "data": _by_path(paths),
+        "data": {path: sorted(by_path[path]) for path in sorted(by_path)},
         "models": list(dict.fromkeys(model for run in runs for model in run.models)),
     }
-
-
-def _by_path(paths: Iterable[DataPath]) -> dict[str, list[str]]:
-    """Return by path the datasets that it is read as, sorted; none for a folder or pattern of plain files."""
-    by_path: dict[str, set[str]] = {}
-    for path in paths:
-        by_path.setdefault(path.path, set()).update([path.dataset] if path.dataset else [])
-    return {path: sorted(by_path[path]) for path in sorted(by_path)}
 
 
 def description_text(name: str, figures: Mapping[str, Any], max_rows: int | None = None) -> str:
@@ -65,15 +59,11 @@ def dry_run_text(plan: ReproductionPlan) -> str:
         if row.reason == NOT_SELECTED:
             continue
         lines.append(f"{key}: {row.reason}".rstrip(" "))
-        for run in {run.folder: run for final in row.runs for run in final.chain()}.values():
-            lines += [f"  {line}" for line in _run_lines(run, folder)]
+        for run in unique(run for final in row.runs for run in final.chain()):
+            lines.append(f"  evaluate {run.encoder}" if run.recipe is None else f"  {run.command()}")
+            lines += [f"  missing: {path}" for path in dict.fromkeys(path.below(folder) for path in missing_data(run.data, folder))]
     missing = {title: missing_data(task_paths(task), folder) for title, task in plan.tasks.items()}
     lines.append("tasks:")
     for title, paths in missing.items():
         lines.append(f"  {title}{''.join(f', missing: {path.below(folder)}' for path in paths)}")
     return "\n".join(lines)
-
-
-def _run_lines(run: PlannedRun, folder: str) -> list[str]:
-    lines = [f"evaluate {run.encoder}" if run.recipe is None else run.command()]
-    return [*lines, *(f"missing: {path}" for path in dict.fromkeys(path.below(folder) for path in missing_data(run.data, folder)))]

@@ -1,9 +1,10 @@
 """From a table to runs: the recipe of each row with its paths and seed, and what it needs that is not there."""
 
+import contextlib
 import glob
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,7 +14,6 @@ import yaml
 from miner.config.base import load_values
 from miner.config.commands import EncoderSettings
 from miner.config.datasets import DatasetFiles
-from miner.errors import ConfigError
 from miner.evaluation.task_base import TaskSettings
 from miner.io import storage
 from miner.research.reproduction.registry import PaperTable, Registry, select_rows
@@ -112,8 +112,12 @@ class ReproductionPlan:
 
     def runs(self) -> list[PlannedRun]:
         """Return all runs, each after the runs that it starts from, and each once."""
-        runs = [run for row in self.rows.values() for final in row.runs for run in final.chain()]
-        return list({run.folder: run for run in runs}.values())
+        return unique(run for row in self.rows.values() for final in row.runs for run in final.chain())
+
+
+def unique(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
+    """Return each run once, by its folder."""
+    return list({run.folder: run for run in runs}.values())
 
 
 def data_paths(values: Any, setting: str = "", dataset: str | None = None) -> Iterator[DataPath]:
@@ -130,12 +134,6 @@ def task_paths(task: TaskSettings) -> list[DataPath]:
     """Return what a task of a suite reads."""
     paths = [(path.path, path.dataset) if isinstance(path, DatasetFiles) else (path, None) for path in task.paths()]
     return [DataPath("", path, dataset) for path, dataset in dict.fromkeys(paths)]
-
-
-def models_of(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the models of a recipe by setting."""
-    encoder = values.get("encoder", {})
-    return {f"encoder.{name}": encoder[name] for name in MODEL_SETTINGS if encoder.get(name) is not None}
 
 
 def find_model(name: str, models: str | None) -> str:
@@ -177,7 +175,8 @@ def plan_run(registry: Registry, name: str, seed: int, options: ReproductionOpti
     if options.data.rstrip("/") != DATA.rstrip("/"):
         changes += [_change(path.setting, storage.join(options.data, path.path)) for path in data]
     start = None if run.start is None else plan_run(registry, run.start, 0, options)
-    models = models_of(values)
+    encoder = values.get("encoder", {})
+    models = {f"encoder.{name}": encoder[name] for name in MODEL_SETTINGS if encoder.get(name) is not None}
     if start is not None:
         models.pop("encoder.model", None)
         changes.append(_change("encoder.model", start.encoder))
@@ -189,30 +188,18 @@ def plan_run(registry: Registry, name: str, seed: int, options: ReproductionOpti
 
 def _change(setting: str, value: str | int) -> str:
     """Return a change as for `--set`, whose value is YAML: quoted where YAML would read something else."""
-    is_plain = isinstance(value, int) or _is_plain(value)
-    return f"{setting}={value if is_plain else json.dumps(value)}"
-
-
-def _is_plain(value: str) -> bool:
-    try:
-        return bool(yaml.safe_load(value) == value)
-    except yaml.YAMLError:
-        return False
+    with contextlib.suppress(yaml.YAMLError):
+        if yaml.safe_load(str(value)) == value:
+            return f"{setting}={value}"
+    return f"{setting}={json.dumps(value)}"
 
 
 def missing_data(paths: Sequence[DataPath], folder: str) -> list[DataPath]:
     """Return the paths without a file, or without a file that matches where the path is a pattern."""
-    return [path for path in paths if not _exists(storage.join(folder, path.path))]
-
-
-def _exists(uri: str) -> bool:
-    if not glob.has_magic(uri):
-        return storage.exists(uri)
-    fs, path = storage.filesystem(uri)
-    return bool(fs.glob(path))
-
-
-def check_data_folder(folder: str) -> None:
-    """Raise ConfigError where the data folder is not a folder."""
-    if not storage.is_folder(folder):
-        raise ConfigError(f"--data {folder}: no such folder; name the one with the public datasets as downloaded")
+    missing = []
+    for path in paths:
+        uri = storage.join(folder, path.path)
+        fs, name = storage.filesystem(uri)
+        if not (fs.glob(name) if glob.has_magic(uri) else storage.exists(uri)):
+            missing.append(path)
+    return missing

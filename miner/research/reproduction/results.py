@@ -36,7 +36,9 @@ class TableCell:
 
     def texts(self, decimals: int) -> tuple[str, str]:
         """Return the published and the measured figure."""
-        published = UNPUBLISHED if self.published is None else f"{self.published:.{max(decimals, _decimals(self.published))}f}"
+        published = UNPUBLISHED
+        if self.published is not None:
+            published = f"{self.published:.{max(decimals, len(f'{self.published:g}'.partition('.')[2]))}f}"
         std = "" if self.std is None else f" ± {self.std:.{decimals}f}"
         return published, NOT_RUN if self.mean is None else f"{self.mean:.{decimals}f}{std}"
 
@@ -120,7 +122,11 @@ def _read_figure(column: TableColumn, tasks: Mapping[str, Any]) -> float | None:
 
 def _notes(plan: ReproductionPlan, cells: Mapping[str, Mapping[str, TableCell]]) -> list[str]:
     """Return what a reader must know: why cells are empty, seeds that are missing, protocols, and changes."""
-    notes = [f"{key}, not run: {row.reason}" for key, row in plan.rows.items() if row.reason and not _is_measured(cells[key])]
+    notes = [
+        f"{key}, not run: {row.reason}"
+        for key, row in plan.rows.items()
+        if row.reason and not any(cell.measured for cell in cells[key].values())
+    ]
     for name, column in plan.table.columns.items():
         reasons = {cell.reason: None for key, row in cells.items() if (cell := row[name]).reason and cell.reason != plan.rows[key].reason}
         notes += [f"{name}, not run: {reason}" for reason in reasons if reason != column.note]
@@ -131,12 +137,3 @@ def _notes(plan: ReproductionPlan, cells: Mapping[str, Mapping[str, TableCell]])
         notes += [f"{key}: {plan.table.rows[key].note}"] if plan.table.rows[key].note else []
     notes += [f"not as published: {change}" for change in plan.options.changes]
     return [*notes, *plan.table.notes]
-
-
-def _is_measured(row: Mapping[str, TableCell]) -> bool:
-    return any(cell.measured for cell in row.values())
-
-
-def _decimals(value: float) -> int:
-    """Return the number of decimals that a published figure has."""
-    return len(f"{value:g}".partition(".")[2])

@@ -15,7 +15,7 @@ from miner.evaluation import suite
 from miner.io import lock, records, storage
 from miner.progress import Progress, report_progress
 from miner.research.reproduction import checks
-from miner.research.reproduction.plan import PlannedRun, ReproductionPlan
+from miner.research.reproduction.plan import PlannedRun, ReproductionPlan, unique
 from miner.research.reproduction.results import ReproducedTable, collect, markdown
 from miner.training import run as training
 from miner.training.config import TrainConfig
@@ -89,7 +89,7 @@ def _read_figures(plan: ReproductionPlan) -> dict[Path, dict[str, Any]]:
     """Return by folder the figures of all runs of a table, by title of the task; also of runs from earlier calls."""
     settings = {title: task.model_dump(mode="json") for title, task in plan.tasks.items()}
     figures = {}
-    for run in {run.folder: run for row in plan.rows.values() for run in row.runs}.values():
+    for run in unique(run for row in plan.rows.values() for run in row.runs):
         values = read_evaluation(run, storage.join(str(run.folder), plan.evaluation_file))
         by_title = values["encoders"].get(run.title, {})
         figures[run.folder] = {title: by_title[title] for title in by_title if values["settings"].get(title) == settings.get(title)}
