@@ -9,7 +9,7 @@ import numpy as np
 from miner.training.data.batches import Batch, tower_index
 from miner.training.settings import TrainingSettings
 from miner.training.steps import distributed, errors
-from miner.training.steps.accelerator import Accelerator
+from miner.training.steps.distributed import Accelerator
 from miner.training.steps.grad_cache import EncoderInputs, build_inputs
 from miner.training.steps.mixing import Stream
 

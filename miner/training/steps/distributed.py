@@ -8,8 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from miner.errors import require
 from miner.training.settings import TrainingSettings
-from miner.training.steps.accelerator import Accelerator, AcceleratorState
+
+require("accelerate")
+
+from accelerate import Accelerator as Accelerator  # noqa: E402  # after the error for a missing package
+from accelerate.state import AcceleratorState  # noqa: E402
 
 PRECISIONS = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}  # dtype -> accelerate's name
 

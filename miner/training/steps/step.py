@@ -17,7 +17,7 @@ from miner.training.data.batches import ANCHOR, NEGATIVE, POSITIVE, Batch, tower
 from miner.training.losses import contrastive
 from miner.training.settings import TrainSettings
 from miner.training.steps import distributed
-from miner.training.steps.accelerator import Accelerator
+from miner.training.steps.distributed import Accelerator
 from miner.training.steps.grad_cache import EncodingPass, encode_without_gradient
 
 CHUNK_TEXTS = 64  # per forward pass without gradients

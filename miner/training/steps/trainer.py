@@ -23,9 +23,9 @@ from miner.training.models import export
 from miner.training.models.heads import save_head
 from miner.training.settings import TrainingSettings
 from miner.training.steps import checkpoints, distributed, errors
-from miner.training.steps.accelerator import Accelerator
 from miner.training.steps.batch_loader import BatchLoader, DrawnCounts, LoadedBatch, combine_seeds
 from miner.training.steps.batch_results import BatchResult, mean_losses
+from miner.training.steps.distributed import Accelerator
 from miner.training.steps.grad_cache import EncodingPass, reseed
 from miner.training.steps.mixing import Stream
 from miner.training.steps.step import ClassifierTerm, TrainingStep
