@@ -35,8 +35,7 @@ from miner.encoders.base import TokenEncoder
 from miner.encoders.mining_profile import MiningProfile
 from miner.errors import NoThresholdError
 from miner.evaluation.reliability import measure_reliability
-from miner.filters.pairs import PairTexts, probabilities_of
-from miner.filters.probability import fit_to_corpora
+from miner.filters.pairs import PairTexts, fit_to_corpora, probabilities_of
 from miner.mining.candidates import Candidates, score
 from miner.mining.in_memory import find_candidates
 from miner.mining.late_scores import TokenSides

@@ -22,7 +22,7 @@ class ProbabilityWeights(Settings):
 
     intercept: float
     margin: float = pydantic.Field(gt=0)
-    length_ratio: float = pydantic.Field(le=0)  # of the logarithm of the length ratio, see `miner.filters.length`
+    length_ratio: float = pydantic.Field(le=0)  # of the logarithm of the length ratio, see `miner.filters.characters`
     numbers: float = pydantic.Field(le=0)  # of the share of numbers that disagree, see `miner.filters.numbers`
 
     def lowest_margin(self, min_probability: float) -> float:

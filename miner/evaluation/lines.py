@@ -4,7 +4,7 @@ from miner.config.commands import TextSettings
 from miner.errors import DataError
 from miner.text.formats import read_values
 from miner.text.normalise import clean_all
-from miner.text.values import Fault
+from miner.text.records import Fault
 
 
 def read_lines(uri: str, text_column: str | None = None) -> list[str]:

@@ -1,5 +1,10 @@
-"""The filters of pairs, applied to candidates before matching: dropping a near copy leaves its sentences free for their translations."""
+"""The filters of pairs, applied to candidates before matching: dropping a near copy leaves its sentences free for their translations.
 
+`word_overlap` compares words rather than letters: in related languages a translation can differ from its source by a single letter
+(`Tom is rational.`, `Tom ist rational.`).
+"""
+
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -8,15 +13,14 @@ import numpy as np
 import pyarrow as pa
 
 from miner.arrays import Floats
+from miner.config.choices import MARGINS
 from miner.config.probability import PROBABILITY, ProbabilityWeights
 from miner.filters import BLOCK_ROWS, Filter, FilterDecisions, apply_filters, concat_decisions
-from miner.filters.characters import CharacterTable
-from miner.filters.junk import junk_share
+from miner.filters.characters import CharacterTable, junk_share, length_ratio
 from miner.filters.language import language_likelihood
-from miner.filters.length import length_ratio
 from miner.filters.numbers import number_disagreement
-from miner.filters.overlap import word_overlap
-from miner.filters.probability import probabilities
+from miner.mining.margin_sample import MarginSample
+from miner.mining.mixture import estimate_shift
 
 
 @dataclass(frozen=True)
@@ -103,3 +107,44 @@ def apply_pair_filters(pairs: PairTexts, bounds: Mapping[str, float]) -> FilterD
     """Decide which pairs to drop, with the filters that have a bound."""
     blocks = (pairs.slice(start, start + BLOCK_ROWS) for start in range(0, max(1, len(pairs)), BLOCK_ROWS))
     return concat_decisions([apply_filters(PAIR_FILTERS, block, len(block), bounds) for block in blocks])
+
+
+def probabilities(weights: ProbabilityWeights, margins: Floats, length_ratios: Floats, disagreement: Floats) -> Floats:
+    """Return the probabilities (n,) of pairs by their margins, length ratios and shares of numbers that disagree (n,).
+
+    A share of NaN, of a pair in which a side has no number, counts as 0; so does a margin of NaN as a margin below all others.
+    """
+    logits = weights.intercept + weights.margin * np.nan_to_num(margins, nan=-np.inf)
+    logits += weights.length_ratio * np.log(length_ratios) + weights.numbers * np.nan_to_num(disagreement)
+    return np.exp(-np.logaddexp(0.0, -logits))
+
+
+def fit_to_corpora(weights: ProbabilityWeights, margin: str, sample: MarginSample) -> ProbabilityWeights:
+    """Return the weights with the intercept of the corpora of a sample of margins (see `miner.mining.mixture`).
+
+    The same weights for a margin that the neighbours do not correct, whose right and wrong pairs have other distributions.
+    """
+    if not MARGINS[margin].is_relative:
+        return weights
+    bests, *runners_up = (weights.intercept + weights.margin * margins for margins in vars(sample).values())
+    return weights.model_copy(update={"intercept": weights.intercept + estimate_shift(bests, runners_up)})
+
+
+# In scripts without spaces between words (Thai, Lao, Khmer, kana, ideographs) each character is a word.
+WORD = re.compile(r"[\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|[^\W\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]+")
+
+
+def word_overlap(sources: Sequence[str], targets: Sequence[str]) -> Floats:
+    """Return (n,) 2 LCS / (words of both sides), where LCS is the longest common subsequence of casefolded words.
+
+    1 if the words are the same, 0 if none is shared, NaN if there are no words.
+    """
+    from rapidfuzz.distance import Indel  # 50 modules, which other filters do not need
+
+    pairs = ((_words(source), _words(target)) for source, target in zip(sources, targets, strict=True))
+    scores = (Indel.normalized_similarity(source, target) if source or target else np.nan for source, target in pairs)
+    return np.fromiter(scores, dtype=np.float64, count=len(sources))
+
+
+def _words(text: str) -> list[str]:
+    return WORD.findall(text.casefold())

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from miner.filters import BLOCK_ROWS, Filter, FilterDecisions, apply_filters, concat_decisions
-from miner.filters.characters import CharacterTable, letter_share, script_share
+from miner.filters.characters import CharacterTable, letter_share, num_characters, num_words, repeated_share, script_share
 from miner.filters.language import language_likelihood
-from miner.filters.length import num_characters, num_words
-from miner.filters.repeats import repeated_share
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from miner.config.commands import TextSettings
 from miner.errors import MinerError
 from miner.io.tables import SENTENCES, hash_ids
 from miner.text import readers, splitting
-from miner.text.values import Value
+from miner.text.records import Value
 
 FIRST_BLOCKS = 32  # cleaned in this process, because others take as long to start
 MAX_PROCESSES = 8  # more are not kept busy by the process that reads

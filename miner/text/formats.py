@@ -12,9 +12,8 @@ from typing import Any, BinaryIO
 
 from miner.config.commands import TextSettings
 from miner.errors import ConfigError, DataError
-from miner.text import decoding, parquet, streams
-from miner.text.records import csv_rows, json_records, number_records, select_segments, tmx_units
-from miner.text.values import (
+from miner.text import parquet, streams
+from miner.text.records import (
     BLANK,
     Fault,
     NumberedRecords,
@@ -23,11 +22,18 @@ from miner.text.values import (
     Rows,
     Value,
     checked,
+    csv_rows,
+    decode_lines,
+    json_records,
+    number_records,
     pick_key,
+    refuse_utf16,
     require_column,
     select_cells,
     select_columns,
+    select_segments,
     split_cells,
+    tmx_units,
 )
 
 UNSUPPORTED = (".zip", ".tar", ".tgz")
@@ -80,7 +86,7 @@ def read_rows(uri: str, columns: Sequence[str | None], options: ReadOptions = TE
             picks = [_json_picker(column, name, options, takes_strings) for column in columns]
             yield from select_columns(_read_records(handle, extension, name, options, is_record), picks)
         elif list(columns) == [None] and extension != ".tmx":
-            for first, values in decoding.decode_lines(handle, options.max_line_bytes, options.block_bytes):
+            for first, values in decode_lines(handle, options.max_line_bytes, options.block_bytes):
                 yield Rows(first, [values])
         else:
             names = [_require_lang(name, column) if extension == ".tmx" else require_column(name, column) for column in columns]
@@ -133,7 +139,7 @@ def _check_format(uri: str, name: str) -> str:
 @contextlib.contextmanager
 def _open_text(uri: str, name: str, options: ReadOptions) -> Iterator[BinaryIO]:
     with streams.open_bytes(uri, streams.split_extensions(uri)[1], options.max_expansion) as handle:
-        yield decoding.refuse_utf16(handle, name, options.block_bytes)
+        yield refuse_utf16(handle, name, options.block_bytes)
 
 
 def _read_records(
@@ -147,7 +153,7 @@ def _read_records(
     if extension == ".tmx":
         return number_records(tmx_units(handle, name))
     parse = _parse_json if extension in JSON else _mark_blank
-    lines = decoding.decode_lines(handle, options.max_line_bytes, options.block_bytes)
+    lines = decode_lines(handle, options.max_line_bytes, options.block_bytes)
     return ((first, [parse(line) if isinstance(line, str) else line for line in values]) for first, values in lines)
 
 

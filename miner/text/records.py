@@ -1,26 +1,233 @@
-"""Formats whose records are not lines: CSV, JSON and TMX. Records are numbered from 1 and read in bounded memory."""
+"""Lines and records of text files (UTF-8 lines, CSV, JSON, TMX), numbered from 1 and read in bounded memory, and their columns."""
 
 import csv
 import io
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from itertools import islice
-from typing import Any, BinaryIO
+from itertools import chain, islice, product
+from typing import Any, BinaryIO, Literal, cast
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from miner.errors import DataError
+from miner.errors import ConfigError, DataError
 from miner.text import streams
-from miner.text.values import BLANK, NumberedRecords, Record, Rows, Value, checked, select_columns
+from miner.units import counted
 
+MAX_LISTED_COLUMNS = 20  # in an error message
+MAX_WHOLE_FLOAT = 1e15  # larger ones are written with an exponent
 BATCH_RECORDS = 4096
 CHUNK_CHARS = 1 << 16  # of JSON, read at a time
 MAX_RECORD_CHARS = 1 << 24  # of JSON
 ARRAY_IN_OBJECT = re.compile(r'\{\s*"(?:[^"\\]|\\.)*"\s*:\s*\[')
 XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 CODES = {"bpt", "ept", "it", "ph", "ut"}  # elements of a TMX segment whose content is markup of another program
+SNIFFED_BYTES, MIN_SNIFFED_BYTES = 1000, 10
+UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")  # neither can occur in UTF-8
+HIGH_BYTES = 9  # the high bytes of alphabets in UTF-16 are below, and no printed character is
+MIN_CONTROLS, MAX_CONTROLS = 0.4, 0.2  # shares of such bytes among the high bytes, and among the low bytes, of UTF-16
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a line or record has no value: the count that it adds to, and the reason with its remedy."""
+
+    kind: Literal["invalid", "too_long", "empty"]
+    reason: str
+
+
+Value = str | Fault
+NumberedValues = tuple[int, list[Value]]  # number of the first line, values
+Record = Any  # a line of TSV, cells of CSV, a value of JSON or the segments of a TMX unit; a Fault if it cannot be read
+NumberedRecords = tuple[int, list[Record]]  # number of the first record, records
+
+NOT_UTF8 = Fault("invalid", "not UTF-8; convert the file")
+SURROGATE = Fault("invalid", "an unpaired surrogate, which UTF-8 cannot encode; fix or delete the line")
+BLANK = Fault("empty", "a blank line")  # a record of which each value is empty
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Columns of n consecutive lines of a text, or records of a table."""
+
+    first: int  # number of the first, from 1
+    columns: Sequence[list[Value]]  # column by column, n values each
+    blank: Sequence[int] = ()  # rows of a table, from 0, that are blank lines; their values are ""
+
+
+def select_columns(batches: Iterator[NumberedRecords], picks: Sequence[Callable[[Record], Value]]) -> Iterator[Rows]:
+    """Yield the values that functions, one per column, pick from each record."""
+    for first, records in batches:
+        faults = [row for row, record in enumerate(records) if isinstance(record, Fault)]
+        blank = [row for row in faults if records[row] is BLANK]
+        if faults:
+            columns = [[pick(record) if not isinstance(record, Fault) else record for record in records] for pick in picks]
+            for column, row in product(columns, blank):
+                column[row] = ""
+        else:
+            columns = [list(map(pick, records)) for pick in picks]
+        yield Rows(first, columns, blank)
+
+
+def select_cells(batches: Iterator[NumberedRecords], columns: Sequence[str], name: str) -> Iterator[Rows]:
+    """Yield columns of TSV lines or rows of cells. The first row is the header, unless all columns are numbers."""
+    has_header = not all(map(str.isdecimal, columns))
+    first, records = next(batches, (1, []))
+    if not records:
+        return
+    if not has_header:
+        positions = [_position(column) for column in columns]
+    elif isinstance(records[0], Fault) and records[0] is not BLANK:
+        raise DataError(f"{name}:{first}: {records[0].reason}")
+    else:
+        cells = [] if records[0] is BLANK else split_cells(records[0])
+        header = [cell.strip() if isinstance(cell, str) else "" for cell in cells]
+        positions = [_find_in_header(header, column, name) for column in columns]
+        first, records = first + 1, records[1:]
+    yield from select_columns(chain([(first, records)], batches), [partial(_pick_cell, position) for position in positions])
+
+
+def split_cells(row: str | Sequence[Value], max_cells: int = sys.maxsize) -> Sequence[Value]:
+    """Cut a line at its tabs, `max_cells` at most being cells; quotes have no meaning. Cells of CSV remain as they are."""
+    return row.split("\t", max_cells) if isinstance(row, str) else row
+
+
+def _pick_cell(position: int, row: Record) -> Value:
+    cells = split_cells(row, position + 1)  # line by line, because many lists of cells take more time than cutting for each column
+    if len(cells) > position:
+        return cells[position]
+    return Fault("invalid", f"{counted(len(cells), 'column')}, expected at least {position + 1}; fix or delete the line")
+
+
+def _position(column: str) -> int:
+    """Return the position, from 0, of a column that is given by its number."""
+    if int(column) == 0:
+        raise ConfigError("column 0: columns count from 1")
+    return int(column) - 1
+
+
+def list_columns(names: Sequence[str]) -> str:
+    """Return the names of columns for an error message."""
+    return ", ".join(name.encode(errors="replace").decode() for name in names[:MAX_LISTED_COLUMNS])
+
+
+def _find_in_header(header: Sequence[str], column: str, name: str) -> int:
+    if column not in header:
+        listed = list_columns(header)
+        raise DataError(f"{name}:1: no column {column!r} in the header ({listed}); name one of them, or give numbers from 1")
+    return header.index(column)
+
+
+def require_column(name: str, column: str | None) -> str:
+    """Return the column. Raises ConfigError if the settings name none."""
+    if column is None:
+        raise ConfigError(f"{name}: is a table; name the column with the text by --text-column, or by `columns` in a training config")
+    return column
+
+
+def find_key(record: Record, key: str) -> tuple[bool, Any]:
+    """Return whether a JSON object has a key, and its value: `text`, or `translation.en` for `en` in the object `translation`."""
+    if isinstance(record, dict) and key in record:
+        return True, record[key]
+    value = record
+    for part in key.split("."):
+        if not isinstance(value, dict) or part not in value:
+            return False, None
+        value = value[part]
+    return True, value
+
+
+def pick_key(record: Record, key: str, numbers: bool = False) -> Value:
+    """Return the text of a JSON object under a key, see `find_key`. Null is an empty text; with `numbers`, a number is one too."""
+    has_key, value = find_key(record, key)
+    if not has_key:
+        return Fault("invalid", f"no key {key!r}; choose another column, or fix the line")
+    if isinstance(value, str):
+        return checked(value)
+    if value is None:
+        return ""
+    if numbers and isinstance(value, bool | int | float):
+        return _number_text(value)
+    return Fault("invalid", f"{key!r} is not text; choose another column")
+
+
+def _number_text(value: float) -> str:
+    """Return a number as Arrow writes it, so that a table has the same cells in JSON and in Parquet."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    is_whole = isinstance(value, int) or (value.is_integer() and abs(value) < MAX_WHOLE_FLOAT)
+    return str(int(value)) if is_whole else str(value)
+
+
+def checked(text: str) -> Value:
+    """Return a text, or the Fault of one that UTF-8 cannot encode: of bytes that were escaped to be read, or of JSON escapes."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return NOT_UTF8 if "\udc80" <= text[error.start] <= "\udcff" else SURROGATE
+    return text
+
+
+def refuse_utf16(handle: BinaryIO, name: str, block_bytes: int = streams.BLOCK_BYTES) -> BinaryIO:
+    """Return a file with the same bytes. Raises DataError if its first block begins with UTF-16."""
+    head = handle.read(min(SNIFFED_BYTES, block_bytes))
+    if _is_utf16(head):
+        raise DataError(f"{name}: UTF-16 text; convert it, as in `iconv -f UTF-16LE -t UTF-8`")
+    return cast(BinaryIO, io.BufferedReader(_Rejoined(head, handle), streams.BLOCK_BYTES))
+
+
+def _is_utf16(head: bytes) -> bool:
+    """Whether it has a byte order mark and NUL, or every other byte is a low control character, as in UTF-16 of an alphabet."""
+    shares = [sum(byte < HIGH_BYTES for byte in half) / max(1, len(half)) for half in (head[::2], head[1::2])]
+    has_controls = len(head) >= MIN_SNIFFED_BYTES and max(shares) > MIN_CONTROLS and min(shares) < MAX_CONTROLS
+    return has_controls or (head.startswith(UTF16_BOMS) and b"\0" in head)
+
+
+class _Rejoined(io.RawIOBase):
+    """A file whose head has been read."""
+
+    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+        self.head, self.rest = head, rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.head[: len(buffer)] or self.rest.read(len(buffer))
+        self.head = self.head[len(buffer) :]
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def decode_lines(handle: BinaryIO, max_line_bytes: int, block_bytes: int = streams.BLOCK_BYTES) -> Iterator[NumberedValues]:
+    r"""Yield the lines of a text in blocks, cut at "\n"; a line that is not UTF-8, or too long, is a Fault. See `read_line_blocks`."""
+    too_long = Fault("too_long", f"longer than {max_line_bytes} bytes; cut the line")
+    first = 1
+    for block in streams.read_line_blocks(handle, max_line_bytes, block_bytes):
+        values: list[Value] = [too_long] if block is None else _decode_lines(block)
+        yield first, values
+        first += len(values)
+
+
+def _decode_lines(block: bytes) -> list[Value]:
+    block = block.removesuffix(b"\n")
+    try:
+        return [*block.decode().split("\n")]
+    except UnicodeDecodeError:
+        return [decode(line) for line in block.split(b"\n")]
+
+
+def decode(data: bytes | None) -> Value:
+    """Return the text of bytes, "" for None."""
+    try:
+        return data.decode() if data is not None else ""
+    except UnicodeDecodeError:
+        return NOT_UTF8
 
 
 def number_records(records: Iterable[Record]) -> Iterator[NumberedRecords]:
@@ -39,17 +246,12 @@ def csv_rows(handle: BinaryIO, name: str) -> Iterator[Record]:
     if not first_line:
         return
     separator = max(",;\t", key=first_line.count)
-    rows = csv.reader(_chain(first_line, text), delimiter=separator)
+    rows = csv.reader(chain([first_line], text), delimiter=separator)
     try:
         for row in rows:
             yield BLANK if not row else row if "".join(row).isascii() else [checked(cell) for cell in row]
     except csv.Error as error:
         raise DataError(f"{name}:{rows.line_num}: not CSV ({error}); correct the line, or write TSV") from error
-
-
-def _chain(first: str, rest: Iterable[str]) -> Iterator[str]:
-    yield first
-    yield from rest
 
 
 def json_records(handle: BinaryIO, name: str, is_record: Callable[[dict[str, Any]], bool]) -> Iterator[Record]:

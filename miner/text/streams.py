@@ -7,16 +7,11 @@ import io
 import lzma
 import posixpath
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, cast
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from miner.arrays import Ints, run_bounds
 from miner.errors import REMOTE_REMEDY, DataError, first_line, is_remote_error
 from miner.io import storage
 from miner.progress import add_work
@@ -25,9 +20,7 @@ BLOCK_BYTES = 1 << 20  # read at a time
 MAX_LINE_BYTES = 1 << 20  # a longer line is skipped; at least BLOCK_BYTES, see `read_line_blocks`
 HEAD_BYTES = 4 << 20  # of a compressed file, from which its compression ratio is estimated
 HEAD_TEXT_BYTES, HEAD_STEP_BYTES = 64 << 20, 1 << 16  # most bytes decompressed from a head, and per step
-BATCH_BYTES = 64 << 20  # most bytes of the cells of a batch, unless one cell has more
 MIN_BOMB_BYTES = 64 << 20  # of text; a compressed file may expand to fewer by any factor
-MAX_BOMB_BYTES, MAX_EXPANSION = 256 << 20, 1000  # of a column of a row group, that was compressed this many times
 BOM = b"\xef\xbb\xbf"
 
 
@@ -58,7 +51,7 @@ def open_bytes(
     """
     fs, path = storage.filesystem(uri)
     with convert_read_errors(uri, compression), fs.open(path, "rb") as opened:
-        handle = cast(BinaryIO, _CountedFile(opened))
+        handle = cast(BinaryIO, CountedFile(opened))
         if not compression:
             yield handle
             return
@@ -73,7 +66,7 @@ def open_bytes(
                 yield io.BufferedReader(_LimitedReader(uri, decompressed, limit), BLOCK_BYTES)
 
 
-class _CountedFile:
+class CountedFile:
     """A file of an input; the bytes that are read are reported as work."""
 
     def __init__(self, file: Any) -> None:
@@ -103,7 +96,7 @@ class _LimitedReader(io.RawIOBase):
         data = self.decompressed.read(len(buffer))
         self.num_bytes += len(data)
         if self.num_bytes > self.max_bytes:
-            raise _expands(self.uri, self.max_bytes)
+            raise expansion_error(self.uri, self.max_bytes)
         buffer[: len(data)] = data
         return len(data)
 
@@ -114,7 +107,8 @@ def max_text_bytes(uri: str, max_expansion: float, min_bomb_bytes: int = MIN_BOM
     return None if size < 0 else max(min_bomb_bytes, int(max_expansion * size))
 
 
-def _expands(uri: str, max_bytes: int) -> DataError:
+def expansion_error(uri: str, max_bytes: int) -> DataError:
+    """Return the error for a file with more text than it may have."""
     return DataError(f"{uri}: expands to more than {max_bytes:,} bytes; decompress it, or raise --max-expansion")
 
 
@@ -136,75 +130,6 @@ def convert_read_errors(uri: str, compression: str) -> Iterator[None]:
         if is_remote_error(error):
             raise DataError(f"{uri}: cannot be read ({first_line(error)}); {REMOTE_REMEDY}") from error
         raise
-
-
-@contextlib.contextmanager
-def open_parquet(uri: str, name: str | None = None) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file of the user. Raises DataError, which calls the file `name`, if it is missing or corrupt, also while it is read.
-
-    Strings are read as dictionaries: a file of a kilobyte can repeat a cell of a megabyte thousands of times.
-    """
-    fs, path = storage.filesystem(uri)
-    with convert_read_errors(name or uri, "Parquet"), fs.open(path, "rb") as opened:
-        handle = _CountedFile(opened)
-        with pq.ParquetFile(handle) as file:
-            strings = list(_string_paths(file.schema_arrow))
-        with pq.ParquetFile(handle, pre_buffer=False, page_checksum_verification=True, read_dictionary=strings) as file:
-            yield file
-
-
-def _string_paths(fields: Iterable[pa.Field], prefix: str = "") -> Iterator[str]:
-    """Yield the columns of strings or bytes, also within structs."""
-    for field in fields:
-        if pa.types.is_struct(field.type):
-            yield from _string_paths(field.type, f"{prefix}{field.name}.")
-        elif pa.types.is_string(field.type) or pa.types.is_binary(field.type):
-            yield prefix + field.name
-
-
-def read_batches(
-    uri: str, file: pq.ParquetFile, columns: Sequence[str], num_rows: int, max_expansion: float | None = None
-) -> Iterator[pa.RecordBatch]:
-    """Yield batches of `num_rows` rows, or fewer where their cells take more than BATCH_BYTES; `a.b` is the field `b` of the struct `a`.
-
-    Raises DataError for a row group that expands so much that it was made to fill the memory, as Arrow decompresses a page as a whole, and
-    for a file of more than MIN_BOMB_BYTES of cells that repeats them to more than `max_expansion` times its size.
-    """
-    limit = None if max_expansion is None else max_text_bytes(uri, max_expansion)
-    num_bytes = 0
-    for group in range(file.num_row_groups):
-        size, rows = _chunk_bytes(uri, file.metadata.row_group(group), columns), file.metadata.row_group(group).num_rows
-        fitting_rows = max(1, min(num_rows, BATCH_BYTES * rows // max(1, size)))
-        for batch in file.iter_batches(batch_size=fitting_rows, row_groups=[group], columns=list(columns)):
-            sizes = sum((_cell_bytes(column) for column in batch.columns), np.zeros(len(batch), np.int64))
-            num_bytes += int(sizes.sum())
-            if limit is not None and num_bytes > limit:
-                raise _expands(uri, limit)
-            for start, end in pairwise(run_bounds(np.cumsum(sizes) // BATCH_BYTES).tolist()):
-                yield batch.slice(start, end - start)
-
-
-def _chunk_bytes(uri: str, group: pq.RowGroupMetaData, columns: Sequence[str]) -> int:
-    chunks = [group.column(index) for index in range(group.num_columns)]
-    prefixes = tuple(f"{column}." for column in columns)
-    chunks = [chunk for chunk in chunks if f"{chunk.path_in_schema}.".startswith(prefixes)]
-    for chunk in chunks:
-        if chunk.total_uncompressed_size > max(MAX_BOMB_BYTES, MAX_EXPANSION * chunk.total_compressed_size):
-            raise DataError(
-                f"{uri}: column {chunk.path_in_schema!r} expands to {chunk.total_uncompressed_size:,} bytes; write it without compression"
-            )
-    return sum(chunk.total_uncompressed_size for chunk in chunks)
-
-
-def _cell_bytes(column: pa.Array) -> Ints:
-    """Return the number of bytes (n,) of each cell of a dictionary of strings, or of those of a struct; zeros for other columns."""
-    if pa.types.is_struct(column.type):
-        return sum((_cell_bytes(field) for field in column.flatten()), np.zeros(len(column), np.int64))
-    if not pa.types.is_dictionary(column.type) or not len(column.dictionary):
-        return np.zeros(len(column), np.int64)
-    lengths = pc.binary_length(column.dictionary.cast(pa.large_binary())).fill_null(0).to_numpy(zero_copy_only=False)
-    sizes: Ints = lengths.astype(np.int64)[column.indices.fill_null(0).to_numpy(zero_copy_only=False)]
-    return sizes
 
 
 def _corrupt(uri: str, compression: str, error: BaseException) -> DataError:

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from miner.config.choices import MARGINS, MarginName
 from miner.encoders.mining_profile import MiningProfile
-from miner.filters.probability import fit_to_corpora
+from miner.filters.pairs import fit_to_corpora
 from miner.io import storage, table_files
 from miner.io.stages import read_manifest
 from miner.mining.candidates import concat

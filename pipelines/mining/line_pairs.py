@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from miner.config.commands import ScoreConfig, TextSettings
 from miner.errors import ConfigError, DataError
 from miner.text import formats, readers, streams
-from miner.text.pairs import Lines, read_pairs
+from miner.text.readers import Lines, read_pairs
 
 
 def _check_columns(uri: str, *columns: str | None) -> None:

@@ -22,7 +22,7 @@ from miner.mining.matching import mark_first
 from miner.mining.thresholds import PlantedMargins
 from miner.text import readers
 from miner.text.normalise import sentence_ids
-from miner.text.pairs import read_pairs
+from miner.text.readers import read_pairs
 from pipelines.beam.runner import Pipeline, run_stages, together
 from pipelines.beam.tasks import ShardTask, StageRun
 from pipelines.corpus import embed

@@ -13,7 +13,7 @@ from miner.filters.line_pair_filter import KEPT, Codes, LinePairFilter
 from miner.io import storage, table_files
 from miner.mining import writers
 from miner.progress import Progress, report_progress
-from miner.text.pairs import Lines
+from miner.text.readers import Lines
 from pipelines.mining.line_pairs import LinePairs
 
 PARQUET = ".parquet"

@@ -12,7 +12,7 @@ from miner.research.datasets.reading import read_dataset
 from miner.research.datasets.registry import get_layout
 from miner.text.formats import TABLE, read_rows, read_strings
 from miner.text.normalise import clean_all
-from miner.text.values import Fault, Rows
+from miner.text.records import Fault, Rows
 
 Cells = list[list[str]]  # column by column
 

@@ -9,8 +9,8 @@ from miner.errors import DataError
 from miner.research.datasets.delimited import TOO_LONG
 from miner.research.datasets.layout import SOLE, Cells, Dropped, FileGroup, Record
 from miner.research.datasets.release import ReleaseFile, read_release_lines
-from miner.text import streams
-from miner.text.values import find_key
+from miner.text import parquet
+from miner.text.records import find_key
 
 PARQUET_ROWS = 1024  # read at a time
 
@@ -79,12 +79,12 @@ class ParquetRows:
         if file.member:
             raise DataError(f"{file.uri}: a Parquet file in an archive; unpack the archive first")
         number = 1
-        with streams.open_parquet(file.path, file.uri) as table:
+        with parquet.open_parquet(file.path, file.uri) as table:
             missing = [key for key in self.keys.values() if key not in table.schema_arrow.names]
             if missing:
                 listed = ", ".join(table.schema_arrow.names[:20])
                 raise DataError(f"{file.uri}: expected {self.expected}, found {listed}; check that the file is as published")
-            for batch in streams.read_batches(file.uri, table, list(self.keys.values()), PARQUET_ROWS):
+            for batch in parquet.read_batches(file.uri, table, list(self.keys.values()), PARQUET_ROWS):
                 for row in batch.to_pylist():
                     yield number, pick(row, self.keys)
                     number += 1

@@ -10,8 +10,8 @@ from typing import BinaryIO, cast
 
 from miner.errors import DataError
 from miner.io import storage
-from miner.text import decoding, streams
-from miner.text.values import NOT_UTF8
+from miner.text import streams
+from miner.text.records import NOT_UTF8, decode_lines, refuse_utf16
 
 TARS = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
 MAX_LINE_BYTES = 1 << 24  # of one line; a document of mC4 is one line
@@ -76,7 +76,7 @@ def is_archive(path: str) -> bool:
 def read_release_lines(file: ReleaseFile) -> Generator[tuple[int, str | None]]:
     r"""Lines with their numbers from 1, cut at "\n" alone and without a "\r" at their end; None for one of MAX_LINE_BYTES or more."""
     with file.open() as handle:
-        for first, values in decoding.decode_lines(decoding.refuse_utf16(handle, file.uri), MAX_LINE_BYTES):
+        for first, values in decode_lines(refuse_utf16(handle, file.uri), MAX_LINE_BYTES):
             for number, text in enumerate(values, first):
                 if text is NOT_UTF8:
                     raise DataError(f"{file.uri}:{number}: not UTF-8; download the file again, or convert it")

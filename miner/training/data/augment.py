@@ -13,9 +13,9 @@ import regex
 from miner.config.base import Strings
 from miner.errors import DataError
 from miner.research.datasets.columns import expand_globs
-from miner.text import decoding, streams
+from miner.text import streams
 from miner.text.normalise import clean
-from miner.text.values import Fault
+from miner.text.records import Fault, decode_lines, refuse_utf16
 from miner.training.settings import TrainSettings
 
 Lexicon = Mapping[str, Sequence[str]]  # lower-case word -> its distinct translations, in file order
@@ -58,7 +58,7 @@ def read_lexicon(uri: str) -> Lexicon:
 def _lines(uri: str) -> Iterator[tuple[int, str]]:
     """Yield the non-empty lines with their numbers from 1."""
     with streams.open_bytes(uri, streams.split_extensions(uri)[1]) as handle:
-        for first, lines in decoding.decode_lines(decoding.refuse_utf16(handle, uri), streams.MAX_LINE_BYTES):
+        for first, lines in decode_lines(refuse_utf16(handle, uri), streams.MAX_LINE_BYTES):
             for number, line in enumerate(lines, first):
                 if isinstance(line, Fault):
                     raise DataError(f"{uri}:{number}: {line.reason}")

@@ -7,15 +7,22 @@ import pytest
 
 from miner.config.probability import ProbabilityWeights
 from miner.filters import BLOCK_ROWS, Filter, apply_filters
-from miner.filters.characters import CharacterTable, letter_share, script_share
+from miner.filters.characters import (
+    NGRAM_CHARACTERS,
+    SMOOTHING_LETTERS,
+    CharacterTable,
+    junk_share,
+    length_ratio,
+    letter_share,
+    num_characters,
+    num_words,
+    repeated_share,
+    script_share,
+)
 from miner.filters.hubs import add_counts, count_occurrences
-from miner.filters.junk import junk_share
 from miner.filters.language import language_likelihood
-from miner.filters.length import SMOOTHING_LETTERS, length_ratio, num_characters, num_words
 from miner.filters.numbers import extract_numbers, number_disagreement
-from miner.filters.overlap import word_overlap
-from miner.filters.pairs import PAIR_FILTERS, PairTexts, apply_pair_filters
-from miner.filters.repeats import NGRAM_CHARACTERS, repeated_share
+from miner.filters.pairs import PAIR_FILTERS, PairTexts, apply_pair_filters, word_overlap
 from miner.filters.sentences import SENTENCE_FILTERS, apply_sentence_filters
 from miner.text.near_duplicates import skeleton, skeleton_keys
 

@@ -16,8 +16,7 @@ import miner as package
 from miner.config.probability import ProbabilityBound, ProbabilityWeights
 from miner.encoders import find_folder, mining_profile
 from miner.filters.line_pair_filter import KEPT, REASONS, LinePairFilter
-from miner.filters.pairs import PairTexts, probabilities_of
-from miner.filters.probability import probabilities
+from miner.filters.pairs import PairTexts, probabilities, probabilities_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 WEIGHTS = ProbabilityWeights(intercept=-20.0, margin=18.0, length_ratio=-7.0, numbers=-5.0)

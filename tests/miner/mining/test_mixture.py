@@ -7,7 +7,7 @@ from scipy.stats import gumbel_r, lognorm
 from scipy.stats.distributions import rv_frozen
 
 from miner.config.probability import ProbabilityWeights
-from miner.filters.probability import fit_to_corpora
+from miner.filters.pairs import fit_to_corpora
 from miner.mining.margin_sample import MarginSample
 from miner.mining.mixture import (
     BOUNDARY,

@@ -17,7 +17,7 @@ from miner.config.commands import TextSettings
 from miner.errors import ConfigError, DataError
 from miner.text import readers
 from miner.text.formats import read_values
-from miner.text.values import Fault
+from miner.text.records import Fault
 
 TEXTS = ["one", 'two "quoted", with comma', "line\nbreak", "", "; semi\ttab", "naïve 日本語"]
 
