@@ -14,7 +14,7 @@ from miner.api.options import with_options
 from miner.api.results import TableResult
 from miner.api.sides import SIDES, Side, SideFile, SideWriter
 from miner.api.workspace import EncoderLike, FilePath, open_workspace
-from miner.config.choices import LATE, DefaultThreshold
+from miner.config.choices import LATE, ThresholdChoice
 from miner.config.commands import FromCandidatesConfig, MineConfig, ScoreConfig
 from miner.config.filters import settings_from
 from miner.errors import ConfigError
@@ -75,9 +75,9 @@ class Bitext(TableResult):
         return self.result.bitext.threshold
 
     @property
-    def default(self) -> DefaultThreshold | None:
-        """The threshold, if none was given."""
-        return self.result.bitext.default
+    def choice(self) -> ThresholdChoice | None:
+        """How the threshold was chosen, if no number was given."""
+        return self.result.bitext.choice
 
     @property
     def unique(self) -> Mapping[str, int]:

@@ -107,6 +107,5 @@ def _check_text_options(config: MineConfig) -> None:
 
 def _warn_of_precision(config: MineConfig | FromCandidatesConfig, bitext: "WrittenBitext") -> None:
     """Warn if --precision was given and did not choose the threshold."""
-    is_calibrated = bitext.default is not None and bitext.default.precision is not None
-    if "precision" in config.model_fields_set and bitext.choice is None and not is_calibrated:
+    if "precision" in config.model_fields_set and (bitext.choice is None or bitext.choice.min_precision is None):
         console.warn("--precision has no effect on this threshold; add --threshold auto, which chooses the threshold for it")

@@ -3,7 +3,7 @@
 The functions take numbers or NumPy arrays. This module imports nothing heavy, because the command line reads it at start.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -39,26 +39,60 @@ def default_candidates(sizes: Iterable[int]) -> int:
     return 16 if max(sizes) <= SMALL_SIDE else 8
 
 
-Origin = Literal["probability", "recommended", "calibrated", "fallback"]
-PROBABILITY: Origin = "probability"
-RECOMMENDED: Origin = "recommended"
-CALIBRATED: Origin = "calibrated"
-FALLBACK: Origin = "fallback"
+@dataclass(frozen=True)
+class PrecisionEstimate:
+    """A fraction of 1 with its 95 % confidence interval, if that is known."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+# The evidence by which a threshold that is not a given number is chosen, from the surest to the least sure, as text for `{count}` of it.
+EVIDENCE = {
+    "gold": "chosen by {count:,} judged pairs",
+    "gold sample": "chosen by {count:,} mined gold pairs",
+    "marks": "chosen by {count:,} marked pairs",
+    "planted": "chosen by {count:,} planted sentences without a translation",
+    "probability": "the lowest margin of a pair with a probability of {min_probability:g}",
+    "recommended": "recommended for the encoder",
+    "calibrated": "calibrated on {count:,} pairs of these corpora",
+    "fallback": "a fallback, the ratio of CRISS or its equal, as there are too few pairs to calibrate on",
+}
 
 
 @dataclass(frozen=True)
-class DefaultThreshold:
-    """A threshold that neither the user nor known pairs gave, and where it comes from."""
+class ThresholdChoice:
+    """A threshold, the evidence by which it was chosen, and how sure it is."""
 
-    value: float
-    by: Origin  # the least with the probability below; by the encoder; by leaving partners out; FALLBACK_RATIO
-    precision: float | None = None  # that is estimated above it, if calibrated; by probability, the requested one, if it chose the bound
-    num_pairs: int | None = None  # above it whose partners were left out, if calibrated
+    threshold: float
+    by: str  # one of EVIDENCE
+    precision: PrecisionEstimate | None = None  # expected of the pairs above it
+    recall: PrecisionEstimate | None = None  # of known translations
+    num_evidence: int | None = None  # judged pairs, marked pairs or whatever the evidence consists of
+    min_precision: float | None = None  # the requested one, if the evidence allows to reach it
     min_probability: float | None = None  # that pairs have besides
 
     def figures(self) -> dict[str, Any]:
-        """Return the threshold as manifests and --json show it."""
+        """Return the choice as manifests and --json show it."""
         return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def describe(self) -> str:
+        """Return the evidence and how sure the choice is, as text."""
+        text = EVIDENCE[self.by].format(count=self.num_evidence, min_probability=self.min_probability)
+        estimates = {name: share for name, share in (("precision", self.precision), ("recall", self.recall)) if share is not None}
+        shares = ", ".join(
+            f"{name} {share.value:.4f} ({share.low:.4f}-{share.high:.4f})" if share.low is not None else f"{name} {share.value:.2f}"
+            for name, share in estimates.items()
+        )
+        has_interval = any(share.low is not None for share in estimates.values())
+        return text + (f": expected {shares}" if shares else "") + (", with 95 % confidence" if has_interval else "")
+
+    @classmethod
+    def read(cls, figures: Mapping[str, Any]) -> "ThresholdChoice":
+        """Invert `figures`."""
+        estimates = {name: PrecisionEstimate(**figures[name]) for name in ("precision", "recall") if name in figures}
+        return cls(**{**figures, **estimates})
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,11 @@
 """The weights that turn the margin and the texts of a pair into the probability that it is right."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pydantic
 
 from miner.config.base import Settings
-from miner.config.choices import DefaultThreshold
 
 PROBABILITY = "probability"  # column of a bitext, and filter
 DEFAULT_MIN_PROBABILITY = 0.5  # of the pairs that are mined, where the encoder has weights
@@ -40,10 +39,6 @@ class ProbabilityBound:
     def bounds(self) -> dict[str, float]:
         """Return the bound of the filter, empty if it is off."""
         return {} if self.minimum is None else {PROBABILITY: self.minimum}
-
-    def with_default(self, default: DefaultThreshold | None) -> "ProbabilityBound":
-        """Return the bound of pairs that a default threshold selects, if there is one."""
-        return self if default is None else replace(self, minimum=default.min_probability)
 
 
 NO_BOUND = ProbabilityBound()

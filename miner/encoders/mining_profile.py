@@ -15,7 +15,7 @@ import pydantic
 
 from miner import languages
 from miner.config.base import Settings
-from miner.config.choices import CALIBRATED, MARGINS, PROBABILITY, RECOMMENDED, RETRIEVALS, DefaultThreshold, MarginName
+from miner.config.choices import MARGINS, MarginName, ThresholdChoice
 from miner.config.commands import EncoderSettings, MatchSettings, Threshold
 from miner.config.probability import DEFAULT_MIN_PROBABILITY, ProbabilityBound, ProbabilityWeights
 from miner.encoders import BUILTIN, find_folder, identify
@@ -24,7 +24,6 @@ from miner.errors import ConfigError, ModelError
 from miner.io import storage
 
 FILE = "mining.json"
-REMEDY = "choose one by known pairs with `--threshold auto --planted known.tsv`"
 
 logger = logging.getLogger(__name__)
 
@@ -51,15 +50,15 @@ class MiningProfile(Settings):
     probabilities: Mapping[MarginName, ScoringProbabilities] = pydantic.Field({})
     line_pair_probabilities: Mapping[MarginName, ScoringProbabilities] = pydantic.Field({})
 
-    def threshold(self, settings: MatchSettings, is_rescored: bool) -> DefaultThreshold | None:
+    def threshold(self, settings: MatchSettings, is_rescored: bool) -> ThresholdChoice | None:
         """Return the threshold that is recommended for these settings: where there are weights, the lowest margin of a probable pair."""
         weights = self.weights(settings.margin, is_rescored)
         if weights is not None:
             minimum = DEFAULT_MIN_PROBABILITY if settings.min_probability is None else settings.min_probability
-            return DefaultThreshold(weights.lowest_margin(minimum), PROBABILITY, min_probability=minimum)
+            return ThresholdChoice(weights.lowest_margin(minimum), "probability", min_probability=minimum)
         thresholds = self.thresholds.get(settings.margin, ScoringThresholds())
         value = thresholds.rescored if is_rescored else thresholds.embedding
-        return None if value is None else DefaultThreshold(value, RECOMMENDED)
+        return None if value is None else ThresholdChoice(value, "recommended")
 
     def weights(self, margin: MarginName, is_rescored: bool) -> ProbabilityWeights | None:
         """Return the weights of the probability of a pair by its margin."""
@@ -127,41 +126,6 @@ def find(settings: EncoderSettings, fingerprint: str) -> MiningProfile:
         if profile != NO_PROFILE and identify(own_settings.model_copy(update={"encoder": name, "side": None})).fingerprint == fingerprint:
             return profile
     return NO_PROFILE
-
-
-def uses_default(settings: MatchSettings, threshold: float | str | None, top: int | None = None) -> bool:
-    """Return whether pairs are selected by a default threshold: there is no other bound, and not any probability will do."""
-    is_open = threshold is None and top is None and settings.min_probability != 0
-    return is_open and RETRIEVALS[settings.retrieval].uses_default_threshold
-
-
-def describe(threshold: DefaultThreshold, fingerprint: str) -> str:
-    """Return the warning of a threshold that the encoder does not recommend."""
-    origin = "the ratio of CRISS or its equal, as there are too few pairs to calibrate on"
-    if threshold.by == CALIBRATED:
-        origin = f"calibrated on {threshold.num_pairs:,} pairs of these corpora: about {threshold.precision:.0%} are right"
-    return f"the default threshold {threshold.value:.4g} is {origin}; {fingerprint} recommends none: check some pairs, or {REMEDY}"
-
-
-def warn_of_corpora(settings: MatchSettings, threshold: float | str | None, profile: MiningProfile, is_rescored: bool) -> None:
-    """Warn, once for many pairs of corpora, that each gets a threshold of its own because the encoder recommends none."""
-    minimum = settings.min_probability
-    if uses_default(settings, threshold):
-        recommended = profile.threshold(settings, is_rescored)
-        if recommended is None:
-            logger.warning("the default threshold is calibrated on each pair of corpora, as the encoder recommends none: %s", REMEDY)
-        else:
-            minimum = recommended.min_probability
-    warn_of_margin(settings, minimum)
-
-
-def warn_of_margin(settings: MatchSettings, minimum: float | None) -> None:
-    """Warn of a least probability by a margin that the neighbours do not correct: it is not fitted to the corpora."""
-    if minimum and not MARGINS[settings.margin].is_relative:
-        logger.warning(
-            "by --margin %s, probabilities are not fitted to the corpora and may be too high: check some pairs, or choose --margin ratio",
-            settings.margin,
-        )
 
 
 def warn_of_languages(profile: MiningProfile, codes: Iterable[str]) -> None:

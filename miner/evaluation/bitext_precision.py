@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from miner.arrays import Floats, Ids
+from miner.config.choices import PrecisionEstimate
 from miner.errors import DataError
 from miner.evaluation.marks import Agreement, ReviewMarks
 from miner.evaluation.reliability import Reliability, measure_reliability
@@ -15,7 +16,6 @@ from miner.evaluation.scores import percent, table
 from miner.mining.gold import GoldPairs
 from miner.mining.precision_recall import Curve, curve
 from miner.mining.review import NUM_LEVELS, LevelCounts, count_levels, find_marked, level_bounds
-from miner.mining.thresholds import PrecisionEstimate
 
 MAX_TABLE_ROWS = 12  # of the curve in the terminal
 

@@ -73,7 +73,7 @@ def _provenance(pairs: MinedPairsFile, config: ExportConfig) -> list[str]:
     lines.append(f"- Margin: {settings.get('margin')}, k = {settings.get('k')}, retrieval: {settings.get('retrieval')}")
     if settings.get("rescore") is not None:
         lines.append(f"- Rescoring: {settings['rescore']}, of {settings.get('rescore_candidates')} candidates of each sentence")
-    is_implied = "min_probability" in details.get("default_threshold", {})  # the threshold follows from the probability
+    is_implied = "min_probability" in details.get("choice", {})  # the threshold follows from the probability
     limits = {"margin >": None if is_implied else settings.get("threshold"), "probability >=": settings.get("min_probability")}
     run_bounds = ", ".join(f"{name} {value}" for name, value in limits.items() if value is not None)
     lines.append(f"- Selection in the mining run: {run_bounds or 'no bound'}; filters: {settings.get('filters') or 'none'}")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from miner.arrays import Bools, Floats, Ids, Ints, find_rows
-from miner.config.choices import CALIBRATED, FALLBACK, FALLBACK_RATIO, MARGINS, DefaultThreshold
+from miner.config.choices import FALLBACK_RATIO, MARGINS, PrecisionEstimate, ThresholdChoice
 from miner.mining.candidates import Candidates, LateScores, concat, late_means, pair_margins, sample_step
 from miner.mining.margin import blend
 from miner.mining.thresholds import num_required, num_wrong
@@ -116,7 +116,7 @@ def estimate_precision(left_out: LeftOut, thresholds: Floats, num_sources: int, 
     return np.clip(1 - np.maximum.accumulate(wrong) / num_pairs, 0, 1), counts
 
 
-def calibrate(left_out: LeftOut, num_sources: int, sampled_share: float, min_precision: float) -> DefaultThreshold | None:
+def calibrate(left_out: LeftOut, num_sources: int, sampled_share: float, min_precision: float) -> ThresholdChoice | None:
     """Choose the lowest threshold with the precision, or else that of the highest estimate. None if there are too few pairs.
 
     Too few: fewer than the judged pairs that `--threshold auto` needs, 73 for a precision of 0.95.
@@ -133,15 +133,16 @@ def calibrate(left_out: LeftOut, num_sources: int, sampled_share: float, min_pre
         return None
     enough = supported[precision[supported] >= min_precision]
     row = int(enough[-1]) if len(enough) else int(supported[np.argmax(precision[supported])])
-    return DefaultThreshold(float(thresholds[row]), CALIBRATED, float(precision[row]), int(counts[row]))
+    estimate, num_pairs = PrecisionEstimate(float(precision[row])), int(counts[row])
+    return ThresholdChoice(float(thresholds[row]), "calibrated", estimate, num_evidence=num_pairs, min_precision=min_precision)
 
 
-def fallback(candidates: Candidates, margin: str) -> DefaultThreshold:
+def fallback(candidates: Candidates, margin: str) -> ThresholdChoice:
     """Return the margin of a pair that is FALLBACK_RATIO times as similar as the average neighbours of the candidates (n,)."""
     scores = [_fallback_margin(candidates, margin)]
     if candidates.late is not None:
         scores.append(_fallback_margin(candidates.late, margin))
-    return DefaultThreshold(float(blend(*scores)) if len(scores) > 1 else float(scores[0]), FALLBACK)
+    return ThresholdChoice(float(blend(*scores)) if len(scores) > 1 else float(scores[0]), "fallback")
 
 
 def _fallback_margin(means: Candidates | LateScores, margin: str) -> Any:
@@ -149,7 +150,7 @@ def _fallback_margin(means: Candidates | LateScores, margin: str) -> Any:
     return FALLBACK_RATIO if margin == "ratio" else MARGINS[margin].score(FALLBACK_RATIO * mean, mean)
 
 
-def choose(candidates: Candidates, margin: str, best: BestMargins, sources: SampledSources, min_precision: float) -> DefaultThreshold:
+def choose(candidates: Candidates, margin: str, best: BestMargins, sources: SampledSources, min_precision: float) -> ThresholdChoice:
     """Return the calibrated threshold, or the fallback where the pairs are too few.
 
     `candidates` (n,) are all of the sampled sources, sorted by source; `best` has all of their targets.
@@ -161,7 +162,7 @@ def choose(candidates: Candidates, margin: str, best: BestMargins, sources: Samp
 
 def choose_by_sample(
     read_blocks: Callable[[], Iterable[Candidates]], margin: str, sources: SampledSources, min_precision: float
-) -> DefaultThreshold:
+) -> ThresholdChoice:
     """Choose the threshold by all candidates, in blocks that each have all those of its sources, sorted by source.
 
     They are read twice: for the candidates of the sampled sources, then for the best margins of their targets. Only these are in memory.

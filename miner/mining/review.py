@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from miner.arrays import Bools, Floats, Ints
+from miner.config.choices import PrecisionEstimate, ThresholdChoice
 from miner.mining.thresholds import (
     Z_95,
-    PrecisionEstimate,
-    ThresholdChoice,
     find_cuts,
     lowest_threshold,
     num_required,
@@ -115,7 +114,7 @@ def from_marks(margins: Floats, marked: MarkedRows, min_precision: float) -> Thr
     precision = pooled.estimate(row)
     assert precision is not None, "supported"
     num_marked = int(np.searchsorted(marked.rows, cuts[row]))
-    return ThresholdChoice("marks", min_precision, threshold_after(margins, int(cuts[row])), precision, None, num_marked)
+    return ThresholdChoice(threshold_after(margins, int(cuts[row])), "marks", precision, None, num_marked, min_precision)
 
 
 @dataclass(frozen=True)

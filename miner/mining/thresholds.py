@@ -6,13 +6,13 @@ enough evidence for that precision: where the lower end of the interval would re
 So a precision of 0.95 needs 73 judged pairs, and one of 0.99 needs 381.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, Literal
 
 import numpy as np
 
 from miner.arrays import Bools, Floats, Ints, run_bounds
+from miner.config.choices import PrecisionEstimate, ThresholdChoice
 from miner.errors import NoThresholdError
 
 Z_95 = NormalDist().inv_cdf(0.975)  # standard errors of a 95 % interval
@@ -20,38 +20,6 @@ Z_SAMPLED_SHARE = 4.0  # standard errors below which the sampled share of gold p
 PROBABILITY_BOUNDS = np.arange(1, 1000) / 1000
 MIN_PROBABLE_PAIRS = 100  # whose mean probability is taken for their precision
 EPSILON = 1e-9  # instead of a denominator of 0
-
-
-@dataclass(frozen=True)
-class PrecisionEstimate:
-    """A fraction of 1 with its 95 % confidence interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class ThresholdChoice:
-    """A threshold with the precision and recall expected above it."""
-
-    evidence: Literal["gold", "gold sample", "marks", "planted"]
-    min_precision: float  # the requested one
-    threshold: float
-    precision: PrecisionEstimate
-    recall: PrecisionEstimate | None  # None by marks, which say nothing about pairs that are not mined
-    num_evidence: int  # pairs compared with gold, mined gold pairs of a sample, marked pairs, or planted sentences without a translation
-
-    def figures(self) -> dict[str, Any]:
-        """Return the choice as manifests and --json show it."""
-        return {
-            "by": self.evidence,
-            "min_precision": self.min_precision,
-            "threshold": self.threshold,
-            "precision": asdict(self.precision),
-            "recall": self.recall and asdict(self.recall),
-            "num_evidence": self.num_evidence,
-        }
 
 
 def wilson(share: Floats, count: Floats, z: float = Z_95) -> tuple[Floats, Floats]:
@@ -89,12 +57,12 @@ def from_gold(margins: Floats, is_gold: Bools, num_gold: int, min_precision: flo
     row = lowest_threshold(value, is_supported, min_precision, shortage, hint)
     recall = num_correct[row : row + 1] / num_gold
     return ThresholdChoice(
-        "gold sample" if sample else "gold",
-        min_precision,
         threshold_after(margins, int(cuts[row])),
+        "gold sample" if sample else "gold",
         PrecisionEstimate(float(value[row]), float(low[row]), float(high[row])),
         _recall_estimate(recall, num_gold),
         int(num_evidence[row]),
+        min_precision,
     )
 
 
@@ -142,12 +110,12 @@ def from_planted(
     row = lowest_threshold(value, is_supported, min_precision, shortage)
     recall = _share_above(planted.whole, thresholds[row : row + 1])
     return ThresholdChoice(
-        "planted",
-        min_precision,
         float(thresholds[row]),
+        "planted",
         PrecisionEstimate(float(value[row]), float(low[row]), float(high[row])),
         _recall_estimate(recall, len(planted.whole)),
         num_lone,
+        min_precision,
     )
 
 

@@ -6,7 +6,7 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from miner.arrays import Bools, Floats, spaced_rows
-from miner.config.choices import CALIBRATED, PROBABILITY, RECOMMENDED
+from miner.config.choices import ThresholdChoice
 from miner.errors import ConfigError, StorageError
 from miner.evaluation.bitext_precision import GoldReport, KnownPairs, ReviewReport, measure_precision
 from miner.evaluation.hub_counts import SIDES, HubCounts, read_hub_counts
@@ -53,21 +53,7 @@ def _facts(manifest: Manifest) -> list[str]:
     settings += [f"probability at least {config['min_probability']:g}"] if "min_probability" in config else []
     facts = [", ".join(settings)]
     if (choice := details.get("choice")) is not None:
-        estimates = {name: choice[name] for name in ("precision", "recall") if choice[name] is not None}
-        shares = (f"{name} {share['value']:.3f} ({share['low']:.3f}-{share['high']:.3f})" for name, share in estimates.items())
-        facts.append(f"threshold chosen by {choice['by']}: expected {', '.join(shares)}, with 95 % confidence")
-    if (default := details.get("default_threshold")) is not None:
-        if default["by"] == CALIBRATED:
-            share = f"about {default['precision']:.0%} are right above it"
-            facts.append(f"threshold calibrated on {default['num_pairs']:,} of these pairs: {share}")
-        elif default["by"] == PROBABILITY and "precision" in default:
-            facts.append(f"probability chosen for a precision of {default['precision']:g}")
-        elif default["by"] == PROBABILITY:
-            facts.append("threshold: the lowest margin of a pair with that probability")
-        else:
-            facts.append(
-                f"threshold: {'recommended for the encoder' if default['by'] == RECOMMENDED else 'fallback, not chosen for this encoder'}"
-            )
+        facts.append(f"threshold {ThresholdChoice.read(choice).describe()}")
     if (precision := details.get("estimated_precision")) is not None:
         facts.append(f"expected precision by the probabilities: {precision:.2f}")
     if (quantiles := details.get("best_margins")) is not None:

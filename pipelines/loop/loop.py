@@ -35,7 +35,7 @@ from miner.training.steps import checkpoints
 from pipelines.loop import round as rounds
 from pipelines.loop.figures import CorpusSignature, RoundFigures
 from pipelines.loop.select import VALIDATION, LanguagePair, compare_selections
-from pipelines.mining import auto_threshold
+from pipelines.mining import choose_threshold
 from pipelines.mining import gold_pairs as golds
 
 SEED, LATEST, BEST, LOOP, CONFIG, ROUND = "seed", "latest", "best", "loop.json", "config.json", "round.json"
@@ -126,8 +126,8 @@ def check(config: LoopConfig) -> EvaluationIndex:
 def _check_language_pair(config: LoopConfig, langs: LanguagePair) -> None:
     """Check threshold, planted pairs and gold pairs of a language pair."""
     settings = rounds.fill_evidence(config.mining.part(DecideSettings), langs)
-    auto_threshold.check(settings)
-    if auto_threshold.uses_probabilities(settings):
+    choose_threshold.check(settings)
+    if choose_threshold.uses_probabilities(settings):
         raise ConfigError("mining.threshold: auto needs mining.gold or mining.planted, as an encoder that is trained has no probabilities")
     if isinstance(golds.read(settings.gold, settings.gold_sample), golds.GoldFile):
         for lang in langs:

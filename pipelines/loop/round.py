@@ -37,8 +37,8 @@ from miner.training.layout import ENCODER, OUTPUTS
 from pipelines.corpus import embed
 from pipelines.loop.figures import CorpusSignature, EvaluationFigures, SelectionFigures, StageSeconds
 from pipelines.loop.select import GROUPS, PAIRS, SELECTION, VALIDATION, LanguagePair, MinedFolder, pair_name, select
+from pipelines.mining import choose_threshold, mine, rescore_choice
 from pipelines.mining import gold_pairs as golds
-from pipelines.mining import mine, rescore_choice
 
 CORPORA, MINED, EVALUATION, STARTED, SECONDS = "corpora", "mined", "evaluation.json", "started.json", "seconds.json"
 # Everything that depends on the text of a round, except embeddings, which are kept by sentence id.
@@ -94,7 +94,7 @@ def _warn(config: LoopConfig, paths: RoundPaths, fingerprint: str) -> None:
     """Warn, once for all language pairs, of thresholds that the encoder does not recommend and of languages that it does not know."""
     profile = embed.find_profile(_encoder_settings(config, paths, paths.mining_encoder), fingerprint)
     is_rescored = rescore_choice.is_planned(config.mining, paths.mining_encoder)
-    mining_profile.warn_of_corpora(config.mining, config.mining.threshold, profile, is_rescored)
+    choose_threshold.warn_of_corpora(config.mining, profile, is_rescored)
     mining_profile.warn_of_languages(profile, config.corpora)
 
 

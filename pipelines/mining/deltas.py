@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from miner.arrays import Bools, Ints, mark_run_starts
-from miner.config import choices
 from miner.errors import StorageError
 from miner.io import stages, storage, table_files
 from miner.io.stages import Manifest, Stage
@@ -50,17 +49,16 @@ def stage_of(output: str, config: Mapping[str, Any]) -> Stage:
     return Stage(storage.join(output, FOLDER), FOLDER, config, {})
 
 
-def stable_config(config: Mapping[str, Any], details: Mapping[str, Any]) -> dict[str, Any]:
+def stable_config(config: Mapping[str, Any], choice: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the settings of pairs, without what the corpora determine: instead of a threshold, how it was chosen; no intercept."""
     if "probability_weights" in config:
         config = {**config, "probability_weights": {**config["probability_weights"], "intercept": None}}
-    default = details.get("default_threshold", {})
-    if "choice" in details:
-        return {**config, "threshold": "auto"}
-    if default.get("by") == choices.PROBABILITY and "precision" in default:
-        return {**config, "threshold": "auto", "min_probability": None, "precision": default["precision"]}
-    depends_on_corpora = default.get("by") in (choices.CALIBRATED, choices.FALLBACK, choices.PROBABILITY)
-    return {**config, **({"threshold": "default"} if depends_on_corpora else {})}
+    if choice is None or choice["by"] == "recommended":
+        return dict(config)
+    if choice["by"] == "probability" and "min_precision" in choice:
+        return {**config, "threshold": "auto", "min_probability": None, "precision": choice["min_precision"]}
+    is_default = choice["by"] in ("probability", "calibrated", "fallback")
+    return {**config, "threshold": "default" if is_default else "auto"}
 
 
 def begin(output: str, deltas: Stage, inputs: Mapping[str, str]) -> str | None:
@@ -80,7 +78,7 @@ def begin(output: str, deltas: Stage, inputs: Mapping[str, str]) -> str | None:
         whole = list(deltas.find_shards(dict.fromkeys(moved, deltas.key())))
         return deltas.path(whole[0]) if whole else None
     manifest = stages.read_manifest(output)
-    config = stable_config(manifest.config, manifest.details)
+    config = stable_config(manifest.config, manifest.details.get("choice"))
     if storage.key(config) != storage.key(deltas.config):
         storage.remove(deltas.folder)
         return None

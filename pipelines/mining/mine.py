@@ -14,25 +14,18 @@ from miner.encoders.mining_profile import MiningProfile
 from miner.evaluation.marks import ReviewMarks
 from miner.filters import language
 from miner.io import stages, storage
+from miner.io.corpus import Corpus
 from miner.mining import writers
+from miner.mining.gold import GoldPairs
 from pipelines.beam import workers
 from pipelines.beam.runner import Pipeline, claim_output, run_pipeline
 from pipelines.corpus import embed
-from pipelines.mining import (
-    auto_threshold,
-    candidates,
-    corpus_probability,
-    default_threshold,
-    gold_pairs,
-    rescore_choice,
-    select_pairs,
-)
-from pipelines.mining.auto_threshold import ThresholdChooser
+from pipelines.mining import candidates, choose_threshold, corpus_probability, gold_pairs, rescore_choice, select_pairs
 from pipelines.mining.candidates import DEFAULT_LIMITS, MiningLimits, SearchResult
 from pipelines.mining.gold_pairs import GoldFile
 from pipelines.mining.inputs import CorpusPair, open_sides
-from pipelines.mining.planted_pairs import PlantConfig
-from pipelines.mining.select_pairs import PairSelection, WrittenBitext
+from pipelines.mining.planted_pairs import PlantedPairs
+from pipelines.mining.select_pairs import PairSelection, SelectConfig, WrittenBitext
 from pipelines.search import engine as engine_module
 from pipelines.search.exact import FORWARD, SearchRequest
 
@@ -89,14 +82,11 @@ def pipeline(
     gold_file = _check(config)
     workers.describe(options).device_type(config.device)  # raises for an unknown one
     sides = yield from open_sides(config, options)
-    gold = gold_pairs.resolve(gold_file, sides.source, sides.target)
-    profile = embed.find_profile(config, sides.source.fingerprint)
-    chooser = auto_threshold.prepare(config, profile, sides.source, sides.target, gold)
+    evidence = _prepare(config, gold_file, sides.source, sides.target)
     start = time.perf_counter()
     search_result = yield from _search(config, sides, options, limits, engine_reason)
-    search_seconds = time.perf_counter() - start
-    selection = yield from _selection(search_result, config, profile, options, limits, warns)
-    return (yield from _select(selection, chooser, config.output, {**sides.seconds, "search": search_seconds}))
+    seconds = {**sides.seconds, "search": time.perf_counter() - start}
+    return (yield from _select(search_result, config, evidence, config.output, seconds, options, limits, warns))
 
 
 def run_from_candidates(config: FromCandidatesConfig, options: Sequence[str] = (), limits: MiningLimits = DEFAULT_LIMITS) -> MineResult:
@@ -107,27 +97,13 @@ def run_from_candidates(config: FromCandidatesConfig, options: Sequence[str] = (
     gold_file = _check(config)
     search_result = candidates.open_search_result(config.candidates)
     with claim_output(config.output):
-        gold = gold_pairs.resolve(gold_file, search_result.source, search_result.target)
-        profile = embed.find_profile(config, search_result.source.fingerprint)
-        chooser = auto_threshold.prepare(config, profile, search_result.source, search_result.target, gold)
-        return run_pipeline(_from_candidates(search_result, config, profile, chooser, options, limits), options)
+        evidence = _prepare(config, gold_file, search_result.source, search_result.target)
+        return run_pipeline(_select(search_result, config, evidence, config.candidates, {}, options, limits), options)
 
 
-def _from_candidates(
-    search_result: SearchResult,
-    config: FromCandidatesConfig,
-    profile: MiningProfile,
-    chooser: ThresholdChooser,
-    options: Sequence[str],
-    limits: MiningLimits,
-) -> Pipeline[MineResult]:
-    selection = yield from _selection(search_result, config, profile, options, limits)
-    return (yield from _select(selection, chooser, config.candidates, {}))
-
-
-def _check(config: PlantConfig) -> GoldFile | ReviewMarks | None:
+def _check(config: SelectConfig) -> GoldFile | ReviewMarks | None:
     """Read gold or marks. Raises MinerError for invalid settings or gold, and for an output folder of another stage."""
-    auto_threshold.check(config)
+    choose_threshold.check(config)
     language.check_identifier(config.pair_filters.bounds(), config.lang_id_model)
     gold_file = gold_pairs.read(config.gold, config.gold_sample)
     if storage.exists(storage.join(config.output, stages.MANIFEST)):
@@ -135,25 +111,20 @@ def _check(config: PlantConfig) -> GoldFile | ReviewMarks | None:
     return gold_file
 
 
-def _selection(
-    search_result: SearchResult,
-    config: PlantConfig,
-    profile: MiningProfile,
-    options: Sequence[str],
-    limits: MiningLimits,
-    warns: bool = True,
-) -> Pipeline[PairSelection]:
-    langs = search_result.source.lang, search_result.target.lang
-    language.warn_if_unrated(config.pair_filters.bounds(), langs, config.lang_id_model)
-    if warns:
-        mining_profile.warn_of_languages(profile, langs)
-    profile = yield from corpus_probability.fit_profile(profile, config.margin, search_result, config.output, limits)
-    bound = profile.probability_bound(config.margin, search_result.rescoring is not None, config.min_probability)
-    default = default_threshold.find(search_result, config, profile, warns)
-    bound = bound.with_default(default)
-    if warns:
-        mining_profile.warn_of_margin(config, bound.minimum)
-    return PairSelection(search_result, config, config.output, bound, options, limits, default, config.top)
+@dataclass(frozen=True)
+class _KnownEvidence:
+    """What is known of the pairs before the search."""
+
+    profile: MiningProfile
+    gold: GoldPairs | ReviewMarks | None
+    planted: PlantedPairs | None
+
+
+def _prepare(config: SelectConfig, gold_file: GoldFile | ReviewMarks | None, source: Corpus, target: Corpus) -> _KnownEvidence:
+    """Read the evidence. Raises MinerError for evidence that does not fit the corpora."""
+    gold = gold_pairs.resolve(gold_file, source, target)
+    profile = embed.find_profile(config, source.fingerprint)
+    return _KnownEvidence(profile, gold, choose_threshold.prepare(config, profile, source, target))
 
 
 def _search(
@@ -172,25 +143,37 @@ def _search(
     return search_result
 
 
-def _select(selection: PairSelection, chooser: ThresholdChooser, searched: str, seconds: Mapping[str, float]) -> Pipeline[MineResult]:
+def _select(
+    search_result: SearchResult,
+    config: SelectConfig,
+    evidence: _KnownEvidence,
+    searched: str,
+    seconds: Mapping[str, float],
+    options: Sequence[str],
+    limits: MiningLimits,
+    warns: bool = True,
+) -> Pipeline[MineResult]:
     """Choose the threshold and write the bitext. `searched` is the output of the search, `seconds` what the earlier stages took."""
     start = time.perf_counter()
-    if auto_threshold.uses_probabilities(selection.settings):
-        selection = yield from auto_threshold.select_probable(selection)
-    choice = yield from chooser.choose(selection, storage.join(searched, stages.NEIGHBOURS))
-    written = yield from select_pairs.write(selection, chooser.gold, choice)
+    source, target = search_result.source, search_result.target
+    language.warn_if_unrated(config.pair_filters.bounds(), (source.lang, target.lang), config.lang_id_model)
+    if warns:
+        mining_profile.warn_of_languages(evidence.profile, (source.lang, target.lang))
+    profile = yield from corpus_probability.fit_profile(evidence.profile, config.margin, search_result, config.output, limits)
+    bound = profile.probability_bound(config.margin, search_result.rescoring is not None, config.min_probability)
+    selection = PairSelection(search_result, config, bound, options=options, limits=limits)
+    neighbours = storage.join(searched, stages.NEIGHBOURS)
+    selection = yield from choose_threshold.choose(selection, profile, evidence.gold, evidence.planted, neighbours)
+    if warns:
+        choose_threshold.warn(selection)
+    written = yield from select_pairs.write(selection, evidence.gold)
     seconds = {**seconds, "mine": time.perf_counter() - start}
-    return _result(selection, written, {name: round(value, 3) for name, value in seconds.items()})
-
-
-def _result(selection: PairSelection, written: WrittenBitext, seconds: Mapping[str, float]) -> MineResult:
-    search_result = selection.search_result
     return MineResult(
-        output=selection.output,
-        lines={"source": search_result.source.counts, "target": search_result.target.counts},
+        output=config.output,
+        lines={"source": source.counts, "target": target.counts},
         unique=select_pairs.num_unique(search_result),
         bitext=written,
-        seconds=seconds,
+        seconds={name: round(value, 3) for name, value in seconds.items()},
         engine=search_result.engine,
-        skipped={**search_result.source.skipped, **search_result.target.skipped},
+        skipped={**source.skipped, **target.skipped},
     )

@@ -12,7 +12,7 @@ from itertools import chain
 import numpy as np
 
 from miner.arrays import Bools, Floats, Ids, Ints, find_rows
-from miner.config.commands import EmbedConfig, EncoderSettings, FromCandidatesConfig, MineConfig, TextSettings
+from miner.config.commands import EmbedConfig, EncoderSettings, TextSettings
 from miner.errors import DataError
 from miner.io import storage, table_files
 from miner.io.corpus import Corpus, open_corpus
@@ -27,11 +27,9 @@ from pipelines.beam.runner import Pipeline, run_stages, together
 from pipelines.beam.tasks import ShardTask, StageRun
 from pipelines.corpus import embed
 from pipelines.mining import candidates
-from pipelines.mining.select_pairs import PairSelection
+from pipelines.mining.select_pairs import PairSelection, SelectConfig
 from pipelines.search import exact
 from pipelines.search.exact import BACKWARD, FORWARD, SearchRequest
-
-PlantConfig = MineConfig | FromCandidatesConfig
 
 FOLDER = "planted"
 SIDES = ("source", "target")
@@ -106,12 +104,12 @@ class MixedCorpus(Corpus):
         return super().sentences_uri(name)
 
 
-def plant(planted: PlantedPairs, selection: PairSelection, config: PlantConfig, neighbours: str) -> Pipeline[PairSelection]:
+def plant(planted: PlantedPairs, selection: PairSelection, neighbours: str) -> Pipeline[PairSelection]:
     """Return a selection from both corpora with the planted sentences. Their neighbours and candidates are under OUTPUT/planted.
 
     `neighbours` are those of the corpora alone: only what the planted sentences add is searched.
     """
-    search_result = selection.search_result
+    search_result, config = selection.search_result, selection.settings
     folder = storage.join(config.output, FOLDER)
     source, target = search_result.source, search_result.target
     embedded, _ = yield from together(
@@ -132,7 +130,7 @@ def plant(planted: PlantedPairs, selection: PairSelection, config: PlantConfig, 
     return replace(selection, search_result=mixed)
 
 
-def _embed(planted: PlantedPairs, side: int, corpus: Corpus, config: PlantConfig, options: Sequence[str]) -> Pipeline[Corpus]:
+def _embed(planted: PlantedPairs, side: int, corpus: Corpus, config: SelectConfig, options: Sequence[str]) -> Pipeline[Corpus]:
     """Embed the planted sentences of a side, 0 or 1, under OUTPUT/planted."""
     output = storage.join(config.output, FOLDER, SIDES[side])
     text = f"{output}.txt"  # beside the folder: an input inside the output is an error

@@ -4,15 +4,15 @@ The filters and the matching work by ranges of sentences, sorting by ranges of m
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from miner.arrays import spaced_rows
-from miner.config.choices import MARGINS, RETRIEVALS, DefaultThreshold
-from miner.config.commands import DecideSettings, MatchSettings
+from miner.config.choices import MARGINS, RETRIEVALS, ThresholdChoice
+from miner.config.commands import FromCandidatesConfig, MatchSettings, MineConfig
 from miner.config.probability import ProbabilityBound
 from miner.evaluation.marks import ReviewMarks
 from miner.io import stages, storage, table_files
@@ -22,7 +22,7 @@ from miner.mining import writers
 from miner.mining.gold import GoldPairs, GoldScorer, GoldScores
 from miner.mining.histogram import few_pair_quantiles
 from miner.mining.review import MarkScorer, MarkScores
-from miner.mining.thresholds import MIN_PROBABLE_PAIRS, ThresholdChoice
+from miner.mining.thresholds import MIN_PROBABLE_PAIRS
 from pipelines.beam.runner import Pipeline
 from pipelines.beam.shuffle import ShuffleSteps
 from pipelines.mining import deltas, filter_pairs, match, sort_pairs
@@ -32,6 +32,8 @@ from pipelines.mining.filter_pairs import FilteredCandidates
 from pipelines.mining.match import MatchedPairs
 from pipelines.mining.sort_pairs import SortedPairs
 
+SelectConfig = MineConfig | FromCandidatesConfig
+
 STEPS = ".pairs"  # folder of intermediate steps
 DROPPED = "dropped.parquet"
 NUM_EXAMPLES = 10  # pairs in the summary
@@ -39,16 +41,18 @@ NUM_EXAMPLES = 10  # pairs in the summary
 
 @dataclass(frozen=True)
 class PairSelection:
-    """The candidates of a search, the settings that select pairs among them, and the output."""
+    """The candidates of a search, and the settings that select pairs among them."""
 
     search_result: SearchResult
-    settings: DecideSettings
-    output: str
+    settings: SelectConfig
     probability: ProbabilityBound
+    choice: ThresholdChoice | None = None  # of the threshold, if no number is given
     options: Sequence[str] = ()  # of Beam, which describe the workers
     limits: MiningLimits = DEFAULT_LIMITS
-    default: DefaultThreshold | None = None  # the threshold, if no number is given and no evidence chooses it
-    top: int | None = None  # maximum number of pairs, best first
+
+    def with_choice(self, choice: ThresholdChoice) -> "PairSelection":
+        """Return the selection with a threshold and the probability that belongs to it."""
+        return replace(self, choice=choice, probability=replace(self.probability, minimum=choice.min_probability))
 
     @property
     def has_fitted_probabilities(self) -> bool:
@@ -70,7 +74,7 @@ class PairSelection:
             "threshold": threshold,
             "filters": filters,
             **self._identifier_config(),
-            **({} if self.top is None else {"top": self.top}),
+            **({} if self.settings.top is None else {"top": self.settings.top}),
             **self._probability_config(),
             **(rescoring.figures() if rescoring is not None else {}),
         }
@@ -87,12 +91,11 @@ class PairSelection:
         is_used = model is not None and self.settings.pair_filters.languages is not None
         return {"lang_id_model": storage.checksum(str(model))} if is_used else {}
 
-    def threshold(self, choice: ThresholdChoice | None) -> float | None:
-        """Return the chosen, given or default threshold, None if there is none: JSON has no infinity."""
-        if choice is not None:
-            return choice.threshold
-        if self.default is not None:
-            return self.default.value
+    @property
+    def threshold(self) -> float | None:
+        """The chosen or given threshold, None if there is none: JSON has no infinity."""
+        if self.choice is not None:
+            return self.choice.threshold
         return None if self.settings.threshold in (None, -np.inf) else float(self.settings.threshold)
 
     def steps(self, threshold: float) -> ShuffleSteps:
@@ -100,7 +103,7 @@ class PairSelection:
         candidates = stages.read_manifest(self.search_result.folder)
         inputs = [[shard.checksum for shard in candidates.shards], *self.corpus_keys.values()]
         key = storage.key([inputs, self.config(str(threshold))])
-        folder = storage.join(self.output, STEPS)
+        folder = storage.join(self.settings.output, STEPS)
         return ShuffleSteps("matching", folder, key, candidates.rows, self.limits.in_process_rows)
 
     def match(self, threshold: float, steps: ShuffleSteps) -> Pipeline[tuple[MatchedPairs, FilteredCandidates | None]]:
@@ -128,8 +131,7 @@ class WrittenBitext:
 
     pairs: int
     threshold: float | None  # None: all pairs
-    choice: ThresholdChoice | None  # of the threshold, with `auto`
-    default: DefaultThreshold | None  # the threshold, if none was given
+    choice: ThresholdChoice | None  # of the threshold, if no number is given
     quantiles: Mapping[str, float]  # share -> best margin of the sources below which that share is; empty unless pairs are few
     dropped: Mapping[str, int]  # reason of a filter -> candidates above the threshold
     scores: GoldScores | MarkScores | None  # with gold or marks
@@ -147,35 +149,30 @@ class WrittenBitext:
         return {
             "pairs": self.pairs,
             "dropped": self.dropped,
-            **_threshold_figures(self.choice, self.default),
+            **({} if self.choice is None else {"choice": self.choice.figures()}),
             **({"best_margins": dict(self.quantiles)} if self.quantiles else {}),
             **({} if self.estimated_precision is None else {"estimated_precision": self.estimated_precision}),
             **(self.scores.figures() if self.scores else {}),
         }
 
 
-def _threshold_figures(choice: ThresholdChoice | None, default: DefaultThreshold | None) -> dict[str, Any]:
-    """Return how the threshold was chosen, if it was not given."""
-    return {name: value.figures() for name, value in {"choice": choice, "default_threshold": default}.items() if value is not None}
-
-
-def write(selection: PairSelection, gold: GoldPairs | ReviewMarks | None, choice: ThresholdChoice | None = None) -> Pipeline[WrittenBitext]:
+def write(selection: PairSelection, gold: GoldPairs | ReviewMarks | None) -> Pipeline[WrittenBitext]:
     """Select the pairs, and write the bitext and, last, the manifest. These contain no times and no paths, so a rerun is identical.
 
-    The pairs are scored by `gold`, if there is any. `choice` is the threshold if it was chosen automatically.
+    The pairs are scored by `gold`, if there is any.
     """
-    output = selection.output
-    threshold = selection.threshold(choice)
+    output, threshold, top = selection.settings.output, selection.threshold, selection.settings.top
     lowest = -np.inf if threshold is None else threshold
     steps = selection.steps(lowest)
     matches, filtered = yield from selection.match(lowest, steps)
     weights, limits = selection.probability.weights, selection.limits
     sorted_pairs = yield from sort_pairs.sort_matches(matches, selection.search_result, weights, steps, limits)
     dropped = yield from _sort_dropped(selection, filtered, steps)
-    delta_stage = deltas.stage_of(output, deltas.stable_config(selection.config(threshold), _threshold_figures(choice, selection.default)))
+    choice = None if selection.choice is None else selection.choice.figures()
+    delta_stage = deltas.stage_of(output, deltas.stable_config(selection.config(threshold), choice))
     before = deltas.begin(output, delta_stage, selection.corpus_keys)
     previous_checksum = _remove_manifest(output)
-    num_pairs = min(matches.rows, selection.top or matches.rows)
+    num_pairs = min(matches.rows, top or matches.rows)
     reader = _BitextReader(num_pairs, gold.scorer() if gold is not None else None)
     writers.write_bitext(output, reader.read(sorted_pairs), weights is not None)
     storage.remove(storage.join(output, DROPPED))  # of an earlier selection
@@ -184,8 +181,7 @@ def write(selection: PairSelection, gold: GoldPairs | ReviewMarks | None, choice
     written = WrittenBitext(
         pairs=num_pairs,
         threshold=threshold,
-        choice=choice,
-        default=selection.default,
+        choice=selection.choice,
         quantiles=_quantiles(selection, num_pairs),
         dropped=filtered.dropped if filtered else {},
         scores=reader.scorer.scores() if reader.scorer else None,
@@ -219,7 +215,7 @@ def _sort_dropped(selection: PairSelection, filtered: FilteredCandidates | None,
 
 def _quantiles(selection: PairSelection, num_pairs: int) -> dict[str, float]:
     """Return quantiles of the best margins of the sources, if the pairs are so few that the threshold may be wrong."""
-    if selection.top is not None:
+    if selection.settings.top is not None:
         return {}
     search_result = selection.search_result
     return few_pair_quantiles(search_result.read_candidates(), selection.settings.margin, num_pairs, num_unique(search_result).values())
@@ -233,7 +229,7 @@ def write_dropped(row_groups: Iterable[pa.Table], output: str) -> None:
 
 
 def _manifest(selection: PairSelection, written: WrittenBitext) -> Manifest:
-    search_result, output = selection.search_result, selection.output
+    search_result, output = selection.search_result, selection.settings.output
     rows = {writers.TSV: written.pairs, writers.PARQUET: written.pairs}
     if selection.settings.keep_dropped:
         rows[DROPPED] = sum(written.dropped.values())

@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from miner.arrays import spaced_rows
-from miner.config.choices import RECOMMENDED
 from miner.mining.histogram import describe_quantiles
-from miner.mining.thresholds import ThresholdChoice
 from miner.units import counted, list_counts
 from pipelines.mining.mine import MineResult
 from pipelines.mining.select_pairs import WrittenBitext
@@ -14,12 +12,6 @@ from pipelines.mining.select_pairs import WrittenBitext
 MAX_BRIEF_EXAMPLES = 4
 MAX_TEXT_CHARS = 60  # of a sentence
 UNDROPPED = ("lines", "kept", "duplicate", "near_duplicate", "empty", "split")  # counts of lines that lose no sentence
-EVIDENCE = {
-    "gold": "judged pairs",
-    "gold sample": "mined gold pairs",
-    "marks": "marked pairs",
-    "planted": "planted sentences without a translation",
-}
 
 
 def summarise(result: MineResult) -> str:
@@ -32,8 +24,8 @@ def summarise(result: MineResult) -> str:
     if bitext.delta is not None:
         changes = ", ".join(f"{count:,} {change}" for change, count in bitext.delta.counts.items())
         lines.append(f"since the previous run: {changes} ({bitext.delta.file})")
-    if bitext.choice is not None:
-        lines.append(_choice_line(bitext.choice))
+    if bitext.choice is not None and bitext.choice.min_probability is None:
+        lines.append(f"threshold {bitext.choice.describe()}")
     if dropped := list_counts(bitext.dropped):
         lines.append(f"dropped: {dropped}")
     if bitext.scores is not None:
@@ -65,19 +57,16 @@ def _side_line(result: MineResult, side: str) -> str:
 
 
 def headline(bitext: WrittenBitext) -> str:
-    """Return the number of pairs with their bound and, if nobody gave it, where it comes from."""
-    default = bitext.default
-    notes = []
-    if default is not None and default.min_probability is not None:
-        notes.append(f"probability >= {default.min_probability:g}")
+    """Return the number of pairs with their bound and the precision that is expected."""
+    choice, notes = bitext.choice, list[str]()
+    if choice is not None and choice.min_probability is not None:
+        notes.append(f"probability >= {choice.min_probability:g}")
     elif bitext.threshold is not None:
         notes.append(f"margin > {bitext.threshold:g}")
-        if default is not None and default.precision is None:
-            notes.append("recommended for the encoder" if default.by == RECOMMENDED else "a fallback, not chosen for this encoder")
-    if bitext.estimated_precision is not None:
-        notes.append(f"expected precision {bitext.estimated_precision:.2f}")
-    elif default is not None and default.precision is not None:
-        notes.append(f"calibrated, expected precision {default.precision:.2f}")
+    precision = bitext.estimated_precision
+    if choice is not None and choice.precision is not None:
+        precision = choice.precision.value
+    notes += [] if precision is None else [f"expected precision {precision:.2f}"]
     return counted(bitext.pairs, "pair") + (f" ({', '.join(notes)})" if notes else "")
 
 
@@ -90,14 +79,6 @@ def _engine_lines(engine: Mapping[str, Any]) -> list[str]:
         again = f", {search['searched_again']:,} searched again" if search["searched_again"] else ""
         lines.append(f"{direction}: recall {search['recall']:.4f} on a sample with {search['factory']}{shortfall}{again}")
     return lines
-
-
-def _choice_line(choice: ThresholdChoice) -> str:
-    """Return the evidence for the threshold, and the expected precision and recall."""
-    estimates = {"precision": choice.precision, "recall": choice.recall}
-    shares = [f"{name} {share.value:.4f} ({share.low:.4f}-{share.high:.4f})" for name, share in estimates.items() if share is not None]
-    evidence = f"{choice.num_evidence:,} {EVIDENCE[choice.evidence]}"
-    return f"threshold chosen by {evidence}: expected {', '.join(shares)}, with 95 % confidence"
 
 
 def _example_line(example: tuple[float, str, str]) -> str:

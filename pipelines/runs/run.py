@@ -37,7 +37,7 @@ from pipelines.beam import reporting
 from pipelines.beam.reporting import StageRecord
 from pipelines.beam.runner import Pipeline, claim_output, discard_if_empty, run_pipeline, together
 from pipelines.corpus import embed
-from pipelines.mining import auto_threshold, inputs, mine, rescore_choice
+from pipelines.mining import choose_threshold, inputs, mine, rescore_choice
 from pipelines.runs import verify
 from pipelines.search import build_index
 from pipelines.search import engine as engine_module
@@ -154,9 +154,9 @@ class _RunTasks:
         is_rescored = rescore_choice.is_planned(config, config.encoder)
         profile = embed.find_profile(config, self.fingerprint)
         if config.threshold == "auto":
-            auto_threshold.check_probabilities(config, AUTO_REFUSAL)
-            auto_threshold.check_profile(profile, config, AUTO_REFUSAL)
-        mining_profile.warn_of_corpora(config, config.threshold, profile, is_rescored)
+            choose_threshold.check_probabilities(config, AUTO_REFUSAL)
+            choose_threshold.check_profile(profile, config, AUTO_REFUSAL)
+        choose_threshold.warn_of_corpora(config, profile, is_rescored)
         canonical = [languages.canonical(settings.lang) for settings in self.texts.values()]
         mining_profile.warn_of_languages(profile, [*canonical, *(str(figures["lang"]) for figures in self.embedded.values())])
         self.recommended = profile.threshold(config, is_rescored)
@@ -254,7 +254,7 @@ class _RunTasks:
         """Return a fingerprint of everything that the bitext of a pair depends on."""
         parts = (EngineSettings, RescoreSettings, ThresholdSettings)
         settings = {name: value for part in parts for name, value in self.config.part(part).model_dump().items()}
-        recommended = None if self.recommended is None or self.config.threshold is not None else self.recommended.value
+        recommended = None if self.recommended is None or self.config.threshold is not None else self.recommended.threshold
         return storage.key([source.key, target.key, settings, self.config.k, recommended])
 
     def _read_figures(self, pair: str, key: str) -> dict[str, Any] | None:

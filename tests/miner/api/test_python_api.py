@@ -270,7 +270,7 @@ def test_texts_may_be_any_iterable_with_an_order(toy_encoder: Path) -> None:
 
 def test_the_default_threshold_of_another_encoder_warns(toy_encoder: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert miner.mine(["one two"], ["un deux"], str(toy_encoder)).threshold == FALLBACK_RATIO
-    assert f"the default threshold {FALLBACK_RATIO} is the ratio of CRISS" in caplog.text
+    assert f"the default threshold {FALLBACK_RATIO} is a fallback, the ratio of CRISS" in caplog.text
     assert command("--help").exit_code == 0
 
 

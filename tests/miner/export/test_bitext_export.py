@@ -220,7 +220,7 @@ def test_card_states_rescoring_and_probabilities_of_the_run(tmp_path: Path) -> N
     manifest = records.read(str(mined / "manifest.json"), dict)
     manifest["details"] |= {
         "estimated_precision": 0.9551,
-        "default_threshold": {"by": "probability", "min_probability": 0.5, "value": 1.11},
+        "choice": {"by": "probability", "min_probability": 0.5, "threshold": 1.11},
     }
     records.write(str(mined / "manifest.json"), manifest)
     card = (export(mined, "huggingface") / "README.md").read_text(encoding="utf-8")

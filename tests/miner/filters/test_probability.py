@@ -117,7 +117,7 @@ def test_any_probability_will_do(mined: Path) -> None:
     table = pq.read_table(mined / "all" / "bitext.parquet")
     assert (figures["threshold"], figures["pairs"]) == (None, len(table))
     assert min(table["probability"].to_pylist()) < 0.5
-    assert "default_threshold" not in figures
+    assert "choice" not in figures
 
 
 def test_exports_take_a_bound(mined: Path) -> None:

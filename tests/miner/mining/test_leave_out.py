@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from miner.config.choices import CALIBRATED, FALLBACK, FALLBACK_RATIO, MARGINS
+from miner.config.choices import FALLBACK_RATIO, MARGINS
 from miner.mining import leave_out
 from miner.mining.candidates import Candidates, LateScores, score
 from miner.mining.in_memory import find_candidates
@@ -75,10 +75,10 @@ def test_calibrated_threshold_has_about_the_precision(margin: str, noise: float)
     source, target = corpora(600, 900, noise)
     candidates, best = candidates_of(source, target, margin)
     chosen = leave_out.choose(candidates, margin, best, SampledSources(len(source), K), 0.9)
-    assert chosen.by == CALIBRATED
-    pairs = match(rank(score(candidates, margin, chosen.value)), "max")
+    assert chosen.by == "calibrated"
+    pairs = match(rank(score(candidates, margin, chosen.threshold)), "max")
     is_correct = (pairs.source_ids == pairs.target_ids) & (pairs.source_ids < 600)
-    assert chosen.precision == pytest.approx(0.9, abs=0.02)
+    assert chosen.precision.value == pytest.approx(0.9, abs=0.02)
     assert 0.8 <= is_correct.mean() <= 1
     assert is_correct.sum() >= 200
 
@@ -96,7 +96,7 @@ def test_candidates_in_blocks_give_the_same_threshold(is_rescored: bool) -> None
     assert [len(np.unique(block.source_ids)) for block in blocks] == [500, 500, 500]
     sources = SampledSources(len(source), K)  # so few that all are sampled
     expected = leave_out.choose(candidates, "ratio", best, sources, 0.9)
-    assert expected.by == CALIBRATED
+    assert expected.by == "calibrated"
     assert leave_out.choose_by_sample(lambda: blocks, "ratio", sources, 0.9) == expected
 
 
@@ -107,9 +107,9 @@ def test_too_few_pairs_fall_back_to_the_margin_of_a_ratio(margin: str) -> None:
     chosen = leave_out.choose(candidates, margin, best, SampledSources(len(source), K), 0.95)
     mean = np.mean((candidates.source_means + candidates.target_means) / 2)
     expected = {"ratio": FALLBACK_RATIO, "distance": FALLBACK_RATIO * mean - mean, "absolute": FALLBACK_RATIO * mean}[margin]
-    assert chosen.figures() == {"value": pytest.approx(expected), "by": FALLBACK}
+    assert chosen.figures() == {"threshold": pytest.approx(expected), "by": "fallback"}
 
 
 def test_no_candidates_fall_back() -> None:
     candidates, best = candidates_of(np.zeros((3, 8), np.float16), np.zeros((4, 8), np.float16))
-    assert leave_out.choose(candidates, "ratio", best, SampledSources(3, K), 0.95).value == FALLBACK_RATIO
+    assert leave_out.choose(candidates, "ratio", best, SampledSources(3, K), 0.95).threshold == FALLBACK_RATIO

@@ -62,7 +62,7 @@ class TestFromMarks:
         marked = marked_rows({row: float(row <= 500) for row in range(0, 1000, 5)})
         choice = from_marks(self.MARGINS, marked, 0.95)
         assert choice.recall is None
-        assert choice.evidence == "marks"
+        assert choice.by == "marks"
         assert choice.precision.value == pytest.approx(101 / 106, abs=0.005)
         assert choice.threshold == self.MARGINS[526]
         assert choice.num_evidence == 106

@@ -203,11 +203,12 @@ def test_header_states_how_pairs_were_mined(tmp_path: Path) -> None:
     folder = write_mined(tmp_path, [(1.25, "a", "b")])
     manifest = records.read(str(folder / "manifest.json"), dict)
     shares = {"precision": {"value": 0.95, "low": 0.93, "high": 0.965}, "recall": {"value": 0.8, "low": 0.75, "high": 0.84}}
-    manifest["details"] |= {"choice": {"by": "planted", **shares}, "dropped": {"near_copy": 1200}}
+    manifest["details"] |= {"choice": {"by": "planted", "threshold": 1.2, "num_evidence": 400, **shares}, "dropped": {"near_copy": 1200}}
     records.write(str(folder / "manifest.json"), manifest)
     facts = Page(write_report(folder)).texts["p"][:3]
     assert facts[0] == "margin ratio, threshold 1"
-    assert "chosen by planted: expected precision 0.950 (0.930-0.965), recall 0.800 (0.750-0.840)" in facts[1]
+    shares = "expected precision 0.9500 (0.9300-0.9650), recall 0.8000 (0.7500-0.8400), with 95 % confidence"
+    assert facts[1] == f"threshold chosen by 400 planted sentences without a translation: {shares}"
     assert facts[2] == "dropped: 1,200 near copy"
 
 

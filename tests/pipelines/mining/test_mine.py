@@ -133,7 +133,7 @@ def test_text_with_gold_is_scored(text_run: tuple[Path, dict[str, Any], str]) ->
         "unique",
         "pairs",
         "threshold",
-        "default_threshold",
+        "choice",
         "dropped",
         "skipped",
         "engine",
@@ -147,7 +147,7 @@ def test_text_with_gold_is_scored(text_run: tuple[Path, dict[str, Any], str]) ->
     outcomes = {"lines": 61, "kept": 61, "empty": 0, "invalid": 0, "too_long": 0, "duplicate": 1}
     assert figures["lines"]["source"] == outcomes
     assert figures["threshold"] == FALLBACK_RATIO
-    assert figures["default_threshold"] == {"value": FALLBACK_RATIO, "by": "fallback"}
+    assert figures["choice"] == {"threshold": FALLBACK_RATIO, "by": "fallback"}
     num_correct = sum([FRENCH[ENGLISH.index(word)] for word in row[1].split()] == row[2].split() for row in rows_in(output))
     assert num_correct >= 40
     assert figures["recall"] == num_correct / 50
@@ -160,7 +160,8 @@ def test_summary_has_figures_and_example_pairs(text_run: tuple[Path, dict[str, A
     output, figures, printed = text_run
     for line in (
         "source: 61 sentences, 60 unique",
-        f"{figures['pairs']} pairs (margin > 1.06, a fallback",
+        f"{figures['pairs']} pairs (margin > 1.06)",
+        "threshold a fallback",
         f"F1 {figures['f1']:.4f}",
         str(output / OUTPUTS[0]),
     ):
@@ -335,7 +336,7 @@ def test_the_default_threshold_of_an_encoder_that_recommends_none_is_a_warning(t
     lines = [line for line in warned.stderr.splitlines() if WARNING in line]
     assert warned.exit_code == 0
     assert len(lines) == 1
-    assert all(part in lines[0] for part in ("1.06 is the ratio of CRISS", "too few pairs", "--threshold auto --planted known.tsv"))
+    assert all(part in lines[0] for part in ("1.06 is a fallback", "too few pairs", "--threshold auto --planted known.tsv"))
     again = miner("mine", "--from-candidates", tmp_path / "default", "--output", tmp_path / "again", "--margin", "distance")
     assert WARNING in again.stderr
     assert "default threshold 1.06" not in again.stderr  # a ratio

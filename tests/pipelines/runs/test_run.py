@@ -253,7 +253,7 @@ def test_auto_chooses_the_threshold_of_each_pair_as_mine_does(tmp_path: Path) ->
     output_of("run", write_config(tmp_path, output=str(tmp_path / "out"), corpora=corpora, threshold="auto", precision=0.9))
     sides = [tmp_path / "out/corpora" / lang for lang in corpora]
     output_of("mine", *sides, "--output", tmp_path / "pair", "--threshold", "auto", "--precision", 0.9)
-    assert json.loads((tmp_path / "pair/manifest.json").read_text())["details"]["default_threshold"]["precision"] == 0.9
+    assert json.loads((tmp_path / "pair/manifest.json").read_text())["details"]["choice"]["min_precision"] == 0.9
     for name in OUTPUTS:
         assert (tmp_path / "out/pairs/de-en" / name).read_bytes() == (tmp_path / "pair" / name).read_bytes()
     output = output_of("run", tmp_path / "run.yaml", "--set", "precision=0.95", "--dry-run")

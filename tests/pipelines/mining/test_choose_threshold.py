@@ -65,7 +65,7 @@ def test_the_built_in_encoder_knows_probable_pairs_by_every_margin(texts: tuple[
         assert shift == pytest.approx(0.25 * round(shift / 0.25))
         assert (shift == 0) == (margin == "absolute")
         assert figures["threshold"] == pytest.approx(-weights["intercept"] / weights["margin"])
-        assert figures["default_threshold"] == {"value": figures["threshold"], "by": "probability", "min_probability": 0.5}
+        assert figures["choice"] == {"threshold": figures["threshold"], "by": "probability", "min_probability": 0.5}
         assert ("estimated_precision" in figures) == (margin != "absolute")
     strict = ("--output", tmp_path / "strict", "--rescore", "none", "--min-probability", "0.9")
     figures = figures_of(tmp_path, *texts, *strict)
@@ -106,9 +106,9 @@ def test_auto_without_known_pairs_chooses_the_probability_for_a_precision(texts:
         pairs = pq.read_table(tmp_path / "auto/bitext.parquet")
         is_right = [row["source_line"] == row["target_line"] <= NUM_LINES for row in pairs.to_pylist()]
         assert np.mean(is_right) == pytest.approx(precision, abs=0.05)
-        bound = figures["default_threshold"]["min_probability"]
-        expected = {"value": figures["threshold"], "by": "probability", "precision": precision, "min_probability": bound}
-        assert figures["default_threshold"] == expected
+        bound = figures["choice"]["min_probability"]
+        expected = {"threshold": figures["threshold"], "by": "probability", "min_precision": precision, "min_probability": bound}
+        assert figures["choice"] == expected
         assert figures["estimated_precision"] == pytest.approx(precision, abs=0.01)
         assert min(pairs["probability"].to_pylist()) >= bound
         assert figures["estimated_precision"] == pytest.approx(np.mean(pairs["probability"].to_pylist()), abs=1e-4)
@@ -179,10 +179,11 @@ def test_another_encoder_is_calibrated_to_the_precision(texts: tuple[Path, Path]
     options = ("--output", tmp_path / "out", "--encoder", unknown_encoder, "--json", tmp_path / "figures.json")
     result = miner("mine", *texts, *options)
     figures = json.loads((tmp_path / "figures.json").read_text())
-    default = figures["default_threshold"]
-    assert (default["by"], default["value"]) == ("calibrated", figures["threshold"])
-    assert re.search(rf"the default threshold {figures['threshold']:.4g} is calibrated on {default['num_pairs']} pairs", result.stderr)
-    assert f"calibrated, expected precision {default['precision']:.2f})" in result.stdout
+    choice = figures["choice"]
+    assert (choice["by"], choice["threshold"], choice["min_precision"]) == ("calibrated", figures["threshold"], 0.95)
+    assert re.search(rf"the default threshold {figures['threshold']:.4g} is calibrated on {choice['num_evidence']} pairs", result.stderr)
+    assert f"(margin > {figures['threshold']:g}, expected precision {choice['precision']['value']:.2f})" in result.stdout
+    assert f"threshold calibrated on {choice['num_evidence']} pairs of these corpora" in result.stdout
     rows = pq.read_table(tmp_path / "out" / "bitext.parquet").to_pylist()
     is_correct = [row["source_line"] == row["target_line"] and row["source_line"] <= NUM_LINES for row in rows]
     assert np.mean(is_correct) > 0.85
@@ -199,7 +200,7 @@ def test_python_calibrates_as_the_command_does(texts: tuple[Path, Path], unknown
     figures = figures_of(tmp_path, *texts, "--output", tmp_path / "out", "--encoder", unknown_encoder)
     sides = [path.read_text().splitlines() for path in texts]
     bitext = package.mine(*sides, str(unknown_encoder))
-    assert bitext.default.figures() == figures["default_threshold"]
+    assert bitext.choice.figures() == figures["choice"]
     assert len(bitext) == figures["pairs"]
     assert len(package.mine(*sides, load_encoder(str(unknown_encoder)), top=7)) == 7
 
@@ -211,11 +212,11 @@ def test_a_profile_in_the_folder_is_used(texts: tuple[Path, Path], unknown_encod
     (encoder / "mining.json").write_text(json.dumps(content))
     options = ("--encoder", encoder, "--source-lang", "en", "--target-lang", "de")
     result = miner("mine", *texts, "--output", tmp_path / "out", *options)
-    assert "(margin > 1.31, recommended for the encoder)" in result.stdout
+    assert "(margin > 1.31)\nthreshold recommended for the encoder" in result.stdout
     assert "was not trained on eng_Latn;" in result.stderr
     assert "default threshold" not in result.stderr
     again = miner("mine", "--from-candidates", tmp_path / "out", "--output", tmp_path / "again", "--encoder", encoder)
-    assert "(margin > 1.31, recommended for the encoder)" in again.stdout
+    assert "(margin > 1.31)\nthreshold recommended for the encoder" in again.stdout
     for damaged in ("[]", '{"thresholds": {"ratios": {}}}', '{"languages": ["xx-yy-zz"]}'):
         (encoder / "mining.json").write_text(damaged)
         assert "mining.json" in error_of("mine", *texts, "--output", tmp_path / "damaged", "--encoder", encoder)
