@@ -39,6 +39,10 @@ class DataError(MinerError):
     """Input that is missing, invalid, or inconsistent with other input."""
 
 
+class ClusterError(MinerError):
+    """A job that a cluster did not finish, for a reason of the cluster: a lost machine, a worker out of memory, a restarted server."""
+
+
 class NoThresholdError(DataError):
     """No threshold reaches the requested precision, or there is too little evidence to decide."""
 

@@ -188,7 +188,7 @@ def start_flink(folder: Path, processes: "Processes") -> str:
     address = f"http://127.0.0.1:{rest}"
     processes.wait(lambda: read_json(f"{address}/overview").get("slots-total") == TASK_MANAGERS * SLOTS)
     processes.wait_for_port(jobs)
-    return f"{portable_options(jobs)} --parallelism={TASK_MANAGERS * SLOTS}"
+    return f"{portable_options(jobs)} --parallelism={TASK_MANAGERS * SLOTS} --flink_rest={address}"
 
 
 def start_spark(folder: Path, processes: "Processes") -> str:

@@ -10,6 +10,7 @@ import hashlib
 import logging
 import pickle
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,16 +19,18 @@ from apache_beam.metrics import Metrics
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
-from miner.errors import ConfigError, MinerError, StorageError, first_line
+from miner.errors import ClusterError, ConfigError, MinerError, StorageError, first_line
 from miner.io import storage
 from pipelines.beam import shards, started_jobs
 from pipelines.beam.local_runner import WorkerDiedError, create_local_runner, raise_interruptions
-from pipelines.beam.options import LOCAL_RUNNERS, WorkerOptions, is_dask, parse_beam_options, runner_of
+from pipelines.beam.options import IN_PROCESS_RUNNERS, LOCAL_RUNNERS, WorkerOptions, is_dask, parse_beam_options, runner_of
+from pipelines.beam.reporting import watch_cluster
 from pipelines.beam.shards import ShardWriter
 from pipelines.beam.tasks import Element, StageRun, elements_of
 
 PENDING = "_pending.pickle"
 MAX_PENDING_BYTES = 1 << 30
+RESUBMIT_SECONDS = 5.0  # before a failed job is submitted again; four times as long after each further failure
 
 logger = logging.getLogger(__name__)
 
@@ -100,20 +103,28 @@ def run(runs: Sequence[StageRun], options: Sequence[str]) -> None:
 
 
 def run_pipeline(runs: Sequence[StageRun], options: PipelineOptions) -> None:
-    """Write shards by a pipeline, and by further ones after the death of a local worker process."""
-    attempts = max(run.task.retry_policy.attempts for run in runs)
+    """Write shards by a pipeline, and by further ones after the death of a local worker process, or of a machine of a cluster."""
+    is_local = runner_of(options) in (None, *IN_PROCESS_RUNNERS)
+    attempts = max(run.task.retry_policy.attempts for run in runs) if is_local else options.view_as(WorkerOptions).job_attempts
+    pause_seconds = 0.0 if is_local else RESUBMIT_SECONDS
     for attempt in range(1, attempts + 1):
         try:
             _run_once(runs, options)
             return
-        except WorkerDiedError as error:
-            if attempt == attempts or any(shards.has_failed(run.stage) for run in runs):
+        except (WorkerDiedError, ClusterError, ConfigError) as error:
+            is_wrong = isinstance(error, ConfigError) and attempt == 1  # later, a server that restarts does not answer yet
+            if is_wrong or attempt == attempts or any(shards.has_failed(run.stage) for run in runs):
                 raise
-            missing = ((run, run.shard_keys.keys() - run.stage.find_shards(run.shard_keys).keys()) for run in runs)
+            kept = [run.stage.find_shards(run.shard_keys) for run in runs]
+            missing = ((run, run.shard_keys.keys() - names.keys()) for run, names in zip(runs, kept, strict=True))
             runs = [run.of(sorted(names)) for run, names in missing if names]
             if not runs:
                 return
-            logger.warning("%s: %s; attempt %d of %d", runs[0].stage.stage, error, attempt + 1, attempts)
+            counts = sum(map(len, kept)), sum(len(run.shard_keys) for run in runs)
+            text = "%s; %d finished shards are kept, the other %d are submitted again in %.0f s: attempt %d of %d"
+            logger.warning(text, error, *counts, pause_seconds, attempt + 1, attempts)
+            time.sleep(pause_seconds)
+            pause_seconds *= 4
 
 
 def _run_once(runs: Sequence[StageRun], options: PipelineOptions) -> None:
@@ -121,7 +132,8 @@ def _run_once(runs: Sequence[StageRun], options: PipelineOptions) -> None:
     is_local = runner_of(options) in (None, *LOCAL_RUNNERS)  # the job ends with this process
     job_options = options if is_local else copy.deepcopy(options)  # which get the name of this job
     is_detached = options.view_as(WorkerOptions).detach
-    recorded = contextlib.nullcontext() if is_local else started_jobs.recorded(job_options, [run.stage for run in runs], is_detached)
+    stages, flink_rest = [run.stage for run in runs], options.view_as(WorkerOptions).flink_rest
+    recorded = contextlib.nullcontext() if is_local else started_jobs.recorded(job_options, stages, is_detached, flink_rest)
     with raise_interruptions(), recorded as record:
         pipeline = build_pipeline(runs, job_options)
         try:
@@ -134,7 +146,13 @@ def _run_once(runs: Sequence[StageRun], options: PipelineOptions) -> None:
         if record is not None:
             record.set_id(result)
         try:
-            result.wait_until_finish()
+            with contextlib.nullcontext() if record is None else watch_cluster(runs, record.job.describe_wait):
+                result.wait_until_finish()
+        except Exception as error:
+            if isinstance(error, MinerError) or (is_local and not is_dask(options)) or shards.parse_failure(error) is not None:
+                raise
+            name = f"--runner={runner}" if record is None else record.job.describe()
+            raise ClusterError(f"{name} did not finish: {first_line(error)}; see the log of the cluster") from error
         finally:
             if is_dask(options) and result.client is not None:  # the runner opens a connection per pipeline and leaves it open
                 result.client.close()

@@ -52,6 +52,8 @@ class WorkerOptions(PipelineOptions):  # type: ignore[misc]
     def _add_argparse_args(cls, parser: Any) -> None:
         parser.add_argument("--hardware", help="a machine of `miner plan`, such as l4 or cpu32; by default, like the driver's")
         parser.add_argument("--workers", type=int, help="number of machines, for `miner plan`")
+        parser.add_argument("--flink_rest", help="http://host:8081, Flink's REST interface, where jobs are looked up and cancelled")
+        parser.add_argument("--job_attempts", type=int, default=3, help="how often a job is submitted that the cluster does not finish")
         parser.add_argument("--detach", action="store_true", help="on Ctrl-C, leave the job running; the next run waits for it")
 
 

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 
 from miner import progress
@@ -23,6 +23,7 @@ from pipelines.beam.tasks import StageRun
 POLL_SECONDS = 0.25  # between two looks at the markers of a running job
 OBJECT_POLL_SECONDS = 2.0  # the same on object stores, where a look takes a request per stage
 MAX_POLL_SHARE = 0.1  # of the time, for these looks
+SILENT_SECONDS = 60.0  # without a new shard, until a job on a cluster gets a warning; the next ones after twice as long
 REPORT_SECONDS = 1.0  # between two reports, also without progress: the clock moves
 
 logger = logging.getLogger("pipelines.beam.runner")
@@ -47,6 +48,31 @@ def watch_progress(runs: Sequence[StageRun]) -> Iterator[None]:
         thread.join()
         for watch in watches:
             watch.report()
+
+
+@contextlib.contextmanager
+def watch_cluster(runs: Sequence[StageRun], describe_wait: Callable[[], str]) -> Iterator[None]:
+    """Warn, while the block runs a job on a cluster, if no shard is written for a minute; `describe_wait` returns the reason."""
+    stop = threading.Event()
+    thread = threading.Thread(target=_warn_of_waiting, args=(runs, describe_wait, stop), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _warn_of_waiting(runs: Sequence[StageRun], describe_wait: Callable[[], str], stop: threading.Event) -> None:
+    num_written, since, warn_seconds = -1, time.monotonic(), SILENT_SECONDS
+    while not stop.wait(SILENT_SECONDS / 12):
+        with contextlib.suppress(MinerError, OSError):
+            written = sum(len(run.stage.marked_shards()) for run in runs)
+            if written != num_written:
+                num_written, since, warn_seconds = written, time.monotonic(), SILENT_SECONDS
+            elif time.monotonic() - since >= warn_seconds:
+                logger.warning("no shard was written for %s: %s", format_seconds(time.monotonic() - since), describe_wait())
+                warn_seconds *= 2
 
 
 def _poll(watches: Sequence["_KindWatch"], stop: threading.Event) -> None:

@@ -125,7 +125,7 @@ def parse_failures(stages: Sequence[Stage]) -> Iterator[None]:
     except Exception as error:
         for stage in stages:
             raise_failure(stage, error)
-        failure = _parse_failure(f"{type(error).__module__}.{type(error).__name__}: {error}")
+        failure = parse_failure(error)
         if failure is None:
             raise
         raise failure from error
@@ -145,8 +145,9 @@ def raise_failure(stage: Stage, cause: Exception | None = None) -> None:
         raise _build_error(value["kind"], value["message"]) from cause
 
 
-def _parse_failure(text: str) -> MinerError | None:
-    """Parse the last MinerError in a traceback, to which Beam appends the name of the step in brackets."""
+def parse_failure(error: Exception) -> MinerError | None:
+    """Return the last MinerError in the text of an error, to which Beam appends the name of the step in brackets; None if it has none."""
+    text = f"{type(error).__module__}.{type(error).__name__}: {error}"
     matches = re.findall(r"^miner\.errors\.(\w+): (.*?)(?: \[while running .*\])?$", text, flags=re.MULTILINE)
     return _build_error(*matches[-1]) if matches else None
 

@@ -22,10 +22,12 @@ from apache_beam.portability.api import beam_job_api_pb2_grpc as api_grpc
 from miner.errors import ConfigError, MinerError, StorageError, require
 from miner.io import lock, records, storage
 from miner.io.stages import Stage
+from pipelines.beam.flink import FlinkCluster
 from pipelines.beam.tasks import JOBS
 
 LABEL = "miner-job"  # of a job: a unique name, by which a job is found whose id could not be written
 POLL_SECONDS = 2.0
+CANCEL_SECONDS = 60.0  # in which a cancelled job ends
 LOOPBACK = "LOOPBACK"  # environment: workers in the driver
 MAX_NAME = 40  # characters of a name on Dataflow
 TIMEOUT_SECONDS = 30.0  # of a request to a job server
@@ -123,15 +125,35 @@ class StartedJob:
     project: str | None = None  # of Dataflow, like the next one
     region: str | None = None
     is_loopback: bool = False  # whether its workers are in the driver
+    flink_rest: str | None = None  # address of the REST interface of Flink, which knows jobs that a restarted job server does not
 
     def is_running(self) -> bool:
         """Whether the job has not ended. Raises ConfigError if its server does not answer."""
+        if self.flink_rest is not None:
+            return FlinkCluster(self.flink_rest).is_running(self.name)
         return self.id is not None and self._client().is_running(self.id)
 
     def cancel(self) -> None:
-        """Cancel the job. Raises ConfigError if its server does not answer."""
+        """Cancel the job. Raises ConfigError if its server does not answer, or if Flink goes on with the job."""
         if self.id is not None:
             self._client().cancel(self.id)
+        if self.flink_rest is not None:  # the job server may have forgotten the job, or fail to cancel one without workers
+            FlinkCluster(self.flink_rest).cancel(self.name)
+
+    def ends_soon(self) -> bool:
+        """Wait for a cancelled job to end, for a minute at most; return whether it has."""
+        end = time.monotonic() + CANCEL_SECONDS
+        while self.is_running():
+            if time.monotonic() > end:
+                return False
+            time.sleep(POLL_SECONDS)
+        return True
+
+    def describe_wait(self) -> str:
+        """Describe what a job without progress waits for."""
+        if self.flink_rest is None:
+            return "it may wait for workers, or for the files of its input; see the log of the cluster"
+        return FlinkCluster(self.flink_rest).describe_wait(self.name)
 
     def find(self) -> "StartedJob | None":
         """Return the job with its id, None if it was not submitted."""
@@ -167,13 +189,13 @@ def _plain(text: str) -> str:
 
 
 @contextlib.contextmanager
-def recorded(options: PipelineOptions, stages: Sequence[Stage], is_detached: bool) -> Iterator["JobRecord"]:
+def recorded(options: PipelineOptions, stages: Sequence[Stage], is_detached: bool, flink_rest: str | None = None) -> Iterator["JobRecord"]:
     """Record the job that the block starts, in the output directory; on Ctrl-C, cancel it unless the user detaches."""
     label, folder = name_job(options, stages), lock.held_folder(stages[0].folder)
     runner, portable = options.view_as(StandardOptions).runner or "", options.view_as(PortableOptions)
     cloud = options.view_as(GoogleCloudOptions)
     endpoint = portable.job_endpoint if portable.job_endpoint != EMBEDDED else None
-    job = StartedJob(label, cloud.job_name, runner, is_loopback=portable.environment_type == LOOPBACK)
+    job = StartedJob(label, cloud.job_name, runner, is_loopback=portable.environment_type == LOOPBACK, flink_rest=flink_rest)
     if runner.rpartition(".")[2] == "DataflowRunner":
         job = replace(job, project=cloud.project, region=cloud.region)
     elif endpoint is not None:
@@ -230,7 +252,8 @@ class JobRecord:
             submitted = self.job.find()
             if submitted is not None and submitted.is_running():
                 submitted.cancel()
-                logger.warning("cancelled %s", submitted.describe())
+                outcome = "cancelled %s" if submitted.ends_soon() else "%s was cancelled, but still runs: look at it in the cluster"
+                logger.warning(outcome, submitted.describe())
             self.remove()
 
     def end(self) -> None:
