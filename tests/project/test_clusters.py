@@ -82,7 +82,7 @@ def test_a_run_survives_the_death_of_its_workers(started: str, tmp_path: Path) -
     run = start_mining(tmp_path / "cluster", *shlex.split(started))
     wait_for(tmp_path / "cluster" / "neighbours")
     time.sleep(2)
-    subprocess.run(["pkill", "-KILL", "-f", "miner-worker"], check=False)
+    subprocess.run(["pkill", "-KILL", "-f", "miner-worker --id"], check=False)
     finish(run)
     finish(start_mining(tmp_path / "local"))
     assert pairs(tmp_path / "cluster") == pairs(tmp_path / "local")
