@@ -254,4 +254,4 @@ def test_hostile_settings_are_errors(text: str, message: str, tmp_path: Path) ->
 def test_training_numbers_that_no_machine_can_hold_are_errors(setting: str, folder: Path) -> None:
     config = tiny.config(folder, **{setting: 2**62})
     (folder / "train.yaml").write_text(yaml.safe_dump(config))
-    assert f"training.{setting}: expected less than" in error_of("train", folder / "train.yaml", "--output", folder / "out")
+    assert f"training.{setting}: expected at most" in error_of("train", folder / "train.yaml", "--output", folder / "out")
