@@ -166,7 +166,7 @@ class PairFilters(PairTextFilters):
     USUAL: ClassVar[dict[str, float]] = {**PairTextFilters.USUAL, "hubs": 12}
     RECOMMENDED = (*PairTextFilters.RECOMMENDED, "hubs")
 
-    hubs: float | None = Field(None, gt=0, description="Maximum number of candidates of a sentence, relative to k.")
+    hubs: float | None = Field(None, gt=0, description="Maximum number of candidates of a sentence, relative to a usual one.")
 
 
 class IdentifierSettings(Settings):

@@ -21,20 +21,20 @@ class PairFilter:
 
     bounds: Mapping[str, float]
     languages: tuple[str, str]
-    num_neighbours: int  # of each sentence that are candidates
+    usual_counts: tuple[float, float]  # candidates of a usual source and of a usual target, by `hubs.usual_counts`
     retrieval: str
     lang_id_model: str | None
     weights: ProbabilityWeights | None  # if there is a bound of the probability
 
     @classmethod
     def of(
-        cls, settings: MatchSettings, languages: tuple[str, str], num_neighbours: int, probability: ProbabilityBound
+        cls, settings: MatchSettings, languages: tuple[str, str], usual_counts: tuple[float, float], probability: ProbabilityBound
     ) -> "PairFilter | None":
         """Return the filter of these settings, None if all filters are off."""
         bounds = {**settings.pair_filters.bounds(), **probability.bounds()}
         if not bounds:
             return None
-        return cls(bounds, languages, num_neighbours, settings.retrieval, settings.lang_id_model, probability.weights)
+        return cls(bounds, languages, usual_counts, settings.retrieval, settings.lang_id_model, probability.weights)
 
     @property
     def reasons(self) -> list[str]:
@@ -75,8 +75,8 @@ class PairFilter:
 
     def _texts(self, table: pa.Table) -> PairTexts:
         sources, targets = (table[f"{side}_text"].to_pylist() for side in ("source", "target"))
-        hub_counts = np.maximum(*(table[f"{side}_hub_count"].to_numpy() for side in ("source", "target")))
-        hub_counts = hub_counts / self.num_neighbours
+        counts = (table[f"{side}_hub_count"].to_numpy() for side in ("source", "target"))
+        hub_counts = np.maximum(*(count / usual for count, usual in zip(counts, self.usual_counts, strict=True)))
         return PairTexts(sources, targets, self.languages, hub_counts, self.lang_id_model, table["margin"].to_numpy(), self.weights)
 
 

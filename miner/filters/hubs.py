@@ -22,6 +22,15 @@ class OccurrenceCounts:
         return counts
 
 
+def usual_counts(num_neighbours: int, num_sources: int, num_targets: int) -> tuple[float, float]:
+    """Return how many candidates a source and a target have if all sentences of their side have as many.
+
+    Each sentence is a candidate of its own neighbours, and of the sentences of the other side that have it among theirs: of a side that is
+    30 times as small, each sentence occurs 30 times as often.
+    """
+    return num_neighbours * max(1.0, num_targets / num_sources), num_neighbours * max(1.0, num_sources / num_targets)
+
+
 def add_counts(ids: Ids, counts: Ints) -> OccurrenceCounts:
     """Add up the counts (n,) of equal ids (n,)."""
     unique, rows = np.unique(ids, return_inverse=True)

@@ -30,7 +30,7 @@ class PairTexts:
     sources: Sequence[str]
     targets: Sequence[str]
     languages: tuple[str, str]  # of the sources, of the targets
-    hub_counts: Floats  # (n,) candidates / k of the side that occurs in more of them (`hubs.count_occurrences`); NaN if not counted
+    hub_counts: Floats  # (n,) candidates of a sentence / `hubs.usual_counts`, the larger of both sides; NaN if not counted
     lang_id_model: str | None = None  # file of a fastText model that identifies languages; None: py3langid
     margins: Floats | None = None  # (n,)
     weights: ProbabilityWeights | None = None  # of the probability, which needs margins too

@@ -80,7 +80,8 @@ def filter_candidates(
 ) -> Pipeline[FilteredCandidates | None]:
     """Return the candidates above the threshold that pass the filters or cannot become pairs. None if all filters are off."""
     langs = search_result.source.lang, search_result.target.lang
-    pair_filter = PairFilter.of(settings, langs, search_result.num_neighbours, probability)
+    usual_counts = hubs.usual_counts(search_result.num_neighbours, search_result.source.rows, search_result.target.rows)
+    pair_filter = PairFilter.of(settings, langs, usual_counts, probability)
     if pair_filter is None:
         return None
     uris = search_result.candidate_uris()
