@@ -83,7 +83,7 @@ class TestRanges:
         x, y = dense.unit(40, 8, 4)[np.arange(60) % 7], dense.unit(40, 8, 4)[np.arange(90) % 11]
         source = dense.write_corpus(tmp_path / "x", dense.text_ids(len(x), 2), x, shards=3)
         target = dense.write_corpus(tmp_path / "y", dense.text_ids(len(y), 3), y, shards=4)
-        settings = {"threshold": 0.1, "pair_filters": PairFilters(hubs=2), "keep_dropped": True}
+        settings = {"threshold": 0.1, "pair_filters": PairFilters(hubs=2.5), "keep_dropped": True}
         self.assert_limits_change_nothing(tmp_path, (source, target), SMALL_LIMITS, **settings)
         default, small = (tmp_path / name / "dropped.parquet" for name in ("default", "small"))
         assert pq.read_metadata(default).num_rows > 16
