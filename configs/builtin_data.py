@@ -9,7 +9,7 @@ DATA is a directory of collected corpora with `train/`, `packages/` and `eval/`:
 `counts.json`: number of rows by source and language, and of dropped rows by reason.
 
 Dropped: sources whose licence forbids commercial use or is not stated (SOURCES lists the others with their licences), languages
-with fewer than MIN_TEXTS texts besides lexicons and messages of programs, and texts that are also in an evaluation or calibration file or
+with fewer than MIN_TEXTS texts besides lexicons and messages of programs that are not in FLORES_200, the development lines of NLLB-Seed, and texts that are also in an evaluation or calibration file or
 the demo corpora, compared by the letters and digits of their lower-cased NFKC form.
 """
 
@@ -27,7 +27,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from miner.languages import canonical
+from miner.errors import ConfigError
+from miner.languages import UNDETERMINED, canonical
 
 # Training sources: file or directory in DATA -> licence. Lexicons are read last, for the languages of the other sources.
 SOURCES = {
@@ -54,7 +55,14 @@ SOURCES = {
     "packages/manuals.tsv.gz": "GNOME's help CC BY-SA 3.0; Debian's installation guide, KStars and KMyMoney GPL-2.0+; Marble LGPL-2.1+;"
     " calibre GPL-3.0",
     "packages/mediawiki.tsv.gz": "GPL-2.0+",
+    "train/l10n_more": "MediaWiki, GNOME, VLC and Tux Paint GPL-2.0+ and LGPL-2.1+; LibreOffice and Firefox MPL-2.0",
+    "train/african_storybook": "CC BY",
+    "train/bayelemabaga.fr-bam.tsv.gz": "CC BY-SA 4.0",
+    "train/sona_za.en-xx.tsv.gz": "CC BY 4.0",
     "lexicons/gatitos.en-xx.tsv.gz": "CC BY 4.0",
+    "lexicons/cldr.en-xx.tsv.gz": "Unicode-3.0",
+    "lexicons/panlex_swadesh.en-xx.tsv.gz": "CC0 1.0",
+    "lexicons/dsac_terms.en-xx.tsv.gz": "CC BY-SA 4.0",
 }
 WORDS = {
     "packages/words.tsv.gz": "FreeDict GPL-2.0+, GPL-3.0+ and CC BY-SA 3.0, by dictionary; JMdict, JMnedict and CC-CEDICT CC BY-SA 4.0;"
@@ -66,6 +74,16 @@ NOT_COUNTED = ("lexicons/", "packages/manuals", "packages/mediawiki", "packages/
 UNLICENSED_PROJECTS = ("djangodocs-",)  # prefixes of ids in l10n whose repository has no licence
 
 MIN_TEXTS = 500  # per language, without those of the sources NOT_COUNTED
+# The languages of FLORES-200: each of them is trained, however few its texts are.
+FLORES_200 = """
+ace acm acq aeb afr ajp apc sqi amh ara ars ary arz asm ast awa aym azb aze bak bam ban bel bem ben bho bjn bod bos bug bul cat ceb ces cjk ckb
+crh cym dan deu din dyu dzo ell eng epo est eus ewe fao fas fij fil fin fon fra ful fur fuv gla gle glg grn guj hat hau heb hin hne hrv hun hye
+ibo ilo ind isl ita jav jpn kab kac kam kan kas kat kau kaz kbp kea khm kik kin kir kmb kon kor kur lao lav lij lim lin lit lmo ltg ltz lua lug
+luo lus mag mai mal mar min mkd mlg mlt mni mon mos mri msa mya nep nld nno nob nso nus nya oci ori orm pag pan pap pol por prs pus que quy ron
+run rus sag san sat scn shn sin slk slv smo sna snd som sot spa srd srp ssw sun swa swe szl tam taq tat tel tgk tha tir tpi tsn tso tuk tum tur
+aka tzm uig ukr umb urd uzb vec vie war wol xho yid yor yue zho zul
+"""
+DEVELOPMENT_LINES = ("train/nllb_seed", "s5593")  # its lines from this id on are not trained on
 MERGED_LANGUAGES = {"pbt_Arab": "pus_Arab"}  # the same written language under two codes
 EVALUATION_SOURCES = ("eval", "nli", "train/newstest_multi", "train/newstest_pairs.tsv.gz", "train/wmt21_multilingual")
 # Probabilities are fitted to text that the encoder was not trained on, whose pairs score lower (`benchmarks/probability.py`).
@@ -105,7 +123,8 @@ def read_texts(source: Path) -> Iterator[tuple[str, str, str]]:
         for path in sorted(source.glob("*.tsv.gz")):
             lang = path.name.removesuffix(".tsv.gz")
             for name, text in read_rows(path):
-                if not name.startswith(UNLICENSED_PROJECTS):
+                is_development = str(source).endswith(DEVELOPMENT_LINES[0]) and name >= DEVELOPMENT_LINES[1]
+                if not name.startswith(UNLICENSED_PROJECTS) and not is_development:
                     yield name, lang, text
         return
     rows = read_rows(source)
@@ -120,25 +139,28 @@ def read_texts(source: Path) -> Iterator[tuple[str, str, str]]:
         elif "xx" in cells:
             pair = [("en", cells["en"]), (cells["lang"], cells["xx"])]
         else:
-            pair = [(lang, cells[lang]) for lang in ("en", "ja", "ko") if lang in cells]
+            pair = [(lang, cells[lang]) for lang in ("en", "fr", "ja", "ko", "bam") if lang in cells]
         english = [text for lang, text in pair if lang == "en"]
         for lang, text in pair:
             yield (match_key(english[0]) if english else str(number)), lang, text
 
 
 def find_languages(data: Path, sources: Iterable[str], min_texts: int = MIN_TEXTS) -> set[str]:
-    """Return the languages with at least `min_texts` texts, without those of the sources NOT_COUNTED."""
+    """Return the languages of FLORES-200, and those with at least `min_texts` texts, without those of the sources NOT_COUNTED."""
     codes = Counter(code for source in sources if not source.startswith(NOT_COUNTED) for _, code, _ in read_texts(data / source))
     counts: Counter[str] = Counter()
     for code, count in codes.items():
         counts[language_of(code)] += count
-    return {lang for lang, count in counts.items() if count >= min_texts}
+    return {lang for lang, count in counts.items() if count >= min_texts and lang != UNDETERMINED}
 
 
 @cache
 def language_of(code: str) -> str:
-    """Return the canonical language of a code of the data."""
-    lang = canonical(code)
+    """Return the canonical language of a code of the data, `und` for a code of no registered language."""
+    try:
+        lang = canonical(code)
+    except ConfigError:
+        return UNDETERMINED
     return MERGED_LANGUAGES.get(lang, lang)
 
 
@@ -151,7 +173,7 @@ def collect_groups(data: Path, excluded_keys: set[str], sources: Iterable[str], 
         members: dict[str, dict[tuple[str, str], None]] = {}
         for name, code, text in read_texts(data / source):
             lang = language_of(code)
-            if lang not in languages:
+            if lang not in languages and lang.partition("_")[0] not in FLORES_200.split():
                 counts["dropped: language"] += 1
             elif match_key(text) in excluded_keys:
                 counts["dropped: in an evaluation file or the demo"] += 1

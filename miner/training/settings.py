@@ -43,6 +43,9 @@ class StaticSettings(TrainSettings):
         None,
         description="Static encoder, as for `model`, whose vectors start those of a new vocabulary; by default, they are random.",
     )
+    rates: str | None = Field(
+        None, description="`.npy` file with a factor of the learning rate of each piece of `model`; with 0, a piece keeps its vector."
+    )
     dim: int = Field(256, ge=1, description="Dimensions of an embedding.")
     spelling_buckets: int = Field(
         131072, ge=0, description="Hash buckets of the character n-grams that pieces share in training; 0 disables sharing."

@@ -19,7 +19,7 @@ from miner import devices
 from miner.devices import upload
 from miner.encoders import load_encoder, static, static_export
 from miner.encoders.base import PieceEncoder
-from miner.errors import ModelError
+from miner.errors import ConfigError, ModelError
 from miner.io import checksums, storage
 from miner.training.data.batches import Floats, Ints, MixedView, View
 from miner.training.data.datasets import Dataset
@@ -37,9 +37,18 @@ logger = logging.getLogger(__name__)
 class PieceVectors(nn.Module):
     """Vectors (pieces, dim): a row of its own per piece, plus rows shared with pieces of similar spelling."""
 
-    def __init__(self, pieces: list[str], buckets: int, own: Tensor, shared: Tensor) -> None:
-        """`own` (pieces, dim) and `shared` (buckets, dim) are initial values; with 0 buckets, nothing is shared."""
+    def __init__(self, pieces: list[str], buckets: int, own: Tensor, shared: Tensor, rates: Tensor | None = None) -> None:
+        """`own` (pieces, dim) and `shared` (buckets, dim) are initial values; with 0 buckets, nothing is shared.
+
+        With `rates` (pieces,), a vector is its initial value plus its rate times what is learned. Rows with rate 0 have no parameters.
+        """
         super().__init__()
+        if rates is not None:
+            trained = rates.nonzero()[:, 0]
+            for name, tensor in ("start", own), ("trained", trained), ("rates", rates[trained, None]):
+                self.register_buffer(name, tensor, persistent=False)
+            pieces, own = [pieces[row] for row in trained.tolist()], torch.zeros(len(trained), own.shape[1])
+        self.has_rates = rates is not None
         self.own = nn.Parameter(own)
         self.shared = nn.Parameter(shared) if buckets else None
         self.matrix = self.transposed = None
@@ -49,10 +58,19 @@ class PieceVectors(nn.Module):
             self.matrix = matrix.to_sparse_csr()
 
     def forward(self) -> Tensor:
-        if self.shared is None:
-            return self.own
-        shared: Tensor = SparseProduct.apply(self.shared, self.matrix, self.transposed)  # type: ignore[no-untyped-call]
-        return self.own + shared
+        vectors: Tensor = self.own
+        if self.shared is not None:
+            vectors = vectors + SparseProduct.apply(self.shared, self.matrix, self.transposed)  # type: ignore[no-untyped-call]
+        return self.start.index_add(0, self.trained, self.rates * vectors) if self.has_rates else vectors
+
+
+def _read_rates(path: str | None, num_pieces: int) -> Tensor | None:
+    if path is None:
+        return None
+    rates = np.load(path)
+    if rates.shape != (num_pieces,):
+        raise ConfigError(f"{path}: rates of shape {rates.shape}, but encoder.model has {num_pieces} pieces; make both together")
+    return torch.from_numpy(rates.astype(np.float32))
 
 
 def _draw_vectors(num_pieces: int, settings: StaticSettings) -> tuple[Tensor, Tensor]:
@@ -145,7 +163,7 @@ class StaticModel(nn.Module):
             own, shared = _draw_vectors(len(pieces), settings)
         else:
             own, shared = torch.tensor(base.vectors), torch.zeros(buckets, self.dim)
-        self.vectors = PieceVectors(pieces, buckets, own, shared)
+        self.vectors = PieceVectors(pieces, buckets, own, shared, _read_rates(settings.rates, len(pieces)))
         if settings.initial is not None:
             _start_from(_load_initial(settings), pieces, self.vectors)
         self.computed: Tensor | None = None
