@@ -9,8 +9,9 @@ DATA is a directory of collected corpora with `train/`, `packages/` and `eval/`:
 `counts.json`: number of rows by source and language, and of dropped rows by reason.
 
 Dropped: sources whose licence forbids commercial use or is not stated (SOURCES lists the others with their licences), languages
-with fewer than MIN_TEXTS texts besides lexicons and messages of programs that are not in FLORES_200, the development lines of NLLB-Seed, and texts that are also in an evaluation or calibration file or
-the demo corpora, compared by the letters and digits of their lower-cased NFKC form.
+with fewer than MIN_TEXTS texts besides lexicons and messages of programs that are not in FLORES_200, the development lines of
+NLLB-Seed, and texts that are also in an evaluation or calibration file or the demo corpora, compared by the letters and digits of
+their lower-cased NFKC form.
 """
 
 import argparse
@@ -75,14 +76,15 @@ UNLICENSED_PROJECTS = ("djangodocs-",)  # prefixes of ids in l10n whose reposito
 
 MIN_TEXTS = 500  # per language, without those of the sources NOT_COUNTED
 # The languages of FLORES-200: each of them is trained, however few its texts are.
-FLORES_200 = """
-ace acm acq aeb afr ajp apc sqi amh ara ars ary arz asm ast awa aym azb aze bak bam ban bel bem ben bho bjn bod bos bug bul cat ceb ces cjk ckb
-crh cym dan deu din dyu dzo ell eng epo est eus ewe fao fas fij fil fin fon fra ful fur fuv gla gle glg grn guj hat hau heb hin hne hrv hun hye
-ibo ilo ind isl ita jav jpn kab kac kam kan kas kat kau kaz kbp kea khm kik kin kir kmb kon kor kur lao lav lij lim lin lit lmo ltg ltz lua lug
-luo lus mag mai mal mar min mkd mlg mlt mni mon mos mri msa mya nep nld nno nob nso nus nya oci ori orm pag pan pap pol por prs pus que quy ron
-run rus sag san sat scn shn sin slk slv smo sna snd som sot spa srd srp ssw sun swa swe szl tam taq tat tel tgk tha tir tpi tsn tso tuk tum tur
-aka tzm uig ukr umb urd uzb vec vie war wol xho yid yor yue zho zul
+FLORES_CODES = """
+ace acm acq aeb afr ajp apc sqi amh ara ars ary arz asm ast awa aym azb aze bak bam ban bel bem ben bho bjn bod bos bug bul cat ceb ces
+cjk ckb crh cym dan deu din dyu dzo ell eng epo est eus ewe fao fas fij fil fin fon fra ful fur fuv gla gle glg grn guj hat hau heb hin
+hne hrv hun hye ibo ilo ind isl ita jav jpn kab kac kam kan kas kat kau kaz kbp kea khm kik kin kir kmb kon kor kur lao lav lij lim lin
+lit lmo ltg ltz lua lug luo lus mag mai mal mar min mkd mlg mlt mni mon mos mri msa mya nep nld nno nob nso nus nya oci ori orm pag pan
+pap pol por prs pus que quy ron run rus sag san sat scn shn sin slk slv smo sna snd som sot spa srd srp ssw sun swa swe szl tam taq tat
+tel tgk tha tir tpi tsn tso tuk tum tur aka tzm uig ukr umb urd uzb vec vie war wol xho yid yor yue zho zul
 """
+FLORES_200 = frozenset(FLORES_CODES.split())
 DEVELOPMENT_LINES = ("train/nllb_seed", "s5593")  # its lines from this id on are not trained on
 MERGED_LANGUAGES = {"pbt_Arab": "pus_Arab"}  # the same written language under two codes
 EVALUATION_SOURCES = ("eval", "nli", "train/newstest_multi", "train/newstest_pairs.tsv.gz", "train/wmt21_multilingual")
@@ -173,7 +175,7 @@ def collect_groups(data: Path, excluded_keys: set[str], sources: Iterable[str], 
         members: dict[str, dict[tuple[str, str], None]] = {}
         for name, code, text in read_texts(data / source):
             lang = language_of(code)
-            if lang not in languages and lang.partition("_")[0] not in FLORES_200.split():
+            if lang not in languages and lang.partition("_")[0] not in FLORES_200:
                 counts["dropped: language"] += 1
             elif match_key(text) in excluded_keys:
                 counts["dropped: in an evaluation file or the demo"] += 1

@@ -7,7 +7,6 @@ undone by rules: they are trained on.
 
 import io
 import itertools
-import re
 import sys
 import tempfile
 import unicodedata
@@ -117,12 +116,16 @@ def use_arabic_letters(text: str) -> str:
 
 
 Spelling = Callable[[str], str]
-ROMANISED = "hin_Deva ell_Grek rus_Cyrl ukr_Cyrl bul_Cyrl ben_Beng urd_Arab fas_Arab mar_Deva nep_Deva mkd_Cyrl srp_Cyrl kat_Geor hye_Armn".split()
-WITHOUT_MARKS = (
-    "vie_Latn tur_Latn ces_Latn pol_Latn ron_Latn hun_Latn slk_Latn hrv_Latn lit_Latn lav_Latn por_Latn spa_Latn fra_Latn ell_Grek yor_Latn"
-    " ibo_Latn ewe_Latn fon_Latn kbp_Latn bam_Latn dyu_Latn twi_Latn aka_Latn lin_Latn mos_Latn nus_Latn din_Latn kik_Latn lua_Latn"
-).split()
-ARABIC_LETTERS = "fas_Arab urd_Arab".split()
+ROMANISED = [
+    "hin_Deva", "ell_Grek", "rus_Cyrl", "ukr_Cyrl", "bul_Cyrl", "ben_Beng", "urd_Arab", "fas_Arab", "mar_Deva", "nep_Deva",
+    "mkd_Cyrl", "srp_Cyrl", "kat_Geor", "hye_Armn",
+]  # fmt: skip
+WITHOUT_MARKS = [
+    "vie_Latn", "tur_Latn", "ces_Latn", "pol_Latn", "ron_Latn", "hun_Latn", "slk_Latn", "hrv_Latn", "lit_Latn", "lav_Latn",
+    "por_Latn", "spa_Latn", "fra_Latn", "ell_Grek", "yor_Latn", "ibo_Latn", "ewe_Latn", "fon_Latn", "kbp_Latn", "bam_Latn",
+    "dyu_Latn", "twi_Latn", "aka_Latn", "lin_Latn", "mos_Latn", "nus_Latn", "din_Latn", "kik_Latn", "lua_Latn",
+]  # fmt: skip
+ARABIC_LETTERS = ["fas_Arab", "urd_Arab"]
 # Languages, name and function of a spelling.
 SPELLINGS: list[tuple[list[str], str, Spelling]] = [
     (ROMANISED, "latin", write_in_latin),
@@ -130,4 +133,3 @@ SPELLINGS: list[tuple[list[str], str, Spelling]] = [
     (ARABIC_LETTERS, "arabic-letters", use_arabic_letters),
     (["kor_Kore"], "unspaced", lambda text: text.replace(" ", "")),
 ]
-WORDS = re.compile(r"\S+")

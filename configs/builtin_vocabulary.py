@@ -13,30 +13,29 @@ one language: those that languages with much text use hardly change, those that 
 import argparse
 import io
 import math
-import random
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import sentencepiece
-from builtin_spellings import SPACE, SPELLINGS, build_charsmap, drop_marks, parse_model, use_arabic_letters, write_in_latin
+from builtin_spellings import SPACE, SPELLINGS, build_charsmap, parse_model
 
 from miner.encoders import static
 from miner.encoders.static import StaticEncoder
 
 # Languages with much text, whose vectors are kept.
-STRONG = set(
-    """eng_Latn jpn_Jpan zho_Hans zho_Hant spa_Latn rus_Cyrl pol_Latn deu_Latn fra_Latn por_Latn ita_Latn hun_Latn kor_Kore tur_Latn ces_Latn
-    ukr_Cyrl fin_Latn nld_Latn swe_Latn ara_Arab vie_Latn ell_Grek ind_Latn bul_Cyrl heb_Hebr cat_Latn ron_Latn hin_Deva est_Latn fas_Arab
-    slk_Latn glg_Latn srp_Cyrl srp_Latn slv_Latn lit_Latn nob_Latn lav_Latn mar_Deva eus_Latn tha_Thai mkd_Cyrl hrv_Latn epo_Latn isl_Latn
-    sqi_Latn cym_Latn nno_Latn bos_Latn bel_Cyrl afr_Latn msa_Latn dan_Latn tam_Taml ben_Beng tel_Telu mal_Mlym kan_Knda guj_Gujr pan_Guru
-    sin_Sinh nep_Deva urd_Arab fil_Latn""".split()
-)
+STRONG_LANGUAGES = """
+eng_Latn jpn_Jpan zho_Hans zho_Hant spa_Latn rus_Cyrl pol_Latn deu_Latn fra_Latn por_Latn ita_Latn hun_Latn kor_Kore tur_Latn ces_Latn
+ukr_Cyrl fin_Latn nld_Latn swe_Latn ara_Arab vie_Latn ell_Grek ind_Latn bul_Cyrl heb_Hebr cat_Latn ron_Latn hin_Deva est_Latn fas_Arab
+slk_Latn glg_Latn srp_Cyrl srp_Latn slv_Latn lit_Latn nob_Latn lav_Latn mar_Deva eus_Latn tha_Thai mkd_Cyrl hrv_Latn epo_Latn isl_Latn
+sqi_Latn cym_Latn nno_Latn bos_Latn bel_Cyrl afr_Latn msa_Latn dan_Latn tam_Taml ben_Beng tel_Telu mal_Mlym kan_Knda guj_Gujr pan_Guru
+sin_Sinh nep_Deva urd_Arab fil_Latn
+"""
+STRONG = frozenset(STRONG_LANGUAGES.split())
 NEW_PIECES, NEW_CANDIDATES = 95_000, 130_000
 NEW_PENALTY = 1.0  # of their log probabilities, because known pieces have the vectors of much text
 MIN_STRONG_SHARE = 0.02  # of a piece's use in strong languages, from which it starts with the sum of its parts
@@ -49,13 +48,6 @@ UNSPACED = ("THAI", "LAO", "KHMER", "TIBETAN", "MYANMAR", "CJK", "HIRAGANA", "KA
 COUNTED_WORDS = 30_000  # of a language
 MIN_RATE = 0.1  # smaller rates are 0
 UNKNOWN_LENGTH = 0.5  # of a new piece that strong languages do not use, relative to the sum of its parts
-
-
-def read(path: Path) -> tuple[np.ndarray, list[str], np.ndarray, list[str], list[str]]:
-    """Return groups, languages (names, and one number per text), texts and sources."""
-    table = pq.read_table(path)
-    langs = table["lang"].combine_chunks().dictionary_encode()
-    return table["group"].to_numpy(), langs.dictionary.to_pylist(), langs.indices.to_numpy(), table["text"], table["source"]
 
 
 def count_words(paths: Iterable[Path], processor: sentencepiece.SentencePieceProcessor) -> dict[str, Counter[str]]:
@@ -85,7 +77,7 @@ def weigh_words(counts: dict[str, Counter[str]]) -> Counter[str]:
     return Counter(dict(weights.most_common(MAX_WORDS)))
 
 
-def train_words(weights: Counter[str], charsmap: bytes, size: int) -> dict[str, float]:
+def train_words(weights: Counter[str], size: int) -> dict[str, float]:
     """Return the pieces of a unigram model of weighted words, with their scores."""
     path, model = Path("/tmp/builtin-words.tsv"), io.BytesIO()
     path.write_text("".join(f"{word}\t{max(1, round(weight))}\n" for word, weight in weights.items()))
@@ -112,7 +104,6 @@ class Vocabulary:
         self.proto.normalizer_spec.name = "miner"
         normalize = sentencepiece.SentencePieceProcessor(model_proto=self.proto.SerializeToString()).normalize
         self.pieces: dict[str, tuple[float, np.ndarray]] = {}
-        self.known: set[str] = set()
         vectors = encoder.vectors
         order = sorted(range(1, len(vectors)), key=lambda row: -self.proto.pieces[row].score)
         for row in order:
@@ -122,7 +113,6 @@ class Vocabulary:
                 plain = plain.lstrip(SPACE)
             if plain and SPACE not in plain[1:]:
                 self.pieces.setdefault(plain, (self.proto.pieces[row].score, vectors[row]))
-        self.known = set(self.pieces)
         self.pieces[SPACE] = (self.pieces[SPACE][0], np.zeros(encoder.dim, np.float32))
 
     def processor(self) -> sentencepiece.SentencePieceProcessor:
@@ -221,7 +211,7 @@ def main() -> None:
     latin = {SPACE + word for word, share in strong.items() if share > 2e-6}
     spelled = spelled_pieces(vocabulary, counts, latin)
     print(f"{len(spelled)} other spellings", file=sys.stderr)
-    trained = train_words(weigh_words(counts), b"", 2 * NEW_PIECES)
+    trained = train_words(weigh_words(counts), 2 * NEW_PIECES)
     print(f"{len(trained)} pieces of languages with little text", file=sys.stderr)
     words, all_vectors = lexicon_vectors(data, encoder, processor), encoder.vectors
     candidates = {}
@@ -245,10 +235,10 @@ def main() -> None:
     initial = arguments.output / "builtin-initial"
     static.save(initial, vocabulary.vectors(), processor.serialized_model_proto(), encoder.token_dim)
     print(f"{processor.get_piece_size()} pieces, {len(new)} new; {initial}", file=sys.stderr)
-    np.save(arguments.output / "builtin-rates.npy", learning_rates(data, processor, vocabulary.known, set(new)))
+    np.save(arguments.output / "builtin-rates.npy", learning_rates(data, processor, set(new)))
 
 
-def learning_rates(data: Path, processor: sentencepiece.SentencePieceProcessor, known: set[str], new: set[str]) -> np.ndarray:
+def learning_rates(data: Path, processor: sentencepiece.SentencePieceProcessor, new: set[str]) -> np.ndarray:
     """Return the rate (pieces,) of each piece: the share of languages with little text in its use, each language weighing the same."""
     size = processor.get_piece_size()
     uses = {True: np.zeros(size), False: np.zeros(size)}

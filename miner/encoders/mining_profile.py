@@ -1,6 +1,6 @@
 """What an encoder's folder says about mining with it, in `mining.json`: its languages, its thresholds, and the weights of probabilities.
 
-{"languages": ["eng_Latn", "deu_Latn"], "thresholds": {"ratio": {"embedding": 1.17, "rescored": 1.15}},
+{"languages": ["eng_Latn", "deu_Latn"], "accuracies": {"deu_Latn": 97.6}, "thresholds": {"ratio": {"embedding": 1.17, "rescored": 1.15}},
  "probabilities": {"ratio": {"rescored": {"intercept": -23.4, "margin": 21.7, "length_ratio": -6.5, "numbers": -4.5}}}}
 
 `line_pair_probabilities`, for `miner score`, is like `probabilities`. All are optional, and any encoder may have the file. It changes no
@@ -25,6 +25,8 @@ from miner.io import storage
 
 FILE = "mining.json"
 
+POOR_ACCURACY = 80  # percent, below which mining warns
+
 logger = logging.getLogger(__name__)
 
 
@@ -46,6 +48,7 @@ class MiningProfile(Settings):
     """The content of `mining.json`."""
 
     languages: tuple[str, ...] = ()  # canonical codes of those in training; empty: not stated
+    accuracies: Mapping[str, float] = pydantic.Field({})  # percent, of retrieval from and to English, by canonical code; measured ones
     thresholds: Mapping[MarginName, ScoringThresholds] = pydantic.Field({})
     probabilities: Mapping[MarginName, ScoringProbabilities] = pydantic.Field({})
     line_pair_probabilities: Mapping[MarginName, ScoringProbabilities] = pydantic.Field({})
@@ -99,7 +102,7 @@ def read(folder: Path) -> MiningProfile:
     except ConfigError as error:
         raise ModelError(f"{path}: {error}") from error
     if profile is None:
-        entries = "`languages`, `thresholds`, `probabilities` and `line_pair_probabilities`"
+        entries = "`languages`, `accuracies`, `thresholds`, `probabilities` and `line_pair_probabilities`"
         raise ModelError(f"{path}: expected a mapping with {entries} ({', '.join(MARGINS)})")
     return profile.model_copy(update={"languages": canonical})
 
@@ -128,9 +131,14 @@ def find(settings: EncoderSettings, fingerprint: str) -> MiningProfile:
     return NO_PROFILE
 
 
-def warn_of_languages(profile: MiningProfile, codes: Iterable[str]) -> None:
-    """Warn of languages, by canonical code, that an encoder was not trained on, as far as its profile states its languages."""
-    unknown = [code for code in dict.fromkeys(codes) if code != languages.UNDETERMINED and code not in profile.languages]
+def warn_of_languages(profile: MiningProfile, languages_of_sides: Iterable[str]) -> None:
+    """Warn of languages, by canonical code, that an encoder was not trained on or retrieves poorly, as far as its profile says so."""
+    codes = list(dict.fromkeys(languages_of_sides))
+    unknown = [code for code in codes if code != languages.UNDETERMINED and code not in profile.languages]
     if profile.languages and unknown:
         names = ", ".join(unknown)
         logger.warning("the encoder was not trained on %s; its vectors may be poor: check some pairs, or choose another --encoder", names)
+    poor = [code for code in codes if profile.accuracies.get(code, 100) < POOR_ACCURACY]
+    if poor:
+        accuracies = ", ".join(f"{profile.accuracies[code]:.0f} % of the lines in {code}" for code in poor)
+        logger.warning("the encoder retrieved the translation of only %s: check some pairs, or choose another --encoder", accuracies)

@@ -1,8 +1,9 @@
 """The static encoder: SentencePiece pieces -> mean of their vectors -> length 1. It ignores context, and so is very fast.
 
-A folder has three files: `miner.json` (kind, format, dim, token_dim), `vectors.safetensors` (one row per piece: tensors `vectors`, int8,
-and `scales`, float32, of the rows) and `sentencepiece.model`. Nothing is pickled. `token_dim` is the number of leading dimensions that
-late interaction compares; all where it is missing.
+A folder has three files: `miner.json` (kind, format, dim, token_dim, eight_bit_dims), `vectors.safetensors` (one row per piece: tensors
+`vectors`, int8, and `scales`, float32, of the rows) and `sentencepiece.model`. Nothing is pickled. `token_dim` is the number of leading
+dimensions that late interaction compares, `eight_bit_dims` of those with 8 bits; all where it is missing. The dimensions after those have
+4 bits: tensors `halves`, uint8, with two dimensions per byte, and `half_scales`, float32.
 """
 
 import json
@@ -32,8 +33,10 @@ DAMAGED = "download or train the encoder again"  # remedy
 
 HASHED_BYTES = 1 << 20  # at a time: blocks that stay in the cache are hashed several times as fast as a whole file
 INT8_MAX = 127
+HALF_MAX, HALF_ZERO = 7, 8  # largest value of 4 bits, and the code of 0
+CLIPPED = (1.0, 0.9, 0.8, 0.7)  # largest values of a row of 4 bits, relative to its largest component: larger components are clipped
 METADATA = "__metadata__"  # in the header of a safetensors file
-DTYPES = {"I8": np.int8, "F32": np.float32}  # by their names there
+DTYPES = {"I8": np.int8, "U8": np.uint8, "F32": np.float32}  # by their names there
 SPACE = "\u2581"  # SentencePiece's symbol for a space
 
 Layout = dict[str, tuple[tuple[int, ...], str]]  # shape and dtype of each tensor
@@ -51,7 +54,8 @@ class StaticEncoder(VectorSums):
             raise ModelError(f"{self.folder / SETTINGS}: {problem}; update the program or choose another encoder")
         self.dim: int = settings.get("dim")
         self.token_dim: int = settings.get("token_dim", self.dim)
-        for name, value in ("dim", self.dim), ("token_dim", self.token_dim):
+        self.eight_bit_dims: int = settings.get("eight_bit_dims", self.dim)
+        for name, value in ("dim", self.dim), ("token_dim", self.token_dim), ("eight_bit_dims", self.eight_bit_dims):
             if not isinstance(value, int) or not 1 <= value <= self.dim:
                 raise ModelError(f"{self.folder / SETTINGS}: no valid dimension `{name}`; download or train the encoder again")
         self._pieces_lock = threading.Lock()
@@ -90,15 +94,21 @@ class StaticEncoder(VectorSums):
 
     def rows(self, tokens: Ints32) -> Floats32:
         rows: Floats32 = self.stored["vectors"][tokens] * self.stored["scales"][tokens, None]
-        return rows
+        if self.eight_bit_dims == self.dim:
+            return rows
+        bytes_of = self.stored["halves"][tokens]
+        codes = np.concatenate([bytes_of & 0xF, bytes_of >> 4], axis=1).astype(np.int8) - HALF_ZERO
+        return np.concatenate([rows, codes * self.stored["half_scales"][tokens, None]], axis=1)
 
     @cached_property
     def stored(self) -> Mapping[str, npt.NDArray[Any]]:
-        """The tensors of the vectors' file: `vectors` (pieces, dim) and `scales` (pieces,)."""
+        """The tensors of the vectors' file: `vectors` (pieces, eight_bit_dims) and `scales` (pieces,), and those of 4 bits."""
         from safetensors import SafetensorError
 
         path, num_pieces = self.folder / VECTORS, self.pieces.get_piece_size()
-        expected: Layout = {"vectors": ((num_pieces, self.dim), "int8"), "scales": ((num_pieces,), "float32")}
+        expected: Layout = {"vectors": ((num_pieces, self.eight_bit_dims), "int8"), "scales": ((num_pieces,), "float32")}
+        if half_dims := self.dim - self.eight_bit_dims:
+            expected |= {"halves": ((num_pieces, half_dims // 2), "uint8"), "half_scales": ((num_pieces,), "float32")}
         try:
             with self._open(VECTORS) as file:
                 stored = _map_tensors(file)
@@ -107,7 +117,7 @@ class StaticEncoder(VectorSums):
             raise ModelError(f"{path}: not the vectors of a static encoder ({error}); {DAMAGED}") from error
         if layout != expected:
             raise ModelError(f"{path}: has {_describe(layout)}, but {SETTINGS} and {PIECES} imply {_describe(expected)}; {DAMAGED}")
-        if not np.isfinite(stored["scales"]).all():
+        if not all(np.isfinite(stored[name]).all() for name, (_, dtype) in expected.items() if dtype == "float32"):
             raise ModelError(f"{path}: contains NaN or infinite values; {DAMAGED}")
         return stored
 
@@ -177,10 +187,17 @@ def _describe(layout: Layout) -> str:
     return ", ".join(f"{name} {shape} of {dtype}" for name, (shape, dtype) in layout.items())
 
 
-def save(folder: str | Path, vectors: npt.NDArray[np.floating[Any]], pieces: bytes, token_dim: int | None = None) -> None:
-    """Write a static encoder: vectors (pieces, dim), rounded to 8 bits, and a serialized SentencePiece model.
+def save(
+    folder: str | Path,
+    vectors: npt.NDArray[np.floating[Any]],
+    pieces: bytes,
+    token_dim: int | None = None,
+    eight_bit_dims: int | None = None,
+) -> None:
+    """Write a static encoder: vectors (pieces, dim), rounded, and a serialized SentencePiece model.
 
-    Late interaction compares the first `token_dim` dimensions, None for all.
+    Late interaction compares the first `token_dim` dimensions, None for all. The first `eight_bit_dims` are rounded to 8 bits, None for
+    all, and an even number of others to 4.
     """
     from safetensors.numpy import save as to_bytes
 
@@ -188,10 +205,14 @@ def save(folder: str | Path, vectors: npt.NDArray[np.floating[Any]], pieces: byt
     storage.make_folder(folder)
     with storage.atomic(storage.join(folder, PIECES)) as handle:
         handle.write(pieces)
-    rows, scales = round_to_int8(vectors.astype(np.float32))
+    vectors, has_halves = vectors.astype(np.float32), eight_bit_dims is not None and eight_bit_dims < vectors.shape[1]
+    tensors = dict(zip(("vectors", "scales"), round_to_int8(vectors[:, :eight_bit_dims]), strict=True))
+    if has_halves:
+        tensors |= dict(zip(("halves", "half_scales"), round_to_4_bits(vectors[:, eight_bit_dims:]), strict=True))
     with storage.atomic(storage.join(folder, VECTORS)) as handle:
-        handle.write(to_bytes({"vectors": rows, "scales": scales}))
+        handle.write(to_bytes(tensors))
     dims = {"dim": int(vectors.shape[1])} | ({} if token_dim is None else {"token_dim": token_dim})
+    dims |= {"eight_bit_dims": eight_bit_dims} if eight_bit_dims is not None and has_halves else {}
     storage.write_json(storage.join(folder, SETTINGS), {"kind": KIND, "format": FORMAT, **dims})
     checksums.write(Path(folder))
 
@@ -201,8 +222,35 @@ def round_to_int8(vectors: Floats32) -> tuple[npt.NDArray[np.int8], Floats32]:
 
     For that, a scale has 16 significant bits: 127 times it is exact, and so is the largest component of a rounded row.
     """
-    largest = np.abs(vectors).max(axis=1) / np.float32(INT8_MAX)
-    scales = ((largest.view(np.uint32) + np.uint32(0xFF)) & ~np.uint32(0xFF)).view(np.float32)
+    scales = _round_up(np.abs(vectors).max(axis=1) / np.float32(INT8_MAX))
     with np.errstate(invalid="ignore"):  # NaN stays in the scale, which is checked when it is read
         rows = np.rint(vectors / np.where(scales > 0, scales, 1)[:, None]).astype(np.int8)
     return rows, scales
+
+
+def round_to_4_bits(vectors: Floats32) -> tuple[npt.NDArray[np.uint8], Floats32]:
+    """Round rows (n, dim) to integers of 4 bits, two per byte (n, dim / 2), with a scale (n,) each.
+
+    Component i is in the lower half of byte i, component dim / 2 + i in the upper one. Of several scales, the closest row is kept.
+    """
+    largest = np.abs(vectors).max(axis=1)
+    best: npt.NDArray[np.int8] = np.zeros(vectors.shape, dtype=np.int8)
+    scales, errors = np.zeros(len(vectors), dtype=np.float32), np.full(len(vectors), np.inf)
+    for share in CLIPPED:
+        candidates = _round_up((largest * np.float32(share)) / np.float32(HALF_MAX))
+        divisors = np.where(candidates > 0, candidates, 1)[:, None]
+        with np.errstate(invalid="ignore"):  # NaN stays in the scale, which is checked when it is read
+            rows = np.clip(np.rint(vectors / divisors), -HALF_MAX, HALF_MAX).astype(np.int8)
+            distances = ((rows * divisors - vectors) ** 2).sum(axis=1)
+        is_closer = ~(distances >= errors)
+        best[is_closer], scales[is_closer], errors[is_closer] = rows[is_closer], candidates[is_closer], distances[is_closer]
+    half = vectors.shape[1] // 2
+    codes: npt.NDArray[np.uint8] = (best + HALF_ZERO).astype(np.uint8)
+    packed: npt.NDArray[np.uint8] = np.bitwise_or(codes[:, :half], np.left_shift(codes[:, half:], 4))
+    return packed, scales
+
+
+def _round_up(scales: Floats32) -> Floats32:
+    """Return scales with 16 significant bits, not smaller."""
+    rounded: Floats32 = ((scales.view(np.uint32) + np.uint32(0xFF)) & ~np.uint32(0xFF)).view(np.float32)
+    return rounded

@@ -47,6 +47,9 @@ class StaticSettings(TrainSettings):
         None, description="`.npy` file with a factor of the learning rate of each piece of `model`; with 0, a piece keeps its vector."
     )
     dim: int = Field(256, ge=1, description="Dimensions of an embedding.")
+    eight_bit_dims: int | None = Field(
+        None, ge=1, description="Dimensions that are saved with 8 bits; the others, whose number is even, with 4. By default, all have 8."
+    )
     spelling_buckets: int = Field(
         131072, ge=0, description="Hash buckets of the character n-grams that pieces share in training; 0 disables sharing."
     )

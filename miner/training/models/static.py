@@ -37,6 +37,10 @@ logger = logging.getLogger(__name__)
 class PieceVectors(nn.Module):
     """Vectors (pieces, dim): a row of its own per piece, plus rows shared with pieces of similar spelling."""
 
+    start: Tensor  # (pieces, dim), only with rates
+    trained: Tensor  # (t,) the pieces with a rate
+    rates: Tensor  # (t, 1)
+
     def __init__(self, pieces: list[str], buckets: int, own: Tensor, shared: Tensor, rates: Tensor | None = None) -> None:
         """`own` (pieces, dim) and `shared` (buckets, dim) are initial values; with 0 buckets, nothing is shared.
 
@@ -243,5 +247,5 @@ class StaticModel(nn.Module):
         with torch.no_grad():
             table = self.vectors().cpu().numpy()
         table[self.processor.unk_id()] = 0  # the unknown piece carries no meaning
-        static.save(folder, rotate_to_principal_axes(table), self.pieces_model, min(TOKEN_DIM, self.dim))
+        static.save(folder, rotate_to_principal_axes(table), self.pieces_model, min(TOKEN_DIM, self.dim), self.settings.eight_bit_dims)
         static_export.write(folder)

@@ -110,6 +110,27 @@ def test_vectors_are_rounded_to_8_bits_of_their_largest_component(toy_encoder: P
     assert (tmp_path / "vectors.safetensors").read_bytes() == before
 
 
+def test_dimensions_of_4_bits(toy_encoder: Path, tmp_path: Path) -> None:
+    num_pieces = load_encoder(str(toy_encoder)).pieces.get_piece_size()
+    vectors = np.random.default_rng(0).normal(size=(num_pieces, 32)).astype(np.float32) * 3
+    vectors[3] = 0
+    pieces = (toy_encoder / "sentencepiece.model").read_bytes()
+    static.save(tmp_path, vectors, pieces, eight_bit_dims=12)
+    encoder = load_encoder(str(tmp_path))
+    np.testing.assert_allclose(encoder.vectors[:, :12], vectors[:, :12], atol=np.abs(vectors).max() / 127)
+    errors = ((encoder.vectors - vectors)[:, 12:] ** 2).sum(axis=1) / np.maximum(1e-9, (vectors[:, 12:] ** 2).sum(axis=1))
+    assert errors.max() < 0.02
+    assert not encoder.vectors[3].any()
+    np.testing.assert_array_equal(encoder.rows(np.array([5, 2], np.int32)), encoder.vectors[[5, 2]])
+    before = (tmp_path / "vectors.safetensors").read_bytes()
+    static.save(tmp_path, encoder.vectors, pieces, eight_bit_dims=12)  # rounded before: nothing changes
+    assert (tmp_path / "vectors.safetensors").read_bytes() == before
+    (tmp_path / "checksums.json").unlink(missing_ok=True)
+    (tmp_path / "miner.json").write_text('{"kind": "static", "format": 2, "dim": 32, "eight_bit_dims": 14}')
+    with pytest.raises(ModelError, match=r"vectors .* of int8"):
+        _ = load_encoder(str(tmp_path)).vectors
+
+
 def test_static_encoder_is_an_encoder_and_accepts_no_texts(toy_encoder: Path) -> None:
     encoder = load_encoder(str(toy_encoder))
     assert isinstance(encoder, Encoder)

@@ -242,6 +242,23 @@ def test_a_new_vocabulary_starts_from_the_vectors_of_an_encoder(data: Path, tmp_
         assert 0 < np.linalg.norm(second.vectors[piece, 32:]) < 0.8 * np.linalg.norm(expected)
 
 
+def test_pieces_with_rate_0_keep_their_vectors(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_static, "rotate_to_principal_axes", lambda vectors: vectors)
+    first = train(CONFIG.format(data=data).replace("steps: 60", "steps: 5"), tmp_path / "first")
+    rates = np.full(len(first.vectors), 0.5)
+    rates[10:30] = 0
+    np.save(tmp_path / "rates.npy", rates)
+    settings = f"model: {tmp_path / 'first' / 'encoder'}, rates: {tmp_path / 'rates.npy'}, eight_bit_dims: 12, spelling_buckets: 512"
+    config = CONFIG.format(data=data).replace("dim: 32, spelling_buckets: 512, vocabulary: {size: 60, sentences: 2000}", settings)
+    second = train(config.replace("steps: 60", "steps: 5"), tmp_path / "second")
+    np.testing.assert_allclose(second.vectors[10:30, :12], first.vectors[10:30, :12], atol=6e-3)  # rounded again
+    assert second.stored["halves"].shape == (len(first.vectors), 10)
+    assert np.abs(second.vectors[30:, :12] - first.vectors[30:, :12]).max() > 0.05
+    np.save(tmp_path / "rates.npy", rates[1:])
+    (tmp_path / "config.yaml").write_text(config)
+    assert "rates of shape" in error_of("train", tmp_path / "config.yaml", "--output", tmp_path / "out")
+
+
 def test_initial_vectors_with_more_dimensions_are_refused(data: Path, tmp_path: Path) -> None:
     first = CONFIG.format(data=data).replace("steps: 60", "steps: 1")
     train(first, tmp_path / "first")

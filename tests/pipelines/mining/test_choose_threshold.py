@@ -265,8 +265,11 @@ def test_embed_and_score_warn_of_languages_too(
     texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     encoder = shutil.copytree(toy_encoder, tmp_path / "encoder")
-    (encoder / "mining.json").write_text('{"languages": ["en"]}')
+    (encoder / "mining.json").write_text('{"languages": ["en", "nus"], "accuracies": {"nus_Latn": 61.2}}')
     options = ("--output", tmp_path / "embedded", "--encoder", encoder)
+    known = miner("embed", texts[0], "--lang", "nus", "--output", tmp_path / "poor", "--encoder", encoder).stderr
+    assert "retrieved the translation of only 61 % of the lines in nus_Latn:" in known
+    assert "was not trained on" not in known
     assert miner("embed", texts[0], "--lang", "quc", *options).stderr.count("was not trained on quc_Latn;") == 1
     languages = ("--source-lang", "en", "--target-lang", "quc")
     options = ("--output", tmp_path / "scored.tsv", "--encoder", encoder, "--filter", "languages")
