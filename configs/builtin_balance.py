@@ -20,9 +20,10 @@ from builtin_vocabulary import STRONG
 
 MAX_OTHERS = 2  # texts of strong languages in a weak group, beside English
 MAX_REPLAYED = 6  # texts of a replayed group
-REPLAYED_GROUPS = 150_000
+REPLAYED_GROUPS = 60_000
 PIVOTS = ("eng_Latn", "fra_Latn")
 MAX_SPELLED = 12_000  # texts of a language in another spelling, and words; of MOST_SPELLED four times as many
+SPELLED = 300_000  # of all these texts
 MOST_SPELLED = {"vie_Latn", "hin_Deva", "ell_Grek", "rus_Cyrl"}
 
 
@@ -85,6 +86,8 @@ def main() -> None:
     shift = pc.max(words["group"]).as_py() + 1
     shifted = weak_lexicons.set_column(0, "group", pc.add(weak_lexicons["group"], shift))
     spelled = pa.concat_tables([respell(sentences, random, 0), respell(words, random, 1 << 40)])
+    drawn = random.permutation(pc.unique(spelled["group"]).to_numpy())[:SPELLED]
+    spelled = spelled.filter(pc.is_in(spelled["group"], pa.array(drawn)))
     tables = {"weak": weak, "weak_words": pa.concat_tables([weak_words, shifted]), "replay": replay, "replay_words": replay_words}
     for name, table in {**tables, "spellings": spelled}.items():
         pq.write_table(table.select(["group", "lang", "text"]), folder / f"{name}.parquet", compression="zstd")

@@ -72,11 +72,12 @@ def _change_rules(processor: sentencepiece.SentencePieceProcessor) -> Iterator[t
             continue
         if (changed := change(letter)) != letter:
             yield letter, changed
-        composed = unicodedata.normalize("NFC", letter)
-        decomposed = unicodedata.normalize("NFD", letter)
-        if len(decomposed) > 1:
-            for parts in {decomposed, unicodedata.normalize("NFC", decomposed[:-1]) + decomposed[-1]} - {letter}:
-                yield parts, change(composed)
+        composed = change(unicodedata.normalize("NFC", letter))
+        base, *marks = unicodedata.normalize("NFD", letter)
+        for order in itertools.permutations(marks):  # the last mark may be apart, or all of them
+            for parts in (base + "".join(order), unicodedata.normalize("NFC", base + "".join(order[:-1])) + "".join(order[-1:])):
+                if parts != letter and unicodedata.normalize("NFC", parts) == unicodedata.normalize("NFC", letter):
+                    yield parts, composed
     for code in range(0xAC00, 0xD7A4):
         yield unicodedata.normalize("NFD", chr(code)), chr(code)
     yield from _look_alike_rules()

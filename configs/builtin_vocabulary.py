@@ -46,7 +46,7 @@ MAX_WORDS = 1_500_000  # that new pieces are trained on
 SAMPLED_TEXTS = 3_000  # of a language, to count its pieces
 UNSPACED = ("THAI", "LAO", "KHMER", "TIBETAN", "MYANMAR", "CJK", "HIRAGANA", "KATAKANA")  # no space between words
 COUNTED_WORDS = 30_000  # of a language
-MIN_RATE = 0.1  # smaller rates are 0
+MIN_RATE = 0.4  # smaller rates are 0
 UNKNOWN_LENGTH = 0.5  # of a new piece that strong languages do not use, relative to the sum of its parts
 
 
