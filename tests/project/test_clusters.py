@@ -3,6 +3,7 @@
 The first run fetches their packages into build/clusters.
 """
 
+import fcntl
 import os
 import shlex
 import shutil
@@ -63,11 +64,14 @@ def started(request: pytest.FixtureRequest) -> Iterator[str]:
     needed = {"flink": ("java", "mvn"), "spark": ("java", "mvn"), "s3": ("go",)}[request.param]
     if missing := [program for program in needed if shutil.which(program) is None]:
         pytest.skip(f"{missing[0]} is not installed")
-    clusters.fetch(request.param, FOLDER)
-    try:
-        yield clusters.start(request.param, FOLDER)
-    finally:
-        clusters.stop(request.param, FOLDER)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with (FOLDER / f"{request.param}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests run side by side, and a cluster is started once
+        clusters.fetch(request.param, FOLDER)
+        try:
+            yield clusters.start(request.param, FOLDER)
+        finally:
+            clusters.stop(request.param, FOLDER)
 
 
 @pytest.mark.parametrize("started", ["flink", "spark"], indirect=True)
