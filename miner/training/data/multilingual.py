@@ -174,6 +174,9 @@ class ParaphrasesSettings(SourceSettings):
     SUPPORTS_SMOOTHING = False
     strategy: Literal["paraphrases"]
     languages: Strings = pydantic.Field((), description="Languages to draw from, as spelled in the column; by default, all.")
+    group_paraphrases: bool = pydantic.Field(
+        True, description="Paraphrases have one meaning, as translations do; false: they are negatives of each other."
+    )
 
 
 class ParaphraseStrategy(Strategy):
@@ -181,7 +184,8 @@ class ParaphraseStrategy(Strategy):
 
     A pair is drawn in two languages: each of its sentences is an anchor in one of them and a positive in the other, drawn by coin. The
     sentences of a paraphrase are in one group: the translation of one, or its text in the same language, is a positive of the other for
-    `label_contrast`. The sentences of any other pair are in two groups, so they are hard negatives of each other.
+    `label_contrast`. The sentences of any other pair are in two groups, so they are hard negatives of each other; without
+    `group_paraphrases`, so are those of a paraphrase.
     """
 
     def number_examples(self) -> Ints:
@@ -216,10 +220,11 @@ class ParaphraseStrategy(Strategy):
         return self.pair_batch(anchors, positives, self.groups[:, pairs].ravel(), translation_ids=translations)
 
     def _group_sentences(self, is_paraphrase: Bools) -> Ints:
-        """Group sentences (2, pairs): equal texts and paraphrases, and their translations, are in one group."""
+        """Group sentences (2, pairs): equal texts and their translations are in one group, and paraphrases if they are grouped."""
         num_pairs = len(is_paraphrase)
         first = np.arange(num_pairs)
-        meanings = np.stack([first, np.where(is_paraphrase, first, num_pairs + first)])  # translations share a number, paraphrases too
+        is_grouped = is_paraphrase & self.settings.group_paraphrases
+        meanings = np.stack([first, np.where(is_grouped, first, num_pairs + first)])  # translations share a number, grouped sentences too
         numbers = np.broadcast_to(meanings[:, None], self.rows.shape).ravel()
         groups = self.group_rows(self.texts.ids[self.rows.ravel()], numbers)
         return groups.reshape(self.rows.shape)[:, 0]

@@ -134,13 +134,13 @@ def retrieval_contrast(batch: EmbeddingBatch, temperature: float) -> Tensor:
     """Return the mean over anchors of label-aware contrast for retrieval, with groups as labels (Wang et al. 2022, as above).
 
     Translations and translated paraphrases are positives: all those in an anchor's group, whichever anchor owns them. The loss
-    of anchor i is the mean over them of `-log exp(s_ip / t) / (exp(s_ip / t) + sum over negatives exp(s_ij / t))`.
+    of anchor i is the sum over them (section 5.4) of `-log exp(s_ip / t) / (exp(s_ip / t) + sum over negatives exp(s_ij / t))`.
     """
     same_group = batch.groups[:, None] == batch.groups[batch.anchor_of_positives()]
     rows, columns = same_group.nonzero(as_tuple=True)
     positive_logits = (batch.anchors[rows] * batch.positives[columns]).sum(dim=1) / temperature
     negatives = _add_hard_negatives(batch, _log_sums_over_positives(batch, temperature), temperature)
-    losses = _mean_log_share(rows, -softplus(negatives[rows] - positive_logits), len(batch.anchors))
+    losses = positive_logits.new_zeros(len(batch.anchors)).index_add(0, rows, softplus(negatives[rows] - positive_logits))
     return _mean_over_owners(losses, rows, batch.weights)
 
 

@@ -221,7 +221,7 @@ def test_retrieval_contrast_equals_its_equation(case: str) -> None:
     for i in range(len(groups)):
         positives = [math.exp(similarities[i][p] / 0.2) for p, owner in enumerate(owners) if groups[owner] == groups[i]]
         if positives:
-            values.append(math.fsum(math.log1p(sum_over_negatives(i, batch, 0.2) / positive) for positive in positives) / len(positives))
+            values.append(math.fsum(math.log1p(sum_over_negatives(i, batch, 0.2) / positive) for positive in positives))
             weights.append(1.0 if batch.weights is None else batch.weights[i].item())
     assert retrieval_contrast(batch, 0.2).item() == pytest.approx(weighted_mean(values, weights), rel=1e-12, abs=1e-15)
 

@@ -40,6 +40,21 @@ def test_labels_alone_distinguish_label_contrast_from_info_nce(folder: Path, lab
     assert (abs(line["label_contrast"] - line["info_nce"]) < 1e-6) == (not any(labels))
 
 
+def test_paraphrases_that_are_not_grouped_are_negatives(folder: Path) -> None:
+    """The plain contrast of SCL's section 5.4: the loss does not depend on the labels."""
+    tiny.save_transformer(folder / "model")
+    losses = {}
+    for grouped, labels in ((True, [0] * 16), (True, [1] * 16), (False, [1] * 16)):
+        path = write_paraphrases(folder / f"{grouped}-{labels[0]}.tsv", labels)
+        values = config(folder, steps=1, log_every=1, batch_size=12)
+        source = {"strategy": "paraphrases", "files": [str(path)], "columns": COLUMNS, "group_paraphrases": grouped}
+        values |= {"data": [source], "objective": [{"loss": "info_nce", "temperature": 1}]}
+        run.train(TrainConfig(**values), str(folder / path.stem))
+        losses[grouped, labels[0]] = json.loads((folder / path.stem / "log.jsonl").read_text().splitlines()[0])["info_nce"]
+    assert losses[False, 1] == pytest.approx(losses[True, 0], abs=1e-6)
+    assert losses[True, 1] < losses[True, 0] - 0.01
+
+
 def test_pawsx_is_read_as_downloaded(folder: Path) -> None:
     """A pair that lacks a sentence in one language is dropped in all; labels are those of the release."""
     header = "id\tsentence1\tsentence2\tlabel\n"
