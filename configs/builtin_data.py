@@ -107,8 +107,13 @@ def read_rows(path: Path) -> Iterator[list[str]]:
 
 def evaluation_keys(data: Path, examples: Path) -> set[str]:
     """Return the keys of all sentences of the evaluation and calibration files and the demo corpora."""
+    return match_keys(data, (*EVALUATION_SOURCES, *CALIBRATION_SOURCES), examples)
+
+
+def match_keys(data: Path, sources: Iterable[str], examples: Path) -> set[str]:
+    """Return the keys of all sentences of some sources and the demo corpora."""
     keys: set[str] = set()
-    for name in (*EVALUATION_SOURCES, *CALIBRATION_SOURCES):
+    for name in sources:
         source = data / name
         for path in [source] if source.is_file() else sorted(source.rglob("*.gz")):
             for row in read_rows(path):
