@@ -71,15 +71,15 @@ def _has_constant_column(items: Items) -> bool:
 
 
 def agreement(items: Items) -> float:
-    """True and predicted labels (n, 2) -> the accuracy."""
-    return float((items[:, 0] == items[:, 1]).mean())
+    """True labels and those of e predictions (n, 1 + e) -> the accuracy, the mean over predictions."""
+    return float((items[:, :1] == items[:, 1:]).mean())
 
 
 def macro_f1(items: Items) -> float:
-    """True and predicted labels (n, 2) -> the mean over labels of F1."""
+    """True labels and those of e predictions (n, 1 + e) -> the mean over labels of F1, the mean over predictions."""
     f1_score = require("sklearn.metrics").f1_score
 
-    return float(f1_score(items[:, 0], items[:, 1], average="macro"))
+    return fmean(float(f1_score(items[:, 0], predicted, average="macro")) for predicted in items[:, 1:].T)
 
 
 def f1(items: Items) -> float:

@@ -2,7 +2,7 @@
 
 Features are standardised by their mean and deviation in training, so encoders with anisotropic vectors are not at a disadvantage. The
 regularisation strength is the best one on a held-out fifth of the training rows; the final classifier is trained on all of them. The test
-rows influence nothing.
+rows influence nothing. With `samples_per_label` the protocol is MTEB's: several classifiers per language, each of a few texts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,6 +26,7 @@ from miner.evaluation.task_base import BarChart, TaskSettings
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1)  # C of scikit-learn: the inverse of the regularisation strength
 HELD_OUT_SHARE = 0.2
+MTEB_SEED, MTEB_ITERATIONS = 42, 100  # of the samples, and of the optimiser
 TRAIN, TEST = "train", "test"  # values of a split column
 
 Labels = npt.NDArray[np.str_]
@@ -71,17 +72,46 @@ class ClassificationTask(ProbeTask):
     task: Literal["classification"] = "classification"
     train: TableFile = pydantic.Field(description="Table of the training rows.")
     text_column: str = pydantic.Field("text", description="Column of the text.")
+    samples_per_label: int | None = pydantic.Field(
+        None, ge=1, description="Train on this number of texts per label and language, several times, as MTEB does with 8."
+    )
+    experiments: int = pydantic.Field(10, ge=1, description="Number of trainings with --samples-per-label; figures are their means.")
+
+    @pydantic.model_validator(mode="after")
+    def _check_samples(self) -> Self:
+        if self.samples_per_label is not None and self.train_langs:
+            raise PydanticCustomError("train_langs", "--samples-per-label trains in each language of the test rows; leave out --train-lang")
+        return self
 
     def evaluate(self, encoder: Encoder) -> EvaluationResult:
-        """Classify texts by a probe of their embeddings. Raise DataError as `read_rows` does."""
+        """Classify texts by a probe of their embeddings. Raise DataError as `read_rows` does, or for a language without two labels."""
         train, test = read_rows(self, self.text_column)
+        if self.samples_per_label is not None:
+            return self._evaluate_from_samples(encoder, train, test, self.samples_per_label)
         vectors = encode(encoder, [*train.texts[0], *test.texts[0]], np.float32)
         predicted = predict(vectors[: len(train.labels)], np.array(train.labels), [vectors[len(train.labels) :]])
         return summarise(test, predicted, len(set(train.labels)), len(train.labels))
 
+    def _evaluate_from_samples(self, encoder: Encoder, train: LabelledRows, test: LabelledRows, num_samples: int) -> EvaluationResult:
+        labels, predicted, num_trained = np.array(train.labels), np.empty((len(test.labels), self.experiments), object), 0
+        for lang in dict.fromkeys(test.langs):
+            train_rows, test_rows = (np.flatnonzero(np.array(rows.langs) == lang) for rows in (train, test))
+            if len(set(labels[train_rows])) < 2:
+                raise DataError(f"{self.train}: no two labels in {lang!r}, a language of {self.test}; add training rows, or remove it")
+            samples = draw_samples(labels[train_rows], num_samples, self.experiments)
+            drawn = train_rows[np.unique(np.concatenate(samples))]
+            vectors = encode(
+                encoder, [*(train.texts[0][row] for row in drawn.tolist()), *(test.texts[0][row] for row in test_rows.tolist())], np.float32
+            )
+            for number, rows in enumerate(samples):
+                positions = np.searchsorted(drawn, train_rows[rows])
+                predicted[test_rows, number] = _predict_from_sample(vectors[positions], labels[drawn[positions]], vectors[len(drawn) :])
+            num_trained += len(samples[0])
+        return summarise(test, predicted.astype(np.str_), len(set(train.labels)), num_trained)
+
 
 def summarise(rows: LabelledRows, predicted: Labels, num_classes: int, trained_on: int | None) -> EvaluationResult:
-    """Report accuracy and macro F1 of the labels (n,) that are predicted for rows, by language and their means.
+    """Report accuracy and macro F1 of the labels (n,) or (n, e) that are predicted for rows, by language and their means.
 
     `trained_on` is the number of training rows, None if the classifier came with the encoder.
     """
@@ -103,7 +133,7 @@ def summarise(rows: LabelledRows, predicted: Labels, num_classes: int, trained_o
 
 
 def majority(items: Items) -> float:
-    """True and predicted labels (n, 2) -> the accuracy of always predicting the most frequent label."""
+    """True labels and predicted ones (n, 1 + e) -> the accuracy of always predicting the most frequent label."""
     return float(np.unique(items[:, 0], return_counts=True)[1].max() / len(items))
 
 
@@ -146,9 +176,30 @@ def _select(rows: LabelledRows, is_selected: Sequence[bool]) -> LabelledRows:
 
 
 def label_items(labels: Labels, predicted: Labels) -> tuple[list[str], Items]:
-    """True and predicted labels, (n,) each -> the names of the labels, and (n, 2) their numbers: these resample faster than strings."""
-    names, numbers = np.unique(np.concatenate([labels, predicted]), return_inverse=True)
-    return names.tolist(), numbers.reshape(2, -1).T.astype(np.int32)
+    """Labels (n,), predicted ones (n,) or (n, e) -> their names, and (n, 1 + e) their numbers: these resample faster than strings."""
+    names, numbers = np.unique(np.column_stack([labels, predicted]), return_inverse=True)
+    return names.tolist(), numbers.reshape(len(labels), -1).astype(np.int32)
+
+
+def draw_samples(labels: Labels, num_samples: int, num_experiments: int) -> list[npt.NDArray[np.int64]]:
+    """Return for each experiment the first rows of each label (n,) in a new order, drawn as in MTEB: each shuffles the order before."""
+    order, samples = np.arange(len(labels)), []
+    for _ in range(num_experiments):
+        np.random.RandomState(MTEB_SEED).shuffle(order)
+        shuffled = labels[order]
+        firsts = np.concatenate([np.flatnonzero(shuffled == label)[:num_samples] for label in np.unique(labels)])
+        samples.append(order[np.sort(firsts)])
+    return samples
+
+
+def _predict_from_sample(train: Floats32, labels: Labels, test: Floats32) -> Labels:
+    """Features (n, f), their labels (n,), features (m, f) -> (m,) predicted labels, by the classifier of MTEB."""
+    LogisticRegression = require("sklearn.linear_model").LogisticRegression
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        predicted: Labels = LogisticRegression(max_iter=MTEB_ITERATIONS).fit(train, labels).predict(test)
+        return predicted
 
 
 def predict(train: Floats32, labels: Labels, test_blocks: Iterable[Floats32]) -> Labels:

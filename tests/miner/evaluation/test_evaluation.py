@@ -192,6 +192,24 @@ def test_probe_transfers_between_languages_with_the_same_vectors(toy_encoder: Pa
     assert figures["languages"] == {"en": perfect, "fr": perfect}
     assert figures["mean"] == {"accuracy": 1.0, "macro_f1": 1.0}
     assert measure(tmp_path, "classification", *options)["trained_on"] == 100
+    samples = measure(tmp_path, "classification", *options, "--samples-per-label", "4", "--experiments", "2")
+    assert (samples["trained_on"], samples["languages"]["fr"]) == (16, perfect)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--train-lang", "en"), "--samples-per-label trains in each language of the test rows; leave out --train-lang"),
+        ((), "train.tsv: no two labels in 'fr', a language of"),
+    ],
+)
+def test_samples_need_training_rows_in_every_language(toy_encoder: Path, tmp_path: Path, options: tuple[str, ...], message: str) -> None:
+    rows = [("lang", "split", "label", "text"), *probe_rows()]
+    train = write(tmp_path / "train.tsv", [row for row in rows if row[0] != "fr" or row[2] == "low"])
+    test = write(tmp_path / "test.tsv", rows)
+    files = ("--train", train, "--test", test, "--lang-column", "lang", "--encoder", toy_encoder, "--samples-per-label", "4")
+    status, output, errors = run("classification", *files, *options)
+    assert (status, output, errors.count("\n"), message in errors) == (1, "", 1, True), errors
 
 
 def test_probe_of_pairs_compares_their_embeddings(toy_encoder: Path, tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ import pytest
 
 from miner.encoders import load_encoder
 from miner.evaluation.retrieval import RetrievalTask
+from miner.research.tasks.probe import ClassificationTask
 from miner.research.tasks.sts import StsTask
 
 mteb = pytest.importorskip("mteb")
 
 from datasets import Dataset, DatasetDict  # noqa: E402  # with mteb
-from mteb.abstasks import AbsTask, AbsTaskBitextMining, AbsTaskSTS  # noqa: E402
+from mteb.abstasks import AbsTask, AbsTaskBitextMining, AbsTaskClassification, AbsTaskSTS  # noqa: E402
 from mteb.abstasks.task_metadata import TaskMetadata  # noqa: E402
 
 from miner.research.tasks.mteb_adapter import MtebEncoder  # noqa: E402
@@ -41,8 +42,13 @@ class LocalSts(AbsTaskSTS):
     load_data = LocalBitext.load_data
 
 
-def run(task: AbsTask, columns: dict[str, list[Any]]) -> dict[str, float]:
-    task.dataset = DatasetDict({"test": Dataset.from_dict(columns)})
+class LocalClassification(AbsTaskClassification):
+    metadata = metadata("LocalClassification", "Classification", "accuracy")
+    load_data = LocalBitext.load_data
+
+
+def run(task: AbsTask, columns: dict[str, list[Any]], **splits: dict[str, list[Any]]) -> dict[str, float]:
+    task.dataset = DatasetDict({name: Dataset.from_dict(values) for name, values in {"test": columns, **splits}.items()})
     results = mteb.evaluate(
         MtebEncoder(load_encoder("builtin"), "test/builtin"), task, cache=None, co2_tracker=False, show_progress_bar=False
     )
@@ -83,6 +89,28 @@ def test_sts_equals_mteb(pairs: list[tuple[str, str]], tmp_path: Path) -> None:
     assert ours["spearman"] == pytest.approx(theirs["cosine_spearman"], abs=TOLERANCE)
     assert ours["pearson"] == pytest.approx(theirs["cosine_pearson"], abs=TOLERANCE)
     assert ours["spearman"] > 0.5
+
+
+def test_classification_from_samples_equals_mteb(pairs: list[tuple[str, str]], tmp_path: Path) -> None:
+    """Ten experiments of eight texts per label: by language, labels that are a little harder than chance."""
+    labels = [str(len(english) % 3) for english, _ in pairs]
+    half = len(pairs) // 2
+    lines, theirs = [["lang", "split", "label", "text"]], {}
+    for side, lang in enumerate(("en", "de")):
+        texts = [pair[side] for pair in pairs]
+        splits = {
+            name: {"text": texts[rows], "label": labels[rows]} for name, rows in (("train", slice(half)), ("test", slice(half, None)))
+        }
+        theirs[lang] = run(LocalClassification(), splits["test"], train=splits["train"])
+        lines += [[lang, name, *row] for name, split in splits.items() for row in zip(split["label"], split["text"], strict=True)]
+    table = tmp_path / "rows.tsv"
+    table.write_text("".join("\t".join(cells) + "\n" for cells in lines), encoding="utf-8")
+    columns = {"split_column": "split", "lang_column": "lang"}
+    ours = ClassificationTask(train=str(table), test=str(table), samples_per_label=8, **columns).evaluate(load_encoder("builtin")).figures
+    assert ours["trained_on"] == 2 * 3 * 8
+    for lang, scores in theirs.items():
+        assert ours["languages"][lang]["accuracy"] == pytest.approx(scores["accuracy"], abs=TOLERANCE)
+        assert ours["languages"][lang]["macro_f1"] == pytest.approx(scores["f1"], abs=TOLERANCE)
 
 
 def test_results_are_filed_under_the_fingerprint() -> None:
