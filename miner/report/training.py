@@ -20,6 +20,7 @@ RATES = {
 }
 NOT_LOSSES = {*RATES, "step", "examples", "cut_texts", "score"}
 COUNTS_OF_SOURCES = ("examples/", "epochs/")
+MORE_SCORES = "score/"
 
 Line = Floats  # (n, 2): steps, ascending, and values
 
@@ -55,7 +56,9 @@ def read(folder: str) -> dict[str, Line]:
 
 
 def _sections(lines: Mapping[str, Line]) -> list[Section]:
-    kinds = ((name, line) for name, line in lines.items() if name not in NOT_LOSSES and not name.startswith(COUNTS_OF_SOURCES))
+    kinds = (
+        (name, line) for name, line in lines.items() if name not in NOT_LOSSES and not name.startswith((*COUNTS_OF_SOURCES, MORE_SCORES))
+    )
     losses = dict(charts.shown(kinds, "losses"))
     if set(losses) - {"loss"} and len(losses) == 2:
         losses = {"loss": losses["loss"]}  # the only term equals the sum
@@ -66,7 +69,8 @@ def _sections(lines: Mapping[str, Line]) -> list[Section]:
     if "score" in lines:
         best = lines["score"][lines["score"][:, 1].argmax()]
         note = f"On held-out data. The best is {best[1]:.4f}, after step {best[0]:,.0f}; that encoder is kept."
-        drawn.append(_section("score", "Score", note, {"score": lines["score"]}))
+        more = {name: line for name, line in lines.items() if name.startswith(MORE_SCORES)}
+        drawn.append(_section("score", "Score", note, {"score": lines["score"], **dict(charts.shown(more.items(), "scores"))}))
     for name, (title, note) in RATES.items():
         if name in lines:
             drawn.append(_section(name.replace("_", "-"), title, note, {title.lower(): lines[name]}))

@@ -83,8 +83,12 @@ def check_config(config: TrainConfig) -> None:
         _check_transformer(config, config.encoder)
     if config.cleaning is not None:
         _check_cleaning(config)
-    if config.evaluation and config.evaluation.metric == "accuracy" and not config.classes:
+    if "accuracy" in _dev_metrics(config) and not config.classes:
         raise ConfigError("evaluation.metric accuracy needs the loss classification; add it, or choose retrieval or sts")
+
+
+def _dev_metrics(config: TrainConfig) -> set[str]:
+    return {dev_set.metric for dev_set in config.evaluation.dev_sets.values()} if config.evaluation else set()
 
 
 def find_mixing_fault(sources: Sequence[Any]) -> str | None:
@@ -173,7 +177,7 @@ def _check_transformer(config: TrainConfig, encoder: TransformerSettings) -> Non
         return
     if any(getattr(source, "swap", False) for source in config.data):
         raise ConfigError("data: swap mixes the sides that encoder.towers pair gives to two encoders; remove one of the two settings")
-    if config.evaluation and config.evaluation.metric == "bucc":
+    if "bucc" in _dev_metrics(config):
         raise ConfigError("evaluation.metric bucc needs one encoder, and encoder.towers pair trains two; choose retrieval or sts")
     for code in (*(encoder.languages or ()), *(encoder.positive_languages or ())):
         languages.canonical(code)  # ConfigError

@@ -24,14 +24,14 @@ from miner.training.data.cleaning import Cleaning
 from miner.training.data.datasets import Dataset, check_source, describe_dropped, open_dataset, read_dropped, read_source, source_key
 from miner.training.data.strategies import build_strategy
 from miner.training.data.strategy import Strategy
-from miner.training.layout import CHECKPOINTS, CONFIG, ENCODER, OUTPUTS, RESULT, WORK
+from miner.training.layout import CHECKPOINTS, CONFIG, ENCODER, OUTPUTS, RESULT, WORK, encoder_name
 from miner.training.models.static import StaticModel
 from miner.training.models.transformer import Transformer
 from miner.training.settings import EvaluationSettings, StaticSettings, TransformerSettings
 from miner.training.steps import checkpoints, distributed
 from miner.training.steps.trainer import Trainer
 from miner.training.steps.training_log import SourceCounts
-from miner.training.steps.validation import ValidationSet
+from miner.training.steps.validation import Validation
 from miner.training.stream_setup import build_streams, count_steps
 
 CHANGEABLE_SETTINGS = ("checkpoint_every", "log_every")  # of `training`, when a run is resumed
@@ -104,7 +104,7 @@ def _train(config: TrainConfig, folder: Path, resume: bool) -> TrainingResult:
     if resume:
         trainer.resume()
     progress = trainer.run(validation)
-    counts = (progress.step, progress.examples, progress.loss, progress.best_score)
+    counts = (progress.step, progress.examples, progress.loss, progress.best_scores.get(""))
     texts = (progress.texts, progress.cut_texts)
     result = TrainingResult(str(folder / ENCODER), *counts, trainer.count_examples(), dropped, *texts)
     if trainer.is_main_process:
@@ -126,12 +126,13 @@ def _read_result(folder: Path, config: TrainConfig, resume: bool) -> TrainingRes
         raise ConfigError(f"{folder}: already holds a run; continue it with --resume, delete it, or choose another --output")
     _check_same_config(config, folder / CONFIG)
     if (folder / RESULT).exists():
-        encoder, remedy = folder / ENCODER, f"delete {folder} and train again"
-        if not encoder.is_dir():
-            raise StorageError(f"{encoder}: missing, though the run is finished; {remedy}")
-        checksums.check(encoder, remedy)
+        remedy = f"delete {folder} and train again"
+        for encoder in [folder / encoder_name(name) for name in (config.evaluation.dev_sets if config.evaluation else [""])]:
+            if not encoder.is_dir():
+                raise StorageError(f"{encoder}: missing, though the run is finished; {remedy}")
+            checksums.check(encoder, remedy)
         logger.info("%s: this run is finished", folder)
-        return replace(records.read(str(folder / RESULT), TrainingResult), encoder=str(encoder))  # the folder may have been moved
+        return replace(records.read(str(folder / RESULT), TrainingResult), encoder=str(folder / ENCODER))  # the folder may have been moved
     markers = _input_markers(config, folder / WORK) | _encoder_markers(config, folder / WORK)
     for name, marker in markers.items():
         if not marker.exists():
@@ -192,12 +193,12 @@ def _count_dropped(config: TrainConfig, work: Path) -> dict[str, dict[str, int]]
 
 def _evaluation_marker(evaluation: EvaluationSettings, work: Path) -> Path:
     """Return the path of an empty folder: evaluation files are kept in memory, not in WORK."""
-    return work / f"evaluation-{storage.key(file_fingerprints(evaluation.files))}"
+    return work / f"evaluation-{storage.key(file_fingerprints(evaluation.all_files))}"
 
 
-def prepare(config: TrainConfig, folder: Path) -> tuple[Trainer, ValidationSet | None]:
-    """Read data and model, and build the trainer and its validation set."""
-    validation = None if config.evaluation is None else ValidationSet(config.evaluation, config.classes)
+def prepare(config: TrainConfig, folder: Path) -> tuple[Trainer, Validation | None]:
+    """Read data and model, and build the trainer and its validation."""
+    validation = None if config.evaluation is None else Validation(config.evaluation, config.classes)
     accelerator = distributed.start(config.training, _choose_device(config))
     with accelerator.main_process_first():  # the main process reads the files, the others use what it wrote
         if accelerator.is_main_process:

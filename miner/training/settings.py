@@ -150,14 +150,40 @@ class CleaningSettings(TrainSettings):
     deduplicate: bool = Field(True, description="Keep only the first of equal rows of a source.")
 
 
-class EvaluationSettings(TrainSettings):
-    """Evaluation on held-out data during training; the checkpoint with the best score becomes the encoder."""
+class DevSetSettings(TrainSettings):
+    """Held-out data and the score of an encoder on it."""
 
-    metric: Literal["retrieval", "bucc", "sts", "accuracy"] = "retrieval"
+    metric: Literal["retrieval", "bucc", "sts", "accuracy", "probe"] = "retrieval"
     files: TableFiles = Field(min_length=1)
+    train: TableFiles = Field((), description="Training rows of the metric probe.")
     columns: Mapping[str, str] = Field(
         default_factory=dict,
-        description="Columns of a file. retrieval: source, target; bucc: none; sts: first, second, score; accuracy: first, second, label.",
+        description="Columns of a file. retrieval: source, target; bucc: none; sts: first, second, score; accuracy: first, second, label;"
+        " probe: text, label. Optional: group; the score is the mean over the groups.",
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _check_train(self) -> Self:
+        if bool(self.train) != (self.metric == "probe"):
+            raise PydanticCustomError("train", "the metric probe, and no other, needs the files of its training rows in train")
+        return self
+
+
+class EvaluationSettings(DevSetSettings):
+    """Evaluation on held-out data during training; the checkpoint with the best score becomes the encoder."""
+
+    best_by: Mapping[Annotated[str, Field(pattern=r"^\w+$")], DevSetSettings] = Field(
+        default_factory=dict, description="More held-out data by name; the checkpoint with the best score on NAME is kept as encoder-NAME."
     )
     every: int = Field(125, ge=1, description="Steps between evaluations.")
     patience: int | None = Field(None, ge=1, description="Stop after this number of evaluations without improvement.")
+
+    @property
+    def dev_sets(self) -> dict[str, DevSetSettings]:
+        """The held-out data of the encoder, under an empty name, and those of `best_by`."""
+        return {"": self, **self.best_by}
+
+    @property
+    def all_files(self) -> TableFiles:
+        """The files of all held-out data."""
+        return tuple(file for dev_set in self.dev_sets.values() for file in (*dev_set.files, *dev_set.train))

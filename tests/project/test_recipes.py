@@ -121,6 +121,16 @@ def named_datasets(values: Any) -> Iterator[tuple[dict[str, Any], list[str]]]:
         yield from named_datasets(value)
 
 
+def shrink_dev_set(dev_set: dict[str, Any], name: str, folder: Path, labels: list[str]) -> None:
+    """Name tiny files in place of the held-out data; groups are languages."""
+    if dev_set.get("metric") == "bucc":
+        dev_set["files"] |= {"path": str(write_bucc_sample(folder / "bucc"))}
+        return
+    columns = {"lang" if role == "group" else role: column for role, column in dev_set["columns"].items()}
+    for key in {"files", "train"} & set(dev_set):
+        dev_set[key] = [str(write_source(folder / f"{name}-{key}.tsv", columns, labels))]
+
+
 def shrink_recipe(recipe: str, folder: Path) -> dict[str, Any]:
     """Return the recipe with a tiny model, tiny files and few steps, and all other settings unchanged."""
     values = yaml.safe_load((CONFIGS / recipe).read_text())
@@ -145,11 +155,9 @@ def shrink_recipe(recipe: str, folder: Path) -> dict[str, Any]:
     for objective in values["objective"]:
         objective |= {"queue": 40} if "queue" in objective else {}
     if "evaluation" in values:
-        labels, evaluation = values["data"][0].get("labels", []), values["evaluation"]
-        if evaluation["metric"] == "bucc":
-            evaluation["files"] |= {"path": str(write_bucc_sample(folder / "bucc"))}
-        else:
-            evaluation["files"] = [str(write_source(folder / "dev.tsv", evaluation["columns"], labels))]
+        evaluation = values["evaluation"]
+        for name, dev_set in {"dev": evaluation, **evaluation.get("best_by", {})}.items():
+            shrink_dev_set(dev_set, name, folder, values["data"][0].get("labels", ["yes", "no"]))
         evaluation["every"] = 2
     if values["encoder"]["kind"] == "static":
         values["encoder"] = {"kind": "static", "dim": 16, "spelling_buckets": 64, "vocabulary": {"size": 50}}

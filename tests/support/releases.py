@@ -204,7 +204,7 @@ def write_topics(data: Path) -> None:
     """Write MTOP and TNEWS: the label is that of the first number."""
     files = {}
     for lang in ("en", "de"):
-        for split, seed in (("train", 160), ("test", 161)):
+        for split, seed in (("train", 160), ("eval", 163), ("test", 161)):
             rows = texts(lang, 40, seed)
             body = [f"{row}\tIN:X\t\t{text}\t{('alarm', 'weather')[row % 2]}\t{lang}_XX\t[IN:..]\t{{}}" for row, text in enumerate(rows)]
             files[f"mtop/{lang}/{split}.txt"] = lines(body)

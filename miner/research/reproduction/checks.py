@@ -137,5 +137,5 @@ def _training_datasets(config: TrainConfig) -> list[DatasetFiles]:
             check_source(source)
     named = [files for source in config.data for files in source.files]
     named += config.cleaning.decontaminate if config.cleaning else ()
-    named += config.evaluation.files if config.evaluation else ()
+    named += config.evaluation.all_files if config.evaluation else ()
     return [files for files in named if isinstance(files, DatasetFiles)]

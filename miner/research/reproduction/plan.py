@@ -17,6 +17,7 @@ from miner.config.datasets import DatasetFiles
 from miner.evaluation.task_base import TaskSettings
 from miner.io import storage
 from miner.research.reproduction.registry import PaperTable, Registry, select_rows
+from miner.training.layout import ENCODER, encoder_name
 
 DATA = "data/"  # every path of a recipe to public data starts with it; it stands for --data
 MODEL_SETTINGS = ("model", "positive_model")  # of `encoder`
@@ -62,6 +63,7 @@ class PlannedRun:
     data: Sequence[DataPath] = ()
     models: Sequence[str] = ()  # folders or hub ids that must be there before it starts
     start: "PlannedRun | None" = None
+    best_by: Sequence[str] = ()  # names of held-out data for which the recipe keeps an encoder each
 
     @property
     def title(self) -> str:
@@ -70,6 +72,10 @@ class PlannedRun:
     def chain(self) -> list["PlannedRun"]:
         """Return the runs that this one starts from, the first one first, and itself."""
         return [*(self.start.chain() if self.start else []), self]
+
+    def find_encoder(self, best_by: str) -> str:
+        """Return the encoder with the best score on the held-out data of this name; the only one where the recipe keeps no other."""
+        return str(self.folder / encoder_name(best_by)) if best_by in self.best_by else self.encoder
 
     def encoder_settings(self) -> EncoderSettings:
         """Return the settings to evaluate it with."""
@@ -105,6 +111,11 @@ class ReproductionPlan:
     def evaluation_file(self) -> str:
         """The name of the file, in the folder of a run, with its figures in the suite of the table."""
         return PurePosixPath(self.table.suite).with_suffix(".json").as_posix().replace("/", "-")
+
+    def task_settings(self, title: str) -> dict[str, Any]:
+        """Return the settings with which a task is measured, as they are recorded beside its figures."""
+        best_by = self.table.best_by(title)
+        return {**self.tasks[title].model_dump(mode="json"), **({"best_by": best_by} if best_by else {})}
 
     def present_tasks(self) -> dict[str, TaskSettings]:
         """Return the tasks whose data is there, by title."""
@@ -183,7 +194,8 @@ def plan_run(registry: Registry, name: str, seed: int, options: ReproductionOpti
     folders = {setting: find_model(model, options.models) for setting, model in models.items()}
     changes += [_change(setting, model) for setting, model in folders.items() if model != models[setting]]
     changes.append(_change("training.seed", seed))
-    return PlannedRun(name, folder, str(folder / "encoder"), None, recipe, changes, data, list(folders.values()), start)
+    best_by = tuple((values.get("evaluation") or {}).get("best_by") or ())
+    return PlannedRun(name, folder, str(folder / ENCODER), None, recipe, changes, data, list(folders.values()), start, best_by)
 
 
 def _change(setting: str, value: str | int) -> str:

@@ -50,6 +50,9 @@ class TableColumn(Settings):
 
     tasks: Strings = pydantic.Field((), description="Titles in the suite; empty: no task here measures it, see `note`.")
     figure: Strings = pydantic.Field((), description="Keys that lead to the figure, as in the JSON of `miner eval`.")
+    best_by: str = pydantic.Field(
+        "", description="Measure the encoder that the recipe keeps under this name of evaluation.best_by, if any."
+    )
     scale: float = pydantic.Field(100, description="Factor by which the paper prints the figure.")
     decimals: int = pydantic.Field(1, ge=0)
     note: str = pydantic.Field("", description="Protocol, or why it is not measured.")
@@ -80,6 +83,10 @@ class PaperTable(Settings):
     columns: Mapping[str, TableColumn] = pydantic.Field(min_length=1)
     rows: Mapping[str, TableRow] = pydantic.Field(min_length=1)
     notes: Strings = ()
+
+    def best_by(self, task: str) -> str:
+        """Return the name of the held-out data by which the encoder of a task of its columns is chosen; empty for that of the recipe."""
+        return next(column.best_by for column in self.columns.values() if task in column.tasks)
 
 
 class PaperSettings(Settings):
@@ -173,6 +180,10 @@ def _check(registry: Registry, paths: Mapping[str, Path]) -> None:
         for column, settings in table.columns.items():
             if unknown := [task for task in settings.tasks if task not in titles]:
                 raise ConfigError(f"{where}.columns.{column}: no task {unknown[0]!r} in {table.suite}; one of {', '.join(titles)}")
+            if others := [task for task in settings.tasks if table.best_by(task) != settings.best_by]:
+                raise ConfigError(
+                    f"{where}.columns.{column}: another column measures {others[0]!r} with another best_by; give both the same"
+                )
         for key, row in table.rows.items():
             if unknown := [column for column in row.published if column not in table.columns]:
                 raise ConfigError(f"{where}.rows.{key}: no column {unknown[0]!r}; one of {', '.join(table.columns)}")

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from functools import cache, partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +62,13 @@ def evaluate(run: PlannedRun, plan: ReproductionPlan) -> None:
     """Evaluate the tasks that have no figures yet, or figures of other settings; write the figures after each task."""
     uri = storage.join(str(run.folder), plan.evaluation_file)
     values = read_evaluation(run, uri)
-    load = cache(partial(load_encoder, run.encoder, run.encoder_settings()))
+    load = lru_cache(maxsize=1)(partial(load_encoder, settings=run.encoder_settings()))
     for title, task in plan.present_tasks().items():
-        settings = task.model_dump(mode="json")
+        settings = plan.task_settings(title)
         if values["settings"].get(title) == settings:
             continue
-        result = suite.run({run.title: load}, suite.SuiteConfig.check(data=plan.options.data, tasks=(task,))).figures
+        encoder = run.find_encoder(plan.table.best_by(title))
+        result = suite.run({run.title: partial(load, encoder)}, suite.SuiteConfig.check(data=plan.options.data, tasks=(task,))).figures
         for key in ("encoders", "scores"):
             values[key].setdefault(run.title, {}).update(result[key][run.title])
         values["settings"][title] = settings
@@ -87,7 +88,7 @@ def read_evaluation(run: PlannedRun, uri: str) -> dict[str, Any]:
 
 def _read_figures(plan: ReproductionPlan) -> dict[Path, dict[str, Any]]:
     """Return by folder the figures of all runs of a table, by title of the task; also of runs from earlier calls."""
-    settings = {title: task.model_dump(mode="json") for title, task in plan.tasks.items()}
+    settings = {title: plan.task_settings(title) for title in plan.tasks}
     figures = {}
     for run in unique(run for row in plan.rows.values() for run in row.runs):
         values = read_evaluation(run, storage.join(str(run.folder), plan.evaluation_file))

@@ -20,12 +20,13 @@ from miner.encoders.model_folder import read_recipe
 from miner.errors import ConfigError
 from miner.evaluation.inputs import CHUNK_TEXTS, encode
 from miner.progress import Progress, report_progress
-from miner.research.tasks.probe import LabelledRows, Labels
+from miner.research.tasks.probe import LabelledRows
 from miner.training.config import TrainConfig
 from miner.training.models.heads import FirstTokenHead, NliHead, load_head
 from miner.training.models.transformer import Transformer
 from miner.training.run import train
 from miner.training.settings import TransformerSettings
+from miner.training.steps.few_shot import Labels
 from miner.training.steps.validation import encode_texts
 
 if TYPE_CHECKING:

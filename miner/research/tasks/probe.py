@@ -5,13 +5,14 @@ regularisation strength is the best one on a held-out fifth of the training rows
 rows influence nothing. With `samples_per_label` the protocol is MTEB's: several classifiers per language, each of a few texts.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import compress
 from typing import Any, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 import pydantic
 from pydantic_core import PydanticCustomError
 
@@ -23,13 +24,11 @@ from miner.errors import DataError, require
 from miner.evaluation.inputs import encode, load_columns
 from miner.evaluation.scores import EvaluationResult, Items, Score, agreement, figure_table, macro_f1
 from miner.evaluation.task_base import BarChart, TaskSettings
+from miner.training.steps.few_shot import EXPERIMENTS, Labels, predict_from_samples
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1)  # C of scikit-learn: the inverse of the regularisation strength
 HELD_OUT_SHARE = 0.2
-MTEB_SEED, MTEB_ITERATIONS = 42, 100  # of the samples, and of the optimiser
 TRAIN, TEST = "train", "test"  # values of a split column
-
-Labels = npt.NDArray[np.str_]
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,9 @@ class ClassificationTask(ProbeTask):
     samples_per_label: int | None = pydantic.Field(
         None, ge=1, description="Train on this number of texts per label and language, several times, as MTEB does with 8."
     )
-    experiments: int = pydantic.Field(10, ge=1, description="Number of trainings with --samples-per-label; figures are their means.")
+    experiments: int = pydantic.Field(
+        EXPERIMENTS, ge=1, description="Number of trainings with --samples-per-label; figures are their means."
+    )
 
     @pydantic.model_validator(mode="after")
     def _check_samples(self) -> Self:
@@ -93,20 +94,16 @@ class ClassificationTask(ProbeTask):
         return summarise(test, predicted, len(set(train.labels)), len(train.labels))
 
     def _evaluate_from_samples(self, encoder: Encoder, train: LabelledRows, test: LabelledRows, num_samples: int) -> EvaluationResult:
-        labels, predicted, num_trained = np.array(train.labels), np.empty((len(test.labels), self.experiments), object), 0
+        predicted, num_trained = np.empty((len(test.labels), self.experiments), object), 0
         for lang in dict.fromkeys(test.langs):
-            train_rows, test_rows = (np.flatnonzero(np.array(rows.langs) == lang) for rows in (train, test))
-            if len(set(labels[train_rows])) < 2:
+            of_lang, is_tested = _select(train, [other == lang for other in train.langs]), np.array(test.langs) == lang
+            if len(set(of_lang.labels)) < 2:
                 raise DataError(f"{self.train}: no two labels in {lang!r}, a language of {self.test}; add training rows, or remove it")
-            samples = draw_samples(labels[train_rows], num_samples, self.experiments)
-            drawn = train_rows[np.unique(np.concatenate(samples))]
-            vectors = encode(
-                encoder, [*(train.texts[0][row] for row in drawn.tolist()), *(test.texts[0][row] for row in test_rows.tolist())], np.float32
+            texts, labels = list(compress(test.texts[0], is_tested)), np.array(of_lang.labels)
+            predicted[is_tested] = predict_from_samples(
+                partial(encode, encoder, dtype=np.float32), of_lang.texts[0], labels, texts, num_samples, self.experiments
             )
-            for number, rows in enumerate(samples):
-                positions = np.searchsorted(drawn, train_rows[rows])
-                predicted[test_rows, number] = _predict_from_sample(vectors[positions], labels[drawn[positions]], vectors[len(drawn) :])
-            num_trained += len(samples[0])
+            num_trained += sum(min(count, num_samples) for count in Counter(of_lang.labels).values())
         return summarise(test, predicted.astype(np.str_), len(set(train.labels)), num_trained)
 
 
@@ -179,27 +176,6 @@ def label_items(labels: Labels, predicted: Labels) -> tuple[list[str], Items]:
     """Labels (n,), predicted ones (n,) or (n, e) -> their names, and (n, 1 + e) their numbers: these resample faster than strings."""
     names, numbers = np.unique(np.column_stack([labels, predicted]), return_inverse=True)
     return names.tolist(), numbers.reshape(len(labels), -1).astype(np.int32)
-
-
-def draw_samples(labels: Labels, num_samples: int, num_experiments: int) -> list[npt.NDArray[np.int64]]:
-    """Return for each experiment the first rows of each label (n,) in a new order, drawn as in MTEB: each shuffles the order before."""
-    order, samples = np.arange(len(labels)), []
-    for _ in range(num_experiments):
-        np.random.RandomState(MTEB_SEED).shuffle(order)
-        shuffled = labels[order]
-        firsts = np.concatenate([np.flatnonzero(shuffled == label)[:num_samples] for label in np.unique(labels)])
-        samples.append(order[np.sort(firsts)])
-    return samples
-
-
-def _predict_from_sample(train: Floats32, labels: Labels, test: Floats32) -> Labels:
-    """Features (n, f), their labels (n,), features (m, f) -> (m,) predicted labels, by the classifier of MTEB."""
-    LogisticRegression = require("sklearn.linear_model").LogisticRegression
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1):
-        predicted: Labels = LogisticRegression(max_iter=MTEB_ITERATIONS).fit(train, labels).predict(test)
-        return predicted
 
 
 def predict(train: Floats32, labels: Labels, test_blocks: Iterable[Floats32]) -> Labels:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from miner.devices import read_ahead, upload
 from miner.errors import StorageError
 from miner.training.data.strategy import Strategy
-from miner.training.layout import CHECKPOINTS, ENCODER
+from miner.training.layout import CHECKPOINTS, encoder_name
 from miner.training.models import export
 from miner.training.models.heads import save_head
 from miner.training.settings import TrainingSettings
@@ -30,7 +30,7 @@ from miner.training.steps.grad_cache import EncodingPass, reseed
 from miner.training.steps.mixing import Stream
 from miner.training.steps.step import ClassifierTerm, TrainingStep
 from miner.training.steps.training_log import CheckpointState, SourceCounts, TrainingLog, TrainingProgress
-from miner.training.steps.validation import ValidationSet
+from miner.training.steps.validation import Validation
 
 CLASSIFICATION = "classification"  # name of the first such loss of a config; later ones are numbered
 
@@ -61,7 +61,7 @@ class Trainer:
         self.drawn = DrawnCounts.of(streams)  # in the steps that were taken; the loader may be ahead
         self.unread: list[list[BatchResult]] = []  # of the steps whose losses are not in `progress` yet
 
-    def run(self, validation: ValidationSet | None, overlap: bool | None = None) -> TrainingProgress:
+    def run(self, validation: Validation | None, overlap: bool | None = None) -> TrainingProgress:
         """Take the remaining steps. OUTPUT/encoder is then the best encoder by `validation` or, without it, the last.
 
         With `overlap`, by default on a GPU, the device does not wait for the CPU: a background thread loads the next batch during a
@@ -84,9 +84,7 @@ class Trainer:
         batches = self.loader.load_steps(range(self.progress.step, self.num_steps))
         return read_ahead(batches) if overlap else batches
 
-    def _take_steps(
-        self, validation: ValidationSet | None, log: TrainingLog | None, batches: Iterator[LoadedBatch], read_every: int
-    ) -> None:
+    def _take_steps(self, validation: Validation | None, log: TrainingLog | None, batches: Iterator[LoadedBatch], read_every: int) -> None:
         """Take, log and evaluate the remaining steps, and save checkpoints. Losses are read every `read_every` steps."""
         while self.progress.step < self.num_steps and not _is_patience_exhausted(self.progress, validation):
             rate = learning_rate(self.progress.step, self.num_steps, self.settings)
@@ -180,28 +178,30 @@ class Trainer:
         self.progress.texts += num_texts
         self.progress.cut_texts += num_cut
 
-    def _evaluate(self, validation: ValidationSet, log: TrainingLog | None) -> None:
-        """Score the encoders on held-out data, and export them where the score is the best so far."""
+    def _evaluate(self, validation: Validation, log: TrainingLog | None) -> None:
+        """Score the encoders on all held-out data, and export them where the score is the best so far."""
         self.read_losses()
         self.root.eval()
-        score = torch.zeros(1, dtype=torch.float64, device=self.accelerator.device)
+        scores = torch.zeros(len(validation.dev_sets), dtype=torch.float64, device=self.accelerator.device)
         if self.is_main_process:
             classifier = dict(self._classifiers()).get(CLASSIFICATION)
-            score[0] = validation.score(self.towers, classifier.head if classifier else None, self.accelerator.autocast)
-        value = float(self.accelerator.reduce(score, reduction="sum"))
+            for number, dev_set in enumerate(validation.dev_sets.values()):
+                scores[number] = dev_set.score(self.towers, classifier.head if classifier else None, self.accelerator.autocast)
+        values = dict(zip(validation.dev_sets, self.accelerator.reduce(scores, reduction="sum").tolist(), strict=True))
         if log:
-            log.write(self.progress.step, {"score": value})
-        if self.progress.best_score is None or value > self.progress.best_score:
-            self.progress.best_score, self.progress.scores_since_best = value, 0
-            self.export_encoders()
-        else:
-            self.progress.scores_since_best += 1
+            log.write(self.progress.step, {f"score/{name}" if name else "score": value for name, value in values.items()})
+        self.progress.scores_since_best += 1
+        for name, value in values.items():
+            if value > self.progress.best_scores.get(name, -math.inf):
+                self.progress.best_scores[name] = value
+                self.progress.scores_since_best = 0 if name == "" else self.progress.scores_since_best
+                self.export_encoders(name)
 
-    def export_encoders(self) -> None:
+    def export_encoders(self, best_by: str = "") -> None:
         """Write the encoder in its current state, or both as one folder, with the classifiers beside the first."""
         errors.check_weights(self.weights, self.progress.step)
         if self.is_main_process:
-            with checkpoints.atomic_folder(self.output / ENCODER) as folder:
+            with checkpoints.atomic_folder(self.output / encoder_name(best_by)) as folder:
                 folders = [folder] if len(self.towers) == 1 else export.save_pair(folder, self.towers[0].settings, self.towers[0].dim)
                 for tower, tower_folder in zip(self.towers, folders, strict=True):
                     tower.save(tower_folder)
@@ -256,7 +256,7 @@ class Trainer:
         return [source for stream in self.streams for source in stream.sources.values()]
 
 
-def _is_patience_exhausted(progress: TrainingProgress, validation: ValidationSet | None) -> bool:
+def _is_patience_exhausted(progress: TrainingProgress, validation: Validation | None) -> bool:
     patience = validation.settings.patience if validation else None
     return patience is not None and progress.scores_since_best >= patience
 

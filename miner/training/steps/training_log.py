@@ -28,8 +28,8 @@ class TrainingProgress:
     step: int = 0
     examples: int = 0
     loss: float = math.nan  # of the last step whose losses were read
-    best_score: float | None = None
-    scores_since_best: int = 0
+    best_scores: dict[str, float] = field(default_factory=dict)  # by name of the held-out data; that of the encoder has no name
+    scores_since_best: int = 0  # of the encoder
     texts: int = 0  # encoded, over all views and processes
     cut_texts: int = 0  # of these, longer than the limit of training
     unlogged_losses: dict[str, list[float]] = field(default_factory=dict)  # of the steps since the last entry of the log

@@ -465,7 +465,7 @@ def test_nan_gold_score_is_an_error(folder: Path) -> None:
 def run_and_kill(values: dict[str, Any], output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Train and fail before the encoder is exported."""
 
-    def fail(_: Trainer) -> None:
+    def fail(*_: Any) -> None:
         raise KilledError
 
     monkeypatch.setattr(Trainer, "export_encoders", fail)

@@ -231,6 +231,16 @@ def test_settings_are_those_of_the_papers(recipes: str, setting: str, expected: 
         assert values == expected, path
 
 
+def test_checkpoints_of_mpcl_are_chosen_by_another_task() -> None:
+    """Section 3.3 of the paper; that of Tatoeba is the encoder itself, which BUCC chooses."""
+    columns = REGISTRY.tables["mpcl"].columns
+    chosen = {name: columns[name].best_by for name in ("BUCC", "Tatoeba-14", "Tatoeba-36", "STS17", "STS22", "MTOP")}
+    assert chosen == {"BUCC": "tatoeba", "Tatoeba-14": "", "Tatoeba-36": "", "STS17": "sts22", "STS22": "sts17", "MTOP": "mtop"}
+    for name in ("multiple", "single", "labse", "hard-negatives"):
+        evaluation = yaml.safe_load((CONFIGS / "mpcl" / f"{name}.yaml").read_text())["evaluation"]
+        assert (evaluation["metric"], set(evaluation["best_by"])) == ("bucc", {*chosen.values()} - {""})
+
+
 def test_mbert_of_mpcl_is_uncased() -> None:
     """Section 3.2 of the paper."""
     assert REGISTRY.runs["mpcl/warm-up-mbert"].changes == ("encoder.model=google-bert/bert-base-multilingual-uncased",)

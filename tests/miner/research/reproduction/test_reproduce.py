@@ -133,6 +133,22 @@ def test_measured_figures_are_those_of_train_and_eval(paper: Path) -> None:
     assert (paper / "out" / "small.md").read_text().splitlines()[4] == row
 
 
+def test_a_column_measures_the_encoder_that_its_held_out_data_chose(paper: Path) -> None:
+    """The recipe keeps two encoders: the one of column a is that of the first step, since its scores are all equal."""
+    same = tiny.write_tsv(paper / "data" / "same.tsv", ["en", "de"], [["one", "one"]])  # each encoder scores 1
+    dev = {"metric": "retrieval", "columns": {"source": "en", "target": "de"}}
+    evaluation = {**dev, "files": ["data/pairs.tsv"], "every": 1, "best_by": {"first": {**dev, "files": [f"data/{same.name}"]}}}
+    run = {"recipe": "paper/recipe.yaml", "changes": [f"evaluation={json.dumps(evaluation)}"]}
+    columns = {"a": {**ACCURACY, "best_by": "first"}}
+    table = {"title": "A table", "suite": "paper/eval.yaml", "columns": columns, "rows": {"both": {}, "model": {}}}
+    change_tables(paper, runs={**TABLES["runs"], "both": run}, tables={"chosen": table})
+    output_of(*words(paper, "chosen"))
+    rows = json.loads((paper / "out" / "chosen.json").read_text())["rows"]
+    folder = paper / "out" / "paper" / "both" / "seed-0"
+    assert rows["both"]["a"]["measured"] == [evaluate(paper, folder / "encoder-first")] != [evaluate(paper, folder / "encoder")]
+    assert len(rows["model"]["a"]["measured"]) == 1  # a model that is evaluated as it is has one encoder
+
+
 def files_below(folder: Path) -> dict[Path, tuple[int, bytes]]:
     """Return the files of the runs: when they were written, and their bytes."""
     return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*") if path.is_file()}
@@ -291,6 +307,10 @@ FAULTS = [
     (
         {"tables": {"small": {**SMALL, "columns": {"a": {"tasks": ["STS"]}}}}},
         "tables.small.columns.a: give tasks and figure, or a note that says why there is no task",
+    ),
+    (
+        {"tables": {"small": {**SMALL, "columns": {"a": ACCURACY, "b": {**ACCURACY, "best_by": "x"}}, "rows": {"first": {}}}}},
+        "tables.small.columns.b: another column measures 'retrieval' with another best_by; give both the same",
     ),
     ({"tables": {"small": {**SMALL, "seed": 5}}}, "unknown setting 'tables.small.seed'; did you mean 'seeds'?"),
 ]
