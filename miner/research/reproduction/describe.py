@@ -12,7 +12,7 @@ from miner.research.reproduction.plan import (
     task_paths,
     unique,
 )
-from miner.research.reproduction.registry import Registry
+from miner.research.reproduction.registry import OURS, UNKNOWN, Registry
 
 
 def describe_table(registry: Registry, name: str) -> dict[str, Any]:
@@ -23,6 +23,9 @@ def describe_table(registry: Registry, name: str) -> dict[str, Any]:
     by_path: dict[str, set[str]] = {}  # path -> the datasets that it is read as; none for a folder or pattern of plain files
     for path in paths:
         by_path.setdefault(path.path, set()).update([path.dataset] if path.dataset else [])
+    settings = {name: row.setting for name, row in plan.table.rows.items()} | {
+        name: column.setting for name, column in plan.table.columns.items()
+    }
     return {
         "paper": registry.papers[name],
         "title": plan.table.title,
@@ -30,6 +33,7 @@ def describe_table(registry: Registry, name: str) -> dict[str, Any]:
         "rows": list(plan.rows),
         "seeds": plan.table.seeds,
         "data": {path: sorted(by_path[path]) for path in sorted(by_path)},
+        "settings": {setting: [name for name in settings if settings[name] == setting] for setting in (OURS, UNKNOWN)},
         "models": list(dict.fromkeys(model for run in runs for model in run.models)),
     }
 
@@ -48,6 +52,7 @@ def description_text(name: str, figures: Mapping[str, Any], max_rows: int | None
         f"  data     {', '.join(data)}",
         f"  models   {', '.join(figures['models'])}",
     ]
+    lines += [f"  {setting:7}  settings of {', '.join(names[:max_rows])}" for setting, names in figures["settings"].items() if names]
     return "\n".join(lines)
 
 

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Literal, Self
 
 import pydantic
 from pydantic_core import PydanticCustomError
@@ -19,6 +19,11 @@ from miner.errors import ConfigError
 from miner.evaluation.suite import SuiteConfig
 
 TABLES_FILE = "tables.yaml"
+OURS, UNKNOWN = "ours", "unknown"
+Setting = Annotated[
+    Literal["paper", "ours", "unknown"],
+    pydantic.Field(description="Whose settings: the paper's, ours in their place, or unknown: the paper's are not known here."),
+]
 
 
 class RunSettings(Settings):
@@ -55,6 +60,7 @@ class TableColumn(Settings):
     )
     scale: float = pydantic.Field(100, description="Factor by which the paper prints the figure.")
     decimals: int = pydantic.Field(1, ge=0)
+    setting: Setting = "paper"
     note: str = pydantic.Field("", description="Protocol, or why it is not measured.")
 
     @pydantic.model_validator(mode="after")
@@ -71,6 +77,7 @@ class TableRow(Settings):
     quoted: str = pydantic.Field("", description="Why there is nothing to run: the paper quotes the row.")
     seeds: int | None = pydantic.Field(None, ge=1, description="Maximum number of seeds; by default, that of the table.")
     published: Mapping[str, float] = pydantic.Field(default_factory=dict, description="Figures by column.")
+    setting: Setting = "paper"
     note: str = ""
 
 

@@ -8,9 +8,11 @@ from typing import Any
 
 from miner.evaluation.scores import table
 from miner.research.reproduction.plan import PlannedRow, ReproductionPlan
-from miner.research.reproduction.registry import PaperTable, TableColumn
+from miner.research.reproduction.registry import OURS, UNKNOWN, PaperTable, TableColumn, TableRow
 
 NOT_RUN, UNPUBLISHED = "not run", "-"
+MARKS = {OURS: "*", UNKNOWN: "?"}
+LEGEND = {OURS: "with a setting of ours in place of the paper's", UNKNOWN: "with a setting of ours, since the paper's is not known here"}
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,7 @@ class TableCell:
     published: float | None
     measured: Sequence[float]  # one per seed
     reason: str  # why nothing was measured; empty if something was
+    setting: str = "paper"  # of the row and the column together
 
     @property
     def mean(self) -> float | None:
@@ -32,7 +35,7 @@ class TableCell:
 
     def figures(self) -> dict[str, Any]:
         values = {"published": self.published, "measured": list(self.measured), "mean": self.mean, "std": self.std}
-        return values if self.measured else {**values, "reason": self.reason}
+        return {**values, "setting": self.setting, **({} if self.measured else {"reason": self.reason})}
 
     def texts(self, decimals: int) -> tuple[str, str]:
         """Return the published and the measured figure."""
@@ -40,7 +43,8 @@ class TableCell:
         if self.published is not None:
             published = f"{self.published:.{max(decimals, len(f'{self.published:g}'.partition('.')[2]))}f}"
         std = "" if self.std is None else f" ± {self.std:.{decimals}f}"
-        return published, NOT_RUN if self.mean is None else f"{self.mean:.{decimals}f}{std}"
+        mark = MARKS.get(self.setting, "")
+        return published, (NOT_RUN if self.mean is None else f"{self.mean:.{decimals}f}{std}") + mark
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ def collect(plan: ReproductionPlan, figures: Mapping[Path, Mapping[str, Any]]) -
     columns = plan.table.columns
     cells = {
         key: {
-            name: _cell(row, column, plan.table.rows[key].published.get(name), [figures.get(run.folder, {}) for run in row.runs], plan)
+            name: _cell(row, column, plan.table.rows[key], name, [figures.get(run.folder, {}) for run in row.runs], plan)
             for name, column in columns.items()
         }
         for key, row in plan.rows.items()
@@ -97,14 +101,20 @@ def collect(plan: ReproductionPlan, figures: Mapping[Path, Mapping[str, Any]]) -
 
 
 def _cell(
-    row: PlannedRow, column: TableColumn, published: float | None, runs: Sequence[Mapping[str, Any]], plan: ReproductionPlan
+    row: PlannedRow, column: TableColumn, settings: TableRow, name: str, runs: Sequence[Mapping[str, Any]], plan: ReproductionPlan
 ) -> TableCell:
+    published, setting = settings.published.get(name), joint_setting(settings.setting, column.setting)
     if not column.tasks:
-        return TableCell(published, (), column.note)
+        return TableCell(published, (), column.note, setting)
     values = [value for run in runs if (value := _read_figure(column, run)) is not None]
     missing = [plan.missing_tasks[title] for title in column.tasks if title in plan.missing_tasks]
     reason = row.reason or "; ".join(missing) or f"no figure {'.'.join(column.figure)} in {', '.join(column.tasks)}: its data lacks a part"
-    return TableCell(published, [column.scale * value for value in values], "" if values else reason)
+    return TableCell(published, [column.scale * value for value in values], "" if values else reason, setting)
+
+
+def joint_setting(*settings: str) -> str:
+    """Return whose a figure's settings are: ours where one of them is, then unknown where one is, else the paper's."""
+    return next((setting for setting in (OURS, UNKNOWN) if setting in settings), "paper")
 
 
 def _read_figure(column: TableColumn, tasks: Mapping[str, Any]) -> float | None:
@@ -135,5 +145,7 @@ def _notes(plan: ReproductionPlan, cells: Mapping[str, Mapping[str, TableCell]])
         num_seeds = {name: len(cell.measured) for name, cell in cells[key].items() if cell.measured}
         notes += [f"{key}, {name}: {count} of {len(row.runs)} seeds" for name, count in num_seeds.items() if count < len(row.runs)]
         notes += [f"{key}: {plan.table.rows[key].note}"] if plan.table.rows[key].note else []
+    shown = {cell.setting for row in cells.values() for cell in row.values()}
+    notes += [f"{MARKS[setting]} {text}" for setting, text in LEGEND.items() if setting in shown]
     notes += [f"not as published: {change}" for change in plan.options.changes]
     return [*notes, *plan.table.notes]

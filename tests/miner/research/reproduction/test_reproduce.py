@@ -109,6 +109,7 @@ def test_measured_figures_are_those_of_train_and_eval(paper: Path) -> None:
     assert figures["rows"]["first"]["accuracy"] == {
         "published": 91.25,
         "measured": first,
+        "setting": "paper",
         "mean": pytest.approx(mean(first)),
         "std": pytest.approx(stdev(first)),
     }
@@ -131,6 +132,25 @@ def test_measured_figures_are_those_of_train_and_eval(paper: Path) -> None:
     assert (paper / "out" / "small.json").read_bytes() == (paper / "small.json").read_bytes()
     row = f"| first | 91.25 | {mean(first):.1f} ± {stdev(first):.1f} | - | not run |"
     assert (paper / "out" / "small.md").read_text().splitlines()[4] == row
+
+
+def test_figures_are_marked_where_the_setting_is_not_that_of_the_paper(paper: Path) -> None:
+    """The settings of a row and of a column together: ours before unknown, unknown before the paper's."""
+    columns = {"a": ACCURACY, "b": {**ACCURACY, "setting": "unknown"}}
+    rows = {"model": {}, "untrained": {"run": "model", "setting": "ours"}}
+    change_tables(paper, tables={"marked": {"title": "A table", "suite": "paper/eval.yaml", "columns": columns, "rows": rows}})
+    lines = output_of(*words(paper, "marked", "--json", paper / "marked.json")).splitlines()
+    figure = f"{evaluate(paper, paper / 'models' / 'tiny-model', '--pooling', 'layer:2'):.1f}"
+    assert lines[3].split() == ["model", "-", figure, "-", f"{figure}?"]
+    assert lines[4].split() == ["untrained", "-", f"{figure}*", "-", f"{figure}*"]
+    assert lines[-2:] == [
+        "* with a setting of ours in place of the paper's",
+        "? with a setting of ours, since the paper's is not known here",
+    ]
+    cells = json.loads((paper / "marked.json").read_text())["rows"]
+    assert [[cells[row][column]["setting"] for column in columns] for row in rows] == [["paper", "unknown"], ["ours", "ours"]]
+    listed = output_of("reproduce", "marked", "--list", "--configs", paper / "configs").splitlines()
+    assert listed[-2:] == ["  ours     settings of untrained", "  unknown  settings of b"]
 
 
 def test_a_column_measures_the_encoder_that_its_held_out_data_chose(paper: Path) -> None:
