@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from threshold import PARTS, Pair, pairs_of
 
-from miner.config.commands import FromCandidatesConfig, MineConfig
+from miner.config.commands import FromCandidatesConfig, MineConfig, PairFilters, SentenceFilters
 from miner.errors import DataError
 from miner.mining.thresholds import from_gold
 from pipelines.mining import mine
@@ -67,7 +67,9 @@ def choose_by_gold(margins: np.ndarray, is_correct: np.ndarray, precision: float
 def choose_by_planted(folder: Path, hidden: set[Pair], precision: float, encoder: str) -> str:
     config = {"candidates": str(folder / "out"), "output": str(folder / "again"), "planted": str(folder / "planted"), "encoder": encoder}
     try:
-        choice = mine.run_from_candidates(FromCandidatesConfig(**config, threshold="auto", precision=precision)).bitext.choice
+        choice = mine.run_from_candidates(
+            FromCandidatesConfig(**config, threshold="auto", precision=precision, pair_filters=PairFilters.none())
+        ).bitext.choice
     except DataError as error:
         return str(error)
     assert choice is not None
@@ -90,7 +92,7 @@ def main() -> None:
             folder = Path(name)
             hidden = write(folder, pairs)
             sides = {"source": str(folder / "en"), "target": str(folder / "other"), "output": str(folder / "out")}
-            mine.run(MineConfig(**sides, encoder=arguments.encoder, threshold=float("-inf")))
+            mine.run(MineConfig(**sides, encoder=arguments.encoder, threshold=float("-inf"), sentence_filters=SentenceFilters.none()))
             margins, pairs_mined = read_bitext(folder / "out")
             is_correct = np.array([pair in hidden for pair in pairs_mined])
             print(f"{language}: {len(hidden)} pairs hidden, {len(pairs) - PLANTED - len(hidden)} single sides")

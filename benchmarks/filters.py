@@ -43,7 +43,7 @@ TATOEBA = (
     "tha",
     "tur",
 )
-SENTENCE_BOUNDS = {"min_chars": 1, "min_words": 1, "max_words": 10_000, **SentenceFilters.USUAL}
+SENTENCE_BOUNDS = {"min_chars": 1, "min_words": 1, "max_words": 10_000, **SentenceFilters.usual()}
 ROUNDS = 3
 
 Side = tuple[str, list[str]]  # language code, sentences
@@ -67,7 +67,7 @@ def print_costs() -> None:
     for name, bound in SENTENCE_BOUNDS.items():
         print(f"| {name} | " + " | ".join(f"{time_sentence_filter(lines, code, name, bound):.1f}" for code, lines in texts.items()) + " |")
     print("\n| filter | µs per pair, en-de | en-ru | en-hi |\n|---|---|---|---|")
-    for name, bound in PairFilters.USUAL.items():
+    for name, bound in PairFilters.usual().items():
         print(f"| {name} | " + " | ".join(f"{time_pair_filter(texts, code, name, bound):.1f}" for code in ("de", "ru", "hi")) + " |")
 
 
@@ -109,7 +109,7 @@ def read_translations(data: Path) -> dict[str, list[tuple[Side, Side]]]:
 def print_losses(data: Path) -> None:
     """Print the share of true translations that every filter drops, as mean and maximum over languages."""
     collections = read_translations(data)
-    for kind, bounds in (("sentences", SentenceFilters.USUAL), ("pairs", PairFilters.USUAL)):
+    for kind, bounds in (("sentences", SentenceFilters.usual()), ("pairs", PairFilters.usual())):
         columns = " | ".join(f"{name}, mean | worst" for name in collections)
         print(f"\n| filter, % of true {kind} lost | {columns} |\n|---" + "|---" * 4 + "|")
         for name, bound in bounds.items():

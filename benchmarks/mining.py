@@ -47,9 +47,9 @@ Pair = tuple[str, str]  # English, other
 Sides = tuple[dict[str, None], dict[str, None]]  # the lines of both, each once
 SETTINGS: dict[str, tuple[str, ...]] = {
     "none": (),
-    **{name: (name,) for name in PairFilters.USUAL},
-    "recommended": PairFilters.RECOMMENDED,
-    "all": tuple(PairFilters.USUAL),
+    **{name: (name,) for name in PairFilters.usual()},
+    "recommended": tuple(PairFilters.recommended()),
+    "all": tuple(PairFilters.usual()),
 }
 
 
@@ -189,13 +189,13 @@ class MinedPairs:
 
 def search(task: Task, output: Path, sentence_filters: bool) -> None:
     """Mine without pair filters, to have the candidates."""
-    filters = SentenceFilters(**dict.fromkeys(SentenceFilters.USUAL, True)) if sentence_filters else SentenceFilters()
+    filters = SentenceFilters(**dict.fromkeys(SentenceFilters.usual(), True)) if sentence_filters else SentenceFilters.none()
     languages = {"source_lang": "en", "target_lang": task.lang}
     mine.run(MineConfig(source=str(task.english), target=str(task.other), output=str(output), sentence_filters=filters, **languages))
 
 
 def select(task: Task, candidates: Path, names: tuple[str, ...]) -> MinedPairs:
-    filters = PairFilters(**dict.fromkeys(names, True))
+    filters = PairFilters(**{**dict.fromkeys(PairFilters.model_fields), **dict.fromkeys(names, True)})
     with tempfile.TemporaryDirectory() as output:
         config = FromCandidatesConfig(candidates=str(candidates), output=output, threshold=MIN_MARGIN, pair_filters=filters)
         mine.run_from_candidates(config)

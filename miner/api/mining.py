@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from miner import encoders
 from miner.api.options import with_options
 from miner.api.results import TableResult
-from miner.api.sides import SIDES, Side, SideFile, SideWriter
+from miner.api.sides import SIDES, Side, SideFile, SideWriter, is_vectors
 from miner.api.workspace import EncoderLike, FilePath, open_workspace
 from miner.config.choices import LATE, ThresholdChoice
-from miner.config.commands import FromCandidatesConfig, MineConfig, ScoreConfig
-from miner.config.filters import settings_from
+from miner.config.commands import NO_FILTERS, FromCandidatesConfig, MineConfig, ScoreConfig
+from miner.config.filters import FILTERS, settings_from
 from miner.errors import ConfigError
 from miner.io import stages, storage, table_files
 from miner.io.stages import Manifest
@@ -129,12 +129,12 @@ def mine(
         output: Directory of the run, which a later run on the same sides resumes or selects from again. By default, a temporary one.
         from_candidates: Instead of the sides: the output of an earlier run, from whose candidates pairs are selected.
         **options: Those of `miner mine` by name, such as `threshold`, `top`, `source_lang`, `engine` and `device`; `filters` is a list of
-            values of `--filter`.
+            values of `--filter`, such as `none`.
 
     Raises a MinerError for invalid sides or options.
 
     Example:
-        >>> bitext = miner.mine(english, german, source_lang="en", target_lang="de", filters=["recommended"])
+        >>> bitext = miner.mine(english, german, source_lang="en", target_lang="de")
         >>> bitext.to_pandas()[["margin", "source_text", "target_text"]]
     """
     with open_workspace(output, encoder) as (folder, name):
@@ -145,6 +145,9 @@ def mine(
         if source is None or target is None:
             raise ConfigError("give a source and a target, or from_candidates")
         options |= {"source": "", "target": "", "output": folder, "encoder": name}
+        chosen = options.get(FILTERS)
+        if isinstance(chosen, Sequence) and (is_vectors(source) or is_vectors(target)):  # whose filters are off by default
+            options[FILTERS] = [NO_FILTERS, *([chosen] if isinstance(chosen, str) else chosen)]
         config = settings_from(MineConfig, options)  # before anything is written
         sides = SideWriter(folder, config).write_sides((source, target))
         check_vectors(config, sides)
@@ -155,8 +158,9 @@ def mine(
 
 def check_vectors(config: MineConfig | ScoreConfig, sides: Sequence[SideFile]) -> None:
     """Raise ConfigError for settings that read texts where sides have vectors only."""
-    bounds = {*config.sentence_filters.bounds(), *config.pair_filters.bounds()} - {"hubs"}
-    if not all(side.has_texts for side in sides) and (bounds or config.min_probability is not None or config.rescore == LATE):
+    groups = config.model_fields_set & {"sentence_filters", "pair_filters"}
+    is_filtered = {name for group in groups for name in getattr(config, group).bounds()} - {"hubs"}
+    if not all(side.has_texts for side in sides) and (is_filtered or config.min_probability is not None or config.rescore == LATE):
         raise ConfigError(
             "filters, probabilities and rescoring read texts; give sentences or the result of `miner.embed`, or leave them out"
         )

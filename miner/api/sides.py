@@ -18,6 +18,7 @@ from miner.config.commands import EmbedConfig, MineConfig, ScoreConfig
 from miner.encoders import choose_side
 from miner.errors import ConfigError, DataError
 from miner.io import stages, storage, table_files
+from miner.io.corpus import WITHOUT_TEXTS
 from miner.io.stages import Stage
 from miner.io.tables import SENTENCES, embeddings_schema, vectors_to_arrow
 from miner.text.normalise import sentence_ids
@@ -31,7 +32,6 @@ SHARD_ROWS = 300_000
 ROW_GROUP_ROWS = 1 << 15
 MAX_NORM_ERROR = 0.01  # of a vector that counts as unit length: float16 rounds by less
 MAX_ID = np.iinfo(np.int64).max
-UNNAMED = "vectors"  # fingerprint of the encoder of vectors without texts
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class SideWriter:
             return SideFile(folder, is_in_memory=True)
         if is_vectors(side):
             ids, vectors = map(np.asarray, side)
-            _write_corpus(folder, _check_vectors(ids, vectors, name), self._lang(role), UNNAMED)
+            _write_corpus(folder, _check_vectors(ids, vectors, name), self._lang(role), WITHOUT_TEXTS)
             return SideFile(folder, is_in_memory=True, has_texts=False)
         items = list_texts(side)
         if items and all(isinstance(item, os.PathLike) for item in items):

@@ -14,7 +14,7 @@ import click
 from miner.cli import console
 from miner.config import recipes
 from miner.config.base import Settings, dump_yaml
-from miner.config.commands import Filters
+from miner.config.commands import NO_FILTERS, Filters
 from miner.config.datasets import DatasetFiles, parse_table_file
 from miner.config.filters import FILTERS, RECOMMENDED, MisuseError, filter_groups, settings_from
 from miner.config.messages import as_option
@@ -40,12 +40,12 @@ class SettingsCommand(click.Command):
         fields = {name: field for model in [*models.values()][::-1] for name, field in model.model_fields.items()}
         names = dict.fromkeys(name for model in models.values() for name in model.model_fields if name not in (*CONFIG_ONLY, *without))
         arguments = [name for model in models.values() for name in model.ARGUMENTS]
-        groups = [group for model in models.values() for group in filter_groups(model).values()]
+        groups = {name: group for model in models.values() for name, group in filter_groups(model).items()}
         options = sorted((name for name in names if name not in arguments), key=lambda name: not fields[name].is_required())
         parameters = [
             *(_argument(name, fields[name]) for name in arguments),
-            *(_option(name, fields[name]) for name in options if fields[name].annotation not in groups),
-            *([_filter_option(groups)] if groups else []),
+            *(_option(name, fields[name]) for name in options if name not in groups),
+            *([_filter_option(groups.values())] if groups else []),
         ]
         self.names = [str(parameter.name) for parameter in parameters]
         self.params = [*parameters, *self.params]
@@ -128,9 +128,13 @@ def _range(constraints: Sequence[Any]) -> str:
     return f"{low[0]}x{high}" if low and high else f"x{low[1] if low else high}" if bounds else ""
 
 
-def _filter_option(groups: Iterable[type[Filters]]) -> click.Option:
-    names = ", ".join(name for group in groups for name in group.model_fields)
-    help = f"Turn on a filter, with its usual bound or BOUND; {RECOMMENDED}: those that drop few translations. One of {names}. Repeatable."
+def _filter_option(groups: Iterable[Filters]) -> click.Option:
+    names = ", ".join(name for group in groups for name in type(group).model_fields)
+    default = RECOMMENDED if any(group.bounds() for group in groups) else NO_FILTERS
+    help = (
+        f"Turn on a filter, with its usual bound or BOUND, or off, with `off` as BOUND. {RECOMMENDED}: those that drop few translations;"
+        f" {NO_FILTERS}: no filter. One of {names}. Repeatable.  [default: {default}]"
+    )
     return click.Option(["--filter", FILTERS], metavar="NAME[=BOUND]", multiple=True, help=help)
 
 

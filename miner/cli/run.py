@@ -9,6 +9,7 @@ import click
 
 from miner.cli import console, options, report
 from miner.io.defer_pandas import defer_pandas
+from miner.units import list_counts
 
 if TYPE_CHECKING:
     from pipelines.runs.run import RunResult, RunStep
@@ -75,13 +76,17 @@ def format_steps(steps: Sequence["RunStep"], beam_options: Sequence[str]) -> str
 
 def summary(result: "RunResult") -> str:
     """Format a line for each corpus and each pair."""
+    from pipelines.mining.summary import dropped_lines
+
     lines = []
     for name, corpus in result.corpora.items():
         status = "kept" if corpus["reused"] else f"{sum(corpus['seconds'].values()):.1f} s"
-        lines.append(f"{name}: {corpus['unique']:,} sentences ({corpus['lang']}), {status}")
+        dropped = dropped_lines(corpus.get("lines", {}))
+        lines.append(f"{name}: {corpus['unique']:,} sentences ({corpus['lang']}), {status}{dropped and f'; dropped {dropped}'}")
     for name, pair in result.pairs.items():
         status = "kept" if pair["reused"] else f"{sum(pair['seconds'].values()):.1f} s"
-        lines.append(f"{name}: {pair['pairs']:,} pairs, {status}")
+        dropped = list_counts(pair["dropped"])
+        lines.append(f"{name}: {pair['pairs']:,} pairs, {status}{dropped and f'; dropped {dropped}'}")
     total = sum(pair["pairs"] for pair in result.pairs.values())
     lines.append(f"{total:,} pairs of {len(result.pairs)} pairs of corpora in {result.output}")
     if sum(not part["reused"] for part in (*result.corpora.values(), *result.pairs.values())) > 1:

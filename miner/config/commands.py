@@ -103,21 +103,32 @@ def _is_tmx(path: str) -> bool:
     return re.search(r"\.tmx(\.\w+)?$", path, re.IGNORECASE) is not None
 
 
+NO_FILTERS = "none"  # in place of the bounds
+
+
 class Filters(Settings):
-    """The bounds of filters: None turns a filter off, `true` stands for its usual bound."""
+    """The bounds of filters: None turns a filter off, `true` stands for its usual bound.
+
+    The recommended filters, which drop very few translations and need no extra package, are on by default.
+    """
 
     model_config = pydantic.ConfigDict(allow_inf_nan=False)  # manifests are JSON, which cannot represent them
 
-    USUAL: ClassVar[dict[str, float]] = {}  # bounds of filters that are named without one
-    RECOMMENDED: ClassVar[tuple[str, ...]] = ()  # filters that drop very few translations and need no extra package
+    USUAL: ClassVar[dict[str, float]] = {}  # bounds of filters that are off by default and can be named without a bound
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _expand_none(cls, value: Any) -> Any:
+        return dict.fromkeys(cls.model_fields) if value == NO_FILTERS else value
 
     @pydantic.field_validator("*", mode="before")
     @classmethod
     def _bound(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
         if value is True:
-            if info.field_name not in cls.USUAL:
+            bound = cls.usual().get(str(info.field_name))
+            if bound is None:
                 raise PydanticCustomError("unbound", "needs a number for a bound")
-            return cls.USUAL[info.field_name]
+            return bound
         return None if value is False else value
 
     @classmethod
@@ -125,7 +136,22 @@ class Filters(Settings):
         settings = handler(schema)
         for bound in handler.resolve_ref_schema(settings)["properties"].values():
             bound["anyOf"].append({"type": "boolean"})
-        return settings
+        return {"anyOf": [settings, {"const": NO_FILTERS}]}
+
+    @classmethod
+    def recommended(cls) -> dict[str, float]:
+        """Return the bounds of the filters that are on by default."""
+        return cls().bounds()
+
+    @classmethod
+    def usual(cls) -> dict[str, float]:
+        """Return the bounds of the filters that can be named without one."""
+        return {**cls.recommended(), **cls.USUAL}
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return the settings with all filters off."""
+        return cls(**dict.fromkeys(cls.model_fields))
 
     def bounds(self) -> dict[str, float]:
         """Return the bounds of the filters that are on."""
@@ -135,38 +161,33 @@ class Filters(Settings):
 class SentenceFilters(Filters):
     """Filters of sentences, applied before embedding; see docs/filters.md."""
 
-    USUAL: ClassVar[dict[str, float]] = {"letters": 0.4, "script": 0.3, "repeats": 0.5, "language": 0.01}
-    RECOMMENDED = ("letters", "script", "repeats")
+    USUAL: ClassVar[dict[str, float]] = {"language": 0.01}
 
     min_chars: int | None = Field(None, ge=1, description="Minimum number of characters.")
     min_words: int | None = Field(None, ge=1, description="Minimum number of words.")
     max_words: int | None = Field(None, ge=1, description="Maximum number of words.")
-    letters: float | None = Field(None, ge=0, le=1, description="Minimum share of letters.")
-    script: float | None = Field(None, ge=0, le=1, description="Minimum share of letters in the script of the language.")
-    repeats: float | None = Field(None, ge=0, le=1, description="Maximum share of repeated character n-grams.")
+    letters: float | None = Field(0.4, ge=0, le=1, description="Minimum share of letters.")
+    script: float | None = Field(0.3, ge=0, le=1, description="Minimum share of letters in the script of the language.")
+    repeats: float | None = Field(0.5, ge=0, le=1, description="Maximum share of repeated character n-grams.")
     language: float | None = Field(None, ge=0, le=1, description="Minimum probability of the language, relative to the most probable one.")
 
 
 class PairTextFilters(Filters):
     """Filters of pairs by their texts; see docs/filters.md."""
 
-    USUAL: ClassVar[dict[str, float]] = {"copies": 0.7, "junk": 0.6, "languages": 0.01, "numbers": 0, "length_ratio": 2}
-    RECOMMENDED: ClassVar[tuple[str, ...]] = ("copies", "junk", "numbers", "length_ratio")
+    USUAL: ClassVar[dict[str, float]] = {"languages": 0.01}
 
-    copies: float | None = Field(None, ge=0, le=1, description="Maximum share of words that both sides have in common.")
-    junk: float | None = Field(None, ge=0, le=1, description="Maximum share of addresses, figures, symbols, or list separators.")
+    copies: float | None = Field(0.7, ge=0, le=1, description="Maximum share of words that both sides have in common.")
+    junk: float | None = Field(0.6, ge=0, le=1, description="Maximum share of addresses, figures, symbols, or list separators.")
     languages: float | None = Field(None, ge=0, le=1, description="As the filter `language`, for the less probable side.")
-    numbers: float | None = Field(None, ge=0, le=1, description="Maximum share of numbers that disagree.")
-    length_ratio: float | None = Field(None, ge=1, description="Maximum length of the longer side relative to the shorter.")
+    numbers: float | None = Field(0.0, ge=0, le=1, description="Maximum share of numbers that disagree.")
+    length_ratio: float | None = Field(2.0, ge=1, description="Maximum length of the longer side relative to the shorter.")
 
 
 class PairFilters(PairTextFilters):
     """Filters of candidates, applied before matching; see docs/filters.md."""
 
-    USUAL: ClassVar[dict[str, float]] = {**PairTextFilters.USUAL, "hubs": 12}
-    RECOMMENDED = (*PairTextFilters.RECOMMENDED, "hubs")
-
-    hubs: float | None = Field(None, gt=0, description="Maximum number of candidates of a sentence, relative to a usual one.")
+    hubs: float | None = Field(12.0, gt=0, description="Maximum number of candidates of a sentence, relative to a usual one.")
 
 
 class IdentifierSettings(Settings):
@@ -186,9 +207,15 @@ class DroppedSettings(IdentifierSettings):
 class SentenceSettings(DroppedSettings):
     """The sentences of a text that are embedded."""
 
-    sentence_filters: SentenceFilters = Field(SentenceFilters(), description="Bounds of the filters of sentences.")
+    sentence_filters: SentenceFilters = Field(SentenceFilters.none(), description="Bounds of the filters of sentences.")
     split: bool = Field(False, description="Split each line into sentences by the rules of its language; needs the extra `split`.")
     collapse: bool = Field(False, description="Treat sentences that differ only in case, punctuation and spaces as one.")
+
+
+class MinedSentenceSettings(SentenceSettings):
+    """The sentences of a text that are mined."""
+
+    sentence_filters: SentenceFilters = Field(SentenceFilters(), description="Bounds of the filters of sentences.")
 
 
 class EmbedConfig(SentenceSettings, TextSettings, EncoderSettings):
@@ -338,7 +365,7 @@ class DecideSettings(ThresholdSettings):
 
 
 class MineConfig(
-    SentenceSettings,
+    MinedSentenceSettings,
     SideColumns,
     EncoderSettings,
     TopSettings,
@@ -377,8 +404,8 @@ class LineSelectionSettings(IdentifierSettings, TopSettings):
 
     threshold: Threshold | None = Field(None, description="Keep pairs with a larger margin.")
     min_probability: Probability | None = Field(None, description="Keep pairs with at least this probability of being right.")
-    sentence_filters: SentenceFilters = Field(SentenceFilters(), description="Bounds of the filters of sentences.")
-    pair_filters: PairTextFilters = Field(PairTextFilters(), description="Bounds of the filters of pairs.")
+    sentence_filters: SentenceFilters = Field(SentenceFilters.none(), description="Bounds of the filters of sentences.")
+    pair_filters: PairTextFilters = Field(PairTextFilters.none(), description="Bounds of the filters of pairs.")
 
 
 class ScoreConfig(SideColumns, EncoderSettings, LineSelectionSettings, MarginSettings, RescoreSettings, NeighbourSettings, SideLanguages):

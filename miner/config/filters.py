@@ -1,6 +1,6 @@
 """Settings from options: those of the command line, or keyword arguments of Python.
 
-Filters are named as people name them: `numbers`, `length_ratio=1.5`, `recommended`, `hubs=off`.
+Filters are named as people name them: `numbers`, `length_ratio=1.5`, `recommended`, `hubs=off`, `none`.
 """
 
 import os
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pydantic
 
 from miner.config.base import Settings
-from miner.config.commands import Filters
+from miner.config.commands import NO_FILTERS, Filters
 from miner.config.messages import MISSING, Spelling, as_keyword, describe, respell, suggest
 from miner.errors import ConfigError
 
@@ -38,7 +38,7 @@ def settings_from(model: type[Model], options: Mapping[str, Any], spell: Spellin
             raise ConfigError(f"unknown option {name!r}; {suggest(name, names)}")
     if groups and FILTERS in values:
         try:
-            values |= {name: group for name, group in choose(values.pop(FILTERS), **groups).items() if group.model_fields_set}
+            values |= choose(values.pop(FILTERS), groups)
         except ConfigError as error:
             raise ConfigError(respell(str(error), spell)) from error
     try:
@@ -54,32 +54,32 @@ def settings_from(model: type[Model], options: Mapping[str, Any], spell: Spellin
     return settings
 
 
-def filter_groups(model: type[Settings]) -> dict[str, type[Filters]]:
-    """Return the settings of a model that are groups of filters."""
-    fields = {name: field.annotation for name, field in model.model_fields.items()}
-    return {name: group for name, group in fields.items() if isinstance(group, type) and issubclass(group, Filters)}
+def filter_groups(model: type[Settings]) -> dict[str, Filters]:
+    """Return the defaults of those settings of a model that are groups of filters."""
+    return {name: field.default for name, field in model.model_fields.items() if isinstance(field.default, Filters)}
 
 
-def choose(values: str | Sequence[str], **models: type[Filters]) -> dict[str, Filters]:
-    """Parse the values of `--filter`, in order, into the models; return them by keyword. Raises ConfigError for an unknown filter."""
+def choose(values: str | Sequence[str], defaults: Mapping[str, Filters]) -> dict[str, Filters]:
+    """Apply the values of `--filter`, in order, to the default bounds, and return those that change. ConfigError for an unknown filter."""
     texts = (values,) if isinstance(values, str) else values
     if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
         raise ConfigError(f"filters: expected a list such as ['numbers', 'length_ratio=1.5'], not {values!r}")
-    chosen: dict[str, dict[str, Any]] = {setting: {} for setting in models}
+    chosen: dict[str, dict[str, Any]] = {}
     for text in texts:
         name, equals, bound = text.partition("=")
-        owners = [setting for setting, model in models.items() if name == RECOMMENDED or name in model.model_fields]
+        owners = [setting for setting, group in defaults.items() if name in (RECOMMENDED, NO_FILTERS, *type(group).model_fields)]
         if not owners:
-            choices = ", ".join([RECOMMENDED, *(field for model in models.values() for field in model.model_fields)])
+            choices = ", ".join([RECOMMENDED, NO_FILTERS, *(field for group in defaults.values() for field in type(group).model_fields)])
             raise ConfigError(f"--filter {name}: unknown; one of {choices}")
-        if name == RECOMMENDED and equals and bound != OFF:
-            raise ConfigError(
-                f"--filter {text}: each of the {RECOMMENDED} filters has its own bound; set the bound of a filter by its name"
-            )
+        if equals and (name == NO_FILTERS or (name == RECOMMENDED and bound != OFF)):
+            raise ConfigError(f"--filter {text}: {name} names several filters; set the bound of a filter by its name")
         for setting in owners:
-            names = models[setting].RECOMMENDED if name == RECOMMENDED else (name,)
-            chosen[setting] |= dict.fromkeys(names, False if bound == OFF else bound if equals else True)
-    return {setting: settings_from(model, chosen[setting], spell=_as_filter) for setting, model in models.items()}
+            group = type(defaults[setting])
+            names = group.recommended() if name == RECOMMENDED else group.model_fields if name == NO_FILTERS else (name,)
+            value = False if bound == OFF or name == NO_FILTERS else bound if equals else True
+            chosen.setdefault(setting, {}).update(dict.fromkeys(names, value))
+    bounds = {setting: {**defaults[setting].model_dump(), **changes} for setting, changes in chosen.items()}
+    return {setting: settings_from(type(defaults[setting]), values, spell=_as_filter) for setting, values in bounds.items()}
 
 
 def _as_filter(name: str) -> str:

@@ -14,9 +14,9 @@ from miner.config.base import Settings, Strings
 from miner.config.commands import (
     EncoderSettings,
     EngineSettings,
+    MinedSentenceSettings,
     NeighbourSettings,
     RescoreSettings,
-    SentenceSettings,
     TextSettings,
     ThresholdSettings,
 )
@@ -82,7 +82,9 @@ class RunnerSettings(Settings):
 Pair = tuple[str, str]  # names of corpora: source, target
 
 
-class RunConfig(TextSettings, EncoderSettings, EngineSettings, SentenceSettings, RescoreSettings, NeighbourSettings, ThresholdSettings):
+class RunConfig(
+    TextSettings, EncoderSettings, EngineSettings, MinedSentenceSettings, RescoreSettings, NeighbourSettings, ThresholdSettings
+):
     """`miner run`: embed every corpus once, and mine pairs of corpora."""
 
     output: str

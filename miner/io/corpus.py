@@ -19,6 +19,7 @@ from miner.io.tables import SENTENCES as SENTENCES_TABLE
 from miner.io.tables import all_finite, check_ids, read_vectors
 
 Span = tuple[int, int]  # first and last id
+WITHOUT_TEXTS = "vectors"  # fingerprint of the encoder of vectors that have ids for texts
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,11 @@ class Corpus:
     def rows(self) -> int:
         """Number of unique sentences."""
         return sum(shard.rows for shard in self.shards)
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether the sentences have texts, not only vectors."""
+        return self.fingerprint != WITHOUT_TEXTS
 
     def count_rows(self, names: Container[str]) -> int:
         """Return the number of sentences in the shards with these names."""

@@ -12,10 +12,9 @@ from miner.config.commands import (
     DecideSettings,
     EncoderSettings,
     EngineSettings,
+    MinedSentenceSettings,
     NeighbourSettings,
-    PairFilters,
     RescoreSettings,
-    SentenceSettings,
     TextSettings,
 )
 from miner.config.datasets import TableFile, TableFiles
@@ -49,14 +48,12 @@ class StartSettings(EncoderSettings):
         return self
 
 
-class ReadingSettings(TextSettings, SentenceSettings):
+class ReadingSettings(TextSettings, MinedSentenceSettings):
     """How corpora are read and which sentences are embedded."""
 
 
 class MiningSettings(EngineSettings, RescoreSettings, NeighbourSettings, DecideSettings):
     """How each language pair is mined. In `gold` and `planted`, `{source}` and `{target}` are replaced by the language codes."""
-
-    pair_filters: PairFilters = PairFilters(**{name: PairFilters.USUAL[name] for name in PairFilters.RECOMMENDED})
 
 
 class SelectionSettings(Settings):

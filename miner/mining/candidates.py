@@ -49,6 +49,11 @@ class Candidates:
         return Candidates(**columns, late=late)
 
 
+def without_copies(candidates: Candidates) -> Candidates:
+    """Return the candidates whose texts differ: equal texts have equal ids."""
+    return candidates.take(candidates.source_ids != candidates.target_ids)
+
+
 @dataclass(frozen=True)
 class ScoredPairs:
     """n different pairs with their margins, none of which is NaN."""

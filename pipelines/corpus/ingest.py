@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from miner import languages
-from miner.config.commands import EmbedConfig, TextSettings
+from miner.config.commands import EmbedConfig, SentenceFilters, TextSettings
 from miner.devices import available_cores
 from miner.errors import AllSkippedError, DataError
 from miner.filters import language
@@ -58,7 +58,8 @@ def run(config: EmbedConfig, inputs: Sequence[str], sizes: IngestSizes = DEFAULT
     filters.
     """
     check_extras(config)
-    language.warn_if_unrated(config.sentence_filters.bounds(), [languages.canonical(config.lang)], config.lang_id_model)
+    if config.sentence_filters != SentenceFilters():  # the default filters rate what they can
+        language.warn_if_unrated(config.sentence_filters.bounds(), [languages.canonical(config.lang)], config.lang_id_model)
     spool = storage.join(config.output, STDIN)
     try:
         names = {uri: hide(uri) for uri in inputs}  # recorded in the sentences and the manifest

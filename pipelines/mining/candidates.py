@@ -24,7 +24,7 @@ from miner.io.corpus import Corpus, open_corpus
 from miner.io.stages import CANDIDATES, Manifest, Shard, Stage
 from miner.mining import candidates as scoring
 from miner.mining import writers
-from miner.mining.candidates import Candidates, Edges, MergedEdges, ScoredPairs
+from miner.mining.candidates import Candidates, Edges, MergedEdges, ScoredPairs, without_copies
 from miner.search.neighbours import Neighbours
 from pipelines.beam import shuffle
 from pipelines.beam.runner import Pipeline, run_stage
@@ -74,10 +74,11 @@ class SearchResult:
         """Return the shards of the candidates, one per range of sources."""
         return [storage.join(self.folder, shard.name) for shard in stages.read_manifest(self.folder).shards]
 
-    def read_candidates(self) -> Iterator[Candidates]:
-        """Yield the candidates of each range of sources, sorted by source."""
+    def read_candidates(self, keeps_copies: bool = True) -> Iterator[Candidates]:
+        """Yield the candidates of each range of sources, sorted by source; on request, without those of two equal texts."""
         for uri in self.candidate_uris():
-            yield writers.candidates_from_arrow(table_files.read_table(uri))
+            block = writers.candidates_from_arrow(table_files.read_table(uri))
+            yield block if keeps_copies else without_copies(block)
 
     def details(self, output: str) -> dict[str, Any]:
         """Return the details of the candidates' manifest in OUTPUT, by which `open_search_result` finds the corpora."""

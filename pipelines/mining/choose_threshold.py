@@ -7,6 +7,7 @@ candidates of at most `leave_out.MAX_SAMPLED_SOURCES` of them and their targets.
 
 import logging
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -105,7 +106,8 @@ def choose(
     if recommended is not None:
         return selection.with_choice(recommended)
     sources = SampledSources(search_result.source.rows, search_result.k)
-    return selection.with_choice(leave_out.choose_by_sample(search_result.read_candidates, settings.margin, sources, settings.precision))
+    read_blocks = partial(search_result.read_candidates, keeps_copies=settings.pair_filters.copies is None)
+    return selection.with_choice(leave_out.choose_by_sample(read_blocks, settings.margin, sources, settings.precision))
 
 
 def _choose_by_gold(gold: GoldPairs | ReviewMarks, pairs: ScoredPairs, min_precision: float) -> ThresholdChoice:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from miner.config.commands import EncoderSettings, FromCandidatesConfig, MineConfig
+from miner.config.commands import EncoderSettings, FromCandidatesConfig, MineConfig, PairFilters
 from miner.encoders import mining_profile
 from miner.encoders.mining_profile import MiningProfile
 from miner.evaluation.marks import ReviewMarks
@@ -156,10 +156,12 @@ def _select(
     """Choose the threshold and write the bitext. `searched` is the output of the search, `seconds` what the earlier stages took."""
     start = time.perf_counter()
     source, target = search_result.source, search_result.target
+    if not source.has_texts and "pair_filters" not in config.model_fields_set:
+        config = config.model_copy(update={"pair_filters": PairFilters.none()})
     language.warn_if_unrated(config.pair_filters.bounds(), (source.lang, target.lang), config.lang_id_model)
     if warns:
         mining_profile.warn_of_languages(evidence.profile, (source.lang, target.lang))
-    profile = yield from corpus_probability.fit_profile(evidence.profile, config.margin, search_result, config.output, limits)
+    profile = yield from corpus_probability.fit_profile(evidence.profile, config, search_result, config.output, limits)
     bound = profile.probability_bound(config.margin, search_result.rescoring is not None, config.min_probability)
     selection = PairSelection(search_result, config, bound, options=options, limits=limits)
     neighbours = storage.join(searched, stages.NEIGHBOURS)

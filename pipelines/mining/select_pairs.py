@@ -217,8 +217,9 @@ def _quantiles(selection: PairSelection, num_pairs: int) -> dict[str, float]:
     """Return quantiles of the best margins of the sources, if the pairs are so few that the threshold may be wrong."""
     if selection.settings.top is not None:
         return {}
-    search_result = selection.search_result
-    return few_pair_quantiles(search_result.read_candidates(), selection.settings.margin, num_pairs, num_unique(search_result).values())
+    search_result, settings = selection.search_result, selection.settings
+    candidates = search_result.read_candidates(keeps_copies=settings.pair_filters.copies is None)
+    return few_pair_quantiles(candidates, settings.margin, num_pairs, num_unique(search_result).values())
 
 
 def write_dropped(row_groups: Iterable[pa.Table], output: str) -> None:

@@ -42,18 +42,25 @@ def describe_best_margins(bitext: WrittenBitext) -> str:
 
 
 def describe_briefly(bitext: WrittenBitext) -> str:
-    """Return the number of pairs and a few of them."""
+    """Return the number of pairs, those of dropped candidates, and a few pairs."""
     rows = spaced_rows(len(bitext.examples), MAX_BRIEF_EXAMPLES).tolist()
-    return "\n".join([headline(bitext), *(_example_line(bitext.examples[row]) for row in rows)])
+    dropped = list_counts(bitext.dropped)
+    return "\n".join(
+        [headline(bitext), *([f"dropped: {dropped}"] if dropped else []), *(_example_line(bitext.examples[row]) for row in rows)]
+    )
 
 
 def _side_line(result: MineResult, side: str) -> str:
     """Return the numbers of sentences of a side, and of lines that were dropped, by reason."""
-    dropped = {name: count for name, count in result.lines[side].items() if name not in UNDROPPED}
-    reasons = list_counts(dropped)
+    reasons = dropped_lines(result.lines[side])
     num_lines = result.lines[side]["lines"] + result.lines[side].get("split", 0)
     suffix = f"; of {num_lines:,} lines, dropped {reasons}" if reasons else ""
     return f"{side}: {counted(result.sentences[side], 'sentence')}, {result.unique[side]:,} unique{suffix}"
+
+
+def dropped_lines(counts: Mapping[str, int]) -> str:
+    """Return the numbers of lines that were dropped, by reason, as text."""
+    return list_counts({name: count for name, count in counts.items() if name not in UNDROPPED})
 
 
 def headline(bitext: WrittenBitext) -> str:

@@ -38,7 +38,7 @@ SMALL_RUN_DIVISOR = 4  # the small run has this many times fewer sentences: the 
 DEFAULT_START_SECONDS = 0.5  # start of a stage, where nothing is embedded
 GPU_BLOCK_ROWS = 300_000  # a GPU searches whole shards: that many sentences are in 32 MB of text
 SEED = 3
-UNFILTERED = {"sentence_filters": SentenceFilters(), "collapse": False}
+UNFILTERED = {"sentence_filters": SentenceFilters.none(), "collapse": False}
 
 Inputs = ParamSpec("Inputs")
 Output = TypeVar("Output")
@@ -100,7 +100,7 @@ def calibrate(texts: Sequence[str], lang: str, config: RunConfig, probe: ProbeSe
 
 def measure_kept_share(texts: Sequence[str], lang: str, config: RunConfig) -> float:
     """Return the share of a sample of a corpus, none of it empty, that the filters of `config` keep. Raises DataError for none."""
-    if not config.collapse and config.sentence_filters == SentenceFilters():
+    if not config.collapse and config.sentence_filters == SentenceFilters.none():
         return 1.0
     with tempfile.TemporaryDirectory(prefix="miner-") as folder:
         embed_config = _embed_config(texts, lang, config, f"{folder}/sample")

@@ -221,7 +221,8 @@ class _RunTasks:
         logger.info("embed %s", name)
         with discard_if_empty(self.folders[name]):
             result = yield from embed.pipeline(self.texts[name], self.options)
-        self.embedded[name] = {"lang": result.lang, "unique": result.unique, "seconds": dict(result.seconds), "reused": is_reused}
+        self.embedded[name] = {"lang": result.lang, "unique": result.unique, "lines": dict(result.counts)}
+        self.embedded[name] |= {"seconds": dict(result.seconds), "reused": is_reused}
         self.skipped |= result.skipped
 
     def is_mined(self, pair: str) -> bool:

@@ -99,7 +99,7 @@ def text_ids(count, seed):
     return np.sort(sentence_ids(texts))
 
 
-def write_corpus(folder: Path, corpus_ids, vectors, shards=1, fingerprint="test-1", row_group_rows=32768):
+def write_corpus(folder: Path, corpus_ids, vectors, shards=1, fingerprint="vectors", row_group_rows=32768):
     """Write an embeddings directory: sentence i has line i + 1, and the id, of `text_ids`, and the vector at i."""
     from miner.io import (
         stages,  # they need packages that search does not

@@ -119,11 +119,12 @@ def test_a_bitext_is_shown_and_saved(tmp_path: Path) -> None:
     mined.save(tmp_path / "saved")
     for name in ("bitext.parquet", "bitext.tsv.gz", "dropped.parquet", "manifest.json", "README.md"):
         assert (tmp_path / "saved" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
-    head, first, *_, last = repr(mined).splitlines()
+    head, dropped, first, *_, last = repr(mined).splitlines()
     assert head == f"Bitext: {len(mined)} pairs (margin > 1.2)"
+    assert dropped.startswith("dropped: ")
     pairs = list(mined)
     assert [first.split()[0], last.split()[0]] == [f"{pairs[row]['margin']:.4f}" for row in (0, -1)]
-    assert len(repr(mined).splitlines()) == 5
+    assert len(repr(mined).splitlines()) == 6
 
 
 @pytest.mark.slow
@@ -131,11 +132,11 @@ def test_a_transformer_gives_the_vectors_and_pairs_of_the_command(folder: Path) 
     sides = [[tiny.sentence(lang, row) for row in tiny.numbers(300, seed)] for lang, seed in (("eng_Latn", 3), ("deu_Latn", 4))]
     model = str(folder / "model")
     encoder = miner.load_encoder(model, batch_tokens=64, pooling="mean")
-    options = ["--encoder", model, "--batch-tokens", 64, "--pooling", "mean", "--threshold", 1.0]
+    options = ["--encoder", model, "--batch-tokens", 64, "--pooling", "mean", "--threshold", 1.0, "--filter", "none"]
     expected = mined_by_command(folder, *sides, *options)
-    mined = miner.mine(*sides, encoder, threshold=1.0)
+    mined = miner.mine(*sides, encoder, threshold=1.0, filters="none")
     assert mined.to_arrow().select(COLUMNS).to_pydict() == expected.select(COLUMNS).to_pydict()
-    assert miner.mine(*sides, model, threshold=1.0, batch_tokens=64, pooling="mean").table.equals(mined.table)
+    assert miner.mine(*sides, model, threshold=1.0, filters="none", batch_tokens=64, pooling="mean").table.equals(mined.table)
     corpus = open_corpus(str(folder / "out" / "source"))
     ids, vectors = corpus.read_vectors(corpus.shards[0].name)
     embeddings = miner.embed([*sides[0], "", sides[0][1]], encoder, lang="en")
@@ -145,7 +146,7 @@ def test_a_transformer_gives_the_vectors_and_pairs_of_the_command(folder: Path) 
     )
     assert (embeddings.texts[-2], embeddings.vectors[-2].any(), embeddings.ids[-1]) == ("", False, embeddings.ids[1])
     again = [miner.embed(side, encoder) for side in sides]
-    assert miner.mine(*again, threshold=1.0).table.equals(mined.table)
+    assert miner.mine(*again, threshold=1.0, filters="none").table.equals(mined.table)
     by_vectors = miner.mine(*[(side.ids, side.vectors) for side in again], threshold=1.0).table
     assert by_vectors.to_pylist() == mined.table.select(by_vectors.column_names).to_pylist()
 
@@ -294,11 +295,11 @@ def test_an_encoder_of_the_callers_own(tmp_path: Path) -> None:
     sides = ["a" * length for length in range(1, 20)], ["b" * length for length in range(10, 30)]
     pairs = [
         (pair["source_text"], pair["target_text"])
-        for pair in miner.mine(*sides, OwnEncoder(), output=tmp_path / "out", margin="absolute", threshold=0.99)
+        for pair in miner.mine(*sides, OwnEncoder(), output=tmp_path / "out", margin="absolute", threshold=0.99, filters="none")
     ]
     assert sorted(pairs) == [("a" * length, "b" * length) for length in range(10, 20)]
     assert open_corpus(str(tmp_path / "out" / "source")).encoder == "OwnEncoder"
     embedded = [miner.embed(side, OwnEncoder()) for side in sides]
-    again = miner.mine(*embedded, OwnEncoder(), margin="absolute", threshold=0.99)
+    again = miner.mine(*embedded, OwnEncoder(), margin="absolute", threshold=0.99, filters="none")
     assert [(pair["source_text"], pair["target_text"]) for pair in again] == pairs
     assert len(miner.score(*(side[:19] for side in sides), OwnEncoder())) == 19

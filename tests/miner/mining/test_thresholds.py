@@ -181,7 +181,18 @@ def test_gold_chooses_the_threshold_of_the_bitext(mined: Path, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_planted_pairs_choose_and_are_not_in_the_bitext(mined: Path, tmp_path: Path) -> None:
-    figures = select(mined, tmp_path / "auto", "--planted", mined / "planted.tsv", "--precision", "0.92", "--gold", mined / "gold.tsv")
+    figures = select(
+        mined,
+        tmp_path / "auto",
+        "--planted",
+        mined / "planted.tsv",
+        "--precision",
+        "0.92",
+        "--gold",
+        mined / "gold.tsv",
+        "--filter",
+        "none",
+    )
     choice = figures["choice"]
     assert (choice["by"], choice["num_evidence"]) == ("planted", 200)
     assert choice["precision"]["low"] <= figures["precision"] <= choice["precision"]["high"]

@@ -148,14 +148,15 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("option", "message"),
         [
-            ("colour", "--filter colour: unknown; one of recommended, min_chars"),
+            ("colour", "--filter colour: unknown; one of recommended, none, min_chars"),
             ("numbers", "--filter numbers: unknown"),
             ("letters=much", "--filter letters: expected a number, not 'much'"),
             ("letters=1.5", "--filter letters: expected at most 1"),
             ("letters=nan", "--filter letters: expected a finite number"),
             ("min_chars=2.5", "--filter min_chars: expected an integer, not '2.5'"),
             ("min_chars", "--filter min_chars: needs a number for a bound"),
-            ("recommended=0.5", "--filter recommended=0.5: each of the recommended filters has its own bound"),
+            ("recommended=0.5", "--filter recommended=0.5: recommended names several filters; set the bound of a filter by its name"),
+            ("none=off", "--filter none=off: none names several filters"),
             ("", "--filter : unknown"),
         ],
     )
@@ -201,6 +202,5 @@ def test_language_filters_apply_only_to_a_known_language(toy_encoder: Path, tmp_
 )
 def test_every_filter_has_a_setting_and_a_valid_usual_bound(settings: type[Filters], filters: dict[str, object]) -> None:
     assert list(settings.model_fields) == [name for name in filters if name != PROBABILITY]  # which has an option of its own
-    assert settings.check().bounds() == {}
-    assert settings.check(**dict.fromkeys(settings.USUAL, True)).bounds() == settings.USUAL
-    assert set(settings.RECOMMENDED) <= set(settings.USUAL)
+    assert settings.none().bounds() == {}
+    assert settings.check(**dict.fromkeys(settings.usual(), True)).bounds() == settings.usual()

@@ -74,7 +74,8 @@ def loop_config(data: Path, **changes: Any) -> dict[str, Any]:
     return {
         "corpora": {lang: [str(data / f"{lang}.txt")] for lang in LANGS},
         "start": {"train": train_config(seed, steps=20)},
-        "mining": {"threshold": 1.0, "pair_filters": {}},
+        "reading": {"sentence_filters": "none"},
+        "mining": {"threshold": 1.0, "pair_filters": "none"},
         "selection": {"validation": 0.1, "skip_top": 0.0},
         "training": train_config(seed, "{round}/groups.parquet", steps=60),
         "evaluation": {"dev": tasks, "near": 1.0},
@@ -225,7 +226,7 @@ def test_the_pooling_of_the_start_encoder_is_stored(data: Path, tmp_path: Path) 
     """A model of transformers has no pooling, so the copy of it as the best encoder could not be used."""
     model = save_transformer(tmp_path / "model", dropout=0.0)
     values = loop_config(data, pairs=ONE_PAIR, start={"encoder": str(model), "pooling": "mean", "device": "cpu"})
-    values["mining"] = {"threshold": 5.0, "pair_filters": {}}  # above all margins: no round trains
+    values["mining"] = {"threshold": 5.0, "pair_filters": "none"}  # above all margins: no round trains
     output_of("loop", write_config(tmp_path, values), "--output", tmp_path / "out")
     expected = load_encoder(str(model), EncoderSettings(pooling="mean", device="cpu")).encode(["one two"])
     np.testing.assert_allclose(load_encoder(str(tmp_path / "out" / "best" / "encoder")).encode(["one two"]), expected, atol=1e-6)
@@ -241,7 +242,7 @@ def test_a_pooling_that_the_start_encoder_states_is_no_warning(
     if kind == "transformer":
         assert store_pooling(model, "mean")
     values = loop_config(data, pairs=ONE_PAIR, start={"encoder": str(model), "pooling": pooling, "device": "cpu"})
-    values["mining"] = {"threshold": 5.0, "pair_filters": {}}
+    values["mining"] = {"threshold": 5.0, "pair_filters": "none"}
     result = run_loop(write_config(tmp_path, values), tmp_path / "out")
     assert (result.exit_code, f"start.pooling {pooling} is not stored" not in result.stderr) == (0, is_stored)
 
@@ -300,7 +301,7 @@ def test_marks_measure_the_selected_pairs(data: Path, finished_loop: Path, tmp_p
         write_tsv(tmp_path / f"{mark}.{LANGS[0]}-{LANGS[1]}.tsv", ["mark", "source", "target"], lines)
     marks = [str(tmp_path / f"{mark}.{{source}}-{{target}}.tsv") for mark in ("right", "wrong")]
     start = {"encoder": str(finished_loop / "seed" / "encoder")}
-    values = loop_config(data, mining={"threshold": 1.0, "gold": marks, "pair_filters": {}}, start=start, pairs=ONE_PAIR)
+    values = loop_config(data, mining={"threshold": 1.0, "gold": marks, "pair_filters": "none"}, start=start, pairs=ONE_PAIR)
     values["stop"]["least_pairs"] = 10**6
     result = run_loop(write_config(tmp_path, values), tmp_path / "out")
     assert result.exit_code == 0, result.output
@@ -406,7 +407,7 @@ def test_a_transformer_continues_from_the_last_round(data: Path, tmp_path: Path)
 def test_without_a_precise_threshold_only_the_best_pairs_are_selected(data: Path, finished_loop: Path, tmp_path: Path) -> None:
     planted = [[sentence(lang, digits) for lang in LANGS[:2]] for digits in numbers(20, seed=5, digits=5)]
     (tmp_path / "planted.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in planted))
-    mining = {"threshold": "auto", "planted": str(tmp_path / "planted.tsv"), "pair_filters": {}}
+    mining = {"threshold": "auto", "planted": str(tmp_path / "planted.tsv"), "pair_filters": "none"}
     values = loop_config(data, mining=mining, start={"encoder": str(finished_loop / "seed" / "encoder")}, pairs=ONE_PAIR)
     values["selection"] |= {"min_count": 10, "floor": 1.0}
     values["stop"]["least_pairs"] = 50

@@ -287,7 +287,7 @@ def test_embed_and_score_warn_of_languages_too(
 
 @pytest.mark.slow
 def test_filters_that_cannot_judge_a_language_are_a_warning(texts: tuple[Path, Path], tmp_path: Path) -> None:
-    filters = ("--filter", "script", "--filter", "languages", "--filter", "numbers")
+    filters = ("--filter", "script=0.5", "--filter", "languages", "--filter", "numbers")
     result = miner("mine", *texts, "--output", tmp_path / "out", "--target-lang", "de", *filters)
     lines = [line for line in result.stderr.splitlines() if "cannot rate" in line]
     assert lines == [

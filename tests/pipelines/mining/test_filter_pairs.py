@@ -48,20 +48,20 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "en.txt").write_text(ENGLISH)
     (folder / "de.txt").write_text(GERMAN)
     sides = (folder / "en.txt", folder / "de.txt", "--source-lang", "en", "--target-lang", "de")
-    output_of("mine", *sides, "--output", folder / "plain", "--threshold", "0")
+    output_of("mine", *sides, "--output", folder / "plain", "--threshold", "0", "--filter", "none")
     return folder / "plain"
 
 
 def test_dropped_copy_makes_room_for_the_translation(plain: Path, tmp_path: Path) -> None:
     copy, translation = (("Berlin is the capital of Germany.", line) for line in GERMAN.splitlines()[:2])
     assert copy in pairs_in(plain)
-    output_of("mine", "--from-candidates", plain, "--output", tmp_path, "--threshold", "0", "--filter", "copies")
+    output_of("mine", "--from-candidates", plain, "--output", tmp_path, "--threshold", "0", "--filter", "none", "--filter", "copies")
     assert translation in pairs_in(tmp_path)
     assert copy not in pairs_in(tmp_path)
 
 
 def test_dropped_candidates_are_counted_and_written(plain: Path, tmp_path: Path) -> None:
-    arguments = ("--from-candidates", plain, "--output", tmp_path / "out", "--threshold", "0", "--keep-dropped")
+    arguments = ("--from-candidates", plain, "--output", tmp_path / "out", "--threshold", "0", "--filter", "none", "--keep-dropped")
     printed = output_of("mine", *arguments, "--filter", "copies", "--filter", "numbers", "--json", tmp_path / "figures.json")
     table = pq.read_table(tmp_path / "out/dropped.parquet")
     assert table.schema.names == DROPPED_PAIRS.names
@@ -84,7 +84,8 @@ def test_dropped_candidates_are_counted_and_written(plain: Path, tmp_path: Path)
 
 def test_filters_that_drop_nothing_give_the_same_bitext(plain: Path, tmp_path: Path) -> None:
     output_of(
-        "mine", "--from-candidates", plain, "--output", tmp_path, "--threshold", "0", "--filter", "length_ratio=100", "--keep-dropped"
+        *("mine", "--from-candidates", plain, "--output", tmp_path, "--threshold", "0"),
+        *("--filter", "none", "--filter", "length_ratio=100", "--keep-dropped"),
     )
     for name in ("bitext.tsv.gz", "bitext.parquet"):
         assert (tmp_path / name).read_bytes() == (plain / name).read_bytes()
@@ -120,7 +121,7 @@ def test_pairs_equal_those_of_filtering_all_candidates_first(tmp_path: Path) -> 
         lines = (EXAMPLES / f"{name}.txt").read_text(encoding="utf-8").splitlines()[:400]
         (tmp_path / f"{name}.txt").write_text("\n".join(lines), encoding="utf-8")
     sides = (tmp_path / "en.txt", tmp_path / "de.txt", "--source-lang", "en", "--target-lang", "de")
-    output_of("mine", *sides, "--output", tmp_path / "all", "--retrieval", "all")
+    output_of("mine", *sides, "--output", tmp_path / "all", "--retrieval", "all", "--filter", "none")
     table = pq.read_table(tmp_path / "all/bitext.parquet")
     bounds = {"copies": 0.1, "junk": 0.3, "numbers": 0.0, "length_ratio": 1.3, "hubs": 2.5}
     ids = [table[name].to_numpy() for name in ("source_id", "target_id")]
@@ -147,5 +148,5 @@ def test_usual_bounds_keep_the_true_pairs_of_the_examples() -> None:
         lines = {name: (EXAMPLES / f"{name}.txt").read_text(encoding="utf-8").splitlines() for name in ("en", lang)}
         gold = [tuple(map(int, line.split())) for line in (EXAMPLES / f"gold.en-{lang}.tsv").read_text().splitlines()]
         sides = [lines["en"][source - 1] for source, _ in gold], [lines[lang][target - 1] for _, target in gold]
-        decisions = apply_pair_filters(PairTexts(*sides, ("eng_Latn", code), np.ones(len(gold))), PairFilters.USUAL)
+        decisions = apply_pair_filters(PairTexts(*sides, ("eng_Latn", code), np.ones(len(gold))), PairFilters.usual())
         assert decisions.kept.mean() > 0.995, decisions.counts()

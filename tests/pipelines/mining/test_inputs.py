@@ -43,7 +43,7 @@ def test_text_and_vectors_of_another_encoder(
 ) -> None:
     sides = (texts[0], corpus) if text_first else (corpus, texts[0])
     message = mine_error(*sides, "--encoder", toy_encoder, output=tmp_path / "out")
-    assert f"{corpus} was embedded by test-1" in message
+    assert f"{corpus} was embedded by vectors" in message
     assert load_encoder(str(toy_encoder)).fingerprint in message
 
 
@@ -123,7 +123,7 @@ def test_truncated_shard(table: str, sides: tuple[Path, Path], tmp_path: Path) -
 def test_vectors_of_different_encoders(sides: tuple[Path, Path], tmp_path: Path) -> None:
     other = dense.write_corpus(tmp_path / "z", dense.text_ids(9, 2), dense.unit(9, 16, 2), fingerprint="test-2")
     message = mine_error(sides[0], other, output=tmp_path / "out")
-    assert "test-1" in message
+    assert "embedded by vectors" in message
     assert "test-2" in message
 
 

@@ -145,7 +145,7 @@ def test_text_with_gold_is_scored(text_run: tuple[Path, dict[str, Any], str]) ->
     assert figures["sentences"] == {"source": 61, "target": 70}
     assert figures["unique"] == {"source": 60, "target": 70}
     outcomes = {"lines": 61, "kept": 61, "empty": 0, "invalid": 0, "too_long": 0, "duplicate": 1}
-    assert figures["lines"]["source"] == outcomes
+    assert figures["lines"]["source"] == outcomes | {"few_letters": 0, "other_script": 0, "repetitive": 0}
     assert figures["threshold"] == FALLBACK_RATIO
     assert figures["choice"] == {"threshold": FALLBACK_RATIO, "by": "fallback"}
     num_correct = sum([FRENCH[ENGLISH.index(word)] for word in row[1].split()] == row[2].split() for row in rows_in(output))
@@ -226,7 +226,7 @@ def test_text_keeps_quotes_and_loses_tabs(toy_encoder: Path, tmp_path: Path) -> 
 def test_terminal_charset_without_a_letter_is_no_error(toy_encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one two \N{SNOWMAN}\n", encoding="utf-8")
     text = str(tmp_path / "a.txt")
-    options = ["--output", str(tmp_path / "out"), "--threshold", "0", "--encoder", str(toy_encoder), "--no-report"]
+    options = ["--output", str(tmp_path / "out"), "--threshold", "0", "--filter", "none", "--encoder", str(toy_encoder), "--no-report"]
     result = CliRunner(charset="latin-1").invoke(main, ["mine", text, text, *options])
     assert result.exit_code == 0
     assert "one two ?  |  one two ?" in result.stdout

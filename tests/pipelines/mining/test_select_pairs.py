@@ -76,14 +76,16 @@ class TestRanges:
 
     @pytest.mark.slow
     def test_every_step_runs_as_a_pipeline(self, sides: tuple[Path, Path], tmp_path: Path) -> None:
-        self.assert_limits_change_nothing(tmp_path, sides, PIPELINES, k=3, threshold=0.1, pair_filters=PairFilters(hubs=1.5))
+        self.assert_limits_change_nothing(
+            tmp_path, sides, PIPELINES, k=3, threshold=0.1, pair_filters=PairFilters.none().model_copy(update={"hubs": 1.5})
+        )
 
     def test_filters_of_both_sides_and_ties(self, tmp_path: Path) -> None:
         """There are few different vectors, so margins are equal and ids decide; dropped hubs make room for other candidates."""
         x, y = dense.unit(40, 8, 4)[np.arange(60) % 7], dense.unit(40, 8, 4)[np.arange(90) % 11]
         source = dense.write_corpus(tmp_path / "x", dense.text_ids(len(x), 2), x, shards=3)
         target = dense.write_corpus(tmp_path / "y", dense.text_ids(len(y), 3), y, shards=4)
-        settings = {"threshold": 0.1, "pair_filters": PairFilters(hubs=2.5), "keep_dropped": True}
+        settings = {"threshold": 0.1, "pair_filters": PairFilters.none().model_copy(update={"hubs": 2.5}), "keep_dropped": True}
         self.assert_limits_change_nothing(tmp_path, (source, target), SMALL_LIMITS, **settings)
         default, small = (tmp_path / name / "dropped.parquet" for name in ("default", "small"))
         assert pq.read_metadata(default).num_rows > 16

@@ -32,7 +32,7 @@ def test_each_corpus_is_embedded_once_and_all_pairs_are_mined(toy_encoder: Path,
         (tmp_path / f"{lang}.txt").write_text("".join(f"{line}\n" for line in sentences(number)))
     corpora = {lang: str(tmp_path / f"{lang}.txt") for lang in LANGUAGES}
     settings = {"output": str(tmp_path / "out"), "corpora": corpora, "encoder": str(toy_encoder), "engine": "exact", "threshold": 1.0}
-    (tmp_path / "run.yaml").write_text(yaml.safe_dump({**settings, "shards": 2, "margin": "ratio"}))
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump({**settings, "shards": 2, "pair_filters": "none"}))
     result = miner("run", tmp_path / "run.yaml", "--no-report")
     assert result.exit_code == 0, result.output
     summary = json.loads((tmp_path / "out/run.json").read_text())
