@@ -95,7 +95,7 @@ def embed(
     cleaned[rows], ids[rows] = block.texts, sentence_ids(block.texts)
     with open_workspace(None, encoder) as (folder, name):
         options["encoder"] = name
-        identity = encoders.identify(settings_from(EncoderSettings, options))
+        identity = pipeline.identify_encoder(settings_from(EncoderSettings, options), ())
         vectors = np.zeros((len(listed), identity.dim), np.float16)
         if len(rows):
             inputs, output = (write_texts(listed, folder, "texts"),), storage.join(folder, "embedded")

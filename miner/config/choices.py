@@ -148,8 +148,9 @@ AUTO, EXACT, FAISS = "auto", "exact", "faiss"
 ENGINES = (AUTO, EXACT, FAISS)
 NONE, LATE = "none", "late"
 RESCORINGS = (AUTO, NONE, LATE)
+FLOAT32, BFLOAT16 = "float32", "bfloat16"
 INT8 = "int8"  # of the linear layers of a transformer
-DTYPES = (AUTO, "float32", "bfloat16", "float16", INT8)
+DTYPES = (AUTO, FLOAT32, BFLOAT16, "float16", INT8)
 
 if TYPE_CHECKING:  # a type checker cannot evaluate a computed Literal
     MarginName: TypeAlias = str

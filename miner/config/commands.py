@@ -33,7 +33,11 @@ class EncoderSettings(Settings):
     encoder: str = Field("builtin", description="`builtin`, a model directory or its URI, or a model id of the Hugging Face Hub.")
     pooling: str | None = Field(None, description="cls, mean, max, first_last_avg or layer:N; by default, that of the model directory.")
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N.")
-    dtype: DtypeName = Field("auto", description="Data type of a transformer; int8: of its linear layers, on CPUs.")
+    dtype: DtypeName = Field(
+        "auto",
+        description="Data type of a transformer; int8: of its linear layers, on CPUs. auto: bfloat16 where the processor computes in it"
+        " and gives vectors like those of float32, otherwise float32.",
+    )
     batch_tokens: int | None = Field(
         None, ge=16, description="Tokens per batch of a transformer, padding included; by default, 4096 on a CPU, 16384 on a GPU."
     )

@@ -3,16 +3,18 @@
 import contextlib
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import TypeVar
 
-from miner.config.choices import INT8
+from miner.config.choices import AUTO, BFLOAT16, INT8
 from miner.config.commands import EncoderSettings
-from miner.devices import parse_device
+from miner.devices import CPU, parse_device
 from miner.encoders import remote
 from miner.encoders.base import Encoder
+from miner.encoders.model_folder import split_dtype
 from miner.errors import ConfigError, ModelError, first_line
 from miner.io import storage
 
@@ -32,9 +34,12 @@ __all__ = [
     "load_encoder",
     "offer",
     "read_fingerprint",
+    "with_recorded_dtype",
 ]
 
 BUILTIN = "builtin"
+
+S = TypeVar("S", bound=EncoderSettings)
 
 
 def _load_static(folder: str, settings: EncoderSettings) -> Encoder:
@@ -180,13 +185,17 @@ class EncoderIdentity:
 
 
 def identify(settings: EncoderSettings) -> EncoderIdentity:
-    """Return the identity of the encoder that `load_encoder` loads, without its weights and its device; raise what that raises."""
+    """Return the identity of the encoder that `load_encoder` loads, without its weights and its device; raise what that raises.
+
+    This machine may lack the device. The data type `auto` is bfloat16 on a GPU that is stated.
+    """
     if (offered := find_offered(settings)) is not None:
         return EncoderIdentity(offered.fingerprint, offered.dim, find_kind(settings.encoder))
     folder = find_folder(settings.encoder)
     kind = _kind_of(folder)
     _check_side(settings, kind, settings.encoder)
-    parse_device(settings.device)
+    if settings.dtype == AUTO and parse_device(settings.device) not in (None, CPU):
+        settings = settings.model_copy(update={"dtype": BFLOAT16})
     if kind != TRANSFORMER:
         encoder = load_encoder(str(folder), settings.model_copy(update={"side": None}))
         return EncoderIdentity(encoder.fingerprint, encoder.dim, kind)
@@ -194,6 +203,17 @@ def identify(settings: EncoderSettings) -> EncoderIdentity:
 
     with convert_damage(settings.encoder):
         return EncoderIdentity(*transformer.identify(str(folder), settings), kind)
+
+
+def with_recorded_dtype(settings: S, fingerprints: Iterable[str | None]) -> S:
+    """Return settings whose data type, if it is `auto`, is that of the first of these fingerprints of a transformer.
+
+    So vectors of one output, and those that are compared, have one type, whatever the machine.
+    """
+    if settings.dtype != AUTO:
+        return settings
+    recorded = [value for value in fingerprints if value is not None and value.startswith((f"{TRANSFORMER}-", f"{PAIR}-"))]
+    return settings.model_copy(update={"dtype": split_dtype(recorded[0])[1]}) if recorded else settings
 
 
 def read_fingerprint(name: str) -> str:

@@ -49,15 +49,6 @@ def quantise_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
     return torch.mul(rows, scales.reciprocal()).round_().to(torch.int8), scales
 
 
-def round_linear_layers(module: nn.Module) -> None:
-    """Replace the linear layers of a model. Layers of a subclass are kept: their module may read their weights itself."""
-    for name, child in module.named_children():
-        if type(child) is nn.Linear:
-            setattr(module, name, Int8Linear(child))
-        else:
-            round_linear_layers(child)
-
-
 @lru_cache
 def is_exact() -> bool:
     """Return whether this torch sums products of int8 exactly on this processor."""

@@ -18,7 +18,7 @@ from miner.config.base import Settings
 from miner.config.choices import MARGINS, MarginName, ThresholdChoice
 from miner.config.commands import EncoderSettings, MatchSettings, Threshold
 from miner.config.probability import DEFAULT_MIN_PROBABILITY, ProbabilityBound, ProbabilityWeights
-from miner.encoders import BUILTIN, find_folder, identify
+from miner.encoders import BUILTIN, find_folder, identify, with_recorded_dtype
 from miner.encoders.base import Encoder, StoredEncoder
 from miner.errors import ConfigError, ModelError
 from miner.io import storage
@@ -125,7 +125,7 @@ def find(settings: EncoderSettings, fingerprint: str) -> MiningProfile:
             if name == BUILTIN or (Path(name) / FILE).exists():
                 raise
             continue  # corpora that are embedded do not need the encoder
-        own_settings = EncoderSettings() if name == BUILTIN else settings
+        own_settings = EncoderSettings() if name == BUILTIN else with_recorded_dtype(settings, [fingerprint])
         if profile != NO_PROFILE and identify(own_settings.model_copy(update={"encoder": name, "side": None})).fingerprint == fingerprint:
             return profile
     return NO_PROFILE

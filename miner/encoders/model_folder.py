@@ -13,7 +13,7 @@ from typing import Any
 
 import xxhash
 
-from miner.config.choices import INT8
+from miner.config.choices import BFLOAT16, FLOAT32, INT8
 from miner.encoders.pooling import POOLINGS, mixture_layers
 from miner.errors import ModelError
 from miner.io import checksums, storage
@@ -29,6 +29,7 @@ LAST_HIDDEN = {"method": "forward", "method_output_name": "last_hidden_state"}
 EXPECTED_VALUES = {"transformer_task": "feature-extraction", "module_output_name": "token_embeddings"}
 
 INT8_ROUNDING = "int8 of 90 levels"  # of `miner.encoders.int8_linear`, as fingerprints have it
+SUFFIXES = (BFLOAT16, "float16")  # of fingerprints
 # Keys that record the origin of a folder and do not change vectors.
 PROVENANCE_KEYS = {
     "_name_or_path", "architectures", "dtype", "is_local", "local_files_only", "model_max_length", "name_or_path",
@@ -214,7 +215,7 @@ def fingerprint(recipe: ModelRecipe, max_tokens: int | None, dtype: str = "float
     """Hash the mapping from text to vector of `recipe`, with texts truncated to `max_tokens`.
 
     The hash depends on tensors, tokenizer, pooling, layers, lower-casing and prompt, and on whether weights are rounded to int8; not on
-    the names or number of safetensors files, the device, the batch size, or a floating-point type (which `auto` takes from the device).
+    the names or number of safetensors files, the device or the batch size. A floating-point type other than float32 follows the hash.
     """
     content: dict[str, Any] = {
         "config": _hash_file(recipe.folder / CONFIG),
@@ -229,7 +230,18 @@ def fingerprint(recipe: ModelRecipe, max_tokens: int | None, dtype: str = "float
         "prompt": recipe.prompt,
         **({"dtype": INT8_ROUNDING} if dtype == INT8 else {}),
     }
-    return f"transformer-{xxhash.xxh3_64_hexdigest(json.dumps(content, sort_keys=True).encode())}"
+    return with_dtype(f"transformer-{xxhash.xxh3_64_hexdigest(json.dumps(content, sort_keys=True).encode())}", dtype)
+
+
+def with_dtype(hashed: str, dtype: str) -> str:
+    """Return the fingerprint of a transformer in a data type."""
+    return f"{hashed}-{dtype}" if dtype in SUFFIXES else hashed
+
+
+def split_dtype(fingerprint: str) -> tuple[str, str]:
+    """Return the fingerprint in float32, and the floating-point type of the vectors."""
+    hashed, _, dtype = fingerprint.rpartition("-")
+    return (hashed, dtype) if dtype in SUFFIXES else (fingerprint, FLOAT32)
 
 
 def _hash_file(path: Path) -> str:

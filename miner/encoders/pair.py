@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from miner import languages
 from miner.arrays import Floats32
+from miner.config.choices import FLOAT32, INT8
 from miner.config.commands import EncoderSettings
 from miner.devices import choose_device
 from miner.encoders import model_folder, transformer
@@ -95,9 +96,15 @@ class PairEncoder:
         recipes = {side: model_folder.read_recipe(folder) for side, folder in self.pair.folders.items()}
         if self.settings.pooling is not None:
             recipes = {side: replace(recipe, pooling=(self.settings.pooling,)) for side, recipe in recipes.items()}
-        settings = self.settings
-        sides = [model_folder.fingerprint(recipe, settings.max_tokens or recipe.max_tokens, settings.dtype) for recipe in recipes.values()]
-        return f"{KIND}-{storage.key(sides)[:16]}"
+        dtype = INT8 if self.precision == INT8 else FLOAT32  # another floating-point type follows the hash of both
+        sides = [model_folder.fingerprint(recipe, self.settings.max_tokens or recipe.max_tokens, dtype) for recipe in recipes.values()]
+        return model_folder.with_dtype(f"{KIND}-{storage.key(sides)[:16]}", self.precision)
+
+    @cached_property
+    def precision(self) -> str:
+        """The data type of both sides: with `auto`, float32 where one of them needs it."""
+        precisions = {transformer.settle_precision(str(folder), self.settings) for folder in self.pair.folders.values()}
+        return precisions.pop() if len(precisions) == 1 else FLOAT32
 
     @cached_property
     def device(self) -> "torch.device":
@@ -109,7 +116,7 @@ class PairEncoder:
     def side(self, name: str) -> TransformerEncoder:
         """Return the encoder of one side, with the fingerprint of both."""
         if name not in self._sides:
-            encoder = transformer.load(str(self.pair.folders[name]), self.settings)
+            encoder = transformer.load(str(self.pair.folders[name]), self.settings.model_copy(update={"dtype": self.precision}))
             if encoder.dim != self.dim:
                 raise ModelError(f"{self.pair.folders[name]}: {encoder.dim} dimensions, but {SETTINGS} has {self.dim}; {DAMAGED}")
             encoder.fingerprint = self.fingerprint

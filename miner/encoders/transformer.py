@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from miner.arrays import Bools, Floats32, Ints
+from miner.config.choices import AUTO, FLOAT32
 from miner.config.commands import EncoderSettings
-from miner.devices import choose_device, read_ahead, upload
+from miner.devices import CPU, choose_device, read_ahead, upload
 from miner.encoders import transformer_parts as parts
 from miner.encoders.base import EncodeCounts, check_texts
 from miner.encoders.model_folder import ModelRecipe, fingerprint, read_recipe
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 TokenLists = dict[str, list[list[int]]]  # inputs of the model, each as lists of different lengths
 Forward = Callable[[TokenLists, Sequence[int]], "Tensor"]  # tokens of texts and a batch of these -> vectors
 
-FLOAT32 = "float32"
 BATCH_TOKENS = {"cpu": 4096, "cuda": 16384}  # by default
 MIN_BATCH_SHARE = 1 / 4  # of a batch's tokens, from which on it ends rather than being padded
 # Tokenized and sorted together, which bounds the memory of their tokens. A GPU works on some while the next are tokenized.
@@ -63,14 +63,36 @@ def load(name: str, settings: EncoderSettings) -> TransformerEncoder:
 
 
 def identify(name: str, settings: EncoderSettings) -> tuple[str, int]:
-    """Return the fingerprint and the dimension of the transformer in a folder, whose weights are hashed and not loaded.
+    """Return the fingerprint and the dimension of the transformer in a folder, whose weights are hashed, and loaded only for `auto`.
 
     Raise what `load` raises, except for weights that do not fit the config.
     """
     recipe = _read_recipe(Path(name), settings)
     model = parts.build_skeleton(recipe.folder)
     max_tokens = parts.token_limit(recipe, settings.max_tokens, parts.load_tokenizer(recipe), model)
-    return fingerprint(recipe, max_tokens, settings.dtype), _output_width(recipe, int(model.config.hidden_size))
+    dtype = settle_precision(name, settings)
+    return fingerprint(recipe, max_tokens, dtype), _output_width(recipe, int(model.config.hidden_size))
+
+
+def settle_precision(name: str, settings: EncoderSettings) -> str:
+    """Return the data type that `load` chooses for these settings. The transformer is loaded only where `auto` compares its vectors."""
+    if settings.dtype != AUTO:
+        return settings.dtype
+    device = torch_device(settings)
+    fastest = parts.choose_precision(settings.dtype, device)
+    return load(name, settings).precision if is_compared(settings.dtype, fastest, device) else fastest
+
+
+def torch_device(settings: EncoderSettings) -> torch.device:
+    """Return the device of an encoder."""
+    import torch
+
+    return torch.device(choose_device(settings.device))
+
+
+def is_compared(dtype: str, fastest: str, device: torch.device) -> bool:
+    """Return whether vectors in float32 decide on a data type: with `auto`, where the processor has a faster one."""
+    return dtype == AUTO and fastest != FLOAT32 and device.type == CPU
 
 
 def _read_recipe(folder: Path, settings: EncoderSettings) -> ModelRecipe:
@@ -106,13 +128,10 @@ class TransformerEncoder:
 
     def __init__(self, folder: Path, recipe: ModelRecipe, settings: EncoderSettings) -> None:
         """`recipe` decides the pooling, not `settings`."""
-        import torch
-
         self.folder, self.recipe = folder, recipe
-        self.device = torch.device(choose_device(settings.device))
+        self.device = torch_device(settings)
         self.batch_tokens = settings.batch_tokens or BATCH_TOKENS[self.device.type]
         self.window_texts = WINDOW_TEXTS[self.device.type]
-        self.precision = parts.choose_precision(settings.dtype, self.device)
         self._model = parts.load_model(recipe.folder)
         self._tokenizer = parts.load_tokenizer(recipe)
         self.max_tokens = parts.token_limit(recipe, settings.max_tokens, self._tokenizer, self._model)
@@ -121,13 +140,35 @@ class TransformerEncoder:
         self._layers = [parts.load_layer(layer, self.device) for layer in recipe.layers]
         self.dim = _output_width(recipe, int(self._model.config.hidden_size))
         self.num_positions = parts.count_positions(self._model)
-        self.fingerprint = fingerprint(recipe, self.max_tokens, self.precision)
         self._num_weights = parts.count_weights(self._model)
         self._num_embeddings = int(self._model.get_input_embeddings().weight.shape[0])
-        parts.move(self._model, self.device, self.precision)
         self._input_names = tuple(inspect.signature(self._model.forward).parameters)
         self.tally = EncodeCounts()
         self._lock = threading.Lock()  # one batch at a time: two would need twice the memory
+        self._set_precision(parts.choose_precision(settings.dtype, self.device), settings.dtype)
+        self.fingerprint = fingerprint(recipe, self.max_tokens, self.precision)
+
+    def _set_precision(self, fastest: str, dtype: str) -> None:
+        """Move the model to its device, with `auto` in float32 where the fastest data type gives other vectors."""
+        if not is_compared(dtype, fastest, self.device):
+            self._move(fastest)
+            return
+        self._move(FLOAT32)
+        exact = self.encode(parts.PROBE_TEXTS)
+        self._move(fastest)
+        try:
+            is_close = bool(((exact * self.encode(parts.PROBE_TEXTS)).sum(axis=1) >= parts.MIN_COSINE).all())
+        except ModelError:  # not finite
+            is_close = False
+        if not is_close:
+            logger.info("%s: in float32, as %s gives other vectors", self.recipe.folder, fastest)
+            self._model = parts.load_model(self.recipe.folder)
+            self._move(FLOAT32)
+        self.tally = EncodeCounts()
+
+    def _move(self, precision: str) -> None:
+        self.precision = precision
+        parts.move(self._model, self.device, precision)
 
     def encode(self, texts: Sequence[str]) -> Floats32:
         """n texts -> (n, dim) float32 unit rows in the order of the texts; a zero row for a text without tokens or of spaces only."""

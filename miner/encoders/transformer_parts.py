@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from miner.config.choices import INT8
+from miner.config.choices import AUTO, BFLOAT16, FLOAT32, INT8
 from miner.encoders.model_folder import CONFIG, TANH, DenseLayer, ModelRecipe, read_json, weight_files
 from miner.errors import ConfigError, MinerError, ModelError, first_line
 
@@ -24,20 +24,36 @@ MAX_LABELS = 100_000  # transformers makes a name for each
 MIN_LIMIT = 1 << 20  # of the widths that are refused: larger than those of any model whose weights have that many bytes
 LAYER_WEIGHT = re.compile(r"(?:\w+\.)*?(?:layer|layers|block|h)\.(\d+)\.")  # the name of a weight of a layer, with its number
 NO_TOKENIZER = "instantiate the backend tokenizer"  # of the error of transformers
+# By these texts, `auto` compares bfloat16 with float32 on a CPU.
+PROBE_TEXTS = (
+    "The committee will publish its report on the budget for 2024 on Friday, said the minister, who declined to name a figure.",
+    "No.",
+    "Die Brücke über den Fluss bleibt bis zum 3. Mai gesperrt.",
+    "Врач посоветовал ей больше гулять и меньше работать по вечерам.",
+    "彼は昨日、駅の近くで古い友人に会った。",
+    "لم يصل القطار في الموعد المحدد بسبب العاصفة.",
+    "किसानों को इस साल अच्छी फसल की उम्मीद है।",
+    "A kutya 15 percig ugatott, aztán elaludt a kanapé alatt.",
+)
+MIN_COSINE = 0.9999  # of the vectors of a text in both types
 ACTIVATIONS = ("Tanh", "Identity", "ReLU", "GELU", "SiLU", "Sigmoid")  # supported in Dense layers; all in torch.nn
 
 logger = logging.getLogger(__name__)
 
 
 def choose_precision(name: str, device: torch.device) -> str:
-    """Resolve `auto` to bfloat16 on GPUs that support it (Ampere and later), otherwise to float32; raise ConfigError for inexact int8."""
+    """Resolve `auto` to bfloat16 where the device computes in it, otherwise to float32; raise ConfigError for inexact int8."""
     import torch
 
     if name == INT8:
         _check_int8(device)
-    if name != "auto":
+    if name != AUTO:
         return name
-    return "bfloat16" if device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0) else "float32"
+    if device.type == "cuda":
+        has_bfloat16 = torch.cuda.get_device_capability(device) >= (8, 0)  # Ampere and later
+    else:
+        has_bfloat16 = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return BFLOAT16 if has_bfloat16 else FLOAT32
 
 
 def _check_int8(device: torch.device) -> None:
@@ -53,15 +69,19 @@ def move(model: Any, device: torch.device, precision: str) -> None:
     """Move the model to its device in its precision; raise ModelError where it does not fit."""
     import torch
 
-    dtype = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(precision, torch.float32)
+    dtype = {BFLOAT16: torch.bfloat16, "float16": torch.float16}.get(precision, torch.float32)
     try:
         model.to(device, dtype)
     except torch.cuda.OutOfMemoryError as error:
-        raise ModelError(f"{device}: out of memory for the model in {precision}; try --dtype bfloat16, or another --device") from error
-    if precision == INT8:
-        from miner.encoders import int8_linear
+        raise ModelError(f"{device}: out of memory for the model in {precision}; try --dtype {BFLOAT16}, or another --device") from error
+    if device.type != "cpu":
+        return
+    from miner.encoders import cpu_linear, int8_linear
 
-        int8_linear.round_linear_layers(model)
+    if precision == INT8:
+        cpu_linear.replace_linear_layers(model, int8_linear.Int8Linear)
+    elif precision != "float16" and cpu_linear.is_faster():
+        cpu_linear.replace_linear_layers(model, cpu_linear.OneDnnLinear)
 
 
 @contextlib.contextmanager

@@ -31,6 +31,7 @@ from miner.encoders import (
     identify,
     load_encoder,
     mining_profile,
+    with_recorded_dtype,
 )
 from miner.encoders.base import CountsTokens, Preloads
 from miner.encoders.checked import encode_checked, to_float16
@@ -100,8 +101,9 @@ def pipeline(
     if inside := [uri for uri in inputs if storage.is_inside(uri, config.output)]:
         raise ConfigError(f"{inside[0]}: this input is inside --output {config.output}; choose another --output")
     ingest.check_extras(config)
-    settings = choose_side(config, lang)
+    settings = with_recorded_dtype(choose_side(config, lang), [recorded_fingerprint(config.output)])
     encoder = identify_encoder(settings, options)
+    settings = with_recorded_dtype(settings, [encoder.fingerprint])  # workers take the data type of the driver
     if warns:
         mining_profile.warn_of_languages(find_profile(settings, encoder.fingerprint), [lang])
     if isinstance(encoder, Preloads) and not storage.exists(storage.join(config.output, stages.EMBEDDINGS, stages.MANIFEST)):
@@ -227,11 +229,21 @@ _loaded: dict[EncoderSettings, _LoadedEncoder] = {}  # the encoder that this pro
 
 
 def identify_encoder(settings: EncoderSettings, options: Sequence[str]) -> Encoder | EncoderIdentity:
-    """Return the encoder of these settings; where workers are on other machines, only its identity, so the driver loads no weights.
+    """Return the encoder of these settings; where workers are on other machines, only its identity, so the driver keeps no weights.
 
-    `options` are Beam's. Raises ConfigError for a device that no worker on this machine has.
+    The driver chooses the data type of all workers. `options` are Beam's. Raises ConfigError for a device
+    that no worker on this machine has.
     """
-    return load_once(settings) if workers.describe(options).is_here else identify(settings)
+    described = workers.describe(options)
+    if described.is_here:
+        return load_once(settings)
+    return identify(settings.model_copy(update={"device": described.device_type(settings.device)}))
+
+
+def recorded_fingerprint(output: str) -> str | None:
+    """Return the fingerprint of the encoder of an output of `miner embed`, finished or not; None if there is none."""
+    config = stages.recorded_config(storage.join(output, stages.EMBEDDINGS))
+    return None if config is None else config.get("fingerprint")
 
 
 def preload(settings: EncoderSettings) -> None:
@@ -280,5 +292,5 @@ def load_once(settings: EncoderSettings, fingerprint: str | None = None) -> Enco
         if loaded is not None and loaded.encoder.fingerprint == encoder.fingerprint:
             encoder = loaded.encoder  # whose vectors are in memory
         _loaded.clear()
-        _loaded[settings] = _LoadedEncoder(files, encoder)
+        _loaded[settings] = _loaded[with_recorded_dtype(settings, [encoder.fingerprint])] = _LoadedEncoder(files, encoder)
         return encoder

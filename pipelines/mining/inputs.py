@@ -6,7 +6,7 @@ from typing import Literal
 
 from miner import languages
 from miner.config.commands import EmbedConfig, EncoderSettings, MineConfig, SentenceSettings, TextSettings
-from miner.encoders import choose_side
+from miner.encoders import choose_side, with_recorded_dtype
 from miner.errors import ConfigError, DataError
 from miner.io import storage
 from miner.io.corpus import Corpus, is_corpus, open_corpus
@@ -40,6 +40,9 @@ def open_sides(config: MineConfig, options: Sequence[str] = ()) -> Pipeline[Corp
     corpora = {side: open_folder(path) for side, path in paths.items() if is_folder(path)}
     for side, corpus in corpora.items():
         _check_lang(corpus, _lang(config, side), side)
+    outputs = [storage.join(config.output, side) for side in paths]
+    recorded = [*(corpus.fingerprint for corpus in corpora.values()), *map(embed.recorded_fingerprint, outputs)]
+    config = with_recorded_dtype(config, recorded)
     texts = {side: path for side, path in paths.items() if side not in corpora}
     for side, path in texts.items():
         ingest.check_extras(_embed_config(config, side))
@@ -113,7 +116,7 @@ def check_text(path: str, config: TextSettings, split_lang: str | None = None) -
 
 def check_encoder(embedded: Corpus, config: EncoderSettings, options: Sequence[str] = ()) -> None:
     """Raise DataError if the text of one side would be embedded by another encoder than the other side was."""
-    encoder = embed.identify_encoder(config, options)
+    encoder = embed.identify_encoder(with_recorded_dtype(config, [embedded.fingerprint]), options)
     if encoder.fingerprint != embedded.fingerprint:
         raise DataError(
             f"{embedded.folder} was embedded by {embedded.fingerprint}, and --encoder {config.encoder} is {encoder.fingerprint};"

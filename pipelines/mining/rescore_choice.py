@@ -88,6 +88,7 @@ def find_encoder(encoder: EncoderSettings, corpora: Sequence[Corpus], only_stati
     `only_static`: no other encoder is loaded. Raises ConfigError if neither embedded them as it is now.
     """
     fingerprint, side = corpora[0].fingerprint, corpora[0].side
+    encoder = encoders.with_recorded_dtype(encoder, [fingerprint])
     for name in dict.fromkeys([encoder.encoder, *(corpus.encoder for corpus in corpora if corpus.encoder is not None)]):
         settings = encoder.model_copy(update={"encoder": name, "side": side})
         try:

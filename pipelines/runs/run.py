@@ -27,7 +27,7 @@ from miner.config.commands import (
 )
 from miner.config.messages import TOP_LEVEL, name_keys
 from miner.config.runs import RunConfig
-from miner.encoders import choose_side, mining_profile
+from miner.encoders import choose_side, mining_profile, with_recorded_dtype
 from miner.errors import ConfigError, DataError, StorageError
 from miner.io import records, stages, storage
 from miner.io.corpus import Corpus
@@ -151,6 +151,7 @@ class _RunTasks:
             if name in needed:
                 self._add_corpus(name)
         self.fingerprint = self._check_encoder()
+        self.config = config = with_recorded_dtype(config, [self.fingerprint])
         is_rescored = rescore_choice.is_planned(config, config.encoder)
         profile = embed.find_profile(config, self.fingerprint)
         if config.threshold == "auto":
@@ -194,7 +195,10 @@ class _RunTasks:
             return corpora[0].fingerprint
         if corpora:
             inputs.check_encoder(corpora[0], self.config, self.options)
-        return embed.identify_encoder(self.config, self.options).fingerprint
+        recorded = [corpus.fingerprint for corpus in corpora] + [embed.recorded_fingerprint(text.output) for text in self.texts.values()]
+        encoder = embed.identify_encoder(with_recorded_dtype(self.config, recorded), self.options)
+        self.texts = {name: with_recorded_dtype(text, [encoder.fingerprint]) for name, text in self.texts.items()}
+        return encoder.fingerprint
 
     def pair_folder(self, pair: str) -> str:
         return storage.join(self.config.output, PAIRS, pair)

@@ -106,8 +106,8 @@ def test_operations_and_hidden_states_are_those_of_the_model(folder: Path) -> No
 
 @needs_int8
 def test_fingerprint_differs_from_float32_and_is_known_without_loading(folder: Path) -> None:
-    fingerprints = {dtype: load(folder, dtype=dtype).fingerprint for dtype in ("auto", "float32", "bfloat16", "int8")}
-    assert fingerprints["auto"] == fingerprints["float32"] == fingerprints["bfloat16"] != fingerprints["int8"]
+    fingerprints = {dtype: load(folder, dtype=dtype).fingerprint for dtype in ("float32", "bfloat16", "int8")}
+    assert len(set(fingerprints.values())) == 3
     for dtype, fingerprint in fingerprints.items():
         settings = EncoderSettings(encoder=str(folder), pooling="mean", dtype=dtype)
         assert identify(settings).fingerprint == fingerprint

@@ -18,7 +18,7 @@ from miner.encoders.transformer import TransformerEncoder
 from miner.errors import ConfigError
 from miner.mining.late_interaction import late_similarities
 
-SETTINGS = EncoderSettings(pooling="mean", device="cpu")
+SETTINGS = EncoderSettings(pooling="mean", device="cpu", dtype="float32")
 SOURCES = ["one two three", "four", "five six seven eight nine one", "  ", "two unknown"]
 TARGETS = ["eins zwei drei", "sieben", "vier fünf sechs sieben null"]
 WIDTH = 12  # no multiple of 8

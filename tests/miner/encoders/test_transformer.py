@@ -89,7 +89,7 @@ def encode_with_sentence_transformers(folder: Path, texts: Sequence[str]) -> np.
 
 
 def assert_equals_sentence_transformers(folder: Path, **settings: Any) -> None:
-    ours = load(str(folder), EncoderSettings(device="cpu", **settings)).encode(TEXTS)
+    ours = load(str(folder), EncoderSettings(device="cpu", dtype="float32", **settings)).encode(TEXTS)
     reference = encode_with_sentence_transformers(folder, TEXTS)
     assert ours.dtype == np.float32
     assert not ours[TEXTS.index("")].any()
@@ -165,7 +165,7 @@ def test_default_prompt(plain: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layer", range(LAYERS + 1))
 def test_layer_pooling_equals_the_mean_by_hand(plain: Path, layer: int) -> None:
-    encoder = load(str(plain), EncoderSettings(device="cpu", pooling=f"layer:{layer}"))
+    encoder = load(str(plain), EncoderSettings(device="cpu", dtype="float32", pooling=f"layer:{layer}"))
     texts = [text for text in TEXTS if text]
     for text, row in zip(texts, encoder.encode(texts), strict=True):
         expected = compute_hidden_states(plain, text)[layer].numpy().mean(axis=0)
@@ -175,7 +175,7 @@ def test_layer_pooling_equals_the_mean_by_hand(plain: Path, layer: int) -> None:
 @pytest.mark.parametrize("kind", ["bert", "xlm-roberta"])
 def test_first_last_avg_equals_the_mean_by_hand(tmp_path: Path, kind: str) -> None:
     folder = save_model(tmp_path, kind)
-    encoder = load(str(folder), EncoderSettings(device="cpu", pooling="first_last_avg"))
+    encoder = load(str(folder), EncoderSettings(device="cpu", dtype="float32", pooling="first_last_avg"))
     texts = [text for text in TEXTS if text]
     for text, row in zip(texts, encoder.encode(texts), strict=True):
         states = compute_hidden_states(folder, text)
@@ -239,14 +239,14 @@ def test_long_texts_are_truncated(plain: Path) -> None:
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_half_precision_is_close_and_gives_float32_unit_rows(plain: Path, precision: Any) -> None:
-    exact = load(str(plain), EncoderSettings(device="cpu", pooling="mean"))
+    exact = load(str(plain), EncoderSettings(device="cpu", pooling="mean", dtype="float32"))
     half = load(str(plain), EncoderSettings(device="cpu", pooling="mean", dtype=precision))
     texts = [text for text in TEXTS if text]
     rows = half.encode(texts)
     assert rows.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-6)
     assert ((rows * exact.encode(texts)).sum(axis=1) > 0.99).all()
-    assert half.fingerprint == exact.fingerprint
+    assert half.fingerprint == f"{exact.fingerprint}-{precision}"
 
 
 def test_batch_out_of_memory_is_encoded_in_halves(plain: Path) -> None:
@@ -275,10 +275,10 @@ def test_nan_vectors_are_an_error(copy: Path) -> None:
 
 def test_fingerprint_changes_exactly_with_the_vectors(plain: Path, copy: Path, tmp_path: Path) -> None:
     def fingerprint(folder: Path, **settings: Any) -> str:
-        return load(str(folder), EncoderSettings(**{"pooling": "mean", "device": "cpu", **settings})).fingerprint
+        return load(str(folder), EncoderSettings(**{"pooling": "mean", "device": "cpu", "dtype": "float32", **settings})).fingerprint
 
     original = fingerprint(plain)
-    same = {fingerprint(copy), fingerprint(plain, batch_tokens=16), fingerprint(plain, dtype="bfloat16")}
+    same = {fingerprint(copy), fingerprint(plain, batch_tokens=16)}
     transformers.AutoModel.from_pretrained(copy).save_pretrained(tmp_path / "sharded", max_shard_size="20KB")
     save_tokenizer(tmp_path / "sharded")
     assert not (tmp_path / "sharded" / "model.safetensors").exists()
@@ -317,7 +317,7 @@ def test_load_encoder_loads_transformers(plain: Path) -> None:
 )
 def test_settings_that_do_not_fit_are_errors(plain: Path, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        load(str(plain), EncoderSettings(**{"pooling": "mean", "device": "cpu", **settings}))
+        load(str(plain), EncoderSettings(**{"pooling": "mean", "device": "cpu", "dtype": "float32", **settings}))
 
 
 def test_pooling_that_does_not_fit_the_dense_layer_is_an_error(plain: Path, tmp_path: Path) -> None:
